@@ -1,0 +1,1 @@
+//! farside-sys
