@@ -1,1 +1,26 @@
-//! farside-fabric
+//! Moving bytes between the processes of a job.
+//!
+//! The seam is [`Transport`]: one value of it is one process's end of the fabric. Two kinds are here: [`shm`] for the
+//! processes of one machine, and [`sim`] for many processes simulated in one program. What they must have in common is
+//! written down in [`transport`] and checked by [`conformance`].
+//!
+//! A transport that can map a peer's memory hands out the mapping once, and every put, get, atomic and ring write is then
+//! a plain (racy) access with no call through the seam. One that cannot is given the operation whole.
+//!
+//! [`ring`] and [`bell`] are the protocols on mapped memory: a stream of records from one worker to another, and how
+//! the receiver sleeps and is woken. They do no I/O and read no clock.
+
+pub mod bell;
+pub mod conformance;
+pub mod ids;
+pub mod region;
+pub mod ring;
+pub mod shm;
+pub mod sim;
+mod sync;
+pub mod transport;
+pub mod wait;
+
+pub use ids::{MachineId, ProcessId, WorkerId};
+pub use region::{LocalRegion, RemoteRegion};
+pub use transport::{Capabilities, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Transport};

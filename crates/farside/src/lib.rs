@@ -1,1 +1,73 @@
-//! farside
+//! Farside makes the memory and the functions of other processes reachable as if they were on your own side.
+//!
+//! A program started as several processes ships functions from one to another over shared memory:
+//!
+//! ```no_run
+//! use farside::prelude::*;
+//!
+//! fn main() -> farside::Result<()> {
+//!     // Started by `farside run -n 4 -t 2 PROGRAM`, or, started plainly, it starts its own processes.
+//!     farside::job().processes(2).run(|me: &Worker| {
+//!         let peer = me.neighbor(1);
+//!         // Written here, runs there. It captures nothing; what it needs travels as a value.
+//!         me.call(peer, (me.id(), 42_u64), |there, (from, x)| println!("{} got {x} from {from}", there.id()))?;
+//!         let sum = me.call_return(peer, (20_u64, 22_u64), |_, (a, b)| a + b)?.wait()?;
+//!         assert_eq!(sum, 42);
+//!         me.barrier()
+//!     })
+//! }
+//! ```
+//!
+//! | to | see |
+//! |---|---|
+//! | start a job | [`job()`], [`Job`] |
+//! | know who is who, wait, meet the others | [`Worker`] |
+//! | call functions | [`Worker::call`], [`To`], [`Pending`], [`Reply`], [`Synchronizer`], [`Aggregator`] |
+//! | send values of your own types | [`Wire`] |
+//! | reach state from called functions | [`Dist`], [`PerWorker`] |
+//! | test | [`macro@test`], [`simulate`] |
+//!
+//! What is guaranteed about order and visibility is in `docs/memory-model.md`.
+//!
+//! # Rules for functions that are called
+//!
+//! They run on the thread of the worker that was called, while it makes progress: inside [`progress`](Worker::progress), anything
+//! that waits, and collectives. One runs at a time, and never inside another. They must not wait; a wait returns
+//! [`Error::InHandler`]. What they send is queued when there is no room. One that cannot answer yet keeps its [`Reply`].
+
+mod dist;
+mod error;
+mod invoke;
+pub mod job;
+pub mod wire;
+
+// Derived code and attributes name this crate as its users do.
+extern crate self as farside;
+
+pub use dist::{Dist, PerWorker};
+pub use error::{CorruptRecord, Error, FullCause, ProcessEnd, Refused, Result, Source};
+pub use farside_fabric::{MachineId, ProcessId, WorkerId};
+pub use farside_macros::{Wire, test};
+pub use invoke::call::{AGGREGATE_BYTES, Aggregator, To, WhenFull};
+pub use invoke::notify::{On, Synchronizer};
+pub use invoke::outbox::{FlushCause, SendCounters};
+pub use invoke::pending::Pending;
+pub use invoke::remote::RemoteFn;
+pub use invoke::reply::Reply;
+pub use job::worker::{Counters, Worker};
+pub use job::{Job, job, simulate};
+pub use wire::Wire;
+
+/// What most programs need.
+pub mod prelude {
+    pub use crate::{
+        Aggregator, Dist, On, Pending, PerWorker, ProcessId, Reply, Synchronizer, WhenFull, Wire, Worker, WorkerId,
+    };
+}
+
+/// What macros of this crate expand to. Not for programs.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::invoke::remote::MacroToken;
+    pub use crate::job::testing::{TestShape, run_test};
+}

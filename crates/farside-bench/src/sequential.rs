@@ -1,0 +1,195 @@
+//! The yardstick of tree search: UCT for Hex as one would write it by hand, for this game and one thread alone.
+//!
+//! Nothing of the framework's tree or search is used. Playouts and random numbers are the same, and so are the rules:
+//! the UCB constant, untried moves first and at random, simulations for a leaf, visits before a leaf becomes a node.
+//! What is left out is what one process and one game do not need: visits in flight, proofs, a memory limit.
+
+use std::time::Instant;
+
+use farside_mcts::games::hex::{Cell, Position, black_wins};
+use farside_mcts::{Params, Player, Rng};
+
+/// What a sequential search did and found.
+#[derive(Clone, Debug)]
+pub struct SequentialReport {
+    /// Descents of the tree.
+    pub rollouts: u64,
+    /// How long they took.
+    pub seconds: f64,
+    /// The move visited most.
+    pub best: Cell,
+    /// The share of playouts that the side to move won after it.
+    pub win_rate: f64,
+    /// Nodes of the tree.
+    pub nodes: usize,
+}
+
+/// Searches `position`, in which the game is not over, by `rollouts` (at least one) descents.
+///
+/// # Panics
+/// If the game is over, or there are no rollouts or simulations to make.
+#[must_use]
+pub fn run(position: &Position, rollouts: u64, sims_per_leaf: u32, seed: u64) -> SequentialReport {
+    assert!(position.winner().is_none(), "the game is over");
+    assert!(rollouts > 0 && sims_per_leaf > 0, "nothing to do");
+    let start = Instant::now();
+    let params = Params::default();
+    let mut uct = Uct {
+        exploration: params.exploration,
+        expand_after: params.expand_after,
+        simulations: sims_per_leaf,
+        rng: Rng::new(seed),
+        nodes: Vec::new(),
+        means: Vec::new(),
+        rarities: Vec::new(),
+        edges: Vec::new(),
+        path: Vec::new(),
+    };
+    uct.add_node(position);
+    for _ in 0..rollouts {
+        uct.rollout(*position);
+    }
+    let edges = uct.nodes[0].edges();
+    let best = uct.edges[edges].iter().max_by_key(|edge| edge.visits).expect("a move was tried");
+    SequentialReport {
+        rollouts,
+        seconds: start.elapsed().as_secs_f64(),
+        best: best.cell,
+        win_rate: f64::from(best.wins) / f64::from(best.visits * sims_per_leaf),
+        nodes: uct.nodes.len(),
+    }
+}
+
+struct Uct {
+    exploration: f32,
+    expand_after: u32,
+    simulations: u32,
+    rng: Rng,
+    nodes: Vec<Node>,
+    /// The share of won playouts of each edge, and 1 / √visits: all that the scan of the UCB rule reads.
+    means: Vec<f32>,
+    rarities: Vec<f32>,
+    edges: Vec<Edge>,
+    path: Vec<(u32, Player)>,
+}
+
+struct Node {
+    first: u32,
+    count: u32,
+    visits: u32,
+    to_move: Player,
+}
+
+#[derive(Clone, Copy)]
+struct Edge {
+    wins: u32,
+    visits: u32,
+    /// The node, or `LEAF`, or `OVER` if the game is over.
+    child: u32,
+    cell: Cell,
+}
+
+const LEAF: u32 = u32::MAX;
+const OVER: u32 = u32::MAX - 1;
+
+/// Edges of a node are padded to whole groups, of the width that the scan works on.
+const GROUP: usize = 8;
+
+impl Node {
+    fn edges(&self) -> std::ops::Range<usize> {
+        self.first as usize..(self.first + self.count) as usize
+    }
+}
+
+impl Uct {
+    /// Adds a node with all of its edges, in random order.
+    fn add_node(&mut self, position: &Position) -> u32 {
+        let first = self.edges.len();
+        self.edges.extend(position.empty_cells().map(|cell| Edge {
+            wins: 0,
+            visits: 0,
+            child: LEAF,
+            cell,
+        }));
+        self.rng.shuffle(&mut self.edges[first..]);
+        let count = self.edges.len() - first;
+        let padded = first + count.next_multiple_of(GROUP);
+        self.edges.resize(padded, self.edges[first]);
+        self.means.resize(padded, f32::NEG_INFINITY);
+        self.rarities.resize(padded, 0.0);
+        self.nodes.push(Node {
+            first: first as u32,
+            count: count as u32,
+            visits: 0,
+            to_move: position.to_move(),
+        });
+        self.nodes.len() as u32 - 1
+    }
+
+    fn rollout(&mut self, mut position: Position) {
+        self.path.clear();
+        let mut node = 0;
+        while node < OVER {
+            let edge = self.select(node);
+            self.path.push((edge, self.nodes[node as usize].to_move));
+            position.play(self.edges[edge as usize].cell);
+            node = self.follow(edge, &position);
+        }
+        let black = black_wins(&position, self.simulations, &mut self.rng);
+        for &(edge, mover) in &self.path {
+            let wins = if mover == Player::First { black } else { self.simulations - black };
+            let stats = &mut self.edges[edge as usize];
+            stats.wins += wins;
+            self.means[edge as usize] = stats.wins as f32 / (stats.visits as f32 * self.simulations as f32);
+            self.rarities[edge as usize] = 1.0 / (stats.visits as f32).sqrt();
+        }
+    }
+
+    /// The next untried edge, or the one that maximises mean + c √(ln visits of the node / visits of the edge).
+    fn select(&mut self, node: u32) -> u32 {
+        let node = &mut self.nodes[node as usize];
+        let first = node.first as usize;
+        let edge = if node.visits < node.count {
+            first + node.visits as usize
+        } else {
+            let end = first + (node.count as usize).next_multiple_of(GROUP);
+            let weight = self.exploration * (node.visits as f32).ln().sqrt();
+            first + argmax(&self.means[first..end], &self.rarities[first..end], weight)
+        };
+        node.visits += 1;
+        self.edges[edge].visits += 1;
+        edge as u32
+    }
+
+    /// Where an edge leads, which becomes a node when it was visited often enough.
+    fn follow(&mut self, edge: u32, position: &Position) -> u32 {
+        let Edge { child, visits, .. } = self.edges[edge as usize];
+        if child != LEAF || visits <= self.expand_after {
+            return child;
+        }
+        let child = if position.winner().is_some() { OVER } else { self.add_node(position) };
+        self.edges[edge as usize].child = child;
+        child
+    }
+}
+
+/// The first of the largest `mean + weight * rarity`: the maximum first, lane by lane, then where it was.
+fn argmax(means: &[f32], rarities: &[f32], weight: f32) -> usize {
+    let groups = || means.as_chunks::<GROUP>().0.iter().zip(rarities.as_chunks::<GROUP>().0);
+    let bounds = |means: &[f32; GROUP], rarities: &[f32; GROUP]| -> [f32; GROUP] {
+        std::array::from_fn(|lane| means[lane] + weight * rarities[lane])
+    };
+    let larger = |a: f32, b: f32| if a > b { a } else { b };
+    let maxima = groups().fold([f32::NEG_INFINITY; GROUP], |maxima, (means, rarities)| {
+        let bounds = bounds(means, rarities);
+        std::array::from_fn(|lane| larger(bounds[lane], maxima[lane]))
+    });
+    let maximum = maxima.into_iter().fold(f32::NEG_INFINITY, larger);
+    for (group, (means, rarities)) in groups().enumerate() {
+        let hits = bounds(means, rarities).map(|bound| bound == maximum);
+        if hits.into_iter().fold(false, |any, hit| any | hit) {
+            return group * GROUP + hits.into_iter().position(|hit| hit).unwrap_or(0);
+        }
+    }
+    0
+}

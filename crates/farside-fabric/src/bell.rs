@@ -1,0 +1,135 @@
+//! How a worker learns that something came for it, and how it sleeps until then.
+//!
+//! Two things lie in the receiver's memory: one *arrival bit* for each ring that may bring it records, and one *doorbell*.
+//!
+//! A set bit means: the receiver will look at this ring before it sleeps. The receiver clears the bit when it stops looking
+//! at the ring, and then looks once more. Thus
+//!
+//! ```text
+//! sender    publish record; fence; if bit clear { set bit; fence }; if asleep { ring }
+//! receiver  clear bit; fence; look at ring            (on leaving a ring)
+//!           asleep := 1; fence; look at bits; sleep   (on going to sleep)
+//! ```
+//!
+//! Between the sender's fence and the receiver's one comes first. Is it the sender's, then the receiver's look finds the
+//! record. Is it the receiver's, then the sender finds the bit clear and sets it; and again with bit and sleep flag in the
+//! place of record and bit. So no record is left while its receiver sleeps. `tests/loom.rs` checks it exhaustively.
+
+use std::time::Duration;
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Wakes one worker. Lies in its memory, alone on its cache lines.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Doorbell {
+    /// Counted up by each who rings; the owner sleeps while it has not changed. A futex word.
+    rings: AtomicU32,
+    /// 1 while the owner sleeps or is about to. Written by the owner, read by its peers.
+    asleep: AtomicU32,
+}
+
+/// What the doorbell said when its owner prepared to sleep.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a prepared sleep is slept or cancelled"]
+pub struct SleepToken {
+    rings: u32,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Doorbell>() == 128);
+
+impl Default for Doorbell {
+    fn default() -> Self {
+        Self { rings: AtomicU32::new(0), asleep: AtomicU32::new(0) }
+    }
+}
+
+impl Doorbell {
+    /// Announces that this worker is about to sleep. What it does not find when it looks after this will ring.
+    #[inline]
+    pub fn prepare(&self) -> SleepToken {
+        self.asleep.store(1, Ordering::Relaxed);
+        // SYNC: pairs with the fences in `announce` and `ring_if_asleep`: either they see `asleep`, or the looks after
+        // this see what they published.
+        fence(Ordering::SeqCst);
+        SleepToken { rings: self.rings.load(Ordering::Relaxed) }
+    }
+
+    /// Does not sleep after all.
+    #[inline]
+    pub fn cancel(&self, _: SleepToken) {
+        self.asleep.store(0, Ordering::Relaxed);
+    }
+
+    /// Sleeps until somebody rings who did not before [`prepare`](Self::prepare), or for `timeout`.
+    #[cfg(not(loom))]
+    pub fn sleep(&self, token: SleepToken, timeout: Duration) {
+        self.sleep_on(token, |word, seen| farside_sys::futex::wait(word, seen, timeout));
+    }
+
+    /// As [`sleep`](Self::sleep), on something like a futex.
+    pub fn sleep_on(&self, token: SleepToken, wait: impl FnOnce(&AtomicU32, u32)) {
+        wait(&self.rings, token.rings);
+        self.asleep.store(0, Ordering::Relaxed);
+    }
+
+    /// Wakes the owner if it sleeps, after something was published for it with a fence in between.
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn ring_after_fence(&self) {
+        self.ring_with(farside_sys::futex::wake);
+    }
+
+    /// Wakes the owner if it sleeps, after something was published for it.
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn ring_if_asleep(&self) {
+        // SYNC: pairs with the fence in `prepare`.
+        fence(Ordering::SeqCst);
+        self.ring_after_fence();
+    }
+
+    /// As [`ring_after_fence`](Self::ring_after_fence), on something like a futex.
+    #[inline]
+    pub fn ring_with(&self, wake: impl FnOnce(&AtomicU32)) {
+        if self.asleep.load(Ordering::Relaxed) != 0 {
+            self.ring_sleeper(wake);
+        }
+    }
+
+    #[cold]
+    fn ring_sleeper(&self, wake: impl FnOnce(&AtomicU32)) {
+        self.rings.fetch_add(1, Ordering::Relaxed);
+        wake(&self.rings);
+    }
+}
+
+/// Announces a record that was just published: sets the arrival bit of its ring if need be. The doorbell comes next, by
+/// [`Doorbell::ring_after_fence`].
+///
+/// *Cost*: one fence and two loads, which hit the cache while the receiver keeps up.
+#[inline]
+pub fn announce(bits: &AtomicU64, mask: u64) {
+    // SYNC: pairs with the fence in `clear_bit`: either this load sees the bit cleared, or the receiver's look after
+    // clearing it sees the record.
+    fence(Ordering::SeqCst);
+    if bits.load(Ordering::Relaxed) & mask == 0 {
+        set_bit(bits, mask);
+    }
+}
+
+#[cold]
+fn set_bit(bits: &AtomicU64, mask: u64) {
+    bits.fetch_or(mask, Ordering::Relaxed);
+    // SYNC: pairs with the fence in `Doorbell::prepare`: either the sender sees `asleep`, or the receiver sees the bit.
+    fence(Ordering::SeqCst);
+}
+
+/// Stops watching a ring. The caller must look at it once more after this.
+#[inline]
+pub fn clear_bit(bits: &AtomicU64, mask: u64) {
+    bits.fetch_and(!mask, Ordering::Relaxed);
+    // SYNC: pairs with the fence in `announce`.
+    fence(Ordering::SeqCst);
+}

@@ -1,0 +1,242 @@
+//! Registered memory, seen from its owner and from its peers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use farside_sys::racy;
+use farside_sys::shm::SharedMemory;
+
+use crate::transport::{AtomicChange, FabricError, Operation, Outcome, RemoteKey, Transport};
+
+/// Memory of this process that peers can reach.
+#[derive(Clone, Debug)]
+pub struct LocalRegion {
+    key: RemoteKey,
+    memory: Arc<SharedMemory>,
+}
+
+impl LocalRegion {
+    /// A region under its key. For transports.
+    ///
+    /// # Panics
+    /// When the key names more bytes than there are.
+    pub fn new(key: RemoteKey, memory: Arc<SharedMemory>) -> Self {
+        assert!(key.bytes as usize <= memory.bytes(), "a key names memory that exists");
+        Self { key, memory }
+    }
+
+    /// What peers attach it by.
+    pub fn key(&self) -> RemoteKey {
+        self.key
+    }
+
+    /// The memory itself.
+    pub fn memory(&self) -> &Arc<SharedMemory> {
+        &self.memory
+    }
+
+    /// The owner's own access, the same as a peer's.
+    pub fn as_remote(&self) -> RemoteRegion {
+        RemoteRegion { key: self.key, access: Access::Mapped(self.memory.clone()) }
+    }
+}
+
+/// A peer's memory, attached here.
+///
+/// Every access is checked against the region's size. `put` and `get` have ended when they return: the local buffer is free
+/// again and, for a put, the bytes are visible to whoever reads after being told so.
+///
+/// *Cost* when [mapped](Self::mapped): a copy by the caller's CPU, no system call, no attention of the owner. Otherwise a
+/// round trip.
+#[derive(Clone, Debug)]
+pub struct RemoteRegion {
+    key: RemoteKey,
+    access: Access,
+}
+
+#[derive(Clone, Debug)]
+enum Access {
+    Mapped(Arc<SharedMemory>),
+    Posted(Arc<dyn Transport>),
+}
+
+impl RemoteRegion {
+    /// A region whose memory is mapped here. For transports.
+    ///
+    /// # Panics
+    /// When the key names more bytes than are mapped.
+    pub fn mapped_at(key: RemoteKey, memory: Arc<SharedMemory>) -> Self {
+        assert!(key.bytes as usize <= memory.bytes(), "a key names memory that is mapped");
+        Self { key, access: Access::Mapped(memory) }
+    }
+
+    /// A region that is reached by posted operations. For transports.
+    pub fn posted_on(key: RemoteKey, transport: Arc<dyn Transport>) -> Self {
+        Self { key, access: Access::Posted(transport) }
+    }
+
+    /// What it was attached by.
+    pub fn key(&self) -> RemoteKey {
+        self.key
+    }
+
+    /// The mapping, if there is one: whoever keeps the `Arc` may access the bytes through
+    /// [`racy`] or atomics.
+    pub fn mapped(&self) -> Option<&Arc<SharedMemory>> {
+        match &self.access {
+            Access::Mapped(memory) => Some(memory),
+            Access::Posted(_) => None,
+        }
+    }
+
+    /// Writes `data` at `offset`.
+    ///
+    /// # Errors
+    /// [`FabricError::OutOfRange`]; when not mapped also [`FabricError::Deadline`] and [`FabricError::Disconnected`].
+    #[inline]
+    pub fn put(&self, offset: u64, data: &[u8], deadline: Instant) -> Result<(), FabricError> {
+        self.key.check(offset, data.len())?;
+        match &self.access {
+            Access::Mapped(memory) => {
+                let target = memory.base().as_ptr().wrapping_add(offset as usize);
+                // SAFETY: `data` is readable; `check` found the target range inside the region, which is no longer
+                // than the mapping that `memory` keeps alive.
+                unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
+                Ok(())
+            }
+            Access::Posted(_) => self.run(Operation::Put { offset, data: data.to_vec() }, deadline).map(drop),
+        }
+    }
+
+    /// Reads into `data` from `offset`.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    #[inline]
+    pub fn get(&self, offset: u64, data: &mut [u8], deadline: Instant) -> Result<(), FabricError> {
+        self.key.check(offset, data.len())?;
+        match &self.access {
+            Access::Mapped(memory) => {
+                let source = memory.base().as_ptr().wrapping_add(offset as usize);
+                // SAFETY: `data` is writable; `check` found the source range inside the region, which is no longer
+                // than the mapping that `memory` keeps alive.
+                unsafe { racy::copy_in(source, data.as_mut_ptr(), data.len()) };
+                Ok(())
+            }
+            Access::Posted(_) => {
+                let operation = Operation::Get { offset, bytes: data.len() };
+                if let Outcome::Got(bytes) = self.run(operation, deadline)? {
+                    data.copy_from_slice(&bytes);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Changes the 64-bit word at `offset` and returns what it held.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put), and [`FabricError::Misaligned`].
+    #[inline]
+    pub fn atomic64(&self, offset: u64, change: AtomicChange<u64>, deadline: Instant) -> Result<u64, FabricError> {
+        self.key.check_word(offset, 8)?;
+        match &self.access {
+            Access::Mapped(memory) => Ok(apply64(memory, offset, change)),
+            Access::Posted(_) => self.run_atomic(Operation::Atomic64 { offset, change }, deadline),
+        }
+    }
+
+    /// Changes the 32-bit word at `offset` and returns what it held.
+    ///
+    /// # Errors
+    /// As for [`atomic64`](Self::atomic64).
+    #[inline]
+    pub fn atomic32(&self, offset: u64, change: AtomicChange<u32>, deadline: Instant) -> Result<u32, FabricError> {
+        self.key.check_word(offset, 4)?;
+        match &self.access {
+            Access::Mapped(memory) => Ok(apply32(memory, offset, change)),
+            Access::Posted(_) => {
+                self.run_atomic(Operation::Atomic32 { offset, change }, deadline).map(|previous| previous as u32)
+            }
+        }
+    }
+
+    fn run_atomic(&self, operation: Operation, deadline: Instant) -> Result<u64, FabricError> {
+        match self.run(operation, deadline)? {
+            Outcome::Previous(previous) => Ok(previous),
+            Outcome::Put(_) | Outcome::Got(_) => unreachable!("an atomic ends with what the word held"),
+        }
+    }
+
+    fn run(&self, operation: Operation, deadline: Instant) -> Result<Outcome, FabricError> {
+        let Access::Posted(transport) = &self.access else {
+            unreachable!("mapped regions are accessed directly");
+        };
+        transport.post(self.key, operation)?.wait(&**transport, self.key.process, deadline)
+    }
+}
+
+/// Executes an operation on memory that is mapped here. For transports that carry the operation to the owner, or find that
+/// the target is mapped after all.
+///
+/// # Errors
+/// [`FabricError::OutOfRange`], [`FabricError::Misaligned`].
+pub fn execute(key: RemoteKey, memory: &SharedMemory, operation: Operation) -> Result<Outcome, FabricError> {
+    match operation {
+        Operation::Put { offset, data } => {
+            key.check(offset, data.len())?;
+            let target = memory.base().as_ptr().wrapping_add(offset as usize);
+            // SAFETY: `check` found the range inside the region, which the mapping covers.
+            unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
+            Ok(Outcome::Put(data))
+        }
+        Operation::Get { offset, bytes } => {
+            key.check(offset, bytes)?;
+            let mut data = vec![0; bytes];
+            let source = memory.base().as_ptr().wrapping_add(offset as usize);
+            // SAFETY: `check` found the range inside the region, which the mapping covers; `data` is as long.
+            unsafe { racy::copy_in(source, data.as_mut_ptr(), bytes) };
+            Ok(Outcome::Got(data))
+        }
+        Operation::Atomic64 { offset, change } => {
+            key.check_word(offset, 8)?;
+            Ok(Outcome::Previous(apply64(memory, offset, change)))
+        }
+        Operation::Atomic32 { offset, change } => {
+            key.check_word(offset, 4)?;
+            Ok(Outcome::Previous(apply32(memory, offset, change).into()))
+        }
+    }
+}
+
+macro_rules! apply {
+    ($name:ident, $word:ty, $atomic:path) => {
+        /// The caller has checked that the word lies in the mapping, aligned.
+        #[inline]
+        fn $name(memory: &SharedMemory, offset: u64, change: AtomicChange<$word>) -> $word {
+            let address = memory.base().as_ptr().wrapping_add(offset as usize);
+            // SAFETY: the callers checked range and alignment; the reference ends with this function, and `memory`
+            // keeps the mapping until then.
+            let word = unsafe { $atomic(address) };
+            match change {
+                AtomicChange::Load => word.load(Ordering::SeqCst),
+                AtomicChange::Swap(value) => word.swap(value, Ordering::SeqCst),
+                AtomicChange::CompareSwap { expected, new } => {
+                    match word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst) {
+                        Ok(previous) | Err(previous) => previous,
+                    }
+                }
+                AtomicChange::Add(value) => word.fetch_add(value, Ordering::SeqCst),
+                AtomicChange::And(value) => word.fetch_and(value, Ordering::SeqCst),
+                AtomicChange::Or(value) => word.fetch_or(value, Ordering::SeqCst),
+                AtomicChange::Xor(value) => word.fetch_xor(value, Ordering::SeqCst),
+                AtomicChange::Min(value) => word.fetch_min(value, Ordering::SeqCst),
+                AtomicChange::Max(value) => word.fetch_max(value, Ordering::SeqCst),
+            }
+        }
+    };
+}
+
+apply!(apply64, u64, racy::atomic_u64);
+apply!(apply32, u32, racy::atomic_u32);

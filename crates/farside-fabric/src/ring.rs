@@ -1,0 +1,147 @@
+//! A stream of records from one worker to another, in the receiver's memory, written by the sender alone.
+//!
+//! The memory is a circle of *chunks*. A record is an 8-byte [`Header`] and its payload, padded to 8 bytes; records never
+//! cross a chunk's end. A header of zero means: nothing here yet.
+//!
+//! *Publishing.* The sender writes the payload, then a zero where the next header will be, then the header with a release
+//! store. The receiver loads headers with acquire. So there is no separate tail word to fight over and no zeroing of whole
+//! chunks. For a *batch* only the first header is withheld: the records behind it are written with plain stores, and become
+//! visible all at once when it is released.
+//!
+//! *Rotating.* When a chunk is full the sender zeroes the first header of the next one and then publishes a rotate record.
+//! It may enter a chunk only when the receiver has consumed what it held before, which the receiver tells once per chunk in
+//! the [`RingControl`] that both share. A sender that cannot go on may be granted a new chunk, which it splices into the
+//! circle at the place where it stands; the rotate record says so, and both circles stay alike (Seriema §4.4.1).
+//!
+//! A published record belongs to the receiver until its chunk is credited: the sender does not touch it. What the receiver
+//! reads is checked before it is used; a header that cannot be is [`Corrupt`], and names no memory outside the chunk.
+
+mod receiver;
+mod record;
+mod sender;
+
+use std::sync::Arc;
+
+use farside_sys::racy;
+use farside_sys::shm::SharedMemory;
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+pub use self::receiver::{Corrupt, Next, Receiver};
+pub use self::record::{Header, RECORD_BYTES_MAX, record_bytes};
+pub use self::sender::{NoRoom, Sender};
+
+/// The smallest chunk: a header, a record of one word, and the rotate record.
+pub const CHUNK_BYTES_MIN: usize = 64;
+
+/// What the two sides of a ring tell each other besides records. Lies in the receiver's memory.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct RingControl {
+    /// How many chunks the receiver has consumed, in the order in which the sender filled them. Written by the receiver;
+    /// a release store of `n` means that chunk fillings up to `n` may be overwritten.
+    pub consumed: AtomicU64,
+    /// 1 while the sender waits for `consumed` to grow. Written by the sender, read by the receiver after each credit.
+    pub sender_waits: AtomicU32,
+}
+
+impl Default for RingControl {
+    fn default() -> Self {
+        Self { consumed: AtomicU64::new(0), sender_waits: AtomicU32::new(0) }
+    }
+}
+
+/// Where a ring's words lie. The protocol is written over this trait, so that the model checker can supply the memory.
+pub trait RingMemory: Clone {
+    /// The size of this chunk.
+    fn bytes(&self) -> usize;
+
+    /// The word at `offset`, a multiple of 8 below [`bytes`](Self::bytes).
+    fn word(&self, offset: usize) -> &AtomicU64;
+}
+
+/// The control block of a ring, wherever it lies.
+pub trait RingControlMemory {
+    /// The block.
+    fn control(&self) -> &RingControl;
+}
+
+/// A chunk in mapped memory.
+#[derive(Clone, Debug)]
+pub struct MappedChunk {
+    base: *mut u8,
+    bytes: usize,
+    _keeper: Arc<SharedMemory>,
+}
+
+// SAFETY: the chunk is an address in a mapping of the whole process, kept alive by `_keeper`; all access through it is
+// atomic or by the one side that owns the record at the time.
+unsafe impl Send for MappedChunk {}
+
+impl MappedChunk {
+    /// The chunk of `bytes` bytes at `offset` of `memory`.
+    ///
+    /// `None` unless it lies inside, on a cache line, and is not smaller than [`CHUNK_BYTES_MIN`].
+    pub fn new(memory: Arc<SharedMemory>, offset: usize, bytes: usize) -> Option<Self> {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes());
+        if !inside || !offset.is_multiple_of(64) || !bytes.is_multiple_of(8) || bytes < CHUNK_BYTES_MIN {
+            return None;
+        }
+        let base = memory.base().as_ptr().wrapping_add(offset);
+        Some(Self { base, bytes, _keeper: memory })
+    }
+
+    /// The address of the byte at `offset`. Whoever owns the record there may access it.
+    #[inline]
+    pub fn address(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset <= self.bytes, "records lie inside their chunk");
+        self.base.wrapping_add(offset)
+    }
+}
+
+#[cfg(not(loom))]
+impl RingMemory for MappedChunk {
+    #[inline]
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    #[inline]
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes, "headers lie inside their chunk");
+        // SAFETY: `new` found the chunk inside the mapping and aligned to 64, the mapping lives as long as `self`, and
+        // the sides keep `offset` a multiple of 8 below `bytes`.
+        unsafe { racy::atomic_u64(self.base.wrapping_add(offset)) }
+    }
+}
+
+/// A control block in mapped memory.
+#[derive(Clone, Debug)]
+pub struct MappedControl {
+    control: *const RingControl,
+    _keeper: Arc<SharedMemory>,
+}
+
+// SAFETY: as for `MappedChunk`; the block holds atomics only.
+unsafe impl Send for MappedControl {}
+
+impl MappedControl {
+    /// The control block at `offset` of `memory`. `None` unless it lies inside, aligned.
+    pub fn new(memory: Arc<SharedMemory>, offset: usize) -> Option<Self> {
+        let inside = offset.checked_add(size_of::<RingControl>()).is_some_and(|end| end <= memory.bytes());
+        if !inside || !offset.is_multiple_of(align_of::<RingControl>()) {
+            return None;
+        }
+        let control = memory.base().as_ptr().wrapping_add(offset).cast_const().cast();
+        Some(Self { control, _keeper: memory })
+    }
+}
+
+impl RingControlMemory for MappedControl {
+    #[inline]
+    fn control(&self) -> &RingControl {
+        // SAFETY: `new` found the block inside the mapping and aligned, the mapping lives as long as `self`, and the block
+        // holds atomics only, for which all bytes are valid and others' writes are no race.
+        unsafe { &*self.control }
+    }
+}

@@ -1,0 +1,117 @@
+//! The header of a record.
+
+/// The 8 bytes before a record's payload.
+///
+/// ```text
+/// bits  0..32  operand: whatever the layer above wants (an offset in the program's text)
+/// bits 32..48  entry: which function of the link-time table, or ROTATE
+/// bits 48..64  length of the whole record in units of 8 bytes, or LONG: then the payload's first word is the length in bytes
+/// ```
+///
+/// Never zero, since a record is at least one unit long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct Header(u64);
+
+const ROTATE: u16 = u16::MAX;
+const LONG: u16 = u16::MAX;
+
+/// The longest record, header included.
+pub const RECORD_BYTES_MAX: usize = 1 << 30;
+
+/// The bytes that a record with so many payload bytes takes in the ring.
+#[inline]
+pub const fn record_bytes(payload_bytes: usize) -> usize {
+    let bytes = 8 + payload_bytes.next_multiple_of(8);
+    if bytes < LONG as usize * 8 { bytes } else { bytes + 8 }
+}
+
+impl Header {
+    /// The first entry that is not a function's.
+    pub const ENTRY_COUNT_MAX: usize = ROTATE as usize;
+
+    /// A header for a record of `record_bytes` bytes, which [`record_bytes`] made.
+    #[inline]
+    pub const fn new(entry: u16, operand: u32, record_bytes: usize) -> Self {
+        debug_assert!(entry != ROTATE && record_bytes.is_multiple_of(8) && record_bytes >= 8);
+        let units = record_bytes / 8;
+        let units = if units < LONG as usize { units as u64 } else { LONG as u64 };
+        Self(operand as u64 | (entry as u64) << 32 | units << 48)
+    }
+
+    /// Whether a record of this length carries its length in its first payload word.
+    #[inline]
+    pub const fn is_long_for(record_bytes: usize) -> bool {
+        record_bytes / 8 >= LONG as usize
+    }
+
+    #[inline]
+    pub(super) const fn rotate(splice: bool) -> Self {
+        Self(splice as u64 | (ROTATE as u64) << 32 | 1 << 48)
+    }
+
+    /// The header that stands in memory.
+    #[inline]
+    pub const fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    /// The header as it stands in memory.
+    #[inline]
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// Which function of the table.
+    #[inline]
+    pub const fn entry(self) -> u16 {
+        (self.0 >> 32) as u16
+    }
+
+    /// The operand.
+    #[inline]
+    pub const fn operand(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline]
+    pub(super) const fn is_rotate(self) -> bool {
+        self.entry() == ROTATE
+    }
+
+    /// The length in bytes, header included; `None` when the payload's first word holds it.
+    #[inline]
+    pub const fn short_bytes(self) -> Option<usize> {
+        let units = (self.0 >> 48) as u16;
+        if units == LONG { None } else { Some(units as usize * 8) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_tells_what_was_put_in() {
+        for bytes in [8, 16, 256, 65536, (LONG as usize - 1) * 8] {
+            let header = Header::new(0xfffe, u32::MAX, bytes);
+            assert_eq!(header, Header::from_word(header.word()));
+            assert_eq!((header.entry(), header.operand()), (0xfffe, u32::MAX));
+            assert_eq!(header.short_bytes(), Some(bytes));
+            assert!(!header.is_rotate() && header.word() != 0 && !Header::is_long_for(bytes));
+        }
+        let long = Header::new(0, 0, LONG as usize * 8);
+        assert_eq!(long.short_bytes(), None);
+        assert!(Header::is_long_for(LONG as usize * 8));
+        assert!(Header::rotate(true).is_rotate() && Header::rotate(false).is_rotate());
+        assert_ne!(Header::rotate(true), Header::rotate(false));
+    }
+
+    #[test]
+    fn records_are_whole_words_and_long_ones_have_room_for_their_length() {
+        assert_eq!([0, 1, 8, 9].map(record_bytes), [8, 16, 16, 24]);
+        let longest_short = (LONG as usize - 1) * 8;
+        assert_eq!(record_bytes(longest_short - 8), longest_short);
+        assert_eq!(record_bytes(longest_short - 7), longest_short + 16);
+    }
+}

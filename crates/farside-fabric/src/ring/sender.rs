@@ -1,0 +1,236 @@
+//! The sending side of a ring.
+
+use std::collections::VecDeque;
+
+use super::record::Header;
+use super::{RingControl, RingControlMemory, RingMemory};
+use crate::sync::{Ordering, fence};
+
+/// Where no batch begins.
+const NONE: usize = usize::MAX;
+
+/// Writes the records of one worker to another. Owned by the sending worker.
+#[derive(Debug)]
+pub struct Sender<M, C> {
+    /// The chunk being filled.
+    chunk: M,
+    /// Where the next header goes. The word there is zero unless a batch is open.
+    offset: usize,
+    /// Records end here at the latest; behind it is room for one more header.
+    limit: usize,
+    /// Where the batch begins whose first header is withheld, or [`NONE`].
+    batch_offset: usize,
+    batch_header: u64,
+    control: C,
+    circle: Vec<Filled<M>>,
+    current: usize,
+    /// How many chunks were begun, the current one included.
+    fillings: u64,
+    granted: VecDeque<M>,
+}
+
+#[derive(Debug)]
+struct Filled<M> {
+    chunk: M,
+    /// The filling during which it was last used, 0 for never.
+    filling: u64,
+}
+
+/// The ring cannot take a record now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom {
+    /// No chunk of the circle is long enough, however much is consumed: a chunk of this size must be granted.
+    pub needs_chunk_bytes: Option<usize>,
+}
+
+impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
+    /// A sender into a new ring, whose chunks are all zero in their first word.
+    ///
+    /// # Panics
+    /// When there is no chunk.
+    pub fn new(control: C, chunks: Vec<M>) -> Self {
+        let first = chunks.first().expect("a ring has a chunk").clone();
+        let mut circle: Vec<_> = chunks.into_iter().map(|chunk| Filled { chunk, filling: 0 }).collect();
+        circle[0].filling = 1;
+        let limit = first.bytes() - 8;
+        Self {
+            chunk: first,
+            offset: 0,
+            limit,
+            batch_offset: NONE,
+            batch_header: 0,
+            control,
+            circle,
+            current: 0,
+            fillings: 1,
+            granted: VecDeque::new(),
+        }
+    }
+
+    /// Where in the current [`chunk`](Self::chunk) a record of so many bytes, header included, would begin, if it fits there.
+    #[inline]
+    pub fn try_reserve(&self, record_bytes: usize) -> Option<usize> {
+        (self.offset + record_bytes <= self.limit).then_some(self.offset)
+    }
+
+    /// As [`try_reserve`](Self::try_reserve), and goes on to another chunk if need be.
+    ///
+    /// # Errors
+    /// [`NoRoom`]. What was batched before has been published all the same.
+    pub fn reserve(&mut self, record_bytes: usize) -> Result<usize, NoRoom> {
+        if self.offset + record_bytes > self.limit {
+            self.rotate(record_bytes)?;
+        }
+        Ok(self.offset)
+    }
+
+    /// The chunk in which [`reserve`](Self::reserve) found room.
+    #[inline]
+    pub fn chunk(&self) -> &M {
+        &self.chunk
+    }
+
+    /// Publishes the record that was reserved and filled, and all that was batched before it.
+    #[inline]
+    pub fn publish(&mut self, header: Header, record_bytes: usize) {
+        if self.batch_offset == NONE {
+            let end = self.offset + record_bytes;
+            self.chunk.word(end).store(0, Ordering::Relaxed);
+            // SYNC: pairs with the acquire load in `Receiver::next`: the payload and the zero behind it come with it.
+            self.chunk.word(self.offset).store(header.word(), Ordering::Release);
+            self.offset = end;
+        } else {
+            self.batch(header, record_bytes);
+            self.flush();
+        }
+    }
+
+    /// Adds the record that was reserved and filled to the batch, which stays invisible until [`flush`](Self::flush).
+    #[inline]
+    pub fn batch(&mut self, header: Header, record_bytes: usize) {
+        if self.batch_offset == NONE {
+            self.batch_offset = self.offset;
+            self.batch_header = header.word();
+        } else {
+            self.chunk.word(self.offset).store(header.word(), Ordering::Relaxed);
+        }
+        self.offset += record_bytes;
+    }
+
+    /// The bytes batched and not published.
+    #[inline]
+    pub fn batched_bytes(&self) -> usize {
+        if self.batch_offset == NONE { 0 } else { self.offset - self.batch_offset }
+    }
+
+    /// Publishes the batch. Says whether there was one.
+    #[inline]
+    pub fn flush(&mut self) -> bool {
+        if self.batch_offset == NONE {
+            return false;
+        }
+        self.chunk.word(self.offset).store(0, Ordering::Relaxed);
+        // SYNC: pairs with the acquire load in `Receiver::next`: all records of the batch come with its first header.
+        self.chunk.word(self.batch_offset).store(self.batch_header, Ordering::Release);
+        self.batch_offset = NONE;
+        true
+    }
+
+    /// Adds a chunk that the receiver knows of already. It is spliced in when the current one is full.
+    pub fn grant(&mut self, chunk: M) {
+        self.granted.push_back(chunk);
+    }
+
+    /// The number of chunks, granted ones included.
+    pub fn chunk_count(&self) -> usize {
+        self.circle.len() + self.granted.len()
+    }
+
+    /// The size of all chunks together.
+    pub fn chunk_bytes(&self) -> usize {
+        let granted = self.granted.iter().map(RingMemory::bytes).sum::<usize>();
+        self.circle.iter().map(|filled| filled.chunk.bytes()).sum::<usize>() + granted
+    }
+
+    /// The control block shared with the receiver.
+    pub fn control(&self) -> &RingControl {
+        self.control.control()
+    }
+
+    /// Whether a record of so many bytes would find room now.
+    pub fn has_room(&self, record_bytes: usize) -> bool {
+        self.offset + record_bytes <= self.limit
+            || self.granted.iter().any(|chunk| fits(record_bytes, chunk))
+            || self.steps_to_room(record_bytes).is_some()
+    }
+
+    /// Announces that this sender waits for credit; the receiver will ring after the next one. Look once more after this.
+    pub fn begin_waiting(&self) {
+        self.control().sender_waits.store(1, Ordering::Relaxed);
+        // SYNC: pairs with the fence in `Receiver::credited_sender_waits`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Ends what [`begin_waiting`](Self::begin_waiting) began.
+    pub fn end_waiting(&self) {
+        self.control().sender_waits.store(0, Ordering::Relaxed);
+    }
+
+    /// Goes on to a chunk in which a record of so many bytes fits.
+    #[cold]
+    #[inline(never)]
+    fn rotate(&mut self, record_bytes: usize) -> Result<(), NoRoom> {
+        self.flush();
+        // The receiver splices granted chunks in the order of their granting, so a short one is not passed over.
+        while let Some(chunk) = self.granted.pop_front() {
+            self.circle.insert(self.current + 1, Filled { chunk, filling: 0 });
+            self.enter(self.current + 1, true);
+            if self.offset + record_bytes <= self.limit {
+                return Ok(());
+            }
+        }
+        let Some(steps) = self.steps_to_room(record_bytes) else {
+            let fits_somewhere = self.circle.iter().any(|filled| fits(record_bytes, &filled.chunk));
+            return Err(NoRoom { needs_chunk_bytes: (!fits_somewhere).then_some(record_bytes + 8) });
+        };
+        // Chunks on the way that are too short are entered and left again, so that both circles turn alike.
+        for _ in 0..steps {
+            self.enter((self.current + 1) % self.circle.len(), false);
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, index: usize, splice: bool) {
+        let chunk = self.circle[index].chunk.clone();
+        chunk.word(0).store(0, Ordering::Relaxed);
+        // SYNC: pairs with the acquire load in `Receiver::next`: the zero at the new chunk's beginning comes with it.
+        self.chunk.word(self.offset).store(Header::rotate(splice).word(), Ordering::Release);
+        self.fillings += 1;
+        self.circle[index].filling = self.fillings;
+        self.current = index;
+        self.limit = chunk.bytes() - 8;
+        self.chunk = chunk;
+        self.offset = 0;
+    }
+
+    /// How many chunks ahead the record fits, with all chunks up to there consumed.
+    fn steps_to_room(&self, record_bytes: usize) -> Option<usize> {
+        // SYNC: pairs with the release store in `Receiver::finish_chunk`: the receiver reads no more of what it credits.
+        let consumed = self.control.control().consumed.load(Ordering::Acquire);
+        for steps in 1..self.circle.len() {
+            let next = &self.circle[(self.current + steps) % self.circle.len()];
+            if next.filling > consumed {
+                return None;
+            }
+            if fits(record_bytes, &next.chunk) {
+                return Some(steps);
+            }
+        }
+        None
+    }
+}
+
+/// Whether a chunk can hold the record and the header behind it.
+fn fits<M: RingMemory>(record_bytes: usize, chunk: &M) -> bool {
+    record_bytes + 8 <= chunk.bytes()
+}

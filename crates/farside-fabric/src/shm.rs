@@ -1,0 +1,526 @@
+//! The processes of one machine: sealed shared memory, passed over local sockets and mapped by the peers.
+//!
+//! Every endpoint listens under a name made from the job's id and its process number, in the abstract name space, so that
+//! nothing is left behind. The first side that needs the other connects and both exchange their starter memory; other
+//! regions are fetched by their key when they are first attached. Once mapped, the sockets see no more of the traffic:
+//! they carry small messages, and their closing tells of a peer's death.
+//!
+//! A peer must run under the same user and know the job's secret. What it sends is checked before it is used.
+
+mod link;
+mod message;
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use farside_sys::net::{self, Interest, Listener, MESSAGE_BYTES_MAX, Waker};
+use farside_sys::shm::SharedMemory;
+
+use self::link::{Link, LinkState};
+use self::message::{Fetched, Greeting, Message};
+use crate::ids::ProcessId;
+use crate::region::{self, LocalRegion, RemoteRegion};
+use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, RemoteKey, Transport};
+
+pub use self::message::fuzz_decode;
+
+/// Who an endpoint is and whom it may talk to.
+#[derive(Clone, Debug)]
+pub struct ShmConfig {
+    /// This process.
+    pub process: ProcessId,
+    /// How many there are.
+    pub process_count: u32,
+    /// Tells the jobs of one machine apart; not secret.
+    pub job_id: u64,
+    /// What a peer must know to be let in.
+    pub secret: [u8; 16],
+    /// The size of everybody's starter memory.
+    pub starter_bytes: usize,
+}
+
+/// One process's end of the shared-memory fabric.
+#[derive(Debug)]
+pub struct ShmEndpoint {
+    config: ShmConfig,
+    starter: LocalRegion,
+    listener: Listener,
+    waker: Waker,
+    state: Mutex<State>,
+    /// Notified whenever `state` changed in a way that somebody may wait for.
+    changed: Condvar,
+    this: Weak<Self>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Own regions by slot. A slot keeps its generation when its region is gone.
+    regions: Vec<Slot>,
+    /// Connections, ours and theirs. Ended ones are taken out.
+    links: Vec<Link>,
+    next_link: u64,
+    /// The link on which messages to each peer go. It stays the same while it lives, so that they keep their order.
+    outgoing: Vec<Option<u64>>,
+    /// Peers declared dead or found so. They stay dead.
+    gone: Vec<bool>,
+    /// Peers' regions mapped here.
+    attached: HashMap<RemoteKey, Arc<SharedMemory>>,
+    /// Regions asked for, until the answer comes.
+    fetches: HashMap<RemoteKey, FetchState>,
+    events: VecDeque<Event>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    region: Option<LocalRegion>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum FetchState {
+    Asked,
+    Refused,
+}
+
+impl ShmEndpoint {
+    /// Opens this process's end: makes its starter memory and begins to listen.
+    ///
+    /// # Errors
+    /// [`FabricError::Memory`] when there is no memory for the starter, [`FabricError::System`] when another process
+    /// listens under this name already or descriptors are exhausted.
+    pub fn open(config: ShmConfig) -> Result<Arc<Self>, FabricError> {
+        let memory = Arc::new(SharedMemory::create("farside-starter", config.starter_bytes)?);
+        let starter = LocalRegion::new(RemoteKey::starter(config.process, config.starter_bytes as u64), memory);
+        let failed = |doing| move |cause| FabricError::System { doing, cause };
+        let listener = Listener::bind(&name(config.job_id, config.process)).map_err(failed("listening for peers"))?;
+        let waker = Waker::new().map_err(failed("making a waker"))?;
+        let state = State {
+            regions: vec![Slot { generation: 0, region: Some(starter.clone()) }],
+            links: Vec::new(),
+            next_link: 0,
+            outgoing: vec![None; config.process_count as usize],
+            gone: vec![false; config.process_count as usize],
+            attached: HashMap::from([(starter.key(), starter.memory().clone())]),
+            fetches: HashMap::new(),
+            events: VecDeque::new(),
+        };
+        Ok(Arc::new_cyclic(|this| Self {
+            config,
+            starter,
+            listener,
+            waker,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            this: this.clone(),
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change under the lock is finished before anything that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_process(&self, process: ProcessId) -> Result<(), FabricError> {
+        if process.number() < self.config.process_count {
+            Ok(())
+        } else {
+            Err(FabricError::NoSuchProcess { process, count: self.config.process_count })
+        }
+    }
+
+    fn greeting(&self) -> Greeting {
+        Greeting {
+            secret: self.config.secret,
+            process: self.config.process,
+            starter_bytes: self.config.starter_bytes as u64,
+        }
+    }
+
+    /// The link on which messages to `process` go, made if there is none.
+    fn link_to<'s>(&self, state: &'s mut State, process: ProcessId) -> Result<&'s mut Link, FabricError> {
+        if state.gone[process.index()] {
+            return Err(FabricError::Disconnected { process });
+        }
+        let chosen = state.outgoing[process.index()];
+        let found = state.links.iter().position(|link| match chosen {
+            Some(id) => link.id() == id,
+            None => link.peer() == Some(process),
+        });
+        let index = match found {
+            Some(index) => index,
+            None => {
+                let link = self.connect(state, process)?;
+                state.links.push(link);
+                self.waker.wake();
+                state.links.len() - 1
+            }
+        };
+        state.outgoing[process.index()] = Some(state.links[index].id());
+        Ok(&mut state.links[index])
+    }
+
+    fn connect(&self, state: &mut State, process: ProcessId) -> Result<Link, FabricError> {
+        let socket = net::MessageSocket::connect(&name(self.config.job_id, process)).map_err(|cause| {
+            match cause.kind() {
+                std::io::ErrorKind::ConnectionRefused => FabricError::Disconnected { process },
+                _ => FabricError::System { doing: "connecting to a peer", cause },
+            }
+        })?;
+        check_user(&socket, process)?;
+        state.next_link += 1;
+        let mut link = Link::new(state.next_link, socket, LinkState::Greeted(process));
+        link.send(&Message::Hello(self.greeting()), Some(self.starter.memory().clone()))?;
+        Ok(link)
+    }
+
+    /// Waits, making progress, until `found` finds something.
+    fn wait_for<T>(
+        &self,
+        process: ProcessId,
+        doing: &'static str,
+        deadline: Instant,
+        mut found: impl FnMut(&mut State) -> Option<Result<T, FabricError>>,
+    ) -> Result<T, FabricError> {
+        loop {
+            self.progress();
+            let mut state = self.lock();
+            if let Some(result) = found(&mut state) {
+                return result;
+            }
+            if state.gone[process.index()] {
+                return Err(FabricError::Disconnected { process });
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Err(FabricError::Deadline { doing, process });
+            }
+            // A service thread that blocks in `wait` makes the progress; without one it is ours to make.
+            let nap = (deadline - now).min(Duration::from_millis(1));
+            drop(self.changed.wait_timeout(state, nap));
+        }
+    }
+
+    /// Takes in new connections and all that waits on the old ones.
+    fn take_in(&self, state: &mut State) {
+        while let Ok(socket) = self.listener.accept() {
+            state.next_link += 1;
+            state.links.push(Link::new(state.next_link, socket, LinkState::Unknown));
+        }
+        let mut buffer = [0; MESSAGE_BYTES_MAX + message::USER_HEADER_BYTES];
+        let ids: Vec<u64> = state.links.iter().map(Link::id).collect();
+        for id in ids {
+            // A link may be ended by what another one brings.
+            while let Some(link) = state.links.iter_mut().find(|link| link.id() == id) {
+                link.send_backlog();
+                match link.receive(&mut buffer) {
+                    Ok(None) => break,
+                    Ok(Some((message, fd))) => {
+                        if let Err(why) = self.handle(state, id, message, fd) {
+                            self.end_link(state, id, why);
+                        }
+                    }
+                    Err(why) => self.end_link(state, id, why),
+                }
+            }
+        }
+    }
+
+    /// Does what a message asks. An error ends the link.
+    fn handle(&self, state: &mut State, id: u64, message: Message<'_>, fd: Option<OwnedFd>) -> Result<(), EndOfLink> {
+        let index = state.links.iter().position(|link| link.id() == id).ok_or(EndOfLink::Closed)?;
+        let peer = state.links[index].peer();
+        match (state.links[index].state(), message) {
+            (LinkState::Unknown, Message::Hello(greeting)) => {
+                self.admit(state, index, &greeting, fd)?;
+                let starter = Some(self.starter.memory().clone());
+                state.links[index].send(&Message::Welcome(self.greeting()), starter).map_err(|_| EndOfLink::Closed)
+            }
+            (LinkState::Greeted(expected), Message::Welcome(greeting)) => {
+                if greeting.process != expected {
+                    return Err(EndOfLink::Intruder);
+                }
+                self.admit(state, index, &greeting, fd)
+            }
+            (LinkState::Open(_), Message::Fetch { slot, generation }) => {
+                let region = state.regions.get(slot as usize).and_then(|slot| slot.region.clone());
+                let region = region.filter(|region| region.key().generation == generation);
+                let bytes = region.as_ref().map(|region| region.key().bytes);
+                let memory = region.map(|region| region.memory().clone());
+                let answer = Message::Fetched(Fetched { slot, generation, bytes });
+                state.links[index].send(&answer, memory).map_err(|_| EndOfLink::Closed)
+            }
+            (LinkState::Open(process), Message::Fetched(fetched)) => {
+                take_fetched(state, process, &fetched, fd);
+                Ok(())
+            }
+            (LinkState::Open(process), Message::User(bytes)) => {
+                state.events.push_back(Event::Message { from: process, message: bytes.to_vec() });
+                Ok(())
+            }
+            _ => Err(if peer.is_some() { EndOfLink::Malformed } else { EndOfLink::Intruder }),
+        }
+    }
+
+    /// Lets a peer in that greeted properly, and maps its starter memory.
+    fn admit(
+        &self,
+        state: &mut State,
+        index: usize,
+        greeting: &Greeting,
+        fd: Option<OwnedFd>,
+    ) -> Result<(), EndOfLink> {
+        let process = greeting.process;
+        if greeting.secret != self.config.secret || process.number() >= self.config.process_count {
+            return Err(EndOfLink::Intruder);
+        }
+        check_user(state.links[index].socket(), process).map_err(|_| EndOfLink::Intruder)?;
+        let key = RemoteKey::starter(process, greeting.starter_bytes);
+        if !state.attached.contains_key(&key) {
+            let fd = fd.ok_or(EndOfLink::Malformed)?;
+            let memory = map_announced(fd, greeting.starter_bytes).ok_or(EndOfLink::Malformed)?;
+            state.attached.insert(key, memory);
+        }
+        state.links[index].open(process);
+        Ok(())
+    }
+
+    fn end_link(&self, state: &mut State, id: u64, why: EndOfLink) {
+        let Some(index) = state.links.iter().position(|link| link.id() == id) else { return };
+        let link = state.links.remove(index);
+        // A stranger that is turned away is no peer that died.
+        if let (Some(process), EndOfLink::Closed | EndOfLink::Malformed) = (link.peer(), why) {
+            self.mark_gone(state, process);
+        }
+    }
+
+    fn mark_gone(&self, state: &mut State, process: ProcessId) {
+        state.links.retain(|link| link.peer() != Some(process));
+        if !std::mem::replace(&mut state.gone[process.index()], true) {
+            state.events.push_back(Event::Disconnected { process });
+        }
+    }
+}
+
+/// Why a link ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndOfLink {
+    /// The peer closed it or died.
+    Closed,
+    /// Somebody without the secret, of another user, or in the place of another.
+    Intruder,
+    /// A peer sent what no peer sends.
+    Malformed,
+}
+
+impl Transport for ShmEndpoint {
+    fn process(&self) -> ProcessId {
+        self.config.process
+    }
+
+    fn process_count(&self) -> u32 {
+        self.config.process_count
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "shm",
+            mapped: true,
+            needs_target_progress: false,
+            puts_in_order: true,
+            message_bytes_max: MESSAGE_BYTES_MAX - message::USER_HEADER_BYTES,
+            operations_max: usize::MAX,
+        }
+    }
+
+    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
+        let memory = Arc::new(SharedMemory::create("farside-region", bytes)?);
+        let mut state = self.lock();
+        let slot = match state.regions.iter().position(|slot| slot.region.is_none()) {
+            Some(slot) => slot,
+            None => {
+                state.regions.push(Slot { generation: 0, region: None });
+                state.regions.len() - 1
+            }
+        };
+        let generation = state.regions[slot].generation;
+        let key =
+            RemoteKey { process: self.config.process, slot: slot as u32, generation, reserved: 0, bytes: bytes as u64 };
+        let region = LocalRegion::new(key, memory);
+        state.attached.insert(key, region.memory().clone());
+        state.regions[slot].region = Some(region.clone());
+        Ok(region)
+    }
+
+    fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {
+        let mut state = self.lock();
+        let slot = state.regions.get_mut(key.slot as usize).filter(|slot| {
+            key.process == self.config.process
+                && key.slot != 0
+                && slot.region.as_ref().is_some_and(|region| region.key() == key)
+        });
+        let Some(slot) = slot else { return Err(FabricError::StaleKey { key }) };
+        slot.region = None;
+        slot.generation = slot.generation.wrapping_add(1);
+        state.attached.remove(&key);
+        Ok(())
+    }
+
+    fn starter(&self) -> LocalRegion {
+        self.starter.clone()
+    }
+
+    fn attach(&self, key: RemoteKey, deadline: Instant) -> Result<RemoteRegion, FabricError> {
+        self.check_process(key.process)?;
+        if let Some(region) = self.attached(key) {
+            return Ok(region);
+        }
+        if key.process == self.config.process {
+            return Err(FabricError::StaleKey { key });
+        }
+        {
+            let mut state = self.lock();
+            // Also connects. The starter comes with the greeting, everything else must be asked for.
+            let link = self.link_to(&mut state, key.process)?;
+            if key.slot != 0 {
+                link.send(&Message::Fetch { slot: key.slot, generation: key.generation }, None)?;
+                state.fetches.insert(key, FetchState::Asked);
+            }
+        }
+        self.wait_for(key.process, "attaching memory", deadline, |state| {
+            if let Some(memory) = state.attached.get(&key) {
+                return Some(Ok(RemoteRegion::mapped_at(key, memory.clone())));
+            }
+            // A greeting that announced another size than the key has answers the same as a refusal.
+            let other_starter = key.slot == 0
+                && state.links.iter().any(|link| matches!(link.state(), LinkState::Open(peer) if peer == key.process));
+            let refused = state.fetches.get(&key) == Some(&FetchState::Refused);
+            (refused || other_starter).then_some(Err(FabricError::StaleKey { key }))
+        })
+    }
+
+    fn attached(&self, key: RemoteKey) -> Option<RemoteRegion> {
+        let memory = self.lock().attached.get(&key)?.clone();
+        Some(RemoteRegion::mapped_at(key, memory))
+    }
+
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+        let memory = self.lock().attached.get(&key).cloned().ok_or(FabricError::StaleKey { key })?;
+        let completion = Completion::pending();
+        completion.end(region::execute(key, &memory, operation));
+        Ok(completion)
+    }
+
+    fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
+        self.check_process(to)?;
+        let max = self.capabilities().message_bytes_max;
+        if message.len() > max {
+            return Err(FabricError::MessageTooLong { bytes: message.len(), max });
+        }
+        let mut state = self.lock();
+        if to == self.config.process {
+            state.events.push_back(Event::Message { from: to, message: message.to_vec() });
+            self.waker.wake();
+            return Ok(());
+        }
+        let link = self.link_to(&mut state, to)?;
+        link.send(&Message::User(message), None)?;
+        if link.has_backlog() {
+            // It waits for the socket to drain, which the service thread must watch from now on.
+            self.waker.wake();
+        }
+        Ok(())
+    }
+
+    fn receive(&self) -> Option<Event> {
+        self.lock().events.pop_front()
+    }
+
+    fn progress(&self) {
+        let mut state = self.lock();
+        self.take_in(&mut state);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
+        let (sockets, has_events): (Vec<_>, bool) = {
+            let state = self.lock();
+            (state.links.iter().map(Link::watch).collect(), !state.events.is_empty())
+        };
+        if has_events {
+            return;
+        }
+        let own = [self.listener.as_fd(), self.waker.as_fd()].map(|fd| Interest { fd, writable: false });
+        let links = sockets.iter().map(|(socket, writable)| Interest { fd: socket.as_fd(), writable: *writable });
+        let also = also.iter().map(|fd| Interest { fd: *fd, writable: false });
+        let interests: Vec<Interest<'_>> = own.into_iter().chain(links).chain(also).collect();
+        if net::wait_ready(&interests, deadline).is_err() {
+            // Out of memory for a moment: do not turn the service thread into a spinner.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.waker.reset();
+    }
+
+    fn wake(&self) {
+        self.waker.wake();
+    }
+
+    fn forget(&self, process: ProcessId) {
+        if self.check_process(process).is_ok() && process != self.config.process {
+            self.mark_gone(&mut self.lock(), process);
+            self.changed.notify_all();
+            self.waker.wake();
+        }
+    }
+}
+
+impl ShmEndpoint {
+    /// This endpoint as a shared transport.
+    ///
+    /// # Panics
+    /// Never: whoever can call this holds the endpoint.
+    pub fn shared(&self) -> Arc<dyn Transport> {
+        self.this.upgrade().expect("an endpoint that is borrowed is alive")
+    }
+}
+
+fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetched, fd: Option<OwnedFd>) {
+    let asked = |key: &&RemoteKey| {
+        key.process == process && key.slot == fetched.slot && key.generation == fetched.generation
+    };
+    // Several keys that differ in their size may be asked for; only the true one is served.
+    let keys: Vec<RemoteKey> = state.fetches.keys().filter(asked).copied().collect();
+    let memory = fetched.bytes.zip(fd).and_then(|(bytes, fd)| map_announced(fd, bytes));
+    for key in keys {
+        match &memory {
+            Some(memory) if fetched.bytes == Some(key.bytes) => {
+                state.fetches.remove(&key);
+                state.attached.insert(key, memory.clone());
+            }
+            _ => {
+                state.fetches.insert(key, FetchState::Refused);
+            }
+        }
+    }
+}
+
+fn map_announced(fd: OwnedFd, bytes: u64) -> Option<Arc<SharedMemory>> {
+    let page = farside_sys::shm::page_bytes();
+    let rounded = usize::try_from(bytes).ok()?.checked_next_multiple_of(page)?;
+    SharedMemory::from_fd(fd, rounded).ok().map(Arc::new)
+}
+
+fn check_user(socket: &net::MessageSocket, process: ProcessId) -> Result<(), FabricError> {
+    let peer = socket.peer().map_err(|cause| FabricError::System { doing: "asking who the peer is", cause })?;
+    if peer.uid == farside_sys::process::user_id() {
+        Ok(())
+    } else {
+        Err(FabricError::Refused { process, why: "it runs under another user" })
+    }
+}
+
+fn name(job_id: u64, process: ProcessId) -> Vec<u8> {
+    format!("farside/{job_id:016x}/{}", process.number()).into_bytes()
+}

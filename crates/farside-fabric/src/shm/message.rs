@@ -1,0 +1,188 @@
+//! What travels over the sockets between endpoints, and its decoder.
+
+use crate::ids::ProcessId;
+
+/// What a message of the user costs on top of its own bytes.
+pub(super) const USER_HEADER_BYTES: usize = 1;
+
+const HELLO: u8 = 1;
+const WELCOME: u8 = 2;
+const FETCH: u8 = 3;
+const FETCHED: u8 = 4;
+const USER: u8 = 5;
+
+/// Changes with every change of what endpoints say to each other.
+const VERSION: u32 = 1;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Message<'a> {
+    /// The first message of who connected; carries its starter memory.
+    Hello(Greeting),
+    /// The answer, likewise.
+    Welcome(Greeting),
+    /// Asks for a region.
+    Fetch { slot: u32, generation: u32 },
+    /// Brings it, or says that there is none.
+    Fetched(Fetched),
+    /// A message of the layer above.
+    User(&'a [u8]),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Greeting {
+    pub(super) secret: [u8; 16],
+    pub(super) process: ProcessId,
+    pub(super) starter_bytes: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fetched {
+    pub(super) slot: u32,
+    pub(super) generation: u32,
+    /// The region's size; `None` when there is no such region.
+    pub(super) bytes: Option<u64>,
+}
+
+impl Message<'_> {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        match self {
+            Message::Hello(greeting) => greeting.encode(HELLO, &mut out),
+            Message::Welcome(greeting) => greeting.encode(WELCOME, &mut out),
+            Message::Fetch { slot, generation } => {
+                out.push(FETCH);
+                out.extend(slot.to_le_bytes());
+                out.extend(generation.to_le_bytes());
+            }
+            Message::Fetched(fetched) => {
+                out.push(FETCHED);
+                out.extend(fetched.slot.to_le_bytes());
+                out.extend(fetched.generation.to_le_bytes());
+                out.push(fetched.bytes.is_some().into());
+                out.extend(fetched.bytes.unwrap_or(0).to_le_bytes());
+            }
+            Message::User(bytes) => {
+                out.push(USER);
+                out.extend(*bytes);
+            }
+        }
+        out
+    }
+}
+
+impl<'a> Message<'a> {
+    /// `None` when the bytes are no message.
+    pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let (&kind, mut rest) = bytes.split_first()?;
+        let rest = &mut rest;
+        let message = match kind {
+            HELLO => Message::Hello(Greeting::decode(rest)?),
+            WELCOME => Message::Welcome(Greeting::decode(rest)?),
+            FETCH => Message::Fetch { slot: u32::from_le_bytes(take(rest)?), generation: u32::from_le_bytes(take(rest)?) },
+            FETCHED => {
+                let slot = u32::from_le_bytes(take(rest)?);
+                let generation = u32::from_le_bytes(take(rest)?);
+                let [there] = take(rest)?;
+                let bytes = u64::from_le_bytes(take(rest)?);
+                let bytes = match there {
+                    0 => None,
+                    1 => Some(bytes),
+                    _ => return None,
+                };
+                Message::Fetched(Fetched { slot, generation, bytes })
+            }
+            USER => return Some(Message::User(rest)),
+            _ => return None,
+        };
+        rest.is_empty().then_some(message)
+    }
+}
+
+impl Greeting {
+    fn encode(&self, kind: u8, out: &mut Vec<u8>) {
+        out.push(kind);
+        out.extend(VERSION.to_le_bytes());
+        out.extend(self.secret);
+        out.extend(self.process.number().to_le_bytes());
+        out.extend(self.starter_bytes.to_le_bytes());
+    }
+
+    fn decode(rest: &mut &[u8]) -> Option<Self> {
+        if u32::from_le_bytes(take(rest)?) != VERSION {
+            return None;
+        }
+        Some(Self {
+            secret: take(rest)?,
+            process: ProcessId::new(u32::from_le_bytes(take(rest)?)),
+            starter_bytes: u64::from_le_bytes(take(rest)?),
+        })
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, left) = rest.split_first_chunk()?;
+    *rest = left;
+    Some(*taken)
+}
+
+/// Decodes arbitrary bytes as a message from a peer: for fuzzing. Says whether they were one, and that one encodes to the
+/// bytes it came from.
+///
+/// # Panics
+/// When a decoded message encodes to other bytes.
+pub fn fuzz_decode(bytes: &[u8]) -> bool {
+    let Some(message) = Message::decode(bytes) else { return false };
+    let again = message.encode();
+    // The bytes after a refusal's flag are not looked at.
+    if !matches!(message, Message::Fetched(Fetched { bytes: None, .. })) {
+        assert_eq!(again, bytes, "a message has one spelling");
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn greeting() -> impl Strategy<Value = Greeting> {
+        (any::<[u8; 16]>(), any::<u32>(), any::<u64>()).prop_map(|(secret, process, starter_bytes)| Greeting {
+            secret,
+            process: ProcessId::new(process),
+            starter_bytes,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(greeting in greeting(), slot: u32, generation: u32, bytes: Option<u64>, user: Vec<u8>) {
+            let messages = [
+                Message::Hello(greeting.clone()),
+                Message::Welcome(greeting),
+                Message::Fetch { slot, generation },
+                Message::Fetched(Fetched { slot, generation, bytes }),
+                Message::User(&user),
+            ];
+            for message in messages {
+                let encoded = message.encode();
+                prop_assert_eq!(Message::decode(&encoded), Some(message));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_message_or_refused(bytes: Vec<u8>, kind in 0..7_u8) {
+            fuzz_decode(&bytes);
+            let mut bytes = bytes;
+            bytes.insert(0, kind);
+            fuzz_decode(&bytes);
+        }
+
+        #[test]
+        fn what_is_cut_short_is_refused(greeting in greeting(), cut in 0..33_usize) {
+            let encoded = Message::Hello(greeting).encode();
+            prop_assert_eq!(encoded.len(), 33);
+            prop_assert_eq!(Message::decode(&encoded[..cut]), None);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Many processes simulated in one program, over a seeded network.
+//!
+//! A process is whatever threads use one [`endpoint`](SimFabric::endpoint). The network between them does what the
+//! contract in [`transport`](crate::transport) lets it do, and chooses by the seed:
+//!
+//! - nothing is mapped: every access is a posted operation, which takes effect some steps later and is reported some
+//!   steps after that;
+//! - operations that are not completed take effect in any order, and those of more than eight bytes in pieces, a get
+//!   too;
+//! - messages between two processes keep their order, but arrive late, and later or earlier than an operation posted
+//!   beside them;
+//! - queues are short, and say so when they are full;
+//! - a process that is [killed](SimFabric::kill), or whose end is dropped, may leave half a put behind, and of the
+//!   messages it had under way only the first few arrive.
+//!
+//! # Time
+//!
+//! There is no thread and no real time in the network. Its clock counts steps: one passes with every call of
+//! [`progress`](Transport::progress), and what is due by then happens, in order. A [`wait`](Transport::wait) of a process
+//! that has something under way returns at once, so service threads drive the clock, and others get their turn
+//! meanwhile. Who calls `progress` again without a wait has nothing else to do: for it the clock runs on to the next
+//! thing that concerns it.
+//!
+//! What happens follows from the seed and from the order of the calls made on the fabric's ends. Threads that run freely
+//! make that order anew each time; one thread that drives all ends replays exactly.
+
+mod endpoint;
+mod network;
+mod parcel;
+mod process;
+pub(crate) mod random;
+mod regions;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use self::endpoint::SimEndpoint;
+use self::network::SharedNetwork;
+use crate::ids::ProcessId;
+use crate::transport::{FabricError, Transport};
+
+/// What the simulated network is like.
+///
+/// ```
+/// use farside_fabric::sim::SimOptions;
+///
+/// let orderly = SimOptions { delay_max_steps: 0, ..SimOptions::default() };
+/// assert!(orderly.operations_max > 0);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimOptions {
+    /// The longest time anything is under way, in steps of the clock. Short times are far more frequent than long ones.
+    /// With 0 nothing overtakes and nothing is torn.
+    pub delay_max_steps: u64,
+    /// How many operations a process may have under way.
+    pub operations_max: usize,
+    /// How many messages from one process to another may wait to be received.
+    pub messages_max: usize,
+    /// The largest message, in bytes.
+    pub message_bytes_max: usize,
+    /// Operations take effect only while the target makes progress.
+    pub needs_target_progress: bool,
+}
+
+impl Default for SimOptions {
+    fn default() -> Self {
+        Self {
+            delay_max_steps: 1000,
+            operations_max: 64,
+            messages_max: 64,
+            message_bytes_max: 4096,
+            needs_target_progress: false,
+        }
+    }
+}
+
+/// A network and the processes on it.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// use farside_fabric::sim::{SimFabric, SimOptions};
+/// use farside_fabric::{ProcessId, RemoteKey, Transport};
+///
+/// let fabric = SimFabric::new(2, 4096, 7, SimOptions::default())?;
+/// let here = fabric.endpoint(ProcessId::new(0));
+/// let there = fabric.endpoint(ProcessId::new(1));
+///
+/// let deadline = Instant::now() + Duration::from_secs(10);
+/// let region = here.attach(RemoteKey::starter(there.process(), 4096), deadline)?;
+/// region.put(8, b"far side", deadline)?;
+///
+/// let mut found = [0; 8];
+/// there.starter().as_remote().get(8, &mut found, deadline)?;
+/// assert_eq!(&found, b"far side");
+/// # Ok::<(), farside_fabric::FabricError>(())
+/// ```
+#[derive(Debug)]
+pub struct SimFabric {
+    network: Arc<SharedNetwork>,
+    ends: Mutex<Vec<End>>,
+}
+
+/// Held by the fabric until it is first asked for; from then on its users keep it alive, or let it die.
+#[derive(Debug)]
+struct End {
+    unused: Option<Arc<SimEndpoint>>,
+    handed_out: Weak<SimEndpoint>,
+}
+
+impl SimFabric {
+    /// A fabric of so many processes, each with so much starter memory. The seed decides what the network does.
+    ///
+    /// # Errors
+    /// [`FabricError::Memory`] when there is no memory for the starters.
+    pub fn new(
+        processes: u32,
+        starter_bytes: usize,
+        seed: u64,
+        options: SimOptions,
+    ) -> Result<Self, FabricError> {
+        let network = Arc::new(SharedNetwork::new(processes, starter_bytes, seed, options)?);
+        let ends = (0..processes)
+            .map(|number| {
+                let end = SimEndpoint::new(ProcessId::new(number), network.clone());
+                End { handed_out: Arc::downgrade(&end), unused: Some(end) }
+            })
+            .collect();
+        Ok(Self { network, ends: Mutex::new(ends) })
+    }
+
+    /// The end of a process: the same one every time. When its users have dropped it, and the regions that they attached
+    /// through it, the process is gone.
+    ///
+    /// # Panics
+    /// When there is no such process, or it is gone.
+    #[track_caller]
+    pub fn endpoint(&self, process: ProcessId) -> Arc<dyn Transport> {
+        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = ends.get_mut(process.index()).expect("the fabric has such a process");
+        end.unused.take().or_else(|| end.handed_out.upgrade()).expect("the process's end has not been dropped")
+    }
+
+    /// Kills a process, as a signal would. Peers that were connected get [`Disconnected`]; its own threads, which nobody
+    /// can stop, find themselves disconnected from everybody and get that event with their own number.
+    ///
+    /// # Panics
+    /// When there is no such process.
+    ///
+    /// [`Disconnected`]: crate::Event::Disconnected
+    #[track_caller]
+    pub fn kill(&self, process: ProcessId) {
+        assert!(process.number() < self.network.process_count, "the fabric has such a process");
+        self.network.lock().kill(process);
+    }
+
+    /// How many steps the network's clock has counted.
+    pub fn steps(&self) -> u64 {
+        self.network.lock().steps()
+    }
+}

@@ -1,0 +1,178 @@
+//! One simulated process's end.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farside_sys::net::{self, Interest};
+use farside_sys::shm::SharedMemory;
+
+use super::network::{Network, SharedNetwork};
+use crate::ids::ProcessId;
+use crate::region::{LocalRegion, RemoteRegion};
+use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, RemoteKey, Transport};
+
+/// How long a wait that also watches descriptors looks at them alone.
+const DESCRIPTOR_SLICE: Duration = Duration::from_millis(1);
+
+#[derive(Debug)]
+pub(super) struct SimEndpoint {
+    process: ProcessId,
+    network: Arc<SharedNetwork>,
+    this: Weak<Self>,
+}
+
+impl SimEndpoint {
+    pub(super) fn new(process: ProcessId, network: Arc<SharedNetwork>) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self { process, network, this: this.clone() })
+    }
+
+    fn check_process(&self, process: ProcessId) -> Result<(), FabricError> {
+        let count = self.network.process_count;
+        if process.number() < count { Ok(()) } else { Err(FabricError::NoSuchProcess { process, count }) }
+    }
+
+    fn region(&self, key: RemoteKey) -> RemoteRegion {
+        let this = self.this.upgrade().expect("an end that is borrowed is alive");
+        RemoteRegion::posted_on(key, this)
+    }
+
+    /// Gives the lock up until something changed for this process, a descriptor is readable, or `deadline`. Says whether
+    /// a descriptor is.
+    fn sleep<'n>(
+        &'n self,
+        network: MutexGuard<'n, Network>,
+        also: &[BorrowedFd<'_>],
+        deadline: Option<Instant>,
+    ) -> (MutexGuard<'n, Network>, bool) {
+        let now = Instant::now();
+        if !also.is_empty() {
+            drop(network);
+            let slice = deadline.map_or(now + DESCRIPTOR_SLICE, |deadline| deadline.min(now + DESCRIPTOR_SLICE));
+            let interests: Vec<_> = also.iter().map(|fd| Interest { fd: *fd, writable: false }).collect();
+            // A descriptor that cannot be watched counts as readable: reading it tells its owner why.
+            let readable = net::wait_ready(&interests, Some(slice)).map_or(true, |ready| ready.contains(&true));
+            return (self.network.lock(), readable);
+        }
+        let mut network = network;
+        let changed = network.process(self.process).sleepers.changed.clone();
+        let network = match deadline {
+            None => changed.wait(network).unwrap_or_else(PoisonError::into_inner),
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(now);
+                changed.wait_timeout(network, left).unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        (network, false)
+    }
+}
+
+impl Transport for SimEndpoint {
+    fn process(&self) -> ProcessId {
+        self.process
+    }
+
+    fn process_count(&self) -> u32 {
+        self.network.process_count
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let options = &self.network.options;
+        Capabilities {
+            name: "sim",
+            mapped: false,
+            needs_target_progress: options.needs_target_progress,
+            puts_in_order: false,
+            message_bytes_max: options.message_bytes_max,
+            operations_max: options.operations_max,
+        }
+    }
+
+    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
+        let memory = Arc::new(SharedMemory::create("farside-sim-region", bytes)?);
+        Ok(self.network.lock().process(self.process).regions.register(memory, bytes))
+    }
+
+    fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {
+        self.network.lock().process(self.process).regions.deregister(key)
+    }
+
+    fn starter(&self) -> LocalRegion {
+        self.network.lock().process(self.process).regions.starter()
+    }
+
+    fn attach(&self, key: RemoteKey, deadline: Instant) -> Result<RemoteRegion, FabricError> {
+        self.check_process(key.process)?;
+        if let Some(region) = self.attached(key) {
+            return Ok(region);
+        }
+        let found = self.network.lock().start_attaching(self.process, key)?;
+        match found.wait(self, key.process, deadline) {
+            Ok(_) => Ok(self.region(key)),
+            Err(FabricError::Deadline { process, .. }) => {
+                Err(FabricError::Deadline { doing: "attaching memory", process })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn attached(&self, key: RemoteKey) -> Option<RemoteRegion> {
+        let is_attached = self.network.lock().process(self.process).attached.contains_key(&key);
+        is_attached.then(|| self.region(key))
+    }
+
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+        self.network.lock().post(self.process, key, operation)
+    }
+
+    fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
+        self.network.lock().send(self.process, to, message)
+    }
+
+    fn receive(&self) -> Option<Event> {
+        self.network.lock().receive(self.process)
+    }
+
+    fn progress(&self) {
+        self.network.lock().progress(self.process);
+    }
+
+    fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
+        let mut network = self.network.lock();
+        network.process(self.process).has_waited = true;
+        let Some(sleeper) = network.process(self.process).sleepers.enter() else { return };
+        let mut ready = false;
+        loop {
+            let process = network.process(self.process);
+            let passed = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if ready || passed || process.can_move() || process.sleepers.is_woken(&sleeper) {
+                break;
+            }
+            (network, ready) = self.sleep(network, also, deadline);
+        }
+        let process = network.process(self.process);
+        process.sleepers.leave(sleeper);
+        process.has_waited = true;
+        let only_time_must_pass = process.inbox.is_empty() && process.arrived.is_empty() && process.under_way > 0;
+        drop(network);
+        if only_time_must_pass {
+            // Others may have something to do meanwhile.
+            thread::yield_now();
+        }
+    }
+
+    fn wake(&self) {
+        self.network.lock().process(self.process).sleepers.wake();
+    }
+
+    fn forget(&self, process: ProcessId) {
+        self.network.lock().forget(self.process, process);
+    }
+}
+
+impl Drop for SimEndpoint {
+    fn drop(&mut self) {
+        self.network.lock().kill(self.process);
+    }
+}

@@ -1,0 +1,101 @@
+//! How processes die, and how others take it.
+
+use std::collections::BTreeMap;
+
+use super::Network;
+use crate::ids::ProcessId;
+use crate::sim::parcel::{Due, Parcel, Request, TransferId};
+use crate::sim::process::Peer;
+use crate::transport::{Event, FabricError};
+
+impl Network {
+    /// A process dies, unless it is dead already.
+    pub(in crate::sim) fn kill(&mut self, dead: ProcessId) {
+        if !std::mem::replace(&mut self.process(dead).alive, false) {
+            return;
+        }
+        self.end_transfers(dead, None, dead);
+        self.lose_effects_of(dead);
+        self.lose_messages_of(dead);
+        // What had arrived is accepted by a dead process: peers whose operations are among it are told of the death.
+        while let Some(parcel) = self.process(dead).arrived.pop_front() {
+            self.accept(parcel);
+        }
+        while self.receive(dead).is_some() {}
+        self.process(dead).inbox.push_back(Event::Disconnected { process: dead });
+        self.process(dead).sleepers.notify();
+        let peers: Vec<ProcessId> = self.process(dead).peers.keys().copied().filter(|peer| *peer != dead).collect();
+        for peer in peers {
+            if self.process(peer).peers.get(&dead) == Some(&Peer::Connected) {
+                self.dispatch_in_order(dead, peer, Parcel::Disconnected { with: dead, to: peer });
+            }
+        }
+    }
+
+    /// `by` gives `lost` up. What it has under way there may still take effect, but nobody will hear of it.
+    pub(in crate::sim) fn forget(&mut self, by: ProcessId, lost: ProcessId) {
+        if by == lost || lost.index() >= self.processes.len() || !self.process(by).alive {
+            return;
+        }
+        self.end_transfers(by, Some(lost), lost);
+        let was_connected = self.process(by).peers.get(&lost) == Some(&Peer::Connected);
+        self.process(by).lose_peer(lost);
+        if was_connected {
+            // The peer may be alive: its messages are no longer heard, and that it must be told.
+            self.dispatch_in_order(by, lost, Parcel::Disconnected { with: by, to: lost });
+        }
+    }
+
+    /// Of what the dead process had posted, each piece takes effect or not, as the seed has it.
+    fn lose_effects_of(&mut self, dead: ProcessId) {
+        let effects: Vec<Due> = self.find(|parcel| matches!(parcel, Parcel::Effect { from, .. } if *from == dead));
+        for due in effects {
+            if self.random.coin()
+                && let Some(Parcel::Effect { transfer, .. }) = self.take_out(due)
+            {
+                self.drop_piece(transfer);
+            }
+        }
+    }
+
+    fn drop_piece(&mut self, id: TransferId) {
+        let Some(transfer) = self.transfers.get_mut(&id) else { return };
+        transfer.pieces_left -= 1;
+        if transfer.pieces_left == 0 {
+            self.transfers.remove(&id);
+        }
+    }
+
+    /// Of the messages that the dead process had sent, the first few arrive at each peer.
+    fn lose_messages_of(&mut self, dead: ProcessId) {
+        let mut lane_is_cut = BTreeMap::new();
+        let messages: Vec<Due> = self.find(|parcel| matches!(parcel, Parcel::Message { from, .. } if *from == dead));
+        for due in messages {
+            let to = self.under_way[&due].destination();
+            let is_cut = lane_is_cut.entry(to).or_insert(false);
+            *is_cut |= self.random.coin();
+            if *is_cut {
+                self.take_out(due);
+                self.clear_one(dead, to);
+            }
+        }
+    }
+
+    fn find(&self, wanted: impl Fn(&Parcel) -> bool) -> Vec<Due> {
+        self.under_way.iter().filter(|(_, parcel)| wanted(parcel)).map(|(due, _)| *due).collect()
+    }
+
+    /// Ends what `from` waits for, at one peer or at all, because `gone` is.
+    fn end_transfers(&mut self, from: ProcessId, peer: Option<ProcessId>, gone: ProcessId) {
+        for transfer in self.transfers.values_mut() {
+            if transfer.from != from || peer.is_some_and(|peer| peer != transfer.key.process) {
+                continue;
+            }
+            let Some(completion) = transfer.completion.take() else { continue };
+            if !matches!(transfer.request, Request::Attach(_)) {
+                self.processes[from.index()].operations -= 1;
+            }
+            completion.end(Err(FabricError::Disconnected { process: gone }));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What is under way on the simulated network.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use farside_sys::shm::SharedMemory;
+
+use super::random::Random;
+use super::regions::RegionTable;
+use crate::ids::ProcessId;
+use crate::region;
+use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
+
+/// No put of up to this many bytes becomes visible in pieces.
+const WHOLE_BYTES_MAX: usize = 8;
+
+/// A longer one is cut at up to this many places.
+const CUTS_MAX: u64 = 4;
+
+/// When something happens. Earlier steps come first; `tie` shuffles what happens in one step; `sequence` tells
+/// the rest apart, in the order in which it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Due {
+    pub(super) step: u64,
+    pub(super) tie: u64,
+    pub(super) sequence: u64,
+}
+
+/// Names a transfer for as long as it is under way.
+pub(super) type TransferId = u64;
+
+/// A thing that will happen at some step.
+#[derive(Debug)]
+pub(super) enum Parcel {
+    /// A piece of a transfer takes effect at its target.
+    Effect { transfer: TransferId, from: ProcessId, target: ProcessId, piece: Range<usize> },
+    /// The initiator of a transfer learns that it has ended.
+    Reply { transfer: TransferId, to: ProcessId },
+    /// A message arrives.
+    Message { from: ProcessId, to: ProcessId, message: Vec<u8> },
+    /// A process learns that its connection with another has ended.
+    Disconnected { with: ProcessId, to: ProcessId },
+}
+
+impl Parcel {
+    /// The process at which it arrives.
+    pub(super) fn destination(&self) -> ProcessId {
+        match self {
+            Self::Effect { target: to, .. }
+            | Self::Reply { to, .. }
+            | Self::Message { to, .. }
+            | Self::Disconnected { to, .. } => *to,
+        }
+    }
+}
+
+/// An operation or an attachment, from when it is posted until its initiator has the reply.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub(super) from: ProcessId,
+    pub(super) key: RemoteKey,
+    /// Taken by whoever ends it; from then on nobody waits.
+    pub(super) completion: Option<Completion>,
+    pub(super) pieces_left: usize,
+    pub(super) request: Request,
+    /// Set by the first piece that fails.
+    pub(super) error: Option<FabricError>,
+}
+
+/// What a transfer is for.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// To look a key up; the memory is what was found.
+    Attach(Option<Arc<SharedMemory>>),
+    /// To write these bytes.
+    Put { memory: Arc<SharedMemory>, offset: u64, data: Vec<u8> },
+    /// To fill this buffer.
+    Get { memory: Arc<SharedMemory>, offset: u64, data: Vec<u8> },
+    /// To change a word.
+    Atomic { memory: Arc<SharedMemory>, operation: Operation, previous: u64 },
+}
+
+impl Request {
+    pub(super) fn access(memory: Arc<SharedMemory>, operation: Operation) -> Self {
+        match operation {
+            Operation::Put { offset, data } => Self::Put { memory, offset, data },
+            Operation::Get { offset, bytes } => Self::Get { memory, offset, data: vec![0; bytes] },
+            operation @ (Operation::Atomic64 { .. } | Operation::Atomic32 { .. }) => {
+                Self::Atomic { memory, operation, previous: 0 }
+            }
+        }
+    }
+
+    /// How the request is cut: at least one piece, and together the whole of it.
+    pub(super) fn pieces(&self, random: &mut Random) -> Vec<Range<usize>> {
+        let bytes = match self {
+            Self::Attach(_) | Self::Atomic { .. } => 0,
+            Self::Put { data, .. } | Self::Get { data, .. } => data.len(),
+        };
+        let cuts = if bytes > WHOLE_BYTES_MAX { random.up_to(CUTS_MAX) } else { 0 };
+        let mut bounds: Vec<usize> = (0..cuts).map(|_| random.index(bytes)).chain([0, bytes]).collect();
+        bounds.sort_unstable();
+        bounds.windows(2).map(|pair| pair[0]..pair[1]).collect()
+    }
+
+    /// What the initiator gets when all pieces have taken effect. An attachment brings nothing but the news.
+    pub(super) fn into_outcome(self) -> Outcome {
+        match self {
+            Self::Attach(_) => Outcome::Got(Vec::new()),
+            Self::Put { data, .. } => Outcome::Put(data),
+            Self::Get { data, .. } => Outcome::Got(data),
+            Self::Atomic { previous, .. } => Outcome::Previous(previous),
+        }
+    }
+}
+
+impl Transfer {
+    /// Lets a piece take effect at a target that is alive and has registered `regions`.
+    pub(super) fn take_effect(&mut self, piece: Range<usize>, regions: &RegionTable) {
+        if let Err(error) = self.execute(piece, regions) {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    fn execute(&mut self, piece: Range<usize>, regions: &RegionTable) -> Result<(), FabricError> {
+        let key = self.key;
+        match &mut self.request {
+            Request::Attach(found) => {
+                let region = regions.find(key).ok_or(FabricError::StaleKey { key })?;
+                *found = Some(region.memory().clone());
+            }
+            Request::Put { memory, offset, data } => {
+                let offset = *offset + piece.start as u64;
+                region::execute(key, memory, Operation::Put { offset, data: data[piece].to_vec() })?;
+            }
+            Request::Get { memory, offset, data } => {
+                let offset = *offset + piece.start as u64;
+                let outcome = region::execute(key, memory, Operation::Get { offset, bytes: piece.len() })?;
+                if let Outcome::Got(bytes) = outcome {
+                    data[piece].copy_from_slice(&bytes);
+                }
+            }
+            Request::Atomic { memory, operation, previous } => {
+                if let Outcome::Previous(held) = region::execute(key, memory, operation.clone())? {
+                    *previous = held;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! What the simulated network keeps about one process.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Condvar};
+
+use farside_sys::shm::SharedMemory;
+
+use super::parcel::Parcel;
+use super::regions::RegionTable;
+use crate::ids::ProcessId;
+use crate::transport::{Event, FabricError, RemoteKey};
+
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) alive: bool,
+    pub(super) regions: RegionTable,
+    /// Peers' regions. An entry stays until the end: nothing tells when its last user lets go.
+    pub(super) attached: HashMap<RemoteKey, Arc<SharedMemory>>,
+    /// How this process sees those it had to do with.
+    pub(super) peers: BTreeMap<ProcessId, Peer>,
+    /// What has reached this process and waits for it to make progress.
+    pub(super) arrived: VecDeque<Parcel>,
+    /// How much on the network this process can move by making progress.
+    pub(super) under_way: usize,
+    /// It was in `wait` since its last `progress`.
+    pub(super) has_waited: bool,
+    /// How many operations it has posted that have not ended.
+    pub(super) operations: usize,
+    pub(super) inbox: VecDeque<Event>,
+    /// Whoever sleeps for this process.
+    pub(super) sleepers: Sleepers,
+}
+
+/// A peer, as one process sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    Connected,
+    /// Died, or was declared dead. It stays so.
+    Gone,
+}
+
+impl Process {
+    pub(super) fn new(regions: RegionTable) -> Self {
+        Self {
+            alive: true,
+            regions,
+            attached: HashMap::new(),
+            peers: BTreeMap::new(),
+            arrived: VecDeque::new(),
+            under_way: 0,
+            has_waited: false,
+            operations: 0,
+            inbox: VecDeque::new(),
+            sleepers: Sleepers::default(),
+        }
+    }
+
+    /// Can a call of `progress` or `receive` bring something?
+    pub(super) fn can_move(&self) -> bool {
+        self.under_way > 0 || !self.arrived.is_empty() || !self.inbox.is_empty()
+    }
+
+    /// Fails when this process sees that one as gone.
+    pub(super) fn check_peer(&self, process: ProcessId) -> Result<(), FabricError> {
+        match self.peers.get(&process) {
+            Some(Peer::Gone) => Err(FabricError::Disconnected { process }),
+            Some(Peer::Connected) | None => Ok(()),
+        }
+    }
+
+    /// Sees a peer as gone from now on, and says so once if it was connected.
+    pub(super) fn lose_peer(&mut self, process: ProcessId) {
+        if self.peers.insert(process, Peer::Gone) == Some(Peer::Connected) {
+            self.inbox.push_back(Event::Disconnected { process });
+            self.sleepers.notify();
+        }
+    }
+}
+
+/// The threads in `wait`, and the wake-ups they have coming.
+#[derive(Debug, Default)]
+pub(super) struct Sleepers {
+    pub(super) changed: Arc<Condvar>,
+    count: usize,
+    /// Wake-ups that found somebody in `wait`: all who were there return.
+    wakes: u64,
+    /// One came while nobody was: the next `wait` returns at once.
+    wake_kept: bool,
+}
+
+/// A thread in `wait`.
+#[derive(Debug)]
+pub(super) struct Sleeper {
+    wakes_before: u64,
+}
+
+impl Sleepers {
+    /// Somebody begins to wait; `None` when it was woken already.
+    pub(super) fn enter(&mut self) -> Option<Sleeper> {
+        if std::mem::take(&mut self.wake_kept) {
+            return None;
+        }
+        self.count += 1;
+        Some(Sleeper { wakes_before: self.wakes })
+    }
+
+    pub(super) fn is_woken(&self, sleeper: &Sleeper) -> bool {
+        self.wakes != sleeper.wakes_before
+    }
+
+    pub(super) fn leave(&mut self, _: Sleeper) {
+        self.count -= 1;
+    }
+
+    pub(super) fn wake(&mut self) {
+        if self.count == 0 {
+            self.wake_kept = true;
+        } else {
+            self.wakes += 1;
+            self.notify();
+        }
+    }
+
+    pub(super) fn notify(&self) {
+        self.changed.notify_all();
+    }
+}

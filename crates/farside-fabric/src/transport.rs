@@ -1,0 +1,385 @@
+//! The seam: what Farside asks of whatever carries its bytes.
+//!
+//! # The contract
+//!
+//! 1. A process registers memory and gets a [`RemoteKey`], plain data that can be sent to any peer. The first region of a
+//!    process, its *starter*, has a key that anybody can compute ([`RemoteKey::starter`]).
+//! 2. A peer [attaches](Transport::attach) a key once and then works on a [`RemoteRegion`](crate::RemoteRegion). Connections
+//!    are made on first use. Attaching never needs the attention of the target's workers, only of its service thread.
+//! 3. If the region is *mapped*, accesses are the caller's own loads and stores. Otherwise they are
+//!    [posted](Transport::post) as an [`Operation`] and end as a [`Completion`].
+//! 4. A completed put is visible to every later get, atomic or load anywhere. Two operations that are both not completed
+//!    may take effect in either order, and a put of more than eight bytes may become visible in pieces.
+//! 5. Atomics on one word are atomic with each other and with the owner's own CPU atomics on it.
+//! 6. Messages from one process to another arrive whole, once, and in the order in which they were sent, or the peer is
+//!    reported [`Event::Disconnected`].
+//! 7. Nothing blocks without a deadline, and a peer that died is an error and not a silence.
+//!
+//! A transport has no thread of its own. Whoever needs something from it calls [`progress`](Transport::progress); in a
+//! job that is the service thread, which sleeps in [`wait`](Transport::wait) between.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::ids::ProcessId;
+use crate::region::{LocalRegion, RemoteRegion};
+
+/// One process's end of a fabric.
+pub trait Transport: Send + Sync + fmt::Debug {
+    /// The process whose end this is.
+    fn process(&self) -> ProcessId;
+
+    /// How many processes the fabric joins.
+    fn process_count(&self) -> u32;
+
+    /// What this transport can do by itself.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Makes memory that peers can reach, all zero.
+    ///
+    /// # Errors
+    /// [`FabricError::Memory`] when there is none left.
+    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError>;
+
+    /// Takes back a key: who attaches it from now on gets [`FabricError::StaleKey`]. Peers that hold the region keep what
+    /// they have; the memory goes when the last of them lets go.
+    ///
+    /// # Errors
+    /// [`FabricError::StaleKey`] when the key is not one of this process's.
+    fn deregister(&self, key: RemoteKey) -> Result<(), FabricError>;
+
+    /// The memory that this process's starter key names.
+    fn starter(&self) -> LocalRegion;
+
+    /// Makes a peer's region reachable, connecting first if need be.
+    ///
+    /// # Errors
+    /// [`FabricError::StaleKey`], [`FabricError::Disconnected`], [`FabricError::Deadline`].
+    fn attach(&self, key: RemoteKey, deadline: Instant) -> Result<RemoteRegion, FabricError>;
+
+    /// A region that is attached already, without any waiting.
+    fn attached(&self, key: RemoteKey) -> Option<RemoteRegion>;
+
+    /// Starts an operation on a region that is not mapped. (On a mapped one it works too, and has ended at return.)
+    ///
+    /// # Errors
+    /// [`FabricError::QueueFull`] when too many are under way; otherwise errors come with the completion.
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError>;
+
+    /// Sends a small message, copied before this returns.
+    ///
+    /// # Errors
+    /// [`FabricError::MessageTooLong`], [`FabricError::QueueFull`], [`FabricError::Disconnected`].
+    fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError>;
+
+    /// The next thing that happened, if something did.
+    fn receive(&self) -> Option<Event>;
+
+    /// Moves everything on that can move without waiting.
+    fn progress(&self);
+
+    /// Sleeps until progress can be made, one of `also` is readable, somebody calls [`wake`](Self::wake), or the deadline.
+    fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>);
+
+    /// Ends a [`wait`](Self::wait) that is under way, or the next.
+    fn wake(&self);
+
+    /// Declares a peer dead, as somebody else found out: what waits for it ends with [`FabricError::Disconnected`].
+    fn forget(&self, process: ProcessId);
+}
+
+/// What a transport can do by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The transport's name, as `--fabric` and `farside info` spell it.
+    pub name: &'static str,
+    /// Attached regions are mapped: accesses are loads and stores.
+    pub mapped: bool,
+    /// One-sided operations complete only while the target makes progress.
+    pub needs_target_progress: bool,
+    /// Two puts to the same peer take effect in the order in which they were posted.
+    pub puts_in_order: bool,
+    /// The largest message, in bytes.
+    pub message_bytes_max: usize,
+    /// How many operations may be under way.
+    pub operations_max: usize,
+}
+
+/// Names a registered region to its peers. Plain data: 24 bytes that can be sent anywhere in the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct RemoteKey {
+    /// The process that owns the memory.
+    pub process: ProcessId,
+    /// Which of its regions.
+    pub slot: u32,
+    /// How often the slot was used before.
+    pub generation: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The size of the region.
+    pub bytes: u64,
+}
+
+impl RemoteKey {
+    /// The key of a process's starter memory.
+    pub const fn starter(process: ProcessId, bytes: u64) -> Self {
+        Self { process, slot: 0, generation: 0, reserved: 0, bytes }
+    }
+
+    /// Checks that an access lies inside the region.
+    ///
+    /// # Errors
+    /// [`FabricError::OutOfRange`].
+    #[inline]
+    pub fn check(&self, offset: u64, bytes: usize) -> Result<(), FabricError> {
+        match offset.checked_add(bytes as u64) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(FabricError::OutOfRange { offset, bytes, region_bytes: self.bytes }),
+        }
+    }
+
+    /// Checks that an atomic access lies inside the region, on a multiple of its size.
+    ///
+    /// # Errors
+    /// [`FabricError::OutOfRange`], [`FabricError::Misaligned`].
+    #[inline]
+    pub fn check_word(&self, offset: u64, bytes: usize) -> Result<(), FabricError> {
+        self.check(offset, bytes)?;
+        if offset.is_multiple_of(bytes as u64) { Ok(()) } else { Err(FabricError::Misaligned { offset, bytes }) }
+    }
+}
+
+/// An access to a peer's region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Write these bytes.
+    Put {
+        /// Where, from the start of the region.
+        offset: u64,
+        /// What.
+        data: Vec<u8>,
+    },
+    /// Read so many bytes.
+    Get {
+        /// Where, from the start of the region.
+        offset: u64,
+        /// How many.
+        bytes: usize,
+    },
+    /// Change a 64-bit word and tell what it held.
+    Atomic64 {
+        /// Where; a multiple of 8.
+        offset: u64,
+        /// The change.
+        change: AtomicChange<u64>,
+    },
+    /// Change a 32-bit word and tell what it held.
+    Atomic32 {
+        /// Where; a multiple of 4.
+        offset: u64,
+        /// The change.
+        change: AtomicChange<u32>,
+    },
+}
+
+/// A change of one word. Its result is what the word held before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicChange<T> {
+    /// Nothing: an atomic load.
+    Load,
+    /// This value instead.
+    Swap(T),
+    /// `new` instead, if the word holds `expected`.
+    CompareSwap {
+        /// What the word must hold.
+        expected: T,
+        /// What it holds then.
+        new: T,
+    },
+    /// The sum, wrapping around.
+    Add(T),
+    /// The bitwise and.
+    And(T),
+    /// The bitwise or.
+    Or(T),
+    /// The bitwise exclusive or.
+    Xor(T),
+    /// The smaller of the two, unsigned.
+    Min(T),
+    /// The larger of the two, unsigned.
+    Max(T),
+}
+
+/// What an operation brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The put is visible; its buffer comes back.
+    Put(Vec<u8>),
+    /// The bytes read.
+    Got(Vec<u8>),
+    /// What the word held, widened.
+    Previous(u64),
+}
+
+/// Something that happened to a process's end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A peer sent a message.
+    Message {
+        /// Who.
+        from: ProcessId,
+        /// What.
+        message: Vec<u8>,
+    },
+    /// A peer that was connected is so no more.
+    Disconnected {
+        /// Who.
+        process: ProcessId,
+    },
+}
+
+/// Why the fabric could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FabricError {
+    /// The deadline passed.
+    #[error("deadline passed while {doing} ({process}); it may be overloaded or stopped: raise the deadline or look at it")]
+    Deadline {
+        /// What was waited for.
+        doing: &'static str,
+        /// The peer concerned.
+        process: ProcessId,
+    },
+    /// The peer is gone.
+    #[error("{process} is gone")]
+    Disconnected {
+        /// Which.
+        process: ProcessId,
+    },
+    /// Memory could not be had or mapped.
+    #[error(transparent)]
+    Memory(#[from] farside_sys::shm::ShmError),
+    /// A message is longer than the transport takes.
+    #[error("a message of {bytes} bytes; at most {max} bytes travel as one")]
+    MessageTooLong {
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// An atomic access must be on a multiple of its size.
+    #[error("an atomic access of {bytes} bytes at offset {offset}, which is no multiple of {bytes}")]
+    Misaligned {
+        /// Where.
+        offset: u64,
+        /// Its size.
+        bytes: usize,
+    },
+    /// No such process.
+    #[error("{process} does not exist: the job has processes 0 to {}", count - 1)]
+    NoSuchProcess {
+        /// Which was named.
+        process: ProcessId,
+        /// How many there are.
+        count: u32,
+    },
+    /// An access beyond the end of the region.
+    #[error("an access of {bytes} bytes at offset {offset} of a region of {region_bytes} bytes")]
+    OutOfRange {
+        /// Where.
+        offset: u64,
+        /// How long.
+        bytes: usize,
+        /// The region's size.
+        region_bytes: u64,
+    },
+    /// Something else answers where the peer should.
+    #[error("the connection with {process} was refused: {why}")]
+    Refused {
+        /// The peer.
+        process: ProcessId,
+        /// The reason.
+        why: &'static str,
+    },
+    /// Too much is under way.
+    #[error("the queue to {process} is full ({max} under way): make progress, then try again")]
+    QueueFull {
+        /// The peer.
+        process: ProcessId,
+        /// The queue's size.
+        max: usize,
+    },
+    /// The key names no region, or one that is gone.
+    #[error("{} has no region {} of generation {} (it was deregistered, or never was)", key.process, key.slot, key.generation)]
+    StaleKey {
+        /// The key.
+        key: RemoteKey,
+    },
+    /// The system refused.
+    #[error("{doing} failed: {cause}")]
+    System {
+        /// What was done.
+        doing: &'static str,
+        /// The system's reason.
+        cause: std::io::Error,
+    },
+}
+
+/// The end of a posted operation, whenever it comes.
+///
+/// Dropping it does not recall the operation; its buffers stay with the transport until it has ended.
+#[derive(Clone, Debug)]
+pub struct Completion(Arc<CompletionState>);
+
+#[derive(Debug)]
+struct CompletionState {
+    result: Mutex<Option<Result<Outcome, FabricError>>>,
+    ended: Condvar,
+}
+
+impl Completion {
+    /// An operation that has not ended. The transport keeps a clone and [ends](Self::end) it.
+    pub fn pending() -> Self {
+        Self(Arc::new(CompletionState { result: Mutex::new(None), ended: Condvar::new() }))
+    }
+
+    /// Ends the operation. For transports.
+    pub fn end(&self, result: Result<Outcome, FabricError>) {
+        *self.lock() = Some(result);
+        self.0.ended.notify_all();
+    }
+
+    /// Has it ended?
+    pub fn has_ended(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// Waits for the end, making progress on `transport`, and takes the result.
+    ///
+    /// # Errors
+    /// That of the operation, or [`FabricError::Deadline`].
+    pub fn wait(self, transport: &dyn Transport, peer: ProcessId, deadline: Instant) -> Result<Outcome, FabricError> {
+        loop {
+            transport.progress();
+            let mut result = self.lock();
+            if let Some(result) = result.take() {
+                return result;
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Err(FabricError::Deadline { doing: "waiting for an operation", process: peer });
+            }
+            // Somebody else may be the one who makes the progress, so look again soon.
+            let nap = (deadline - now).min(Duration::from_millis(1));
+            drop(self.0.ended.wait_timeout(result, nap));
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Result<Outcome, FabricError>>> {
+        // The lock guards a plain value that no panic can leave half written.
+        self.0.result.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,517 @@
+//! A transport with a fault: a wrapper around a sound one, which breaks the contract in one place.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+
+use farside_fabric::transport::AtomicChange;
+use farside_fabric::{
+    Capabilities, Completion, Event, FabricError, LocalRegion, Operation, Outcome, ProcessId, RemoteKey, RemoteRegion,
+    Transport,
+};
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// An atomic add of 32 bits carries into the word above.
+    AddsTooWide,
+    AnswersForNobody,
+    AttachesAnything,
+    AttachesOnceAtATime,
+    /// An access that ends outside the region succeeds, doing nothing.
+    ClipsAccesses,
+    ComparesSigned,
+    CompletesPutsEarly,
+    CutsMessages,
+    DeafToItself,
+    ForgetsAttached,
+    ForgetsEarlyWakes,
+    HidesEnds,
+    HidesMemoryErrors,
+    HidesThatItNeedsTargets,
+    IgnoresDeadlines,
+    IgnoresDescriptors,
+    IgnoresForget,
+    IgnoresWakes,
+    /// Deregistering says that it worked.
+    KeepsKeys,
+    KeepsPutBuffers,
+    /// Operations on a peer that left never end.
+    LeavesOperationsOpen,
+    ListensInReceiveOnly,
+    LosesAtomics,
+    LosesMessages,
+    LosesPipelinedPuts,
+    /// What the full queue refused counts as done.
+    LosesWhenFull,
+    MistakesSenders,
+    MixesRegions,
+    NeverSleeps,
+    PutsTooLittle,
+    PutsTooMuch,
+    ReordersMessages,
+    RepeatsMessages,
+    ReportsEndsTwice,
+    ReturnsAnotherStarter,
+    /// Memory that was deregistered comes back under its old key, with its old content.
+    ReusesRegions,
+    SendsToTheGone,
+    SleepsThroughEverything,
+    SpeaksForTheGone,
+    /// A change is a load and then a store.
+    SplitsAtomics,
+    /// The same, but peers exclude each other: only the owner can come between.
+    SplitsAtomicsFromOwner,
+    SwapsWithoutCompare,
+    TakesMemoryWithKey,
+    TakesMessagesTooLong,
+    /// A put of eight bytes is two of four.
+    TearsWords,
+}
+
+/// How often the faults strike that strike now and then.
+const EVERY: u64 = 20;
+
+/// One process's end, around a sound one.
+#[derive(Debug)]
+pub(crate) struct FaultyEnd {
+    fault: Fault,
+    sound: Arc<dyn Transport>,
+    /// What the ends of one fabric share.
+    common: Arc<Common>,
+    this: Weak<Self>,
+    counter: AtomicU64,
+    /// Events that `receive` still owes.
+    owed: Mutex<VecDeque<Event>>,
+    /// Operations whose result is not simply handed on.
+    watched: Mutex<Vec<Watched>>,
+    last_put: Mutex<Option<Completion>>,
+    registered: Mutex<HashMap<RemoteKey, LocalRegion>>,
+    given_back: Mutex<Vec<LocalRegion>>,
+    attaching: Mutex<HashSet<RemoteKey>>,
+    waiting: AtomicUsize,
+    woken: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Common {
+    exclusion: Mutex<()>,
+    deregistered: Mutex<HashSet<RemoteKey>>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    peer: ProcessId,
+    sound: Completion,
+    faulty: Completion,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no thread panics under this lock")
+}
+
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(30)
+}
+
+fn ended(result: Result<Outcome, FabricError>) -> Completion {
+    let completion = Completion::pending();
+    completion.end(result);
+    completion
+}
+
+impl FaultyEnd {
+    pub(crate) fn around(ends: Vec<Arc<dyn Transport>>, fault: Fault) -> Vec<Arc<dyn Transport>> {
+        let common = Arc::new(Common::default());
+        let wrap = |sound| -> Arc<dyn Transport> { Self::new(sound, fault, common.clone()) };
+        ends.into_iter().map(wrap).collect()
+    }
+
+    fn new(sound: Arc<dyn Transport>, fault: Fault, common: Arc<Common>) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            fault,
+            sound,
+            common,
+            this: this.clone(),
+            counter: AtomicU64::new(0),
+            owed: Mutex::default(),
+            watched: Mutex::default(),
+            last_put: Mutex::default(),
+            registered: Mutex::default(),
+            given_back: Mutex::default(),
+            attaching: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            woken: AtomicBool::new(false),
+        })
+    }
+
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+
+    /// Is this the one time in so many that the fault strikes?
+    fn strikes(&self, fault: Fault) -> bool {
+        self.has(fault) && self.counter.fetch_add(1, Ordering::SeqCst) % EVERY == EVERY - 1
+    }
+
+    fn region(&self, key: RemoteKey) -> RemoteRegion {
+        RemoteRegion::posted_on(key, self.this.upgrade().expect("an end that is borrowed is alive"))
+    }
+
+    fn run(&self, key: RemoteKey, operation: Operation) -> Result<Outcome, FabricError> {
+        self.sound.post(key, operation)?.wait(&*self.sound, key.process, later())
+    }
+}
+
+/// Faulty operations.
+impl FaultyEnd {
+    fn put(&self, key: RemoteKey, offset: u64, data: Vec<u8>) -> Result<Completion, FabricError> {
+        let post = |offset, data| self.sound.post(key, Operation::Put { offset, data });
+        match self.fault {
+            Fault::CompletesPutsEarly => {
+                post(offset, data.clone())?;
+                return Ok(ended(Ok(Outcome::Put(data))));
+            }
+            Fault::KeepsPutBuffers => {
+                self.run(key, Operation::Put { offset, data })?;
+                return Ok(ended(Ok(Outcome::Put(Vec::new()))));
+            }
+            Fault::PutsTooLittle if data.len() > 64 => {
+                self.run(key, Operation::Put { offset, data: data[..data.len() - 1].to_vec() })?;
+                return Ok(ended(Ok(Outcome::Put(data))));
+            }
+            Fault::PutsTooMuch if offset + data.len() as u64 + 1 < key.bytes => {
+                let longer = data.iter().copied().chain([0xff]).collect();
+                self.run(key, Operation::Put { offset, data: longer })?;
+                return Ok(ended(Ok(Outcome::Put(data))));
+            }
+            Fault::TearsWords if data.len() == 8 => {
+                self.run(key, Operation::Put { offset, data: data[..4].to_vec() })?;
+                self.run(key, Operation::Put { offset: offset + 4, data: data[4..].to_vec() })?;
+                return Ok(ended(Ok(Outcome::Put(data))));
+            }
+            Fault::LosesPipelinedPuts => {
+                let mut last = lock(&self.last_put);
+                if last.as_ref().is_some_and(|last| !last.has_ended()) {
+                    return Ok(ended(Ok(Outcome::Put(data))));
+                }
+                let completion = post(offset, data)?;
+                *last = Some(completion.clone());
+                return Ok(completion);
+            }
+            _ => {}
+        }
+        post(offset, data)
+    }
+
+    fn atomic64(&self, key: RemoteKey, offset: u64, change: AtomicChange<u64>) -> Result<Completion, FabricError> {
+        if self.strikes(Fault::LosesAtomics) {
+            return self.sound.post(key, Operation::Atomic64 { offset, change: AtomicChange::Load });
+        }
+        let exclusion = self.has(Fault::SplitsAtomicsFromOwner).then(|| lock(&self.common.exclusion));
+        let store = |previous: u64| match (self.fault, change) {
+            (Fault::ComparesSigned, AtomicChange::Min(value)) => Some((previous as i64).min(value as i64) as u64),
+            (Fault::ComparesSigned, AtomicChange::Max(value)) => Some((previous as i64).max(value as i64) as u64),
+            (Fault::SwapsWithoutCompare, AtomicChange::CompareSwap { new, .. }) => Some(new),
+            (Fault::SplitsAtomics | Fault::SplitsAtomicsFromOwner, AtomicChange::Add(value)) => {
+                Some(previous.wrapping_add(value))
+            }
+            (Fault::SplitsAtomics, AtomicChange::Swap(value)) => Some(value),
+            _ => None,
+        };
+        if store(0).is_none() {
+            return self.sound.post(key, Operation::Atomic64 { offset, change });
+        }
+        let Outcome::Previous(previous) = self.run(key, Operation::Atomic64 { offset, change: AtomicChange::Load })?
+        else {
+            unreachable!("an atomic brings the previous value")
+        };
+        let data = store(previous).map(|word| word.to_ne_bytes().to_vec()).unwrap_or_default();
+        self.run(key, Operation::Put { offset, data })?;
+        drop(exclusion);
+        Ok(ended(Ok(Outcome::Previous(previous))))
+    }
+
+    fn is_out_of_range(key: RemoteKey, operation: &Operation) -> bool {
+        match operation {
+            Operation::Put { offset, data } => key.check(*offset, data.len()).is_err(),
+            Operation::Get { offset, bytes } => key.check(*offset, *bytes).is_err(),
+            Operation::Atomic64 { .. } | Operation::Atomic32 { .. } => false,
+        }
+    }
+
+    fn post_to(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+        match operation {
+            Operation::Put { offset, data } => self.put(key, offset, data),
+            Operation::Atomic64 { offset, change } => self.atomic64(key, offset, change),
+            Operation::Atomic32 { offset, change: AtomicChange::Add(value) }
+                if self.has(Fault::AddsTooWide) && offset.is_multiple_of(8) =>
+            {
+                let wide = Operation::Atomic64 { offset, change: AtomicChange::Add(value.into()) };
+                let Outcome::Previous(previous) = self.run(key, wide)? else {
+                    unreachable!("an atomic brings the previous value")
+                };
+                Ok(ended(Ok(Outcome::Previous(previous & u64::from(u32::MAX)))))
+            }
+            Operation::Atomic32 { offset, .. } if self.strikes(Fault::LosesAtomics) => {
+                self.sound.post(key, Operation::Atomic32 { offset, change: AtomicChange::Load })
+            }
+            other => self.sound.post(key, other),
+        }
+    }
+
+    /// Hands the results of watched operations on, except the news that the peer is gone.
+    fn hand_on(&self) {
+        lock(&self.watched).retain(|watched| {
+            if !watched.sound.has_ended() {
+                return true;
+            }
+            let result = watched.sound.clone().wait(&*self.sound, watched.peer, later());
+            if !matches!(result, Err(FabricError::Disconnected { .. })) {
+                watched.faulty.end(result);
+            }
+            false
+        });
+    }
+}
+
+/// Faulty news.
+impl FaultyEnd {
+    fn spoil(&self, event: Event) -> Option<Event> {
+        match event {
+            Event::Message { from, message } => self.spoil_message(from, message),
+            Event::Disconnected { process } => {
+                let late = Event::Message { from: process, message: b"late".to_vec() };
+                match self.fault {
+                    Fault::HidesEnds => return None,
+                    Fault::ReportsEndsTwice => lock(&self.owed).push_back(event.clone()),
+                    Fault::SpeaksForTheGone => lock(&self.owed).push_back(late),
+                    _ => {}
+                }
+                Some(event)
+            }
+        }
+    }
+
+    fn spoil_message(&self, from: ProcessId, mut message: Vec<u8>) -> Option<Event> {
+        if self.strikes(Fault::LosesMessages) {
+            return None;
+        }
+        if self.has(Fault::CutsMessages) && message.len() > 100 {
+            message.pop();
+        }
+        let next = || ProcessId::new((from.number() + 1) % self.process_count());
+        let from = if self.strikes(Fault::MistakesSenders) { next() } else { from };
+        let event = Event::Message { from, message };
+        if self.strikes(Fault::RepeatsMessages) {
+            lock(&self.owed).push_back(event.clone());
+        }
+        if self.strikes(Fault::ReordersMessages) {
+            return self.overtaken(from, event);
+        }
+        Some(event)
+    }
+
+    /// Holds a message back behind the next one of the same sender, if that has arrived.
+    fn overtaken(&self, from: ProcessId, event: Event) -> Option<Event> {
+        let mut owed = lock(&self.owed);
+        while let Some(next) = self.sound.receive() {
+            let overtakes = matches!(&next, Event::Message { from: sender, .. } if *sender == from);
+            owed.push_back(next);
+            if overtakes {
+                break;
+            }
+        }
+        owed.push_back(event);
+        owed.pop_front()
+    }
+}
+
+impl Transport for FaultyEnd {
+    fn process(&self) -> ProcessId {
+        self.sound.process()
+    }
+
+    fn process_count(&self) -> u32 {
+        self.sound.process_count()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let sound = self.sound.capabilities();
+        let hides = self.has(Fault::HidesThatItNeedsTargets);
+        Capabilities { needs_target_progress: sound.needs_target_progress && !hides, ..sound }
+    }
+
+    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
+        if self.has(Fault::ReusesRegions) {
+            let mut given_back = lock(&self.given_back);
+            if let Some(index) = given_back.iter().position(|region| region.memory().bytes() >= bytes) {
+                let old = given_back.swap_remove(index);
+                let key = RemoteKey { bytes: bytes as u64, ..old.key() };
+                return Ok(LocalRegion::new(key, old.memory().clone()));
+            }
+        }
+        let refused = |error| match error {
+            FabricError::Memory(_) if self.has(Fault::HidesMemoryErrors) => {
+                FabricError::QueueFull { process: self.process(), max: 0 }
+            }
+            other => other,
+        };
+        let region = self.sound.register(bytes).map_err(refused)?;
+        lock(&self.registered).insert(region.key(), region.clone());
+        Ok(region)
+    }
+
+    fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {
+        match self.fault {
+            Fault::KeepsKeys => return Ok(()),
+            Fault::ReusesRegions => {
+                lock(&self.given_back).extend(lock(&self.registered).get(&key).cloned());
+                return Ok(());
+            }
+            Fault::TakesMemoryWithKey => {
+                lock(&self.common.deregistered).insert(key);
+            }
+            _ => {}
+        }
+        self.sound.deregister(key)
+    }
+
+    fn starter(&self) -> LocalRegion {
+        let starter = self.sound.starter();
+        if self.has(Fault::ReturnsAnotherStarter) {
+            return self.sound.register(starter.key().bytes as usize).expect("there is memory");
+        }
+        starter
+    }
+
+    fn attach(&self, key: RemoteKey, deadline: Instant) -> Result<RemoteRegion, FabricError> {
+        if self.has(Fault::DeafToItself) && key.process == self.process() {
+            return Err(FabricError::Disconnected { process: key.process });
+        }
+        let is_first = lock(&self.attaching).insert(key);
+        if self.has(Fault::AttachesOnceAtATime) && !is_first {
+            return Err(FabricError::StaleKey { key });
+        }
+        let attached = self.sound.attach(key, deadline);
+        lock(&self.attaching).remove(&key);
+        match attached {
+            Err(FabricError::StaleKey { .. } | FabricError::Disconnected { .. })
+                if self.has(Fault::AttachesAnything) =>
+            {
+                Ok(self.region(key))
+            }
+            other => other.map(|_| self.region(key)),
+        }
+    }
+
+    fn attached(&self, key: RemoteKey) -> Option<RemoteRegion> {
+        if self.has(Fault::ForgetsAttached) {
+            return None;
+        }
+        self.sound.attached(key).map(|_| self.region(key))
+    }
+
+    fn post(&self, mut key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+        if self.has(Fault::TakesMemoryWithKey) && lock(&self.common.deregistered).contains(&key) {
+            return Ok(ended(Err(FabricError::StaleKey { key })));
+        }
+        if self.has(Fault::ClipsAccesses) && Self::is_out_of_range(key, &operation) {
+            return Ok(ended(Ok(Outcome::Got(Vec::new()))));
+        }
+        if self.has(Fault::MixesRegions) && key.slot == 19 {
+            // The check's regions grow by this much from slot to slot.
+            key = RemoteKey { slot: 20, bytes: key.bytes + 37, ..key };
+        }
+        let nothing_done = match &operation {
+            Operation::Put { data, .. } => Outcome::Put(data.clone()),
+            Operation::Get { bytes, .. } => Outcome::Got(vec![0; *bytes]),
+            Operation::Atomic64 { .. } | Operation::Atomic32 { .. } => Outcome::Previous(0),
+        };
+        match self.post_to(key, operation) {
+            Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(ended(Ok(nothing_done))),
+            Ok(sound) if self.has(Fault::LeavesOperationsOpen) => {
+                let faulty = Completion::pending();
+                lock(&self.watched).push(Watched { peer: key.process, sound, faulty: faulty.clone() });
+                Ok(faulty)
+            }
+            other => other,
+        }
+    }
+
+    fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
+        if self.has(Fault::DeafToItself) && to == self.process() {
+            return Err(FabricError::Disconnected { process: to });
+        }
+        let max = self.capabilities().message_bytes_max;
+        if self.has(Fault::TakesMessagesTooLong) && message.len() > max {
+            return self.sound.send(to, &message[..max]);
+        }
+        match self.sound.send(to, message) {
+            Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(()),
+            Err(FabricError::NoSuchProcess { .. }) if self.has(Fault::AnswersForNobody) => Ok(()),
+            Err(FabricError::Disconnected { .. }) if self.has(Fault::SendsToTheGone) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn receive(&self) -> Option<Event> {
+        if self.has(Fault::ListensInReceiveOnly) {
+            self.sound.progress();
+        }
+        if let Some(event) = lock(&self.owed).pop_front() {
+            return Some(event);
+        }
+        self.spoil(self.sound.receive()?)
+    }
+
+    fn progress(&self) {
+        // Process 0 is the one that attaches; its own progress is not what is at fault.
+        if !self.has(Fault::ListensInReceiveOnly) || self.process().number() == 0 {
+            self.sound.progress();
+        }
+        self.hand_on();
+    }
+
+    fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
+        let nap = || std::thread::sleep(Duration::from_micros(100));
+        match self.fault {
+            Fault::NeverSleeps => {}
+            Fault::IgnoresDeadlines => self.sound.wait(also, None),
+            Fault::IgnoresDescriptors => self.sound.wait(&[], deadline),
+            Fault::SleepsThroughEverything => {
+                while !self.woken.swap(false, Ordering::SeqCst)
+                    && deadline.is_none_or(|deadline| Instant::now() < deadline)
+                {
+                    nap();
+                }
+            }
+            _ => {
+                self.waiting.fetch_add(1, Ordering::SeqCst);
+                self.sound.wait(also, deadline);
+                self.waiting.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn wake(&self) {
+        let is_lost = match self.fault {
+            Fault::IgnoresWakes => true,
+            Fault::ForgetsEarlyWakes => self.waiting.load(Ordering::SeqCst) == 0,
+            _ => false,
+        };
+        if !is_lost {
+            self.woken.store(true, Ordering::SeqCst);
+            self.sound.wake();
+        }
+    }
+
+    fn forget(&self, process: ProcessId) {
+        if !self.has(Fault::IgnoresForget) {
+            self.sound.forget(process);
+        }
+    }
+}

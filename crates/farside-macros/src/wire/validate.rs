@@ -1,0 +1,162 @@
+//! What is refused before any code is made, where the compiler's own message would not say why.
+
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
+use syn::{Attribute, Data, DataUnion, DeriveInput, Error, Field, Meta, Result, Token, Type};
+
+/// Refuses what can never be `Wire`. All reasons are reported at once.
+pub(super) fn validate(input: &DeriveInput) -> Result<()> {
+    let fields: Vec<&Field> = match &input.data {
+        Data::Struct(data) => data.fields.iter().collect(),
+        Data::Enum(data) => data.variants.iter().flat_map(|variant| &variant.fields).collect(),
+        Data::Union(data) => return Err(union_error(data)),
+    };
+    let errors = fields
+        .iter()
+        .filter_map(|field| field_error(field))
+        .chain(input.generics.lifetimes().map(|parameter| {
+            Error::new_spanned(parameter, "a `Wire` type borrows nothing: another process cannot reach what it borrows")
+        }))
+        .chain(input.attrs.iter().filter_map(packed_error))
+        .chain(misplaced_option_errors(input, &fields));
+    match errors.reduce(|mut all, error| {
+        all.combine(error);
+        all
+    }) {
+        None => Ok(()),
+        Some(errors) => Err(errors),
+    }
+}
+
+pub(super) fn union_error(data: &DataUnion) -> Error {
+    Error::new_spanned(
+        data.union_token,
+        "a union cannot derive `Wire`: nothing says which of its fields to send; use an enum",
+    )
+}
+
+/// Types that are an address by their very spelling. The trait bound catches those that are so by another name.
+fn field_error(field: &Field) -> Option<Error> {
+    let what = match &field.ty {
+        Type::Reference(_) => {
+            "a reference is an address of this process; send an owned value, like `String` or `Vec<T>`"
+        }
+        Type::Ptr(_) => "a raw pointer is an address of this process; send what it points to, or a global address",
+        Type::BareFn(_) => "a function pointer is an address of this process; send an enum that names the function",
+        _ => return None,
+    };
+    Some(Error::new_spanned(&field.ty, what))
+}
+
+fn packed_error(attribute: &Attribute) -> Option<Error> {
+    if !attribute.path().is_ident("repr") {
+        return None;
+    }
+    let options = attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated).ok()?;
+    let packed = options.into_iter().find(|option| option.path().is_ident("packed"))?;
+    Some(Error::new(packed.span(), "a packed type cannot derive `Wire`: its fields may not be aligned"))
+}
+
+/// `#[wire(...)]` is an option of the type, and would be ignored anywhere else.
+fn misplaced_option_errors<'a>(input: &'a DeriveInput, fields: &'a [&Field]) -> impl Iterator<Item = Error> + 'a {
+    let of_variants = match &input.data {
+        Data::Enum(data) => Some(data.variants.iter().flat_map(|variant| &variant.attrs)),
+        _ => None,
+    };
+    of_variants
+        .into_iter()
+        .flatten()
+        .chain(fields.iter().flat_map(|field| &field.attrs))
+        .filter(|attribute| attribute.path().is_ident("wire"))
+        .map(|attribute| Error::new_spanned(attribute, "`#[wire(...)]` belongs to the whole type, not to a part of it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+
+    fn messages(input: DeriveInput) -> Vec<String> {
+        validate(&input).err().into_iter().flatten().map(|error| error.to_string()).collect()
+    }
+
+    #[test]
+    fn owned_types_pass() {
+        let inputs: [DeriveInput; 3] = [
+            parse_quote!(
+                struct S<T>(T, Vec<u8>);
+            ),
+            parse_quote!(
+                #[repr(C, align(64))]
+                struct S {
+                    a: [u8; 3],
+                }
+            ),
+            parse_quote!(
+                #[repr(u8)]
+                enum E {
+                    A(u8),
+                    B { b: () },
+                }
+            ),
+        ];
+        for input in inputs {
+            assert_eq!(messages(input), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn every_address_is_reported() {
+        let found = messages(parse_quote!(
+            enum E<'a> {
+                A(&'a str, u8),
+                B { b: *const u8, c: fn() },
+            }
+        ));
+        assert_eq!(found.len(), 4);
+        for (message, start) in
+            found.iter().zip(["a reference", "a raw pointer", "a function pointer", "a `Wire` type"])
+        {
+            assert!(message.starts_with(start), "{message}");
+        }
+    }
+
+    #[test]
+    fn unions_and_packed_types_are_refused() {
+        assert!(messages(parse_quote!(union U { a: u8, b: i8 }))[0].starts_with("a union"));
+        assert!(
+            messages(parse_quote!(
+                #[repr(C, packed(2))]
+                struct S(u8, u64);
+            ))[0]
+                .starts_with("a packed type")
+        );
+        assert!(
+            messages(parse_quote!(
+                #[repr(packed)]
+                struct S(u8, u64);
+            ))[0]
+                .starts_with("a packed type")
+        );
+    }
+
+    #[test]
+    fn options_in_the_wrong_place_are_refused() {
+        assert!(
+            messages(parse_quote!(
+                struct S(#[wire(skip)] u8);
+            ))[0]
+                .starts_with("`#[wire(...)]`")
+        );
+        assert!(
+            messages(parse_quote!(
+                enum E {
+                    #[wire(tag = 3)]
+                    A,
+                }
+            ))[0]
+                .starts_with("`#[wire(...)]`")
+        );
+    }
+}

@@ -1,0 +1,3 @@
+//! Games that come with the crate.
+
+pub mod hex;

@@ -1,0 +1,122 @@
+//! Where edges live: parallel arrays, in which each node has one contiguous block.
+
+use std::ops::Range;
+
+use super::Edge;
+
+/// Scans go over groups of so many slots, as the vector units like it.
+pub(super) const GROUP: usize = 8;
+
+/// Slots of one node. A node begins with one block of few slots, for most nodes never try all of their moves.
+#[derive(Debug)]
+pub(super) struct Block {
+    first: u32,
+    capacity: u32,
+}
+
+impl Block {
+    pub(super) fn first(&self) -> usize {
+        self.first as usize
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity as usize
+    }
+
+    /// The slots of the first `tried` edges, up to a whole group.
+    pub(super) fn scanned(&self, tried: u32) -> Range<usize> {
+        self.first()..self.first() + (tried as usize).next_multiple_of(GROUP)
+    }
+}
+
+/// All slots of a tree.
+#[derive(Debug)]
+pub(super) struct Slots<L> {
+    /// The share of points of the side that moves, so far; minus infinity if it is proven lost, and in the unused
+    /// rest of a group.
+    pub(super) value: Vec<f32>,
+    /// 1 / √visits, those in flight included. What selection would otherwise compute for every edge at every visit.
+    pub(super) rarity: Vec<f32>,
+    pub(super) edges: Vec<Edge<L>>,
+    /// Blocks that were outgrown, by the binary logarithm of their capacity.
+    free: Vec<Vec<u32>>,
+}
+
+impl<L: Copy> Slots<L> {
+    const SLOT_BYTES: usize = 2 * size_of::<f32>() + size_of::<Edge<L>>();
+
+    pub(super) fn new() -> Self {
+        Self {
+            value: Vec::new(),
+            rarity: Vec::new(),
+            edges: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// How many slots a node with so many moves begins with.
+    pub(super) fn first_capacity(move_count: usize) -> usize {
+        if move_count > GROUP { 2 * GROUP } else { GROUP }
+    }
+
+    /// How many bytes more a block of this capacity would take.
+    pub(super) fn cost(&self, capacity: usize) -> usize {
+        match self.free.get(capacity.ilog2() as usize) {
+            Some(blocks) if !blocks.is_empty() => 0,
+            _ => capacity * Self::SLOT_BYTES,
+        }
+    }
+
+    /// A block whose slots hold anything; `None` when slots can no longer be numbered.
+    pub(super) fn take(&mut self, capacity: usize) -> Option<Block> {
+        let outgrown = self.free.get_mut(capacity.ilog2() as usize).and_then(Vec::pop);
+        let first = match outgrown {
+            Some(first) => first,
+            None => {
+                let first = u32::try_from(self.edges.len()).ok()?;
+                let end = first.checked_add(u32::try_from(capacity).ok()?)? as usize;
+                self.value.resize(end, 0.0);
+                self.rarity.resize(end, 0.0);
+                self.edges.resize(end, Edge::UNTRIED);
+                first
+            }
+        };
+        Some(Block {
+            first,
+            capacity: capacity as u32,
+        })
+    }
+
+    /// Moves a full block to one of twice its size, if that takes no more than `bytes_left`.
+    pub(super) fn grow(&mut self, old: &Block, bytes_left: usize) -> Option<Block> {
+        if self.cost(2 * old.capacity()) > bytes_left {
+            return None;
+        }
+        let new = self.take(2 * old.capacity())?;
+        let slots = old.first()..old.first() + old.capacity();
+        self.value.copy_within(slots.clone(), new.first());
+        self.rarity.copy_within(slots.clone(), new.first());
+        self.edges.copy_within(slots, new.first());
+        let class = old.capacity().ilog2() as usize;
+        if self.free.len() <= class {
+            self.free.resize_with(class + 1, Vec::new);
+        }
+        self.free[class].push(old.first);
+        Some(new)
+    }
+
+    /// Makes a slot ready for an edge, and with the first of a group the whole group ready to be scanned.
+    pub(super) fn open(&mut self, block: &Block, edge: u32) {
+        let slot = block.first() + edge as usize;
+        if slot.is_multiple_of(GROUP) {
+            self.value[slot..slot + GROUP].fill(f32::NEG_INFINITY);
+            self.rarity[slot..slot + GROUP].fill(0.0);
+        }
+        self.value[slot] = 0.0;
+        self.edges[slot] = Edge::UNTRIED;
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.edges.len() * Self::SLOT_BYTES + self.free.iter().map(|blocks| size_of_val(&**blocks)).sum::<usize>()
+    }
+}

@@ -1,0 +1,213 @@
+//! Facts about the executable that is running: where its code lies, where functions start in it, and which build it is.
+//!
+//! Processes that run the same binary name functions to each other by their offset from the start of the text, since
+//! each process has the text at an address of its own. An [`Image`] turns an address into such an offset, and an offset
+//! from elsewhere back into an address, but only if a function starts there.
+//!
+//! Only the *main* executable counts. Code of shared libraries has no offset here: they may lie, or even be, different
+//! in every process.
+//!
+//! # Where functions start
+//!
+//! The linker leaves a sorted table of all functions that have unwinding information (`.eh_frame_hdr`), and the loader
+//! maps it. `rustc` gives that to every function unless told otherwise, also with `panic = "abort"`. Two limits:
+//! - A function without it (assembly without directives for it, or C built without) has no start here, and is refused.
+//! - The cold part that a compiler splits off a function has an entry of its own, so it passes for a function.
+//!
+//! So the check catches a stale or torn offset. It is no proof that the function has the type which the caller has in
+//! mind: that must come from agreement on the build, [`Image::fingerprint`].
+
+mod eh_frame;
+mod hash;
+mod note;
+mod segments;
+mod starts;
+
+use std::fmt;
+use std::ops::Range;
+
+pub use hash::hash_bytes;
+
+use segments::Segments;
+use starts::FunctionStarts;
+
+/// The main executable of this process.
+///
+/// ```
+/// use farside_sys::image::Image;
+///
+/// fn answer() -> u32 {
+///     42
+/// }
+///
+/// let image = Image::of_this_program()?;
+/// let address = answer as fn() -> u32 as usize;
+/// let offset = image.text_offset(address).expect("`answer` is part of this program");
+/// assert_eq!(image.function_at(offset), Some(address));
+/// # Ok::<(), farside_sys::image::ImageError>(())
+/// ```
+#[derive(Debug)]
+pub struct Image {
+    /// From the start of the first executable segment to the end of the last.
+    text: Range<usize>,
+    /// The executable segments: nearly always one.
+    executable: Vec<Range<usize>>,
+    starts: FunctionStarts,
+    build_id: Option<Vec<u8>>,
+    fingerprint: Fingerprint,
+}
+
+/// What tells one build of a program from another: equal for processes that run like binaries.
+///
+/// Drawn from the build id if the linker left one, otherwise from the text itself, in which a debugger's breakpoints
+/// show. It guards against accidents, not against forgery.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub u64);
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({self})")
+    }
+}
+
+/// Why nothing can be said about the running executable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// The loader does not tell of the main executable.
+    #[error("the loader does not show the program headers of this executable; start it by the system's own loader")]
+    NoProgramHeaders,
+    /// No segment of the main executable holds code.
+    #[error("this executable has no segment of code; link it as an ordinary program")]
+    NoText,
+    /// Offsets have 32 bits.
+    #[error("the text of this executable spans {bytes} bytes, more than offsets of 32 bits reach; make it smaller")]
+    TextTooLarge {
+        /// From the start of the text to its end.
+        bytes: usize,
+    },
+    /// There is no build id, and the text may be run but not read.
+    #[error(
+        "nothing identifies this executable: its text is not readable and it has no build id; \
+             link it with -C link-arg=-Wl,--build-id"
+    )]
+    NoIdentity,
+}
+
+impl Image {
+    /// Reads the facts about the running program.
+    ///
+    /// *Cost*: reads the table of functions, 8 bytes each, and writes a bitmap of one bit for each byte of text (an
+    /// eighth of its size; pages without a function are never touched). Without a build id it also reads the whole
+    /// text, at several gigabytes a second plus page faults. Keep the value.
+    ///
+    /// # Errors
+    ///
+    /// An executable that the loader does not show, or without text, or that nothing identifies.
+    pub fn of_this_program() -> Result<Image, ImageError> {
+        let segments = Segments::of_this_program().ok_or(ImageError::NoProgramHeaders)?;
+        let executable = segments.executable();
+        let first = executable.iter().map(|range| range.start).min().ok_or(ImageError::NoText)?;
+        let end = executable.iter().map(|range| range.end).max().ok_or(ImageError::NoText)?;
+        let text = first..end;
+        if u32::try_from(text.len()).is_err() {
+            return Err(ImageError::TextTooLarge { bytes: text.len() });
+        }
+        let starts = segments
+            .eh_frame_hdr()
+            .and_then(|(table, address)| eh_frame::function_starts(table, address))
+            .map_or(FunctionStarts::Unknown, |starts| FunctionStarts::collect(starts, &text, &executable));
+        let build_id = segments.notes().find_map(|(notes, align)| note::build_id(notes, align)).map(<[u8]>::to_vec);
+        let fingerprint = match &build_id {
+            Some(id) => hash_bytes(text.len() as u64, id),
+            None => executable
+                .iter()
+                .try_fold(text.len() as u64, |seed, range| Some(hash_bytes(seed, segments.bytes(range.clone())?)))
+                .ok_or(ImageError::NoIdentity)?,
+        };
+        Ok(Image { text, executable, starts, build_id, fingerprint: Fingerprint(fingerprint) })
+    }
+
+    /// The addresses of the text, from the first executable segment to the end of the last.
+    pub fn text(&self) -> Range<usize> {
+        self.text.clone()
+    }
+
+    /// The linker's build id. Whether there is one is up to the linker's defaults: many distributions' C compilers ask
+    /// for it, `rustc` itself does not.
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.build_id.as_deref()
+    }
+
+    /// What tells this build from others. *Cost*: none; it was computed with the image.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// The offset of an address from the start of the text; `None` outside it, as for a function of a shared library.
+    ///
+    /// It does not check that a function starts there: [`Image::function_at`] does.
+    ///
+    /// *Cost*: a subtraction and a comparison.
+    #[inline]
+    pub fn text_offset(&self, function_address: usize) -> Option<u32> {
+        let offset = function_address.wrapping_sub(self.text.start);
+        // The text is shorter than 4 GiB, or there would be no image.
+        (offset < self.text.len()).then_some(offset as u32)
+    }
+
+    /// The address of the function that starts at `offset`; `None` if none does.
+    ///
+    /// Where function starts are not known ([`Image::checks_function_starts`]), any offset into code will do.
+    ///
+    /// *Cost*: one load from a bitmap.
+    #[inline]
+    pub fn function_at(&self, offset: u32) -> Option<usize> {
+        let address = self.text.start.checked_add(offset as usize)?;
+        let allowed = match &self.starts {
+            FunctionStarts::Known(starts) => starts.contains(offset),
+            FunctionStarts::Unknown => self.executable.iter().any(|range| range.contains(&address)),
+        };
+        allowed.then_some(address)
+    }
+
+    /// Whether [`Image::function_at`] knows where functions start. If not, it only checks that the offset lies in code.
+    pub fn checks_function_starts(&self) -> bool {
+        matches!(self.starts, FunctionStarts::Known(_))
+    }
+
+    /// How many function starts are known; 0 if it does not check for them.
+    pub fn function_count(&self) -> usize {
+        match &self.starts {
+            FunctionStarts::Known(starts) => starts.len(),
+            FunctionStarts::Unknown => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_known_starts_any_offset_into_code_will_do() {
+        let image = Image {
+            text: 1000..1300,
+            executable: vec![1000..1100, 1200..1300],
+            starts: FunctionStarts::Unknown,
+            build_id: None,
+            fingerprint: Fingerprint(0),
+        };
+        assert!(!image.checks_function_starts());
+        for offset in (0..400).chain([u32::MAX]) {
+            let in_code = offset < 100 || (200..300).contains(&offset);
+            assert_eq!(image.function_at(offset), in_code.then_some(1000 + offset as usize), "{offset}");
+        }
+    }
+}

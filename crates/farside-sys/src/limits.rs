@@ -1,0 +1,55 @@
+//! What this machine and this user may still use.
+
+use std::fs;
+
+/// Bytes of memory that a new user could get now: the machine's, or what the memory limit of this control group leaves,
+/// whichever is less. `u64::MAX` when the system does not tell.
+///
+/// *Cost*: a few small files are read, about 50 µs.
+pub fn available_memory_bytes() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_in_meminfo(&text));
+    machine.unwrap_or(u64::MAX).min(control_group_bytes().unwrap_or(u64::MAX))
+}
+
+fn available_in_meminfo(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+fn control_group_bytes() -> Option<u64> {
+    let membership = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = membership.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let number = |file: &str| -> Option<u64> {
+        fs::read_to_string(format!("/sys/fs/cgroup{path}/{file}")).ok()?.trim().parse().ok()
+    };
+    Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+}
+
+/// How many processes and threads this user may run, `None` when there is no limit.
+pub fn max_user_processes() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nproc).current
+}
+
+/// How many files this process may hold open, `None` when there is no limit.
+pub fn max_open_files() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_kernels_spelling() {
+        let text = "MemTotal:       24623612 kB\nMemAvailable:   23012345 kB\n";
+        assert_eq!(available_in_meminfo(text), Some(23_012_345 * 1024));
+        assert_eq!(available_in_meminfo("MemAvailable: many kB\n"), None);
+        assert_eq!(available_in_meminfo(""), None);
+    }
+
+    #[test]
+    fn this_machine_has_some() {
+        assert!(available_memory_bytes() > 0);
+    }
+}

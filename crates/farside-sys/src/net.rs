@@ -1,0 +1,300 @@
+//! Message sockets between the processes of one machine, with descriptors as passengers.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+/// The largest message, in bytes. The kernel's default socket buffers hold dozens of them.
+pub const MESSAGE_BYTES_MAX: usize = 4096;
+
+/// One end of a connection on which whole messages travel in order. Never blocks.
+#[derive(Debug)]
+pub struct MessageSocket(OwnedFd);
+
+/// One message received: its length and the descriptor that came with it.
+#[derive(Debug)]
+pub struct Received {
+    /// How many bytes of the buffer were filled.
+    pub bytes: usize,
+    /// The descriptor that travelled with the message.
+    pub fd: Option<OwnedFd>,
+}
+
+/// Who is at the other end, as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerIdentity {
+    /// The user.
+    pub uid: u32,
+    /// The process.
+    pub pid: i32,
+}
+
+impl MessageSocket {
+    /// Two connected ends.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn pair() -> std::io::Result<(Self, Self)> {
+        let (a, b) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        Ok((Self(a), Self(b)))
+    }
+
+    /// An end that was inherited or received.
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// Connects to a [`Listener`] by its name.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` when nobody listens under this name (any more), or what the system said.
+    pub fn connect(name: &[u8]) -> std::io::Result<Self> {
+        let socket = seqpacket()?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+        Ok(Self(socket))
+    }
+
+    /// Sends one message, with a descriptor or without.
+    ///
+    /// # Errors
+    /// `WouldBlock` when the peer's buffer is full; `BrokenPipe` or `ConnectionReset` when the peer is gone.
+    pub fn send(&self, message: &[u8], fd: Option<BorrowedFd<'_>>) -> std::io::Result<()> {
+        debug_assert!(message.len() <= MESSAGE_BYTES_MAX, "the sender keeps to the limit");
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fds = fd.map(|fd| [fd]);
+        if let Some(fds) = &fds {
+            let fits = ancillary.push(SendAncillaryMessage::ScmRights(fds));
+            debug_assert!(fits, "the buffer was made for one descriptor");
+        }
+        let sent = rustix::net::sendmsg(
+            &self.0,
+            &[IoSlice::new(message)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        )?;
+        debug_assert_eq!(sent, message.len(), "a message is sent whole or not at all");
+        Ok(())
+    }
+
+    /// Receives one message into `buffer`, `None` at the end of the connection.
+    ///
+    /// # Errors
+    /// `WouldBlock` when no message waits; `InvalidData` when a message was longer than `buffer`; otherwise what the
+    /// system said.
+    pub fn receive(&self, buffer: &mut [u8]) -> std::io::Result<Option<Received>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let got = rustix::net::recvmsg(
+            &self.0,
+            &mut [IoSliceMut::new(buffer)],
+            &mut ancillary,
+            RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+        )?;
+        let mut fd = None;
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                fd = fds.into_iter().next().or(fd);
+            }
+        }
+        if got.flags.contains(ReturnFlags::TRUNC) {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "a message longer than any is"));
+        }
+        Ok((got.bytes > 0).then_some(Received { bytes: got.bytes, fd }))
+    }
+
+    /// Who is at the other end.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn peer(&self) -> std::io::Result<PeerIdentity> {
+        let credentials = rustix::net::sockopt::socket_peercred(&self.0)?;
+        Ok(PeerIdentity { uid: credentials.uid.as_raw(), pid: credentials.pid.as_raw_nonzero().get() })
+    }
+}
+
+impl AsFd for MessageSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<MessageSocket> for OwnedFd {
+    fn from(socket: MessageSocket) -> Self {
+        socket.0
+    }
+}
+
+/// Waits for connections under a name in the abstract name space, which leaves nothing in the file system.
+#[derive(Debug)]
+pub struct Listener(OwnedFd);
+
+impl Listener {
+    /// Listens under `name`.
+    ///
+    /// # Errors
+    /// `AddrInUse` when another process already does; `InvalidInput` when the name is too long.
+    pub fn bind(name: &[u8]) -> std::io::Result<Self> {
+        let socket = seqpacket()?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+        rustix::net::listen(&socket, 1024)?;
+        Ok(Self(socket))
+    }
+
+    /// Takes one waiting connection.
+    ///
+    /// # Errors
+    /// `WouldBlock` when none waits; otherwise what the system said.
+    pub fn accept(&self) -> std::io::Result<MessageSocket> {
+        let socket = rustix::net::accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        Ok(MessageSocket(socket))
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn seqpacket() -> std::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// A counter that wakes a thread blocked in [`wait_readable`].
+#[derive(Debug)]
+pub struct Waker(OwnedFd);
+
+impl Waker {
+    /// A waker nobody has woken.
+    ///
+    /// # Errors
+    /// What the system said, usually too many open files.
+    pub fn new() -> std::io::Result<Self> {
+        use rustix::event::{EventfdFlags, eventfd};
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Makes the descriptor readable.
+    pub fn wake(&self) {
+        // The only failure is a counter at its top, and then the descriptor is readable already.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Makes the descriptor unreadable again.
+    pub fn reset(&self) {
+        // The only failure is that nobody woke it.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What a descriptor is waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Interest<'a> {
+    /// The descriptor.
+    pub fd: BorrowedFd<'a>,
+    /// Wait until it can be written to, too.
+    pub writable: bool,
+}
+
+/// Blocks until one of the descriptors can be read (or written, where that was asked) or its peer is gone, or until
+/// `deadline`. Says for each whether it is ready.
+///
+/// # Errors
+/// What the system said; a signal is none.
+pub fn wait_ready(interests: &[Interest<'_>], deadline: Option<Instant>) -> std::io::Result<Vec<bool>> {
+    let mut fds: Vec<PollFd<'_>> = interests
+        .iter()
+        .map(|interest| {
+            let write = if interest.writable { PollFlags::OUT } else { PollFlags::empty() };
+            PollFd::from_borrowed_fd(interest.fd, PollFlags::IN | write)
+        })
+        .collect();
+    let timeout = deadline.map(|deadline| {
+        let left = deadline.saturating_duration_since(Instant::now()).min(Duration::from_secs(1 << 30));
+        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+    });
+    match rustix::event::poll(&mut fds, timeout.as_ref()) {
+        Ok(_) => Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect()),
+        Err(Errno::INTR) => Ok(vec![false; interests.len()]),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    fn name(what: &str) -> Vec<u8> {
+        format!("farside-test-{what}-{}", std::process::id()).into_bytes()
+    }
+
+    #[test]
+    fn messages_keep_their_bounds_and_carry_descriptors() {
+        let listener = Listener::bind(&name("bounds")).unwrap();
+        let near = MessageSocket::connect(&name("bounds")).unwrap();
+        let far = listener.accept().unwrap();
+        assert_eq!(far.peer().unwrap().pid, std::process::id() as i32);
+        near.send(b"one", None).unwrap();
+        near.send(b"three", Some(listener.as_fd())).unwrap();
+        let mut buffer = [0; 64];
+        let first = far.receive(&mut buffer).unwrap().unwrap();
+        assert_eq!((&buffer[..first.bytes], first.fd.is_some()), (&b"one"[..], false));
+        let second = far.receive(&mut buffer).unwrap().unwrap();
+        assert_eq!((&buffer[..second.bytes], second.fd.is_some()), (&b"three"[..], true));
+        assert_eq!(far.receive(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
+        drop(near);
+        assert!(far.receive(&mut buffer).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_message_too_long_for_its_buffer_is_an_error() {
+        let (near, far) = MessageSocket::pair().unwrap();
+        near.send(&[1; 100], None).unwrap();
+        assert_eq!(far.receive(&mut [0; 10]).unwrap_err().kind(), ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_name_in_use_and_a_name_unused_are_errors() {
+        let _first = Listener::bind(&name("twice")).unwrap();
+        assert_eq!(Listener::bind(&name("twice")).unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert_eq!(MessageSocket::connect(&name("nobody")).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn a_waker_wakes_until_it_is_reset() {
+        let waker = Waker::new().unwrap();
+        let look = || {
+            let interest = Interest { fd: waker.as_fd(), writable: false };
+            wait_ready(&[interest], Some(Instant::now())).unwrap()[0]
+        };
+        assert!(!look());
+        waker.wake();
+        waker.wake();
+        assert!(look());
+        waker.reset();
+        assert!(!look());
+    }
+}

@@ -1,0 +1,149 @@
+//! Starting processes that end with their parent, and learning of their end.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+/// A process that this one started, with a descriptor that becomes readable when it ends.
+#[derive(Debug)]
+pub struct Spawned {
+    /// The process, to be waited for.
+    pub child: Child,
+    handle: OwnedFd,
+}
+
+impl AsFd for Spawned {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+impl Drop for Spawned {
+    /// Nothing that was started is left running, and nothing is left unreaped.
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // It can only have ended by itself in between, which is as good.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Starts `command` with `inherited` open under the same number, and sees to it that the new process is killed when the
+/// thread that called this ends, even by a kill.
+///
+/// # Errors
+/// What the system said: usually that the program is not there, or that there are too many processes.
+pub fn spawn(command: &mut Command, inherited: BorrowedFd<'_>) -> std::io::Result<Spawned> {
+    let parent = rustix::process::getpid();
+    let number = inherited.as_raw_fd();
+    let prepare = move || {
+        // SAFETY: this runs in the new process, where the number still names what the parent borrowed.
+        let inherited = unsafe { BorrowedFd::borrow_raw(number) };
+        rustix::io::fcntl_setfd(inherited, rustix::io::FdFlags::empty())?;
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // A parent that died before the line above sends no signal.
+        if rustix::process::getppid() != Some(parent) {
+            return Err(rustix::io::Errno::SRCH.into());
+        }
+        Ok(())
+    };
+    // SAFETY: `prepare` runs between fork and exec; it makes three system calls, allocates nothing and takes no lock.
+    unsafe { command.pre_exec(prepare) };
+    let child = command.spawn()?;
+    let pid = Pid::from_child(&child);
+    let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+    Ok(Spawned { child, handle })
+}
+
+/// Takes over a descriptor that the parent process left open under this number, so that it is closed on exec and owned
+/// here. `None` when no such descriptor is open.
+///
+/// # Safety
+/// Nothing else in this process owns the descriptor, and this is called at most once for it.
+pub unsafe fn take_inherited(number: RawFd) -> Option<OwnedFd> {
+    if number < 3 {
+        return None;
+    }
+    // SAFETY: the number is only used to ask whether it is open.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).ok()?;
+    // SAFETY: it is open, and by this function's contract nothing else owns it.
+    Some(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// The processor time that this process has used, in user and in kernel mode.
+pub fn cpu_time_used() -> std::time::Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The user that this process runs as.
+pub fn user_id() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Random bytes from the system, fit for a secret.
+///
+/// # Errors
+/// What the system said.
+pub fn random_bytes<const N: usize>() -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(bytes)
+}
+
+/// Ends this process at once as a kill from outside would: for tests of what its peers do then.
+pub fn kill_self() -> ! {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+    loop {
+        std::thread::park();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::net::{Interest, MessageSocket, wait_ready};
+
+    #[test]
+    fn the_end_of_a_process_is_seen() {
+        let (_near, far) = MessageSocket::pair().unwrap();
+        let mut spawned = spawn(Command::new("sleep").arg("60"), far.as_fd()).unwrap();
+        let ready = |deadline| {
+            wait_ready(&[Interest { fd: spawned.as_fd(), writable: false }], Some(deadline)).unwrap()[0]
+        };
+        assert!(!ready(Instant::now()));
+        rustix::process::kill_process(Pid::from_child(&spawned.child), Signal::TERM).unwrap();
+        assert!(ready(Instant::now() + Duration::from_secs(30)));
+        assert!(!spawned.child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn the_inherited_descriptor_is_open_in_the_new_process() {
+        let (near, far) = MessageSocket::pair().unwrap();
+        let script = format!("printf hello >&{}", far.as_fd().as_raw_fd());
+        let mut spawned = spawn(Command::new("sh").arg("-c").arg(script), far.as_fd()).unwrap();
+        assert!(spawned.child.wait().unwrap().success());
+        let mut buffer = [0; 16];
+        let got = near.receive(&mut buffer).unwrap().unwrap();
+        assert_eq!(&buffer[..got.bytes], b"hello");
+    }
+
+    #[test]
+    fn a_dropped_process_is_gone() {
+        let (_near, far) = MessageSocket::pair().unwrap();
+        let spawned = spawn(Command::new("sleep").arg("60"), far.as_fd()).unwrap();
+        let pid = Pid::from_child(&spawned.child);
+        drop(spawned);
+        assert!(rustix::process::test_kill_process(pid).is_err());
+    }
+}

@@ -1,0 +1,59 @@
+//! Copies of any length at any alignment, in assembly.
+//!
+//! The architecture gives the blocks; this gives the choice among them. Every block stands for a bytewise relaxed copy;
+//! the module above says why that is sound.
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+use aarch64 as arch;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as arch;
+
+use super::side::Side;
+
+/// Copies `len` bytes, however the two sides are touched: assembly makes no difference between them.
+///
+/// # Safety
+///
+/// As `racy::copy`.
+#[inline(always)]
+pub(super) unsafe fn copy<S: Side, D: Side>(src: *const u8, dst: *mut u8, len: usize) {
+    // SAFETY: as the caller promises.
+    unsafe { copy_bytes(src, dst, len) }
+}
+
+/// Copies `len` bytes: two words that meet or overlap if they suffice, otherwise a loop.
+///
+/// # Safety
+///
+/// As `racy::copy`.
+#[inline(never)]
+unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
+    // In this order: the longer ones come here most, since short and aligned ones are inlined elsewhere.
+    match len {
+        // SAFETY: the caller's ranges, and len >= 64.
+        65.. => unsafe { arch::long(src, dst, len) },
+        33.. => {
+            // SAFETY: the first 32 bytes of the caller's ranges.
+            unsafe { arch::ends_16(src, dst, 32) };
+            let rest = len - 32;
+            // SAFETY: the last 32 bytes of the caller's ranges.
+            unsafe { arch::ends_16(src.wrapping_add(rest), dst.wrapping_add(rest), 32) };
+        }
+        // SAFETY: the caller's ranges, and 16 <= len <= 32.
+        16.. => unsafe { arch::ends_16(src, dst, len) },
+        // SAFETY: the caller's ranges, and 8 <= len <= 16.
+        8.. => unsafe { arch::ends_8(src, dst, len) },
+        // SAFETY: the caller's ranges, and 4 <= len <= 8.
+        4.. => unsafe { arch::ends_4(src, dst, len) },
+        // SAFETY: the caller's ranges, and 2 <= len <= 4.
+        2.. => unsafe { arch::ends_2(src, dst, len) },
+        // SAFETY: the caller's ranges, and 1 <= len <= 2.
+        1 => unsafe { arch::ends_1(src, dst, len) },
+        0 => {}
+    }
+}

@@ -1,0 +1,40 @@
+//! Turning bytes of no value into bytes of some value, so that padding can be copied through integers.
+
+use std::mem::MaybeUninit;
+
+macro_rules! freeze {
+    ($($word:ident: $class:ident $register:literal),* $(,)?) => {$(
+        /// The same bits, with some fixed value in place of every uninitialised one. It costs no instruction.
+        ///
+        /// # Safety
+        ///
+        /// Under Miri, and on architectures without an assembly path, every byte is initialised.
+        #[inline(always)]
+        pub(super) unsafe fn $word(word: MaybeUninit<$word>) -> $word {
+            #[cfg(all(any(target_arch = "aarch64", target_arch = "x86_64"), not(miri)))]
+            {
+                let frozen: $word;
+                // SAFETY: no instruction runs. The compiler must take the output for any fixed value, so it holds one;
+                // where the input has a value, the output is the same register.
+                unsafe {
+                    std::arch::asm!(
+                        concat!("/* ", $register, " */"), word = inlateout($class) word => frozen,
+                        options(pure, nomem, nostack, preserves_flags),
+                    );
+                }
+                frozen
+            }
+            #[cfg(any(miri, not(any(target_arch = "aarch64", target_arch = "x86_64"))))]
+            // SAFETY: initialised, as the caller promises for this case.
+            unsafe {
+                word.assume_init()
+            }
+        }
+    )*};
+}
+
+#[cfg(target_arch = "x86_64")]
+freeze! { u8: reg_byte "{word}", u16: reg "{word:r}", u32: reg "{word:r}", u64: reg "{word:r}" }
+
+#[cfg(not(target_arch = "x86_64"))]
+freeze! { u8: reg "{word:x}", u16: reg "{word:x}", u32: reg "{word:x}", u64: reg "{word:x}" }

@@ -1,0 +1,183 @@
+//! What the machine looks like: CPUs, cores, NUMA nodes, pages; and where to put workers on it.
+//!
+//! Everything is read from the files of `/sys` and `/proc` below a given root, so that a made-up machine can be tested:
+//! [`Topology::read_from`]. What a kernel or a container does not show is replaced by the plainest assumption (one
+//! node, one thread to a core), which each field names. A file that is there but says nonsense is an error.
+
+mod affinity;
+mod cpu_set;
+mod host;
+mod pages;
+mod place;
+mod quota;
+mod tree;
+
+use std::path::{Path, PathBuf};
+
+pub use affinity::{AffinityError, bind_current_thread, current_affinity};
+pub use cpu_set::{CpuId, CpuSet, Cpus, MAX_CPUS, ParseCpuSetError};
+pub use host::{HostId, host_id, hostname};
+pub use pages::{HugePagePolicy, HugePages};
+pub use place::{Bind, ParseBindError, place};
+pub use quota::CpuQuota;
+
+use tree::Tree;
+
+/// One machine, as this process may use it.
+///
+/// ```
+/// use farside_sys::topology::Topology;
+///
+/// let machine = Topology::of_this_machine()?;
+/// assert!(!machine.cpus_allowed.is_empty());
+/// println!("{} of {} CPUs", machine.cpus_allowed.len(), machine.cpus_online.len());
+/// # Ok::<(), farside_sys::topology::TopologyError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Topology {
+    /// The CPUs that are online and that this process may run on.
+    pub cpus_allowed: CpuSet,
+    /// The CPUs that are online. Where the kernel does not say: those allowed.
+    pub cpus_online: CpuSet,
+    /// The NUMA nodes, ascending. Where the kernel shows none: one node that holds everything.
+    pub numa_nodes: Vec<NumaNode>,
+    /// The online hardware threads of each core, by first CPU. Where the kernel does not say: one thread to a core.
+    pub cores: Vec<CpuSet>,
+    /// The sizes of huge page that can be reserved, ascending, with their counts.
+    pub huge_pages: Vec<HugePages>,
+    /// When private memory gets transparent huge pages; `None` if this kernel has none.
+    pub transparent_huge_pages: Option<HugePagePolicy>,
+    /// When shared memory gets transparent huge pages; `None` if this kernel has none.
+    pub shmem_huge_pages: Option<HugePagePolicy>,
+    /// The size of an ordinary page.
+    pub page_bytes: usize,
+    /// The CPU time that this process's control group may use; `None` if it is not limited, or not shown.
+    pub cpu_quota: Option<CpuQuota>,
+}
+
+/// The kernel's number of a NUMA node. Numbers may have gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NumaNodeId(pub u32);
+
+/// One NUMA node: CPUs and the memory that is close to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NumaNode {
+    /// The kernel's number of the node.
+    pub id: NumaNodeId,
+    /// Its CPUs that are online. Empty for a node of memory only.
+    pub cpus: CpuSet,
+    /// Its memory; 0 if the kernel does not say.
+    pub memory_bytes: u64,
+}
+
+/// Why the topology could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// A file is there but cannot be read.
+    #[error("cannot read {path}: {source}; check that /sys and /proc are mounted as usual", path = path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file that should hold a list of CPUs holds something else.
+    #[error("{path} holds no list of CPUs: {source}", path = path.display())]
+    CpuList {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with its text.
+        source: ParseCpuSetError,
+    },
+    /// A file does not have the form that the kernel documents for it.
+    #[error("{path} should hold {expected}, but holds {text:?}", path = path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What belongs there.
+        expected: &'static str,
+        /// The offending text.
+        text: String,
+    },
+    /// The kernel would not say where this thread may run.
+    #[error("cannot find out on which CPUs this thread may run")]
+    Affinity(#[from] AffinityError),
+}
+
+impl Topology {
+    /// Reads the topology of this machine, as the current thread may use it.
+    ///
+    /// *Cost*: a few system calls for each CPU and node; some milliseconds on a large machine. Keep the value.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read or makes no sense. A missing one is no error.
+    pub fn of_this_machine() -> Result<Topology, TopologyError> {
+        Topology::read_from(Path::new("/"), current_affinity()?)
+    }
+
+    /// Reads the topology from the `sys` and `proc` folders below `root`, for a thread that may run on `affinity`.
+    ///
+    /// Only the size of an ordinary page comes from the running system.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read or makes no sense. A missing one is no error.
+    pub fn read_from(root: &Path, affinity: CpuSet) -> Result<Topology, TopologyError> {
+        let tree = Tree::new(root);
+        let cpus_online = match tree.cpu_list("sys/devices/system/cpu/online")? {
+            Some(online) => online,
+            None => affinity.clone(),
+        };
+        Ok(Topology {
+            numa_nodes: read_nodes(&tree, &cpus_online)?,
+            cores: read_cores(&tree, &cpus_online)?,
+            huge_pages: pages::read_huge_pages(&tree)?,
+            transparent_huge_pages: pages::read_policy(&tree, "enabled")?,
+            shmem_huge_pages: pages::read_policy(&tree, "shmem_enabled")?,
+            page_bytes: rustix::param::page_size(),
+            cpu_quota: quota::read(&tree)?,
+            cpus_allowed: affinity.intersection(&cpus_online),
+            cpus_online,
+        })
+    }
+
+    /// The node that `cpu` belongs to.
+    pub fn node_of(&self, cpu: CpuId) -> Option<&NumaNode> {
+        self.numa_nodes.iter().find(|node| node.cpus.contains(cpu))
+    }
+}
+
+fn read_nodes(tree: &Tree<'_>, online: &CpuSet) -> Result<Vec<NumaNode>, TopologyError> {
+    let mut nodes = Vec::new();
+    for id in tree.numbered("sys/devices/system/node", "node", "")? {
+        let folder = format!("sys/devices/system/node/node{id}");
+        let cpus = tree.cpu_list(&format!("{folder}/cpulist"))?.unwrap_or_default();
+        let memory_bytes = tree.memory_total(&format!("{folder}/meminfo"))?.unwrap_or(0);
+        nodes.push(NumaNode { id: NumaNodeId(id), cpus: cpus.intersection(online), memory_bytes });
+    }
+    if nodes.is_empty() {
+        let memory_bytes = tree.memory_total("proc/meminfo")?.unwrap_or(0);
+        nodes.push(NumaNode { id: NumaNodeId(0), cpus: online.clone(), memory_bytes });
+    }
+    Ok(nodes)
+}
+
+fn read_cores(tree: &Tree<'_>, online: &CpuSet) -> Result<Vec<CpuSet>, TopologyError> {
+    let mut cores = Vec::new();
+    let mut placed = CpuSet::new();
+    for cpu in online.iter() {
+        if placed.contains(cpu) {
+            continue;
+        }
+        let siblings = format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        let mut core = tree.cpu_list(&siblings)?.unwrap_or_default().intersection(online).difference(&placed);
+        core.insert(cpu);
+        placed = placed.union(&core);
+        cores.push(core);
+    }
+    Ok(cores)
+}

@@ -1,0 +1,343 @@
+//! What can go wrong, with the facts.
+
+use std::fmt;
+use std::time::Duration;
+
+use farside_fabric::ring::Corrupt;
+use farside_fabric::{FabricError, ProcessId, WorkerId};
+
+/// A result of this library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something could not be done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Something that waits was called by a handler.
+    #[error(
+        "{what} waits, and a handler must not: it would keep its worker from the very calls it waits for. Use \
+         `Pending::then`, keep a `Reply`, or send with `WhenFull::Fail` or `Queue`"
+    )]
+    InHandler {
+        /// What was called.
+        what: &'static str,
+    },
+    /// What a ring holds can not have been written by a sender of this library.
+    #[error("the ring from {from} is corrupt: {cause}; {from} has a bug or overwrote its memory, and is not listened to any more")]
+    CorruptRing {
+        /// Who fills the ring.
+        from: Source,
+        /// What is wrong.
+        cause: CorruptRecord,
+    },
+    /// The deadline passed.
+    #[error("deadline passed after {after:?} while {doing}")]
+    Deadline {
+        /// What was waited for.
+        doing: &'static str,
+        /// How long.
+        after: Duration,
+    },
+    /// The processes of the job do not run the same program.
+    #[error(
+        "{a} and {b} run different binaries, and functions can be called only where they exist: start one program for the \
+         whole job, built once"
+    )]
+    DifferentBinaries {
+        /// One.
+        a: ProcessId,
+        /// Another.
+        b: ProcessId,
+    },
+    /// The fabric could not do it.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// A function that is to be called elsewhere is not part of the main program.
+    #[error(
+        "a function at {address:#x} is outside the main program (in a dynamic library?), so that other processes cannot find \
+         it: link it statically"
+    )]
+    ForeignFunction {
+        /// Where it is.
+        address: usize,
+    },
+    /// There is no room for a call now.
+    #[error("no room for a call to {to}: {cause}")]
+    Full {
+        /// The receiver.
+        to: WorkerId,
+        /// What is full.
+        cause: FullCause,
+    },
+    /// A function that was called here panicked, and nobody waits for its result.
+    #[error("a function that {from} called here panicked: {message}")]
+    HandlerPanicked {
+        /// The caller.
+        from: Source,
+        /// What the panic said.
+        message: String,
+    },
+    /// The job could not begin, or was ended.
+    #[error("the job was ended: {why}")]
+    JobEnded {
+        /// The reason, from whoever ended it.
+        why: String,
+    },
+    /// The job's shape is impossible.
+    #[error("a job of {processes} processes with {threads} threads each: {why}")]
+    JobShape {
+        /// Processes asked for.
+        processes: u32,
+        /// Worker threads of each.
+        threads: u32,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A process of the job is gone.
+    #[error("{process} was lost: {why}")]
+    PeerLost {
+        /// Which.
+        process: ProcessId,
+        /// How it ended, as far as known.
+        why: String,
+    },
+    /// A process of the job failed, and with it the job.
+    #[error("{process} failed: {how}")]
+    ProcessFailed {
+        /// Which.
+        process: ProcessId,
+        /// How.
+        how: ProcessEnd,
+    },
+    /// The function called panicked.
+    #[error("the function called on {on} panicked: {message}")]
+    RemotePanic {
+        /// Where.
+        on: WorkerId,
+        /// What the panic said.
+        message: String,
+    },
+    /// The function called let its [`Reply`](crate::Reply) go without answering.
+    #[error("the function called on {on} dropped its reply without an answer")]
+    ReplyDropped {
+        /// Where.
+        on: WorkerId,
+    },
+    /// Jobs are started by running the program again, and the program would come to another job first.
+    #[error(
+        "a second job in one program (the first: {first}; this one: {this}): its processes would run this program from the \
+         beginning and come to the first job again. Start each job from a program of its own, or give the second one an \
+         entry of its own with `Job::entry`"
+    )]
+    SecondJob {
+        /// Where the first job is in the source.
+        first: String,
+        /// Where this one is.
+        this: String,
+    },
+    /// The system refused.
+    #[error("{doing} failed: {cause}")]
+    System {
+        /// What was done.
+        doing: &'static str,
+        /// The reason.
+        cause: std::io::Error,
+    },
+    /// A call or its result can never fit.
+    #[error("{what} of {bytes} bytes; at most {max} bytes can ever travel: send it in pieces")]
+    TooLarge {
+        /// What.
+        what: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// No such process.
+    #[error("{process} does not exist: the job has processes 0 to {}", count - 1)]
+    UnknownProcess {
+        /// Which was named.
+        process: ProcessId,
+        /// How many there are.
+        count: u32,
+    },
+    /// No such worker.
+    #[error("{worker} does not exist: the job has workers 0 to {}", count - 1)]
+    UnknownWorker {
+        /// Which was named.
+        worker: WorkerId,
+        /// How many there are.
+        count: u32,
+    },
+    /// What arrived does not hold what its type says.
+    #[error("a value from {from} is malformed: {cause}")]
+    Wire {
+        /// The sender.
+        from: WorkerId,
+        /// What is wrong.
+        cause: crate::wire::WireError,
+    },
+    /// This process was started for another job of the program than the one it came to.
+    #[error("this process was started for the job at {expected}, and came to the one at {reached} first: {remedy}")]
+    WrongJob {
+        /// The job it was started for.
+        expected: String,
+        /// The one it came to.
+        reached: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+}
+
+/// Who fills a ring: one worker, or all threads of a process together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// A worker's own ring.
+    Worker(WorkerId),
+    /// A process's mailbox lane.
+    Process(ProcessId),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Worker(worker) => worker.fmt(f),
+            Source::Process(process) => process.fmt(f),
+        }
+    }
+}
+
+/// What is wrong with a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CorruptRecord {
+    /// The ring's own bookkeeping does not hold.
+    #[error(transparent)]
+    Ring(#[from] Corrupt),
+    /// No function has this number.
+    #[error("a call of function {entry}, of which this program has {count}")]
+    Entry {
+        /// The number.
+        entry: u16,
+        /// How many there are.
+        count: usize,
+    },
+    /// The arguments have another size than the function takes.
+    #[error("arguments of {bytes} bytes for function {entry}, which takes {expected}")]
+    Arguments {
+        /// The function.
+        entry: u16,
+        /// What came.
+        bytes: usize,
+        /// What it takes.
+        expected: usize,
+    },
+    /// The arguments do not hold what their types say.
+    #[error("arguments of function {entry} that do not hold what their types say")]
+    Malformed {
+        /// The function.
+        entry: u16,
+    },
+    /// An address that is no function's beginning.
+    #[error("a call of offset {offset:#x}, where no function begins")]
+    NoFunction {
+        /// The offset in the program's text.
+        offset: u32,
+    },
+}
+
+/// What has no room left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FullCause {
+    /// The receiver has not consumed what was sent before.
+    #[error("its ring holds {ring_bytes} bytes that it has not consumed; wait, or use `WhenFull::Retry` or `Queue`")]
+    Credit {
+        /// The ring's size.
+        ring_bytes: usize,
+    },
+    /// The receiver grants no more ring memory.
+    #[error("it grants no more ring memory (its cap is {cap_bytes} bytes); raise `Job::ring_cap_bytes`")]
+    RingCap {
+        /// The receiver's cap for all its rings.
+        cap_bytes: usize,
+    },
+    /// The sender's own queue is at its cap.
+    #[error("{queued_bytes} bytes are queued for it already; raise `Job::queue_cap_bytes` or send less")]
+    Queue {
+        /// How much is queued.
+        queued_bytes: usize,
+    },
+    /// Too many calls wait for their results.
+    #[error("{pending} calls of this worker wait for their results; take some first")]
+    Replies {
+        /// How many.
+        pending: usize,
+    },
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProcessEnd {
+    /// It exited with this status.
+    Exited(i32),
+    /// This signal killed it.
+    Killed(i32),
+    /// It could not be started.
+    NotStarted(String),
+    /// It said so itself before it exited.
+    Reported(String),
+    /// It was stopped because the job took too long.
+    TimedOut,
+}
+
+impl fmt::Display for ProcessEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ProcessEnd::Exited(status) => write!(f, "it exited with status {status}"),
+            ProcessEnd::Killed(signal) => write!(f, "signal {signal} killed it"),
+            ProcessEnd::NotStarted(why) => write!(f, "it could not be started: {why}"),
+            ProcessEnd::Reported(why) => f.write_str(why),
+            ProcessEnd::TimedOut => f.write_str("it was stopped because the job ran longer than its time limit"),
+        }
+    }
+}
+
+impl ProcessEnd {
+    /// The exit status that a shell would report for it.
+    pub fn exit_status(&self) -> i32 {
+        match self {
+            ProcessEnd::Exited(status) => *status,
+            ProcessEnd::Killed(signal) => 128 + signal,
+            ProcessEnd::NotStarted(_) => 127,
+            ProcessEnd::Reported(_) => 1,
+            ProcessEnd::TimedOut => 124,
+        }
+    }
+}
+
+/// A call that was not sent, with its arguments.
+///
+/// Converts into [`Error`] with `?`, dropping the arguments.
+#[derive(Debug)]
+pub struct Refused<A> {
+    /// Why.
+    pub error: Error,
+    /// The arguments, unharmed.
+    pub arguments: A,
+}
+
+impl<A> From<Refused<A>> for Error {
+    fn from(refused: Refused<A>) -> Self {
+        refused.error
+    }
+}
+
+impl<A> fmt::Display for Refused<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<A: fmt::Debug> std::error::Error for Refused<A> {}

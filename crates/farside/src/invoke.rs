@@ -1,0 +1,15 @@
+//! Running functions on other workers.
+//!
+//! See `README.md` in this folder for the way of one call, end to end.
+
+pub(crate) mod call;
+pub(crate) mod inbox;
+pub(crate) mod notify;
+pub(crate) mod outbox;
+pub(crate) mod payload;
+pub(crate) mod pending;
+pub(crate) mod remote;
+pub(crate) mod reply;
+pub(crate) mod reply_slots;
+pub(crate) mod staged;
+pub(crate) mod table;

@@ -1,0 +1,426 @@
+//! Calling functions on other workers.
+
+use std::time::Instant;
+
+use farside_fabric::WorkerId;
+
+use super::notify::{LatchAddress, On, Synchronizer, count_down};
+use super::outbox::{Dispatch, FlushCause, Sent};
+use super::payload::{Arguments, Payload, WithBuffer};
+use super::pending::Pending;
+use super::remote::{ByPointer, ByType, Call, CallBuffer, CallNotified, CallReturn, CallWithReply, Callee, RemoteFn};
+use super::reply::Reply;
+use super::reply_slots::{RESULT_BYTES_MAX, ReplySlots};
+use super::table::Remote;
+use crate::error::{Error, Refused, Result};
+use crate::job::worker::Worker;
+use crate::wire::Wire;
+
+/// The size at which an [`Aggregator`] publishes its batch, unless it is told another: Seriema's 4 KiB.
+pub const AGGREGATE_BYTES: usize = 4096;
+
+/// What to do when there is no room for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Hand the arguments back with [`Error::Full`].
+    Fail,
+    /// Wait for room, running what others call here meanwhile; at most for the job's deadline. Not in handlers.
+    Retry,
+    /// Keep the call here, in order, and send it when there is room. Fails when too much is kept already.
+    Queue,
+}
+
+/// A way to one worker, with how calls to it are made. Made by [`Worker::to`]; `Copy`, and costs nothing to make.
+///
+/// By default a call that finds no room waits ([`WhenFull::Retry`]), and in a handler is queued ([`WhenFull::Queue`]).
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct To<'w> {
+    worker: &'w Worker,
+    to: WorkerId,
+    when_full: Option<WhenFull>,
+    notify: Option<(LatchAddress, On)>,
+    lane: bool,
+    batch_bytes: usize,
+}
+
+impl<'w> To<'w> {
+    pub(crate) fn new(worker: &'w Worker, to: WorkerId) -> Self {
+        Self { worker, to, when_full: None, notify: None, lane: false, batch_bytes: 0 }
+    }
+
+    /// What to do when there is no room.
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = Some(when_full);
+        self
+    }
+
+    /// Counts `synchronizer` down when each call was sent, or executed.
+    pub fn notify(mut self, synchronizer: &'w Synchronizer<'w>, on: On) -> Self {
+        if on == On::Executed
+            && let Some((process, _)) = self.worker.process_handle().place_of(self.to)
+        {
+            synchronizer.asks(process);
+        }
+        self.notify = Some((synchronizer.address(), on));
+        self
+    }
+
+    /// Sends through the mailbox lane that all threads of this process share, instead of this worker's own ring: nothing is set
+    /// up per worker, and calls of different threads keep the order in which they were made. Slower (Seriema §4.3).
+    pub fn send_based(mut self) -> Self {
+        self.lane = true;
+        self
+    }
+
+    /// Has `function(there, arguments)` run on the other worker, when that makes progress.
+    ///
+    /// The function captures nothing, which the compiler sees to: what it needs travels as `arguments`. Calls from one worker to
+    /// another run in the order in which they were made.
+    ///
+    /// *Completion*: the arguments were copied when this returns; when it was executed,
+    /// [`notify`](Self::notify) tells. *Cost*: a copy into the other's memory and a fence; no system call unless the other
+    /// sleeps; the first call to a worker sets a ring up (about 100 µs, in the background).
+    ///
+    /// # Errors
+    /// With the arguments: [`Error::Full`], [`Error::TooLarge`], [`Error::PeerLost`], [`Error::UnknownWorker`],
+    /// [`Error::Deadline`] when it waited for room in vain, [`Error::InHandler`] for [`WhenFull::Retry`] in a handler,
+    /// [`Error::ForeignFunction`].
+    #[inline]
+    pub fn call<A: Wire, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
+        let operand = self.worker.table().offset_of(function as usize);
+        self.submit_call::<ByPointer, fn(&Worker, A) -> R, A, R>(operand, arguments)
+    }
+
+    /// As [`call`](Self::call), for a closure named by [`remote!`](crate::remote).
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    #[inline]
+    pub fn call_remote<A: Wire, R, F>(self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
+    where
+        F: Fn(&Worker, A) -> R + Copy + 'static,
+    {
+        self.submit_call::<ByType, F, A, R>(Ok(0), arguments)
+    }
+
+    #[inline(always)]
+    fn submit_call<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R>(
+        self,
+        operand: Result<u32>,
+        arguments: A,
+    ) -> Result<(), Refused<A>> {
+        match self.notify {
+            Some((latch, On::Executed)) => {
+                let payload = Arguments((latch, arguments));
+                self.submit::<CallNotified<K, F, A, R>, _>(operand, payload).map_err(|(error, Arguments((_, arguments)))| Refused { error, arguments })
+            }
+            _ => self
+                .submit::<Call<K, F, A, R>, _>(operand, Arguments(arguments))
+                .map_err(|(error, Arguments(arguments))| Refused { error, arguments }),
+        }
+    }
+
+    /// Has `function(there, arguments, buffer)` run on the other worker, with a copy of `buffer` that travels in the same record.
+    /// The function borrows the bytes from the ring itself, aligned to 8.
+    ///
+    /// *Completion*: `buffer` may be reused when this returns. *Cost*: one copy here, none there.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub fn call_buffer<A: Wire, R>(
+        self,
+        arguments: A,
+        buffer: &[u8],
+        function: fn(&Worker, A, &[u8]) -> R,
+    ) -> Result<(), Refused<A>> {
+        let operand = self.worker.table().offset_of(function as usize);
+        let latch = self.notify.and_then(|(latch, on)| (on == On::Executed).then_some(latch));
+        let payload = WithBuffer { arguments: (latch, arguments), buffer };
+        self.submit::<CallBuffer<ByPointer, fn(&Worker, A, &[u8]) -> R, A, R>, _>(operand, payload)
+            .map_err(|(error, WithBuffer { arguments: (_, arguments), .. })| Refused { error, arguments })
+    }
+
+    /// As [`call`](Self::call), and brings the result back.
+    ///
+    /// *Completion*: when the [`Pending`] says so. *Cost*: one more store into this worker's memory, by the other. The room for the
+    /// result is reserved here, so an answer is never refused: 64 KiB at most, and 4 KiB for types that are not plain.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub fn call_return<A: Wire, R: Wire>(
+        self,
+        arguments: A,
+        function: fn(&Worker, A) -> R,
+    ) -> Result<Pending<'w, R>, Refused<A>> {
+        let operand = self.worker.table().offset_of(function as usize);
+        self.submit_return::<CallReturn<ByPointer, fn(&Worker, A) -> R, A, R>, A, R>(operand, arguments)
+    }
+
+    /// As [`call_return`](Self::call_return), for a closure named by [`remote!`](crate::remote).
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub fn call_return_remote<A: Wire, R: Wire, F>(
+        self,
+        arguments: A,
+        _: RemoteFn<F>,
+    ) -> Result<Pending<'w, R>, Refused<A>>
+    where
+        F: Fn(&Worker, A) -> R + Copy + 'static,
+    {
+        self.submit_return::<CallReturn<ByType, F, A, R>, A, R>(Ok(0), arguments)
+    }
+
+    /// As [`call_return`](Self::call_return), but the function gets the duty to answer as a [`Reply`], which it may keep for later or
+    /// hand on.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub fn call_with_reply<A: Wire, R: Wire>(
+        self,
+        arguments: A,
+        function: fn(&Worker, A, Reply<R>),
+    ) -> Result<Pending<'w, R>, Refused<A>> {
+        let operand = self.worker.table().offset_of(function as usize);
+        self.submit_return::<CallWithReply<ByPointer, fn(&Worker, A, Reply<R>), A, R>, A, R>(operand, arguments)
+    }
+
+    fn submit_return<T: Remote, A: Wire, R: Wire>(
+        self,
+        operand: Result<u32>,
+        arguments: A,
+    ) -> Result<Pending<'w, R>, Refused<A>> {
+        let bytes = ReplySlots::room_for::<R>();
+        if bytes > RESULT_BYTES_MAX {
+            let error = Error::TooLarge { what: "a result", bytes, max: RESULT_BYTES_MAX };
+            return Err(Refused { error, arguments });
+        }
+        let reserved = self.worker.replies().reserve(bytes, self.to);
+        let (slot, address) = match reserved {
+            Ok(reserved) => reserved,
+            Err(cause) => return Err(Refused { error: Error::Full { to: self.to, cause }, arguments }),
+        };
+        // Dropping it gives the slot back.
+        let pending = Pending::new(self.worker, slot);
+        match self.submit::<T, _>(operand, Arguments((address, arguments))) {
+            Ok(()) => Ok(pending),
+            Err((error, Arguments((_, arguments)))) => Err(Refused { error, arguments }),
+        }
+    }
+
+    #[inline(always)]
+    fn submit<T: Remote, P: Payload>(self, operand: Result<u32>, payload: P) -> Result<(), (Error, P)> {
+        let worker = self.worker;
+        let named = worker.table().number_of::<T>().and_then(|entry| operand.map(|operand| (entry, operand)));
+        let (entry, operand) = match named {
+            Ok(named) => named,
+            Err(error) => return Err((error, payload)),
+        };
+        let how = Dispatch { entry, operand, batch_bytes: self.batch_bytes };
+        if self.lane {
+            return self.submit_on_lane(how, payload);
+        }
+        let payload = match worker.outbox(self.to) {
+            Some(mut outbox) => match outbox.try_send(how, payload) {
+                Ok(Sent::Now) if self.notify.is_none() => return Ok(()),
+                Ok(Sent::Batched) if self.notify.is_none() => return Ok(()),
+                Ok(sent) => {
+                    if matches!(sent, Sent::BatchBegun) {
+                        outbox.batch_begun(Instant::now());
+                        worker.list_unfinished(self.to);
+                    }
+                    if let Some((latch, On::Sent)) = self.notify {
+                        outbox.count_when_sent(latch);
+                        outbox.count_sent(worker.process_handle());
+                    }
+                    return Ok(());
+                }
+                Err(payload) => payload,
+            },
+            None => return Err((worker.unknown(self.to), payload)),
+        };
+        self.submit_slowly(how, payload)
+    }
+
+    /// The way of a call that cannot be written into the ring at once.
+    #[cold]
+    #[inline(never)]
+    fn submit_slowly<P: Payload>(self, how: Dispatch, mut payload: P) -> Result<(), (Error, P)> {
+        let worker = self.worker;
+        let process = worker.process_handle();
+        let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
+        let max = process.settings().ring_cap_bytes / 2;
+        if record_bytes > max {
+            return Err((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload));
+        }
+        let when_full = self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
+        let deadline = Instant::now() + worker.default_deadline();
+        loop {
+            let Some(mut outbox) = worker.outbox(self.to) else { return Err((worker.unknown(self.to), payload)) };
+            if let Some(lost) = process.lost(outbox.to_process()) {
+                outbox.lose();
+                return Err((lost, payload));
+            }
+            if let Err(error) = outbox.ensure_asked(process).and_then(|()| outbox.send_staged(process)) {
+                return Err((error, payload));
+            }
+            payload = match outbox.try_send(how, payload) {
+                Ok(sent) => {
+                    if !matches!(sent, Sent::Now) {
+                        outbox.batch_begun(Instant::now());
+                        worker.list_unfinished(self.to);
+                    }
+                    self.note_sent(&mut outbox);
+                    return Ok(());
+                }
+                Err(payload) => payload,
+            };
+            if outbox.awaits_ring() || when_full == WhenFull::Queue {
+                payload = match outbox.stage(how, payload) {
+                    Ok(()) => {
+                        worker.list_unfinished(self.to);
+                        self.note_sent(&mut outbox);
+                        return match outbox.send_staged(process) {
+                            Ok(_) => Ok(()),
+                            // The call is kept; that it cannot be sent is told by what waits for it.
+                            Err(_) => Ok(()),
+                        };
+                    }
+                    Err(payload) => payload,
+                };
+            }
+            if let Err(error) = outbox.ask_to_grow(process, record_bytes) {
+                return Err((error, payload));
+            }
+            let full = outbox.full();
+            drop(outbox);
+            if when_full != WhenFull::Retry {
+                return Err((full, payload));
+            }
+            if let Err(error) = worker.wait_for_room(self.to, record_bytes, deadline) {
+                return Err((error, payload));
+            }
+        }
+    }
+
+    fn note_sent(self, outbox: &mut super::outbox::Outbox) {
+        if let Some((latch, On::Sent)) = self.notify {
+            outbox.count_when_sent(latch);
+            outbox.count_sent(self.worker.process_handle());
+        }
+    }
+
+    /// The same through the process's lane, which other threads may hold for a moment.
+    #[cold]
+    #[inline(never)]
+    fn submit_on_lane<P: Payload>(self, mut how: Dispatch, mut payload: P) -> Result<(), (Error, P)> {
+        how.batch_bytes = 0;
+        let worker = self.worker;
+        let process = worker.process_handle();
+        let when_full = self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
+        let deadline = Instant::now() + worker.default_deadline();
+        loop {
+            payload = match process.send_on_lane(self.to, how, payload, when_full) {
+                Ok(()) => break,
+                Err((Error::Full { .. }, payload)) if when_full == WhenFull::Retry => payload,
+                Err(refused) => return Err(refused),
+            };
+            let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
+            if let Err(error) = worker.wait_for_lane(self.to, record_bytes, deadline) {
+                return Err((error, payload));
+            }
+        }
+        if let Some((latch, On::Sent)) = self.notify {
+            count_down(process, latch);
+        }
+        Ok(())
+    }
+}
+
+/// Calls of one worker to another that are published in batches: by size, by age, when the worker has nothing else to do, and
+/// when the aggregator is dropped (Seriema §4.4.2, "traditional").
+///
+/// On shared memory a batch is written where it belongs, record by record; only its publication is put off. So there is no
+/// copy, and no fence for each call. Calls made past the aggregator keep their place: they publish the batch with them.
+///
+/// ```no_run
+/// # use farside::prelude::*;
+/// # fn example(me: &Worker) -> farside::Result<()> {
+/// let aggregator = me.aggregate(me.neighbor(1));
+/// for x in 0..1000_u64 {
+///     aggregator.call(x, |there, x| println!("{}: {x}", there.id()))?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Aggregator<'w> {
+    to: To<'w>,
+}
+
+impl<'w> Aggregator<'w> {
+    pub(crate) fn new(mut to: To<'w>) -> Self {
+        to.batch_bytes = AGGREGATE_BYTES;
+        Self { to }
+    }
+
+    /// Publishes when so many bytes are batched. (A batch never exceeds the ring's chunk.)
+    #[must_use]
+    pub fn batch_bytes(mut self, bytes: usize) -> Self {
+        self.to.batch_bytes = bytes.max(1);
+        self
+    }
+
+    /// What to do when there is no room.
+    #[must_use]
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.to.when_full = Some(when_full);
+        self
+    }
+
+    /// As [`To::call`], batched.
+    ///
+    /// # Errors
+    /// As for [`To::call`].
+    #[inline]
+    pub fn call<A: Wire, R>(&self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
+        self.to.call(arguments, function)
+    }
+
+    /// As [`To::call_remote`], batched.
+    ///
+    /// # Errors
+    /// As for [`To::call`].
+    #[inline]
+    pub fn call_remote<A: Wire, R, F>(&self, arguments: A, function: RemoteFn<F>) -> Result<(), Refused<A>>
+    where
+        F: Fn(&Worker, A) -> R + Copy + 'static,
+    {
+        self.to.call_remote(arguments, function)
+    }
+
+    /// As [`To::call_buffer`], batched.
+    ///
+    /// # Errors
+    /// As for [`To::call`].
+    pub fn call_buffer<A: Wire, R>(
+        &self,
+        arguments: A,
+        buffer: &[u8],
+        function: fn(&Worker, A, &[u8]) -> R,
+    ) -> Result<(), Refused<A>> {
+        self.to.call_buffer(arguments, buffer, function)
+    }
+
+    /// Publishes what is batched.
+    pub fn flush(&self) {
+        self.to.worker.flush_to(self.to.to, FlushCause::Asked);
+    }
+}
+
+impl Drop for Aggregator<'_> {
+    fn drop(&mut self) {
+        self.to.worker.flush_to(self.to.to, FlushCause::Dropped);
+    }
+}

@@ -1,0 +1,390 @@
+//! The receiving side: which rings lead here, which of them are being watched, and running what they bring.
+//!
+//! A ring is *watched* from when its arrival bit was seen until it has been empty for a while. Its bit stays set as long, so that
+//! its sender need not touch it for every record; the receiver looks at the watched rings' next headers, which its cache holds.
+//! Before it sleeps it stops watching all of them (`farside_fabric::bell` says why nothing is missed).
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use farside_fabric::bell::clear_bit;
+use farside_fabric::ring::{Corrupt, MappedChunk, MappedControl, Next, Receiver};
+
+use crate::error::{CorruptRecord, Error, Result, Source};
+use crate::job::home::Home;
+use crate::job::setup::{Piece, RingName};
+use crate::job::worker::Worker;
+
+/// Records run from one ring before the others get their turn.
+const RECORDS_PER_TURN: usize = 4096;
+/// Fruitless looks at a ring before it is no longer watched, if others are.
+const LOOKS_MAX: u32 = 256;
+/// So many rings are watched however quiet they are.
+const WATCHED_ALWAYS: usize = 4;
+
+/// All that leads to one worker.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    home: Home,
+    local: usize,
+    /// By source.
+    rings: Vec<Option<Box<InRing>>>,
+    frames: Vec<Option<Box<InFrames>>>,
+    watched: Vec<u32>,
+    /// The arrival bits of the watched rings.
+    watched_bits: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct InRing {
+    source: Source,
+    receiver: Receiver<MappedChunk, MappedControl>,
+    /// The memory, to be given back in the end.
+    pieces: Vec<Piece>,
+    looks: u32,
+}
+
+/// The record stream of a sender that cannot map this process's memory.
+#[derive(Debug)]
+struct InFrames {
+    source: Source,
+    /// The position in the stream of the first byte kept.
+    position: u64,
+    words: Vec<u64>,
+    /// Bytes received beyond the last whole word of `words`. Frames are cut anywhere.
+    bytes: Vec<u8>,
+}
+
+/// Why a turn at a ring ended.
+#[derive(Debug)]
+enum Stop {
+    Empty,
+    Budget,
+    Corrupt(CorruptRecord),
+}
+
+impl Inbox {
+    pub(crate) fn new(home: Home, local: usize, sources: usize) -> Self {
+        Self {
+            home,
+            local,
+            rings: (0..sources).map(|_| None).collect(),
+            frames: (0..sources).map(|_| None).collect(),
+            watched: Vec::new(),
+            watched_bits: vec![0; sources.div_ceil(64)],
+        }
+    }
+
+    /// A ring was made.
+    pub(crate) fn open(
+        &mut self,
+        index: usize,
+        source: Source,
+        receiver: Receiver<MappedChunk, MappedControl>,
+        pieces: Vec<Piece>,
+    ) {
+        self.rings[index] = Some(Box::new(InRing { source, receiver, pieces, looks: 0 }));
+    }
+
+    /// A ring was granted a chunk.
+    pub(crate) fn grow(&mut self, index: usize, chunk: MappedChunk, piece: Piece) {
+        if let Some(ring) = &mut self.rings[index] {
+            ring.receiver.grant(chunk);
+            ring.pieces.push(piece);
+        }
+    }
+
+    /// Takes the ring and the frames of a lost source away, after a last turn was given to them.
+    pub(crate) fn close(&mut self, index: usize) -> Vec<Piece> {
+        self.stop_watching(index);
+        self.frames[index] = None;
+        self.rings[index].take().map_or(Vec::new(), |ring| ring.pieces)
+    }
+
+    fn bit(index: usize) -> (usize, u64) {
+        (index / 64, 1 << (index % 64))
+    }
+
+    fn stop_watching(&mut self, index: usize) {
+        let (word, mask) = Self::bit(index);
+        if self.watched_bits[word] & mask != 0 {
+            self.watched_bits[word] &= !mask;
+            self.watched.retain(|watched| *watched as usize != index);
+            clear_bit(self.home.arrival_word(self.local, word), mask);
+        }
+    }
+
+    /// Begins to watch the rings whose bits have been set since.
+    #[inline]
+    fn notice_arrivals(&mut self) {
+        for word in 0..self.watched_bits.len() {
+            let bits = self.home.arrival_word(self.local, word).load(std::sync::atomic::Ordering::Relaxed);
+            let mut new = bits & !self.watched_bits[word];
+            while new != 0 {
+                let index = word * 64 + new.trailing_zeros() as usize;
+                let mask = new & new.wrapping_neg();
+                new &= new - 1;
+                if self.rings.get(index).is_some_and(Option::is_some) {
+                    self.watched_bits[word] |= mask;
+                    self.watched.push(index as u32);
+                } else {
+                    // Nobody can announce a ring that was not opened here first: somebody wrote where it should not.
+                    clear_bit(self.home.arrival_word(self.local, word), mask);
+                }
+            }
+        }
+    }
+
+    /// Whether a bit is set that is not watched.
+    pub(crate) fn has_arrivals(&self) -> bool {
+        let words = 0..self.watched_bits.len();
+        words.into_iter().any(|word| {
+            let bits = self.home.arrival_word(self.local, word).load(std::sync::atomic::Ordering::Relaxed);
+            bits & !self.watched_bits[word] != 0
+        })
+    }
+
+    fn source_of(worker: &Worker, index: usize) -> Source {
+        worker.process_handle().source(index)
+    }
+
+    /// Bytes of frames have come.
+    pub(crate) fn take_frame(&mut self, worker: &Worker, ring: RingName, position: u64, bytes: &[u8]) {
+        let index = ring.source as usize;
+        let source = Self::source_of(worker, index);
+        let frames = self.frames[index].get_or_insert_with(|| {
+            Box::new(InFrames { source, position: 0, words: Vec::new(), bytes: Vec::new() })
+        });
+        debug_assert_eq!(position, frames.position + frames.kept(), "messages arrive in order");
+        frames.bytes.extend(bytes);
+        let whole = frames.bytes.len() / 8 * 8;
+        frames.words.extend(frames.bytes[..whole].chunks_exact(8).map(|word| {
+            u64::from_ne_bytes(word.try_into().expect("chunks of 8"))
+        }));
+        frames.bytes.drain(..whole);
+    }
+}
+
+impl InFrames {
+    fn kept(&self) -> u64 {
+        (self.words.len() * 8 + self.bytes.len()) as u64
+    }
+
+    /// The length in words of the first record, if all of it is here.
+    fn whole_record(&self) -> Option<usize> {
+        use farside_fabric::ring::Header;
+        let header = Header::from_word(*self.words.first()?);
+        let bytes = match header.short_bytes() {
+            Some(bytes) => bytes,
+            None => *self.words.get(1)? as usize,
+        };
+        let words = bytes / 8;
+        (words > 0 && words <= self.words.len()).then_some(words)
+    }
+}
+
+/// Runs what has arrived. Says how many records it ran.
+///
+/// # Errors
+/// [`Error::CorruptRing`], and then the ring is not listened to any more; [`Error::HandlerPanicked`].
+#[inline]
+pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
+    let mut inbox = worker.inbox();
+    inbox.notice_arrivals();
+    let mut ran = 0;
+    let mut turn = 0;
+    while turn < inbox.watched.len() {
+        let index = inbox.watched[turn] as usize;
+        let before = worker.executed();
+        let outcome = take_turn(worker, &mut inbox, index);
+        let records = (worker.executed() - before) as usize;
+        ran += records;
+        outcome?;
+        let watched = inbox.watched.len();
+        if let Some(ring) = &mut inbox.rings[index] {
+            ring.looks = if records > 0 { 0 } else { ring.looks + 1 };
+            if ring.looks > LOOKS_MAX && watched > WATCHED_ALWAYS {
+                inbox.stop_watching(index);
+                ran += last_look(worker, &mut inbox, index)?;
+                continue;
+            }
+        }
+        turn += 1;
+    }
+    ran += run_frames(worker, &mut inbox)?;
+    Ok(ran)
+}
+
+/// Stops watching all rings, looking at each once more. Says how many records came of that.
+///
+/// # Errors
+/// As for [`run_arrivals`].
+pub(crate) fn stop_watching_all(worker: &Worker) -> Result<usize> {
+    let mut inbox = worker.inbox();
+    let mut ran = 0;
+    while let Some(index) = inbox.watched.last().copied() {
+        inbox.stop_watching(index as usize);
+        ran += last_look(worker, &mut inbox, index as usize)?;
+    }
+    Ok(ran)
+}
+
+/// Runs what is left in a ring whose sender is gone.
+///
+/// # Errors
+/// As for [`run_arrivals`].
+pub(crate) fn run_last(worker: &Worker, index: usize) -> Result<()> {
+    let mut inbox = worker.inbox();
+    while last_look(worker, &mut inbox, index)? > 0 {}
+    Ok(())
+}
+
+fn last_look(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<usize> {
+    let before = worker.executed();
+    take_turn(worker, inbox, index)?;
+    Ok((worker.executed() - before) as usize)
+}
+
+/// One turn at one ring.
+#[inline]
+fn take_turn(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
+    let Some(ring) = &mut inbox.rings[index] else { return Ok(()) };
+    // Most looks find nothing: do not set up for a panic then.
+    if ring.receiver.is_empty() {
+        return Ok(());
+    }
+    run_ring(worker, inbox, index)
+}
+
+#[inline(never)]
+fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
+    let Some(ring) = &mut inbox.rings[index] else { return Ok(()) };
+    let source = ring.source;
+    let receiver = &mut ring.receiver;
+    let handling = Handling::begin(worker.in_handler_flag());
+    let ended = catch_unwind(AssertUnwindSafe(|| run_records(worker, receiver)));
+    drop(handling);
+    if receiver.credited_sender_waits() {
+        worker.process_handle().ring_source(source);
+    }
+    match ended {
+        Ok(Stop::Empty | Stop::Budget) => Ok(()),
+        Ok(Stop::Corrupt(CorruptRecord::Ring(Corrupt::Rotation))) if worker.has_notices() => {
+            // The chunk was granted to us before its sender learned of it; the next turn finds it.
+            Ok(())
+        }
+        Ok(Stop::Corrupt(cause)) => {
+            inbox.close(index);
+            Err(Error::CorruptRing { from: source, cause })
+        }
+        Err(panic) => Err(Error::HandlerPanicked { from: source, message: panic_message(&*panic) }),
+    }
+}
+
+/// Runs records until there is none. The receiver has consumed each before it runs, so that one that panics is not run
+/// again.
+#[inline(never)]
+fn run_records(worker: &Worker, receiver: &mut Receiver<MappedChunk, MappedControl>) -> Stop {
+    let table = worker.table();
+    for _ in 0..RECORDS_PER_TURN {
+        let (header, payload, end) = match receiver.next() {
+            Ok(Next::Record { header, payload, end }) => (header, payload, end),
+            Ok(Next::Empty) => return Stop::Empty,
+            Err(cause) => return Stop::Corrupt(cause.into()),
+        };
+        let Some(trampoline) = table.trampoline(header.entry()) else {
+            return Stop::Corrupt(CorruptRecord::Entry { entry: header.entry(), count: table.len() });
+        };
+        let (from, to) = (receiver.chunk().address(payload), receiver.chunk().address(end));
+        farside_sys::prefetch::prefetch(from.wrapping_add(512));
+        receiver.consume(end);
+        worker.count_executed();
+        // SAFETY: `next` found the record complete and inside its chunk, where nobody writes until it is credited, which
+        // happens after this. Its header names a trampoline of this binary's table, so a sender of this binary made it for
+        // that trampoline, which checks the size of the arguments itself.
+        let after = unsafe { trampoline(worker, from, to, header.operand()) };
+        if after.is_null() {
+            return Stop::Corrupt(CorruptRecord::Malformed { entry: header.entry() });
+        }
+        // The same as `end`, but known to the processor before the header is: the next load need not wait for it.
+        receiver.consumed_to(after);
+    }
+    Stop::Budget
+}
+
+fn run_frames(worker: &Worker, inbox: &mut Inbox) -> Result<usize> {
+    if !worker.process_handle().has_unmapped_peers() {
+        return Ok(0);
+    }
+    let before = worker.executed();
+    for index in 0..inbox.frames.len() {
+        let Some(frames) = &mut inbox.frames[index] else { continue };
+        let source = frames.source;
+        let handling = Handling::begin(worker.in_handler_flag());
+        let ended = catch_unwind(AssertUnwindSafe(|| run_framed(worker, frames)));
+        drop(handling);
+        match ended {
+            Ok(Stop::Corrupt(cause)) => {
+                inbox.frames[index] = None;
+                return Err(Error::CorruptRing { from: source, cause });
+            }
+            Ok(Stop::Empty | Stop::Budget) => {}
+            Err(panic) => return Err(Error::HandlerPanicked { from: source, message: panic_message(&*panic) }),
+        }
+    }
+    Ok((worker.executed() - before) as usize)
+}
+
+fn run_framed(worker: &Worker, frames: &mut InFrames) -> Stop {
+    use farside_fabric::ring::Header;
+    let table = worker.table();
+    let mut ran = false;
+    while let Some(words) = frames.whole_record() {
+        let record: Vec<u64> = frames.words.drain(..words).collect();
+        frames.position += words as u64 * 8;
+        ran = true;
+        let header = Header::from_word(record[0]);
+        let Some(trampoline) = table.trampoline(header.entry()) else {
+            return Stop::Corrupt(CorruptRecord::Entry { entry: header.entry(), count: table.len() });
+        };
+        let first = if header.short_bytes().is_some() { 1 } else { 2 };
+        let payload = record[first.min(words)..].as_ptr_range();
+        worker.count_executed();
+        // SAFETY: the record is a copy of our own, complete by its header; a sender of this binary made it for the
+        // trampoline that its header names, which checks the size of the arguments itself.
+        let after = unsafe { trampoline(worker, payload.start.cast(), payload.end.cast(), header.operand()) };
+        if after.is_null() {
+            return Stop::Corrupt(CorruptRecord::Malformed { entry: header.entry() });
+        }
+    }
+    if ran {
+        worker.process_handle().credit_frames(frames.source, worker, frames.position);
+    }
+    Stop::Empty
+}
+
+/// While it lives, the worker is in a handler.
+pub(crate) struct Handling<'a> {
+    flag: &'a Cell<bool>,
+}
+
+impl<'a> Handling<'a> {
+    pub(crate) fn begin(flag: &'a Cell<bool>) -> Self {
+        debug_assert!(!flag.get(), "handlers are not nested");
+        flag.set(true);
+        Self { flag }
+    }
+}
+
+impl Drop for Handling<'_> {
+    fn drop(&mut self) {
+        self.flag.set(false);
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no message)".to_owned())
+}

@@ -1,0 +1,198 @@
+//! Learning that calls were sent or executed, without a result.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use farside_fabric::{ProcessId, WorkerId};
+
+use crate::error::{Error, Result};
+use crate::job::home::LATCH_COUNT;
+use crate::job::process::Process;
+use crate::job::setup::SetupMessage;
+use crate::job::worker::Worker;
+use crate::wire::{self, Reader, Wire, WireError};
+
+/// When a call counts its [`Synchronizer`] down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// When it was published to the receiver, which has not run it yet. (What it carries was copied before the call returned.)
+    Sent,
+    /// When the receiver has run it.
+    Executed,
+}
+
+/// Names a latch: an index into the owner's table, and the generation that tells it from the ones before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct LatchAddress {
+    pub(crate) worker: u32,
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+// SAFETY: numbers that mean the same in every process of the job; copied whole.
+unsafe impl Wire for LatchAddress {
+    const PLAIN: bool = true;
+
+    #[inline(always)]
+    fn wire_bytes(&self) -> usize {
+        size_of::<Self>()
+    }
+
+    #[inline(always)]
+    unsafe fn write(self, out: *mut u8) {
+        // SAFETY: passed on.
+        unsafe { wire::write_plain(self, out) };
+    }
+
+    #[inline(always)]
+    unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        // SAFETY: passed on.
+        unsafe { wire::read_plain(input) }
+    }
+}
+
+/// The latches of one process: which are free, and their generations.
+#[derive(Debug)]
+pub(crate) struct Latches {
+    free: Vec<u16>,
+    generations: Vec<u32>,
+}
+
+impl Latches {
+    pub(crate) fn new() -> Self {
+        Self { free: (0..LATCH_COUNT as u16).rev().collect(), generations: vec![0; LATCH_COUNT] }
+    }
+
+    fn take(&mut self) -> Option<(u32, u32)> {
+        let index = self.free.pop()?;
+        let generation = &mut self.generations[index as usize];
+        *generation = generation.wrapping_add(1);
+        Some((index.into(), *generation))
+    }
+
+    fn give_back(&mut self, index: u32) {
+        self.free.push(index as u16);
+    }
+}
+
+/// Counts calls down as they are sent or executed, and lets their caller wait until none is left (Seriema §3.1).
+///
+/// ```no_run
+/// # use farside::prelude::*;
+/// # fn example(me: &Worker) -> farside::Result<()> {
+/// let all = me.synchronizer(me.worker_count())?;
+/// for worker in me.workers() {
+///     me.to(worker).notify(&all, On::Executed).call((), |there, ()| println!("{} was here", there.id()))?;
+/// }
+/// all.wait()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It is a handle to a counter that the process owns, not a borrow of the caller's stack: a call that is executed after the
+/// synchronizer was dropped finds another generation and counts nothing.
+#[derive(Debug)]
+pub struct Synchronizer<'w> {
+    worker: &'w Worker,
+    address: LatchAddress,
+    /// Processes that were asked to count down: when one is lost, so may be the counting.
+    asked: RefCell<BTreeSet<ProcessId>>,
+}
+
+impl<'w> Synchronizer<'w> {
+    pub(crate) fn new(worker: &'w Worker, count: u32) -> Result<Self> {
+        let process = worker.process_handle();
+        let (index, generation) = process.latches().take().ok_or(Error::TooLarge {
+            what: "a table of synchronizers in use",
+            bytes: LATCH_COUNT + 1,
+            max: LATCH_COUNT,
+        })?;
+        let word = process.home().latch(index as usize);
+        word.store(pack(generation, count), Ordering::Relaxed);
+        let address = LatchAddress { worker: worker.id().number(), index, generation };
+        Ok(Self { worker, address, asked: RefCell::default() })
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        self.worker.process_handle().home().latch(self.address.index as usize)
+    }
+
+    pub(crate) fn address(&self) -> LatchAddress {
+        self.address
+    }
+
+    pub(crate) fn asks(&self, process: ProcessId) {
+        self.asked.borrow_mut().insert(process);
+    }
+
+    /// How many calls are left.
+    pub fn left(&self) -> u32 {
+        // SYNC: pairs with the release in `count_down`: what the call did one-sidedly to our memory is visible too.
+        self.word().load(Ordering::Acquire) as u32
+    }
+
+    /// Counts `calls` more.
+    pub fn add(&self, calls: u32) {
+        self.word().fetch_add(calls.into(), Ordering::Relaxed);
+    }
+
+    /// Waits until no call is left, running what other workers call here meanwhile. At most for the job's deadline.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when a process that was to count down is gone and calls are left; [`Error::Deadline`];
+    /// [`Error::InHandler`].
+    pub fn wait(&self) -> Result<()> {
+        self.wait_for(self.worker.default_deadline())
+    }
+
+    /// Waits for at most this long.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn wait_for(&self, time: Duration) -> Result<()> {
+        self.worker.wait_until("waiting for calls to be executed", time, |worker| {
+            if self.left() == 0 {
+                return Some(Ok(()));
+            }
+            let asked = self.asked.borrow();
+            let lost = asked.iter().find_map(|process| worker.process_handle().lost(*process));
+            lost.map(Err)
+        })
+    }
+}
+
+impl Drop for Synchronizer<'_> {
+    fn drop(&mut self) {
+        // Another generation, so that late calls count nothing.
+        self.word().store(pack(self.address.generation.wrapping_add(1), 0), Ordering::Relaxed);
+        self.worker.process_handle().latches().give_back(self.address.index);
+    }
+}
+
+fn pack(generation: u32, count: u32) -> u64 {
+    (generation as u64) << 32 | count as u64
+}
+
+/// Counts a latch down, wherever it is, and wakes its owner when nothing is left.
+pub(crate) fn count_down(process: &Process, latch: LatchAddress) {
+    let Some((owner, local)) = process.place_of(WorkerId::new(latch.worker)) else { return };
+    let Some(home) = process.home_of(owner) else {
+        // An owner that cannot be reached is gone.
+        let _ = process.transport().send(owner, &SetupMessage::CountDown { latch }.encode());
+        return;
+    };
+    if latch.index as usize >= LATCH_COUNT {
+        return;
+    }
+    let word = home.latch(latch.index as usize);
+    // SYNC: release, for the acquire in `left`.
+    let counted = word.fetch_update(Ordering::Release, Ordering::Relaxed, |value| {
+        (value >> 32 == latch.generation as u64 && value as u32 > 0).then(|| value - 1)
+    });
+    if counted.is_ok_and(|before| before as u32 == 1) {
+        home.doorbell(local).ring_if_asleep();
+    }
+}

@@ -1,0 +1,482 @@
+//! The sending side of the way from one worker to another.
+//!
+//! An outbox is in one of three states. *Unopened*: nothing was ever sent; the first record asks the receiver's process for
+//! a ring. *Staging*: records wait here, in order, because the ring does not stand yet or had no room for an earlier one.
+//! *Direct*: the ring stands and nothing waits: records are written into the receiver's memory at once. Only in the last
+//! state does a call touch nothing but the ring, and `direct` tells it by one flag.
+//!
+//! Towards a receiver whose memory is not mapped here the outbox always stages, and sends what it staged as frames.
+
+use std::time::Instant;
+
+use farside_fabric::ring::{Header, MappedChunk, MappedControl, NoRoom, RingMemory, Sender, record_bytes};
+use farside_fabric::{ProcessId, WorkerId};
+
+use super::notify::{LatchAddress, count_down};
+use super::payload::Payload;
+use super::staged::Staged;
+use crate::error::{Error, FullCause, Result};
+use crate::job::home::Announcer;
+use crate::job::process::Process;
+use crate::job::setup::{RingName, SetupMessage};
+
+/// Chunks are granted until there are so many: two of 4 KiB at first, one of 16 KiB, four of 64 KiB. More than 256 KiB is
+/// slower, since it leaves the caches.
+const CHUNK_COUNT_MAX: usize = 7;
+/// The largest chunk that is asked for without a record that needs a larger one.
+const CHUNK_BYTES_MAX: usize = 64 << 10;
+/// The size of the chunks that a ring begins with, and how many.
+pub(crate) const FIRST_CHUNK_BYTES: usize = 4 << 10;
+pub(crate) const FIRST_CHUNK_COUNT: usize = 2;
+/// Frames under way towards a receiver that is not mapped.
+const FRAME_WINDOW_BYTES: u64 = 256 << 10;
+
+/// Why a batch was published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum FlushCause {
+    /// It reached its size.
+    Size,
+    /// It reached its age.
+    Age,
+    /// Its worker had nothing else to do.
+    Idle,
+    /// Its chunk was full.
+    Chunk,
+    /// The program asked for it.
+    Asked,
+    /// Its [`Aggregator`](crate::Aggregator) was dropped.
+    Dropped,
+}
+
+/// The number of causes.
+pub(crate) const FLUSH_CAUSES: usize = 6;
+
+/// What an outbox did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendCounters {
+    /// Calls sent or staged.
+    pub calls: u64,
+    /// Their bytes, with headers.
+    pub bytes: u64,
+    /// Batches published, by [`FlushCause`].
+    pub flushes: [u64; FLUSH_CAUSES],
+    /// Times that the ring had no room.
+    pub stalls: u64,
+    /// Chunks granted after the first.
+    pub chunks_grown: u64,
+    /// Calls that were staged first.
+    pub staged: u64,
+    /// Rings opened.
+    pub rings: u64,
+    /// Their memory at the receivers.
+    pub ring_bytes: u64,
+}
+
+impl SendCounters {
+    /// Adds another outbox's.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.bytes += other.bytes;
+        self.flushes.iter_mut().zip(other.flushes).for_each(|(sum, more)| *sum += more);
+        self.stalls += other.stalls;
+        self.chunks_grown += other.chunks_grown;
+        self.staged += other.staged;
+        self.rings += other.rings;
+        self.ring_bytes += other.ring_bytes;
+    }
+}
+
+/// The way to one receiver.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    name: RingName,
+    to: WorkerId,
+    to_process: ProcessId,
+    /// The ring stands, nothing is staged, the receiver lives.
+    direct: bool,
+    ring: Option<Ring>,
+    asked: bool,
+    growing: bool,
+    /// The receiver's cap, once it has refused to grant more.
+    refused: Option<usize>,
+    lost: bool,
+    staged: Staged,
+    queue_cap_bytes: usize,
+    /// Latches of calls that were batched or staged, counted down when those are published.
+    on_sent: Vec<LatchAddress>,
+    /// When the open batch was begun.
+    batch_since: Option<Instant>,
+    frames: Frames,
+    pub(crate) counters: SendCounters,
+}
+
+#[derive(Debug)]
+struct Ring {
+    sender: Sender<MappedChunk, MappedControl>,
+    announcer: Announcer,
+}
+
+/// The stream of frames to a receiver that is not mapped: positions are bytes since its beginning.
+#[derive(Debug, Default)]
+struct Frames {
+    sent: u64,
+    consumed: u64,
+}
+
+/// How one record is to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dispatch {
+    pub(crate) entry: u16,
+    pub(crate) operand: u32,
+    /// Batch it, and publish the batch at this size; 0 to publish at once.
+    pub(crate) batch_bytes: usize,
+}
+
+/// What [`Outbox::try_send`] found.
+pub(crate) enum Sent {
+    /// Published.
+    Now,
+    /// Batched; this record began the batch.
+    BatchBegun,
+    /// Batched.
+    Batched,
+}
+
+impl Outbox {
+    pub(crate) fn new(name: RingName, to: WorkerId, to_process: ProcessId, queue_cap_bytes: usize) -> Self {
+        Self {
+            name,
+            to,
+            to_process,
+            direct: false,
+            ring: None,
+            asked: false,
+            growing: false,
+            refused: None,
+            lost: false,
+            staged: Staged::default(),
+            queue_cap_bytes,
+            on_sent: Vec::new(),
+            batch_since: None,
+            frames: Frames::default(),
+            counters: SendCounters::default(),
+        }
+    }
+
+    pub(crate) fn to_process(&self) -> ProcessId {
+        self.to_process
+    }
+
+    /// Writes a record into the ring, if that can be done at once; otherwise hands the payload back.
+    #[inline(always)]
+    pub(crate) fn try_send<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<Sent, P> {
+        if !self.direct {
+            return Err(payload);
+        }
+        let Some(ring) = &mut self.ring else { return Err(payload) };
+        let bytes = record_bytes(payload.bytes());
+        let offset = match ring.sender.try_reserve(bytes) {
+            Some(offset) => offset,
+            None => match self.go_on(bytes) {
+                Ok(offset) => offset,
+                Err(NoRoom { .. }) => return Err(payload),
+            },
+        };
+        let Some(ring) = &mut self.ring else { return Err(payload) };
+        let header = Header::new(how.entry, how.operand, bytes);
+        // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved so many at `offset`.
+        unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
+        self.counters.calls += 1;
+        self.counters.bytes += bytes as u64;
+        if how.batch_bytes == 0 {
+            ring.sender.publish(header, bytes);
+            ring.announcer.announce();
+            return Ok(Sent::Now);
+        }
+        ring.sender.batch(header, bytes);
+        let batched = ring.sender.batched_bytes();
+        if batched >= how.batch_bytes {
+            self.flush(FlushCause::Size);
+            return Ok(Sent::Now);
+        }
+        Ok(if batched == bytes { Sent::BatchBegun } else { Sent::Batched })
+    }
+
+    /// Goes on to the ring's next chunk.
+    #[cold]
+    fn go_on(&mut self, record_bytes: usize) -> Result<usize, NoRoom> {
+        let Some(ring) = &mut self.ring else { return Err(NoRoom { needs_chunk_bytes: None }) };
+        if ring.sender.batched_bytes() > 0 {
+            self.flush(FlushCause::Chunk);
+        }
+        let Some(ring) = &mut self.ring else { return Err(NoRoom { needs_chunk_bytes: None }) };
+        let reserved = ring.sender.reserve(record_bytes);
+        // The rotation is news for the receiver, too.
+        ring.announcer.announce();
+        reserved
+    }
+
+    /// Publishes the batch, if there is one.
+    pub(crate) fn flush(&mut self, cause: FlushCause) -> bool {
+        let Some(ring) = &mut self.ring else { return false };
+        if !ring.sender.flush() {
+            return false;
+        }
+        ring.announcer.announce();
+        self.counters.flushes[cause as usize] += 1;
+        self.batch_since = None;
+        true
+    }
+
+    /// Notes when the open batch was begun.
+    pub(crate) fn batch_begun(&mut self, now: Instant) {
+        self.batch_since = Some(now);
+    }
+
+    pub(crate) fn batch_since(&self) -> Option<Instant> {
+        self.batch_since
+    }
+
+    /// Keeps a latch until everything so far is published.
+    pub(crate) fn count_when_sent(&mut self, latch: LatchAddress) {
+        self.on_sent.push(latch);
+    }
+
+    /// Counts down what waits for publication, if all is published.
+    pub(crate) fn count_sent(&mut self, process: &Process) {
+        let batched = self.ring.as_ref().is_some_and(|ring| ring.sender.batched_bytes() > 0);
+        if !self.on_sent.is_empty() && self.staged.is_empty() && !batched {
+            self.on_sent.drain(..).for_each(|latch| count_down(process, latch));
+        }
+    }
+
+    /// Whether calls may be staged whatever the sender wants, since the ring does not stand.
+    pub(crate) fn awaits_ring(&self) -> bool {
+        self.ring.is_none() && !self.lost
+    }
+
+    pub(crate) fn has_staged(&self) -> bool {
+        !self.staged.is_empty()
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// Stages a record. Hands the payload back when that would exceed the queue's cap.
+    pub(crate) fn stage<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<(), P> {
+        let bytes = record_bytes(payload.bytes());
+        if self.staged.bytes() + bytes > self.queue_cap_bytes {
+            return Err(payload);
+        }
+        self.staged.push(Header::new(how.entry, how.operand, bytes), bytes, payload);
+        self.counters.calls += 1;
+        self.counters.staged += 1;
+        self.counters.bytes += bytes as u64;
+        self.direct = false;
+        Ok(())
+    }
+
+    /// Asks for the ring, once.
+    ///
+    /// # Errors
+    /// What the transport said.
+    pub(crate) fn ensure_asked(&mut self, process: &Process) -> Result<()> {
+        if self.asked || self.lost {
+            return Ok(());
+        }
+        self.asked = true;
+        if process.connect(self.to_process)?.is_some() {
+            process.send_setup(self.to_process, &SetupMessage::Open { ring: self.name })?;
+        }
+        Ok(())
+    }
+
+    /// The ring stands.
+    pub(crate) fn open(&mut self, sender: Sender<MappedChunk, MappedControl>, announcer: Announcer) {
+        self.counters.rings += 1;
+        self.counters.ring_bytes += sender.chunk_bytes() as u64;
+        self.ring = Some(Ring { sender, announcer });
+        self.direct = self.staged.is_empty();
+    }
+
+    /// One more chunk was granted.
+    pub(crate) fn grow(&mut self, chunk: MappedChunk) {
+        self.growing = false;
+        if let Some(ring) = &mut self.ring {
+            self.counters.chunks_grown += 1;
+            self.counters.ring_bytes += chunk.bytes() as u64;
+            ring.sender.grant(chunk);
+        }
+    }
+
+    /// No more memory is granted.
+    pub(crate) fn refuse(&mut self, cap_bytes: usize) {
+        self.growing = false;
+        self.refused = Some(cap_bytes);
+        // A ring that was refused whole is asked for again by the next call.
+        self.asked = self.ring.is_some();
+    }
+
+    /// The receiver is gone: nothing more will be sent.
+    pub(crate) fn lose(&mut self) {
+        self.lost = true;
+        self.direct = false;
+        self.ring = None;
+        self.staged.clear();
+        self.on_sent.clear();
+        self.batch_since = None;
+    }
+
+    /// Asks for a chunk more, if this ring may still grow and has not asked already.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] when no ring could ever hold the record.
+    pub(crate) fn ask_to_grow(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
+        let Some(ring) = &mut self.ring else { return Ok(()) };
+        let needs = ring.sender.reserve(record_bytes).err().and_then(|no_room| no_room.needs_chunk_bytes);
+        ring.announcer.announce();
+        let chunks = ring.sender.chunk_count();
+        self.counters.stalls += 1;
+        if self.growing {
+            return Ok(());
+        }
+        let chunk_bytes = match needs {
+            Some(bytes) => bytes.next_multiple_of(FIRST_CHUNK_BYTES),
+            None if chunks >= CHUNK_COUNT_MAX || self.refused.is_some() => return Ok(()),
+            None => (FIRST_CHUNK_BYTES << (2 * (chunks + 1 - FIRST_CHUNK_COUNT))).min(CHUNK_BYTES_MAX),
+        };
+        self.growing = true;
+        self.refused = None;
+        process.send_setup(self.to_process, &SetupMessage::Grow { ring: self.name, chunk_bytes: chunk_bytes as u64 })
+    }
+
+    /// Why a record of this size cannot be sent now.
+    pub(crate) fn full(&self) -> Error {
+        let cause = match (&self.ring, self.refused) {
+            (_, Some(cap_bytes)) => FullCause::RingCap { cap_bytes },
+            (Some(ring), None) if self.staged.is_empty() => FullCause::Credit { ring_bytes: ring.sender.chunk_bytes() },
+            _ => FullCause::Queue { queued_bytes: self.staged.bytes() },
+        };
+        Error::Full { to: self.to, cause }
+    }
+
+    /// Whether a record of this size would find room, or its receiver is gone.
+    pub(crate) fn may_send(&self, record_bytes: usize, process: &Process) -> bool {
+        if self.lost {
+            return true;
+        }
+        match &self.ring {
+            Some(ring) => self.staged.is_empty() && ring.sender.has_room(record_bytes),
+            None => {
+                process.home_of(self.to_process).is_none() && self.staged.bytes() + record_bytes <= self.queue_cap_bytes
+            }
+        }
+    }
+
+    /// Announces to the receiver that we wait for credit, or that we do so no longer.
+    pub(crate) fn wait_for_credit(&self, begin: bool) {
+        match &self.ring {
+            Some(ring) if begin => ring.sender.begin_waiting(),
+            Some(ring) => ring.sender.end_waiting(),
+            None => {}
+        }
+    }
+
+    /// Sends what is staged, as far as there is room. Says whether anything was sent.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], or what the transport said.
+    pub(crate) fn send_staged(&mut self, process: &Process) -> Result<bool> {
+        if self.staged.is_empty() {
+            return Ok(false);
+        }
+        if self.ring.is_none() {
+            return self.send_frames(process);
+        }
+        let mut sent = false;
+        let mut no_room_for = None;
+        while let (Some(record), Some(ring)) = (self.staged.front(), &mut self.ring) {
+            let bytes = record.len() * 8;
+            let Ok(offset) = ring.sender.reserve(bytes) else {
+                no_room_for = Some(bytes);
+                break;
+            };
+            let target = ring.sender.chunk().address(offset + 8);
+            // SAFETY: the ring reserved `bytes` bytes at `offset`, of which the header takes the first 8; the staged record
+            // is memory of this process.
+            unsafe { std::ptr::copy_nonoverlapping(record[1..].as_ptr().cast(), target, bytes - 8) };
+            ring.sender.batch(Header::from_word(record[0]), bytes);
+            self.staged.pop();
+            sent = true;
+        }
+        if let Some(ring) = &mut self.ring {
+            ring.sender.flush();
+            ring.announcer.announce();
+        }
+        match no_room_for {
+            Some(bytes) => self.ask_to_grow(process, bytes)?,
+            None => self.direct = !self.lost,
+        }
+        self.count_sent(process);
+        Ok(sent)
+    }
+
+    /// Sends what is staged to a receiver that is not mapped.
+    fn send_frames(&mut self, process: &Process) -> Result<bool> {
+        if process.home_of(self.to_process).is_some() || self.lost {
+            return Ok(false);
+        }
+        let max = process.transport().capabilities().message_bytes_max - SetupMessage::OVERHEAD_BYTES;
+        let mut sent = false;
+        while let Some(record) = self.staged.front() {
+            let bytes: Vec<u8> = record.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let window_left = (self.frames.consumed + FRAME_WINDOW_BYTES).saturating_sub(self.frames.sent);
+            // A record longer than the window goes alone.
+            if (bytes.len() as u64) > window_left && self.frames.sent > self.frames.consumed {
+                break;
+            }
+            for piece in bytes.chunks(max) {
+                let position = self.frames.sent;
+                process.send_setup(
+                    self.to_process,
+                    &SetupMessage::Frame { ring: self.name, position, bytes: piece.to_vec() },
+                )?;
+                self.frames.sent += piece.len() as u64;
+            }
+            self.staged.pop();
+            sent = true;
+        }
+        self.count_sent(process);
+        Ok(sent)
+    }
+
+    /// The receiver has consumed so many bytes of frames in all.
+    pub(crate) fn credit_frames(&mut self, consumed: u64) {
+        if consumed <= self.frames.sent {
+            self.frames.consumed = self.frames.consumed.max(consumed);
+        }
+    }
+
+    /// What is still here: staged bytes, and batched ones.
+    pub(crate) fn outstanding_bytes(&self) -> usize {
+        self.staged.bytes() + self.ring.as_ref().map_or(0, |ring| ring.sender.batched_bytes())
+    }
+}
+
+/// Writes the payload of a record.
+///
+/// # Safety
+/// `record_bytes` bytes are reserved at `offset` of `chunk`, and that is the size of a record with this payload.
+#[inline(always)]
+unsafe fn write_payload<P: Payload>(chunk: &MappedChunk, offset: usize, record_bytes: usize, payload: P) {
+    let mut at = chunk.address(offset + 8);
+    if Header::is_long_for(record_bytes) {
+        // SAFETY: a long record's first payload word is inside the reserved bytes, aligned to 8.
+        unsafe { at.cast::<u64>().write(record_bytes as u64) };
+        at = at.wrapping_add(8);
+    }
+    // SAFETY: by the contract the payload fits behind the header (and the length of a long record); records are aligned to 8.
+    unsafe { payload.write(at) };
+}

@@ -1,0 +1,60 @@
+//! What a record carries besides its header.
+
+use crate::wire::Wire;
+
+/// Something that can be written into a record, and is handed back when there is no room.
+pub(crate) trait Payload: Sized {
+    fn bytes(&self) -> usize;
+
+    /// # Safety
+    /// `out` is valid for writes of `self.bytes()` bytes and aligned to 8.
+    unsafe fn write(self, out: *mut u8);
+}
+
+/// The arguments of a call.
+#[derive(Debug)]
+pub(crate) struct Arguments<A>(pub(crate) A);
+
+impl<A: Wire> Payload for Arguments<A> {
+    #[inline(always)]
+    fn bytes(&self) -> usize {
+        if A::PLAIN { size_of::<A>() } else { self.0.wire_bytes() }
+    }
+
+    #[inline(always)]
+    unsafe fn write(self, out: *mut u8) {
+        // SAFETY: passed on; `bytes` is `wire_bytes`, which for a plain type is its size.
+        unsafe { self.0.write(out) };
+    }
+}
+
+/// The arguments of a call and a buffer that goes with them.
+///
+/// On the wire: the buffer's length, the buffer, zeroes to a multiple of 8, the arguments.
+#[derive(Debug)]
+pub(crate) struct WithBuffer<'a, A> {
+    pub(crate) arguments: A,
+    pub(crate) buffer: &'a [u8],
+}
+
+/// What stands before the buffer.
+pub(crate) const BUFFER_LENGTH_BYTES: usize = 8;
+
+impl<A: Wire> Payload for WithBuffer<'_, A> {
+    fn bytes(&self) -> usize {
+        // A slice is at most isize::MAX long, so only the arguments could exceed.
+        (BUFFER_LENGTH_BYTES + self.buffer.len().next_multiple_of(8)).saturating_add(self.arguments.wire_bytes())
+    }
+
+    unsafe fn write(self, out: *mut u8) {
+        let length = out.cast::<u64>();
+        // SAFETY: `out` has room for 8 bytes and is aligned to 8.
+        unsafe { length.write(self.buffer.len() as u64) };
+        let buffer_at = out.wrapping_add(BUFFER_LENGTH_BYTES);
+        // SAFETY: `out` has room for the buffer after its length; a record's memory is not a slice of this process.
+        unsafe { std::ptr::copy_nonoverlapping(self.buffer.as_ptr(), buffer_at, self.buffer.len()) };
+        let arguments_at = buffer_at.wrapping_add(self.buffer.len().next_multiple_of(8));
+        // SAFETY: `bytes` reserved `wire_bytes` bytes behind the padded buffer.
+        unsafe { self.arguments.write(arguments_at) };
+    }
+}

@@ -1,0 +1,157 @@
+//! The result of a call, on its way.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use farside_fabric::WorkerId;
+
+use super::reply::Status;
+use super::reply_slots::{ReplySlots, SlotHandle};
+use crate::error::{Error, Result};
+use crate::job::worker::Worker;
+use crate::wire::{Wire, from_bytes};
+
+/// The result of a call that was made with [`call_return`](Worker::call_return), on its way.
+///
+/// Look with [`poll`](Self::poll), wait with [`wait`](Self::wait) or [`wait_for`](Self::wait_for), go on with
+/// [`then`](Self::then), or use it as a [`Future`]. Dropping it lets the call go on and discards its result.
+///
+/// As a future it is ready when this worker has made progress; [`Worker::block_on`] sees to both.
+#[derive(Debug)]
+#[must_use = "dropping it discards the result"]
+pub struct Pending<'w, R> {
+    worker: &'w Worker,
+    /// `None` once the result was taken.
+    slot: Option<SlotHandle>,
+    result: PhantomData<fn() -> R>,
+}
+
+impl<'w, R: Wire> Pending<'w, R> {
+    pub(crate) fn new(worker: &'w Worker, slot: SlotHandle) -> Self {
+        Self { worker, slot: Some(slot), result: PhantomData }
+    }
+
+    /// The result, if it is here. Makes no progress, so that it may be used in handlers.
+    ///
+    /// # Errors
+    /// Those of [`wait`](Self::wait), inside the `Some`.
+    ///
+    /// # Panics
+    /// When the result was taken before.
+    pub fn poll(&mut self) -> Option<Result<R>> {
+        let slot = self.slot.expect("a result is taken once");
+        let outcome = take(self.worker, slot)?;
+        self.slot = None;
+        Some(outcome)
+    }
+
+    /// Waits for the result, running what other workers call here meanwhile. At most for the job's
+    /// [deadline](crate::Job::deadline).
+    ///
+    /// # Errors
+    /// [`Error::RemotePanic`], [`Error::ReplyDropped`], [`Error::PeerLost`], [`Error::TooLarge`], [`Error::Deadline`];
+    /// [`Error::InHandler`] in a handler.
+    pub fn wait(mut self) -> Result<R> {
+        self.wait_for(self.worker.default_deadline())
+    }
+
+    /// Waits for at most this long. After [`Error::Deadline`] it can be waited for again.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    ///
+    /// # Panics
+    /// When the result was taken before.
+    pub fn wait_for(&mut self, time: Duration) -> Result<R> {
+        let slot = self.slot.expect("a result is taken once");
+        let result = self.worker.wait_until("waiting for the result of a call", time, |worker| take(worker, slot));
+        if !matches!(result, Err(Error::Deadline { .. } | Error::InHandler { .. })) {
+            self.slot = None;
+        }
+        result
+    }
+
+    /// Has `next` run on this worker when the result is here, as a handler: inside whatever makes progress. So a handler
+    /// can go on after a call of its own without waiting.
+    pub fn then(mut self, next: impl FnOnce(&Worker, Result<R>) + 'static) {
+        let slot = self.slot.take().expect("a result is taken once");
+        let run = move |worker: &Worker| {
+            if let Some(result) = take(worker, slot) {
+                next(worker, result);
+            }
+        };
+        self.worker.add_continuation(Continuation { slot, run: Box::new(run) });
+    }
+}
+
+/// What is to be done with a result when it is here.
+pub(crate) struct Continuation {
+    pub(crate) slot: SlotHandle,
+    pub(crate) run: Box<dyn FnOnce(&Worker)>,
+}
+
+impl std::fmt::Debug for Continuation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Continuation").field("slot", &self.slot).finish_non_exhaustive()
+    }
+}
+
+/// Takes the result out of its slot, if it is there or never will be, and releases the slot.
+fn take<R: Wire>(worker: &Worker, slot: SlotHandle) -> Option<Result<R>> {
+    let mut replies = worker.replies();
+    let on = replies.on(slot);
+    let Some((status, place, bytes)) = replies.outcome(slot) else {
+        let lost = worker.process_handle().lost(worker.process_of(on))?;
+        replies.give_up(slot);
+        return Some(Err(lost));
+    };
+    let result = read(status, place, bytes, on);
+    replies.release(slot);
+    Some(result)
+}
+
+/// Reads a result that is complete and ours.
+fn read<R: Wire>(status: Status, place: *const u8, bytes: usize, on: WorkerId) -> Result<R> {
+    if place.is_null() {
+        return Err(Error::ReplyDropped { on });
+    }
+    // SAFETY: `outcome` found the answer complete and inside the slot's room; nobody writes there until it is released.
+    let content = unsafe { std::slice::from_raw_parts(place, bytes) };
+    match status {
+        // SAFETY: a complete answer was written from an `R`: callers and callees agree on it, being one binary and one
+        // function; and it is read once, since the slot is released now.
+        Status::Done => unsafe { from_bytes(content) }.map_err(|cause| Error::Wire { from: on, cause }),
+        Status::Panicked => Err(Error::RemotePanic { on, message: String::from_utf8_lossy(content).into_owned() }),
+        Status::TooLarge => {
+            let bytes = content.first_chunk().map_or(usize::MAX, |bytes| u64::from_ne_bytes(*bytes) as usize);
+            Err(Error::TooLarge { what: "a result", bytes, max: ReplySlots::room_for::<R>() })
+        }
+        _ => Err(Error::ReplyDropped { on }),
+    }
+}
+
+impl<R> Drop for Pending<'_, R> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.worker.replies().give_up(slot);
+        }
+    }
+}
+
+impl<R: Wire> Future for Pending<'_, R> {
+    type Output = Result<R>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
+        match Pending::poll(&mut self) {
+            Some(result) => Poll::Ready(result),
+            None => {
+                let slot = self.slot.expect("it was not ready");
+                self.worker.add_waker(slot, context.waker());
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! How a result finds its way back to the caller.
+//!
+//! The caller reserves a slot in its own memory before it calls, and says where in the record. Who answers claims the slot
+//! with a compare-and-swap on its state, writes the result there, and marks it done: so an answer needs no room in any ring
+//! and cannot be refused. A caller that no longer wants it takes the slot back with a compare-and-swap of its own, and the
+//! late answer finds another generation and goes nowhere.
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farside_fabric::WorkerId;
+
+use crate::job::process::Process;
+use crate::job::setup::SetupMessage;
+use crate::wire::{self, Reader, Wire, WireError};
+
+/// Where a result belongs. Travels with the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct ReplyAddress {
+    /// The caller.
+    pub(crate) worker: u32,
+    /// Its slot.
+    pub(crate) slot: u32,
+    /// How often the slot was used before.
+    pub(crate) generation: u32,
+    /// The bytes that there is room for.
+    pub(crate) capacity: u32,
+    /// Where in the caller's starter memory the result goes.
+    pub(crate) place: u64,
+}
+
+// SAFETY: numbers that mean the same in every process of the job; copied whole.
+unsafe impl Wire for ReplyAddress {
+    const PLAIN: bool = true;
+
+    #[inline(always)]
+    fn wire_bytes(&self) -> usize {
+        size_of::<Self>()
+    }
+
+    #[inline(always)]
+    unsafe fn write(self, out: *mut u8) {
+        // SAFETY: passed on.
+        unsafe { wire::write_plain(self, out) };
+    }
+
+    #[inline(always)]
+    unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        // SAFETY: passed on.
+        unsafe { wire::read_plain(input) }
+    }
+}
+
+/// What has become of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Status {
+    Free = 0,
+    Waiting = 1,
+    /// Somebody is writing the result.
+    Claimed = 2,
+    Done = 3,
+    /// The function panicked; the result is its message.
+    Panicked = 4,
+    /// The [`Reply`] was dropped.
+    Dropped = 5,
+    /// The result does not fit; it is its size as a `u64`.
+    TooLarge = 6,
+}
+
+impl Status {
+    /// The status of an answer that came as a message; `None` when the byte is none.
+    pub(crate) fn of_answer(byte: u8) -> Option<Self> {
+        Self::from_byte(byte).filter(|status| !matches!(status, Self::Free | Self::Waiting | Self::Claimed))
+    }
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        use Status::*;
+        [Free, Waiting, Claimed, Done, Panicked, Dropped, TooLarge].into_iter().find(|s| *s as u8 == byte)
+    }
+}
+
+/// The word at the head of a slot: generation, size of the result, status.
+///
+/// Written by the caller while the slot is free or waiting, by who claimed it from then on until it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotState {
+    pub(crate) generation: u32,
+    pub(crate) bytes: u32,
+    pub(crate) status: Status,
+}
+
+impl SlotState {
+    pub(crate) const BYTES_MAX: usize = (1 << 24) - 1;
+
+    #[inline]
+    pub(crate) fn new(generation: u32, status: Status) -> Self {
+        Self { generation, bytes: 0, status }
+    }
+
+    #[inline]
+    pub(crate) fn word(self) -> u64 {
+        debug_assert!(self.bytes as usize <= Self::BYTES_MAX);
+        (self.generation as u64) << 32 | (self.bytes as u64) << 8 | self.status as u64
+    }
+
+    /// `None` when the word is no state that anybody writes.
+    #[inline]
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        let status = Status::from_byte(word as u8)?;
+        Some(Self { generation: (word >> 32) as u32, bytes: (word as u32) >> 8, status })
+    }
+}
+
+/// Answers a call: claims its slot, has the result written, wakes the caller. Discards the answer when the caller no longer
+/// wants it or is gone.
+pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result: impl Answer) {
+    let (bytes, capacity) = (result.bytes(), to.capacity as usize);
+    if bytes > capacity {
+        return match result.shortened(capacity) {
+            Some(shortened) => answer(process, to, status, shortened),
+            None => answer(process, to, Status::TooLarge, (bytes as u64).to_ne_bytes().as_slice()),
+        };
+    }
+    let Some((caller, local)) = process.place_of(WorkerId::new(to.worker)) else { return };
+    let Some(home) = process.home_of(caller) else {
+        let mut content = vec![0; bytes];
+        // SAFETY: the buffer is as long as the result.
+        unsafe { result.write(content.as_mut_ptr()) };
+        let message = SetupMessage::Reply { slot: to, status: status as u8, bytes: content };
+        // A caller that cannot be reached is gone, and wants no answer.
+        let _ = process.transport().send(caller, &message.encode());
+        return;
+    };
+    let slot = to.slot as usize;
+    let Some(place) = home.range(to.place as usize, bytes).filter(|_| slot < crate::job::home::REPLY_SLOT_COUNT) else {
+        return;
+    };
+    let state = home.reply_state(local, slot);
+    if !claim(state, to.generation) {
+        return;
+    }
+    // SAFETY: `range` found the place inside the caller's mapped memory; the claim makes it ours until we mark it done.
+    unsafe { result.write(place) };
+    let done = SlotState { generation: to.generation, bytes: bytes as u32, status };
+    // SYNC: pairs with the acquire load in `ReplySlots::state`: the result comes with it.
+    state.store(done.word(), Ordering::Release);
+    home.doorbell(local).ring_if_asleep();
+}
+
+fn claim(state: &AtomicU64, generation: u32) -> bool {
+    let waiting = SlotState::new(generation, Status::Waiting).word();
+    let claimed = SlotState::new(generation, Status::Claimed).word();
+    // SYNC: acquire, so that nothing is written to the slot before it is ours.
+    state.compare_exchange(waiting, claimed, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+/// The content of an answer.
+pub(crate) trait Answer: Sized {
+    fn bytes(&self) -> usize;
+
+    /// # Safety
+    /// `out` is valid for writes of `self.bytes()` bytes.
+    unsafe fn write(self, out: *mut u8);
+
+    /// A shorter answer that says enough, if there is one.
+    fn shortened(&self, bytes: usize) -> Option<&[u8]>;
+}
+
+/// A result.
+pub(crate) struct Returned<R>(pub(crate) R);
+
+impl<R: Wire> Answer for Returned<R> {
+    #[inline]
+    fn bytes(&self) -> usize {
+        if R::PLAIN { size_of::<R>() } else { self.0.wire_bytes() }
+    }
+
+    #[inline]
+    unsafe fn write(self, out: *mut u8) {
+        // SAFETY: passed on; `bytes` is `wire_bytes`.
+        unsafe { self.0.write(out) };
+    }
+
+    fn shortened(&self, _: usize) -> Option<&[u8]> {
+        None
+    }
+}
+
+/// Text, or a number too large.
+impl Answer for &[u8] {
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+
+    unsafe fn write(self, out: *mut u8) {
+        // SAFETY: `out` has room for all of it, and is no part of this slice: it is a slot or a buffer just made.
+        unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), out, self.len()) };
+    }
+
+    fn shortened(&self, bytes: usize) -> Option<&[u8]> {
+        Some(&self[..bytes])
+    }
+}
+
+/// The duty to answer a call, kept for later.
+///
+/// Handed to functions called by [`call_with_reply`](crate::Worker::call_with_reply). It may be kept, given to another thread, or
+/// sent on to another process (it is [`Wire`]): whoever has it in the end answers with [`send`](Self::send). Dropping it tells
+/// the caller [`ReplyDropped`](crate::Error::ReplyDropped). So every call is answered exactly once.
+///
+/// ```no_run
+/// # use farside::prelude::*;
+/// # fn example(me: &Worker) -> farside::Result<()> {
+/// let doubled = me.call_with_reply(me.neighbor(1), 21_u64, |there, x, reply: Reply<u64>| {
+///     // Not now: after another call has come back.
+///     let pending = there.call_return(there.neighbor(1), x, |_, x| x * 2);
+///     match pending {
+///         Ok(pending) => pending.then(move |_, result| {
+///             if let Ok(result) = result {
+///                 reply.send(result);
+///             }
+///         }),
+///         Err(_) => drop(reply),
+///     }
+/// })?;
+/// assert_eq!(doubled.wait()?, 42);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// *Completion*: the result is visible to the caller when [`send`](Self::send) returns. *Cost*: one compare-and-swap and one
+/// store in the caller's memory; never waits, never needs room.
+#[derive(Debug)]
+#[must_use = "dropping a reply tells the caller that there will be no answer"]
+pub struct Reply<R> {
+    address: ReplyAddress,
+    process: Arc<Process>,
+    result: PhantomData<fn(R)>,
+}
+
+impl<R: Wire> Reply<R> {
+    pub(crate) fn new(process: Arc<Process>, address: ReplyAddress) -> Self {
+        Self { address, process, result: PhantomData }
+    }
+
+    /// Answers the call. A result longer than the caller made room for becomes
+    /// [`TooLarge`](crate::Error::TooLarge) there; an answer that nobody waits for any more is discarded.
+    pub fn send(self, result: R) {
+        let (process, address) = self.into_parts();
+        answer(&process, address, Status::Done, Returned(result));
+    }
+}
+
+impl<R> Reply<R> {
+    fn into_parts(self) -> (Arc<Process>, ReplyAddress) {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped, so that the one reference it held is moved out and not doubled.
+        let process = unsafe { std::ptr::read(&this.process) };
+        (process, this.address)
+    }
+}
+
+impl<R> Drop for Reply<R> {
+    fn drop(&mut self) {
+        let panicked = std::thread::panicking();
+        let status = if panicked { Status::Panicked } else { Status::Dropped };
+        let message: &[u8] = if panicked { b"it held the reply; its own message went to its error output" } else { b"" };
+        answer(&self.process, self.address, status, message);
+    }
+}
+
+// SAFETY: the address means the same everywhere and is written and read whole; the reference to the process is translated:
+// `read` takes that of the process it runs in. Writing takes the duty along, without answering. 24 bytes.
+unsafe impl<R: 'static> Wire for Reply<R> {
+    const PLAIN: bool = false;
+
+    fn wire_bytes(&self) -> usize {
+        size_of::<ReplyAddress>()
+    }
+
+    unsafe fn write(self, out: *mut u8) {
+        let (_, address) = self.into_parts();
+        // SAFETY: passed on.
+        unsafe { address.write(out) };
+    }
+
+    unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        // SAFETY: passed on.
+        let address = unsafe { ReplyAddress::read(input) }?;
+        let process = input.process().ok_or_else(WireError::outside_a_job::<Self>)?.clone();
+        Ok(Self { address, process, result: PhantomData })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_what_its_word_says() {
+        for status in 0..=9 {
+            let word = 0xfedc_ba98_0000_0000 | 0x00ab_cdef << 8 | status;
+            match SlotState::from_word(word) {
+                Some(state) => assert_eq!(state.word(), word),
+                None => assert!(status > 6),
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The caller's side of its reply slots.
+
+use std::sync::atomic::Ordering;
+
+use farside_fabric::WorkerId;
+
+use super::reply::{ReplyAddress, SlotState, Status};
+use crate::error::FullCause;
+use crate::wire::Wire;
+use crate::job::home::{Home, REPLY_INLINE_BYTES, REPLY_SLOT_COUNT, REPLY_SPACE_BYTES};
+
+/// The reply space is given out in pieces of this size.
+const UNIT_BYTES: usize = 1024;
+const UNIT_COUNT: usize = REPLY_SPACE_BYTES / UNIT_BYTES;
+
+/// The longest result.
+pub(crate) const RESULT_BYTES_MAX: usize = 64 << 10;
+/// Room made for a result whose size is not known from its type.
+pub(crate) const RESULT_BYTES_UNKNOWN: usize = 4 << 10;
+
+/// One worker's reply slots: which are free, and who is to answer the others.
+#[derive(Debug)]
+pub(crate) struct ReplySlots {
+    home: Home,
+    local: usize,
+    worker: WorkerId,
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    /// Given up while somebody was writing the answer: free as soon as that is done.
+    given_up: Vec<u16>,
+    space: Vec<bool>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    generation: u32,
+    /// Who was called.
+    on: WorkerId,
+    /// The units of reply space that belong to it.
+    first_unit: u16,
+    units: u16,
+}
+
+/// A slot in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotHandle {
+    index: u16,
+    generation: u32,
+}
+
+impl ReplySlots {
+    pub(crate) fn new(home: Home, local: usize, worker: WorkerId) -> Self {
+        let unused = Slot { generation: 0, on: worker, first_unit: 0, units: 0 };
+        Self {
+            home,
+            local,
+            worker,
+            slots: vec![unused; REPLY_SLOT_COUNT],
+            free: (0..REPLY_SLOT_COUNT as u16).rev().collect(),
+            given_up: Vec::new(),
+            space: vec![false; UNIT_COUNT],
+        }
+    }
+
+    /// The room that is made for a result of this type.
+    pub(crate) fn room_for<R: Wire>() -> usize {
+        let bytes = if R::PLAIN { size_of::<R>() } else { RESULT_BYTES_UNKNOWN };
+        if bytes <= REPLY_INLINE_BYTES { REPLY_INLINE_BYTES } else { bytes.next_multiple_of(UNIT_BYTES) }
+    }
+
+    /// Reserves a slot for a result of at most `bytes` bytes from a call to `on`.
+    ///
+    /// # Errors
+    /// [`FullCause::Replies`].
+    pub(crate) fn reserve(&mut self, bytes: usize, on: WorkerId) -> Result<(SlotHandle, ReplyAddress), FullCause> {
+        debug_assert!(bytes <= RESULT_BYTES_MAX);
+        if self.free.is_empty() {
+            self.collect();
+        }
+        let full = FullCause::Replies { pending: REPLY_SLOT_COUNT - self.free.len() };
+        let units = if bytes <= REPLY_INLINE_BYTES { 0 } else { bytes.div_ceil(UNIT_BYTES) };
+        let first_unit = self.find_space(units).ok_or(full)?;
+        let index = self.free.pop().ok_or(full)?;
+        self.space[first_unit..first_unit + units].fill(true);
+        let slot = &mut self.slots[index as usize];
+        let generation = slot.generation.wrapping_add(1);
+        *slot = Slot { generation, on, first_unit: first_unit as u16, units: units as u16 };
+        // Published to the callee with the record that carries the address.
+        self.state_word(index).store(SlotState::new(generation, Status::Waiting).word(), Ordering::Relaxed);
+        let handle = SlotHandle { index, generation };
+        let (place, room) = self.place(index);
+        let address = ReplyAddress {
+            worker: self.worker.number(),
+            slot: index.into(),
+            generation,
+            capacity: room as u32,
+            place: place as u64,
+        };
+        Ok((handle, address))
+    }
+
+    /// Where the result of a slot goes, and how much room is there.
+    fn place(&self, index: u16) -> (usize, usize) {
+        let slot = &self.slots[index as usize];
+        match slot.units {
+            0 => (self.home.layout().reply_slot(self.local, index as usize) + 8, REPLY_INLINE_BYTES),
+            units => {
+                let offset = slot.first_unit as usize * UNIT_BYTES;
+                (self.home.layout().reply_space(self.local) + offset, units as usize * UNIT_BYTES)
+            }
+        }
+    }
+
+    fn find_space(&self, units: usize) -> Option<usize> {
+        if units == 0 {
+            return Some(0);
+        }
+        self.space.windows(units).position(|window| !window.contains(&true))
+    }
+
+    fn state_word(&self, index: u16) -> &std::sync::atomic::AtomicU64 {
+        self.home.reply_state(self.local, index as usize)
+    }
+
+    /// Who was called.
+    pub(crate) fn on(&self, handle: SlotHandle) -> WorkerId {
+        self.slots[handle.index as usize].on
+    }
+
+    /// What has become of the call: the status and where its result lies, once there is one.
+    ///
+    /// The bytes stay as they are until the slot is released.
+    pub(crate) fn outcome(&self, handle: SlotHandle) -> Option<(Status, *const u8, usize)> {
+        // SYNC: pairs with the release store in `reply::answer`.
+        let state = SlotState::from_word(self.state_word(handle.index).load(Ordering::Acquire));
+        let (place, room) = self.place(handle.index);
+        match state {
+            Some(SlotState { status: Status::Waiting | Status::Claimed, .. }) => None,
+            Some(state) if state.generation == handle.generation && state.bytes as usize <= room => {
+                let address = self.home.range(place, room).expect("the layout has it");
+                Some((state.status, address, state.bytes as usize))
+            }
+            // A state that nobody writes: as good as no answer.
+            _ => Some((Status::Dropped, std::ptr::null(), 0)),
+        }
+    }
+
+    /// Done with the slot, whose outcome was taken.
+    pub(crate) fn release(&mut self, handle: SlotHandle) {
+        self.state_word(handle.index).store(SlotState::new(handle.generation, Status::Free).word(), Ordering::Relaxed);
+        self.free_slot(handle.index);
+    }
+
+    /// Wants no answer any more. The slot is free at once, or when the answer that is being written is there.
+    pub(crate) fn give_up(&mut self, handle: SlotHandle) {
+        if !self.take_back(handle.index) {
+            self.given_up.push(handle.index);
+        }
+    }
+
+    /// Slots given up whose callee died while writing the answer. `is_lost` says of whom that may be so.
+    pub(crate) fn forget_lost(&mut self, is_lost: impl Fn(WorkerId) -> bool) {
+        let given_up = std::mem::take(&mut self.given_up);
+        for index in given_up {
+            if is_lost(self.slots[index as usize].on) {
+                self.free_slot(index);
+            } else {
+                self.given_up.push(index);
+            }
+        }
+    }
+
+    fn collect(&mut self) {
+        let given_up = std::mem::take(&mut self.given_up);
+        for index in given_up {
+            if !self.take_back(index) {
+                self.given_up.push(index);
+            }
+        }
+    }
+
+    /// Frees the slot unless somebody is writing to it.
+    fn take_back(&mut self, index: u16) -> bool {
+        let generation = self.slots[index as usize].generation;
+        let waiting = SlotState::new(generation, Status::Waiting).word();
+        let free = SlotState::new(generation, Status::Free).word();
+        // SYNC: acquire, so that the slot is not used again before the answer in it was written to its end.
+        match self.state_word(index).compare_exchange(waiting, free, Ordering::Acquire, Ordering::Acquire) {
+            Err(word) if word == SlotState::new(generation, Status::Claimed).word() => false,
+            _ => {
+                self.free_slot(index);
+                true
+            }
+        }
+    }
+
+    fn free_slot(&mut self, index: u16) {
+        let Slot { first_unit, units, .. } = self.slots[index as usize];
+        self.space[first_unit as usize..(first_unit + units) as usize].fill(false);
+        self.free.push(index);
+    }
+
+    /// Calls that wait for their results.
+    pub(crate) fn in_use(&self) -> usize {
+        REPLY_SLOT_COUNT - self.free.len()
+    }
+}

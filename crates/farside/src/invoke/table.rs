@@ -1,0 +1,198 @@
+//! Which functions can be called from other processes, and how they are named.
+//!
+//! A closure has no name that another process could look up, and its address differs from process to process. But all
+//! processes of a job run one binary, so the *linker* can make the list: every place in the program that calls a function
+//! remotely is generic over that function's types, and an `asm!` block in it emits one entry into the section
+//! `farside_calls` for each instance. The entry is a distance and not an address, so the section needs no relocation, and
+//! an entry's index means the same in every process. That index is what travels.
+//!
+//! A receiver runs only what its own table lists, and only after the listed function has checked the size of its arguments.
+//! The other half of a name, where a function pointer was passed, is an offset into the program's text, believed only if a
+//! function begins there (`farside_sys::image`).
+
+use farside_fabric::ring::Header;
+use farside_sys::image::{Image, hash_bytes};
+
+use crate::error::{Error, Result};
+use crate::job::worker::Worker;
+
+/// Takes a record apart and runs it. Returns the end of the record, or null when it does not hold what it should.
+///
+/// # Safety
+/// The bytes from the first pointer to the second are the payload of a record that a sender of this binary made for this
+/// very trampoline: readable, and written by nobody until this returns.
+pub(crate) type Trampoline = unsafe fn(&Worker, *const u8, *const u8, u32) -> *const u8;
+
+/// A kind of call, with its types: what the table lists.
+pub(crate) trait Remote {
+    /// Takes a record of this kind apart and runs it.
+    ///
+    /// # Safety
+    /// As for [`Trampoline`].
+    unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8;
+}
+
+/// One line of the table. Written by `asm!` below, 8 bytes.
+#[repr(C)]
+struct Entry {
+    /// From this field to the trampoline.
+    distance: i32,
+    /// [`LISTED`], or something else in the line that is there so that the table exists at all.
+    mark: u32,
+}
+
+const LISTED: u32 = 0x4661_7253;
+
+#[used]
+#[unsafe(link_section = "farside_calls")]
+static FIRST: Entry = Entry { distance: 0, mark: 0 };
+
+unsafe extern "C" {
+    #[link_name = "__start_farside_calls"]
+    static TABLE_START: [Entry; 0];
+    #[link_name = "__stop_farside_calls"]
+    static TABLE_END: [Entry; 0];
+}
+
+/// The address of the entry of `T`, in the table of whatever program or library this code is part of.
+#[inline(always)]
+fn entry_address<T: Remote>() -> usize {
+    let address: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the block emits 8 bytes into a section of their own and computes an address; it touches no memory, stack or
+    // flags.
+    unsafe {
+        std::arch::asm!(
+            ".pushsection farside_calls,\"aR\",@progbits",
+            ".p2align 2",
+            "77:",
+            ".long {trampoline} - .",
+            ".long {mark}",
+            ".popsection",
+            "lea {address}, [rip + 77b]",
+            trampoline = sym T::run,
+            mark = const LISTED,
+            address = lateout(reg) address,
+            options(nomem, nostack, preserves_flags, pure),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!(
+            ".pushsection farside_calls,\"aR\",@progbits",
+            ".p2align 2",
+            "77:",
+            ".long {trampoline} - .",
+            ".long {mark}",
+            ".popsection",
+            "adrp {address}, 77b",
+            "add {address}, {address}, :lo12:77b",
+            trampoline = sym T::run,
+            mark = const LISTED,
+            address = lateout(reg) address,
+            options(nomem, nostack, preserves_flags, pure),
+        );
+    }
+    address
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("Farside names remote functions by a table that is written in assembly: x86_64 and aarch64 only, so far");
+
+/// The functions of this program that can be called.
+#[derive(Debug)]
+pub(crate) struct FunctionTable {
+    start: usize,
+    trampolines: Box<[Option<Trampoline>]>,
+    image: Image,
+}
+
+impl FunctionTable {
+    /// Reads the table of this program.
+    pub(crate) fn of_this_program() -> Result<Self> {
+        let image = Image::of_this_program()
+            .map_err(|cause| Error::System { doing: "reading this program's image", cause: std::io::Error::other(cause) })?;
+        let start = &raw const TABLE_START as usize;
+        let count = (&raw const TABLE_END as usize - start) / size_of::<Entry>();
+        if count > Header::ENTRY_COUNT_MAX {
+            return Err(Error::TooLarge { what: "a table of remote functions", bytes: count, max: Header::ENTRY_COUNT_MAX });
+        }
+        let trampolines = (0..count).map(|index| listed(start + index * size_of::<Entry>())).collect();
+        Ok(Self { start, trampolines, image })
+    }
+
+    /// The number of entry `T`.
+    ///
+    /// # Errors
+    /// [`Error::ForeignFunction`] in code of a dynamic library, which has a table of its own.
+    #[inline(always)]
+    pub(crate) fn number_of<T: Remote>(&self) -> Result<u16> {
+        let address = entry_address::<T>();
+        let index = address.wrapping_sub(self.start) / size_of::<Entry>();
+        if index < self.trampolines.len() { Ok(index as u16) } else { Err(foreign(address)) }
+    }
+
+    /// How many entries there are.
+    pub(crate) fn len(&self) -> usize {
+        self.trampolines.len()
+    }
+
+    /// What to run for this entry.
+    #[inline(always)]
+    pub(crate) fn trampoline(&self, entry: u16) -> Option<Trampoline> {
+        self.trampolines.get(entry as usize).copied().flatten()
+    }
+
+    /// The name of a function pointer: its offset in the program's text.
+    ///
+    /// # Errors
+    /// [`Error::ForeignFunction`].
+    #[inline(always)]
+    pub(crate) fn offset_of(&self, address: usize) -> Result<u32> {
+        match self.image.text_offset(address) {
+            Some(offset) => Ok(offset),
+            None => Err(foreign(address)),
+        }
+    }
+
+    /// The function that begins at this offset.
+    #[inline]
+    pub(crate) fn function_at(&self, offset: u32) -> Option<usize> {
+        self.image.function_at(offset)
+    }
+
+    /// What two processes must agree on to call each other: the program, and the table.
+    pub(crate) fn identity(&self) -> ([u8; 16], u64) {
+        // Distances from the text's beginning, since addresses differ from process to process.
+        let text = self.image.text().start;
+        let mut bytes = Vec::with_capacity(self.trampolines.len() * 8);
+        for trampoline in &self.trampolines {
+            let distance = trampoline.map_or(0, |trampoline| (trampoline as usize).wrapping_sub(text));
+            bytes.extend(distance.to_le_bytes());
+        }
+        let mut program = [0; 16];
+        program[..8].copy_from_slice(&self.image.fingerprint().0.to_le_bytes());
+        program[8..].copy_from_slice(&(self.image.text().len() as u64).to_le_bytes());
+        (program, hash_bytes(0, &bytes))
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn foreign(address: usize) -> Error {
+    Error::ForeignFunction { address }
+}
+
+/// The trampoline of the entry at this address of the table, if it is one.
+fn listed(address: usize) -> Option<Trampoline> {
+    // SAFETY: the linker's symbols enclose the section, which holds whole entries only: all in it is written by
+    // `entry_address` and `FIRST`, 8 bytes each, aligned to 4. It is read-only.
+    let &Entry { distance, mark } = unsafe { &*(address as *const Entry) };
+    if mark != LISTED {
+        return None;
+    }
+    let trampoline = address.wrapping_add_signed(distance as isize);
+    // SAFETY: a marked entry was emitted by `entry_address`, whose `sym` operand is a function of this very type.
+    Some(unsafe { std::mem::transmute::<usize, Trampoline>(trampoline) })
+}

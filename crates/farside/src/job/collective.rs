@@ -1,0 +1,224 @@
+//! Operations that all workers of a job take part in, each calling the same one in the same order.
+//!
+//! They are made of calls, so that they need nothing of a transport that calls do not. While one waits it runs what others have
+//! called here. A barrier is a dissemination: in round `k` every worker tells the one `2^k` places after it.
+
+use std::collections::HashMap;
+
+use farside_fabric::WorkerId;
+
+use super::worker::Worker;
+use crate::error::{Error, Result};
+use crate::wire::{Wire, from_bytes, to_bytes};
+
+/// What has arrived for collectives that this worker has not come to yet, or is in.
+#[derive(Debug, Default)]
+pub(crate) struct Collectives {
+    /// Barriers that this worker has passed.
+    barriers: u64,
+    /// How often round `k` of a barrier was announced here. Its sender is the same every time, and calls keep their order.
+    arrived: Vec<u64>,
+    /// Exchanges of values that this worker has begun.
+    exchanges: u64,
+    /// Values by exchange and sender.
+    values: HashMap<(u64, WorkerId), Vec<u8>>,
+}
+
+impl Collectives {
+    fn make_room_for(&mut self, rounds: usize) {
+        if self.arrived.len() < rounds {
+            self.arrived.resize(rounds, 0);
+        }
+    }
+}
+
+impl Worker {
+    /// Waits until every worker of the job is here. What they called before, one-way calls included, need not have run:
+    /// use a [`Synchronizer`](crate::Synchronizer) for that.
+    ///
+    /// *Cost*: one call a round, and as many rounds as the logarithm of the number of workers.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when any process of the job is gone; [`Error::Deadline`]; [`Error::InHandler`].
+    pub fn barrier(&self) -> Result<()> {
+        self.begin_collective("a barrier")?;
+        let count = self.worker_count();
+        let rounds = count.next_power_of_two().trailing_zeros();
+        let passed = {
+            let mut collectives = self.collectives.borrow_mut();
+            collectives.barriers += 1;
+            collectives.make_room_for(rounds as usize);
+            collectives.barriers
+        };
+        for round in 0..rounds {
+            self.internal(self.neighbor(1 << round)).call(round, announce_arrival)?;
+            self.wait_for_all("waiting at a barrier", |worker| {
+                (worker.collectives.borrow().arrived[round as usize] >= passed).then_some(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Brings `value` of worker `root` to everybody. The others' values are not looked at.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let root = WorkerId::new(0);
+    /// let seed = me.broadcast(root, (me.id() == root).then_some(42_u64))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// *Cost*: a tree of calls; each worker gets the value once and passes it on to at most a logarithm of the others.
+    ///
+    /// # Errors
+    /// As for [`barrier`](Self::barrier); [`Error::UnknownWorker`] when there is no such root.
+    ///
+    /// # Panics
+    /// When the root has no value.
+    pub fn broadcast<T: Wire>(&self, root: WorkerId, value: Option<T>) -> Result<T> {
+        self.begin_collective("a broadcast")?;
+        let exchange = self.begin_exchange(root)?;
+        let bytes = if self.id() == root {
+            to_bytes(value.expect("the root of a broadcast has a value"))
+        } else {
+            self.wait_for_value(exchange, self.parent(root))?
+        };
+        for child in self.children(root) {
+            self.send_value(child, exchange, bytes.clone())?;
+        }
+        self.value_of(root, &bytes)
+    }
+
+    /// Brings everybody's values to worker `root`, which gets them in the order of the workers; the others get `None`.
+    ///
+    /// # Errors
+    /// As for [`broadcast`](Self::broadcast).
+    pub fn gather<T: Wire>(&self, root: WorkerId, value: T) -> Result<Option<Vec<T>>> {
+        self.begin_collective("a gather")?;
+        let exchange = self.begin_exchange(root)?;
+        if self.id() != root {
+            self.send_value(root, exchange, to_bytes(value))?;
+            return Ok(None);
+        }
+        let mut own = Some(value);
+        let mut gathered = Vec::with_capacity(self.worker_count() as usize);
+        for from in self.workers() {
+            gathered.push(match own.take_if(|_| from == root) {
+                Some(own) => own,
+                None => {
+                    let bytes = self.wait_for_value(exchange, from)?;
+                    self.value_of(from, &bytes)?
+                }
+            });
+        }
+        Ok(Some(gathered))
+    }
+
+    /// Combines everybody's values, in an order that is the same every time, and brings the result to everybody.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let total = me.all_reduce(me.counters().executed, |a, b| a + b)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// *Cost*: a tree of calls up, and a broadcast down.
+    ///
+    /// # Errors
+    /// As for [`barrier`](Self::barrier).
+    pub fn all_reduce<T: Wire>(&self, value: T, mut combine: impl FnMut(T, T) -> T) -> Result<T> {
+        self.begin_collective("an all_reduce")?;
+        let root = WorkerId::new(0);
+        let exchange = self.begin_exchange(root)?;
+        let mut combined = value;
+        for child in self.children(root) {
+            let bytes = self.wait_for_value(exchange, child)?;
+            combined = combine(combined, self.value_of(child, &bytes)?);
+        }
+        if self.id() == root {
+            return self.broadcast(root, Some(combined));
+        }
+        self.send_value(self.parent(root), exchange, to_bytes(combined))?;
+        self.broadcast(root, None)
+    }
+
+    fn begin_collective(&self, what: &'static str) -> Result<()> {
+        self.not_in_handler(what)?;
+        if self.id().number() >= self.worker_count() {
+            return Err(self.unknown(self.id()));
+        }
+        self.flush();
+        Ok(())
+    }
+
+    fn begin_exchange(&self, root: WorkerId) -> Result<u64> {
+        if root.number() >= self.worker_count() {
+            return Err(self.unknown(root));
+        }
+        let mut collectives = self.collectives.borrow_mut();
+        collectives.exchanges += 1;
+        Ok(collectives.exchanges)
+    }
+
+    /// This worker's place in the binomial tree whose root is `root`: the root has 0.
+    fn place_in_tree(&self, root: WorkerId) -> u32 {
+        let count = self.worker_count();
+        (self.id().number() + count - root.number()) % count
+    }
+
+    fn at_place(&self, root: WorkerId, place: u32) -> WorkerId {
+        WorkerId::new(((root.number() as u64 + place as u64) % self.worker_count() as u64) as u32)
+    }
+
+    /// The parent of a place is the place without its lowest bit. Not for the root.
+    fn parent(&self, root: WorkerId) -> WorkerId {
+        let place = self.place_in_tree(root);
+        self.at_place(root, place & (place - 1))
+    }
+
+    /// The children of a place are the place with one bit added below its lowest.
+    fn children(&self, root: WorkerId) -> Vec<WorkerId> {
+        let (place, count) = (self.place_in_tree(root), self.worker_count());
+        let bits = if place == 0 { u32::BITS - 1 } else { place.trailing_zeros() };
+        let places = (0..bits).map(|bit| place as u64 + (1 << bit)).take_while(|child| *child < count as u64);
+        places.map(|child| self.at_place(root, child as u32)).collect()
+    }
+
+    fn send_value(&self, to: WorkerId, exchange: u64, bytes: Vec<u8>) -> Result<()> {
+        Ok(self.internal(to).call((exchange, self.id(), bytes), keep_value)?)
+    }
+
+    fn wait_for_value(&self, exchange: u64, from: WorkerId) -> Result<Vec<u8>> {
+        self.wait_for_all("waiting for the value of another worker", |worker| {
+            worker.collectives.borrow_mut().values.remove(&(exchange, from))
+        })
+    }
+
+    fn value_of<T: Wire>(&self, from: WorkerId, bytes: &[u8]) -> Result<T> {
+        // SAFETY: the bytes were written by the same collective on another worker, with the same type, this being one program
+        // in which all take part in the same order.
+        unsafe { from_bytes(bytes) }.map_err(|cause| Error::Wire { from, cause })
+    }
+
+    /// Waits for something that depends on every worker of the job.
+    fn wait_for_all<T>(&self, doing: &'static str, mut look: impl FnMut(&Self) -> Option<T>) -> Result<T> {
+        self.wait_until(doing, self.default_deadline(), |worker| match look(worker) {
+            Some(found) => Some(Ok(found)),
+            None => worker.process_handle().any_lost().map(Err),
+        })
+    }
+}
+
+fn announce_arrival(there: &Worker, round: u32) {
+    let mut collectives = there.collectives.borrow_mut();
+    collectives.make_room_for(round as usize + 1);
+    collectives.arrived[round as usize] += 1;
+}
+
+fn keep_value(there: &Worker, (exchange, from, bytes): (u64, WorkerId, Vec<u8>)) {
+    there.collectives.borrow_mut().values.insert((exchange, from), bytes);
+}

@@ -1,0 +1,30 @@
+//! The link between each process of a job and the one that started it.
+//!
+//! A process says hello and is told to start; it says when it is idle or has failed, and is told of others' failures and of
+//! the end. That is all: nothing that processes have to say to each other goes this way. What is said when, the
+//! [coordinator](crate::job::coordinator) decides.
+
+mod local;
+mod message;
+mod socket;
+
+use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
+
+pub(crate) use local::LocalControl;
+pub use message::fuzz_decode;
+pub(crate) use message::{Ending, ToCoordinator, ToProcess};
+pub(crate) use socket::SocketControl;
+
+/// A process's end of its link with the coordinator.
+pub(crate) trait Control: Send + Sync + Debug {
+    /// Says something. It arrives, in order, or the link ends, which [`receive`](Self::receive) tells.
+    fn send(&self, message: ToCoordinator);
+
+    /// What the coordinator said, without waiting. When the link is closed this is [`ToProcess::Ended`], once.
+    fn receive(&self) -> Option<ToProcess>;
+
+    /// Becomes readable when there is something to receive. `None` when there is no descriptor to wait for: the link is
+    /// at its end, or it wakes the process by itself.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+}

@@ -1,0 +1,334 @@
+//! What goes over a control link, and its bytes.
+//!
+//! ```text
+//! version   1 B
+//! kind      1 B
+//! fields    numbers little endian; a text is its length (2 B) and so many bytes of UTF-8
+//! ```
+//!
+//! A message has no other bytes. Whoever decodes believes nothing: the other end may be another program altogether.
+
+use farside_fabric::ProcessId;
+use farside_sys::net::MESSAGE_BYTES_MAX;
+
+use crate::error::Error;
+
+/// Raised with every change of a message, so that programs built from different versions part at their first word.
+const VERSION: u8 = 1;
+/// The longest text: what a message holds besides version, kind, its other fields (4 B at most) and the length.
+const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 2 - 4 - 2;
+/// What stands at the end of a text that was cut.
+const CUT: &str = "…";
+
+/// What a process says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ToCoordinator {
+    /// It is there, and this is its program.
+    Hello {
+        /// Names the build.
+        fingerprint: [u8; 16],
+        /// Sums up the functions that can be called.
+        table_hash: u64,
+    },
+    /// Its workers have returned and it has nothing to do; the answer to [`ToProcess::Confirm`], and unasked for round 0.
+    Idle {
+        /// Which question this answers.
+        round: u32,
+        /// Calls it has sent since it started.
+        sent: u64,
+        /// Calls it has executed since it started.
+        executed: u64,
+    },
+    /// It has failed and will end.
+    Failed {
+        /// Why.
+        message: String,
+    },
+}
+
+/// What a process is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ToProcess {
+    /// All are there: go.
+    Start {
+        /// Tells jobs apart.
+        job_id: u64,
+        /// Known to the processes of this job only.
+        secret: [u8; 16],
+    },
+    /// The job is over for all.
+    Ended {
+        /// The reason.
+        why: Ending,
+    },
+    /// A process is gone; the others go on.
+    Lost {
+        /// Which.
+        process: ProcessId,
+        /// How it ended.
+        why: String,
+    },
+    /// Say once more how much you sent and executed.
+    Confirm {
+        /// To be named in the answer.
+        round: u32,
+    },
+    /// The job has come to rest: return.
+    Finish,
+}
+
+/// Why a job is over before its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Two processes run different programs.
+    DifferentBinaries {
+        /// One.
+        a: ProcessId,
+        /// Another.
+        b: ProcessId,
+    },
+    /// Anything else.
+    Other(String),
+}
+
+impl From<Ending> for Error {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::DifferentBinaries { a, b } => Error::DifferentBinaries { a, b },
+            Ending::Other(why) => Error::JobEnded { why },
+        }
+    }
+}
+
+impl ToCoordinator {
+    /// The message's bytes, at most [`MESSAGE_BYTES_MAX`]. A text that does not fit is cut.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Hello { fingerprint, table_hash } => message(1).bytes(fingerprint).u64(*table_hash),
+            Self::Idle { round, sent, executed } => message(2).u32(*round).u64(*sent).u64(*executed),
+            Self::Failed { message: text } => message(3).text(text),
+        }
+        .0
+    }
+
+    /// The message that these bytes are, if they are one.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kind, mut fields) = open(bytes)?;
+        let message = match kind {
+            1 => Self::Hello { fingerprint: fields.array()?, table_hash: fields.u64()? },
+            2 => Self::Idle { round: fields.u32()?, sent: fields.u64()?, executed: fields.u64()? },
+            3 => Self::Failed { message: fields.text()? },
+            _ => return None,
+        };
+        fields.end(message)
+    }
+}
+
+impl ToProcess {
+    /// The message's bytes, at most [`MESSAGE_BYTES_MAX`]. A text that does not fit is cut.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Start { job_id, secret } => message(1).u64(*job_id).bytes(secret),
+            Self::Ended { why: Ending::DifferentBinaries { a, b } } => message(2).u32(a.number()).u32(b.number()),
+            Self::Ended { why: Ending::Other(why) } => message(3).text(why),
+            Self::Lost { process, why } => message(4).u32(process.number()).text(why),
+            Self::Confirm { round } => message(5).u32(*round),
+            Self::Finish => message(6),
+        }
+        .0
+    }
+
+    /// The message that these bytes are, if they are one.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kind, mut fields) = open(bytes)?;
+        let message = match kind {
+            1 => Self::Start { job_id: fields.u64()?, secret: fields.array()? },
+            2 => Self::Ended { why: Ending::DifferentBinaries { a: fields.process()?, b: fields.process()? } },
+            3 => Self::Ended { why: Ending::Other(fields.text()?) },
+            4 => Self::Lost { process: fields.process()?, why: fields.text()? },
+            5 => Self::Confirm { round: fields.u32()? },
+            6 => Self::Finish,
+            _ => return None,
+        };
+        fields.end(message)
+    }
+}
+
+/// Decodes as both ends do, for a fuzzer: whatever the bytes, there is no panic, and what is understood is the same when it
+/// is said again.
+pub fn fuzz_decode(bytes: &[u8]) {
+    if let Some(message) = ToCoordinator::decode(bytes) {
+        assert_eq!(ToCoordinator::decode(&message.encode()), Some(message));
+    }
+    if let Some(message) = ToProcess::decode(bytes) {
+        assert_eq!(ToProcess::decode(&message.encode()), Some(message));
+    }
+}
+
+fn message(kind: u8) -> Encoder {
+    Encoder(vec![VERSION, kind])
+}
+
+fn open(bytes: &[u8]) -> Option<(u8, Decoder<'_>)> {
+    match bytes {
+        [VERSION, kind, fields @ ..] if bytes.len() <= MESSAGE_BYTES_MAX => Some((*kind, Decoder(fields))),
+        _ => None,
+    }
+}
+
+struct Encoder(Vec<u8>);
+
+impl Encoder {
+    fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn u32(self, number: u32) -> Self {
+        self.bytes(&number.to_le_bytes())
+    }
+
+    fn u64(self, number: u64) -> Self {
+        self.bytes(&number.to_le_bytes())
+    }
+
+    fn text(self, text: &str) -> Self {
+        let (text, mark) = fitting(text);
+        let length = u16::try_from(text.len() + mark.len()).expect("a message is shorter than 64 KiB");
+        self.bytes(&length.to_le_bytes()).bytes(text.as_bytes()).bytes(mark.as_bytes())
+    }
+}
+
+/// The text, or as much of it as fits with the mark that goes behind it.
+fn fitting(text: &str) -> (&str, &'static str) {
+    if text.len() <= TEXT_BYTES_MAX {
+        return (text, "");
+    }
+    let mut end = TEXT_BYTES_MAX - CUT.len();
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    (&text[..end], CUT)
+}
+
+struct Decoder<'a>(&'a [u8]);
+
+impl Decoder<'_> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (array, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*array)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn process(&mut self) -> Option<ProcessId> {
+        self.u32().map(ProcessId::new)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let length = u16::from_le_bytes(self.array()?).into();
+        let (text, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        (length <= TEXT_BYTES_MAX).then(|| String::from_utf8(text.to_vec()).ok()).flatten()
+    }
+
+    /// The message, if nothing is left.
+    fn end<T>(self, message: T) -> Option<T> {
+        self.0.is_empty().then_some(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn process() -> impl Strategy<Value = ProcessId> {
+        any::<u32>().prop_map(ProcessId::new)
+    }
+
+    fn to_coordinator() -> impl Strategy<Value = ToCoordinator> {
+        prop_oneof![
+            any::<([u8; 16], u64)>()
+                .prop_map(|(fingerprint, table_hash)| ToCoordinator::Hello { fingerprint, table_hash }),
+            any::<(u32, u64, u64)>()
+                .prop_map(|(round, sent, executed)| ToCoordinator::Idle { round, sent, executed }),
+            any::<String>().prop_map(|message| ToCoordinator::Failed { message }),
+        ]
+    }
+
+    fn to_process() -> impl Strategy<Value = ToProcess> {
+        prop_oneof![
+            any::<(u64, [u8; 16])>().prop_map(|(job_id, secret)| ToProcess::Start { job_id, secret }),
+            (process(), process()).prop_map(|(a, b)| ToProcess::Ended { why: Ending::DifferentBinaries { a, b } }),
+            any::<String>().prop_map(|why| ToProcess::Ended { why: Ending::Other(why) }),
+            (process(), any::<String>()).prop_map(|(process, why)| ToProcess::Lost { process, why }),
+            any::<u32>().prop_map(|round| ToProcess::Confirm { round }),
+            Just(ToProcess::Finish),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_process_says_arrives(message in to_coordinator()) {
+            prop_assert_eq!(ToCoordinator::decode(&message.encode()), Some(message));
+        }
+
+        #[test]
+        fn what_a_process_is_told_arrives(message in to_process()) {
+            prop_assert_eq!(ToProcess::decode(&message.encode()), Some(message));
+        }
+
+        #[test]
+        fn any_bytes_are_a_message_or_none(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            fuzz_decode(&bytes);
+        }
+
+        /// Most random bytes stop at the version; these come further.
+        #[test]
+        fn any_fields_are_a_message_or_none(kind in 0_u8..8, fields in prop::collection::vec(any::<u8>(), 0..64)) {
+            fuzz_decode(&[&[VERSION, kind], &fields[..]].concat());
+        }
+
+        #[test]
+        fn a_message_with_a_byte_more_or_less_is_none(message in to_process(), byte: u8) {
+            let bytes = message.encode();
+            prop_assert_eq!(ToProcess::decode(&bytes[..bytes.len() - 1]), None);
+            prop_assert_eq!(ToProcess::decode(&[&bytes[..], &[byte]].concat()), None);
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_where_a_character_ends() {
+        for bytes in [TEXT_BYTES_MAX - 1, TEXT_BYTES_MAX, TEXT_BYTES_MAX + 1, 100_000] {
+            // One byte, then two each: so that the limit falls inside a character for some of them.
+            let text: String = std::iter::once('a').chain(std::iter::repeat('ü')).take(1 + bytes / 2).collect();
+            let said = ToProcess::Lost { process: ProcessId::new(u32::MAX), why: text.clone() };
+            let encoded = said.encode();
+            assert!(encoded.len() <= MESSAGE_BYTES_MAX);
+            let Some(ToProcess::Lost { why, .. }) = ToProcess::decode(&encoded) else { panic!("it is still a message") };
+            if text.len() <= TEXT_BYTES_MAX {
+                assert_eq!(why, text);
+            } else {
+                assert!(why.len() > TEXT_BYTES_MAX - 8 && text.starts_with(why.strip_suffix(CUT).unwrap()));
+            }
+        }
+    }
+
+    #[test]
+    fn another_version_is_not_understood() {
+        let mut bytes = ToProcess::Finish.encode();
+        assert_eq!(ToProcess::decode(&bytes), Some(ToProcess::Finish));
+        bytes[0] += 1;
+        assert_eq!(ToProcess::decode(&bytes), None);
+        assert_eq!(ToProcess::decode(&[]), None);
+    }
+}

@@ -1,0 +1,588 @@
+//! The coordinator against scripts, and against processes that do anything at all.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const START_DEADLINE: Duration = Duration::from_secs(30);
+const FINALIZE_DEADLINE: Duration = Duration::from_secs(20);
+const SECRET: [u8; 16] = [7; 16];
+
+fn plan(processes: u32) -> Plan {
+    Plan {
+        processes,
+        job_id: 42,
+        secret: SECRET,
+        start_deadline: START_DEADLINE,
+        finalize_deadline: FINALIZE_DEADLINE,
+    }
+}
+
+fn id(number: u32) -> ProcessId {
+    ProcessId::new(number)
+}
+
+fn hello() -> ToCoordinator {
+    ToCoordinator::Hello { fingerprint: [1; 16], table_hash: 2 }
+}
+
+fn start() -> ToProcess {
+    ToProcess::Start { job_id: 42, secret: SECRET }
+}
+
+/// A coordinator at a moment that the test sets.
+struct Script {
+    coordinator: Coordinator,
+    now: Duration,
+}
+
+impl Script {
+    fn new(processes: u32) -> Self {
+        Self { coordinator: Coordinator::new(plan(processes)), now: Duration::ZERO }
+    }
+
+    /// All have said hello and were told to start.
+    fn started(processes: u32) -> Self {
+        let mut script = Self::new(processes);
+        for process in 0..processes {
+            assert_eq!(script.told(), []);
+            script.said(process, hello());
+        }
+        assert_eq!(script.told(), to_all(0..processes, &start()));
+        script
+    }
+
+    /// All were told to return.
+    fn finished(processes: u32) -> Self {
+        let mut script = Self::started(processes);
+        (0..processes).for_each(|process| script.idle(process, 0, 1, 1));
+        assert_eq!(script.told(), to_all(0..processes, &ToProcess::Confirm { round: 1 }));
+        (0..processes).for_each(|process| script.idle(process, 1, 1, 1));
+        assert_eq!(script.told(), to_all(0..processes, &ToProcess::Finish));
+        script
+    }
+
+    fn said(&mut self, process: u32, message: ToCoordinator) {
+        self.coordinator.said(id(process), message, self.now);
+    }
+
+    fn idle(&mut self, process: u32, round: u32, sent: u64, executed: u64) {
+        self.said(process, ToCoordinator::Idle { round, sent, executed });
+    }
+
+    fn failed(&mut self, process: u32, message: &str) {
+        self.said(process, ToCoordinator::Failed { message: message.into() });
+    }
+
+    fn ended(&mut self, process: u32, end: ProcessEnd) {
+        self.coordinator.ended(id(process), end, self.now);
+    }
+
+    /// Lets time pass until the coordinator asked to be called again.
+    fn sleep(&mut self) {
+        self.now = self.coordinator.next_tick().expect("the coordinator waits for time to pass");
+        self.coordinator.tick(self.now);
+    }
+
+    fn told(&mut self) -> Vec<(u32, ToProcess)> {
+        std::iter::from_fn(|| self.coordinator.next_message()).map(|(process, told)| (process.number(), told)).collect()
+    }
+
+    /// The rest ends well; then there is a verdict.
+    fn verdict(mut self) -> Result<()> {
+        let running: Vec<_> = self.coordinator.running().collect();
+        for process in running {
+            assert!(self.coordinator.verdict().is_none(), "no verdict while {process} runs");
+            self.coordinator.ended(process, ProcessEnd::Exited(0), self.now);
+        }
+        self.coordinator.verdict().expect("a verdict when all have ended")
+    }
+
+    /// The process that decided, and how.
+    fn first_failure(self) -> (u32, ProcessEnd) {
+        match self.verdict() {
+            Err(Error::ProcessFailed { process, how }) => (process.number(), how),
+            other => panic!("no process failed first: {other:?}"),
+        }
+    }
+}
+
+fn to_all(processes: impl IntoIterator<Item = u32>, message: &ToProcess) -> Vec<(u32, ToProcess)> {
+    processes.into_iter().map(|process| (process, message.clone())).collect()
+}
+
+fn lost(process: u32, why: &str) -> ToProcess {
+    ToProcess::Lost { process: id(process), why: why.into() }
+}
+
+fn reported(text: &str) -> ProcessEnd {
+    ProcessEnd::Reported(text.into())
+}
+
+/// All are told the same reason, which is returned.
+fn ending(told: &[(u32, ToProcess)], processes: impl IntoIterator<Item = u32>) -> String {
+    let Some((_, ToProcess::Ended { why: Ending::Other(why) })) = told.first() else { panic!("no end: {told:?}") };
+    let all = to_all(processes, &ToProcess::Ended { why: Ending::Other(why.clone()) });
+    assert_eq!(told, all);
+    why.clone()
+}
+
+#[test]
+fn jobs_of_any_size_end_well() {
+    for processes in [1, 2, 3, 4, 5, 63, 64, 65] {
+        let script = Script::finished(processes);
+        assert!(script.coordinator.is_finished());
+        assert!(!script.coordinator.only_stragglers_run());
+        assert_eq!(script.coordinator.next_tick(), None, "what comes after `run` may take any time");
+        script.verdict().unwrap();
+    }
+}
+
+#[test]
+fn different_programs_are_told_apart_from_process_0() {
+    let others = [
+        ToCoordinator::Hello { fingerprint: [9; 16], table_hash: 2 },
+        ToCoordinator::Hello { fingerprint: [1; 16], table_hash: 9 },
+    ];
+    for other in others {
+        let mut script = Script::new(3);
+        script.said(2, other);
+        script.said(1, hello());
+        script.said(0, hello());
+        let why = Ending::DifferentBinaries { a: id(0), b: id(2) };
+        assert_eq!(script.told(), to_all(0..3, &ToProcess::Ended { why }));
+        assert!(script.coordinator.only_stragglers_run());
+        script.ended(1, ProcessEnd::Exited(1));
+        assert!(matches!(script.verdict(), Err(Error::DifferentBinaries { a, b }) if (a, b) == (id(0), id(2))));
+    }
+}
+
+#[test]
+fn whoever_does_not_come_is_named() {
+    let mut script = Script::new(40);
+    (0..40).filter(|process| process % 2 == 0).for_each(|process| script.said(process, hello()));
+    script.now = START_DEADLINE - Duration::from_nanos(1);
+    script.coordinator.tick(script.now);
+    assert_eq!(script.told(), []);
+    script.sleep();
+    assert_eq!(script.now, START_DEADLINE);
+    let why = ending(&script.told(), 0..40);
+    assert!(why.contains("of 40 processes, process 1, process 3, ") && why.contains("and 4 more"), "{why}");
+    assert!(matches!(script.verdict(), Err(Error::JobEnded { why: verdict }) if verdict == why));
+}
+
+#[test]
+fn a_loss_before_the_start_ends_the_job() {
+    let losses: [(fn(&mut Script), ProcessEnd); 4] = [
+        (|script| script.ended(1, ProcessEnd::Exited(3)), ProcessEnd::Exited(3)),
+        (|script| script.ended(1, ProcessEnd::Killed(9)), ProcessEnd::Killed(9)),
+        (|script| script.ended(1, ProcessEnd::Exited(0)), reported("it ended without coming to the job")),
+        (|script| script.failed(1, "no memory"), reported("no memory")),
+    ];
+    for (lose, how) in losses {
+        for greeted_before in [false, true] {
+            let mut script = Script::new(3);
+            script.said(0, hello());
+            if greeted_before {
+                script.said(1, hello());
+            }
+            lose(&mut script);
+            let why = ending(&script.told(), [0, 2]);
+            assert_eq!(why, format!("process 1 failed before the job began: {how}"));
+            script.said(2, hello());
+            assert_eq!(script.told(), []);
+            assert_eq!(script.first_failure(), (1, how.clone()));
+        }
+    }
+}
+
+#[test]
+fn a_loss_in_the_run_is_told_to_the_others_who_go_on() {
+    let losses: [(fn(&mut Script), &str); 4] = [
+        (|script| script.ended(1, ProcessEnd::Exited(3)), "it exited with status 3"),
+        (|script| script.ended(1, ProcessEnd::Killed(9)), "signal 9 killed it"),
+        (|script| script.ended(1, ProcessEnd::Exited(0)), "it ended before the job was done"),
+        (|script| script.failed(1, "index out of bounds"), "index out of bounds"),
+    ];
+    for (lose, why) in losses {
+        for idle_before in [false, true] {
+            let mut script = Script::started(3);
+            if idle_before {
+                script.idle(1, 0, 8, 8);
+            }
+            lose(&mut script);
+            assert_eq!(script.told(), to_all([0, 2], &lost(1, why)));
+            script.idle(0, 0, 5, 0);
+            script.idle(2, 0, 0, 1);
+            assert_eq!(script.told(), [], "an unbalanced count is not repeated at once");
+            script.sleep();
+            assert_eq!(script.told(), to_all([0, 2], &ToProcess::Confirm { round: 1 }));
+            script.idle(2, 1, 0, 1);
+            script.idle(0, 1, 5, 0);
+            assert_eq!(script.told(), to_all([0, 2], &ToProcess::Finish));
+            let (process, how) = script.first_failure();
+            assert_eq!((process, how.to_string().as_str()), (1, why));
+        }
+    }
+}
+
+#[test]
+fn a_loss_while_the_job_settles_starts_the_count_anew() {
+    let mut script = Script::started(3);
+    (0..3).for_each(|process| script.idle(process, 0, 2, 2));
+    script.told();
+    script.idle(0, 1, 2, 2);
+    script.ended(2, ProcessEnd::Killed(11));
+    assert_eq!(script.told(), to_all([0, 1], &lost(2, "signal 11 killed it")));
+    script.idle(1, 1, 2, 2);
+    assert_eq!(script.told(), to_all([0, 1], &ToProcess::Confirm { round: 2 }), "round 0 counted another job");
+    script.idle(0, 2, 2, 2);
+    script.idle(1, 2, 2, 2);
+    assert_eq!(script.told(), to_all([0, 1], &ToProcess::Finish));
+    assert_eq!(script.first_failure(), (2, ProcessEnd::Killed(11)));
+}
+
+#[test]
+fn the_last_one_awaited_may_be_the_one_that_is_lost() {
+    let mut script = Script::started(2);
+    script.idle(0, 0, 0, 0);
+    script.failed(1, "gone");
+    assert_eq!(script.told(), [(0, lost(1, "gone")), (0, ToProcess::Confirm { round: 1 })]);
+    script.idle(0, 1, 0, 0);
+    assert_eq!(script.told(), [(0, ToProcess::Finish)]);
+    assert_eq!(script.first_failure(), (1, reported("gone")));
+}
+
+#[test]
+fn a_loss_between_two_rounds_does_not_disturb_the_pace() {
+    let mut script = Script::started(3);
+    (0..3).for_each(|process| script.idle(process, 0, 1, 0));
+    script.failed(0, "gone");
+    assert_eq!(script.told(), to_all([1, 2], &lost(0, "gone")));
+    script.sleep();
+    assert_eq!(script.told(), to_all([1, 2], &ToProcess::Confirm { round: 1 }));
+}
+
+#[test]
+fn a_failure_after_the_finish_counts_but_is_told_to_nobody() {
+    for end in [ProcessEnd::Exited(2), ProcessEnd::Killed(6)] {
+        let mut script = Script::finished(2);
+        script.ended(1, end.clone());
+        assert_eq!(script.told(), []);
+        assert_eq!(script.first_failure(), (1, end));
+    }
+    let mut script = Script::finished(2);
+    script.failed(0, "a second job");
+    script.ended(0, ProcessEnd::Exited(1));
+    assert_eq!(script.told(), []);
+    assert_eq!(script.first_failure(), (0, reported("a second job")));
+}
+
+#[test]
+fn what_follows_from_the_first_failure_does_not_mask_it() {
+    let mut script = Script::started(3);
+    script.ended(2, ProcessEnd::Killed(9));
+    script.failed(0, "process 2 was lost");
+    script.failed(1, "process 2 was lost");
+    let told = script.told();
+    assert_eq!(told[..2], to_all([0, 1], &lost(2, "signal 9 killed it")));
+    assert_eq!(told[2..], [(1, lost(0, "process 2 was lost"))]);
+    assert!(script.coordinator.only_stragglers_run());
+    script.ended(0, ProcessEnd::Exited(1));
+    script.ended(1, ProcessEnd::Exited(101));
+    assert_eq!(script.first_failure(), (2, ProcessEnd::Killed(9)));
+}
+
+#[test]
+fn what_a_process_reported_stands_however_it_exits() {
+    for end in [ProcessEnd::Exited(0), ProcessEnd::Exited(1), ProcessEnd::Exited(101), ProcessEnd::Killed(6)] {
+        let mut script = Script::started(2);
+        script.failed(1, "the reason");
+        script.ended(1, end);
+        assert_eq!(script.told(), [(0, lost(1, "the reason"))], "it is lost once");
+        script.idle(0, 0, 0, 0);
+        script.idle(0, 1, 0, 0);
+        assert_eq!(script.first_failure(), (1, reported("the reason")));
+    }
+}
+
+#[test]
+fn a_count_that_moves_is_repeated_until_it_stands_still() {
+    let mut script = Script::started(2);
+    script.idle(0, 0, 4, 0);
+    script.idle(1, 0, 0, 3);
+    for (round, executed) in [(1, 3), (2, 4), (3, 4)] {
+        if script.coordinator.messages.is_empty() {
+            let before = script.now;
+            script.sleep();
+            assert!(script.now - before >= PACE, "unbalanced rounds are paced");
+        }
+        assert_eq!(script.told(), to_all(0..2, &ToProcess::Confirm { round }));
+        script.idle(0, round, 4, 0);
+        script.idle(1, round, 0, executed);
+    }
+    assert_eq!(script.told(), to_all(0..2, &ToProcess::Finish));
+    script.verdict().unwrap();
+}
+
+#[test]
+fn a_job_that_does_not_come_to_rest_is_ended_with_its_counts() {
+    let mut script = Script::started(2);
+    script.now = Duration::from_secs(100);
+    script.idle(0, 0, 4, 0);
+    assert_eq!(script.coordinator.next_tick(), None, "a worker may run as long as it likes");
+    script.idle(1, 0, 0, 3);
+    let mut round = 0;
+    let why = loop {
+        script.sleep();
+        let told = script.told();
+        if told[0].1 != (ToProcess::Confirm { round: round + 1 }) {
+            break ending(&told, 0..2);
+        }
+        round += 1;
+        script.idle(0, round, 4, 0);
+        script.idle(1, round, 0, 3);
+    };
+    assert_eq!(script.now, Duration::from_secs(100) + FINALIZE_DEADLINE);
+    assert!(why.ends_with("process 0 has sent 4 calls and executed 0, process 1 has sent 0 calls and executed 3"), "{why}");
+    assert!(matches!(script.verdict(), Err(Error::JobEnded { .. })));
+}
+
+#[test]
+fn whoever_does_not_answer_at_the_end_is_named() {
+    let mut script = Script::started(2);
+    (0..2).for_each(|process| script.idle(process, 0, 0, 0));
+    script.told();
+    script.idle(0, 1, 0, 0);
+    script.sleep();
+    let why = ending(&script.told(), 0..2);
+    assert!(why.ends_with("process 1 does not say whether it is idle"), "{why}");
+}
+
+#[test]
+fn repetitions_and_answers_out_of_their_round_are_passed_over() {
+    let mut script = Script::new(2);
+    script.idle(0, 0, 9, 9);
+    script.said(0, hello());
+    script.said(0, ToCoordinator::Hello { fingerprint: [9; 16], table_hash: 9 });
+    script.said(1, hello());
+    assert_eq!(script.told(), to_all(0..2, &start()));
+    script.said(1, hello());
+    script.idle(0, 1, 9, 9);
+    script.idle(0, 0, 1, 0);
+    script.idle(0, 0, 9, 9);
+    assert_eq!(script.told(), []);
+    script.idle(1, 0, 0, 1);
+    assert_eq!(script.told(), to_all(0..2, &ToProcess::Confirm { round: 1 }));
+    script.idle(1, 0, 9, 9);
+    script.idle(1, 2, 9, 9);
+    script.idle(0, 1, 1, 0);
+    script.idle(1, 1, 0, 1);
+    assert_eq!(script.told(), to_all(0..2, &ToProcess::Finish));
+    script.idle(0, 1, 9, 9);
+    script.said(0, hello());
+    assert_eq!(script.told(), []);
+    script.verdict().unwrap();
+}
+
+#[test]
+fn nobody_listens_to_the_lost() {
+    let mut script = Script::started(3);
+    script.failed(2, "first");
+    script.told();
+    script.failed(2, "second");
+    script.idle(2, 0, 0, 0);
+    script.ended(2, ProcessEnd::Exited(1));
+    script.ended(2, ProcessEnd::Killed(9));
+    script.idle(2, 0, 0, 0);
+    assert_eq!(script.told(), []);
+    assert_eq!(script.first_failure(), (2, reported("first")));
+}
+
+#[test]
+fn an_end_is_no_straggler_before_all_others_are_gone() {
+    let mut script = Script::started(2);
+    script.failed(1, "it hangs");
+    assert!(!script.coordinator.only_stragglers_run());
+    (0..2).for_each(|round| script.idle(0, round, 0, 0));
+    assert!(!script.coordinator.only_stragglers_run(), "process 0 was told to return, and may take its time");
+    script.ended(0, ProcessEnd::Exited(0));
+    assert!(script.coordinator.only_stragglers_run());
+    assert_eq!(script.coordinator.running().collect::<Vec<_>>(), [id(1)]);
+}
+
+/// Something that may happen, sensible or not.
+#[derive(Clone, Debug)]
+enum Happening {
+    Said(u32, ToCoordinator),
+    Ended(u32, ProcessEnd),
+    Passed(Duration),
+    /// A process does what it was told to.
+    Obeys(u32),
+}
+
+fn happening(processes: u32) -> impl Strategy<Value = Happening> {
+    let counts = (0..3_u32, 0..3_u64, 0..3_u64);
+    let said = prop_oneof![
+        4 => Just(hello()),
+        1 => Just(ToCoordinator::Hello { fingerprint: [3; 16], table_hash: 2 }),
+        4 => counts.prop_map(|(round, sent, executed)| ToCoordinator::Idle { round, sent, executed }),
+        1 => Just(ToCoordinator::Failed { message: "it said so".into() }),
+    ];
+    let end = prop_oneof![Just(ProcessEnd::Exited(0)), Just(ProcessEnd::Exited(1)), Just(ProcessEnd::Killed(9))];
+    let process = 0..processes;
+    prop_oneof![
+        6 => (process.clone(), said).prop_map(|(process, said)| Happening::Said(process, said)),
+        1 => (process.clone(), end).prop_map(|(process, end)| Happening::Ended(process, end)),
+        1 => (0..40_000_u64).prop_map(|ms| Happening::Passed(Duration::from_millis(ms))),
+        12 => process.prop_map(Happening::Obeys),
+    ]
+}
+
+/// A process that does its duty: it says hello, is idle, answers, and ends when it is told to.
+#[derive(Clone, Debug, Default)]
+struct Dutiful {
+    to_say: VecDeque<ToCoordinator>,
+    returns: bool,
+    ended: bool,
+}
+
+impl Dutiful {
+    fn new() -> Self {
+        Self { to_say: [hello()].into(), ..Self::default() }
+    }
+
+    fn told(&mut self, message: ToProcess) {
+        let idle = |round| ToCoordinator::Idle { round, sent: 1, executed: 1 };
+        match message {
+            ToProcess::Start { .. } => self.to_say.push_back(idle(0)),
+            ToProcess::Confirm { round } => self.to_say.push_back(idle(round)),
+            ToProcess::Finish | ToProcess::Ended { .. } => self.returns = true,
+            ToProcess::Lost { .. } => {}
+        }
+    }
+}
+
+/// The coordinator and its processes.
+struct World {
+    script: Script,
+    processes: Vec<Dutiful>,
+}
+
+impl World {
+    fn new(processes: u32) -> Self {
+        Self { script: Script::new(processes), processes: vec![Dutiful::new(); processes as usize] }
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Said(process, said) => self.script.said(process, said),
+            Happening::Ended(process, end) => self.end(process, end),
+            Happening::Passed(time) => {
+                self.script.now += time;
+                self.script.coordinator.tick(self.script.now);
+            }
+            Happening::Obeys(process) => {
+                self.obey(process);
+            }
+        }
+        self.deliver();
+    }
+
+    fn end(&mut self, process: u32, end: ProcessEnd) {
+        self.processes[process as usize].ended = true;
+        self.script.ended(process, end);
+    }
+
+    fn deliver(&mut self) {
+        for (process, message) in self.script.told() {
+            self.processes[process as usize].told(message);
+        }
+    }
+
+    /// `false` when the process has nothing to do.
+    fn obey(&mut self, process: u32) -> bool {
+        let state = &mut self.processes[process as usize];
+        if state.ended {
+            false
+        } else if let Some(said) = state.to_say.pop_front() {
+            self.script.said(process, said);
+            true
+        } else if state.returns {
+            self.end(process, ProcessEnd::Exited(0));
+            true
+        } else {
+            false
+        }
+    }
+
+    /// From here on everybody does what it should; time passes when nobody can do anything, and whoever is a straggler is
+    /// killed. `true` when that leads to a verdict.
+    fn comes_to_a_verdict(&mut self) -> bool {
+        for _ in 0..10_000 {
+            self.deliver();
+            if self.script.coordinator.verdict().is_some() {
+                return true;
+            }
+            let mut anybody = false;
+            for process in 0..self.processes.len() as u32 {
+                anybody |= self.obey(process);
+            }
+            if anybody || !self.script.coordinator.messages.is_empty() {
+                continue;
+            }
+            if self.script.coordinator.only_stragglers_run() {
+                let running: Vec<_> = self.script.coordinator.running().collect();
+                running.into_iter().for_each(|process| self.end(process.number(), ProcessEnd::Killed(9)));
+            } else if self.script.coordinator.next_tick().is_some() {
+                self.script.sleep();
+            } else {
+                return false;
+            }
+        }
+        false
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_there_is_a_way_on(
+        (processes, happenings) in (1..6_u32).prop_flat_map(|processes| {
+            (Just(processes), prop::collection::vec(happening(processes), 0..80))
+        }),
+    ) {
+        let mut world = World::new(processes);
+        for happening in happenings {
+            world.happen(happening);
+        }
+        prop_assert!(world.comes_to_a_verdict(), "{:?}", world.script.coordinator);
+    }
+
+    #[test]
+    fn losses_at_any_moment_do_not_stop_the_others(
+        processes in 2..6_u32,
+        steps in prop::collection::vec((0..6_u32, 0..12_u32), 0..120),
+    ) {
+        let mut world = World::new(processes);
+        let mut first_killed = None;
+        for (process, what) in steps {
+            let process = process % processes;
+            if what == 0 && !world.processes[process as usize].ended && !world.processes[process as usize].returns {
+                first_killed.get_or_insert(process);
+                world.happen(Happening::Ended(process, ProcessEnd::Killed(9)));
+            } else {
+                world.happen(Happening::Obeys(process));
+            }
+        }
+        prop_assert!(world.comes_to_a_verdict(), "{:?}", world.script.coordinator);
+        match (first_killed, world.script.coordinator.verdict().unwrap()) {
+            (None, verdict) => prop_assert!(verdict.is_ok(), "{verdict:?}"),
+            (Some(killed), Err(Error::ProcessFailed { process, how })) => {
+                prop_assert_eq!((process.number(), how), (killed, ProcessEnd::Killed(9)));
+            }
+            (Some(_), other) => prop_assert!(false, "{other:?}"),
+        }
+    }
+}

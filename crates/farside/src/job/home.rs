@@ -1,0 +1,286 @@
+//! What every process keeps for its peers to write to: its starter memory, and the layout of it.
+//!
+//! ```text
+//! per worker (and user service thread) of the process
+//!   doorbell                       128 B   wakes it
+//!   arrival bits                   1 bit for each ring that may come: one a worker of the job, one a process (its lane)
+//!   reply slots                    REPLY_SLOT_COUNT x 64 B   results of its calls
+//!   reply space                    REPLY_SPACE_BYTES         results that do not fit into a slot
+//! latches                          LATCH_COUNT x 8 B         what calls executed elsewhere count down
+//! ```
+//!
+//! All processes of a job have the same shape, so each knows where things lie in another's memory. Nothing in it is
+//! believed: every word is read as an atomic and checked.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use farside_fabric::bell::{self, Doorbell};
+use farside_fabric::{ProcessId, WorkerId};
+use farside_sys::racy;
+use farside_sys::shm::SharedMemory;
+
+use crate::job::settings::Settings;
+
+/// Calls of one worker that may wait for their results at once.
+pub(crate) const REPLY_SLOT_COUNT: usize = 256;
+/// A slot: 8 bytes of state and 56 bytes of result.
+pub(crate) const REPLY_SLOT_BYTES: usize = 64;
+/// Room in the slot itself.
+pub(crate) const REPLY_INLINE_BYTES: usize = REPLY_SLOT_BYTES - 8;
+/// Room for results that do not fit into their slot: 240 KiB, so that a worker's replies take 256 KiB in all.
+pub(crate) const REPLY_SPACE_BYTES: usize = 240 << 10;
+/// Synchronizers of one process that may be in use at once.
+pub(crate) const LATCH_COUNT: usize = 1024;
+
+/// How many processes, and how many workers and service threads each has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) processes: u32,
+    pub(crate) threads: u32,
+    pub(crate) service_threads: u32,
+}
+
+impl Shape {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self { processes: settings.processes, threads: settings.threads, service_threads: settings.service_threads }
+    }
+
+    /// Worker threads of the whole job.
+    pub(crate) fn workers(self) -> u32 {
+        self.processes * self.threads
+    }
+
+    /// Threads that can be called: the workers, and behind them the user service threads.
+    pub(crate) fn callable(self) -> u32 {
+        self.processes * (self.threads + self.service_threads)
+    }
+
+    /// Those of one process.
+    pub(crate) fn callable_per_process(self) -> u32 {
+        self.threads + self.service_threads
+    }
+
+    /// The process of a worker or service thread, and which of its process it is.
+    pub(crate) fn place_of(self, worker: WorkerId) -> (ProcessId, usize) {
+        let number = worker.number();
+        let workers = self.workers();
+        if number < workers {
+            return (ProcessId::new(number / self.threads), (number % self.threads) as usize);
+        }
+        let number = number - workers;
+        let local = self.threads + number % self.service_threads;
+        (ProcessId::new(number / self.service_threads), local as usize)
+    }
+
+    /// The name of a thread of a process: its worker, or behind those its service thread.
+    pub(crate) fn worker_at(self, process: ProcessId, local: usize) -> WorkerId {
+        let local = local as u32;
+        if local < self.threads {
+            WorkerId::new(process.number() * self.threads + local)
+        } else {
+            WorkerId::new(self.workers() + process.number() * self.service_threads + (local - self.threads))
+        }
+    }
+
+    /// How many rings may lead to one worker: one from each callable thread, and one lane from each process.
+    pub(crate) fn sources(self) -> usize {
+        (self.callable() + self.processes) as usize
+    }
+}
+
+/// Where things lie in a process's starter memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HomeLayout {
+    shape: Shape,
+    arrival_bytes: usize,
+    thread_bytes: usize,
+}
+
+impl HomeLayout {
+    pub(crate) fn new(shape: Shape) -> Self {
+        let arrival_bytes = shape.sources().div_ceil(64).next_multiple_of(16) * 8;
+        let thread_bytes =
+            size_of::<Doorbell>() + arrival_bytes + REPLY_SLOT_COUNT * REPLY_SLOT_BYTES + REPLY_SPACE_BYTES;
+        Self { shape, arrival_bytes, thread_bytes }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.latches() + LATCH_COUNT * 8
+    }
+
+    fn thread(&self, local: usize) -> usize {
+        debug_assert!(local < self.shape.callable_per_process() as usize);
+        local * self.thread_bytes
+    }
+
+    fn arrival_word(&self, local: usize, word: usize) -> usize {
+        debug_assert!(word * 8 < self.arrival_bytes);
+        self.thread(local) + size_of::<Doorbell>() + word * 8
+    }
+
+    pub(crate) fn reply_slot(&self, local: usize, slot: usize) -> usize {
+        debug_assert!(slot < REPLY_SLOT_COUNT);
+        self.thread(local) + size_of::<Doorbell>() + self.arrival_bytes + slot * REPLY_SLOT_BYTES
+    }
+
+    pub(crate) fn reply_space(&self, local: usize) -> usize {
+        self.reply_slot(local, 0) + REPLY_SLOT_COUNT * REPLY_SLOT_BYTES
+    }
+
+    fn latches(&self) -> usize {
+        self.shape.callable_per_process() as usize * self.thread_bytes
+    }
+
+    pub(crate) fn arrival_words(&self) -> usize {
+        self.shape.sources().div_ceil(64)
+    }
+}
+
+/// A process's starter memory, mapped here: its own or a peer's.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    layout: HomeLayout,
+    memory: Arc<SharedMemory>,
+}
+
+impl Home {
+    /// # Panics
+    /// When the memory is smaller than the layout: the endpoint was opened with another size.
+    pub(crate) fn new(layout: HomeLayout, memory: Arc<SharedMemory>) -> Self {
+        assert!(layout.bytes() <= memory.bytes(), "the starter memory has the size of the layout");
+        Self { layout, memory }
+    }
+
+    fn address(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset < self.layout.bytes());
+        self.memory.base().as_ptr().wrapping_add(offset)
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: the layout's offsets are multiples of 8 below its size, which `new` found inside the mapping, which
+        // lives as long as `self`.
+        unsafe { racy::atomic_u64(self.address(offset)) }
+    }
+
+    #[inline]
+    pub(crate) fn doorbell(&self, local: usize) -> &Doorbell {
+        let bell = self.address(self.layout.thread(local)).cast::<Doorbell>();
+        // SAFETY: a thread's block begins with its doorbell, at a multiple of 128 (the parts of a block are, and mappings
+        // are page-aligned); it holds atomics only, for which all bytes are valid and others' writes are no race.
+        unsafe { &*bell }
+    }
+
+    /// The word with the arrival bit of a source, and the bit.
+    pub(crate) fn arrival(&self, local: usize, source: usize) -> (&AtomicU64, u64) {
+        (self.arrival_word(local, source / 64), 1 << (source % 64))
+    }
+
+    #[inline]
+    pub(crate) fn arrival_word(&self, local: usize, word: usize) -> &AtomicU64 {
+        self.word(self.layout.arrival_word(local, word))
+    }
+
+    pub(crate) fn reply_state(&self, local: usize, slot: usize) -> &AtomicU64 {
+        self.word(self.layout.reply_slot(local, slot))
+    }
+
+    pub(crate) fn latch(&self, index: usize) -> &AtomicU64 {
+        debug_assert!(index < LATCH_COUNT);
+        self.word(self.layout.latches() + index * 8)
+    }
+
+    /// The address of a range of this memory, if it lies inside.
+    pub(crate) fn range(&self, offset: usize, bytes: usize) -> Option<*mut u8> {
+        let end = offset.checked_add(bytes)?;
+        (end <= self.layout.bytes()).then(|| self.memory.base().as_ptr().wrapping_add(offset))
+    }
+
+    pub(crate) fn layout(&self) -> &HomeLayout {
+        &self.layout
+    }
+}
+
+/// How a sender tells a receiver that there is something in the ring between them.
+#[derive(Clone, Debug)]
+pub(crate) struct Announcer {
+    home: Home,
+    local: usize,
+    word: *const AtomicU64,
+    mask: u64,
+    bell: *const Doorbell,
+}
+
+// SAFETY: the pointers lead into a mapping of the whole process that `home` keeps alive, to atomics.
+unsafe impl Send for Announcer {}
+
+impl Announcer {
+    pub(crate) fn new(home: Home, local: usize, source: usize) -> Self {
+        let (word, mask) = home.arrival(local, source);
+        let word: *const AtomicU64 = word;
+        let bell: *const Doorbell = home.doorbell(local);
+        Self { home, local, word, mask, bell }
+    }
+
+    /// After a record was published: sees to it that the receiver will look.
+    #[inline(always)]
+    pub(crate) fn announce(&self) {
+        // SAFETY: the pointer came from a reference into the mapping that `home` keeps alive.
+        bell::announce(unsafe { &*self.word }, self.mask);
+        // SAFETY: as above.
+        unsafe { &*self.bell }.ring_after_fence();
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    pub(crate) fn local(&self) -> usize {
+        self.local
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPES: [Shape; 4] = [
+        Shape { processes: 1, threads: 1, service_threads: 0 },
+        Shape { processes: 3, threads: 2, service_threads: 0 },
+        Shape { processes: 2, threads: 3, service_threads: 2 },
+        Shape { processes: 100, threads: 4, service_threads: 1 },
+    ];
+
+    #[test]
+    fn every_thread_has_one_name_and_one_place() {
+        for shape in SHAPES {
+            let mut seen = vec![false; shape.callable() as usize];
+            for process in (0..shape.processes).map(ProcessId::new) {
+                for local in 0..shape.callable_per_process() as usize {
+                    let worker = shape.worker_at(process, local);
+                    assert_eq!(shape.place_of(worker), (process, local));
+                    assert!(!std::mem::replace(&mut seen[worker.index()], true));
+                    assert_eq!(worker.number() < shape.workers(), local < shape.threads as usize);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_overlaps() {
+        for shape in SHAPES {
+            let layout = HomeLayout::new(shape);
+            let mut end = 0;
+            for local in 0..shape.callable_per_process() as usize {
+                assert_eq!(layout.thread(local), end);
+                assert!(layout.thread(local).is_multiple_of(128));
+                let last_word = layout.arrival_word(local, layout.arrival_words() - 1);
+                assert!(last_word + 8 <= layout.reply_slot(local, 0));
+                assert!(layout.reply_slot(local, 0).is_multiple_of(64));
+                end = layout.reply_space(local) + REPLY_SPACE_BYTES;
+            }
+            assert_eq!(layout.latches(), end);
+            assert_eq!(layout.bytes(), end + LATCH_COUNT * 8);
+        }
+    }
+}

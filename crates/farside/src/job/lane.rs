@@ -1,0 +1,139 @@
+//! Mailbox lanes: the way from a whole process to a worker, shared by all its threads.
+//!
+//! A lane is a ring like any other, except that its source is a process and its sending side is behind a lock of that process. A
+//! lock that peers shared could be left locked by a peer that dies; this one dies with its users (Seriema §4.3).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use farside_fabric::{ProcessId, WorkerId};
+
+use super::process::{Notice, Process, lock};
+use crate::error::{Error, Result};
+use crate::invoke::call::WhenFull;
+use crate::invoke::outbox::{Dispatch, Outbox};
+use crate::invoke::payload::Payload;
+
+/// The lanes of one process, by receiver. Each is made when it is first used.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    by_receiver: Box<[OnceLock<Mutex<Outbox>>]>,
+    /// Some lane has records staged. Set by who stages, cleared by who found them all sent.
+    queued: AtomicBool,
+}
+
+impl Lanes {
+    pub(crate) fn new(receivers: usize) -> Self {
+        Self { by_receiver: (0..receivers).map(|_| OnceLock::new()).collect(), queued: AtomicBool::new(false) }
+    }
+
+    fn existing(&self) -> impl Iterator<Item = &Mutex<Outbox>> {
+        self.by_receiver.iter().filter_map(OnceLock::get)
+    }
+
+    /// Calls sent on all lanes.
+    pub(crate) fn calls(&self) -> u64 {
+        self.existing().map(|lane| lock(lane).counters.calls).sum()
+    }
+
+    /// Gives up what was meant for a process that is gone.
+    pub(crate) fn lose(&self, process: ProcessId) {
+        self.existing().map(lock).filter(|lane| lane.to_process() == process).for_each(|mut lane| lane.lose());
+    }
+}
+
+impl Process {
+    /// Sends on the lane to a worker.
+    pub(crate) fn send_on_lane<P: Payload>(
+        &self,
+        to: WorkerId,
+        how: Dispatch,
+        payload: P,
+        when_full: WhenFull,
+    ) -> Result<(), (Error, P)> {
+        let Some(cell) = self.lanes().by_receiver.get(to.index()) else {
+            let error = Error::UnknownWorker { worker: to, count: self.shape().workers() };
+            return Err((error, payload));
+        };
+        let source = self.shape().callable() + self.id().number();
+        let mut lane = lock(cell.get_or_init(|| Mutex::new(self.new_outbox(source, to))));
+        if let Some(lost) = self.lost(lane.to_process()) {
+            return Err((lost, payload));
+        }
+        let payload = match lane.try_send(how, payload) {
+            Ok(_) => return Ok(()),
+            Err(payload) => payload,
+        };
+        if let Err(error) = lane.ensure_asked(self).and_then(|()| lane.send_staged(self)) {
+            return Err((error, payload));
+        }
+        let payload = match lane.try_send(how, payload) {
+            Ok(_) => return Ok(()),
+            Err(payload) => payload,
+        };
+        let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
+        let max = self.settings().ring_cap_bytes / 2;
+        if record_bytes > max {
+            return Err((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload));
+        }
+        let may_stage = lane.awaits_ring() || when_full == WhenFull::Queue;
+        let payload = match if may_stage { lane.stage(how, payload) } else { Err(payload) } {
+            Ok(()) => {
+                self.lanes().queued.store(true, Ordering::Relaxed);
+                // Towards an unmapped receiver staging is sending; elsewhere the ring's arrival sends it.
+                return match lane.send_staged(self) {
+                    Ok(_) | Err(_) => Ok(()),
+                };
+            }
+            Err(payload) => payload,
+        };
+        if let Err(error) = lane.ask_to_grow(self, record_bytes) {
+            return Err((error, payload));
+        }
+        Err((lane.full(), payload))
+    }
+
+    /// Whether the lane to a worker has room for a record, or its receiver is gone. Also sends what was queued.
+    pub(crate) fn lane_may_send(&self, to: WorkerId, record_bytes: usize) -> bool {
+        let Some(lane) = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get) else { return true };
+        let mut lane = lock(lane);
+        let sent = lane.send_staged(self);
+        lane.wait_for_credit(true);
+        let may = sent.is_err() || self.lost(lane.to_process()).is_some() || lane.may_send(record_bytes, self);
+        lane.wait_for_credit(!may);
+        may
+    }
+
+    /// What a receiver's process said about the lane to it. Called by the service thread.
+    pub(crate) fn update_lane(&self, notice: Notice) -> Result<()> {
+        let to = notice.receiver().expect("it is about a lane of this process");
+        let Some(lane) = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get) else { return Ok(()) };
+        let mut lane = lock(lane);
+        self.update_outbox(&mut lane, notice)?;
+        lane.send_staged(self)?;
+        drop(lane);
+        self.call_attention_of_all();
+        Ok(())
+    }
+
+    /// Whether records may be queued on some lane.
+    #[inline]
+    pub(crate) fn lanes_are_queued(&self) -> bool {
+        self.lanes().queued.load(Ordering::Relaxed)
+    }
+
+    /// Sends what is queued on the lanes, as far as there is room. Says whether anything was sent.
+    pub(crate) fn send_lanes(&self) -> Result<bool> {
+        // Before the looks: who stages after a look sets it again.
+        self.lanes().queued.store(false, Ordering::Relaxed);
+        let mut sent = false;
+        for lane in self.lanes().existing() {
+            let mut lane = lock(lane);
+            sent |= lane.send_staged(self)?;
+            if lane.has_staged() {
+                self.lanes().queued.store(true, Ordering::Relaxed);
+            }
+        }
+        Ok(sent)
+    }
+}

@@ -1,0 +1,217 @@
+//! The processes that a launcher started, and its links with them.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use farside_fabric::ProcessId;
+use farside_sys::net::{Interest, MESSAGE_BYTES_MAX, MessageSocket, wait_ready};
+use farside_sys::process::{Spawned, spawn};
+
+use super::{Launch, Program};
+use crate::error::{Error, ProcessEnd, Result};
+use crate::job::child;
+use crate::job::control::{ToCoordinator, ToProcess};
+
+/// A process whose link is closed is about to end, unless it closed the link by mistake: how long to find out.
+const CLOSED_TO_END: Duration = Duration::from_millis(200);
+
+/// All processes of a job. Those that still run when this is dropped are killed; none stays behind as a zombie.
+#[derive(Debug)]
+pub(super) struct Children(Vec<Child>);
+
+#[derive(Debug)]
+struct Child {
+    spawned: Spawned,
+    ended: bool,
+    /// `None` when it is closed.
+    link: Option<Link>,
+}
+
+/// The launcher's end of a control link.
+#[derive(Debug)]
+struct Link {
+    socket: MessageSocket,
+    /// What the process has not had room for. At most a few messages for each process of the job.
+    unsent: VecDeque<Vec<u8>>,
+}
+
+/// What came to light about a process.
+#[derive(Debug)]
+pub(super) struct News {
+    pub(super) process: ProcessId,
+    /// What it said, in order.
+    pub(super) messages: Vec<ToCoordinator>,
+    /// How it ended, after all that it said.
+    pub(super) end: Option<ProcessEnd>,
+}
+
+impl News {
+    /// It ended and did not say why.
+    pub(super) fn is_sudden_end(&self) -> bool {
+        let explained = self.messages.iter().any(|message| matches!(message, ToCoordinator::Failed { .. }));
+        self.end.is_some() && !explained
+    }
+}
+
+impl Children {
+    /// Starts all processes.
+    ///
+    /// # Errors
+    /// [`Error::ProcessFailed`] with the first that cannot be started; those before it are killed.
+    pub(super) fn start(launch: &Launch) -> Result<Self> {
+        let choices = launch.choices.to_environment();
+        let programs = launch.programs.iter().flat_map(|program| (0..program.processes).map(move |_| program));
+        let mut children = Vec::new();
+        for (process, program) in (0..).map(ProcessId::new).zip(programs) {
+            let (near, far) = MessageSocket::pair().map_err(|cause| not_started(process, program, &cause))?;
+            let mut command = Command::new(&program.command);
+            command.args(&program.arguments).stdin(if process.number() == 0 { Stdio::inherit() } else { Stdio::null() });
+            if launch.quiet_stdout {
+                command.stdout(Stdio::null());
+            }
+            child::write_environment(&mut command, process, far.as_fd().as_raw_fd(), launch.site.as_deref(), &choices);
+            let spawned = spawn(&mut command, far.as_fd()).map_err(|cause| not_started(process, program, &cause))?;
+            let link = Link { socket: near, unsent: VecDeque::new() };
+            children.push(Child { spawned, ended: false, link: Some(link) });
+        }
+        Ok(Self(children))
+    }
+
+    /// Sends a message, now or when the process has room for it. One that is gone needs none.
+    pub(super) fn tell(&mut self, process: ProcessId, message: &ToProcess) {
+        if let Some(link) = &mut self.0[process.index()].link {
+            link.unsent.push_back(message.encode());
+            link.flush();
+        }
+    }
+
+    /// Sleeps until there is something to [hear](Self::hear), or the deadline. Returns whom it comes from.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub(super) fn wait(&mut self, deadline: Option<Instant>) -> Result<Vec<ProcessId>> {
+        let mut interests = Vec::with_capacity(2 * self.0.len());
+        let mut owners = Vec::with_capacity(2 * self.0.len());
+        for (process, child) in (0..).map(ProcessId::new).zip(&self.0) {
+            if let Some(link) = &child.link {
+                interests.push(Interest { fd: link.socket.as_fd(), writable: !link.unsent.is_empty() });
+                owners.push(process);
+            }
+            if !child.ended {
+                interests.push(Interest { fd: child.spawned.as_fd(), writable: false });
+                owners.push(process);
+            }
+        }
+        let doing = "waiting for the processes of the job";
+        let ready = wait_ready(&interests, deadline).map_err(|cause| Error::System { doing, cause })?;
+        let mut ready: Vec<_> = owners.into_iter().zip(ready).filter(|(_, ready)| *ready).map(|(owner, _)| owner).collect();
+        ready.dedup();
+        Ok(ready)
+    }
+
+    /// What these processes said, and which of them have ended. `may_leave`: they may close their links and go on.
+    pub(super) fn hear(&mut self, ready: &[ProcessId], may_leave: bool) -> Vec<News> {
+        ready.iter().map(|process| self.0[process.index()].news(*process, may_leave)).collect()
+    }
+
+    /// Kills these processes, and says how each ended.
+    pub(super) fn stop(&mut self, processes: &[ProcessId]) -> Vec<(ProcessId, ProcessEnd)> {
+        for process in processes {
+            // It fails only when the process has just ended, which is as good.
+            let _ = self.0[process.index()].spawned.child.kill();
+        }
+        processes.iter().map(|process| (*process, self.0[process.index()].reap())).collect()
+    }
+}
+
+impl Child {
+    fn news(&mut self, process: ProcessId, may_leave: bool) -> News {
+        // First the end and then the messages, so that none is missed that came before the end.
+        let mut has_ended = !self.ended && self.ends_by(Instant::now());
+        let mut messages = Vec::new();
+        if let Some(link) = &mut self.link {
+            link.flush();
+            if link.receive(&mut messages) == LinkState::Closed {
+                self.link = None;
+                if !self.ended && !has_ended && !may_leave {
+                    // Its end is its own, not that of a peer which notices the loss faster than the system reports it.
+                    has_ended = self.ends_by(Instant::now() + CLOSED_TO_END);
+                    if !has_ended {
+                        messages.push(ToCoordinator::Failed { message: "it closed its link with the launcher".into() });
+                    }
+                }
+            }
+        }
+        let end = has_ended.then(|| self.reap());
+        News { process, messages, end }
+    }
+
+    fn ends_by(&self, deadline: Instant) -> bool {
+        let end = Interest { fd: self.spawned.as_fd(), writable: false };
+        wait_ready(&[end], Some(deadline)).is_ok_and(|ready| ready[0])
+    }
+
+    fn reap(&mut self) -> ProcessEnd {
+        self.ended = true;
+        match self.spawned.child.wait() {
+            Ok(status) => end_of(status),
+            Err(error) => ProcessEnd::Reported(format!("it ended, and how is not known: {error}")),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum LinkState {
+    Open,
+    Closed,
+}
+
+impl Link {
+    /// Sends what there is room for.
+    fn flush(&mut self) {
+        while let Some(message) = self.unsent.front() {
+            match self.socket.send(message, None) {
+                Ok(()) => {
+                    self.unsent.pop_front();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // The process is gone, as receiving will tell.
+                Err(_) => self.unsent.clear(),
+            }
+        }
+    }
+
+    /// Takes everything that the process has said.
+    fn receive(&self, messages: &mut Vec<ToCoordinator>) -> LinkState {
+        let mut buffer = [0; MESSAGE_BYTES_MAX];
+        loop {
+            match self.socket.receive(&mut buffer) {
+                Ok(Some(received)) => messages.push(ToCoordinator::decode(&buffer[..received.bytes]).unwrap_or_else(|| {
+                    let message = "it said what the launcher does not understand: build both at once".into();
+                    ToCoordinator::Failed { message }
+                })),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return LinkState::Open,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(None) | Err(_) => return LinkState::Closed,
+            }
+        }
+    }
+}
+
+fn end_of(status: ExitStatus) -> ProcessEnd {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => ProcessEnd::Exited(code),
+        (None, Some(signal)) => ProcessEnd::Killed(signal),
+        (None, None) => ProcessEnd::Reported(format!("it ended with {status}")),
+    }
+}
+
+fn not_started(process: ProcessId, program: &Program, cause: &std::io::Error) -> Error {
+    let how = ProcessEnd::NotStarted(format!("{}: {cause}", program.command.display()));
+    Error::ProcessFailed { process, how }
+}

@@ -1,0 +1,83 @@
+//! Memory for rings that lead to this process.
+
+use std::collections::HashMap;
+
+use farside_fabric::{RemoteKey, Transport};
+
+use super::setup::Piece;
+use crate::error::Result;
+
+/// Regions are registered in this size, which holds the first chunks of some thirty rings; larger pieces get their own.
+const SLAB_BYTES: usize = 256 << 10;
+/// Pieces begin on cache lines, and their neighbours are not on the same pair of lines.
+const ALIGN_BYTES: usize = 128;
+
+/// Gives out pieces of registered memory, takes them back, and keeps to a cap per receiving worker.
+#[derive(Debug)]
+pub(crate) struct RingPool {
+    cap_bytes: usize,
+    /// Bytes in use, by receiving worker of this process.
+    used: Vec<usize>,
+    /// The slab that pieces are cut from, and how much of it is cut.
+    slab: Option<(RemoteKey, usize)>,
+    /// Pieces given back, by size.
+    free: HashMap<u64, Vec<Piece>>,
+    registered_bytes: usize,
+}
+
+impl RingPool {
+    pub(crate) fn new(cap_bytes: usize, receivers: usize) -> Self {
+        Self { cap_bytes, used: vec![0; receivers], slab: None, free: HashMap::new(), registered_bytes: 0 }
+    }
+
+    /// A piece for a ring to this receiver, `None` when that would exceed its cap.
+    ///
+    /// # Errors
+    /// What the transport said when a region was needed.
+    pub(crate) fn allocate(&mut self, transport: &dyn Transport, receiver: usize, bytes: usize) -> Result<Option<Piece>> {
+        let bytes = bytes.next_multiple_of(ALIGN_BYTES);
+        if self.used[receiver].checked_add(bytes).is_none_or(|sum| sum > self.cap_bytes) {
+            return Ok(None);
+        }
+        let piece = match self.free.get_mut(&(bytes as u64)).and_then(Vec::pop) {
+            Some(piece) => piece,
+            None => self.cut(transport, bytes)?,
+        };
+        self.used[receiver] += bytes;
+        Ok(Some(piece))
+    }
+
+    fn cut(&mut self, transport: &dyn Transport, bytes: usize) -> Result<Piece> {
+        if bytes > SLAB_BYTES / 2 {
+            let key = transport.register(bytes)?.key();
+            self.registered_bytes += bytes;
+            return Ok(Piece { key, offset: 0, bytes: bytes as u64 });
+        }
+        let (key, cut) = match self.slab {
+            Some((key, cut)) if cut + bytes <= SLAB_BYTES => (key, cut),
+            _ => {
+                self.registered_bytes += SLAB_BYTES;
+                (transport.register(SLAB_BYTES)?.key(), 0)
+            }
+        };
+        self.slab = Some((key, cut + bytes));
+        Ok(Piece { key, offset: cut as u64, bytes: bytes as u64 })
+    }
+
+    /// Takes pieces back that were given for this receiver.
+    pub(crate) fn give_back(&mut self, receiver: usize, pieces: Vec<Piece>) {
+        for piece in pieces {
+            self.used[receiver] -= piece.bytes as usize;
+            self.free.entry(piece.bytes).or_default().push(piece);
+        }
+    }
+
+    pub(crate) fn cap_bytes(&self) -> usize {
+        self.cap_bytes
+    }
+
+    /// Bytes in use for all receivers, and bytes registered.
+    pub(crate) fn usage(&self) -> (usize, usize) {
+        (self.used.iter().sum(), self.registered_bytes)
+    }
+}

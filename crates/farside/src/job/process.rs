@@ -1,0 +1,543 @@
+//! What the workers of one process share: who they are, the way to their peers, and what the service thread has found out.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use farside_fabric::ring::{MappedChunk, MappedControl, Receiver, RingControl, Sender};
+use farside_fabric::wait::WaitPolicy;
+use farside_fabric::{FabricError, ProcessId, RemoteKey, Transport, WorkerId};
+
+use super::control::{Control, Ending, ToCoordinator};
+use super::home::{Announcer, Home, HomeLayout, Shape};
+use super::lane::Lanes;
+use super::pool::RingPool;
+use super::settings::Settings;
+use super::setup::{Piece, RingName, SetupMessage};
+use super::worker::Worker;
+use crate::error::{Error, Result, Source};
+use crate::invoke::notify::Latches;
+use crate::invoke::outbox::Outbox;
+use crate::invoke::table::FunctionTable;
+
+/// Values shared by a process's workers, at most.
+const SHARED_MAX: usize = 1024;
+
+/// One process of a job.
+#[derive(Debug)]
+pub(crate) struct Process {
+    id: ProcessId,
+    shape: Shape,
+    settings: Settings,
+    table: FunctionTable,
+    transport: Arc<dyn Transport>,
+    control: Arc<dyn Control>,
+    wait_policy: WaitPolicy,
+    home: Home,
+    /// Peers' starter memories, from when they are connected.
+    homes: Box<[OnceLock<Home>]>,
+    /// A peer was met whose memory cannot be mapped here.
+    unmapped_peers: AtomicBool,
+    /// Why a peer is gone.
+    lost: Box<[OnceLock<String>]>,
+    /// Why the job was ended.
+    ended: OnceLock<Ending>,
+    finished: AtomicBool,
+    /// The round of the drain that the coordinator is in.
+    round: AtomicU32,
+    quiet: Mutex<Quiet>,
+    mailboxes: Box<[Mailbox]>,
+    lanes: Lanes,
+    pool: Mutex<RingPool>,
+    latches: Mutex<Latches>,
+    shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
+}
+
+/// What the service thread has for one worker.
+#[derive(Debug, Default)]
+struct Mailbox {
+    notices: Mutex<VecDeque<Notice>>,
+    /// Counted up when something of interest to the worker has happened. Written by the service thread, read by the worker.
+    attention: AtomicU32,
+}
+
+/// Something that a worker must know.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// A ring leads here now.
+    RingOpened { ring: RingName, control: Piece, chunks: Vec<Piece> },
+    /// A ring that leads here was granted a chunk.
+    RingGrown { ring: RingName, chunk: Piece },
+    /// A ring that was asked for stands.
+    SenderOpened { ring: RingName, control: Piece, chunks: Vec<Piece> },
+    /// A chunk that was asked for was granted.
+    SenderGrown { ring: RingName, chunk: Piece },
+    /// It was not.
+    SenderRefused { ring: RingName, cap_bytes: usize },
+    /// A peer that cannot map this process's memory sent records.
+    Frame { ring: RingName, position: u64, bytes: Vec<u8> },
+    /// A peer whose memory cannot be mapped here ran records.
+    FrameCredit { ring: RingName, consumed: u64 },
+    /// A process is gone.
+    Lost { process: ProcessId },
+}
+
+impl Notice {
+    /// Whom the ring leads to, for notices to its sender.
+    pub(crate) fn receiver(&self) -> Option<WorkerId> {
+        match self {
+            Self::SenderOpened { ring, .. }
+            | Self::SenderGrown { ring, .. }
+            | Self::SenderRefused { ring, .. }
+            | Self::FrameCredit { ring, .. } => Some(WorkerId::new(ring.to)),
+            _ => None,
+        }
+    }
+}
+
+/// Which threads of this process have reported themselves quiet in a round, with what they sent and ran so far.
+#[derive(Debug)]
+struct Quiet {
+    round: u32,
+    reports: Vec<Option<(u64, u64)>>,
+}
+
+impl Process {
+    pub(crate) fn new(
+        settings: Settings,
+        table: FunctionTable,
+        transport: Arc<dyn Transport>,
+        control: Arc<dyn Control>,
+        cpus: usize,
+    ) -> Arc<Self> {
+        let shape = Shape::new(&settings);
+        let home = Home::new(HomeLayout::new(shape), transport.starter().memory().clone());
+        let id = transport.process();
+        let processes = shape.processes as usize;
+        let threads = shape.callable_per_process() as usize;
+        let homes: Box<[OnceLock<Home>]> = (0..processes).map(|_| OnceLock::new()).collect();
+        let own_is_mapped = homes[id.index()].set(home.clone());
+        debug_assert!(own_is_mapped.is_ok());
+        Arc::new(Self {
+            id,
+            shape,
+            table,
+            control,
+            wait_policy: WaitPolicy::for_load(shape.callable() as usize, cpus),
+            home,
+            homes,
+            unmapped_peers: AtomicBool::new(false),
+            lost: (0..processes).map(|_| OnceLock::new()).collect(),
+            ended: OnceLock::new(),
+            finished: AtomicBool::new(false),
+            round: AtomicU32::new(0),
+            quiet: Mutex::new(Quiet { round: 0, reports: vec![None; threads] }),
+            mailboxes: (0..threads).map(|_| Mailbox::default()).collect(),
+            lanes: Lanes::new(shape.callable() as usize),
+            pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
+            latches: Mutex::new(Latches::new()),
+            shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
+            transport,
+            settings,
+        })
+    }
+
+    pub(crate) fn id(&self) -> ProcessId {
+        self.id
+    }
+
+    #[inline]
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    #[inline]
+    pub(crate) fn table(&self) -> &FunctionTable {
+        &self.table
+    }
+
+    pub(crate) fn transport(&self) -> &dyn Transport {
+        &*self.transport
+    }
+
+    pub(crate) fn control(&self) -> &dyn Control {
+        &*self.control
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    pub(crate) fn wait_policy(&self) -> WaitPolicy {
+        self.wait_policy
+    }
+
+    pub(crate) fn latches(&self) -> MutexGuard<'_, Latches> {
+        lock(&self.latches)
+    }
+
+    pub(crate) fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// The process of a worker or service thread, and which of its process it is. `None` when there is none such.
+    #[inline]
+    pub(crate) fn place_of(&self, worker: WorkerId) -> Option<(ProcessId, usize)> {
+        (worker.number() < self.shape.callable()).then(|| self.shape.place_of(worker))
+    }
+
+    /// Who fills the rings of this number.
+    pub(crate) fn source(&self, index: usize) -> Source {
+        match (index as u32).checked_sub(self.shape.callable()) {
+            None => Source::Worker(WorkerId::new(index as u32)),
+            Some(process) => Source::Process(ProcessId::new(process)),
+        }
+    }
+
+    /// The process that fills the rings of this number; `None` when nobody does.
+    pub(crate) fn owner_of(&self, source: u32) -> Option<ProcessId> {
+        let exists = (source as usize) < self.shape.sources();
+        let (process, _) = exists.then(|| self.process_of_source(self.source(source as usize)))??;
+        Some(process)
+    }
+
+    /// The process whose ring it is, and its thread if it is one's.
+    fn process_of_source(&self, source: Source) -> Option<(ProcessId, Option<usize>)> {
+        match source {
+            Source::Worker(worker) => self.place_of(worker).map(|(process, local)| (process, Some(local))),
+            Source::Process(process) => (process.number() < self.shape.processes).then_some((process, None)),
+        }
+    }
+
+    // Peers.
+
+    /// The memory of a peer that is connected and can be mapped.
+    #[inline]
+    pub(crate) fn home_of(&self, process: ProcessId) -> Option<&Home> {
+        let cell = self.homes.get(process.index())?;
+        match cell.get() {
+            Some(home) => Some(home),
+            None => self.look_for_home(process),
+        }
+    }
+
+    #[cold]
+    fn look_for_home(&self, process: ProcessId) -> Option<&Home> {
+        let region = self.transport.attached(self.starter_key(process))?;
+        let memory = region.mapped()?.clone();
+        Some(self.homes[process.index()].get_or_init(|| Home::new(*self.home.layout(), memory)))
+    }
+
+    fn starter_key(&self, process: ProcessId) -> RemoteKey {
+        RemoteKey::starter(process, self.home.layout().bytes() as u64)
+    }
+
+    /// Connects to a peer. `None` when its memory cannot be mapped here.
+    pub(crate) fn connect(&self, process: ProcessId) -> Result<Option<&Home>> {
+        if let Some(home) = self.home_of(process) {
+            return Ok(Some(home));
+        }
+        let deadline = Instant::now() + self.settings.deadline;
+        match self.transport.attach(self.starter_key(process), deadline) {
+            Ok(_) => {}
+            Err(FabricError::Disconnected { .. }) => {
+                let why = "it does not answer any more".to_owned();
+                return Err(self.lost(process).unwrap_or(Error::PeerLost { process, why }));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let home = self.home_of(process);
+        if home.is_none() {
+            self.unmapped_peers.store(true, Ordering::Relaxed);
+        }
+        Ok(home)
+    }
+
+    pub(crate) fn has_unmapped_peers(&self) -> bool {
+        self.unmapped_peers.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn send_setup(&self, to: ProcessId, message: &SetupMessage) -> Result<()> {
+        match self.transport.send(to, &message.encode()) {
+            Ok(()) => Ok(()),
+            Err(FabricError::Disconnected { process }) => {
+                let why = "it does not answer any more".to_owned();
+                Err(self.lost(process).unwrap_or(Error::PeerLost { process, why }))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Why a process is lost, if it is.
+    #[inline]
+    pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
+        let why = self.lost.get(process.index())?.get()?;
+        Some(Error::PeerLost { process, why: why.clone() })
+    }
+
+    /// The first lost process.
+    pub(crate) fn any_lost(&self) -> Option<Error> {
+        (0..self.shape.processes).find_map(|process| self.lost(ProcessId::new(process)))
+    }
+
+    /// Notes that a process is gone, and tells all.
+    pub(crate) fn lose(&self, process: ProcessId, why: String) {
+        if process == self.id || self.lost.get(process.index()).is_none_or(|lost| lost.set(why).is_err()) {
+            return;
+        }
+        self.transport.forget(process);
+        self.lanes.lose(process);
+        for local in 0..self.mailboxes.len() {
+            self.notify(local, Notice::Lost { process });
+        }
+    }
+
+    // Rings.
+
+    pub(crate) fn new_outbox(&self, source: u32, to: WorkerId) -> Outbox {
+        let (process, _) = self.shape.place_of(to);
+        let name = RingName { source, to: to.number() };
+        Outbox::new(name, to, process, self.settings.queue_cap_bytes)
+    }
+
+    /// A piece of this process's own memory as a chunk.
+    pub(crate) fn own_chunk(&self, piece: Piece) -> Result<MappedChunk> {
+        self.chunk(piece)
+    }
+
+    fn map(&self, piece: Piece) -> Result<Arc<farside_sys::shm::SharedMemory>> {
+        let deadline = Instant::now() + self.settings.deadline;
+        let region = self.transport.attach(piece.key, deadline)?;
+        let memory = region.mapped().cloned();
+        memory.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
+    }
+
+    fn chunk(&self, piece: Piece) -> Result<MappedChunk> {
+        let inside = piece.key.check(piece.offset, piece.bytes as usize);
+        let chunk = MappedChunk::new(self.map(piece)?, piece.offset as usize, piece.bytes as usize);
+        inside?;
+        chunk.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
+    }
+
+    fn control_block(&self, piece: Piece) -> Result<MappedControl> {
+        piece.key.check(piece.offset, size_of::<RingControl>())?;
+        let control = MappedControl::new(self.map(piece)?, piece.offset as usize);
+        control.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
+    }
+
+    /// The receiving side of a ring that was made in this process's memory, and the pieces it is made of.
+    pub(crate) fn receiver_of(
+        &self,
+        control: Piece,
+        chunks: &[Piece],
+    ) -> Result<(Receiver<MappedChunk, MappedControl>, Vec<Piece>)> {
+        let mapped = chunks.iter().map(|chunk| self.chunk(*chunk)).collect::<Result<_>>()?;
+        let pieces = chunks.iter().copied().chain([control]).collect();
+        Ok((Receiver::new(self.control_block(control)?, mapped), pieces))
+    }
+
+    /// Brings an outbox up to date with what its receiver's process said.
+    pub(crate) fn update_outbox(&self, outbox: &mut Outbox, notice: Notice) -> Result<()> {
+        if outbox.is_lost() {
+            return Ok(());
+        }
+        match notice {
+            Notice::SenderOpened { ring, control, chunks } => {
+                let mapped = chunks.iter().map(|chunk| self.chunk(*chunk)).collect::<Result<_>>()?;
+                let sender = Sender::new(self.control_block(control)?, mapped);
+                let (process, local) = self.shape.place_of(WorkerId::new(ring.to));
+                let home = self.connect(process)?.ok_or(FabricError::Disconnected { process })?.clone();
+                outbox.open(sender, Announcer::new(home, local, ring.source as usize));
+            }
+            Notice::SenderGrown { chunk, .. } => outbox.grow(self.chunk(chunk)?),
+            Notice::SenderRefused { cap_bytes, .. } => outbox.refuse(cap_bytes),
+            Notice::FrameCredit { consumed, .. } => outbox.credit_frames(consumed),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Makes a ring that leads to a thread of this process, tells that thread, and returns what to tell the sender.
+    pub(crate) fn open_ring(&self, ring: RingName, local: usize) -> Result<SetupMessage> {
+        use crate::invoke::outbox::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT};
+        let mut pool = lock(&self.pool);
+        let cap_bytes = pool.cap_bytes() as u64;
+        let mut pieces = Vec::new();
+        for bytes in [size_of::<RingControl>()].into_iter().chain([FIRST_CHUNK_BYTES; FIRST_CHUNK_COUNT]) {
+            match pool.allocate(&*self.transport, local, bytes)? {
+                Some(piece) => pieces.push(piece),
+                None => {
+                    pool.give_back(local, pieces);
+                    return Ok(SetupMessage::Refused { ring, cap_bytes });
+                }
+            }
+        }
+        drop(pool);
+        let control = pieces.remove(0);
+        self.reset_control(control)?;
+        pieces.iter().try_for_each(|chunk| self.reset_chunk(*chunk))?;
+        self.notify(local, Notice::RingOpened { ring, control, chunks: pieces.clone() });
+        Ok(SetupMessage::Opened { ring, control, chunks: pieces })
+    }
+
+    /// Grants a chunk to a ring that leads to a thread of this process.
+    pub(crate) fn grow_ring(&self, ring: RingName, local: usize, chunk_bytes: u64) -> Result<SetupMessage> {
+        let mut pool = lock(&self.pool);
+        let cap_bytes = pool.cap_bytes() as u64;
+        let wanted = usize::try_from(chunk_bytes).unwrap_or(usize::MAX).min(1 << 40);
+        let Some(chunk) = pool.allocate(&*self.transport, local, wanted)? else {
+            return Ok(SetupMessage::Refused { ring, cap_bytes });
+        };
+        drop(pool);
+        self.reset_chunk(chunk)?;
+        self.notify(local, Notice::RingGrown { ring, chunk });
+        Ok(SetupMessage::Grown { ring, chunk })
+    }
+
+    /// A chunk begins empty: its first header is zero. (The others are written before they are reached.)
+    fn reset_chunk(&self, piece: Piece) -> Result<()> {
+        use farside_fabric::ring::RingMemory;
+        self.chunk(piece)?.word(0).store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn reset_control(&self, piece: Piece) -> Result<()> {
+        use farside_fabric::ring::RingControlMemory;
+        let control = self.control_block(piece)?;
+        control.control().consumed.store(0, Ordering::Relaxed);
+        control.control().sender_waits.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes the memory of a ring back whose sender is gone.
+    pub(crate) fn give_back(&self, local: usize, pieces: Vec<Piece>) {
+        lock(&self.pool).give_back(local, pieces);
+    }
+
+    /// Ring memory in use here, and registered for it.
+    pub(crate) fn ring_memory(&self) -> (usize, usize) {
+        lock(&self.pool).usage()
+    }
+
+    /// Wakes whoever fills a ring, since there is room in it again.
+    pub(crate) fn ring_source(&self, source: Source) {
+        let Some((process, local)) = self.process_of_source(source) else { return };
+        let Some(home) = self.home_of(process) else { return };
+        match local {
+            Some(local) => home.doorbell(local).ring_if_asleep(),
+            // Any thread of the process may be the one that waits.
+            None => (0..self.mailboxes.len()).for_each(|local| home.doorbell(local).ring_if_asleep()),
+        }
+    }
+
+    /// Tells a sender of frames how much was run.
+    pub(crate) fn credit_frames(&self, source: Source, me: &Worker, consumed: u64) {
+        let Some((process, _)) = self.process_of_source(source) else { return };
+        let source = match source {
+            Source::Worker(worker) => worker.number(),
+            Source::Process(process) => self.shape.callable() + process.number(),
+        };
+        let ring = RingName { source, to: me.id().number() };
+        // A sender that cannot be reached needs no credit.
+        let _ = self.send_setup(process, &SetupMessage::FrameCredit { ring, consumed });
+    }
+
+    // Notices.
+
+    /// Has a thread of this process look up.
+    pub(crate) fn notify(&self, local: usize, notice: Notice) {
+        lock(&self.mailboxes[local].notices).push_back(notice);
+        self.call_attention(local);
+    }
+
+    fn call_attention(&self, local: usize) {
+        // SYNC: release, for the acquire in `attention`: what the worker is to see was written before.
+        self.mailboxes[local].attention.fetch_add(1, Ordering::Release);
+        self.home.doorbell(local).ring_if_asleep();
+    }
+
+    /// Has all threads of this process look up.
+    pub(crate) fn call_attention_of_all(&self) {
+        (0..self.mailboxes.len()).for_each(|local| self.call_attention(local));
+    }
+
+    #[inline]
+    pub(crate) fn attention(&self, local: usize) -> u32 {
+        self.mailboxes[local].attention.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn next_notice(&self, local: usize) -> Option<Notice> {
+        lock(&self.mailboxes[local].notices).pop_front()
+    }
+
+    // The end.
+
+    /// The job was ended: everything that waits here returns an error.
+    pub(crate) fn end(&self, why: Ending) {
+        // The first reason counts.
+        let _ = self.ended.set(why);
+        self.call_attention_of_all();
+    }
+
+    pub(crate) fn check_ended(&self) -> Result<()> {
+        match self.ended.get() {
+            None => Ok(()),
+            Some(why) => Err(why.clone().into()),
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        self.finished.store(true, Ordering::Release);
+        self.call_attention_of_all();
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn begin_round(&self, round: u32) {
+        self.round.store(round, Ordering::Release);
+        self.call_attention_of_all();
+    }
+
+    pub(crate) fn round(&self) -> u32 {
+        self.round.load(Ordering::Acquire)
+    }
+
+    /// A thread has nothing left to do. When that is so of all, the coordinator is told.
+    pub(crate) fn report_quiet(&self, local: usize, round: u32, sent: u64, executed: u64) {
+        let mut quiet = lock(&self.quiet);
+        if quiet.round != round {
+            quiet.round = round;
+            quiet.reports.fill(None);
+        }
+        quiet.reports[local] = Some((sent, executed));
+        let Some(reports) = quiet.reports.iter().copied().collect::<Option<Vec<_>>>() else { return };
+        let sent = reports.iter().map(|(sent, _)| sent).sum::<u64>() + self.lanes.calls();
+        let executed = reports.iter().map(|(_, executed)| executed).sum();
+        self.control.send(ToCoordinator::Idle { round, sent, executed });
+    }
+
+    // Shared values.
+
+    pub(crate) fn make_shared(&self, index: usize, make: impl FnOnce() -> Box<dyn Any + Send + Sync>) -> Result<()> {
+        let too_many = Error::TooLarge { what: "a table of shared values", bytes: SHARED_MAX + 1, max: SHARED_MAX };
+        self.shared.get(index).ok_or(too_many)?.get_or_init(make);
+        Ok(())
+    }
+
+    pub(crate) fn shared(&self, index: usize) -> Option<&(dyn Any + Send + Sync)> {
+        self.shared.get(index)?.get().map(|value| &**value)
+    }
+}
+
+/// Locks what no panic can leave half changed.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,191 @@
+//! One process of a job, from its greeting to its end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farside_fabric::Transport;
+use farside_fabric::shm::{ShmConfig, ShmEndpoint};
+use farside_sys::net::{Interest, wait_ready};
+use farside_sys::topology::{self, Topology};
+
+use super::child::{Member, TransportChoice};
+use super::control::{Control, ToCoordinator, ToProcess};
+use super::home::{HomeLayout, Shape};
+use super::process::Process;
+use super::service::serve;
+use super::worker::Worker;
+use crate::error::{Error, Result};
+use crate::invoke::inbox::panic_message;
+use crate::invoke::table::FunctionTable;
+
+/// How long a transport without descriptors sleeps between looks for the start.
+const START_NAP: Duration = Duration::from_millis(1);
+
+/// Runs `body` on each worker of this process, and returns when the whole job has come to rest.
+///
+/// # Errors
+/// The first error of a worker, or why the job could not start or was ended.
+///
+/// # Panics
+/// When a worker panicked, after the others were told.
+pub(crate) fn run_process<F>(member: Member, body: &F) -> Result<()>
+where
+    F: Fn(&Worker) -> Result<()> + Send + Sync,
+{
+    let control = member.control.clone();
+    let process = match start(member) {
+        Ok(process) => process,
+        Err(error) => {
+            control.send(ToCoordinator::Failed { message: error.to_string() });
+            return Err(error);
+        }
+    };
+    let stop = AtomicBool::new(false);
+    let outcomes = thread::scope(|scope| {
+        let service = thread::Builder::new().name("farside service".to_owned());
+        let service = service.spawn_scoped(scope, || serve(&process, &stop));
+        let service = service.map_err(|cause| Error::System { doing: "starting the service thread", cause });
+        let outcomes = service.and_then(|_| run_threads(scope, &process, body));
+        stop.store(true, Ordering::Release);
+        process.transport().wake();
+        outcomes
+    })?;
+    let mut first_error = Ok(());
+    for outcome in outcomes {
+        match outcome {
+            Ok(result) => first_error = first_error.and(result),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+    first_error
+}
+
+type Outcome = thread::Result<Result<()>>;
+
+/// Runs all threads of the process that can be called, to their end.
+fn run_threads<'scope, F>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    process: &'scope Arc<Process>,
+    body: &'scope F,
+) -> Result<Vec<Outcome>>
+where
+    F: Fn(&Worker) -> Result<()> + Send + Sync,
+{
+    let shape = process.shape();
+    let places = places(process)?;
+    let spawn = |local: usize| {
+        let name = format!("farside {}", shape.worker_at(process.id(), local));
+        let place = places.get(local).cloned().flatten();
+        thread::Builder::new().name(name).spawn_scoped(scope, move || {
+            if let Some(cpus) = place {
+                let bound = topology::bind_current_thread(&cpus);
+                bound.map_err(|cause| Error::System { doing: "binding a worker", cause: std::io::Error::other(cause) })?;
+            }
+            run_thread(process, local, body)
+        })
+    };
+    let threads: Vec<_> = (0..shape.callable_per_process() as usize).map(spawn).collect();
+    let mut outcomes = Vec::new();
+    for started in threads {
+        outcomes.push(match started {
+            Ok(thread) => thread.join(),
+            Err(cause) => {
+                let error = Error::System { doing: "starting a worker thread", cause };
+                fail(process, &error.to_string());
+                Ok(Err(error))
+            }
+        });
+    }
+    Ok(outcomes)
+}
+
+/// One worker, or one user service thread, which has no body.
+fn run_thread<F>(process: &Arc<Process>, local: usize, body: &F) -> Result<()>
+where
+    F: Fn(&Worker) -> Result<()>,
+{
+    let worker = Worker::new(process.clone(), local);
+    let is_worker = local < process.shape().threads as usize;
+    let run = || {
+        if is_worker {
+            body(&worker)?;
+        }
+        worker.drain()
+    };
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => {
+            fail(process, &format!("{}: {error}", worker.id()));
+            Err(error)
+        }
+        Err(panic) => {
+            fail(process, &format!("{} panicked: {}", worker.id(), panic_message(&*panic)));
+            resume_unwind(panic)
+        }
+    }
+}
+
+/// Tells everybody that this process is over, and lets its other workers know.
+fn fail(process: &Process, message: &str) {
+    process.control().send(ToCoordinator::Failed { message: message.to_owned() });
+    process.end(super::control::Ending::Other(message.to_owned()));
+}
+
+fn places(process: &Process) -> Result<Vec<Option<topology::CpuSet>>> {
+    let settings = process.settings();
+    if settings.bind == topology::Bind::None {
+        return Ok(Vec::new());
+    }
+    let topology = Topology::of_this_machine().map_err(unreadable)?;
+    let (index, count) = (process.id().index(), settings.processes as usize);
+    Ok(topology::place(settings.bind, index, count, settings.threads as usize, &topology))
+}
+
+fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::System { doing: "reading this machine's topology", cause: std::io::Error::other(cause) }
+}
+
+/// Greets the coordinator, waits for the start, opens the transport.
+fn start(member: Member) -> Result<Arc<Process>> {
+    let Member { process, settings, control, transport } = member;
+    let table = FunctionTable::of_this_program()?;
+    let (fingerprint, table_hash) = table.identity();
+    control.send(ToCoordinator::Hello { fingerprint, table_hash });
+    let shape = Shape::new(&settings);
+    let (job_id, secret) = wait_for_start(&*control, settings.deadline)?;
+    let transport: Arc<dyn Transport> = match transport {
+        TransportChoice::Ready(transport) => transport,
+        TransportChoice::Shm => {
+            let starter_bytes = HomeLayout::new(shape).bytes();
+            let process_count = settings.processes;
+            ShmEndpoint::open(ShmConfig { process, process_count, job_id, secret, starter_bytes })?
+        }
+    };
+    let cpus = topology::current_affinity().map_err(unreadable)?.len();
+    Ok(Process::new(settings, table, transport, control, cpus))
+}
+
+fn wait_for_start(control: &dyn Control, time: Duration) -> Result<(u64, [u8; 16])> {
+    let deadline = Instant::now() + time;
+    loop {
+        match control.receive() {
+            Some(ToProcess::Start { job_id, secret }) => return Ok((job_id, secret)),
+            Some(ToProcess::Ended { why }) => return Err(why.into()),
+            Some(ToProcess::Lost { process, why }) => return Err(Error::PeerLost { process, why }),
+            Some(ToProcess::Confirm { .. } | ToProcess::Finish) => {}
+            None if Instant::now() >= deadline => {
+                return Err(Error::Deadline { doing: "waiting for the other processes to start", after: time });
+            }
+            None => match control.fd() {
+                Some(fd) => {
+                    let waited = wait_ready(&[Interest { fd, writable: false }], Some(deadline));
+                    waited.map_err(|cause| Error::System { doing: "waiting for the start of the job", cause })?;
+                }
+                None => thread::sleep(START_NAP),
+            },
+        }
+    }
+}

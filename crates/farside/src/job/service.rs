@@ -1,0 +1,131 @@
+//! The service thread: one in every process, blocked when there is nothing to do.
+//!
+//! It does what must not depend on whether a worker happens to be attentive: makes rings, hands out memory, learns of deaths,
+//! carries what cannot be stored into a peer's memory. It runs no code of the user's and never waits for a peer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use farside_fabric::{Event, ProcessId, WorkerId};
+
+use super::control::{ToCoordinator, ToProcess};
+use super::process::{Notice, Process};
+use super::setup::{RingName, SetupMessage};
+use crate::error::{Error, Source};
+use crate::invoke::notify::count_down;
+use crate::invoke::reply::{Status, answer};
+
+/// Runs until `stop` is set and the transport woken.
+pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        process.transport().progress();
+        while let Some(message) = process.control().receive() {
+            take_order(process, message);
+        }
+        while let Some(event) = process.transport().receive() {
+            match event {
+                Event::Message { from, message } => {
+                    // What is no message of ours, or asks for what it may not, is dropped: its sender is not of this job.
+                    if let Some(message) = SetupMessage::decode(&message)
+                        && let Err(error) = take_message(process, from, message)
+                    {
+                        process.control().send(ToCoordinator::Failed { message: error.to_string() });
+                        process.end(super::control::Ending::Other(error.to_string()));
+                    }
+                }
+                Event::Disconnected { process: peer } => process.lose(peer, "its connection ended".to_owned()),
+            }
+        }
+        let control = process.control().fd();
+        process.transport().wait(control.as_slice(), None);
+    }
+}
+
+/// Does what the coordinator says.
+fn take_order(process: &Process, message: ToProcess) {
+    match message {
+        ToProcess::Start { .. } => {}
+        ToProcess::Ended { why } => process.end(why),
+        ToProcess::Lost { process: lost, why } => process.lose(lost, why),
+        ToProcess::Confirm { round } => process.begin_round(round),
+        ToProcess::Finish => process.finish(),
+    }
+}
+
+/// Does what another process's service thread asks, or notes what it answers.
+fn take_message(process: &Process, from: ProcessId, message: SetupMessage) -> Result<(), Error> {
+    match message {
+        SetupMessage::Open { ring } => {
+            if let Some(local) = incoming(process, from, ring) {
+                respond(process, from, process.open_ring(ring, local)?);
+            }
+        }
+        SetupMessage::Grow { ring, chunk_bytes } => {
+            if let Some(local) = incoming(process, from, ring) {
+                respond(process, from, process.grow_ring(ring, local, chunk_bytes)?);
+            }
+        }
+        SetupMessage::Opened { ring, control, chunks } => {
+            outgoing(process, from, ring, Notice::SenderOpened { ring, control, chunks })?;
+        }
+        SetupMessage::Grown { ring, chunk } => outgoing(process, from, ring, Notice::SenderGrown { ring, chunk })?,
+        SetupMessage::Refused { ring, cap_bytes } => {
+            let cap_bytes = usize::try_from(cap_bytes).unwrap_or(usize::MAX);
+            outgoing(process, from, ring, Notice::SenderRefused { ring, cap_bytes })?;
+        }
+        SetupMessage::Frame { ring, position, bytes } => {
+            if let Some(local) = incoming(process, from, ring) {
+                process.notify(local, Notice::Frame { ring, position, bytes });
+            }
+        }
+        SetupMessage::FrameCredit { ring, consumed } => {
+            outgoing(process, from, ring, Notice::FrameCredit { ring, consumed })?;
+        }
+        SetupMessage::Reply { slot, status, bytes } => {
+            let here = process.place_of(WorkerId::new(slot.worker)).is_some_and(|(of, _)| of == process.id());
+            if let (true, Some(status)) = (here, Status::of_answer(status)) {
+                answer(process, slot, status, bytes.as_slice());
+            }
+        }
+        SetupMessage::CountDown { latch } => {
+            if process.place_of(WorkerId::new(latch.worker)).is_some_and(|(of, _)| of == process.id()) {
+                count_down(process, latch);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The thread of this process that a ring from a source of `from` leads to; `None` when the name is not such a ring's.
+fn incoming(process: &Process, from: ProcessId, ring: RingName) -> Option<usize> {
+    (process.owner_of(ring.source)? == from).then_some(())?;
+    let (of, local) = process.place_of(WorkerId::new(ring.to))?;
+    (of == process.id()).then_some(local)
+}
+
+/// Hands what `from` says about a ring of ours to whoever fills it.
+fn outgoing(process: &Process, from: ProcessId, ring: RingName, notice: Notice) -> Result<(), Error> {
+    let leads_there = process.place_of(WorkerId::new(ring.to)).is_some_and(|(of, _)| of == from);
+    let ours = process.owner_of(ring.source) == Some(process.id());
+    if !leads_there || !ours {
+        return Ok(());
+    }
+    match process.source(ring.source as usize) {
+        Source::Worker(worker) => {
+            if let Some((_, local)) = process.place_of(worker) {
+                process.notify(local, notice);
+            }
+            Ok(())
+        }
+        Source::Process(_) => match process.update_lane(notice) {
+            // A receiver that is gone by now is no failure of ours.
+            Err(Error::PeerLost { .. }) => Ok(()),
+            other => other,
+        },
+    }
+}
+
+fn respond(process: &Process, to: ProcessId, message: SetupMessage) {
+    // A sender that is gone by now needs no ring.
+    let _ = process.send_setup(to, &message);
+}

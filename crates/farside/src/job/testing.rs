@@ -1,0 +1,52 @@
+//! What `#[farside::test]` expands to.
+
+use std::time::Duration;
+
+use crate::Worker;
+use crate::error::Result;
+use crate::job::child::{self, Manner, Role};
+use crate::job::launch::{Launch, Program};
+use crate::job::own_program;
+use crate::job::process::run_process;
+use crate::job::settings::Choices;
+
+/// What a test asks for.
+#[derive(Clone, Copy, Debug)]
+#[doc(hidden)]
+pub struct TestShape {
+    pub processes: u32,
+    pub threads: u32,
+    pub timeout_s: u64,
+}
+
+/// Runs a test as a job: `name` is the test's path, with the crate's name in front.
+///
+/// The processes run this test binary with that one test, and so come here again.
+///
+/// # Panics
+/// When the job fails.
+#[doc(hidden)]
+pub fn run_test(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) {
+    // The test harness knows its tests without the crate.
+    let name = name.split_once("::").map_or(name, |(_, test)| test);
+    if let Err(error) = run(name, shape, body) {
+        panic!("{error}");
+    }
+}
+
+fn run(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) -> Result<()> {
+    let choices = Choices { processes: Some(shape.processes), threads: Some(shape.threads), ..Choices::default() };
+    match child::role(name, Manner::Entry, choices.clone())? {
+        Role::Member(member) => run_process(member, &body),
+        Role::Launcher => {
+            let arguments = [name, "--exact", "--nocapture", "--test-threads=1", "--include-ignored"];
+            let program = Program {
+                command: own_program()?,
+                arguments: arguments.map(Into::into).into(),
+                processes: shape.processes,
+            };
+            let launch = Launch { choices, site: Some(name.into()), ..Launch::new(vec![program]) };
+            launch.time_limit(Duration::from_secs(shape.timeout_s)).quiet_stdout().run()
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What must not compile, and that the compiler says why where the mistake is.
+//!
+//! `TRYBUILD=overwrite` writes the expected messages anew.
+
+#[test]
+fn mistakes_are_reported_where_they_are() {
+    trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
+}
