@@ -18,8 +18,8 @@
 //! There is no thread and no real time in the network. Its clock counts steps: one passes with every call of
 //! [`progress`](Transport::progress), and what is due by then happens, in order. A [`wait`](Transport::wait) of a process
 //! that has something under way returns at once, so service threads drive the clock, and others get their turn
-//! meanwhile. Who calls `progress` again without a wait has nothing else to do: for it the clock runs on to the next
-//! thing that concerns it.
+//! meanwhile. Who calls `progress` again and again without a wait has nothing else to do: when nobody else has either,
+//! or they do not stir, or one thread drives all processes, the clock runs on to the next thing that concerns it.
 //!
 //! What happens follows from the seed and from the order of the calls made on the fabric's ends. Threads that run freely
 //! make that order anew each time; one thread that drives all ends replays exactly.

@@ -61,7 +61,7 @@ pub trait Game: Send + Sync + 'static {
     /// .
     fn hash(&self, state: &Self::State) -> u64;
     /// .
-    fn proof(&self, state: &Self::State) -> Option<Outcome> { self.outcome(state) }
+    fn expand(&self, state: &Self::State, moves: &mut Vec<Self::Move>) -> Option<Outcome> { let o = self.outcome(state); if o.is_none() { self.moves(state, moves) } o }
     /// What the first player makes of `simulations` random games played on from `state`.
     ///
     /// By default each is played move by move, every legal move equally likely. A game that can estimate a position

@@ -175,7 +175,7 @@ fn seqpacket() -> std::io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// A counter that wakes a thread blocked in [`wait_readable`].
+/// A counter that wakes a thread blocked in [`wait_ready`].
 #[derive(Debug)]
 pub struct Waker(OwnedFd);
 

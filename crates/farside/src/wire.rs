@@ -18,7 +18,6 @@ mod boxed;
 mod compound;
 mod encode;
 mod error;
-mod ids;
 mod plain;
 mod reader;
 

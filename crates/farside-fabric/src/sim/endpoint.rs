@@ -140,7 +140,7 @@ impl Transport for SimEndpoint {
 
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
         let mut network = self.network.lock();
-        network.process(self.process).has_waited = true;
+        network.note_wait(self.process);
         let Some(sleeper) = network.process(self.process).sleepers.enter() else { return };
         let mut ready = false;
         loop {
@@ -151,9 +151,9 @@ impl Transport for SimEndpoint {
             }
             (network, ready) = self.sleep(network, also, deadline);
         }
+        network.note_wait(self.process);
         let process = network.process(self.process);
         process.sleepers.leave(sleeper);
-        process.has_waited = true;
         let only_time_must_pass = process.inbox.is_empty() && process.arrived.is_empty() && process.under_way > 0;
         drop(network);
         if only_time_must_pass {

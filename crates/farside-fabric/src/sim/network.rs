@@ -4,6 +4,7 @@ mod death;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use farside_sys::shm::SharedMemory;
 
@@ -14,6 +15,10 @@ use super::random::Random;
 use super::regions::RegionTable;
 use crate::ids::ProcessId;
 use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey};
+
+/// How often a process calls `progress` before others that have something to do, and do not, count as inattentive. So many
+/// calls take longer than it takes a thread to wake up.
+const POLLS_ALONE_MAX: u32 = 200;
 
 /// The network behind its one lock: simulated processes are threads that take turns.
 #[derive(Debug)]
@@ -35,6 +40,29 @@ pub(super) struct Network {
     transfers: BTreeMap<TransferId, Transfer>,
     lanes: BTreeMap<(ProcessId, ProcessId), Lane>,
     processes: Vec<Process>,
+    polls: Polls,
+}
+
+/// How often the last process that called `progress` has done so, with no wait and nobody else between.
+#[derive(Clone, Copy, Debug, Default)]
+struct Polls {
+    process: Option<ProcessId>,
+    count: u32,
+    /// The first thread that made progress for any process.
+    thread: Option<ThreadId>,
+    /// There was another.
+    threads_are_many: bool,
+}
+
+impl Polls {
+    fn count_one(&mut self, process: ProcessId) {
+        let thread = thread::current().id();
+        self.threads_are_many |= *self.thread.get_or_insert(thread) != thread;
+        if self.process.replace(process) != Some(process) {
+            self.count = 0;
+        }
+        self.count += 1;
+    }
 }
 
 /// What keeps the messages from one process to another in order and in number.
@@ -65,6 +93,7 @@ impl SharedNetwork {
             transfers: BTreeMap::new(),
             lanes: BTreeMap::new(),
             processes,
+            polls: Polls::default(),
         };
         Ok(Self { options, process_count, state: Mutex::new(network) })
     }
@@ -137,19 +166,40 @@ impl Network {
         Some(event)
     }
 
-    /// A step passes, and what is due happens. For a process that does nothing but call this, time runs on to the next
-    /// thing that concerns it.
+    /// A step passes, and what is due happens. For a process that is alone in doing something, and does nothing but
+    /// call this, time runs on to the next thing that concerns it.
     pub(super) fn progress(&mut self, process: ProcessId) {
         self.step += 1;
-        let only_polls = !std::mem::take(&mut self.process(process).has_waited);
         while self.under_way.first_key_value().is_some_and(|(due, _)| due.step <= self.step) {
             self.deliver_next();
         }
-        while only_polls && self.process(process).arrived.is_empty() && self.process(process).under_way > 0 {
-            self.deliver_next();
+        self.polls.count_one(process);
+        if self.is_alone(process) {
+            while self.process(process).arrived.is_empty() && self.process(process).under_way > 0 {
+                self.deliver_next();
+            }
         }
         while let Some(parcel) = self.process(process).arrived.pop_front() {
             self.accept(parcel);
+        }
+    }
+
+    /// A process is in `wait`: it leaves time to others.
+    pub(super) fn note_wait(&mut self, process: ProcessId) {
+        if self.polls.process == Some(process) {
+            self.polls.count = 0;
+        }
+    }
+
+    /// Would it be in vain to let time pass slowly, so that others can do something meanwhile?
+    fn is_alone(&self, process: ProcessId) -> bool {
+        let is_idle = |other: &Process| !other.alive || !other.can_move();
+        let mut others = self.processes.iter().enumerate().filter(|(index, _)| *index != process.index());
+        match self.polls.count {
+            _ if !self.polls.threads_are_many => true,
+            POLLS_ALONE_MAX.. => true,
+            2.. => others.all(|(_, other)| is_idle(other)),
+            _ => false,
         }
     }
 

@@ -22,8 +22,6 @@ pub(super) struct Process {
     pub(super) arrived: VecDeque<Parcel>,
     /// How much on the network this process can move by making progress.
     pub(super) under_way: usize,
-    /// It was in `wait` since its last `progress`.
-    pub(super) has_waited: bool,
     /// How many operations it has posted that have not ended.
     pub(super) operations: usize,
     pub(super) inbox: VecDeque<Event>,
@@ -48,7 +46,6 @@ impl Process {
             peers: BTreeMap::new(),
             arrived: VecDeque::new(),
             under_way: 0,
-            has_waited: false,
             operations: 0,
             inbox: VecDeque::new(),
             sleepers: Sleepers::default(),

@@ -62,7 +62,7 @@ impl<'a, G: Game> Descent<'a, G> {
             return Err(SearchError::GameOver(outcome));
         }
         let mut moves = Vec::new();
-        game.moves(state, &mut moves);
+        if let Some(o) = game.expand(state, &mut moves) { moves.clear(); game.moves(state, &mut moves); }
         if moves.is_empty() {
             return Err(SearchError::NoMoves);
         }
@@ -108,17 +108,20 @@ impl<'a, G: Game> Descent<'a, G> {
                 node = child;
                 continue;
             }
-            if selected.visit == 1
-                && let Some(outcome) = self.game.proof(state)
-            {
-                return self.certain(outcome);
-            }
-            if selected.visit > self.params.expand_after
-                && let Some(child) = self.expand(selected.step, state)
-            {
-                if let Some(outcome) = self.tree.proof(child) { return self.certain(outcome); }
-                node = child;
-                continue;
+            if selected.visit == 1 || selected.visit > self.params.expand_after {
+                self.moves.clear();
+                if let Some(o) = self.game.expand(state, &mut self.moves) { return self.certain(o); }
+                if selected.visit > self.params.expand_after {
+                    let k = self.game.hash(state);
+                    if let Some(&c) = self.table.get(&k) {
+                        self.tree.link(selected.step, c);
+                        if let Some(outcome) = self.tree.proof(c) { return self.certain(outcome); }
+                        node = c; continue;
+                    }
+                    if let Some(child) = self.tree.add(self.game.to_move(state), &self.moves) {
+                    self.tree.link(selected.step, child); self.table.insert(k, child);
+                    node = child; continue; }
+                }
             }
             self.tally.simulations += u64::from(self.params.simulations);
             return Sample::estimated(self.game.simulate(state, self.params.simulations, &mut self.rng));
@@ -127,16 +130,6 @@ impl<'a, G: Game> Descent<'a, G> {
 
     fn certain(&self, outcome: Outcome) -> Sample {
         Sample::proven(outcome, self.params.simulations)
-    }
-
-    fn expand(&mut self, step: Step, state: &G::State) -> Option<NodeId> {
-        let k = self.game.hash(state);
-        if let Some(&c) = self.table.get(&k) { self.tree.link(step, c); return Some(c); }
-        self.moves.clear();
-        self.game.moves(state, &mut self.moves);
-        let child = self.tree.add(self.game.to_move(state), &self.moves)?;
-        self.tree.link(step, child); self.table.insert(k, child);
-        Some(child)
     }
 
     fn report(&self, start: Instant) -> Report<G::Move> {

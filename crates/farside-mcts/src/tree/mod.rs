@@ -191,7 +191,7 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         let node = &self.nodes[id.index()];
         let edge = if node.proof.is_some() {
             self.best_edge(id)
-        } else if node.tried < node.move_count && self.widen(id) {
+        } else if node.tried < node.move_count && (node.tried == 0 || self.top(id) < unsafe_fpu()) && self.widen(id) {
             self.try_move(id, rng)
         } else {
             self.highest_bound(id)
@@ -306,6 +306,12 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         edge
     }
 
+    fn top(&self, id: NodeId) -> f32 {
+        let node = &self.nodes[id.index()];
+        let weight = self.rules.exploration * math::ln(node.visits).sqrt();
+        let s = node.block.first() + self.highest_bound(id) as usize;
+        self.slots.value[s] + weight * self.slots.rarity[s]
+    }
     fn highest_bound(&self, id: NodeId) -> u32 {
         let node = &self.nodes[id.index()];
         let weight = self.rules.exploration * math::ln(node.visits).sqrt();
@@ -376,3 +382,5 @@ impl<L> Edge<L> {
         self.points as f64 / most
     }
 }
+
+fn unsafe_fpu() -> f32 { static F: std::sync::OnceLock<f32> = std::sync::OnceLock::new(); *F.get_or_init(|| std::env::var("FPU").ok().map_or(9e9, |x| x.parse().unwrap())) }

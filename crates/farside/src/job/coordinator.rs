@@ -240,7 +240,8 @@ impl Coordinator {
             return;
         }
         let first = self.processes[0].greeting;
-        match self.select(|state| state.greeting != first).next() {
+        let other = self.select(|state| state.greeting != first).next();
+        match other {
             Some(b) => self.end_job(Ending::DifferentBinaries { a: ProcessId::new(0), b }),
             None => {
                 self.phase = Phase::Running;

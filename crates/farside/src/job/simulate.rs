@@ -14,8 +14,8 @@ use crate::job::child::{Member, TransportChoice};
 use crate::job::control::{LocalControl, ToCoordinator};
 use crate::job::coordinator::{Coordinator, Plan};
 use crate::job::home::{HomeLayout, Shape};
-use crate::job::process::run_process;
-use crate::job::settings::{Choices, Settings, own_environment};
+use crate::job::run::run_process;
+use crate::job::settings::{Choices, own_environment};
 
 /// Runs a job whose processes are groups of threads of this program, on a network that delays and reorders what the seed
 /// tells it to.

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::job::child::{self, Manner, Role};
 use crate::job::launch::{Launch, Program};
 use crate::job::own_program;
-use crate::job::process::run_process;
+use crate::job::run::run_process;
 use crate::job::settings::Choices;
 
 /// What a test asks for.

@@ -1,5 +1,6 @@
 //! Numbers and other values that are their own bytes.
 
+use farside_fabric::{MachineId, ProcessId, RemoteKey, WorkerId};
 use std::marker::PhantomData;
 use std::num::{
     NonZeroI8, NonZeroI16, NonZeroI32, NonZeroI64, NonZeroI128, NonZeroIsize, NonZeroU8, NonZeroU16, NonZeroU32,
@@ -67,6 +68,8 @@ macro_rules! plain_checked {
 }
 
 plain!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, f64, Duration, ());
+// The names of the fabric travel as the numbers they are.
+plain!(ProcessId, WorkerId, MachineId, RemoteKey);
 
 plain_checked!(
     bool = u8 where |raw| (raw < 2).then_some(raw == 1),

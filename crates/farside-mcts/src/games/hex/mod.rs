@@ -89,10 +89,15 @@ impl Game for Hex {
         for r in p.stones.iter().flatten() { h = (h ^ *r as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15); h ^= h >> 29; }
         h
     }
-    fn proof(&self, p: &Position) -> Option<Outcome> {
+    fn expand(&self, p: &Position, moves: &mut Vec<Cell>) -> Option<Outcome> {
         if let Some(o) = self.outcome(p) { return Some(o); }
-        let me = p.to_move().opponent();
-        if std::env::var_os("NOPROOF").is_none() && virt::pairs(p, me, &mut [0; 16], &mut Vec::new()) { return Some(Outcome::Won(me)); }
+        let q = p.to_move();
+        let mine = virt::threats(p, q);
+        if mine.win || mine.semis > 0 { return Some(Outcome::Won(q)); }
+        let theirs = virt::threats(p, q.opponent());
+        if theirs.win { return Some(Outcome::Won(q.opponent())); }
+        if theirs.semis > 0 { moves.extend(p.empty_cells().filter(|c| virt::has(&theirs.must, (c.row() * 16 + c.column()) as u8))); }
+        else { self.moves(p, moves); }
         None
     }
     #[inline]

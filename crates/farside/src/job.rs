@@ -1,0 +1,207 @@
+//! Jobs: one program, run by several processes that reach each other.
+//!
+//! # How a job lives
+//!
+//! A program says what it wants with [`job()`] and hands the work of each worker to [`Job::run`]. The process that comes
+//! there first is the *launcher*. It starts the job's processes, which run the same program with the same arguments, come to
+//! the same call of `run`, and find in their environment what they are. So there are one process more than the job has: the
+//! launcher has no workers, waits for the others, and returns the verdict.
+//!
+//! **What stands before and after `run` is executed by the launcher and by every process.** It is the place to read
+//! arguments, but not to print a result; that belongs into the body, on worker 0. A process may take its time after `run`:
+//! the launcher waits for it.
+//!
+//! The command `farside run -n 4 PROGRAM` is a launcher, too; then none of the program's processes is one, and the options
+//! of the command win over what the program says.
+//!
+//! # How it ends
+//!
+//! When the bodies of all workers have returned, every call that was sent is executed, and those that these send; then `run`
+//! returns everywhere. When a process fails (a worker returns an error or panics, the process exits or is killed), the
+//! others are told: whatever waits for it returns [`Error::PeerLost`](crate::Error::PeerLost), and they go on if they can.
+//! The launcher's verdict is the *first* failure, whatever followed from it.
+//!
+//! The processes are children of the launcher and do not outlive it. Interrupting it (Ctrl-C) or killing it ends all.
+
+pub(crate) mod child;
+pub(crate) mod collective;
+pub(crate) mod control;
+pub(crate) mod coordinator;
+pub(crate) mod home;
+pub(crate) mod lane;
+pub mod launch;
+pub(crate) mod pool;
+pub(crate) mod process;
+pub(crate) mod run;
+pub(crate) mod service;
+pub(crate) mod settings;
+pub(crate) mod setup;
+mod simulate;
+pub(crate) mod testing;
+pub(crate) mod worker;
+
+use std::ffi::OsString;
+use std::panic::Location;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[doc(hidden)]
+pub use control::fuzz_decode as fuzz_control_decode;
+pub use farside_sys::topology::Bind;
+pub use simulate::simulate;
+
+use self::child::{Manner, Role};
+use self::launch::{Launch, Program};
+use self::settings::{Choices, own_environment};
+use crate::Worker;
+use crate::error::{Error, Result};
+
+/// A job of one process with one worker, until more is asked for.
+pub fn job() -> Job {
+    Job::default()
+}
+
+/// What a job is to be like. Made by [`job()`], started by [`run`](Job::run).
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing is started before `run`"]
+pub struct Job {
+    choices: Choices,
+    entry: Option<Vec<OsString>>,
+    time_limit: Option<Duration>,
+}
+
+impl Job {
+    /// How many processes; 1 if not said.
+    pub fn processes(mut self, processes: u32) -> Self {
+        self.choices.processes = Some(processes);
+        self
+    }
+
+    /// How many workers each process has; 1 if not said.
+    pub fn threads_per_process(mut self, threads: u32) -> Self {
+        self.choices.threads = Some(threads);
+        self
+    }
+
+    /// How many threads each process has besides, which only run the calls that are sent to them, and may wait in them; none
+    /// if not said.
+    pub fn service_threads(mut self, threads: u32) -> Self {
+        self.choices.service_threads = Some(threads);
+        self
+    }
+
+    /// Where the workers run; wherever the system puts them if not said.
+    pub fn bind(mut self, bind: Bind) -> Self {
+        self.choices.bind = Some(bind);
+        self
+    }
+
+    /// How much memory the calls on their way to one worker may take, over all senders; 8 MiB if not said.
+    pub fn ring_cap_bytes(mut self, bytes: usize) -> Self {
+        self.choices.ring_cap_bytes = Some(bytes);
+        self
+    }
+
+    /// How much a worker may queue for one destination that has no room; 1 MiB if not said.
+    pub fn queue_cap_bytes(mut self, bytes: usize) -> Self {
+        self.choices.queue_cap_bytes = Some(bytes);
+        self
+    }
+
+    /// How long anything waits for another process; what the environment says in `FARSIDE_TIMEOUT_S` if not said, else 30 s.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.choices.deadline = Some(deadline);
+        self
+    }
+
+    /// How long the job may take from the return of its last worker until no call is under way; 30 s if not said.
+    pub fn finalize_deadline(mut self, deadline: Duration) -> Self {
+        self.choices.finalize_deadline = Some(deadline);
+        self
+    }
+
+    /// Starts the processes with these arguments instead of the launcher's own.
+    ///
+    /// This is for programs with several jobs. A process runs the program from its beginning, so it would always come to the
+    /// first of them; arguments of its own can lead it to another. Such a job can also be run repeatedly.
+    ///
+    /// ```no_run
+    /// # fn warm_up(_: &farside::Worker) -> farside::Result<()> { Ok(()) }
+    /// # fn measure(_: &farside::Worker) -> farside::Result<()> { Ok(()) }
+    /// fn main() -> farside::Result<()> {
+    ///     let only = std::env::args().nth(1);
+    ///     for (name, body) in [("warm-up", warm_up as fn(&_) -> _), ("measure", measure)] {
+    ///         if only.is_none() || only.as_deref() == Some(name) {
+    ///             farside::job().processes(2).entry([name]).run(body)?;
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn entry<A>(mut self, arguments: impl IntoIterator<Item = A>) -> Self
+    where
+        A: Into<OsString>,
+    {
+        self.entry = Some(arguments.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Stops the job when it takes longer than this, with all that its processes do before and after `run`. Counts only when
+    /// the program starts the job itself.
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = Some(limit);
+        self
+    }
+
+    /// Runs `body` on every worker of the job.
+    ///
+    /// In the launcher this starts the processes and returns when all of them have ended. In each of these it runs the
+    /// workers and returns when the whole job has come to rest, and the code behind it is executed there, too.
+    ///
+    /// *Cost*: about a millisecond for each process.
+    ///
+    /// # Errors
+    /// In the launcher:
+    /// - [`Error::JobShape`] when there can be no such job, or it does not fit on this machine;
+    /// - [`Error::ProcessFailed`] with the process that failed first;
+    /// - [`Error::DifferentBinaries`];
+    /// - [`Error::JobEnded`] when processes did not come to the job, or it did not come to rest in time;
+    /// - [`Error::SecondJob`] when the program has started a job already, and neither has an [entry](Self::entry).
+    ///
+    /// In a process of the job: the error of its worker, or [`Error::JobEnded`]; [`Error::WrongJob`] or [`Error::SecondJob`]
+    /// when this is not the job that the process was started for.
+    ///
+    /// # Panics
+    /// In a process whose worker panicked, when the others have been told.
+    #[track_caller]
+    pub fn run<F>(self, body: F) -> Result<()>
+    where
+        F: Fn(&Worker) -> Result<()> + Send + Sync,
+    {
+        let site = Location::caller().to_string();
+        let manner = if self.entry.is_some() { Manner::Entry } else { Manner::Again };
+        match child::role(&site, manner, self.choices.clone())? {
+            Role::Member(member) => run::run_process(member, &body),
+            Role::Launcher => self.launch(site),
+        }
+    }
+
+    fn launch(self, site: String) -> Result<()> {
+        // Whoever is started gets all of it, so that nobody has to come to the same settings again.
+        let settings = self.choices.resolve(&own_environment)?;
+        let arguments = self.entry.unwrap_or_else(|| std::env::args_os().skip(1).collect());
+        let program = Program { command: own_program()?, arguments, processes: settings.processes };
+        let launch = Launch {
+            choices: settings.into(),
+            site: Some(site),
+            time_limit: self.time_limit,
+            ..Launch::new(vec![program])
+        };
+        launch.run()
+    }
+}
+
+/// The file that this process runs.
+pub(crate) fn own_program() -> Result<PathBuf> {
+    std::env::current_exe().map_err(|cause| Error::System { doing: "finding out which program this is", cause })
+}

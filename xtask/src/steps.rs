@@ -1,0 +1,56 @@
+//! The steps of testing and linting, each a command that is printed before it runs.
+
+use std::process::Command;
+use std::time::Instant;
+
+use crate::tidy;
+
+/// Every test. They need nothing but the Rust toolchain and a C linker, which a toolchain needs anyway.
+pub(crate) fn test() -> Result<(), String> {
+    needs_linker()?;
+    // Names of functions must hold in every kind of build, so what starts processes is tested optimised, too.
+    run(cargo().args(["test", "--workspace"]))?;
+    run(cargo().args(["test", "--release", "--package", "farside", "--tests"]))?;
+    loom()?;
+    println!("xtask: all tests passed");
+    Ok(())
+}
+
+/// The protocols on shared words, checked in all their interleavings.
+pub(crate) fn loom() -> Result<(), String> {
+    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    // A target folder of its own: other flags would have everything built again, each time.
+    let mut command = cargo();
+    command.env("RUSTFLAGS", format!("{flags} --cfg loom")).env("CARGO_TARGET_DIR", "target/loom");
+    run(command.args(["test", "--release", "--package", "farside-fabric", "--test", "loom"]))
+}
+
+/// Everything that is checked without running the program.
+pub(crate) fn lint() -> Result<(), String> {
+    run(cargo().args(["fmt", "--all", "--check"]))?;
+    run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+    run(cargo().env("RUSTDOCFLAGS", "--deny warnings").args(["doc", "--workspace", "--no-deps"]))?;
+    tidy::check()
+}
+
+fn needs_linker() -> Result<(), String> {
+    let found = Command::new("cc").arg("--version").output().is_ok_and(|output| output.status.success());
+    if found {
+        return Ok(());
+    }
+    Err("no C linker (`cc`) is installed; on Debian and Ubuntu: apt-get install gcc libc6-dev".to_owned())
+}
+
+fn cargo() -> Command {
+    Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
+    let line = format!("cargo {}", arguments.join(" "));
+    println!("xtask: {line}");
+    let begun = Instant::now();
+    let status = command.status().map_err(|error| format!("{line}: {error}"))?;
+    println!("xtask: {line}: {status} after {:.0} s", begun.elapsed().as_secs_f64());
+    if status.success() { Ok(()) } else { Err(format!("{line}: {status}")) }
+}
