@@ -26,6 +26,9 @@ use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, 
 
 pub use self::message::fuzz_decode;
 
+/// Between attempts to reach a peer that does not listen yet.
+const NAP_BEFORE_RECONNECT: Duration = Duration::from_micros(100);
+
 /// Who an endpoint is and whom it may talk to.
 #[derive(Clone, Debug)]
 pub struct ShmConfig {
@@ -173,6 +176,27 @@ impl ShmEndpoint {
         let mut link = Link::new(state.next_link, socket, LinkState::Greeted(process));
         link.send(&Message::Hello(self.greeting()), Some(self.starter.memory().clone()))?;
         Ok(link)
+    }
+
+    /// Connects, which brings the starter, and asks for any other region.
+    fn ask_for(&self, key: RemoteKey, deadline: Instant) -> Result<(), FabricError> {
+        loop {
+            let mut state = self.lock();
+            let gone = state.gone[key.process.index()];
+            match self.link_to(&mut state, key.process) {
+                Ok(_) if key.slot == 0 => return Ok(()),
+                Ok(link) => {
+                    link.send(&Message::Fetch { slot: key.slot, generation: key.generation }, None)?;
+                    state.fetches.insert(key, FetchState::Asked);
+                    return Ok(());
+                }
+                // A peer that began later may not listen yet. One that has died is declared gone by who finds out.
+                Err(FabricError::Disconnected { .. }) if !gone && Instant::now() < deadline => {
+                    drop(self.changed.wait_timeout(state, NAP_BEFORE_RECONNECT));
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Waits, making progress, until `found` finds something.
@@ -379,15 +403,7 @@ impl Transport for ShmEndpoint {
         if key.process == self.config.process {
             return Err(FabricError::StaleKey { key });
         }
-        {
-            let mut state = self.lock();
-            // Also connects. The starter comes with the greeting, everything else must be asked for.
-            let link = self.link_to(&mut state, key.process)?;
-            if key.slot != 0 {
-                link.send(&Message::Fetch { slot: key.slot, generation: key.generation }, None)?;
-                state.fetches.insert(key, FetchState::Asked);
-            }
-        }
+        self.ask_for(key, deadline)?;
         self.wait_for(key.process, "attaching memory", deadline, |state| {
             if let Some(memory) = state.attached.get(&key) {
                 return Some(Ok(RemoteRegion::mapped_at(key, memory.clone())));

@@ -114,12 +114,7 @@ impl SimFabric {
     ///
     /// # Errors
     /// [`FabricError::Memory`] when there is no memory for the starters.
-    pub fn new(
-        processes: u32,
-        starter_bytes: usize,
-        seed: u64,
-        options: SimOptions,
-    ) -> Result<Self, FabricError> {
+    pub fn new(processes: u32, starter_bytes: usize, seed: u64, options: SimOptions) -> Result<Self, FabricError> {
         let network = Arc::new(SharedNetwork::new(processes, starter_bytes, seed, options)?);
         let ends = (0..processes)
             .map(|number| {

@@ -142,7 +142,11 @@ fn assert_found(fault: Fault, check: &str, finding: &Finding) {
     });
     let failure = failure.unwrap_or_else(|| panic!("{} passes {ATTEMPTS} times in spite of {fault:?}", check.name));
     let text = failure.downcast_ref::<String>().expect("a check says why it failed");
-    assert!(words.split(" | ").any(|words| text.contains(words)), "{} found {fault:?}, but not by {words:?}: {text}", check.name);
+    assert!(
+        words.split(" | ").any(|words| text.contains(words)),
+        "{} found {fault:?}, but not by {words:?}: {text}",
+        check.name
+    );
 }
 
 macro_rules! faults_are_found {

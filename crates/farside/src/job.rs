@@ -68,6 +68,7 @@ pub struct Job {
     choices: Choices,
     entry: Option<Vec<OsString>>,
     time_limit: Option<Duration>,
+    quiet_stdout: bool,
 }
 
 impl Job {
@@ -153,6 +154,12 @@ impl Job {
         self
     }
 
+    /// Throws away what the processes print to the standard output. Counts only when the program starts the job itself.
+    pub fn quiet_stdout(mut self) -> Self {
+        self.quiet_stdout = true;
+        self
+    }
+
     /// Runs `body` on every worker of the job.
     ///
     /// In the launcher this starts the processes and returns when all of them have ended. In each of these it runs the
@@ -195,6 +202,7 @@ impl Job {
             choices: settings.into(),
             site: Some(site),
             time_limit: self.time_limit,
+            quiet_stdout: self.quiet_stdout,
             ..Launch::new(vec![program])
         };
         launch.run()

@@ -201,11 +201,8 @@ pub fn compare_swaps_count(fabric: &dyn Fabric) {
 /// The owner's own CPU atomics and its peers' changes of the same words are atomic with each other.
 pub fn the_owners_own_atomics_count_too(fabric: &dyn Fabric) {
     Trial::new("the_owners_own_atomics_count_too", 3).run(fabric, |process| {
-        let region = if process.id() == OWNER {
-            process.end().starter().as_remote()
-        } else {
-            process.attach_starter(OWNER)
-        };
+        let region =
+            if process.id() == OWNER { process.end().starter().as_remote() } else { process.attach_starter(OWNER) };
         process.meet();
         let narrow = (0..CHANGES).map(|_| u64::from(process.atomic32(&region, 52, AtomicChange::Add(1))));
         expect_each_once(process.gather(&narrow.collect::<Vec<_>>()), 3 * CHANGES);

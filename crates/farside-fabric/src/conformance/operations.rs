@@ -60,7 +60,12 @@ pub fn accesses_outside_a_region_are_errors(fabric: &dyn Fabric) {
             for offset in [1000, 1008, u64::MAX - 7] {
                 refuses(process, &region, Operation::Atomic64 { offset, change }, is_out_of_range);
             }
-            refuses(process, &region, Operation::Atomic32 { offset: 1000, change: AtomicChange::Add(1) }, is_out_of_range);
+            refuses(
+                process,
+                &region,
+                Operation::Atomic32 { offset: 1000, change: AtomicChange::Add(1) },
+                is_out_of_range,
+            );
             for offset in [1, 4, 9, 500] {
                 refuses(process, &region, Operation::Atomic64 { offset, change }, is_misaligned);
                 assert!(region.atomic64(offset, change, process.deadline()).is_err_and(|error| is_misaligned(&error)));
@@ -198,7 +203,8 @@ pub fn a_put_is_visible_after_a_message(fabric: &dyn Fabric) {
         let writer = ProcessId::new(0);
         let region = process.attach_starter(OWNER);
         for round in 0..ROUNDS {
-            let wanted = |put: u64| pattern(round * PUTS + put, VISIBLE_SIZES[(round + put) as usize % VISIBLE_SIZES.len()]);
+            let wanted =
+                |put: u64| pattern(round * PUTS + put, VISIBLE_SIZES[(round + put) as usize % VISIBLE_SIZES.len()]);
             let place = |put: u64| (put << 17) + round % 13;
             let reader = ProcessId::new(1 + (round % 2) as u32);
             if process.id() == writer {

@@ -164,6 +164,12 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
             || self.steps_to_room(record_bytes).is_some()
     }
 
+    /// Whether a record of so many bytes will find room once enough is consumed.
+    pub fn has_chunk_for(&self, record_bytes: usize) -> bool {
+        self.circle.iter().any(|filled| fits(record_bytes, &filled.chunk))
+            || self.granted.iter().any(|chunk| fits(record_bytes, chunk))
+    }
+
     /// Announces that this sender waits for credit; the receiver will ring after the next one. Look once more after this.
     pub fn begin_waiting(&self) {
         self.control().sender_waits.store(1, Ordering::Relaxed);
@@ -190,8 +196,8 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
             }
         }
         let Some(steps) = self.steps_to_room(record_bytes) else {
-            let fits_somewhere = self.circle.iter().any(|filled| fits(record_bytes, &filled.chunk));
-            return Err(NoRoom { needs_chunk_bytes: (!fits_somewhere).then_some(record_bytes + 8) });
+            let needs = !self.has_chunk_for(record_bytes);
+            return Err(NoRoom { needs_chunk_bytes: needs.then_some(record_bytes + 8) });
         };
         // Chunks on the way that are too short are entered and left again, so that both circles turn alike.
         for _ in 0..steps {

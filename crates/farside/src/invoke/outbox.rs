@@ -352,6 +352,11 @@ impl Outbox {
         process.send_setup(self.to_process, &SetupMessage::Grow { ring: self.name, chunk_bytes: chunk_bytes as u64 })
     }
 
+    /// Whether nothing that was granted or asked for could ever hold a record of this size.
+    pub(crate) fn needs_chunk_for(&self, record_bytes: usize) -> bool {
+        !self.growing && self.ring.as_ref().is_some_and(|ring| !ring.sender.has_chunk_for(record_bytes))
+    }
+
     /// Why a record of this size cannot be sent now.
     pub(crate) fn full(&self) -> Error {
         let cause = match (&self.ring, self.refused) {

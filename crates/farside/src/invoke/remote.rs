@@ -199,7 +199,8 @@ impl MacroToken {
 /// Names a closure by its type alone, for [`call_remote`](crate::To::call_remote): half a nanosecond cheaper than a function
 /// pointer, and its body can be inlined at the receiver.
 ///
-/// The closure is written in place, and a capture is an error at `cargo check`.
+/// The closure is written in place: `|there, arguments| ...`, with the arguments' type if the compiler asks for it. A capture is
+/// an error at `cargo check`.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -210,11 +211,11 @@ impl MacroToken {
 /// ```
 #[macro_export]
 macro_rules! remote {
-    ($($closure:tt)*) => {
+    (|$there:tt, $arguments:tt $(: $type:ty)?| $body:expr) => {
         $crate::RemoteFn::__new(
             // SAFETY: a constant sees no locals, so the closure captures nothing.
             unsafe { $crate::__private::MacroToken::__new() },
-            const { $($closure)* },
+            const { |$there: &$crate::Worker, $arguments $(: $type)?| $body },
         )
     };
 }

@@ -232,7 +232,8 @@ mod tests {
         let names = [PROCESS, CONTROL, LAUNCHER, SITE].into_iter().chain(settings::VARIABLES);
         let mut left: HashMap<_, _> = command.get_envs().collect();
         let value = |value: &std::ffi::OsStr| value.to_str().unwrap().to_owned();
-        let environment = names.filter_map(|name| Some((name, value(left.remove(name.as_ref() as &std::ffi::OsStr)??))));
+        let environment =
+            names.filter_map(|name| Some((name, value(left.remove(name.as_ref() as &std::ffi::OsStr)??))));
         let environment: Environment = environment.collect();
         assert!(left.values().all(Option::is_none), "no variable is set that is not read: {left:?}");
         environment
@@ -273,7 +274,9 @@ mod tests {
     #[test]
     fn another_job_than_the_one_meant_is_an_error() {
         let error = read(&environment(), "there", Choices::default()).unwrap_err();
-        assert!(matches!(error, Error::WrongJob { expected, reached, .. } if (&*expected, &*reached) == ("here", "there")));
+        assert!(
+            matches!(error, Error::WrongJob { expected, reached, .. } if (&*expected, &*reached) == ("here", "there"))
+        );
         let mut any_site = environment();
         any_site.remove(SITE);
         read(&any_site, "there", Choices::default()).unwrap();

@@ -148,7 +148,9 @@ impl Coordinator {
         }
         let how = match (end, self.phase) {
             (ProcessEnd::Exited(0), Phase::Finished) => return,
-            (ProcessEnd::Exited(0), Phase::Gathering) => ProcessEnd::Reported("it ended without coming to the job".into()),
+            (ProcessEnd::Exited(0), Phase::Gathering) => {
+                ProcessEnd::Reported("it ended without coming to the job".into())
+            }
             (ProcessEnd::Exited(0), _) => ProcessEnd::Reported("it ended before the job was done".into()),
             (end, _) => end,
         };

@@ -412,8 +412,14 @@ impl Worker {
         wait_for_credit(true);
         let left = deadline.saturating_duration_since(Instant::now());
         let result = self.wait_until("waiting for room in a ring", left, |worker| {
-            let outbox = worker.outbox(to)?;
+            let mut outbox = worker.outbox(to)?;
             let lost = worker.process.lost(outbox.to_process()).is_some();
+            // What was asked for last may have been less than this record needs.
+            if outbox.needs_chunk_for(record_bytes)
+                && let Err(error) = outbox.ask_to_grow(&worker.process, record_bytes)
+            {
+                return Some(Err(error));
+            }
             (lost || outbox.may_send(record_bytes, &worker.process)).then_some(Ok(()))
         });
         wait_for_credit(false);

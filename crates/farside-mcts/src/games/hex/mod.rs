@@ -24,6 +24,7 @@ mod playout;
 mod position;
 mod render;
 mod virt;
+mod links;
 
 use std::ops::RangeInclusive;
 
@@ -92,11 +93,11 @@ impl Game for Hex {
     fn expand(&self, p: &Position, moves: &mut Vec<Cell>) -> Option<Outcome> {
         if let Some(o) = self.outcome(p) { return Some(o); }
         let q = p.to_move();
-        let mine = virt::threats(p, q);
-        if mine.win || mine.semis > 0 { return Some(Outcome::Won(q)); }
-        let theirs = virt::threats(p, q.opponent());
-        if theirs.win { return Some(Outcome::Won(q.opponent())); }
-        if theirs.semis > 0 { moves.extend(p.empty_cells().filter(|c| virt::has(&theirs.must, (c.row() * 16 + c.column()) as u8))); }
+        let mine = links::threats(p, q);
+        if mine.semi { return Some(Outcome::Won(q)); }
+        let theirs = links::threats(p, q.opponent());
+        if theirs.full { return Some(Outcome::Won(q.opponent())); }
+        if theirs.semi { moves.extend(p.empty_cells().filter(|c| theirs.must_has(*c))); }
         else { self.moves(p, moves); }
         None
     }

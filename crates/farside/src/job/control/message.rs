@@ -259,8 +259,7 @@ mod tests {
         prop_oneof![
             any::<([u8; 16], u64)>()
                 .prop_map(|(fingerprint, table_hash)| ToCoordinator::Hello { fingerprint, table_hash }),
-            any::<(u32, u64, u64)>()
-                .prop_map(|(round, sent, executed)| ToCoordinator::Idle { round, sent, executed }),
+            any::<(u32, u64, u64)>().prop_map(|(round, sent, executed)| ToCoordinator::Idle { round, sent, executed }),
             any::<String>().prop_map(|message| ToCoordinator::Failed { message }),
         ]
     }
@@ -314,7 +313,9 @@ mod tests {
             let said = ToProcess::Lost { process: ProcessId::new(u32::MAX), why: text.clone() };
             let encoded = said.encode();
             assert!(encoded.len() <= MESSAGE_BYTES_MAX);
-            let Some(ToProcess::Lost { why, .. }) = ToProcess::decode(&encoded) else { panic!("it is still a message") };
+            let Some(ToProcess::Lost { why, .. }) = ToProcess::decode(&encoded) else {
+                panic!("it is still a message")
+            };
             if text.len() <= TEXT_BYTES_MAX {
                 assert_eq!(why, text);
             } else {

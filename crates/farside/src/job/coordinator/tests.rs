@@ -9,13 +9,7 @@ const FINALIZE_DEADLINE: Duration = Duration::from_secs(20);
 const SECRET: [u8; 16] = [7; 16];
 
 fn plan(processes: u32) -> Plan {
-    Plan {
-        processes,
-        job_id: 42,
-        secret: SECRET,
-        start_deadline: START_DEADLINE,
-        finalize_deadline: FINALIZE_DEADLINE,
-    }
+    Plan { processes, job_id: 42, secret: SECRET, start_deadline: START_DEADLINE, finalize_deadline: FINALIZE_DEADLINE }
 }
 
 fn id(number: u32) -> ProcessId {
@@ -344,7 +338,10 @@ fn a_job_that_does_not_come_to_rest_is_ended_with_its_counts() {
         script.idle(1, round, 0, 3);
     };
     assert_eq!(script.now, Duration::from_secs(100) + FINALIZE_DEADLINE);
-    assert!(why.ends_with("process 0 has sent 4 calls and executed 0, process 1 has sent 0 calls and executed 3"), "{why}");
+    assert!(
+        why.ends_with("process 0 has sent 4 calls and executed 0, process 1 has sent 0 calls and executed 3"),
+        "{why}"
+    );
     assert!(matches!(script.verdict(), Err(Error::JobEnded { .. })));
 }
 

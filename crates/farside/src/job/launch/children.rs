@@ -69,7 +69,11 @@ impl Children {
         for (process, program) in (0..).map(ProcessId::new).zip(programs) {
             let (near, far) = MessageSocket::pair().map_err(|cause| not_started(process, program, &cause))?;
             let mut command = Command::new(&program.command);
-            command.args(&program.arguments).stdin(if process.number() == 0 { Stdio::inherit() } else { Stdio::null() });
+            command.args(&program.arguments).stdin(if process.number() == 0 {
+                Stdio::inherit()
+            } else {
+                Stdio::null()
+            });
             if launch.quiet_stdout {
                 command.stdout(Stdio::null());
             }
@@ -108,7 +112,8 @@ impl Children {
         }
         let doing = "waiting for the processes of the job";
         let ready = wait_ready(&interests, deadline).map_err(|cause| Error::System { doing, cause })?;
-        let mut ready: Vec<_> = owners.into_iter().zip(ready).filter(|(_, ready)| *ready).map(|(owner, _)| owner).collect();
+        let mut ready: Vec<_> =
+            owners.into_iter().zip(ready).filter(|(_, ready)| *ready).map(|(owner, _)| owner).collect();
         ready.dedup();
         Ok(ready)
     }
@@ -191,10 +196,12 @@ impl Link {
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         loop {
             match self.socket.receive(&mut buffer) {
-                Ok(Some(received)) => messages.push(ToCoordinator::decode(&buffer[..received.bytes]).unwrap_or_else(|| {
-                    let message = "it said what the launcher does not understand: build both at once".into();
-                    ToCoordinator::Failed { message }
-                })),
+                Ok(Some(received)) => {
+                    messages.push(ToCoordinator::decode(&buffer[..received.bytes]).unwrap_or_else(|| {
+                        let message = "it said what the launcher does not understand: build both at once".into();
+                        ToCoordinator::Failed { message }
+                    }))
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return LinkState::Open,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Ok(None) | Err(_) => return LinkState::Closed,

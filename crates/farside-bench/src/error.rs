@@ -1,0 +1,104 @@
+//! What can go wrong, with the facts.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why something could not be measured or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// There is no such bench.
+    #[error("no bench is called {name:?}; there are {known}")]
+    UnknownBench {
+        /// What was asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A bench has no such case.
+    #[error("the bench {bench} has no case {case:?}: build the program once and run that one file")]
+    UnknownCase {
+        /// The bench.
+        bench: String,
+        /// What was asked for.
+        case: String,
+    },
+    /// A process was started with arguments that no launcher writes.
+    #[error("the arguments of a measuring process make no sense ({what}): it is started by `bench`, not by hand")]
+    ChildArguments {
+        /// What is wrong with them.
+        what: &'static str,
+    },
+    /// The job that measures failed.
+    #[error(transparent)]
+    Job(#[from] farside::Error),
+    /// The search that is measured failed.
+    #[error(transparent)]
+    Search(#[from] farside_mcts::SearchError),
+    /// The memory for results could not be had.
+    #[error(transparent)]
+    Memory(#[from] farside_sys::shm::ShmError),
+    /// What was received is not what was sent.
+    #[error("{what}: {found} instead of {expected}; that is a bug, and the measurement is void")]
+    WrongSum {
+        /// What was measured.
+        what: &'static str,
+        /// The sum of what was sent.
+        expected: u64,
+        /// The sum of what was received.
+        found: u64,
+    },
+    /// The results of a measuring process are not to be read.
+    #[error("the measuring process left no results, but {text:?}")]
+    Results {
+        /// The beginning of what it left.
+        text: String,
+    },
+    /// A case measured nothing, or what is no number.
+    #[error("{bench} {case} measured no {metric}: repeat it on a machine with less to do")]
+    NothingMeasured {
+        /// The bench.
+        bench: String,
+        /// The case.
+        case: String,
+        /// The metric.
+        metric: String,
+    },
+    /// The system refused.
+    #[error("{doing} {path} failed: {cause}", path = path.display())]
+    System {
+        /// What was done.
+        doing: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// The reason.
+        cause: io::Error,
+    },
+    /// Something in shared memory was waited for too long.
+    #[error("the other process of a measurement did not answer within {seconds} s: it may be stopped, or the machine overloaded")]
+    NoAnswer {
+        /// How long.
+        seconds: u64,
+    },
+    /// A plot could not be drawn.
+    #[error("drawing {path} failed: {why}", path = path.display())]
+    Plot {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// A row could not be handed on.
+    #[error("writing a row failed: {0}")]
+    Row(#[source] io::Error),
+}
+
+/// For the body of a job, which fails with errors of the library.
+impl From<BenchError> for farside::Error {
+    fn from(error: BenchError) -> Self {
+        match error {
+            BenchError::Job(error) => error,
+            other => farside::Error::System { doing: "a measurement", cause: io::Error::other(other) },
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What a case measured, and how it travels from the process that measured to the one that reports.
+
+use serde_json::{Value, json};
+
+use crate::BenchError;
+
+/// One quantity, measured several times, and the limit that was measured between.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Metric {
+    pub(crate) name: String,
+    pub(crate) unit: String,
+    pub(crate) samples: Vec<f64>,
+    pub(crate) limit: Option<Limit>,
+}
+
+/// What the quantity could be at best.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Limit {
+    pub(crate) name: String,
+    pub(crate) samples: Vec<f64>,
+}
+
+impl Metric {
+    pub(crate) fn new(name: &str, unit: &str, samples: Vec<f64>) -> Self {
+        Self { name: name.into(), unit: unit.into(), samples, limit: None }
+    }
+
+    /// Sets it against a limit, in the same unit.
+    pub(crate) fn against(mut self, name: &str, samples: Vec<f64>) -> Self {
+        self.limit = Some(Limit { name: name.into(), samples });
+        self
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "unit": self.unit,
+            "samples": self.samples,
+            "limit_name": self.limit.as_ref().map(|limit| &limit.name),
+            "limit_samples": self.limit.as_ref().map(|limit| &limit.samples),
+        })
+    }
+
+    fn from_json(value: &Value) -> Option<Self> {
+        let text = |key: &str| value[key].as_str().map(str::to_owned);
+        let numbers = |key: &str| value[key].as_array()?.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>();
+        let limit = match text("limit_name") {
+            Some(name) => Some(Limit { name, samples: numbers("limit_samples")? }),
+            None => None,
+        };
+        Some(Self { name: text("name")?, unit: text("unit")?, samples: numbers("samples")?, limit })
+    }
+}
+
+/// Metrics as one text.
+pub(crate) fn to_text(metrics: &[Metric]) -> String {
+    Value::Array(metrics.iter().map(Metric::to_json).collect()).to_string()
+}
+
+/// What [`to_text`] wrote.
+///
+/// # Errors
+/// [`BenchError::Results`].
+pub(crate) fn from_text(text: &str) -> Result<Vec<Metric>, BenchError> {
+    let parsed = serde_json::from_str::<Value>(text).ok();
+    let metrics = parsed.as_ref().and_then(|value| value.as_array()?.iter().map(Metric::from_json).collect());
+    metrics.ok_or_else(|| BenchError::Results { text: text.chars().take(80).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_arrives() {
+        let metrics = [
+            Metric::new("rtt_ns", "ns", vec![0.1, 2e9, 3.0]).against("ping-pong", vec![0.05]),
+            Metric::new("start_ms", "ms", vec![]),
+        ];
+        assert_eq!(from_text(&to_text(&metrics)).unwrap(), metrics);
+        assert_eq!(from_text("[]").unwrap(), []);
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        let whole = to_text(&[Metric::new("rtt_ns", "ns", vec![1.0]).against("ping-pong", vec![0.5])]);
+        for end in 0..whole.len() {
+            assert!(from_text(&whole[..end]).is_err(), "{}", &whole[..end]);
+        }
+        for text in ["7", "{}", "[7]", r#"[{"name":"x","unit":"ns","samples":["1"]}]"#] {
+            assert!(matches!(from_text(text), Err(BenchError::Results { .. })), "{text}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! How thoroughly to measure.
+
+/// How thoroughly to measure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Measure fewer and shorter runs: each bench takes less than a minute on two cores.
+    pub quick: bool,
+    /// The number of operations in a run, instead of what each case finds enough.
+    pub operations: Option<u64>,
+}
+
+impl Options {
+    /// The thorough way.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Measures quickly, or not.
+    #[must_use]
+    pub fn quick(mut self, quick: bool) -> Self {
+        self.quick = quick;
+        self
+    }
+
+    /// Sets the number of operations in a run; `None` leaves it to each case.
+    #[must_use]
+    pub fn operations(mut self, operations: Option<u64>) -> Self {
+        self.operations = operations;
+        self
+    }
+
+    /// How often each thing is measured. Odd, so that the median is one of them.
+    pub(crate) fn runs(self) -> usize {
+        if self.quick { 5 } else { 9 }
+    }
+
+    /// The operations of a run: what was asked for, or `thorough` of them, or a tenth when it must be quick.
+    pub(crate) fn operations_or(self, thorough: u64) -> u64 {
+        self.operations.unwrap_or(if self.quick { thorough / 10 } else { thorough }).max(1)
+    }
+
+    /// The options as arguments for a measuring process.
+    pub(crate) fn to_arguments(self) -> [String; 2] {
+        [self.quick.to_string(), self.operations.unwrap_or(0).to_string()]
+    }
+
+    /// What [`to_arguments`](Self::to_arguments) wrote.
+    pub(crate) fn from_arguments(quick: &str, operations: &str) -> Option<Self> {
+        let operations: u64 = operations.parse().ok()?;
+        Some(Self { quick: quick.parse().ok()?, operations: Some(operations).filter(|count| *count > 0) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_travel_as_arguments() {
+        for quick in [false, true] {
+            for operations in [None, Some(1), Some(u64::MAX)] {
+                let options = Options { quick, operations };
+                let [quick, operations] = options.to_arguments();
+                assert_eq!(Options::from_arguments(&quick, &operations), Some(options));
+            }
+        }
+        assert_eq!(Options::from_arguments("maybe", "1"), None);
+        assert_eq!(Options::from_arguments("true", "-1"), None);
+    }
+
+    #[test]
+    fn what_was_asked_for_wins() {
+        assert_eq!(Options::new().operations_or(1000), 1000);
+        assert_eq!(Options::new().quick(true).operations_or(1000), 100);
+        assert_eq!(Options::new().quick(true).operations_or(1), 1);
+        assert_eq!(Options::new().quick(true).operations(Some(7)).operations_or(1000), 7);
+    }
+}

@@ -1,0 +1,86 @@
+//! The place where a measuring process leaves its results for the one that started it.
+//!
+//! It is anonymous memory of the starter, which children of the same user reach under the name that `/proc` gives it.
+//! So nothing is left in any folder, however the processes end.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use farside_sys::shm::SharedMemory;
+
+use crate::BenchError;
+use crate::metric::{self, Metric};
+
+/// Room for the results of one case: tens of metrics with tens of samples each take a few KiB.
+const BYTES: usize = 64 << 10;
+
+/// Room for results, kept by who waits for them.
+#[derive(Debug)]
+pub(crate) struct Results(SharedMemory);
+
+impl Results {
+    /// # Errors
+    /// [`BenchError::Memory`].
+    pub(crate) fn new() -> Result<Self, BenchError> {
+        Ok(Self(SharedMemory::create("farside-bench-results", BYTES)?))
+    }
+
+    /// Where another process finds it while this one lives.
+    pub(crate) fn path(&self) -> PathBuf {
+        path_of(std::process::id(), self.0.fd().as_raw_fd())
+    }
+
+    /// What was left here.
+    ///
+    /// # Errors
+    /// [`BenchError::Results`] when that is nothing, or half of something.
+    pub(crate) fn take(&self) -> Result<Vec<Metric>, BenchError> {
+        let path = self.path();
+        let mut bytes = Vec::new();
+        let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+        read.map_err(|cause| BenchError::System { doing: "reading results from", path, cause })?;
+        // The memory is all zero behind the text.
+        let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        metric::from_text(&String::from_utf8_lossy(text))
+    }
+}
+
+/// Leaves results at the place of that name.
+///
+/// # Errors
+/// [`BenchError::System`] when there is no such place, or it is too small.
+pub(crate) fn leave(metrics: &[Metric], path: &Path) -> Result<(), BenchError> {
+    let text = metric::to_text(metrics);
+    let written = OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|cause| BenchError::System { doing: "writing results to", path: path.into(), cause })
+}
+
+/// The name of an open file of a process, for others of the same user.
+pub(crate) fn path_of(process: u32, descriptor: i32) -> PathBuf {
+    PathBuf::from(format!("/proc/{process}/fd/{descriptor}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_taken() {
+        let results = Results::new().unwrap();
+        assert!(matches!(results.take(), Err(BenchError::Results { .. })));
+        let metrics = [Metric::new("rtt_ns", "ns", vec![1.0, 2.0])];
+        leave(&metrics, &results.path()).unwrap();
+        assert_eq!(results.take().unwrap(), metrics);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error() {
+        let results = Results::new().unwrap();
+        let metrics = [Metric::new("rtt_ns", "ns", vec![1.0 / 3.0; BYTES / 16])];
+        assert!(matches!(leave(&metrics, &results.path()), Err(BenchError::System { .. })));
+        let nowhere = Path::new("/proc/self/fd/9999");
+        assert!(matches!(leave(&[], nowhere), Err(BenchError::System { .. })));
+    }
+}

@@ -1,0 +1,109 @@
+//! The rows that benches produce, and how they are written.
+
+use serde_json::json;
+
+use crate::metric::Metric;
+use crate::stats::{Summary, median};
+
+/// One metric of one case: the median of several runs, beside the limit that was measured in the same run.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Row {
+    /// The bench.
+    pub bench: String,
+    /// The case, such as `trad/8B`.
+    pub case: String,
+    /// What was measured, such as `calls_per_s`.
+    pub metric: String,
+    /// The median of all runs.
+    pub value: f64,
+    /// Its unit: `1/s`, `ns`, `ms`, or `1` for a share or a count.
+    pub unit: String,
+    /// The median of what it could be at best.
+    pub limit: Option<f64>,
+    /// How the limit was measured.
+    pub limit_name: Option<String>,
+    /// `value` ÷ `limit`, whichever of the two is better.
+    pub ratio: Option<f64>,
+    /// How often it was measured.
+    pub runs: usize,
+    /// The smallest value of all runs.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// Whose row it is, when it is not Farside's.
+    pub peer: Option<String>,
+}
+
+impl Row {
+    /// Sums a metric up; `None` when it was never measured.
+    pub(crate) fn new(bench: &str, case: &str, metric: &Metric) -> Option<Self> {
+        let Summary { median: value, min, max, runs } = Summary::of(&metric.samples)?;
+        let limit = metric.limit.as_ref().map(|limit| median(&limit.samples)).filter(|limit| *limit > 0.0);
+        Some(Self {
+            bench: bench.into(),
+            case: case.into(),
+            metric: metric.name.clone(),
+            value,
+            unit: metric.unit.clone(),
+            limit,
+            limit_name: metric.limit.as_ref().map(|limit| limit.name.clone()),
+            ratio: limit.map(|limit| value / limit),
+            runs,
+            min,
+            max,
+            peer: None,
+        })
+    }
+
+    /// The row as one line of JSON, without the line's end. `limit`, `limit_name` and `ratio` are null where there is no
+    /// limit; `peer` is there only in a peer's row.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Written by hand, because an object of serde_json forgets the order.
+        let mut fields = vec![
+            ("bench", json!(self.bench)),
+            ("case", json!(self.case)),
+            ("metric", json!(self.metric)),
+            ("value", json!(self.value)),
+            ("unit", json!(self.unit)),
+            ("limit", json!(self.limit)),
+            ("limit_name", json!(self.limit_name)),
+            ("ratio", json!(self.ratio)),
+            ("runs", json!(self.runs)),
+            ("min", json!(self.min)),
+            ("max", json!(self.max)),
+        ];
+        fields.extend(self.peer.as_ref().map(|peer| ("peer", json!(peer))));
+        let fields: Vec<_> = fields.into_iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
+        format!("{{{}}}", fields.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_row_is_one_line_of_json() {
+        let metric = Metric::new("calls_per_s", "1/s", vec![2e8, 3e8, 4e8]).against("raw stream", vec![6e8]);
+        let row = Row::new("invoke-throughput", "trad/8B", &metric).unwrap();
+        assert_eq!(
+            row.to_json(),
+            r#"{"bench":"invoke-throughput","case":"trad/8B","metric":"calls_per_s","value":300000000.0,"unit":"1/s","limit":600000000.0,"limit_name":"raw stream","ratio":0.5,"runs":3,"min":200000000.0,"max":400000000.0}"#
+        );
+        let peer = Row { peer: Some("a \"peer\"".into()), limit: None, limit_name: None, ratio: None, ..row };
+        let parsed: Value = serde_json::from_str(&peer.to_json()).unwrap();
+        assert_eq!(parsed["peer"], "a \"peer\"");
+        assert!(parsed["limit"].is_null() && parsed["ratio"].is_null());
+    }
+
+    #[test]
+    fn what_was_not_measured_makes_no_row() {
+        assert_eq!(Row::new("b", "c", &Metric::new("rtt_ns", "ns", vec![])), None);
+        let row = Row::new("b", "c", &Metric::new("rtt_ns", "ns", vec![1.0]).against("nothing", vec![])).unwrap();
+        assert_eq!((row.limit, row.ratio), (None, None));
+    }
+}

@@ -1,0 +1,320 @@
+//! That the simulator does the harm it may do, stops where it must, and replays. The contract itself is checked by the
+//! conformance suite.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::random::Random;
+use super::{SimFabric, SimOptions};
+use crate::ids::ProcessId;
+use crate::region::RemoteRegion;
+use crate::transport::{AtomicChange, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Transport};
+
+const SEEDS: u64 = 300;
+const STARTER_BYTES: usize = 4096;
+const ORDERLY: SimOptions = SimOptions {
+    delay_max_steps: 0,
+    operations_max: 64,
+    messages_max: 64,
+    message_bytes_max: 64,
+    needs_target_progress: false,
+};
+
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(30)
+}
+
+type Ends = Vec<Arc<dyn Transport>>;
+
+fn start(processes: u32, seed: u64, options: SimOptions) -> (SimFabric, Ends) {
+    let fabric = SimFabric::new(processes, STARTER_BYTES, seed, options).unwrap();
+    let ends = (0..processes).map(|number| fabric.endpoint(ProcessId::new(number))).collect();
+    (fabric, ends)
+}
+
+/// Attaches the starter of the second end to the first.
+fn attach(ends: &[Arc<dyn Transport>]) -> RemoteRegion {
+    ends[0].attach(ends[1].starter().key(), later()).unwrap()
+}
+
+fn put(offset: u64, data: &[u8]) -> Operation {
+    Operation::Put { offset, data: data.to_vec() }
+}
+
+/// What the owner finds in its own memory.
+fn look(end: &Arc<dyn Transport>, bytes: usize) -> Vec<u8> {
+    let mut found = vec![0; bytes];
+    end.starter().as_remote().get(0, &mut found, later()).unwrap();
+    found
+}
+
+fn finish(end: &Arc<dyn Transport>, completion: Completion) -> Result<Outcome, FabricError> {
+    completion.wait(&**end, end.process(), later())
+}
+
+fn is_disconnected<T>(result: &Result<T, FabricError>, from: u32) -> bool {
+    matches!(result, Err(FabricError::Disconnected { process }) if process.number() == from)
+}
+
+/// Everything that a thread which drives three processes sees, as text.
+fn trace(seed: u64) -> String {
+    let (fabric, ends) = start(3, seed, SimOptions { operations_max: 5, messages_max: 3, ..SimOptions::default() });
+    for end in &ends {
+        for peer in &ends {
+            end.attach(peer.starter().key(), later()).unwrap();
+        }
+    }
+    let mut script = Random::new(1);
+    let mut posted: Vec<Completion> = Vec::new();
+    let mut trace = String::new();
+    for _ in 0..400 {
+        let (end, peer) = (&ends[script.index(3)], &ends[script.index(3)]);
+        let offset = script.up_to(20) * 8;
+        let change = AtomicChange::Add(script.next());
+        let operation = match script.index(3) {
+            0 => put(offset, &[script.next() as u8; 20]),
+            1 => Operation::Get { offset, bytes: 40 },
+            _ => Operation::Atomic64 { offset, change },
+        };
+        let saw = match script.index(5) {
+            0 => format!("{:?}", end.send(peer.process(), &script.next().to_le_bytes())),
+            1 | 2 => match end.post(peer.starter().key(), operation) {
+                Ok(completion) => {
+                    posted.push(completion);
+                    String::from("posted")
+                }
+                Err(error) => error.to_string(),
+            },
+            3 => format!("{:?}", end.receive()),
+            _ => {
+                end.progress();
+                let ended: Vec<bool> = posted.iter().map(Completion::has_ended).collect();
+                format!("{ended:?} {:?}", look(peer, 200))
+            }
+        };
+        trace += &format!("{} {saw}\n", fabric.steps());
+    }
+    trace
+}
+
+#[test]
+fn one_thread_replays_exactly() {
+    let traces: BTreeSet<String> = (0..10).map(trace).collect();
+    assert_eq!(traces.len(), 10, "another seed is another run");
+    assert!((0..10).all(|seed| traces.contains(&trace(seed))));
+}
+
+/// What an owner may see of uncompleted operations on its memory.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Harm {
+    second_put_first: bool,
+    torn_put: bool,
+    torn_get: bool,
+    message_before_put: bool,
+}
+
+fn observe(options: SimOptions) -> Harm {
+    let mut harm = Harm::default();
+    for seed in 0..SEEDS {
+        let (_fabric, ends) = start(2, seed, options);
+        let key = attach(&ends).key();
+        ends[0].post(key, put(0, &[1; 8])).unwrap();
+        ends[0].post(key, put(8, &[1; 8])).unwrap();
+        ends[0].post(key, put(16, &[1; 64])).unwrap();
+        let get = ends[0].post(key, Operation::Get { offset: 128, bytes: 64 }).unwrap();
+        ends[0].send(ends[1].process(), b"sent after the puts").unwrap();
+        let mut has_message = false;
+        for _ in 0..4 * options.delay_max_steps.max(1) {
+            let seen = look(&ends[1], 80);
+            let has_first = seen[0] == 1;
+            harm.second_put_first |= !has_first && seen[8] == 1;
+            harm.torn_put |= seen[16..].contains(&0) && seen[16..].contains(&1);
+            harm.message_before_put |= has_message && !has_first;
+            // Steps that are not the initiator's: its operations are not hurried.
+            ends[1].progress();
+            has_message |= ends[1].receive().is_some();
+            if !get.has_ended() && has_first {
+                ends[1].starter().as_remote().put(128, &[1; 64], later()).unwrap();
+            }
+        }
+        let Outcome::Got(got) = finish(&ends[0], get).unwrap() else { panic!("a get brings bytes") };
+        harm.torn_get |= got.contains(&0) && got.contains(&1);
+        assert_eq!(look(&ends[1], 80), [1; 80], "in the end all is there");
+    }
+    harm
+}
+
+#[test]
+fn everything_the_contract_leaves_open_happens() {
+    let harm = observe(SimOptions { delay_max_steps: 50, ..SimOptions::default() });
+    let all = Harm { second_put_first: true, torn_put: true, torn_get: true, message_before_put: true };
+    assert_eq!(harm, all);
+}
+
+#[test]
+fn without_delays_nothing_is_torn_or_overtaken() {
+    assert_eq!(observe(ORDERLY), Harm::default());
+}
+
+#[test]
+fn a_killed_process_leaves_some_of_its_operations_behind() {
+    let mut left = BTreeSet::new();
+    for seed in 0..SEEDS {
+        let (fabric, ends) = start(2, seed, SimOptions::default());
+        let key = attach(&ends).key();
+        let posted = ends[0].post(key, put(0, &[1; 40])).unwrap();
+        fabric.kill(ends[0].process());
+        assert!(is_disconnected(&finish(&ends[0], posted), 0), "the dead are told so");
+        (0..4000).for_each(|_| ends[1].progress());
+        left.insert(look(&ends[1], 40).iter().map(|byte| u32::from(*byte)).sum::<u32>());
+    }
+    assert!(left.contains(&0) && left.contains(&40), "all or nothing is possible: {left:?}");
+    assert!(left.len() > 2, "so is a part: {left:?}");
+}
+
+#[test]
+fn a_killed_processs_first_messages_arrive_and_then_the_news() {
+    const MESSAGES: u8 = 20;
+    let mut arrived = BTreeSet::new();
+    for seed in 0..SEEDS {
+        let (fabric, ends) = start(2, seed, SimOptions::default());
+        (0..MESSAGES).for_each(|number| ends[0].send(ends[1].process(), &[number]).unwrap());
+        // Some have been received by then, some are on their way.
+        (0..seed % 64).for_each(|_| ends[1].progress());
+        fabric.kill(ends[0].process());
+        (0..4000).for_each(|_| ends[1].progress());
+        let events: Vec<Event> = std::iter::from_fn(|| ends[1].receive()).collect();
+        let (news, messages) = events.split_last().expect("there is news");
+        assert_eq!(*news, Event::Disconnected { process: ends[0].process() });
+        for (number, event) in messages.iter().enumerate() {
+            let message = vec![number as u8];
+            assert_eq!(*event, Event::Message { from: ends[0].process(), message });
+        }
+        arrived.insert(messages.len());
+    }
+    assert!(arrived.contains(&0) && arrived.len() > 5, "how many arrived, by seed: {arrived:?}");
+}
+
+#[test]
+fn a_killed_process_finds_itself_alone() {
+    let (fabric, ends) = start(2, 1, SimOptions::default());
+    let key = attach(&ends).key();
+    ends[1].send(ends[0].process(), b"too late").unwrap();
+    fabric.kill(ends[0].process());
+    fabric.kill(ends[0].process());
+    ends[0].wait(&[], None);
+    ends[0].progress();
+    assert_eq!(ends[0].receive(), Some(Event::Disconnected { process: ends[0].process() }));
+    assert_eq!(ends[0].receive(), None);
+    assert!(is_disconnected(&ends[0].send(ends[1].process(), b"hello?"), 0));
+    assert!(is_disconnected(&ends[0].attach(RemoteKey::starter(ends[1].process(), 1), later()), 0));
+    let posted = ends[0].post(key, put(0, &[1])).unwrap();
+    assert!(is_disconnected(&finish(&ends[0], posted), 0));
+}
+
+#[test]
+fn operations_on_a_killed_process_end_with_the_news() {
+    for seed in 0..SEEDS {
+        let options = SimOptions { needs_target_progress: seed % 2 == 0, ..SimOptions::default() };
+        let (fabric, ends) = start(3, seed, options);
+        let key = attach_helped(&ends);
+        let posted: Vec<_> = (0..4).map(|word| ends[0].post(key, put(word * 8, &[1; 8])).unwrap()).collect();
+        (0..seed % 32).for_each(|_| ends[2].progress());
+        fabric.kill(ends[1].process());
+        for completion in posted {
+            let ended = finish(&ends[0], completion);
+            assert!(ended.is_ok() || is_disconnected(&ended, 1), "{ended:?}");
+            assert!(!options.needs_target_progress || ended.is_err(), "the dead make no progress");
+        }
+    }
+}
+
+/// Attaches while another thread makes the target's progress.
+fn attach_helped(ends: &[Arc<dyn Transport>]) -> RemoteKey {
+    let is_attached = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_attached.load(Ordering::SeqCst) {
+                ends[1].progress();
+                thread::yield_now();
+            }
+        });
+        let key = attach(ends).key();
+        is_attached.store(true, Ordering::SeqCst);
+        key
+    })
+}
+
+#[test]
+fn operations_wait_for_the_target_if_they_need_it() {
+    let (_fabric, ends) = start(2, 1, SimOptions { needs_target_progress: true, ..SimOptions::default() });
+    let key = attach_helped(&ends);
+    let posted = ends[0].post(key, put(0, &[1; 8])).unwrap();
+    (0..5000).for_each(|_| ends[0].progress());
+    assert!(!posted.has_ended());
+    assert_eq!(look(&ends[1], 8), [0; 8]);
+    ends[1].progress();
+    assert_eq!(look(&ends[1], 8), [1; 8]);
+    assert_eq!(finish(&ends[0], posted).unwrap(), Outcome::Put(vec![1; 8]));
+}
+
+#[test]
+fn queues_are_as_long_as_they_say() {
+    for max in [1, 2, 3, 4, 5] {
+        let (_fabric, ends) = start(2, 1, SimOptions { operations_max: max, messages_max: max, ..ORDERLY });
+        let key = attach(&ends).key();
+        let post = || ends[0].post(key, put(0, &[1]));
+        let posted: Vec<_> = (0..max).map(|_| post().unwrap()).collect();
+        assert!(matches!(post(), Err(FabricError::QueueFull { max: told, .. }) if told == max));
+        posted.into_iter().for_each(|completion| assert!(finish(&ends[0], completion).is_ok()));
+        assert!(post().is_ok());
+
+        let send = || ends[0].send(ends[1].process(), b"m");
+        (0..max).for_each(|_| send().unwrap());
+        assert!(matches!(send(), Err(FabricError::QueueFull { max: told, .. }) if told == max));
+        ends[1].progress();
+        assert!(send().is_err(), "what has arrived and is not received still takes its place");
+        assert!(ends[1].receive().is_some());
+        assert!(send().is_ok());
+    }
+}
+
+#[test]
+fn a_peer_that_is_forgotten_hears_of_it_and_is_not_heard() {
+    for seed in 0..SEEDS {
+        let (_fabric, ends) = start(2, seed, SimOptions::default());
+        ends[0].send(ends[1].process(), b"connect").unwrap();
+        ends[1].send(ends[0].process(), b"unheard").unwrap();
+        ends[0].forget(ends[1].process());
+        (0..4000).for_each(|_| ends.iter().for_each(|end| end.progress()));
+        assert_eq!(ends[0].receive(), Some(Event::Disconnected { process: ends[1].process() }));
+        assert_eq!(ends[0].receive(), None);
+        assert!(matches!(ends[1].receive(), Some(Event::Message { .. })));
+        assert_eq!(ends[1].receive(), Some(Event::Disconnected { process: ends[0].process() }));
+        assert!(is_disconnected(&ends[1].send(ends[0].process(), b"?"), 0));
+    }
+}
+
+#[test]
+fn an_unattached_key_is_stale() {
+    let (_fabric, ends) = start(2, 1, SimOptions::default());
+    let posted = ends[0].post(ends[1].starter().key(), put(0, &[1])).unwrap();
+    assert!(matches!(finish(&ends[0], posted), Err(FabricError::StaleKey { .. })));
+}
+
+#[test]
+fn an_end_is_the_same_every_time() {
+    let (fabric, ends) = start(2, 1, SimOptions::default());
+    assert!(Arc::ptr_eq(&ends[0], &fabric.endpoint(ends[0].process())));
+}
+
+#[test]
+#[should_panic(expected = "has not been dropped")]
+fn an_end_that_was_dropped_stays_away() {
+    let (fabric, ends) = start(1, 1, SimOptions::default());
+    drop(ends);
+    fabric.endpoint(ProcessId::new(0));
+}
