@@ -1,1 +1,190 @@
-//! farside-bench
+//! Every table and figure of the systems that Farside unites, measured against limits of the same run.
+//!
+//! A *bench* has *cases*, and a case has *metrics*; each metric of a case makes one [`Row`]. Beside every value stands a
+//! limit: what the same cores do in the same minute with nothing of Farside in the way, such as a bare cache line that goes
+//! to and fro. Both are measured several times, in turns, and the medians are compared. So the ratio survives a noisy
+//! machine where the numbers do not.
+//!
+//! What needs several processes is measured in jobs. Their processes run the same program again with arguments that begin
+//! with [`CHILD_COMMAND`]; the program hands what follows to [`child`].
+
+#![forbid(unsafe_code)]
+
+mod benches;
+mod case;
+mod error;
+mod limits;
+mod metric;
+mod options;
+#[cfg(feature = "plots")]
+mod plot;
+mod results;
+mod row;
+mod sequential;
+mod shared;
+mod stats;
+mod table;
+mod timing;
+
+use std::io;
+use std::path::Path;
+
+use self::benches::BENCHES;
+use self::case::Case;
+
+pub use error::BenchError;
+pub use options::Options;
+#[cfg(feature = "plots")]
+pub use plot::plot;
+pub use row::Row;
+pub use sequential::{SequentialReport, run as run_sequential};
+pub use table::Table;
+
+/// The first argument of a process that takes part in a measurement.
+pub const CHILD_COMMAND: &str = "bench-child";
+
+/// A bench, as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listing {
+    /// Its name.
+    pub name: &'static str,
+    /// What it measures, in one line.
+    pub about: &'static str,
+    /// The names of its cases.
+    pub cases: Vec<String>,
+}
+
+/// All benches.
+#[must_use]
+pub fn list() -> Vec<Listing> {
+    let cases = |bench: &Bench| (bench.cases)().into_iter().map(|case| case.name).collect();
+    BENCHES.iter().map(|bench| Listing { name: bench.name, about: bench.about, cases: cases(bench) }).collect()
+}
+
+/// Runs the benches of these names, or all when there are none, and hands every row to `on_row` as soon as it is there.
+///
+/// *Cost*: minutes for each bench, or less than one if the options say so. Nothing else should run meanwhile.
+///
+/// # Errors
+/// - [`BenchError::UnknownBench`] before anything is measured.
+/// - [`BenchError::Row`] with what `on_row` said; nothing is measured after that.
+/// - Whatever keeps a case from being measured.
+pub fn run(
+    names: &[String],
+    options: Options,
+    on_row: &mut dyn FnMut(&Row) -> io::Result<()>,
+) -> Result<(), BenchError> {
+    let mut chosen = Vec::new();
+    for name in names {
+        chosen.push(find_bench(name)?);
+    }
+    if chosen.is_empty() {
+        chosen.extend(BENCHES);
+    }
+    for bench in chosen {
+        for case in (bench.cases)() {
+            for metric in case.measure(bench.name, options)? {
+                let row = Row::new(bench.name, &case.name, &metric).ok_or_else(|| BenchError::NothingMeasured {
+                    bench: bench.name.into(),
+                    case: case.name.clone(),
+                    metric: metric.name.clone(),
+                })?;
+                on_row(&row).map_err(BenchError::Row)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes part in a measurement, in a process that [`run`] has started with these arguments behind [`CHILD_COMMAND`].
+///
+/// # Errors
+/// [`BenchError::ChildArguments`], [`BenchError::UnknownBench`] or [`BenchError::UnknownCase`] for arguments that `run`
+/// does not give; whatever goes wrong in the measurement. The process that started this one learns of it by itself.
+pub fn child(arguments: &[String]) -> Result<(), BenchError> {
+    let [bench, case, results, quick, operations] = arguments else {
+        return Err(BenchError::ChildArguments { what: "there should be five" });
+    };
+    let options = Options::from_arguments(quick, operations);
+    let options = options.ok_or(BenchError::ChildArguments { what: "the options are not readable" })?;
+    let bench = find_bench(bench)?;
+    let found = (bench.cases)().into_iter().find(|found| found.name == *case);
+    let found = found.ok_or_else(|| BenchError::UnknownCase { bench: bench.name.into(), case: case.clone() })?;
+    found.take_part(bench.name, options, Path::new(results))
+}
+
+/// A bench.
+#[derive(Debug)]
+struct Bench {
+    name: &'static str,
+    about: &'static str,
+    cases: fn() -> Vec<Case>,
+}
+
+fn find_bench(name: &str) -> Result<&'static Bench, BenchError> {
+    let known = || BENCHES.iter().map(|bench| bench.name).collect::<Vec<_>>().join(", ");
+    let found = BENCHES.iter().find(|bench| bench.name == name);
+    found.ok_or_else(|| BenchError::UnknownBench { name: name.into(), known: known() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let mut benches = HashSet::new();
+        for listing in list() {
+            assert!(benches.insert(listing.name), "{}", listing.name);
+            let cases: HashSet<_> = listing.cases.iter().collect();
+            assert_eq!(cases.len(), listing.cases.len(), "{}", listing.name);
+            assert!(!cases.is_empty(), "{}", listing.name);
+        }
+    }
+
+    #[test]
+    fn the_contract_is_kept() {
+        let listed = list();
+        let has = |bench: &str, case: &str| {
+            listed.iter().any(|listing| listing.name == bench && listing.cases.iter().any(|name| name == case))
+        };
+        for mode in ["send", "write", "trad", "raw"] {
+            for size in ["8B", "64B", "256B"] {
+                assert!(has("invoke-throughput", &format!("{mode}/{size}")), "{mode}/{size}");
+            }
+        }
+        for case in ["call-return/8B", "call-return/64B", "call-return/1KiB", "notify-executed"] {
+            assert!(has("invoke-latency", case), "{case}");
+        }
+        for size in ["4KiB", "64KiB", "1MiB"] {
+            assert!(has("invoke-latency", &format!("call-buffer/{size}")), "{size}");
+        }
+        for processes in [2, 4, 8] {
+            for what in ["call-return", "barrier"] {
+                assert!(has("oversubscribed", &format!("{what}/{processes}p")), "{what}/{processes}p");
+            }
+        }
+        assert!(has("mcts-scaling", "sequential") && has("mcts-scaling", "local"));
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_before_anything_runs() {
+        let names = ["mcts-scaling".to_owned(), "no-such-bench".to_owned()];
+        let error = run(&names, Options::new(), &mut |_| panic!("nothing is measured")).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("no-such-bench") && text.contains("invoke-latency"), "{text}");
+    }
+
+    #[test]
+    fn a_child_checks_its_arguments() {
+        let child = |arguments: &[&str]| child(&arguments.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        assert!(matches!(child(&[]), Err(BenchError::ChildArguments { .. })));
+        assert!(matches!(child(&["invoke-latency", "x", "y", "perhaps", "0"]), Err(BenchError::ChildArguments { .. })));
+        assert!(matches!(child(&["x", "x", "y", "true", "0"]), Err(BenchError::UnknownBench { .. })));
+        assert!(matches!(child(&["invoke-latency", "x", "y", "true", "0"]), Err(BenchError::UnknownCase { .. })));
+        assert!(matches!(child(&["mcts-scaling", "local", "y", "true", "0"]), Err(BenchError::ChildArguments { .. })));
+    }
+}

@@ -1,6 +1,5 @@
 //! Memory that the processes of a job share past the job, for the limits: nothing of Farside's calls is in their way.
 
-use std::cell::Cell;
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -92,12 +91,10 @@ impl Shared {
 
 /// How one side of a limit waits for the other: by looking, since a limit knows no sleep.
 ///
-/// With more workers than CPUs the other side may need the very CPU that looks, so it is offered soon.
-#[derive(Debug)]
+/// With more threads than CPUs the other side may need the very CPU that looks, so it is offered soon.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     looks_before_yield: u32,
-    looks: Cell<u32>,
-    since: Cell<Option<Instant>>,
 }
 
 /// About 50 µs, some hundred times what the other side takes when it runs.
@@ -110,8 +107,8 @@ impl Patience {
     /// For so many threads that run at the same time.
     pub(crate) fn new(threads: u32) -> Self {
         let cpus = current_affinity().map_or(1, |cpus| cpus.len());
-        let looks_before_yield = if threads as usize <= cpus { LOOKS_DEDICATED } else { LOOKS_OVERSUBSCRIBED };
-        Self { looks_before_yield, looks: Cell::new(0), since: Cell::new(None) }
+        let is_dedicated = threads as usize <= cpus;
+        Self { looks_before_yield: if is_dedicated { LOOKS_DEDICATED } else { LOOKS_OVERSUBSCRIBED } }
     }
 
     /// Looks until `found`.
@@ -119,33 +116,24 @@ impl Patience {
     /// # Errors
     /// [`BenchError::NoAnswer`].
     #[inline(always)]
-    pub(crate) fn wait_until(&self, mut found: impl FnMut() -> bool) -> Result<(), BenchError> {
-        let mut looks = 0;
-        while !found() {
-            looks += 1;
-            if looks > self.looks_before_yield {
-                self.yield_now()?;
+    pub(crate) fn wait_until(self, mut found: impl FnMut() -> bool) -> Result<(), BenchError> {
+        for _ in 0..self.looks_before_yield {
+            if found() {
+                return Ok(());
             }
         }
-        if looks > self.looks_before_yield {
-            self.since.set(None);
-        }
-        Ok(())
+        yield_until(&mut found)
     }
+}
 
-    #[cold]
-    fn yield_now(&self) -> Result<(), BenchError> {
+#[cold]
+fn yield_until(found: &mut dyn FnMut() -> bool) -> Result<(), BenchError> {
+    let since = Instant::now();
+    while !found() {
         thread::yield_now();
-        self.looks.set(self.looks.get().wrapping_add(1));
-        // The clock costs a tenth of a yield; it need not be asked each time.
-        if self.looks.get().is_multiple_of(64) {
-            let now = Instant::now();
-            let since = self.since.get().unwrap_or(now);
-            self.since.set(Some(since));
-            if now - since > GIVE_UP {
-                return Err(BenchError::NoAnswer { seconds: GIVE_UP.as_secs() });
-            }
+        if since.elapsed() > GIVE_UP {
+            return Err(BenchError::NoAnswer { seconds: GIVE_UP.as_secs() });
         }
-        Ok(())
     }
+    Ok(())
 }

@@ -48,6 +48,8 @@ use std::time::Duration;
 use crate::transport::{FabricError, Transport};
 
 /// Something that can start a fabric, as often as it is asked to.
+///
+/// The checks send messages of up to eight bytes without asking whether so much travels as one.
 pub trait Fabric: Sync {
     /// What failed checks call it.
     fn name(&self) -> String;

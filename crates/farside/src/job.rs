@@ -18,7 +18,7 @@
 //!
 //! When the bodies of all workers have returned, every call that was sent is executed, and those that these send; then `run`
 //! returns everywhere. When a process fails (a worker returns an error or panics, the process exits or is killed), the
-//! others are told: whatever waits for it returns [`Error::PeerLost`](crate::Error::PeerLost), and they go on if they can.
+//! others are told: whatever waits for it returns [`Error::PeerLost`], and they go on if they can.
 //! The launcher's verdict is the *first* failure, whatever followed from it.
 //!
 //! The processes are children of the launcher and do not outlive it. Interrupting it (Ctrl-C) or killing it ends all.

@@ -157,10 +157,10 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         self.control.control()
     }
 
-    /// Whether a record of so many bytes would find room now.
+    /// Whether it is worth to try a record of so many bytes: it would find room, or a granted chunk is still to be spliced in.
     pub fn has_room(&self, record_bytes: usize) -> bool {
         self.offset + record_bytes <= self.limit
-            || self.granted.iter().any(|chunk| fits(record_bytes, chunk))
+            || !self.granted.is_empty()
             || self.steps_to_room(record_bytes).is_some()
     }
 
@@ -197,6 +197,7 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         }
         let Some(steps) = self.steps_to_room(record_bytes) else {
             let needs = !self.has_chunk_for(record_bytes);
+            self.leave_for_later(record_bytes);
             return Err(NoRoom { needs_chunk_bytes: needs.then_some(record_bytes + 8) });
         };
         // Chunks on the way that are too short are entered and left again, so that both circles turn alike.
@@ -217,6 +218,15 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         self.limit = chunk.bytes() - 8;
         self.chunk = chunk;
         self.offset = 0;
+    }
+
+    /// If the record would fit into the current chunk once that is consumed, goes on to the next one, so that it can be.
+    fn leave_for_later(&mut self, record_bytes: usize) {
+        let next = (self.current + 1) % self.circle.len();
+        let consumed = self.control.control().consumed.load(Ordering::Acquire);
+        if self.offset > 0 && fits(record_bytes, &self.chunk) && self.circle[next].filling <= consumed {
+            self.enter(next, false);
+        }
     }
 
     /// How many chunks ahead the record fits, with all chunks up to there consumed.

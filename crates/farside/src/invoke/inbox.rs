@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 
 use farside_fabric::bell::clear_bit;
 use farside_fabric::ring::{Corrupt, MappedChunk, MappedControl, Next, Receiver};
@@ -117,9 +118,10 @@ impl Inbox {
 
     /// Begins to watch the rings whose bits have been set since.
     #[inline]
-    fn notice_arrivals(&mut self) {
+    fn notice_arrivals(&mut self, worker: &Worker) {
         for word in 0..self.watched_bits.len() {
-            let bits = self.home.arrival_word(self.local, word).load(std::sync::atomic::Ordering::Relaxed);
+            // SYNC: acquire, for what follows from a set bit: a ring is made known here before its sender learns of it.
+            let bits = self.home.arrival_word(self.local, word).load(Ordering::Acquire);
             let mut new = bits & !self.watched_bits[word];
             while new != 0 {
                 let index = word * 64 + new.trailing_zeros() as usize;
@@ -128,8 +130,8 @@ impl Inbox {
                 if self.rings.get(index).is_some_and(Option::is_some) {
                     self.watched_bits[word] |= mask;
                     self.watched.push(index as u32);
-                } else {
-                    // Nobody can announce a ring that was not opened here first: somebody wrote where it should not.
+                } else if !worker.has_notices() {
+                    // No notice of such a ring, not even one that was not looked at: somebody wrote where it should not.
                     clear_bit(self.home.arrival_word(self.local, word), mask);
                 }
             }
@@ -140,7 +142,7 @@ impl Inbox {
     pub(crate) fn has_arrivals(&self) -> bool {
         let words = 0..self.watched_bits.len();
         words.into_iter().any(|word| {
-            let bits = self.home.arrival_word(self.local, word).load(std::sync::atomic::Ordering::Relaxed);
+            let bits = self.home.arrival_word(self.local, word).load(Ordering::Relaxed);
             bits & !self.watched_bits[word] != 0
         })
     }
@@ -191,7 +193,7 @@ impl InFrames {
 #[inline]
 pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
     let mut inbox = worker.inbox();
-    inbox.notice_arrivals();
+    inbox.notice_arrivals(worker);
     let mut ran = 0;
     let mut turn = 0;
     while turn < inbox.watched.len() {

@@ -276,8 +276,7 @@ impl Coordinator {
 
     /// Looks whether all have been counted in this round, and what that means.
     fn conclude_round(&mut self, now: Duration) {
-        let waits = matches!(self.phase, Phase::Settling { next_round_at: Some(_), .. });
-        if waits || !self.census.is_complete() {
+        if !self.census.is_complete() {
             return;
         }
         let since = match self.phase {

@@ -101,6 +101,9 @@ impl Script {
     }
 }
 
+/// One way for a process to be lost.
+type Loss = fn(&mut Script);
+
 fn to_all(processes: impl IntoIterator<Item = u32>, message: &ToProcess) -> Vec<(u32, ToProcess)> {
     processes.into_iter().map(|process| (process, message.clone())).collect()
 }
@@ -167,7 +170,7 @@ fn whoever_does_not_come_is_named() {
 
 #[test]
 fn a_loss_before_the_start_ends_the_job() {
-    let losses: [(fn(&mut Script), ProcessEnd); 4] = [
+    let losses: [(Loss, ProcessEnd); 4] = [
         (|script| script.ended(1, ProcessEnd::Exited(3)), ProcessEnd::Exited(3)),
         (|script| script.ended(1, ProcessEnd::Killed(9)), ProcessEnd::Killed(9)),
         (|script| script.ended(1, ProcessEnd::Exited(0)), reported("it ended without coming to the job")),
@@ -192,7 +195,7 @@ fn a_loss_before_the_start_ends_the_job() {
 
 #[test]
 fn a_loss_in_the_run_is_told_to_the_others_who_go_on() {
-    let losses: [(fn(&mut Script), &str); 4] = [
+    let losses: [(Loss, &str); 4] = [
         (|script| script.ended(1, ProcessEnd::Exited(3)), "it exited with status 3"),
         (|script| script.ended(1, ProcessEnd::Killed(9)), "signal 9 killed it"),
         (|script| script.ended(1, ProcessEnd::Exited(0)), "it ended before the job was done"),

@@ -1,0 +1,51 @@
+//! The benches.
+
+mod invoke_latency;
+mod invoke_throughput;
+mod mcts_scaling;
+mod oversubscribed;
+
+use crate::Bench;
+
+pub(crate) const BENCHES: &[Bench] = &[
+    Bench {
+        name: "invoke-throughput",
+        about: "one-way calls between two processes, whose every argument byte is read (Seriema, Table 2)",
+        cases: invoke_throughput::cases,
+    },
+    Bench {
+        name: "invoke-latency",
+        about: "round trips of calls between two processes",
+        cases: invoke_latency::cases,
+    },
+    Bench {
+        name: "oversubscribed",
+        about: "round trips and barriers of more processes than CPUs; what waiting, starting and ending cost",
+        cases: oversubscribed::cases,
+    },
+    Bench {
+        name: "mcts-scaling",
+        about: "tree search for Hex on 11 x 11 cells, 16 simulations a leaf (Seriema, Figure 3)",
+        cases: mcts_scaling::cases,
+    },
+];
+
+/// A size in bytes as cases spell it: `8B`, `4KiB`, `1MiB`.
+fn size_name(bytes: usize) -> String {
+    match bytes {
+        _ if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 10) => format!("{}KiB", bytes >> 10),
+        _ => format!("{bytes}B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_spelled_with_the_largest_unit_that_is_whole() {
+        let names = [8, 512, 1023, 1024, 4096, 65536, 1 << 20, 16 << 20].map(size_name);
+        assert_eq!(names, ["8B", "512B", "1023B", "1KiB", "4KiB", "64KiB", "1MiB", "16MiB"]);
+    }
+}

@@ -1,0 +1,128 @@
+//! Round trips between two processes: how long from a call until its caller knows that it was executed.
+
+use std::hint::black_box;
+
+use farside::{On, Worker, WorkerId};
+
+use super::size_name;
+use crate::case::Case;
+use crate::limits::ping_pong::{PingPong, TWO_LINES};
+use crate::metric::Metric;
+use crate::shared::{Patience, Shared};
+use crate::stats::median;
+use crate::timing::{Latency, TOGETHER, time_latency};
+use crate::{BenchError, Options};
+
+/// Round trips of one run, when nothing else is asked for.
+const TRIPS: u64 = 200_000;
+/// Buffers of so many bytes take about as long to write and read as a round trip.
+const BYTES_PER_TRIP: usize = 4096;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        Case::job(name("call-return", 8), 2, |me, options| measure(me, options, 8, echo::<1>)),
+        Case::job(name("call-return", 64), 2, |me, options| measure(me, options, 64, echo::<8>)),
+        Case::job(name("call-return", 1024), 2, |me, options| measure(me, options, 1024, echo::<128>)),
+        Case::job("notify-executed", 2, |me, options| measure(me, options, 0, notify)),
+    ];
+    for bytes in [4 << 10, 64 << 10, 1 << 20] {
+        cases.push(Case::job(name("call-buffer", bytes), 2, move |me, options| measure(me, options, bytes, pass_buffer)));
+    }
+    cases.push(Case::job("one-line-ping-pong", 2, one_line));
+    cases
+}
+
+fn name(kind: &str, bytes: usize) -> String {
+    format!("{kind}/{}", size_name(bytes))
+}
+
+/// Makes so many round trips to a worker, with a buffer of so many bytes if it takes one.
+type RoundTrips = fn(&Worker, WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency>;
+
+/// Measures round trips and limit in turns. Worker 1 answers while it waits at a barrier.
+fn measure(me: &Worker, options: Options, bytes: usize, round_trips: RoundTrips) -> Result<Vec<Metric>, BenchError> {
+    let memory = Shared::new(me, PingPong::BYTES)?;
+    let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
+    let limit_trips = options.operations_or(TRIPS);
+    let trips = options.operations_or(TRIPS / (1 + bytes / BYTES_PER_TRIP) as u64);
+    let is_caller = me.id() == WorkerId::new(0);
+    let (mut medians, mut tails, mut limits) = (Vec::new(), Vec::new(), Vec::new());
+    // The first run is for the rings to be set up.
+    for run in 0..=options.runs() {
+        me.barrier()?;
+        let limit = if is_caller { ping_pong.ask(limit_trips, TOGETHER)? } else { ping_pong.answer(limit_trips).map(|()| vec![])? };
+        me.barrier()?;
+        if is_caller {
+            let latency = round_trips(me, me.neighbor(1), trips, bytes)?;
+            if run > 0 {
+                limits.push(median(&limit));
+                medians.push(latency.median_ns);
+                tails.push(latency.p99_ns);
+            }
+        }
+    }
+    me.barrier()?;
+    Ok(vec![
+        Metric::new("rtt_ns", "ns", medians).against(TWO_LINES, limits.clone()),
+        Metric::new("rtt_p99_ns", "ns", tails).against(TWO_LINES, limits),
+    ])
+}
+
+/// A function returns its arguments.
+fn echo<const WORDS: usize>(me: &Worker, peer: WorkerId, trips: u64, _: usize) -> farside::Result<Latency> {
+    let mut number = 0;
+    time_latency(trips, || {
+        number += 1;
+        me.call_return(peer, [number; WORDS], |_, words| words)?.wait().map(|words| drop(black_box(words)))
+    })
+}
+
+/// A synchronizer tells that a function was executed.
+fn notify(me: &Worker, peer: WorkerId, trips: u64, _: usize) -> farside::Result<Latency> {
+    let executed = me.synchronizer(0)?;
+    let to = me.to(peer).notify(&executed, On::Executed);
+    time_latency(trips, || {
+        executed.add(1);
+        to.call((), |_, ()| ())?;
+        executed.wait()
+    })
+}
+
+/// A function reads a buffer, and a synchronizer tells that it did.
+fn pass_buffer(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {
+    let buffer = vec![1; bytes];
+    let executed = me.synchronizer(0)?;
+    let to = me.to(peer).notify(&executed, On::Executed);
+    time_latency(trips, || {
+        executed.add(1);
+        to.call_buffer((), &buffer, |_, (), bytes| black_box(sum_of(bytes)))?;
+        executed.wait()
+    })
+}
+
+fn sum_of(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let words = words.iter().fold(0, |sum: u64, word| sum.wrapping_add(u64::from_ne_bytes(*word)));
+    rest.iter().fold(words, |sum, byte| sum.wrapping_add(u64::from(*byte)))
+}
+
+/// For reference: what a word takes that goes to and fro on a single line, as fast replies do.
+fn one_line(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let memory = Shared::new(me, PingPong::BYTES)?;
+    let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
+    let trips = options.operations_or(TRIPS);
+    let is_asking = me.id() == WorkerId::new(0);
+    let (mut samples, mut limits) = (Vec::new(), Vec::new());
+    for _ in 0..options.runs() {
+        me.barrier()?;
+        if is_asking {
+            limits.push(median(&ping_pong.ask(trips, TOGETHER)?));
+            samples.push(median(&ping_pong.ask_on_one_line(trips)?));
+        } else {
+            ping_pong.answer(trips)?;
+            ping_pong.answer_on_one_line(trips)?;
+        }
+    }
+    me.barrier()?;
+    Ok(vec![Metric::new("rtt_ns", "ns", samples).against(TWO_LINES, limits)])
+}

@@ -1,0 +1,156 @@
+//! One-way calls between two processes: how many a second, and how far that is from a stream of the same bytes alone.
+//!
+//! The function that is called adds up all words of its argument, so that every byte of it has to come to the receiver.
+//! The sums are checked at the end, which also says that every call was executed.
+
+mod raw;
+
+use std::cell::Cell;
+use std::time::Instant;
+
+use farside::{Worker, WorkerId, remote};
+
+use self::raw::Raw;
+use super::size_name;
+use crate::case::Case;
+use crate::limits::stream::{self, Stream};
+use crate::metric::Metric;
+use crate::{BenchError, Options};
+
+/// Calls of one run, when nothing else is asked for.
+const CALLS: u64 = 10_000_000;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    add_cases::<1>(&mut cases);
+    add_cases::<8>(&mut cases);
+    add_cases::<32>(&mut cases);
+    cases.sort_by_key(|case| ["send", "write", "trad", "raw"].iter().position(|mode| case.name.starts_with(mode)));
+    cases
+}
+
+/// The cases of calls with so many words of arguments.
+fn add_cases<const WORDS: usize>(cases: &mut Vec<Case>) {
+    let name = |mode: &str| format!("{mode}/{}", size_name(WORDS * 8));
+    let modes = [("send", send::<WORDS> as Mode), ("write", write::<WORDS>), ("trad", trad::<WORDS>)];
+    for (mode, calls) in modes {
+        let body = move |me: &Worker, options: Options| measure(me, options, WORDS, |_| Ok(Calls { mode: calls }));
+        cases.push(Case::job(name(mode), 2, body));
+    }
+    cases.push(Case::job(name("raw"), 2, |me, options| measure(me, options, WORDS, Raw::<WORDS>::new)));
+}
+
+/// What is measured, on both sides. Each call carries its number, in every word.
+trait Traffic {
+    /// Makes so many calls and returns the sum of all words that the other side read.
+    fn produce(&mut self, me: &Worker, calls: u64) -> Result<u64, BenchError>;
+
+    /// What the other side does before it waits at a barrier, where it can be called.
+    fn consume(&mut self, calls: u64) -> Result<(), BenchError>;
+}
+
+/// Measures traffic and limit in turns.
+fn measure<T: Traffic>(
+    me: &Worker,
+    options: Options,
+    words: usize,
+    make: impl FnOnce(&Worker) -> Result<T, BenchError>,
+) -> Result<Vec<Metric>, BenchError> {
+    let mut traffic = make(me)?;
+    let stream = Stream::new(me)?;
+    let calls = options.operations_or(CALLS);
+    let payload_bytes = words as u64 * 8;
+    let blocks = Stream::blocks_for(calls.saturating_mul(payload_bytes));
+    let is_sender = me.id() == WorkerId::new(0);
+    let (mut rates, mut limits) = (Vec::new(), Vec::new());
+    // The first run is for the rings to grow and the memory to be touched.
+    for run in 0..=options.runs() {
+        me.barrier()?;
+        let limit = if is_sender { stream.send(blocks)? } else { stream.receive(blocks).map(|()| 0.0)? };
+        me.barrier()?;
+        if !is_sender {
+            traffic.consume(calls)?;
+            continue;
+        }
+        let start = Instant::now();
+        let found = traffic.produce(me, calls)?;
+        let elapsed = start.elapsed();
+        let expected = sum_below(calls).wrapping_mul(words as u64);
+        if found != expected {
+            return Err(BenchError::WrongSum { what: "the arguments of all calls", expected, found });
+        }
+        if run > 0 {
+            rates.push(calls as f64 / elapsed.as_secs_f64());
+            limits.push(limit / payload_bytes as f64);
+        }
+    }
+    me.barrier()?;
+    Ok(vec![Metric::new("calls_per_s", "1/s", rates).against(stream::NAME, limits)])
+}
+
+/// 0 + 1 + ... + (count - 1), as far as it fits.
+fn sum_below(count: u64) -> u64 {
+    let count = u128::from(count);
+    (count * count.saturating_sub(1) / 2) as u64
+}
+
+/// Makes so many calls to the other worker, and returns the sum that it has made of them.
+type Mode = fn(&Worker, WorkerId, u64) -> Result<u64, farside::Error>;
+
+/// Calls of functions.
+struct Calls {
+    mode: Mode,
+}
+
+impl Traffic for Calls {
+    fn produce(&mut self, me: &Worker, calls: u64) -> Result<u64, BenchError> {
+        Ok((self.mode)(me, me.neighbor(1), calls)?)
+    }
+
+    fn consume(&mut self, _: u64) -> Result<(), BenchError> {
+        Ok(())
+    }
+}
+
+thread_local! {
+    /// The words that functions called on this worker have added up. No argument says where to add, since the arguments
+    /// are what is measured; a handle would be as many bytes again.
+    static SUM: Cell<u64> = const { Cell::new(0) };
+}
+
+#[inline]
+fn add_up<const WORDS: usize>(_: &Worker, words: [u64; WORDS]) {
+    SUM.set(SUM.get().wrapping_add(words.iter().fold(0, |sum, word| sum.wrapping_add(*word))));
+}
+
+fn take_sum(_: &Worker, (): ()) -> u64 {
+    SUM.take()
+}
+
+/// Through the lane of the process (Seriema: send).
+fn send<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside::Result<u64> {
+    let to = me.to(peer).send_based();
+    for number in 0..calls {
+        to.call([number; WORDS], add_up::<WORDS>)?;
+    }
+    to.call_return((), take_sum)?.wait()
+}
+
+/// Into the ring of the worker, each published at once (Seriema: write).
+fn write<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside::Result<u64> {
+    let to = me.to(peer);
+    for number in 0..calls {
+        to.call([number; WORDS], add_up::<WORDS>)?;
+    }
+    to.call_return((), take_sum)?.wait()
+}
+
+/// Into the ring, published 4 KiB at a time (Seriema: trad).
+fn trad<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside::Result<u64> {
+    let aggregator = me.aggregate(peer);
+    for number in 0..calls {
+        aggregator.call_remote([number; WORDS], remote!(|there, words: [u64; WORDS]| add_up(there, words)))?;
+    }
+    drop(aggregator);
+    me.call_return(peer, (), take_sum)?.wait()
+}

@@ -1,0 +1,159 @@
+//! The level below calls: records of the same size in a ring like theirs, published 4 KiB at a time, and nothing called.
+
+use std::sync::atomic::Ordering;
+
+use farside::{AGGREGATE_BYTES, CorruptRecord, ProcessId, Source, Worker, WorkerId};
+use farside_fabric::ring::{Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, Sender, record_bytes};
+
+use super::Traffic;
+use crate::BenchError;
+use crate::shared::{Patience, Shared, WORD_DISTANCE};
+
+/// As large as the rings of calls grow.
+const CHUNK_COUNT: usize = 4;
+const CHUNK_BYTES: usize = 64 << 10;
+
+// Where things lie in the memory: two words, each alone, the ring's control block, and its chunks on the next page.
+const RUNS_READ: usize = 0;
+const SUM: usize = WORD_DISTANCE;
+const CONTROL: usize = 2 * WORD_DISTANCE;
+const CHUNKS: usize = 4096;
+const BYTES: usize = CHUNKS + CHUNK_COUNT * CHUNK_BYTES;
+
+/// One side of the ring.
+#[derive(Debug)]
+pub(super) struct Raw<const WORDS: usize> {
+    memory: Shared,
+    patience: Patience,
+    /// Runs so far, which both sides count alike.
+    runs: u64,
+    end: End,
+}
+
+#[derive(Debug)]
+enum End {
+    Sender(Sender<MappedChunk, MappedControl>),
+    Receiver(Receiver<MappedChunk, MappedControl>),
+}
+
+impl<const WORDS: usize> Raw<WORDS> {
+    const RECORD_BYTES: usize = record_bytes(WORDS * 8);
+
+    /// A ring from worker 0 to the other. Collective.
+    ///
+    /// # Errors
+    /// As [`Shared::new`].
+    pub(super) fn new(me: &Worker) -> Result<Self, BenchError> {
+        let memory = Shared::new(me, BYTES)?;
+        Ok(Self::on(memory, me.id() == WorkerId::new(0), Patience::new(2)))
+    }
+
+    fn on(memory: Shared, is_sender: bool, patience: Patience) -> Self {
+        let chunks = (0..CHUNK_COUNT).map(|index| memory.chunk(CHUNKS + index * CHUNK_BYTES, CHUNK_BYTES)).collect();
+        let control = memory.control(CONTROL);
+        let end = if is_sender {
+            End::Sender(Sender::new(control, chunks))
+        } else {
+            End::Receiver(Receiver::new(control, chunks))
+        };
+        Self { memory, patience, runs: 0, end }
+    }
+}
+
+impl<const WORDS: usize> Traffic for Raw<WORDS> {
+    fn produce(&mut self, _: &Worker, calls: u64) -> Result<u64, BenchError> {
+        self.send(calls)
+    }
+
+    fn consume(&mut self, calls: u64) -> Result<(), BenchError> {
+        self.receive(calls)
+    }
+}
+
+impl<const WORDS: usize> Raw<WORDS> {
+    fn send(&mut self, records: u64) -> Result<u64, BenchError> {
+        let End::Sender(sender) = &mut self.end else { return Ok(0) };
+        for number in 0..records {
+            let mut at = sender.try_reserve(Self::RECORD_BYTES);
+            if at.is_none() {
+                self.patience.wait_until(|| {
+                    at = sender.reserve(Self::RECORD_BYTES).ok();
+                    at.is_some()
+                })?;
+            }
+            let payload = at.unwrap_or_default() + 8;
+            for word in 0..WORDS {
+                sender.chunk().word(payload + word * 8).store(number, Ordering::Relaxed);
+            }
+            sender.batch(Header::new(0, 0, Self::RECORD_BYTES), Self::RECORD_BYTES);
+            if sender.batched_bytes() >= AGGREGATE_BYTES {
+                sender.flush();
+            }
+        }
+        sender.flush();
+        self.runs += 1;
+        // SYNC: pairs with the release store in `receive`: the sum comes with it.
+        self.patience.wait_until(|| self.memory.word(RUNS_READ).load(Ordering::Acquire) == self.runs)?;
+        Ok(self.memory.word(SUM).load(Ordering::Relaxed))
+    }
+
+    fn receive(&mut self, records: u64) -> Result<(), BenchError> {
+        let End::Receiver(receiver) = &mut self.end else { return Ok(()) };
+        let mut sum = 0_u64;
+        for _ in 0..records {
+            let mut next = receiver.next();
+            if next == Ok(Next::Empty) {
+                self.patience.wait_until(|| {
+                    next = receiver.next();
+                    next != Ok(Next::Empty)
+                })?;
+            }
+            let Next::Record { payload, end, .. } = next.map_err(corrupt)? else { continue };
+            let chunk = receiver.chunk();
+            for at in (payload..end).step_by(8) {
+                sum = sum.wrapping_add(chunk.word(at).load(Ordering::Relaxed));
+            }
+            receiver.consume(end);
+        }
+        self.runs += 1;
+        self.memory.word(SUM).store(sum, Ordering::Relaxed);
+        // SYNC: pairs with the acquire load in `send`.
+        self.memory.word(RUNS_READ).store(self.runs, Ordering::Release);
+        Ok(())
+    }
+}
+
+fn corrupt(cause: farside_fabric::ring::Corrupt) -> BenchError {
+    let from = Source::Process(ProcessId::new(0));
+    BenchError::Job(farside::Error::CorruptRing { from, cause: CorruptRecord::Ring(cause) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn every_record_arrives<const WORDS: usize>() {
+        let memory = Shared::in_process(BYTES);
+        let records_in_a_chunk = (CHUNK_BYTES / Raw::<WORDS>::RECORD_BYTES) as u64;
+        let runs = [1, records_in_a_chunk, records_in_a_chunk * CHUNK_COUNT as u64 + 1];
+        thread::scope(|scope| {
+            let mut receiver = Raw::<WORDS>::on(memory.clone(), false, Patience::new(100));
+            scope.spawn(move || runs.iter().for_each(|records| receiver.receive(*records).unwrap()));
+            let mut sender = Raw::<WORDS>::on(memory, true, Patience::new(100));
+            for records in runs {
+                assert_eq!(sender.send(records).unwrap(), super::super::sum_below(records) * WORDS as u64);
+            }
+        });
+    }
+
+    #[test]
+    fn every_record_arrives_whatever_its_size() {
+        every_record_arrives::<1>();
+        every_record_arrives::<8>();
+        every_record_arrives::<31>();
+        every_record_arrives::<32>();
+        every_record_arrives::<33>();
+    }
+}

@@ -1,0 +1,56 @@
+//! Tree search: how many rollouts a second, beside the same search written by hand for one thread.
+
+use std::time::Instant;
+
+use farside_mcts::games::hex::{Hex, Position};
+use farside_mcts::{Budget, Game, Local, Params, Search};
+
+use crate::case::Case;
+use crate::metric::Metric;
+use crate::{BenchError, Options, sequential};
+
+/// The board's side, and the simulations that evaluate a leaf (Seriema §5.3).
+const SIZE: usize = 11;
+const SIMULATIONS: u32 = 16;
+/// Rollouts of each run, when nothing else is asked for.
+const ROLLOUTS: u64 = 400_000;
+/// What the rows call the search that was written by hand.
+const SEQUENTIAL: &str = "sequential program";
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::here("sequential", |options| measure(options, sequential_rollouts_per_s)),
+        Case::here("local", |options| measure(options, local_rollouts_per_s)),
+    ]
+}
+
+/// Measures a search and the sequential program in turns, with the same seeds.
+fn measure(
+    options: Options,
+    search: fn(&Position, u64, u64) -> Result<f64, BenchError>,
+) -> Result<Vec<Metric>, BenchError> {
+    let position = hex().initial();
+    let rollouts = options.operations_or(ROLLOUTS);
+    let (mut rates, mut limits) = (Vec::new(), Vec::new());
+    for seed in 0..options.runs() as u64 {
+        limits.push(sequential_rollouts_per_s(&position, rollouts, seed)?);
+        rates.push(search(&position, rollouts, seed)?);
+    }
+    Ok(vec![Metric::new("rollouts_per_s", "1/s", rates).against(SEQUENTIAL, limits)])
+}
+
+fn hex() -> Hex {
+    Hex::new(SIZE).expect("a size that boards may have")
+}
+
+fn sequential_rollouts_per_s(position: &Position, rollouts: u64, seed: u64) -> Result<f64, BenchError> {
+    let report = sequential::run(position, rollouts, SIMULATIONS, seed);
+    Ok(report.rollouts as f64 / report.seconds)
+}
+
+fn local_rollouts_per_s(position: &Position, rollouts: u64, seed: u64) -> Result<f64, BenchError> {
+    let params = Params { seed, simulations: SIMULATIONS, ..Params::default() };
+    let start = Instant::now();
+    let report = Search::new(hex()).params(params).on(Local).run(position, Budget::Rollouts(rollouts))?;
+    Ok(report.rollouts as f64 / start.elapsed().as_secs_f64())
+}

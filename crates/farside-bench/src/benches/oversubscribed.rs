@@ -1,0 +1,179 @@
+//! More processes than CPUs, which is where waiting decides; and what waiting, starting and ending cost by themselves.
+
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use farside::{Worker, WorkerId};
+use farside_sys::process::cpu_time_used;
+
+use crate::case::{Case, RunOnce};
+use crate::limits::ping_pong::{PingPong, TWO_LINES};
+use crate::metric::Metric;
+use crate::shared::{Patience, Shared};
+use crate::stats::{median, quantile};
+use crate::timing::{ALONE, time_batches};
+use crate::{BenchError, Options};
+
+/// Round trips or barriers of each run, when nothing else is asked for.
+const TRIPS: u64 = 20_000;
+/// How long processes are watched that wait.
+const IDLE: Duration = Duration::from_secs(1);
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for processes in [2, 4, 8] {
+        cases.push(Case::job(format!("call-return/{processes}p"), processes, |me, options| {
+            measure(me, options, me.id().number() % 2 == 0, |me| {
+                me.call_return(me.neighbor(1), me.id().number(), |_, number| number)?.wait().map(drop)
+            })
+        }));
+    }
+    for processes in [2, 4, 8] {
+        cases.push(Case::job(format!("barrier/{processes}p"), processes, |me, options| {
+            measure(me, options, true, Worker::barrier)
+        }));
+    }
+    // One process more than is counted: the one that the others wait for.
+    cases.push(Case::job("idle/4p", 5, wait_idly));
+    cases.push(Case::job("start/4p", 4, start_and_end).around(time_start));
+    cases.push(Case::job("end/4p", 4, start_and_end).around(time_end));
+    cases
+}
+
+/// Measures an operation of those workers that are `active`, all at the same time, and in turns with that the ping-pong of
+/// each pair. The others are called meanwhile, while they wait at a barrier.
+fn measure(
+    me: &Worker,
+    options: Options,
+    active: bool,
+    operation: impl Fn(&Worker) -> farside::Result<()>,
+) -> Result<Vec<Metric>, BenchError> {
+    let pairs = me.worker_count() as usize / 2;
+    let memory = Shared::new(me, pairs * PingPong::BYTES)?;
+    let ping_pong = PingPong::new(&memory, me.id().index() / 2, Patience::new(me.worker_count()));
+    let asks = me.id().index().is_multiple_of(2);
+    let trips = options.operations_or(TRIPS);
+    let mut all = Samples::default();
+    // The first run is for the rings to be set up.
+    for run in 0..=options.runs() {
+        me.barrier()?;
+        let limit = if asks { ping_pong.ask(trips, ALONE)? } else { ping_pong.answer(trips).map(|()| vec![])? };
+        me.barrier()?;
+        let samples = if active { time_batches(trips, ALONE, || operation(me))? } else { vec![] };
+        let own = (median(&samples), quantile(&samples, 0.99), median(&limit));
+        let of_all = me.gather(WorkerId::new(0), own)?;
+        if let Some(of_all) = of_all.filter(|_| run > 0) {
+            all.add(&of_all);
+        }
+    }
+    Ok(vec![
+        Metric::new("rtt_ns", "ns", all.medians).against(TWO_LINES, all.limits.clone()),
+        Metric::new("rtt_p99_ns", "ns", all.tails).against(TWO_LINES, all.limits),
+    ])
+}
+
+/// What was measured, run by run.
+#[derive(Debug, Default)]
+struct Samples {
+    medians: Vec<f64>,
+    tails: Vec<f64>,
+    limits: Vec<f64>,
+}
+
+impl Samples {
+    /// Adds a run, of which each worker found a median, a tail and a limit; 0 where it had nothing to measure.
+    fn add(&mut self, of_all: &[(f64, f64, f64)]) {
+        let middle = |pick: fn(&(f64, f64, f64)) -> f64| {
+            median(&of_all.iter().map(pick).filter(|value| *value > 0.0).collect::<Vec<_>>())
+        };
+        self.medians.push(middle(|of_one| of_one.0));
+        self.tails.push(middle(|of_one| of_one.1));
+        self.limits.push(middle(|of_one| of_one.2));
+    }
+}
+
+/// All but the last wait at a barrier, to which that one comes late. What share of a CPU does each of them use?
+fn wait_idly(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let is_late = me.id().number() + 1 == me.worker_count();
+    let mut shares = Vec::new();
+    for _ in 0..options.runs() {
+        me.barrier()?;
+        let (start, used_before) = (Instant::now(), cpu_time_used());
+        if is_late {
+            thread::sleep(IDLE);
+        }
+        me.barrier()?;
+        let used = cpu_time_used() - used_before;
+        let of_all = me.gather(WorkerId::new(0), used.as_secs_f64() / start.elapsed().as_secs_f64())?;
+        if let Some([waiting @ .., _]) = of_all.as_deref() {
+            shares.push(waiting.iter().sum::<f64>() / waiting.len() as f64);
+        }
+    }
+    Ok(vec![Metric::new("cpu_fraction", "1", shares)])
+}
+
+const STARTED: &str = "started_at";
+const ENDED: &str = "ended_at";
+
+/// When all workers have begun, and when they are about to return.
+fn start_and_end(me: &Worker, _: Options) -> Result<Vec<Metric>, BenchError> {
+    let own_start = now();
+    let started = me.reduce(own_start, f64::max)?;
+    me.barrier()?;
+    Ok(vec![Metric::new(STARTED, "s", vec![started]), Metric::new(ENDED, "s", vec![now()])])
+}
+
+/// From the launch of a job that does nothing until all of its workers run.
+fn time_start(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
+    let run = || Ok((now(), moment(&run_once()?, STARTED)));
+    time_ms("start_ms", options, run)
+}
+
+/// From the return of its last worker until the launcher is back.
+fn time_end(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
+    let run = || Ok((moment(&run_once()?, ENDED), now()));
+    time_ms("end_ms", options, run)
+}
+
+/// The time between the two moments that each run finds.
+fn time_ms(
+    name: &str,
+    options: Options,
+    mut run: impl FnMut() -> Result<(f64, f64), BenchError>,
+) -> Result<Vec<Metric>, BenchError> {
+    let run_ms = |_| run().map(|(from, to)| (to - from) * 1e3);
+    Ok(vec![Metric::new(name, "ms", (0..options.runs()).map(run_ms).collect::<Result<_, _>>()?)])
+}
+
+/// The moment of this name, among what a job has measured.
+fn moment(metrics: &[Metric], name: &str) -> f64 {
+    let found = metrics.iter().find(|metric| metric.name == name);
+    found.map_or(f64::NAN, |metric| median(&metric.samples))
+}
+
+/// Seconds of the one clock that all processes share and that can be sent from one to another. It may be set meanwhile;
+/// the median of several runs does not care.
+fn now() -> f64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(f64::NAN, |time| time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_workers_that_measured_count() {
+        let mut samples = Samples::default();
+        samples.add(&[(3.0, 30.0, 7.0), (0.0, 0.0, 0.0), (1.0, 10.0, 9.0), (0.0, 0.0, 0.0)]);
+        assert_eq!((samples.medians, samples.tails, samples.limits), (vec![2.0], vec![20.0], vec![8.0]));
+    }
+
+    #[test]
+    fn times_are_between_moments() {
+        let moments = [Metric::new(STARTED, "s", vec![2.0]), Metric::new(ENDED, "s", vec![5.0])];
+        assert_eq!((moment(&moments, STARTED), moment(&moments, ENDED)), (2.0, 5.0));
+        assert!(moment(&moments[..1], ENDED).is_nan());
+        let metrics = time_ms("start_ms", Options::new(), || Ok((2.0, 2.5))).unwrap();
+        assert_eq!(metrics[0].samples, vec![500.0; Options::new().runs()]);
+    }
+}

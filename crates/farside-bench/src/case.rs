@@ -1,0 +1,117 @@
+//! Cases: what a bench measures, here or in a job that is started for it.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use farside::{Worker, WorkerId};
+
+use crate::metric::Metric;
+use crate::results::{self, Results};
+use crate::{BenchError, CHILD_COMMAND, Options};
+
+/// A case that takes longer than this hangs.
+const TIME_LIMIT: Duration = Duration::from_secs(300);
+
+/// One case of a bench.
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    work: Work,
+}
+
+enum Work {
+    /// In this very process.
+    Here(Box<dyn Fn(Options) -> Result<Vec<Metric>, BenchError>>),
+    /// In a job.
+    Job(JobCase),
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Work::Here(_) => f.write_str("Here"),
+            Work::Job(job) => write!(f, "Job({}x1)", job.processes),
+        }
+    }
+}
+
+/// What every worker of the job does. The metrics of worker 0 count.
+type Body = dyn Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync;
+/// Runs the job once and returns what its processes measured.
+pub(crate) type RunOnce<'r> = &'r mut dyn FnMut() -> Result<Vec<Metric>, BenchError>;
+/// Runs the job, as often as need be, and makes metrics of what its processes measured.
+type Around = fn(Options, RunOnce<'_>) -> Result<Vec<Metric>, BenchError>;
+
+struct JobCase {
+    processes: u32,
+    body: Box<Body>,
+    around: Around,
+}
+
+impl Case {
+    /// A case that is measured in this process.
+    pub(crate) fn here(
+        name: impl Into<String>,
+        measure: impl Fn(Options) -> Result<Vec<Metric>, BenchError> + 'static,
+    ) -> Self {
+        Self { name: name.into(), work: Work::Here(Box::new(measure)) }
+    }
+
+    /// A case that is measured in a job of so many processes with one worker each.
+    pub(crate) fn job(
+        name: impl Into<String>,
+        processes: u32,
+        body: impl Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync + 'static,
+    ) -> Self {
+        let around: Around = |_, run_once| run_once();
+        Self { name: name.into(), work: Work::Job(JobCase { processes, body: Box::new(body), around }) }
+    }
+
+    /// Measures around the job, too, or repeats it.
+    pub(crate) fn around(mut self, around: Around) -> Self {
+        if let Work::Job(job) = &mut self.work {
+            job.around = around;
+        }
+        self
+    }
+
+    /// Measures the case of `bench`.
+    pub(crate) fn measure(&self, bench: &str, options: Options) -> Result<Vec<Metric>, BenchError> {
+        match &self.work {
+            Work::Here(measure) => measure(options),
+            Work::Job(job) => (job.around)(options, &mut || {
+                let results = Results::new()?;
+                self.run_job(job, bench, options, &results.path())?;
+                results.take()
+            }),
+        }
+    }
+
+    /// Takes part in the job of this case, as one of its processes.
+    ///
+    /// # Errors
+    /// Those of the job, which its launcher is told, too; [`BenchError::ChildArguments`] when there is no such job.
+    pub(crate) fn take_part(&self, bench: &str, options: Options, results: &Path) -> Result<(), BenchError> {
+        match &self.work {
+            Work::Here(_) => Err(BenchError::ChildArguments { what: "the case needs no job" }),
+            Work::Job(job) => self.run_job(job, bench, options, results),
+        }
+    }
+
+    /// The one place where jobs are run: the launcher and its children both come here.
+    fn run_job(&self, job: &JobCase, bench: &str, options: Options, results: &Path) -> Result<(), BenchError> {
+        let [quick, operations] = options.to_arguments();
+        let results_argument = results.to_string_lossy().into_owned();
+        let arguments = [CHILD_COMMAND.into(), bench.into(), self.name.clone(), results_argument, quick, operations];
+        let job_to_run = farside::job().processes(job.processes).entry(arguments).time_limit(TIME_LIMIT);
+        job_to_run.run(|me| {
+            let metrics = (job.body)(me, options)?;
+            if me.id() == WorkerId::new(0) {
+                results::leave(&metrics, results)?;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+}

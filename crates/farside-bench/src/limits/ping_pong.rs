@@ -1,0 +1,128 @@
+//! A word that goes to and fro between two workers: the least that a round trip can take.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::BenchError;
+use crate::shared::{Patience, Shared, WORD_DISTANCE};
+use crate::timing::{TOGETHER, time_batches};
+
+/// What the rows call it.
+pub(crate) const TWO_LINES: &str = "two-line ping-pong";
+
+/// A pair of workers and the lines between them. Both sides make one, on the same memory and at the same place.
+#[derive(Debug)]
+pub(crate) struct PingPong<'m> {
+    request: &'m AtomicU64,
+    response: &'m AtomicU64,
+    single: &'m AtomicU64,
+    patience: Patience,
+    /// Round trips made so far, which both sides count alike: the words never begin again.
+    trips: Cell<u64>,
+    single_trips: Cell<u64>,
+}
+
+impl<'m> PingPong<'m> {
+    /// What one pair takes of the memory.
+    pub(crate) const BYTES: usize = 3 * WORD_DISTANCE;
+
+    /// The lines of pair number `pair`, of which one side is this worker.
+    pub(crate) fn new(memory: &'m Shared, pair: usize, patience: Patience) -> Self {
+        let word = |index: usize| memory.word(pair * Self::BYTES + index * WORD_DISTANCE);
+        Self {
+            request: word(0),
+            response: word(1),
+            single: word(2),
+            patience,
+            trips: Cell::new(0),
+            single_trips: Cell::new(0),
+        }
+    }
+
+    /// Sends a word on one line and waits for it on another, `trips` times. Returns what a trip takes in each `batch`.
+    ///
+    /// # Errors
+    /// [`BenchError::NoAnswer`].
+    pub(crate) fn ask(&self, trips: u64, batch: u64) -> Result<Vec<f64>, BenchError> {
+        let mut at = self.trips.replace(self.trips.get() + trips);
+        time_batches(trips, batch, || {
+            at += 1;
+            // SYNC: pairs with the acquire loads in `answer`.
+            self.request.store(at, Ordering::Release);
+            self.patience.wait_until(|| self.response.load(Ordering::Acquire) == at)
+        })
+    }
+
+    /// The other side of [`ask`](Self::ask).
+    ///
+    /// # Errors
+    /// [`BenchError::NoAnswer`].
+    pub(crate) fn answer(&self, trips: u64) -> Result<(), BenchError> {
+        let first = self.trips.replace(self.trips.get() + trips) + 1;
+        (first..first + trips).try_for_each(|at| {
+            self.patience.wait_until(|| self.request.load(Ordering::Acquire) == at)?;
+            // SYNC: pairs with the acquire loads in `ask`.
+            self.response.store(at, Ordering::Release);
+            Ok(())
+        })
+    }
+
+    /// As [`ask`](Self::ask), to and fro on a single line.
+    ///
+    /// # Errors
+    /// [`BenchError::NoAnswer`].
+    pub(crate) fn ask_on_one_line(&self, trips: u64) -> Result<Vec<f64>, BenchError> {
+        let mut at = 2 * self.single_trips.replace(self.single_trips.get() + trips);
+        time_batches(trips, TOGETHER, || {
+            // Odd values go there, even ones come back.
+            self.single.store(at + 1, Ordering::Release);
+            at += 2;
+            self.patience.wait_until(|| self.single.load(Ordering::Acquire) == at)
+        })
+    }
+
+    /// The other side of [`ask_on_one_line`](Self::ask_on_one_line).
+    ///
+    /// # Errors
+    /// [`BenchError::NoAnswer`].
+    pub(crate) fn answer_on_one_line(&self, trips: u64) -> Result<(), BenchError> {
+        let first = self.single_trips.replace(self.single_trips.get() + trips);
+        (first..first + trips).try_for_each(|trip| {
+            self.patience.wait_until(|| self.single.load(Ordering::Acquire) == 2 * trip + 1)?;
+            self.single.store(2 * trip + 2, Ordering::Release);
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn both_sides_come_to_the_end_again_and_again() {
+        let memory = Shared::in_process(2 * PingPong::BYTES);
+        for pair in 0..2 {
+            let runs = [1, 7, 64, 65];
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let side = PingPong::new(&memory, pair, Patience::new(100));
+                    for trips in runs {
+                        side.answer(trips).unwrap();
+                        side.answer_on_one_line(trips).unwrap();
+                    }
+                });
+                let side = PingPong::new(&memory, pair, Patience::new(100));
+                for trips in runs {
+                    assert!(!side.ask(trips, TOGETHER).unwrap().is_empty());
+                    assert!(!side.ask_on_one_line(trips).unwrap().is_empty());
+                }
+            });
+            let last = runs.iter().sum::<u64>();
+            let words = [0, 1, 2].map(|index| memory.word(pair * PingPong::BYTES + index * WORD_DISTANCE));
+            assert_eq!(words.map(|word| word.load(Ordering::Relaxed)), [last, last, 2 * last]);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Rows for people.
+
+use std::fmt::Write as _;
+
+use crate::row::Row;
+
+/// Writes rows as lines of a table, each as soon as it is there.
+///
+/// ```
+/// # use farside_bench::{Options, Table, run};
+/// let mut table = Table::new();
+/// run(&["invoke-latency".into()], Options::new().quick(true), &mut |row| {
+///     print!("{}", table.lines(row));
+///     Ok(())
+/// })
+/// # .map_or((), drop)
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// The bench of the last row.
+    bench: Option<String>,
+}
+
+impl Table {
+    /// A table that has not begun.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The lines for a row, each with its end: one, or with a heading when another bench begins.
+    pub fn lines(&mut self, row: &Row) -> String {
+        let mut lines = String::new();
+        if self.bench.as_ref() != Some(&row.bench) {
+            let gap = if self.bench.is_some() { "\n" } else { "" };
+            lines = format!(
+                "{gap}{}\n  {:<22} {:<20} {:>10}  {:>10} {:>7}  {:<20} limit\n",
+                row.bench, "case", "metric", "median", "limit", "ratio", "min .. max"
+            );
+            self.bench = Some(row.bench.clone());
+        }
+        let shown = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| show(value, &row.unit));
+        let case = match &row.peer {
+            Some(peer) => format!("{} ({peer})", row.case),
+            None => row.case.clone(),
+        };
+        let line = writeln!(
+            lines,
+            "  {:<22} {:<20} {:>10}  {:>10} {:>7}  {:<20} {}",
+            case,
+            row.metric,
+            show(row.value, &row.unit),
+            shown(row.limit),
+            row.ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")),
+            format!("{} .. {}", show(row.min, &row.unit), show(row.max, &row.unit)),
+            row.limit_name.as_deref().unwrap_or("-"),
+        );
+        line.expect("a string takes all that is written to it");
+        lines
+    }
+}
+
+/// A value with its unit and three digits: `312 M/s`, `1.23 us`.
+pub(crate) fn show(value: f64, unit: &str) -> String {
+    let (value, unit) = match unit {
+        "1/s" => scaled(value, &[(1e9, "G/s"), (1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")]),
+        "ns" => scaled(value, &[(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")]),
+        "ms" => scaled(value, &[(1e3, "s"), (1.0, "ms"), (1e-3, "us")]),
+        "1" => (value, ""),
+        other => (value, other),
+    };
+    let digits = match value.abs() {
+        size if size >= 100.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 1.0 => 2,
+        _ => 4,
+    };
+    let gap = if unit.is_empty() { "" } else { " " };
+    format!("{value:.digits$}{gap}{unit}")
+}
+
+/// The value in the largest unit of which there is at least one, or in the smallest.
+fn scaled<'u>(value: f64, units: &[(f64, &'u str)]) -> (f64, &'u str) {
+    let fitting = units.iter().find(|(size, _)| value.abs() >= *size).or(units.last());
+    fitting.map_or((value, ""), |(size, unit)| (value / size, *unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::Metric;
+
+    #[test]
+    fn values_have_three_digits_and_a_unit() {
+        let shown = [(3.12e8, "1/s"), (999.0, "1/s"), (1234.0, "ns"), (187.4, "ns"), (0.5, "ns"), (12.34, "ms"), (0.25, "ms")];
+        let shown = shown.map(|(value, unit)| show(value, unit));
+        assert_eq!(shown, ["312 M/s", "999 /s", "1.23 us", "187 ns", "0.5000 ns", "12.3 ms", "250 us"]);
+        assert_eq!(show(0.0123, "1"), "0.0123");
+    }
+
+    #[test]
+    fn a_heading_comes_once_a_bench() {
+        let row = |bench: &str| Row::new(bench, "trad/8B", &Metric::new("calls_per_s", "1/s", vec![3e8])).unwrap();
+        let mut table = Table::new();
+        let lines = [table.lines(&row("a")), table.lines(&row("a")), table.lines(&row("b"))];
+        assert_eq!(lines.each_ref().map(|text| text.lines().count()), [3, 1, 4]);
+        assert!(lines[0].starts_with("a\n") && lines[2].starts_with("\nb\n"), "{lines:?}");
+        assert!(lines[1].contains("trad/8B") && lines[1].contains("300 M/s"), "{lines:?}");
+    }
+}

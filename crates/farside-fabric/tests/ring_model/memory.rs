@@ -1,0 +1,158 @@
+//! Memory for rings under test: on the heap or mapped, and with a guard on the sender's side.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farside_fabric::ring::{Header, MappedChunk, MappedControl, RingControl, RingControlMemory, RingMemory};
+use farside_sys::shm::SharedMemory;
+
+/// A chunk on the heap. An access outside it panics.
+#[derive(Clone, Debug)]
+pub struct HeapChunk(Arc<[AtomicU64]>);
+
+impl HeapChunk {
+    pub fn new(bytes: usize) -> Self {
+        Self((0..bytes / 8).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl RingMemory for HeapChunk {
+    fn bytes(&self) -> usize {
+        self.0.len() * 8
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8), "a word at offset {offset}");
+        &self.0[offset / 8]
+    }
+}
+
+/// A control block on the heap.
+#[derive(Clone, Debug, Default)]
+pub struct HeapControl(Arc<RingControl>);
+
+impl RingControlMemory for HeapControl {
+    fn control(&self) -> &RingControl {
+        &self.0
+    }
+}
+
+/// Where a ring gets its chunks from.
+pub trait Source {
+    type Chunk: RingMemory;
+    type Control: RingControlMemory + Clone;
+
+    fn control(&mut self) -> Self::Control;
+
+    fn chunk(&mut self, bytes: usize) -> Self::Chunk;
+}
+
+/// Chunks on the heap.
+#[derive(Debug)]
+pub struct Heap;
+
+impl Source for Heap {
+    type Chunk = HeapChunk;
+    type Control = HeapControl;
+
+    fn control(&mut self) -> HeapControl {
+        HeapControl::default()
+    }
+
+    fn chunk(&mut self, bytes: usize) -> HeapChunk {
+        HeapChunk::new(bytes)
+    }
+}
+
+/// Chunks in shared memory, one behind the other.
+#[derive(Debug)]
+pub struct Mapped {
+    memory: Arc<SharedMemory>,
+    used_bytes: usize,
+}
+
+impl Mapped {
+    pub fn new(bytes: usize) -> Self {
+        let memory = SharedMemory::create("ring-model", bytes).expect("the machine has so much memory");
+        Self { memory: Arc::new(memory), used_bytes: 0 }
+    }
+
+    fn place(&mut self, bytes: usize) -> usize {
+        let offset = self.used_bytes;
+        self.used_bytes = (offset + bytes).next_multiple_of(64);
+        offset
+    }
+}
+
+impl Source for Mapped {
+    type Chunk = MappedChunk;
+    type Control = MappedControl;
+
+    fn control(&mut self) -> MappedControl {
+        let offset = self.place(size_of::<RingControl>());
+        MappedControl::new(self.memory.clone(), offset).expect("the block lies in the mapping")
+    }
+
+    fn chunk(&mut self, bytes: usize) -> MappedChunk {
+        let offset = self.place(bytes);
+        MappedChunk::new(self.memory.clone(), offset, bytes).expect("the chunk lies in the mapping")
+    }
+}
+
+/// Which words of which chunk belong to the receiver: published and not credited.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger(Rc<RefCell<Vec<Vec<bool>>>>);
+
+impl Ledger {
+    /// Knows one more chunk, and returns its number.
+    pub fn add(&self, bytes: usize) -> usize {
+        let mut chunks = self.0.borrow_mut();
+        chunks.push(vec![false; bytes / 8]);
+        chunks.len() - 1
+    }
+
+    /// These bytes were published.
+    pub fn publish(&self, chunk: usize, from: usize, end: usize) {
+        self.0.borrow_mut()[chunk][from / 8..end / 8].fill(true);
+    }
+
+    /// The whole chunk was credited.
+    pub fn credit(&self, chunk: usize) {
+        self.0.borrow_mut()[chunk].fill(false);
+    }
+}
+
+/// The sender's view of a chunk. An access to what belongs to the receiver panics.
+#[derive(Clone, Debug)]
+pub struct Guarded<M> {
+    pub chunk: M,
+    pub number: usize,
+    pub ledger: Ledger,
+}
+
+impl<M: RingMemory> RingMemory for Guarded<M> {
+    fn bytes(&self) -> usize {
+        self.chunk.bytes()
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        let taken = self.ledger.0.borrow()[self.number][offset / 8];
+        assert!(!taken, "the sender touches offset {offset} of chunk {}, which belongs to the receiver", self.number);
+        self.chunk.word(offset)
+    }
+}
+
+/// Fills a chunk, from `offset` on, with words of which some look like headers of records and of rotations.
+pub fn poison(chunk: &impl RingMemory, offset: usize) {
+    let looks = [Header::new(1, 1, 16).word(), u64::MAX, Header::new(2, 2, 64).word(), 0xffff << 32 | 1 << 48];
+    for (word, look) in (offset..chunk.bytes()).step_by(8).zip(looks.into_iter().cycle()) {
+        chunk.word(word).store(look, Ordering::Relaxed);
+    }
+}
+
+/// The payload's word number `index` of the record number `sequence`.
+pub fn payload_word(sequence: u64, index: usize) -> u64 {
+    (sequence << 20 | index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

@@ -1,0 +1,176 @@
+//! What a ring must do, in a shape of its own: no indices and no counted fillings, but two queues.
+
+use std::collections::VecDeque;
+
+use farside_fabric::ring::{CHUNK_BYTES_MIN, NoRoom};
+
+/// A chunk as the oracle sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    pub number: usize,
+    pub bytes: usize,
+}
+
+/// What lies in the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    Record { sequence: u64, chunk: usize, offset: usize, end: usize },
+    Rotation { chunk: usize, offset: usize },
+}
+
+/// The oracle.
+#[derive(Debug)]
+pub struct Oracle {
+    /// The chunk being filled, then those that are free, then those that the receiver has not finished, oldest first.
+    circle: VecDeque<Chunk>,
+    free: usize,
+    granted: VecDeque<Chunk>,
+    offset: usize,
+    batch: Vec<Item>,
+    /// Published and not received.
+    stream: VecDeque<Item>,
+    /// Published since the harness last asked.
+    published: Vec<Item>,
+    pub consumed: u64,
+    sequence: u64,
+}
+
+impl Oracle {
+    pub fn new(chunks: impl IntoIterator<Item = Chunk>) -> Self {
+        let circle: VecDeque<_> = chunks.into_iter().collect();
+        let free = circle.len() - 1;
+        Self {
+            circle,
+            free,
+            granted: VecDeque::new(),
+            offset: 0,
+            batch: Vec::new(),
+            stream: VecDeque::new(),
+            published: Vec::new(),
+            consumed: 0,
+            sequence: 0,
+        }
+    }
+
+    fn fits(&self, record_bytes: usize) -> bool {
+        self.offset + record_bytes + 8 <= self.circle[0].bytes
+    }
+
+    /// How many chunks the sender goes on, apart from granted ones.
+    fn steps(&self, record_bytes: usize) -> usize {
+        let long_enough = |chunk: &Chunk| record_bytes + 8 <= chunk.bytes;
+        match self.circle.iter().skip(1).position(long_enough) {
+            Some(before) if before < self.free => before + 1,
+            Some(_) => 0,
+            None if long_enough(&self.circle[0]) && self.free > 0 => 1,
+            None => 0,
+        }
+    }
+
+    pub fn has_room(&self, record_bytes: usize) -> bool {
+        self.fits(record_bytes) || !self.granted.is_empty() || self.steps(record_bytes) > 0
+    }
+
+    pub fn reserve(&mut self, record_bytes: usize) -> Result<usize, NoRoom> {
+        if self.fits(record_bytes) {
+            return Ok(self.offset);
+        }
+        self.flush();
+        while let Some(chunk) = self.granted.pop_front() {
+            self.leave();
+            self.circle.push_front(chunk);
+            if self.fits(record_bytes) {
+                return Ok(0);
+            }
+        }
+        for _ in 0..self.steps(record_bytes) {
+            self.leave();
+            self.free -= 1;
+        }
+        if self.fits(record_bytes) {
+            return Ok(self.offset);
+        }
+        let comes_round = self.circle.len() > 1 && self.circle.iter().any(|chunk| record_bytes + 8 <= chunk.bytes);
+        let needs = (record_bytes + 8).max(CHUNK_BYTES_MIN);
+        Err(NoRoom { needs_chunk_bytes: (!comes_round).then_some(needs) })
+    }
+
+    fn leave(&mut self) {
+        let left = self.circle.pop_front().expect("the sender fills a chunk");
+        self.circle.push_back(left);
+        self.publish_item(Item::Rotation { chunk: left.number, offset: self.offset });
+        self.offset = 0;
+    }
+
+    /// A record was reserved and filled.
+    pub fn batch(&mut self, record_bytes: usize) {
+        let (chunk, offset, sequence) = (self.circle[0].number, self.offset, self.sequence);
+        self.offset += record_bytes;
+        self.sequence += 1;
+        self.batch.push(Item::Record { sequence, chunk, offset, end: self.offset });
+    }
+
+    pub fn flush(&mut self) -> bool {
+        let batch = std::mem::take(&mut self.batch);
+        let any = !batch.is_empty();
+        batch.into_iter().for_each(|item| self.publish_item(item));
+        any
+    }
+
+    fn publish_item(&mut self, item: Item) {
+        self.stream.push_back(item);
+        self.published.push(item);
+    }
+
+    /// The sender learns of a chunk.
+    pub fn grant(&mut self, chunk: Chunk) {
+        self.granted.push_back(chunk);
+    }
+
+    /// What became visible since this was last asked.
+    pub fn take_published(&mut self) -> Vec<Item> {
+        std::mem::take(&mut self.published)
+    }
+
+    /// What the receiver finds next, and the chunks it finishes on the way there.
+    pub fn next(&mut self) -> (Option<Item>, Vec<usize>) {
+        let mut finished = Vec::new();
+        while let Some(Item::Rotation { chunk, .. }) = self.stream.front() {
+            finished.push(*chunk);
+            self.stream.pop_front();
+            self.free += 1;
+            self.consumed += 1;
+        }
+        (self.stream.front().copied(), finished)
+    }
+
+    /// The receiver is done with the record that is next.
+    pub fn consume(&mut self) {
+        self.stream.pop_front();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.stream.is_empty()
+    }
+
+    pub fn batched_bytes(&self) -> usize {
+        let bytes = |item: &Item| match item {
+            Item::Record { offset, end, .. } => end - offset,
+            Item::Rotation { .. } => 0,
+        };
+        self.batch.iter().map(bytes).sum()
+    }
+
+    pub fn chunk_count(&self) -> usize {
+        self.circle.len() + self.granted.len()
+    }
+
+    pub fn chunk_bytes(&self) -> usize {
+        self.circle.iter().chain(&self.granted).map(|chunk| chunk.bytes).sum()
+    }
+
+    /// The number of the record that is batched next.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+}

@@ -1,0 +1,97 @@
+//! Two threads and mapped memory.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread;
+
+use farside_fabric::ring::{Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, Sender};
+
+use crate::memory::{Mapped, Source, payload_word};
+
+const RECORDS: u64 = 1 << 20;
+const PAYLOAD_WORDS_MAX: u64 = 31;
+const FIRST_CHUNK_BYTES: [usize; 2] = [512, 256];
+const GRANTED_CHUNK_BYTES: [usize; 5] = [264, 4096, 520, 2048, 8192];
+
+/// How long a record is: both sides know, and neither can guess.
+fn payload_words(sequence: u64) -> usize {
+    let draw = payload_word(sequence, 0);
+    // Most records are short.
+    (if draw & 7 == 0 { draw >> 8 & PAYLOAD_WORDS_MAX } else { draw >> 8 & 3 }) as usize
+}
+
+fn send(sender: &mut Sender<MappedChunk, MappedControl>, grants: &mpsc::Receiver<MappedChunk>) {
+    for sequence in 0..RECORDS {
+        let words = payload_words(sequence);
+        let bytes = 8 + words * 8;
+        let offset = loop {
+            match sender.reserve(bytes) {
+                Ok(offset) => break offset,
+                Err(no_room) => {
+                    assert_eq!(no_room.needs_chunk_bytes, None);
+                    assert_eq!(sender.batched_bytes(), 0, "what was batched is published");
+                    grants.try_iter().for_each(|chunk| sender.grant(chunk));
+                    thread::yield_now();
+                }
+            }
+        };
+        for index in 0..words {
+            let word = sender.chunk().word(offset + 8 + index * 8);
+            word.store(payload_word(sequence, index), Ordering::Relaxed);
+        }
+        let header = Header::new((sequence >> 32) as u16, sequence as u32, bytes);
+        if sequence.is_multiple_of(3) {
+            sender.publish(header, bytes);
+        } else {
+            sender.batch(header, bytes);
+        }
+    }
+    sender.flush();
+}
+
+fn receive(
+    receiver: &mut Receiver<MappedChunk, MappedControl>,
+    mut to_grant: Vec<MappedChunk>,
+    grants: &mpsc::Sender<MappedChunk>,
+) {
+    let grant_every = RECORDS / (to_grant.len() as u64 + 1);
+    for sequence in 0..RECORDS {
+        let (header, payload, end) = loop {
+            match receiver.next().expect("the sender writes what it should") {
+                Next::Record { header, payload, end } => break (header, payload, end),
+                Next::Empty => thread::yield_now(),
+            }
+        };
+        assert_eq!(header.operand(), sequence as u32);
+        assert_eq!(end - payload, payload_words(sequence) * 8);
+        for (index, offset) in (payload..end).step_by(8).enumerate() {
+            let found = receiver.chunk().word(offset).load(Ordering::Relaxed);
+            assert_eq!(found, payload_word(sequence, index), "word {index} of {sequence}");
+        }
+        receiver.consume(end);
+        if sequence % grant_every == grant_every - 1
+            && let Some(chunk) = to_grant.pop()
+        {
+            receiver.grant(chunk.clone());
+            grants.send(chunk).expect("the sender lives until all is received");
+        }
+    }
+    assert_eq!(receiver.next(), Ok(Next::Empty));
+}
+
+#[test]
+fn a_million_records_pass_between_two_threads_while_the_ring_grows() {
+    let mut memory = Mapped::new(64 << 10);
+    let control = memory.control();
+    let first: Vec<_> = FIRST_CHUNK_BYTES.map(|bytes| memory.chunk(bytes)).into();
+    let to_grant: Vec<_> = GRANTED_CHUNK_BYTES.map(|bytes| memory.chunk(bytes)).into();
+    let mut sender = Sender::new(control.clone(), first.clone());
+    let mut receiver = Receiver::new(control, first);
+    let (grants, granted) = mpsc::channel();
+    thread::scope(|scope| {
+        // Owned by its thread, so that the other side stops with an error, and not never, if a thread panics.
+        scope.spawn(move || receive(&mut receiver, to_grant, &grants));
+        send(&mut sender, &granted);
+    });
+    assert_eq!(sender.chunk_count(), FIRST_CHUNK_BYTES.len() + GRANTED_CHUNK_BYTES.len());
+}
