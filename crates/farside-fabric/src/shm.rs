@@ -210,6 +210,10 @@ impl ShmEndpoint {
         loop {
             self.progress();
             let mut state = self.lock();
+            if !state.events.is_empty() {
+                // They are for the service thread, which sleeps on sockets that we have just emptied.
+                self.waker.wake();
+            }
             if let Some(result) = found(&mut state) {
                 return result;
             }

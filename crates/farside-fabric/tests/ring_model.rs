@@ -60,7 +60,9 @@ fn operation() -> impl Strategy<Value = Operation> {
 
 fn drive<S: Source>(source: S, chunks: &[usize], operations: &[Operation]) {
     let mut harness = Harness::new(source, chunks);
-    operations.iter().for_each(|operation| harness.apply(*operation));
+    for operation in operations {
+        harness.apply(*operation);
+    }
     harness.drain();
 }
 

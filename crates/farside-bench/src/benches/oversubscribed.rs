@@ -118,7 +118,7 @@ const ENDED: &str = "ended_at";
 /// When all workers have begun, and when they are about to return.
 fn start_and_end(me: &Worker, _: Options) -> Result<Vec<Metric>, BenchError> {
     let own_start = now();
-    let started = me.reduce(own_start, f64::max)?;
+    let started = me.all_reduce(own_start, f64::max)?;
     me.barrier()?;
     Ok(vec![Metric::new(STARTED, "s", vec![started]), Metric::new(ENDED, "s", vec![now()])])
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use farside_fabric::ring::{Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, Sender};
 
@@ -12,6 +13,18 @@ const RECORDS: u64 = 1 << 20;
 const PAYLOAD_WORDS_MAX: u64 = 31;
 const FIRST_CHUNK_BYTES: [usize; 2] = [512, 256];
 const GRANTED_CHUNK_BYTES: [usize; 5] = [264, 4096, 520, 2048, 8192];
+
+/// Waits for the other thread, which may have panicked.
+#[derive(Default)]
+struct Patience(Option<Instant>);
+
+impl Patience {
+    fn pause(&mut self) {
+        let since = *self.0.get_or_insert_with(Instant::now);
+        assert!(since.elapsed() < Duration::from_secs(100), "the other side is stuck");
+        thread::yield_now();
+    }
+}
 
 /// How long a record is: both sides know, and neither can guess.
 fn payload_words(sequence: u64) -> usize {
@@ -24,6 +37,7 @@ fn send(sender: &mut Sender<MappedChunk, MappedControl>, grants: &mpsc::Receiver
     for sequence in 0..RECORDS {
         let words = payload_words(sequence);
         let bytes = 8 + words * 8;
+        let mut patience = Patience::default();
         let offset = loop {
             match sender.reserve(bytes) {
                 Ok(offset) => break offset,
@@ -31,7 +45,7 @@ fn send(sender: &mut Sender<MappedChunk, MappedControl>, grants: &mpsc::Receiver
                     assert_eq!(no_room.needs_chunk_bytes, None);
                     assert_eq!(sender.batched_bytes(), 0, "what was batched is published");
                     grants.try_iter().for_each(|chunk| sender.grant(chunk));
-                    thread::yield_now();
+                    patience.pause();
                 }
             }
         };
@@ -56,10 +70,11 @@ fn receive(
 ) {
     let grant_every = RECORDS / (to_grant.len() as u64 + 1);
     for sequence in 0..RECORDS {
+        let mut patience = Patience::default();
         let (header, payload, end) = loop {
             match receiver.next().expect("the sender writes what it should") {
                 Next::Record { header, payload, end } => break (header, payload, end),
-                Next::Empty => thread::yield_now(),
+                Next::Empty => patience.pause(),
             }
         };
         assert_eq!(header.operand(), sequence as u32);
@@ -73,7 +88,7 @@ fn receive(
             && let Some(chunk) = to_grant.pop()
         {
             receiver.grant(chunk.clone());
-            grants.send(chunk).expect("the sender lives until all is received");
+            grants.send(chunk).expect("the test holds the other end");
         }
     }
     assert_eq!(receiver.next(), Ok(Next::Empty));
@@ -89,9 +104,9 @@ fn a_million_records_pass_between_two_threads_while_the_ring_grows() {
     let mut receiver = Receiver::new(control, first);
     let (grants, granted) = mpsc::channel();
     thread::scope(|scope| {
-        // Owned by its thread, so that the other side stops with an error, and not never, if a thread panics.
         scope.spawn(move || receive(&mut receiver, to_grant, &grants));
         send(&mut sender, &granted);
     });
+    granted.try_iter().for_each(|chunk| sender.grant(chunk));
     assert_eq!(sender.chunk_count(), FIRST_CHUNK_BYTES.len() + GRANTED_CHUNK_BYTES.len());
 }

@@ -1,0 +1,164 @@
+//! Rows as pictures.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::BenchError;
+use crate::row::Row;
+use crate::table::show;
+
+const WIDTH: u32 = 800;
+const BAR_HEIGHT: u32 = 26;
+/// For the caption and the axis.
+const MARGINS_HEIGHT: u32 = 110;
+/// Room for the cases' names.
+const NAMES_WIDTH: u32 = 170;
+
+/// Draws one picture for each bench and metric, as `BENCH-METRIC.svg` in `folder`, which is made if need be. Returns the
+/// files.
+///
+/// A bar is a median, the thin line across its end reaches from the smallest value to the largest, and the red mark is the
+/// limit.
+///
+/// # Errors
+/// [`BenchError::System`] when a file cannot be written; [`BenchError::Plot`].
+pub fn plot(rows: &[Row], folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
+    let failed = |doing| move |path: &Path, cause| BenchError::System { doing, path: path.into(), cause };
+    std::fs::create_dir_all(folder).map_err(|cause| failed("making the folder")(folder, cause))?;
+    let mut pictures: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
+    for row in rows {
+        pictures.entry((&row.bench, &row.metric)).or_default().push(row);
+    }
+    let mut files = Vec::new();
+    for ((bench, metric), rows) in pictures {
+        let path = folder.join(format!("{bench}-{metric}.svg"));
+        let svg = draw(bench, metric, &rows);
+        let svg = svg.map_err(|error| BenchError::Plot { path: path.clone(), why: error.to_string() })?;
+        std::fs::write(&path, svg).map_err(|cause| failed("writing")(&path, cause))?;
+        files.push(path);
+    }
+    Ok(files)
+}
+
+/// The values' axis: a plain one, or one of powers of ten where the values are far apart.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    is_logarithmic: bool,
+    begin: f64,
+    end: f64,
+}
+
+impl Axis {
+    fn for_rows(rows: &[&Row]) -> Self {
+        let values = || rows.iter().flat_map(|row| [Some(row.value), Some(row.min), Some(row.max), row.limit]).flatten();
+        let positive = || values().filter(|value| *value > 0.0);
+        let largest = positive().fold(f64::MIN_POSITIVE, f64::max);
+        let smallest = positive().fold(largest, f64::min);
+        if largest / smallest > 50.0 && values().all(|value| value > 0.0) {
+            Self { is_logarithmic: true, begin: smallest.log10().floor(), end: largest.log10() + 0.1 }
+        } else {
+            Self { is_logarithmic: false, begin: 0.0, end: largest * 1.05 }
+        }
+    }
+
+    fn place(self, value: f64) -> f64 {
+        if self.is_logarithmic { value.log10() } else { value }
+    }
+
+    fn value(self, place: f64) -> f64 {
+        if self.is_logarithmic { 10_f64.powf(place) } else { place }
+    }
+}
+
+fn draw(bench: &str, metric: &str, rows: &[&Row]) -> Result<String, Box<dyn std::error::Error>> {
+    let mut svg = String::new();
+    let size = (WIDTH, MARGINS_HEIGHT + BAR_HEIGHT * rows.len() as u32);
+    let axis = Axis::for_rows(rows);
+    let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+    area.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&area)
+        .caption(format!("{bench}: {metric}"), ("sans-serif", 20))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(NAMES_WIDTH)
+        // The first case is at the top.
+        .build_cartesian_2d(axis.begin..axis.end, rows.len() as f64..0.0)?;
+    let unit = rows.first().map_or("", |row| &row.unit);
+    let value_name = |at: &f64| show(axis.value(*at), unit);
+    chart.configure_mesh().disable_y_mesh().disable_y_axis().x_labels(8).x_label_formatter(&value_name).draw()?;
+
+    let numbered = || rows.iter().zip(0..).map(|(row, index)| (*row, f64::from(index)));
+    let bar = |(row, top): (&Row, f64)| {
+        let corners = [(axis.begin, top + 0.15), (axis.place(row.value), top + 0.85)];
+        Rectangle::new(corners, RGBColor(90, 130, 180).filled())
+    };
+    chart.draw_series(numbered().map(bar))?;
+    let spread = |(row, top): (&Row, f64)| {
+        PathElement::new([(axis.place(row.min), top + 0.5), (axis.place(row.max), top + 0.5)], BLACK)
+    };
+    chart.draw_series(numbered().map(spread))?;
+    let limit = |(row, top): (&Row, f64)| {
+        let at = axis.place(row.limit?);
+        Some(PathElement::new([(at, top + 0.05), (at, top + 0.95)], RED.stroke_width(3)))
+    };
+    chart.draw_series(numbered().filter_map(limit))?;
+    let to_the_left = Pos::new(HPos::Right, VPos::Center);
+    let style = ("sans-serif", 13).into_text_style(&area).pos(to_the_left);
+    let name = |(row, top): (&Row, f64)| {
+        EmptyElement::at((axis.begin, top + 0.5)) + Text::new(row.case.clone(), (-8, 0), style.clone())
+    };
+    chart.draw_series(numbered().map(name))?;
+    drop(chart);
+    area.present()?;
+    drop(area);
+    Ok(svg)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::Metric;
+
+    fn row(case: &str, metric: &str, samples: Vec<f64>, limits: Vec<f64>) -> Row {
+        Row::new("invoke-latency", case, &Metric::new(metric, "ns", samples).against("ping-pong", limits)).unwrap()
+    }
+
+    #[test]
+    fn a_picture_shows_every_case() {
+        let rows = [
+            row("call-return/8B", "rtt_ns", vec![190.0, 200.0, 250.0], vec![150.0]),
+            row("a < b & \"c\"", "rtt_ns", vec![9e6], vec![]),
+        ];
+        for count in [1, 2] {
+            let rows: Vec<&Row> = rows.iter().take(count).collect();
+            let svg = draw("invoke-latency", "rtt_ns", &rows).unwrap();
+            assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
+            assert!(svg.contains("invoke-latency: rtt_ns") && svg.contains("call-return/8B"), "{svg}");
+            assert_eq!(svg.contains("a &lt; b &amp; &quot;c&quot;"), count == 2, "{svg}");
+            assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+            assert_eq!(svg.to_lowercase().matches("#5a82b4").count(), count, "one bar for each row: {svg}");
+        }
+    }
+
+    #[test]
+    fn values_far_apart_get_a_logarithmic_axis() {
+        let near = row("a", "rtt_ns", vec![10.0, 20.0, 30.0], vec![5.0]);
+        let far = row("b", "rtt_ns", vec![1000.0], vec![]);
+        let none = row("c", "rtt_ns", vec![0.0], vec![]);
+        assert!(!Axis::for_rows(&[&near]).is_logarithmic);
+        let axis = Axis::for_rows(&[&near, &far]);
+        assert!(axis.is_logarithmic && axis.begin <= 5_f64.log10() && axis.end >= 3.0);
+        assert!(!Axis::for_rows(&[&near, &far, &none]).is_logarithmic);
+        assert!(Axis::for_rows(&[&none]).end > 0.0);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_is_an_error() {
+        let rows = [row("a", "rtt_ns", vec![1.0], vec![])];
+        let error = plot(&rows, Path::new("/proc/no-such-folder")).unwrap_err().to_string();
+        assert!(error.contains("/proc/no-such-folder"), "{error}");
+    }
+}
