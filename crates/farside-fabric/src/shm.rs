@@ -208,10 +208,9 @@ impl ShmEndpoint {
         mut found: impl FnMut(&mut State) -> Option<Result<T, FabricError>>,
     ) -> Result<T, FabricError> {
         loop {
-            self.progress();
             let mut state = self.lock();
-            if !state.events.is_empty() {
-                // They are for the service thread, which sleeps on sockets that we have just emptied.
+            if self.take_in(&mut state) {
+                // The service thread sleeps on sockets that we have just emptied, and knows nothing of new ones.
                 self.waker.wake();
             }
             if let Some(result) = found(&mut state) {
@@ -230,9 +229,11 @@ impl ShmEndpoint {
         }
     }
 
-    /// Takes in new connections and all that waits on the old ones.
-    fn take_in(&self, state: &mut State) {
+    /// Takes in new connections and all that waits on the old ones. Says whether there was anything.
+    fn take_in(&self, state: &mut State) -> bool {
+        let mut any = false;
         while let Ok(socket) = self.listener.accept() {
+            any = true;
             state.next_link += 1;
             state.links.push(Link::new(state.next_link, socket, LinkState::Unknown));
         }
@@ -245,14 +246,19 @@ impl ShmEndpoint {
                 match link.receive(&mut buffer) {
                     Ok(None) => break,
                     Ok(Some((message, fd))) => {
+                        any = true;
                         if let Err(why) = self.handle(state, id, message, fd) {
                             self.end_link(state, id, why);
                         }
                     }
-                    Err(why) => self.end_link(state, id, why),
+                    Err(why) => {
+                        any = true;
+                        self.end_link(state, id, why);
+                    }
                 }
             }
         }
+        any
     }
 
     /// Does what a message asks. An error ends the link.

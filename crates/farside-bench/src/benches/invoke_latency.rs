@@ -70,10 +70,11 @@ fn measure(me: &Worker, options: Options, bytes: usize, round_trips: RoundTrips)
 
 /// A function returns its arguments.
 fn echo<const WORDS: usize>(me: &Worker, peer: WorkerId, trips: u64, _: usize) -> farside::Result<Latency> {
-    let mut number = 0;
+    let mut number = 0_u64;
     time_latency(trips, || {
         number += 1;
-        me.call_return(peer, [number; WORDS], |_, words| words)?.wait().map(|words| drop(black_box(words)))
+        black_box(me.call_return(peer, [number; WORDS], |_, words| words)?.wait()?);
+        Ok(())
     })
 }
 

@@ -204,7 +204,7 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
         self.offset = 0;
         self.consumed += 1;
         self.credited = true;
-        // SYNC: pairs with the acquire load in `Sender::find_chunk`: every read of the finished chunk came before.
+        // SYNC: pairs with the acquire load in `Sender::steps_towards_room`: every read of the finished chunk came before.
         self.control.control().consumed.store(self.consumed, Ordering::Release);
         Ok(())
     }

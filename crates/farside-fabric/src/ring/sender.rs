@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::record::Header;
-use super::{RingControl, RingControlMemory, RingMemory};
+use super::{CHUNK_BYTES_MIN, RingControl, RingControlMemory, RingMemory};
 use crate::sync::{Ordering, fence};
 
 /// Where no batch begins.
@@ -157,17 +157,20 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         self.control.control()
     }
 
-    /// Whether it is worth to try a record of so many bytes: it would find room, or a granted chunk is still to be spliced in.
+    /// Whether it is worth while to [`reserve`](Self::reserve) so many bytes now: they find room, or the sender goes on to
+    /// another chunk and has a shorter way the next time.
     pub fn has_room(&self, record_bytes: usize) -> bool {
         self.offset + record_bytes <= self.limit
             || !self.granted.is_empty()
-            || self.steps_to_room(record_bytes).is_some()
+            || self.steps_towards_room(record_bytes) > 0
     }
 
     /// Whether a record of so many bytes will find room once enough is consumed.
     pub fn has_chunk_for(&self, record_bytes: usize) -> bool {
-        self.circle.iter().any(|filled| fits(record_bytes, &filled.chunk))
-            || self.granted.iter().any(|chunk| fits(record_bytes, chunk))
+        // The only chunk of a ring is never left, and a chunk that is not left is never credited.
+        self.chunk_count() > 1
+            && (self.circle.iter().any(|filled| fits(record_bytes, &filled.chunk))
+                || self.granted.iter().any(|chunk| fits(record_bytes, chunk)))
     }
 
     /// Announces that this sender waits for credit; the receiver will ring after the next one. Look once more after this.
@@ -195,16 +198,15 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
                 return Ok(());
             }
         }
-        let Some(steps) = self.steps_to_room(record_bytes) else {
-            let needs = !self.has_chunk_for(record_bytes);
-            self.leave_for_later(record_bytes);
-            return Err(NoRoom { needs_chunk_bytes: needs.then_some(record_bytes + 8) });
-        };
         // Chunks on the way that are too short are entered and left again, so that both circles turn alike.
-        for _ in 0..steps {
+        for _ in 0..self.steps_towards_room(record_bytes) {
             self.enter((self.current + 1) % self.circle.len(), false);
         }
-        Ok(())
+        if self.offset + record_bytes <= self.limit {
+            return Ok(());
+        }
+        let needs = (record_bytes + 8).max(CHUNK_BYTES_MIN);
+        Err(NoRoom { needs_chunk_bytes: (!self.has_chunk_for(record_bytes)).then_some(needs) })
     }
 
     fn enter(&mut self, index: usize, splice: bool) {
@@ -220,29 +222,18 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         self.offset = 0;
     }
 
-    /// If the record would fit into the current chunk once that is consumed, goes on to the next one, so that it can be.
-    fn leave_for_later(&mut self, record_bytes: usize) {
-        let next = (self.current + 1) % self.circle.len();
-        let consumed = self.control.control().consumed.load(Ordering::Acquire);
-        if self.offset > 0 && fits(record_bytes, &self.chunk) && self.circle[next].filling <= consumed {
-            self.enter(next, false);
-        }
-    }
-
-    /// How many chunks ahead the record fits, with all chunks up to there consumed.
-    fn steps_to_room(&self, record_bytes: usize) -> Option<usize> {
+    /// How many chunks to go on for a record that does not fit into the rest of the current one: to the next that is long
+    /// enough, if credit suffices. If none is but the current, that must be left before it can be credited: one, then.
+    fn steps_towards_room(&self, record_bytes: usize) -> usize {
         // SYNC: pairs with the release store in `Receiver::finish_chunk`: the receiver reads no more of what it credits.
         let consumed = self.control.control().consumed.load(Ordering::Acquire);
-        for steps in 1..self.circle.len() {
-            let next = &self.circle[(self.current + steps) % self.circle.len()];
-            if next.filling > consumed {
-                return None;
-            }
-            if fits(record_bytes, &next.chunk) {
-                return Some(steps);
-            }
-        }
-        None
+        let ahead = |steps| &self.circle[(self.current + steps) % self.circle.len()];
+        let steps = match (1..self.circle.len()).find(|steps| fits(record_bytes, &ahead(*steps).chunk)) {
+            Some(steps) => steps,
+            None if self.circle.len() > 1 && fits(record_bytes, &self.chunk) => 1,
+            None => 0,
+        };
+        if (1..=steps).all(|step| ahead(step).filling <= consumed) { steps } else { 0 }
     }
 }
 

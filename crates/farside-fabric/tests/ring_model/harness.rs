@@ -9,7 +9,7 @@ use crate::oracle::{Chunk, Item, Oracle};
 
 /// What can be done with a ring.
 #[derive(Clone, Copy, Debug)]
-pub enum Operation {
+pub(crate) enum Operation {
     /// Reserve, fill and publish a record of so many bytes.
     Publish { record_bytes: usize },
     /// Reserve, fill and batch it.
@@ -27,7 +27,7 @@ pub enum Operation {
 }
 
 /// Both ends of a ring, and what they ought to do.
-pub struct Harness<S: Source> {
+pub(crate) struct Harness<S: Source> {
     source: S,
     control: S::Control,
     sender: Sender<Guarded<S::Chunk>, S::Control>,
@@ -43,7 +43,7 @@ pub struct Harness<S: Source> {
 }
 
 impl<S: Source> Harness<S> {
-    pub fn new(mut source: S, chunk_bytes: &[usize]) -> Self {
+    pub(crate) fn new(mut source: S, chunk_bytes: &[usize]) -> Self {
         let (control, ledger) = (source.control(), Ledger::default());
         let chunks: Vec<_> = chunk_bytes.iter().map(|bytes| new_chunk(&mut source, &ledger, *bytes)).collect();
         let received = chunks.iter().map(|guarded| guarded.chunk.clone()).collect();
@@ -63,7 +63,7 @@ impl<S: Source> Harness<S> {
 
     /// Does as told, compares with the oracle, and with it everything that can be asked without doing anything. Says
     /// whether there was room, if that was the question.
-    pub fn apply(&mut self, operation: Operation) -> bool {
+    pub(crate) fn apply(&mut self, operation: Operation) -> bool {
         let mut done = true;
         match operation {
             Operation::Publish { record_bytes } => {
@@ -110,20 +110,25 @@ impl<S: Source> Harness<S> {
     }
 
     /// Whether the sender says that it is worth while to try.
-    pub fn may_try(&self, operation: Operation) -> bool {
+    pub(crate) fn may_try(&self, operation: Operation) -> bool {
         match operation {
             Operation::Publish { record_bytes } | Operation::Batch { record_bytes } => self.sender.has_room(record_bytes),
             _ => true,
         }
     }
 
+    /// The longest record for which no further chunk is needed. None for a ring that cannot leave its only chunk.
+    pub(crate) fn longest_record(&self) -> Option<usize> {
+        self.oracle.longest_record()
+    }
+
     /// The size of the chunk without which the last record that found no room never will.
-    pub fn needed_chunk_bytes(&self) -> Option<usize> {
+    pub(crate) fn needed_chunk_bytes(&self) -> Option<usize> {
         self.needed_chunk_bytes
     }
 
     /// Publishes what is batched, and takes everything out.
-    pub fn drain(&mut self) {
+    pub(crate) fn drain(&mut self) {
         self.apply(Operation::Flush);
         while !self.oracle.is_empty() {
             self.apply(Operation::Receive { count: 1 });

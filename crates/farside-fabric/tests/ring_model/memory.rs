@@ -10,10 +10,10 @@ use farside_sys::shm::SharedMemory;
 
 /// A chunk on the heap. An access outside it panics.
 #[derive(Clone, Debug)]
-pub struct HeapChunk(Arc<[AtomicU64]>);
+pub(crate) struct HeapChunk(Arc<[AtomicU64]>);
 
 impl HeapChunk {
-    pub fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize) -> Self {
         Self((0..bytes / 8).map(|_| AtomicU64::new(0)).collect())
     }
 }
@@ -31,7 +31,7 @@ impl RingMemory for HeapChunk {
 
 /// A control block on the heap.
 #[derive(Clone, Debug, Default)]
-pub struct HeapControl(Arc<RingControl>);
+pub(crate) struct HeapControl(Arc<RingControl>);
 
 impl RingControlMemory for HeapControl {
     fn control(&self) -> &RingControl {
@@ -40,7 +40,7 @@ impl RingControlMemory for HeapControl {
 }
 
 /// Where a ring gets its chunks from.
-pub trait Source {
+pub(crate) trait Source {
     type Chunk: RingMemory;
     type Control: RingControlMemory + Clone;
 
@@ -51,7 +51,7 @@ pub trait Source {
 
 /// Chunks on the heap.
 #[derive(Debug)]
-pub struct Heap;
+pub(crate) struct Heap;
 
 impl Source for Heap {
     type Chunk = HeapChunk;
@@ -68,13 +68,13 @@ impl Source for Heap {
 
 /// Chunks in shared memory, one behind the other.
 #[derive(Debug)]
-pub struct Mapped {
+pub(crate) struct Mapped {
     memory: Arc<SharedMemory>,
     used_bytes: usize,
 }
 
 impl Mapped {
-    pub fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize) -> Self {
         let memory = SharedMemory::create("ring-model", bytes).expect("the machine has so much memory");
         Self { memory: Arc::new(memory), used_bytes: 0 }
     }
@@ -103,33 +103,33 @@ impl Source for Mapped {
 
 /// Which words of which chunk belong to the receiver: published and not credited.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger(Rc<RefCell<Vec<Vec<bool>>>>);
+pub(crate) struct Ledger(Rc<RefCell<Vec<Vec<bool>>>>);
 
 impl Ledger {
     /// Knows one more chunk, and returns its number.
-    pub fn add(&self, bytes: usize) -> usize {
+    pub(crate) fn add(&self, bytes: usize) -> usize {
         let mut chunks = self.0.borrow_mut();
         chunks.push(vec![false; bytes / 8]);
         chunks.len() - 1
     }
 
     /// These bytes were published.
-    pub fn publish(&self, chunk: usize, from: usize, end: usize) {
+    pub(crate) fn publish(&self, chunk: usize, from: usize, end: usize) {
         self.0.borrow_mut()[chunk][from / 8..end / 8].fill(true);
     }
 
     /// The whole chunk was credited.
-    pub fn credit(&self, chunk: usize) {
+    pub(crate) fn credit(&self, chunk: usize) {
         self.0.borrow_mut()[chunk].fill(false);
     }
 }
 
 /// The sender's view of a chunk. An access to what belongs to the receiver panics.
 #[derive(Clone, Debug)]
-pub struct Guarded<M> {
-    pub chunk: M,
-    pub number: usize,
-    pub ledger: Ledger,
+pub(crate) struct Guarded<M> {
+    pub(crate) chunk: M,
+    pub(crate) number: usize,
+    pub(crate) ledger: Ledger,
 }
 
 impl<M: RingMemory> RingMemory for Guarded<M> {
@@ -145,7 +145,7 @@ impl<M: RingMemory> RingMemory for Guarded<M> {
 }
 
 /// Fills a chunk, from `offset` on, with words of which some look like headers of records and of rotations.
-pub fn poison(chunk: &impl RingMemory, offset: usize) {
+pub(crate) fn poison(chunk: &impl RingMemory, offset: usize) {
     let looks = [Header::new(1, 1, 16).word(), u64::MAX, Header::new(2, 2, 64).word(), 0xffff << 32 | 1 << 48];
     for (word, look) in (offset..chunk.bytes()).step_by(8).zip(looks.into_iter().cycle()) {
         chunk.word(word).store(look, Ordering::Relaxed);
@@ -153,6 +153,6 @@ pub fn poison(chunk: &impl RingMemory, offset: usize) {
 }
 
 /// The payload's word number `index` of the record number `sequence`.
-pub fn payload_word(sequence: u64, index: usize) -> u64 {
+pub(crate) fn payload_word(sequence: u64, index: usize) -> u64 {
     (sequence << 20 | index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -6,21 +6,21 @@ use farside_fabric::ring::{CHUNK_BYTES_MIN, NoRoom};
 
 /// A chunk as the oracle sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    pub number: usize,
-    pub bytes: usize,
+pub(crate) struct Chunk {
+    pub(crate) number: usize,
+    pub(crate) bytes: usize,
 }
 
 /// What lies in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item {
+pub(crate) enum Item {
     Record { sequence: u64, chunk: usize, offset: usize, end: usize },
     Rotation { chunk: usize, offset: usize },
 }
 
 /// The oracle.
 #[derive(Debug)]
-pub struct Oracle {
+pub(crate) struct Oracle {
     /// The chunk being filled, then those that are free, then those that the receiver has not finished, oldest first.
     circle: VecDeque<Chunk>,
     free: usize,
@@ -31,12 +31,12 @@ pub struct Oracle {
     stream: VecDeque<Item>,
     /// Published since the harness last asked.
     published: Vec<Item>,
-    pub consumed: u64,
+    pub(crate) consumed: u64,
     sequence: u64,
 }
 
 impl Oracle {
-    pub fn new(chunks: impl IntoIterator<Item = Chunk>) -> Self {
+    pub(crate) fn new(chunks: impl IntoIterator<Item = Chunk>) -> Self {
         let circle: VecDeque<_> = chunks.into_iter().collect();
         let free = circle.len() - 1;
         Self {
@@ -67,11 +67,11 @@ impl Oracle {
         }
     }
 
-    pub fn has_room(&self, record_bytes: usize) -> bool {
+    pub(crate) fn has_room(&self, record_bytes: usize) -> bool {
         self.fits(record_bytes) || !self.granted.is_empty() || self.steps(record_bytes) > 0
     }
 
-    pub fn reserve(&mut self, record_bytes: usize) -> Result<usize, NoRoom> {
+    pub(crate) fn reserve(&mut self, record_bytes: usize) -> Result<usize, NoRoom> {
         if self.fits(record_bytes) {
             return Ok(self.offset);
         }
@@ -103,14 +103,14 @@ impl Oracle {
     }
 
     /// A record was reserved and filled.
-    pub fn batch(&mut self, record_bytes: usize) {
+    pub(crate) fn batch(&mut self, record_bytes: usize) {
         let (chunk, offset, sequence) = (self.circle[0].number, self.offset, self.sequence);
         self.offset += record_bytes;
         self.sequence += 1;
         self.batch.push(Item::Record { sequence, chunk, offset, end: self.offset });
     }
 
-    pub fn flush(&mut self) -> bool {
+    pub(crate) fn flush(&mut self) -> bool {
         let batch = std::mem::take(&mut self.batch);
         let any = !batch.is_empty();
         batch.into_iter().for_each(|item| self.publish_item(item));
@@ -123,17 +123,17 @@ impl Oracle {
     }
 
     /// The sender learns of a chunk.
-    pub fn grant(&mut self, chunk: Chunk) {
+    pub(crate) fn grant(&mut self, chunk: Chunk) {
         self.granted.push_back(chunk);
     }
 
     /// What became visible since this was last asked.
-    pub fn take_published(&mut self) -> Vec<Item> {
+    pub(crate) fn take_published(&mut self) -> Vec<Item> {
         std::mem::take(&mut self.published)
     }
 
     /// What the receiver finds next, and the chunks it finishes on the way there.
-    pub fn next(&mut self) -> (Option<Item>, Vec<usize>) {
+    pub(crate) fn next(&mut self) -> (Option<Item>, Vec<usize>) {
         let mut finished = Vec::new();
         while let Some(Item::Rotation { chunk, .. }) = self.stream.front() {
             finished.push(*chunk);
@@ -145,15 +145,15 @@ impl Oracle {
     }
 
     /// The receiver is done with the record that is next.
-    pub fn consume(&mut self) {
+    pub(crate) fn consume(&mut self) {
         self.stream.pop_front();
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.stream.is_empty()
     }
 
-    pub fn batched_bytes(&self) -> usize {
+    pub(crate) fn batched_bytes(&self) -> usize {
         let bytes = |item: &Item| match item {
             Item::Record { offset, end, .. } => end - offset,
             Item::Rotation { .. } => 0,
@@ -161,16 +161,21 @@ impl Oracle {
         self.batch.iter().map(bytes).sum()
     }
 
-    pub fn chunk_count(&self) -> usize {
+    pub(crate) fn chunk_count(&self) -> usize {
         self.circle.len() + self.granted.len()
     }
 
-    pub fn chunk_bytes(&self) -> usize {
+    pub(crate) fn chunk_bytes(&self) -> usize {
         self.circle.iter().chain(&self.granted).map(|chunk| chunk.bytes).sum()
     }
 
+    pub(crate) fn longest_record(&self) -> Option<usize> {
+        let longest = self.circle.iter().chain(&self.granted).map(|chunk| chunk.bytes - 8).max();
+        longest.filter(|_| self.chunk_count() > 1)
+    }
+
     /// The number of the record that is batched next.
-    pub fn sequence(&self) -> u64 {
+    pub(crate) fn sequence(&self) -> u64 {
         self.sequence
     }
 }

@@ -9,7 +9,7 @@ use farside_fabric::ring::{Header, MappedChunk, MappedControl, Next, Receiver, R
 
 use crate::memory::{Mapped, Source, payload_word};
 
-const RECORDS: u64 = 1 << 20;
+const RECORDS: u64 = 2 << 20;
 const PAYLOAD_WORDS_MAX: u64 = 31;
 const FIRST_CHUNK_BYTES: [usize; 2] = [512, 256];
 const GRANTED_CHUNK_BYTES: [usize; 5] = [264, 4096, 520, 2048, 8192];
@@ -95,7 +95,7 @@ fn receive(
 }
 
 #[test]
-fn a_million_records_pass_between_two_threads_while_the_ring_grows() {
+fn two_million_records_pass_between_two_threads_while_the_ring_grows() {
     let mut memory = Mapped::new(64 << 10);
     let control = memory.control();
     let first: Vec<_> = FIRST_CHUNK_BYTES.map(|bytes| memory.chunk(bytes)).into();

@@ -116,6 +116,15 @@ impl Inbox {
         }
     }
 
+    /// Sets the bit of a ring that is not watched and not empty, as its sender would: its turn ended for another reason.
+    fn announce_leftovers(&self, index: usize) {
+        let (word, mask) = Self::bit(index);
+        let left = self.rings[index].as_ref().is_some_and(|ring| !ring.receiver.is_empty());
+        if left && self.watched_bits[word] & mask == 0 {
+            self.home.arrival_word(self.local, word).fetch_or(mask, Ordering::Relaxed);
+        }
+    }
+
     /// Begins to watch the rings whose bits have been set since.
     #[inline]
     fn notice_arrivals(&mut self, worker: &Worker) {
@@ -245,6 +254,7 @@ pub(crate) fn run_last(worker: &Worker, index: usize) -> Result<()> {
 fn last_look(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<usize> {
     let before = worker.executed();
     take_turn(worker, inbox, index)?;
+    inbox.announce_leftovers(index);
     Ok((worker.executed() - before) as usize)
 }
 

@@ -1,0 +1,108 @@
+//! `farside bench`: the tables and figures.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+
+use clap::Args;
+use farside_bench::{Options, Row, Table};
+
+use crate::error::CliError;
+use crate::values::Fabric;
+
+/// Measure, beside the limits of this machine in the same run
+///
+/// Without names all benches are run. Each value is a median of several runs; the ratio is the value divided by the limit.
+/// Nothing else should run meanwhile.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Which benches; --list says what there is
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// List the benches and their cases
+    #[arg(long)]
+    list: bool,
+    /// Take less than a minute for each bench
+    #[arg(long)]
+    quick: bool,
+    /// Write one JSON object a line to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw one SVG file for each bench and metric in this folder
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+    /// What carries the bytes: shm
+    #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
+    fabric: Option<Fabric>,
+    /// Operations in each run, instead of what each case finds enough
+    #[arg(short = 'n', long, value_name = "OPERATIONS")]
+    operations: Option<NonZeroU64>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
+    let Fabric::Shm = arguments.fabric.unwrap_or_default();
+    if arguments.list {
+        return list();
+    }
+    #[cfg(not(feature = "plots"))]
+    if arguments.plots.is_some() {
+        return Err(CliError::NoPlots);
+    }
+    let options = Options::new().quick(arguments.quick).operations(arguments.operations.map(NonZeroU64::get));
+    let mut output = Output::new(arguments)?;
+    let result = farside_bench::run(&arguments.names, options, &mut |row| output.take(row));
+    // What was measured before something failed is drawn, too.
+    output.draw()?;
+    Ok(result?)
+}
+
+fn list() -> Result<(), CliError> {
+    let mut text = String::new();
+    for bench in farside_bench::list() {
+        text += &format!("{:<18} {}\n", bench.name, bench.about);
+        text += &format!("{:<18}   {}\n", "", bench.cases.join(" "));
+    }
+    io::stdout().write_all(text.as_bytes()).map_err(CliError::Output)
+}
+
+/// Where rows go.
+struct Output<'a> {
+    table: Table,
+    json: Option<File>,
+    arguments: &'a Arguments,
+    rows: Vec<Row>,
+}
+
+impl<'a> Output<'a> {
+    /// # Errors
+    /// When the file for JSON cannot be made: better now than after an hour.
+    fn new(arguments: &'a Arguments) -> Result<Self, CliError> {
+        let open = |path: &PathBuf| File::create(path).map_err(|cause| CliError::File { path: path.clone(), cause });
+        let json = arguments.json.as_ref().map(open).transpose()?;
+        Ok(Self { table: Table::new(), json, arguments, rows: Vec::new() })
+    }
+
+    fn take(&mut self, row: &Row) -> io::Result<()> {
+        io::stdout().write_all(self.table.lines(row).as_bytes())?;
+        if let Some(file) = &mut self.json {
+            writeln!(file, "{}", row.to_json())?;
+        }
+        self.rows.push(row.clone());
+        Ok(())
+    }
+
+    #[cfg(feature = "plots")]
+    fn draw(&self) -> Result<(), CliError> {
+        let Some(folder) = &self.arguments.plots else { return Ok(()) };
+        for file in farside_bench::plot(&self.rows, folder)? {
+            eprintln!("{}", file.display());
+        }
+        Ok(())
+    }
+
+    #[cfg(not(feature = "plots"))]
+    fn draw(&self) -> Result<(), CliError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! `farside run`: starts the processes of a job.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use farside::job::Bind;
+use farside::job::launch::{Launch, Program};
+
+use crate::error::CliError;
+use crate::values::{Fabric, Seconds};
+
+/// Start a program, or several, as the processes of one job
+///
+/// The processes are numbered in the order in which they stand here. They end with this command, however it ends. The exit
+/// status is that of the process that failed first. A lone `:` separates programs, so no program can get one as an argument.
+#[derive(Debug, Args)]
+#[command(override_usage = "farside run -n PROCESSES [OPTIONS] PROGRAM [ARGUMENTS]... [: -n PROCESSES PROGRAM [ARGUMENTS]...]...")]
+pub(crate) struct Arguments {
+    /// How many processes run the first program
+    #[arg(short = 'n', long, value_name = "PROCESSES")]
+    processes: u32,
+    /// Worker threads of each process, instead of what the program says
+    #[arg(short = 't', long, value_name = "THREADS")]
+    threads: Option<u32>,
+    /// Where the workers run: none, core or numa
+    #[arg(long, value_name = "HOW")]
+    bind: Option<Bind>,
+    /// What carries the bytes: shm
+    #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
+    fabric: Option<Fabric>,
+    /// Stop the job after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<Seconds>,
+    /// The program and its arguments, and further programs behind `:`
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<(), CliError> {
+    // There is only one fabric, so that it need not be passed on.
+    let Fabric::Shm = arguments.fabric.unwrap_or_default();
+    let mut launch = Launch::new(programs(arguments.processes, &arguments.command)?);
+    if let Some(threads) = arguments.threads {
+        launch = launch.threads_per_process(threads);
+    }
+    if let Some(bind) = arguments.bind {
+        launch = launch.bind(bind);
+    }
+    if let Some(Seconds(limit)) = arguments.timeout {
+        launch = launch.time_limit(limit);
+    }
+    Ok(launch.run()?)
+}
+
+/// The programs of a command line; the first one's number of processes stands before it.
+fn programs(first_processes: u32, command: &[OsString]) -> Result<Vec<Program>, CliError> {
+    let mut programs = Vec::new();
+    for (part, number) in command.split(|argument| argument == ":").zip(1..) {
+        let (processes, part) = if number == 1 { (first_processes, part) } else { take_processes(part, number)? };
+        let [program, arguments @ ..] = part else {
+            return Err(CliError::RunPart { what: "there is no program".into(), number });
+        };
+        programs.push(Program { command: PathBuf::from(program), arguments: arguments.to_vec(), processes });
+    }
+    Ok(programs)
+}
+
+/// Takes `-n PROCESSES` or `-nPROCESSES` off the front of a part.
+fn take_processes(part: &[OsString], number: usize) -> Result<(u32, &[OsString]), CliError> {
+    let fault = |what: String| CliError::RunPart { what, number };
+    let missing = || fault("-n PROCESSES is missing".into());
+    let (option, rest) = part.split_first().ok_or_else(missing)?;
+    let option = option.to_string_lossy();
+    let attached = option.strip_prefix("-n").ok_or_else(missing)?;
+    let (count, rest) = match rest {
+        [count, rest @ ..] if attached.is_empty() => (count.to_string_lossy(), rest),
+        _ => (attached.into(), rest),
+    };
+    let processes = count.parse().map_err(|_| fault(format!("{count:?} is no number of processes")))?;
+    Ok((processes, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(first_processes: u32, command: &str) -> Result<Vec<(u32, String, Vec<OsString>)>, String> {
+        let command: Vec<OsString> = command.split_whitespace().map(OsString::from).collect();
+        let programs = programs(first_processes, &command).map_err(|error| error.to_string())?;
+        let parts = |program: Program| (program.processes, program.command.display().to_string(), program.arguments);
+        Ok(programs.into_iter().map(parts).collect())
+    }
+
+    #[test]
+    fn colons_separate_programs() {
+        let none = Vec::new;
+        assert_eq!(parsed(2, "./a").unwrap(), [(2, "./a".into(), none())]);
+        let programs = parsed(2, "./a -n 7 :x : -n 3 ./b -x : -n1 c").unwrap();
+        assert_eq!(
+            programs,
+            [
+                (2, "./a".into(), vec!["-n".into(), "7".into(), ":x".into()]),
+                (3, "./b".into(), vec!["-x".into()]),
+                (1, "c".into(), none()),
+            ]
+        );
+        // Whether such a job can be is for the library to say.
+        assert_eq!(parsed(0, "a").unwrap(), [(0, "a".into(), none())]);
+    }
+
+    #[test]
+    fn a_part_that_makes_no_sense_is_named() {
+        for (command, part, what) in [
+            (": -n 1 b", "part 1", "no program"),
+            ("a :", "part 2", "-n PROCESSES is missing"),
+            ("a : b", "part 2", "-n PROCESSES is missing"),
+            ("a : -n", "part 2", "\"\" is no number"),
+            ("a : -n x b", "part 2", "\"x\" is no number"),
+            ("a : -n -1 b", "part 2", "\"-1\" is no number"),
+            ("a : -n 1", "part 2", "no program"),
+            ("a : -n 1 b : -n 2 :", "part 3", "no program"),
+        ] {
+            let error = parsed(1, command).unwrap_err();
+            assert!(error.contains(part) && error.contains(what), "{command}: {error}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Values of options that several commands share.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What carries the bytes of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Fabric {
+    /// Shared memory of one machine.
+    #[default]
+    Shm,
+}
+
+/// A text that names no fabric.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no fabric {0:?}; this version has shm, the shared memory of one machine")]
+pub(crate) struct UnknownFabric(String);
+
+impl FromStr for Fabric {
+    type Err = UnknownFabric;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFabric> {
+        match text {
+            "shm" => Ok(Self::Shm),
+            other => Err(UnknownFabric(other.into())),
+        }
+    }
+}
+
+/// A time that was given in seconds, more than none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seconds(pub(crate) Duration);
+
+/// A text that is no time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no time: give seconds above 0, such as 5 or 0.5")]
+pub(crate) struct NoTime(String);
+
+impl FromStr for Seconds {
+    type Err = NoTime;
+
+    fn from_str(text: &str) -> Result<Self, NoTime> {
+        let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        seconds.filter(|time| !time.is_zero()).map(Self).ok_or_else(|| NoTime(text.into()))
+    }
+}
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_exists_is_a_fabric() {
+        assert_eq!("shm".parse(), Ok(Fabric::Shm));
+        for text in ["", "SHM", "ofi:tcp", "sim:aries"] {
+            let error = text.parse::<Fabric>().unwrap_err().to_string();
+            assert!(error.contains(text) && error.contains("shm"), "{error}");
+        }
+    }
+
+    #[test]
+    fn times_are_positive() {
+        assert_eq!("0.5".parse(), Ok(Seconds(Duration::from_millis(500))));
+        assert_eq!("5".parse(), Ok(Seconds(Duration::from_secs(5))));
+        for text in ["", "0", "-1", "nan", "inf", "1e300", "5s", "1e-12"] {
+            assert!(text.parse::<Seconds>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Arrival bits and the doorbell: no record is left while its receiver sleeps for ever.
+
+use std::sync::Arc;
+
+use farside_fabric::bell::{self, Doorbell, SleepToken};
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+
+use crate::check;
+use crate::futex::Futex;
+use crate::memory::{ModelReceiver, ring, send, try_receive};
+
+/// How senders tell a receiver of their records, and how it sleeps until then.
+pub(crate) trait Protocol: Send + Sync + 'static {
+    type Token;
+
+    /// A sender has published something in the ring that this bit stands for.
+    fn announce(&self, mask: u64);
+
+    /// The bits that are set.
+    fn bits(&self) -> u64;
+
+    /// The receiver watches the rings of these bits no longer.
+    fn clear(&self, mask: u64);
+
+    /// The receiver is about to sleep.
+    fn prepare(&self) -> Self::Token;
+
+    /// It does not sleep after all.
+    fn cancel(&self, token: Self::Token);
+
+    /// It sleeps.
+    fn sleep(&self, token: Self::Token);
+}
+
+/// The crate's own.
+struct Real {
+    bits: AtomicU64,
+    bell: Doorbell,
+    futex: Futex,
+}
+
+impl Real {
+    fn new() -> Self {
+        Self { bits: AtomicU64::new(0), bell: Doorbell::default(), futex: Futex::new() }
+    }
+}
+
+impl Protocol for Real {
+    type Token = SleepToken;
+
+    fn announce(&self, mask: u64) {
+        bell::announce(&self.bits, mask);
+        self.bell.ring_with(|_| self.futex.wake());
+    }
+
+    fn bits(&self) -> u64 {
+        self.bits.load(Ordering::Relaxed)
+    }
+
+    fn clear(&self, mask: u64) {
+        bell::clear_bit(&self.bits, mask);
+    }
+
+    fn prepare(&self) -> SleepToken {
+        self.bell.prepare()
+    }
+
+    fn cancel(&self, token: SleepToken) {
+        self.bell.cancel(token);
+    }
+
+    fn sleep(&self, token: SleepToken) {
+        self.bell.sleep_on(token, |word, seen| self.futex.wait(word, seen));
+    }
+}
+
+/// Receives from rings, of which number `n` has bit `n`, until `wanted` records have come. Watches a ring while its bit is set,
+/// and sleeps when there is nothing. `look` takes what there is out of one ring and says how much it was.
+pub(crate) fn receive_sleeping<P: Protocol>(protocol: &P, wanted: usize, mut look: impl FnMut(usize) -> usize) {
+    let mut came = 0;
+    loop {
+        let watched = protocol.bits();
+        let mut look_at = |rings: u64| (0..2).filter(|ring| rings & 1 << ring != 0).map(&mut look).sum::<usize>();
+        came += look_at(watched);
+        if came == wanted {
+            return;
+        }
+        if watched != 0 {
+            protocol.clear(watched);
+            let came_late = look_at(watched);
+            came += came_late;
+            if came_late > 0 {
+                if came == wanted {
+                    return;
+                }
+                continue;
+            }
+        }
+        let token = protocol.prepare();
+        if protocol.bits() == 0 {
+            protocol.sleep(token);
+        } else {
+            protocol.cancel(token);
+        }
+    }
+}
+
+/// Takes out what is there.
+fn drain(receiver: &mut ModelReceiver) -> usize {
+    std::iter::from_fn(|| try_receive(receiver)).count()
+}
+
+#[test]
+fn a_sleeping_receiver_is_woken_for_every_record() {
+    check(Some(4), || {
+        let (mut sender, mut receiver) = ring(&[3]);
+        let protocol = Arc::new(Real::new());
+        let sending = thread::spawn({
+            let protocol = protocol.clone();
+            move || {
+                for value in 1..=2 {
+                    send(&mut sender, value);
+                    protocol.announce(1);
+                }
+            }
+        });
+        receive_sleeping(&*protocol, 2, |_| drain(&mut receiver));
+        sending.join().unwrap();
+    });
+}
+
+#[test]
+fn two_senders_wake_one_receiver() {
+    check(Some(2), || {
+        let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..2).map(|_| ring(&[1])).unzip();
+        let protocol = Arc::new(Real::new());
+        let sending = senders.into_iter().enumerate().map(|(number, mut sender)| {
+            let protocol = protocol.clone();
+            thread::spawn(move || {
+                send(&mut sender, 1);
+                protocol.announce(1 << number);
+            })
+        });
+        let sending: Vec<_> = sending.collect();
+        receive_sleeping(&*protocol, 2, |number| drain(&mut receivers[number]));
+        sending.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}

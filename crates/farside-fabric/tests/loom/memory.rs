@@ -1,0 +1,125 @@
+//! A ring's memory under the model checker: headers are its atomics, payloads its cells, which report races.
+
+use std::sync::Arc;
+
+use farside_fabric::ring::{Header, Next, Receiver, RingControl, RingControlMemory, RingMemory, Sender};
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::AtomicU64;
+use loom::thread;
+
+/// The bytes of a record with one word of payload.
+pub(crate) const RECORD_BYTES: usize = 16;
+
+/// A chunk for so many records of one payload word.
+pub(crate) const fn chunk_bytes(records: usize) -> usize {
+    records * RECORD_BYTES + 8
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Chunk(Arc<Words>);
+
+#[derive(Debug)]
+struct Words {
+    headers: Vec<AtomicU64>,
+    payload: Vec<Payload>,
+}
+
+/// One word of payload.
+#[derive(Debug, Default)]
+pub(crate) struct Payload(UnsafeCell<u64>);
+
+// SAFETY: the model checker fails the test when two threads access the cell unordered, and runs one thread at a time.
+unsafe impl Sync for Payload {}
+
+impl Payload {
+    pub(crate) fn write(&self, value: u64) {
+        // SAFETY: nobody else accesses the cell now, or the checker would have failed the test.
+        self.0.with_mut(|word| unsafe { *word = value });
+    }
+
+    pub(crate) fn read(&self) -> u64 {
+        // SAFETY: nobody writes the cell now, or the checker would have failed the test.
+        self.0.with(|word| unsafe { *word })
+    }
+}
+
+impl Chunk {
+    pub(crate) fn new(records: usize) -> Self {
+        let words = chunk_bytes(records) / 8;
+        let headers = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Self(Arc::new(Words { headers, payload: (0..words).map(|_| Payload::default()).collect() }))
+    }
+}
+
+impl RingMemory for Chunk {
+    fn bytes(&self) -> usize {
+        self.0.headers.len() * 8
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        &self.0.headers[offset / 8]
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Control(Arc<RingControl>);
+
+impl RingControlMemory for Control {
+    fn control(&self) -> &RingControl {
+        &self.0
+    }
+}
+
+pub(crate) type ModelSender = Sender<Chunk, Control>;
+pub(crate) type ModelReceiver = Receiver<Chunk, Control>;
+
+/// Both ends of a ring of chunks for so many records each.
+pub(crate) fn ring(chunks: &[usize]) -> (ModelSender, ModelReceiver) {
+    let control = Control(Arc::new(RingControl::default()));
+    let chunks: Vec<_> = chunks.iter().map(|records| Chunk::new(*records)).collect();
+    (Sender::new(control.clone(), chunks.clone()), Receiver::new(control, chunks))
+}
+
+/// Writes a record of one payload word where [`Sender::reserve`] found room, and says what its header is.
+pub(crate) fn fill(sender: &ModelSender, offset: usize, value: u64) -> Header {
+    sender.chunk().0.payload[offset / 8 + 1].write(value);
+    Header::new(0, value as u32, RECORD_BYTES)
+}
+
+/// Publishes a record if there is room.
+pub(crate) fn try_send(sender: &mut ModelSender, value: u64) -> bool {
+    let Ok(offset) = sender.reserve(RECORD_BYTES) else { return false };
+    let header = fill(sender, offset, value);
+    sender.publish(header, RECORD_BYTES);
+    true
+}
+
+/// Publishes a record as soon as there is room.
+pub(crate) fn send(sender: &mut ModelSender, value: u64) {
+    while !try_send(sender, value) {
+        thread::yield_now();
+    }
+}
+
+/// Takes the next record out, if there is one.
+pub(crate) fn try_receive(receiver: &mut ModelReceiver) -> Option<u64> {
+    match receiver.next().expect("the sender writes what it should") {
+        Next::Empty => None,
+        Next::Record { header, payload, end } => {
+            let value = receiver.chunk().0.payload[payload / 8].read();
+            assert_eq!(u64::from(header.operand()), value, "the payload comes with its header");
+            receiver.consume(end);
+            Some(value)
+        }
+    }
+}
+
+/// Takes the next record out as soon as it comes.
+pub(crate) fn receive(receiver: &mut ModelReceiver) -> u64 {
+    loop {
+        match try_receive(receiver) {
+            Some(value) => return value,
+            None => thread::yield_now(),
+        }
+    }
+}
