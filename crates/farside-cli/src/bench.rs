@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZeroU64;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use farside_bench::{Options, Row, Table};
@@ -45,15 +45,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
     if arguments.list {
         return list();
     }
-    #[cfg(not(feature = "plots"))]
-    if arguments.plots.is_some() {
+    if arguments.plots.is_some() && !cfg!(feature = "plots") {
         return Err(CliError::NoPlots);
     }
     let options = Options::new().quick(arguments.quick).operations(arguments.operations.map(NonZeroU64::get));
     let mut output = Output::new(arguments)?;
     let result = farside_bench::run(&arguments.names, options, &mut |row| output.take(row));
     // What was measured before something failed is drawn, too.
-    output.draw()?;
+    if let Some(folder) = &arguments.plots {
+        draw(&output.rows, folder)?;
+    }
     Ok(result?)
 }
 
@@ -67,20 +68,20 @@ fn list() -> Result<(), CliError> {
 }
 
 /// Where rows go.
-struct Output<'a> {
+#[derive(Debug)]
+struct Output {
     table: Table,
     json: Option<File>,
-    arguments: &'a Arguments,
     rows: Vec<Row>,
 }
 
-impl<'a> Output<'a> {
+impl Output {
     /// # Errors
     /// When the file for JSON cannot be made: better now than after an hour.
-    fn new(arguments: &'a Arguments) -> Result<Self, CliError> {
-        let open = |path: &PathBuf| File::create(path).map_err(|cause| CliError::File { path: path.clone(), cause });
-        let json = arguments.json.as_ref().map(open).transpose()?;
-        Ok(Self { table: Table::new(), json, arguments, rows: Vec::new() })
+    fn new(arguments: &Arguments) -> Result<Self, CliError> {
+        let create = |path: &PathBuf| File::create(path).map_err(|cause| CliError::File { path: path.clone(), cause });
+        let json = arguments.json.as_ref().map(create).transpose()?;
+        Ok(Self { table: Table::new(), json, rows: Vec::new() })
     }
 
     fn take(&mut self, row: &Row) -> io::Result<()> {
@@ -91,18 +92,17 @@ impl<'a> Output<'a> {
         self.rows.push(row.clone());
         Ok(())
     }
+}
 
-    #[cfg(feature = "plots")]
-    fn draw(&self) -> Result<(), CliError> {
-        let Some(folder) = &self.arguments.plots else { return Ok(()) };
-        for file in farside_bench::plot(&self.rows, folder)? {
-            eprintln!("{}", file.display());
-        }
-        Ok(())
+#[cfg(feature = "plots")]
+fn draw(rows: &[Row], folder: &Path) -> Result<(), CliError> {
+    for file in farside_bench::plot(rows, folder)? {
+        eprintln!("{}", file.display());
     }
+    Ok(())
+}
 
-    #[cfg(not(feature = "plots"))]
-    fn draw(&self) -> Result<(), CliError> {
-        Ok(())
-    }
+#[cfg(not(feature = "plots"))]
+fn draw(_: &[Row], _: &Path) -> Result<(), CliError> {
+    Err(CliError::NoPlots)
 }

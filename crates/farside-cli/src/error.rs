@@ -48,7 +48,6 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Topology(#[from] farside_sys::topology::TopologyError),
     /// Plots were asked for that this program cannot draw.
-    #[cfg(not(feature = "plots"))]
     #[error("this farside was built without plots: build it with `cargo build --release -p farside-cli --features plots`")]
     NoPlots,
     /// A file could not be written.
@@ -68,7 +67,8 @@ impl CliError {
     /// What the command exits with: the status of the process that failed first, if it is a job's.
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
-            Self::RunPart { .. } | Self::Hex(_) | Self::GameOver { .. } | Self::Search(_) | Self::LocalOnly => USAGE,
+            Self::RunPart { .. } | Self::Hex(_) | Self::GameOver { .. } | Self::Search(_) | Self::LocalOnly
+            | Self::NoPlots => USAGE,
             Self::Job(error) => status_of_job(error),
             Self::Bench(farside_bench::BenchError::UnknownBench { .. }) => USAGE,
             _ => 1,

@@ -53,7 +53,9 @@ impl Doorbell {
         // SYNC: pairs with the fences in `announce` and `ring_if_asleep`: either they see `asleep`, or the looks after
         // this see what they published.
         fence(Ordering::SeqCst);
-        SleepToken { rings: self.rings.load(Ordering::Relaxed) }
+        // SYNC: pairs with the release in `ring_sleeper`. Once a ring is counted here, the sleep will not end by it: then the
+        // looks after this must find what was rung for.
+        SleepToken { rings: self.rings.load(Ordering::Acquire) }
     }
 
     /// Does not sleep after all.
@@ -100,7 +102,8 @@ impl Doorbell {
 
     #[cold]
     fn ring_sleeper(&self, wake: impl FnOnce(&AtomicU32)) {
-        self.rings.fetch_add(1, Ordering::Relaxed);
+        // SYNC: pairs with the acquire in `prepare`.
+        self.rings.fetch_add(1, Ordering::Release);
         wake(&self.rings);
     }
 }

@@ -87,8 +87,13 @@ impl Board {
     }
 }
 
-fn grow(b: &Board, from: u8, empties: &[(u8, u32, u32)], touch: &[Link], bridges: &[(u8, Link)]) -> Vec<Option<Set>> {
+
+struct Grown { chain: Vec<Option<Set>>, cell: Vec<Option<Set>> }
+fn size(a: &Set) -> u32 { a.iter().map(|x| x.count_ones()).sum() }
+fn grow(b: &Board, from: u8, empties: &[(u8, u32, u32)], touch: &[Link], bridges: &[(u8, Link)], hops: &[Vec<(u8, Set)>]) -> Grown {
+    let deep = std::env::var_os("SHALLOW").is_none();
     let mut carrier: Vec<Option<Set>> = vec![None; b.chains];
+    let mut cell: Vec<Option<Set>> = vec![None; 256];
     carrier[from as usize] = Some([0; 4]);
     'outer: loop {
         for (p, l) in bridges {
@@ -97,12 +102,33 @@ fn grow(b: &Board, from: u8, empties: &[(u8, u32, u32)], touch: &[Link], bridges
                 continue 'outer;
             }
         }
-        if carrier.iter().all(|c| c.is_some()) { return carrier; }
+        if carrier.iter().all(|c| c.is_some()) && !deep { return Grown { chain: carrier, cell }; }
+        // direct
+        for &(x, s, e) in empties {
+            for l in &touch[s as usize..e as usize] { if let Some(k) = carrier[l.chain as usize] && !has(&k, x) && disjoint(&k, &l.pair) {
+                let k = or(&k, &l.pair);
+                if cell[x as usize].is_none_or(|o| size(&o) > size(&k)) { cell[x as usize] = Some(k); }
+            } }
+        }
+        if deep { loop {
+            let mut changed = false;
+            for &(x, _, _) in empties { if cell[x as usize].is_none() {
+                let (mut inter, mut union) = (b.empty, [0; 4]);
+                for (y, pair) in &hops[x as usize] { if let Some(k) = cell[*y as usize] && !has(&k, x) && disjoint(&k, pair) {
+                    let k = or(&or(&k, pair), &single(*y));
+                    let smaller = and(&inter, &k);
+                    if smaller != inter { inter = smaller; union = or(&union, &k); }
+                } }
+                if inter == [0; 4] { cell[x as usize] = Some(union); changed = true; }
+            } }
+            if !changed { break; }
+        } }
         let mut semi: Vec<(Set, Set)> = vec![(b.empty, [0; 4]); b.chains];
         for &(x, s, e) in empties {
             let t = &touch[s as usize..e as usize];
-            for l in t { if let Some(k) = carrier[l.chain as usize] && !has(&k, x) && disjoint(&k, &l.pair) {
-                let k = or(&or(&k, &l.pair), &single(x));
+            let direct = t.iter().filter_map(|l| carrier[l.chain as usize].filter(|k| !has(k, x) && disjoint(k, &l.pair)).map(|k| or(&k, &l.pair)));
+            for k in direct.chain(cell[x as usize]) {
+                let k = or(&k, &single(x));
                 for m in t { if carrier[m.chain as usize].is_none() && disjoint(&k, &m.pair) {
                     let k = or(&k, &m.pair);
                     let (inter, union) = &mut semi[m.chain as usize];
@@ -110,9 +136,9 @@ fn grow(b: &Board, from: u8, empties: &[(u8, u32, u32)], touch: &[Link], bridges
                     if smaller != *inter { *inter = smaller; *union = or(union, &k);
                         if smaller == [0; 4] { carrier[m.chain as usize] = Some(*union); continue 'outer; } }
                 } }
-            } }
+            }
         }
-        return carrier;
+        return Grown { chain: carrier, cell };
     }
 }
 
@@ -130,19 +156,23 @@ pub fn threats(pos: &Position, player: Player) -> Threats {
         if has(&b.empty, x) { let s = touch.len() as u32; b.links(x, &mut touch); empties.push((x, s, touch.len() as u32)); }
         else if b.chain[x as usize] != NONE { tmp.clear(); b.links(x, &mut tmp); for l in &tmp { bridges.push((b.chain[x as usize], *l)); if l.chain <= FAR { bridges.push((l.chain, Link { chain: b.chain[x as usize], pair: l.pair })); } } }
     } }
-    let near = grow(&b, NEAR, &empties, &touch, &bridges);
-    if near[FAR as usize].is_some() { return Threats { full: true, semi: true, must: [0; 4] }; }
-    let far = grow(&b, FAR, &empties, &touch, &bridges);
-    if far[NEAR as usize].is_some() { return Threats { full: true, semi: true, must: [0; 4] }; }
+    let mut hops: Vec<Vec<(u8, Set)>> = vec![vec![]; 256];
+    for &(x, _, _) in &empties { for d in 0..6 {
+        let (p, q) = (NB[d], NB[(d + 1) % 6]);
+        let (a, c) = (b.step(x, p), b.step(x, q));
+        if let Some(y) = a && has(&b.empty, y) { hops[x as usize].push((y, [0; 4])); }
+        if let (Some(a), Some(c)) = (a, c) && has(&b.empty, a) && has(&b.empty, c) && let Some(y) = b.step(x, (p.0 + q.0, p.1 + q.1)) && has(&b.empty, y) { hops[x as usize].push((y, or(&single(a), &single(c)))); }
+    } }
+    let near = grow(&b, NEAR, &empties, &touch, &bridges, &hops);
+    if near.chain[FAR as usize].is_some() { return Threats { full: true, semi: true, must: [0; 4] }; }
+    let far = grow(&b, FAR, &empties, &touch, &bridges, &hops);
+    if far.chain[NEAR as usize].is_some() { return Threats { full: true, semi: true, must: [0; 4] }; }
     let mut must = b.empty; let mut semi = false;
     for &(x, s, e) in &empties {
         let t = &touch[s as usize..e as usize];
-        for l in t { if let Some(k) = near[l.chain as usize] && !has(&k, x) && disjoint(&k, &l.pair) {
-            let k = or(&or(&k, &l.pair), &single(x));
-            for m in t { if let Some(f) = far[m.chain as usize] { if !has(&f, x) && disjoint(&f, &m.pair) && disjoint(&k, &or(&f, &m.pair)) {
-                semi = true; must = and(&must, &or(&k, &or(&f, &m.pair)));
-            } } }
-        } }
+        let ks = |g: &Grown| -> Vec<Set> { t.iter().filter_map(|l| g.chain[l.chain as usize].filter(|k| !has(k, x) && disjoint(k, &l.pair)).map(|k| or(&k, &l.pair))).chain(g.cell[x as usize]).collect() };
+        let fs = ks(&far);
+        for k in ks(&near) { for f in &fs { if disjoint(&k, f) { semi = true; must = and(&must, &or(&or(&k, f), &single(x))); } } }
     }
     if !semi { return none; }
     if player == Player::Second { let m = must; must = [0; 4]; for i in 0..=255u8 { if has(&m, i) { must = or(&must, &single(i << 4 | i >> 4)); } } }

@@ -1,0 +1,120 @@
+//! `farside hex`: finds a move in a position of Hex.
+
+mod board;
+mod findings;
+mod progress;
+
+use std::io::{self, Write};
+
+use clap::Args;
+use farside_mcts::games::hex::{Cell, Hex, Position};
+use farside_mcts::{Budget, Local, Params, Player, Report, Search};
+
+use self::findings::{Cost, Findings};
+use self::progress::Progress;
+use crate::error::CliError;
+use crate::values::{Fabric, Seconds};
+
+/// How long a search takes when nothing is said.
+const SECONDS: &str = "5";
+
+/// Search a move in a game of Hex
+///
+/// Black joins the top (row 1) with the bottom, white the left (column a) with the right.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Arguments {
+    /// The board's side, 2 to 16
+    #[arg(long, default_value_t = 11)]
+    size: usize,
+    /// How many processes search
+    #[arg(short = 'n', long, value_name = "PROCESSES", default_value_t = 2, conflicts_with = "local")]
+    processes: u32,
+    /// Worker threads of each process
+    #[arg(short = 't', long, value_name = "THREADS", default_value_t = 1, conflicts_with = "local")]
+    threads: u32,
+    /// Descend the tree so many times
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    rollouts: Option<u64>,
+    /// Search for so long
+    #[arg(long, value_name = "S", default_value = SECONDS)]
+    seconds: Seconds,
+    /// The same seed and number of rollouts give the same answer, with --local
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    seed: u64,
+    /// The game so far, black first, such as "f6 e5 pass"
+    #[arg(long, value_name = "MOVES", default_value = "")]
+    moves: String,
+    /// Search in this process and one thread alone
+    #[arg(long)]
+    local: bool,
+    /// What carries the bytes: shm
+    #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
+    fabric: Option<Fabric>,
+    /// Print one JSON object on one line, and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+/// A search that makes sense.
+#[derive(Clone, Debug)]
+struct Task {
+    game: Hex,
+    position: Position,
+    /// The game so far.
+    moves: String,
+    budget: Budget,
+    seed: u64,
+}
+
+impl Task {
+    /// # Errors
+    /// When there is no such position, or nothing to search in it.
+    fn new(arguments: &Arguments) -> Result<Self, CliError> {
+        let position = Position::from_moves(arguments.size, &arguments.moves)?;
+        let moves: Vec<_> = arguments.moves.split_whitespace().map(str::to_ascii_lowercase).collect();
+        if let Some(winner) = position.winner() {
+            return Err(CliError::GameOver { winner: colour(winner), moves: moves.len() });
+        }
+        let budget = match arguments.rollouts {
+            Some(rollouts) => Budget::Rollouts(rollouts),
+            None => Budget::Time(arguments.seconds.0),
+        };
+        if budget == Budget::Rollouts(0) {
+            return Err(farside_mcts::SearchError::ZeroBudget.into());
+        }
+        Ok(Self { game: Hex::new(arguments.size)?, position, moves: moves.join(" "), budget, seed: arguments.seed })
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
+    let Fabric::Shm = arguments.fabric.unwrap_or_default();
+    let task = Task::new(arguments)?;
+    if !arguments.local {
+        return Err(CliError::LocalOnly);
+    }
+    let progress = Progress::new(task.budget);
+    let report = search_locally(&task, &progress)?;
+    progress.finish();
+    print(&Findings { task: &task, report: &report, cost: Cost::LOCAL }, arguments.json)
+}
+
+fn search_locally(task: &Task, progress: &Progress) -> Result<Report<Cell>, CliError> {
+    let params = Params { seed: task.seed, ..Params::default() };
+    let search = Search::new(task.game).params(params).on(Local);
+    let shown = progress.clone();
+    let mut search = search.observe(progress::INTERVAL_ROLLOUTS, move |report| shown.show(report));
+    Ok(search.run(&task.position, task.budget)?)
+}
+
+fn print(findings: &Findings<'_>, as_json: bool) -> Result<(), CliError> {
+    let text = if as_json { format!("{}\n", findings.to_json()) } else { findings.to_string() };
+    io::stdout().write_all(text.as_bytes()).map_err(CliError::Output)
+}
+
+/// What the players are called.
+fn colour(player: Player) -> &'static str {
+    match player {
+        Player::First => "black",
+        Player::Second => "white",
+    }
+}

@@ -1,0 +1,89 @@
+//! What a search found, for people and for programs.
+
+use std::fmt;
+
+use farside_mcts::games::hex::Cell;
+use farside_mcts::{Outcome, Report};
+use serde_json::json;
+
+use super::board::Board;
+use super::{Task, colour};
+
+/// A report with what was asked, and what it took besides time.
+#[derive(Debug)]
+pub(super) struct Findings<'a> {
+    pub(super) task: &'a Task,
+    pub(super) report: &'a Report<Cell>,
+    pub(super) cost: Cost,
+}
+
+/// Who searched, and what they told each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cost {
+    pub(super) processes: u32,
+    pub(super) threads: u32,
+    /// Calls between workers.
+    pub(super) messages: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+}
+
+impl Cost {
+    /// One thread, which has nobody to tell anything.
+    pub(super) const LOCAL: Self = Self { processes: 1, threads: 1, messages: 0, bytes: 0 };
+}
+
+impl Findings<'_> {
+    /// One object on one line.
+    pub(super) fn to_json(&self) -> String {
+        let Self { task, report, cost } = self;
+        // Written by hand, because an object of serde_json forgets the order.
+        let fields = [
+            ("size", json!(task.position.size())),
+            ("to_move", json!(colour(task.position.to_move()))),
+            ("moves", json!(task.moves)),
+            ("move", json!(report.best.chosen.to_string())),
+            ("win_rate", json!(report.best.win_rate)),
+            ("rollouts", json!(report.rollouts)),
+            ("simulations", json!(report.simulations)),
+            ("seconds", json!(report.elapsed.as_secs_f64())),
+            ("rollouts_per_s", json!(report.rollouts_per_s())),
+            ("processes", json!(cost.processes)),
+            ("threads", json!(cost.threads)),
+            ("messages_per_rollout", json!(self.per_rollout(cost.messages))),
+            ("bytes_per_rollout", json!(self.per_rollout(cost.bytes))),
+        ];
+        let fields = fields.map(|(key, value)| format!("\"{key}\":{value}"));
+        format!("{{{}}}", fields.join(","))
+    }
+
+    fn per_rollout(&self, count: u64) -> f64 {
+        count as f64 / self.report.rollouts.max(1) as f64
+    }
+}
+
+impl fmt::Display for Findings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { task, report, cost } = self;
+        writeln!(f, "{}", Board::new(&task.position, report))?;
+        let mover = task.position.to_move();
+        write!(f, "{} plays {}", colour(mover), report.best.chosen)?;
+        match report.solved {
+            Some(Outcome::Won(winner)) => writeln!(f, ": {} wins, that is proven", colour(winner))?,
+            Some(Outcome::Drawn) | None => writeln!(f, ": wins {:.1} % of its games", report.best.win_rate * 100.0)?,
+        }
+        let line: Vec<_> = report.line.iter().take(8).map(Cell::to_string).collect();
+        writeln!(f, "expected: {}", line.join(" "))?;
+        writeln!(
+            f,
+            "{} rollouts in {:.2} s, {:.0} a second, on {} x {}",
+            report.rollouts,
+            report.elapsed.as_secs_f64(),
+            report.rollouts_per_s(),
+            cost.processes,
+            cost.threads
+        )?;
+        let (messages, bytes) = (self.per_rollout(cost.messages), self.per_rollout(cost.bytes));
+        writeln!(f, "{messages:.2} messages and {bytes:.0} bytes a rollout")
+    }
+}

@@ -1,0 +1,166 @@
+//! `farside info`: what there is on this machine for a job.
+
+use std::fmt::{Display, Write as _};
+use std::io::{self, Write as _};
+
+use clap::Args;
+use farside::ProcessId;
+use farside_fabric::shm::{ShmConfig, ShmEndpoint};
+use farside_fabric::sim::{SimFabric, SimOptions};
+use farside_fabric::{Capabilities, Transport};
+use farside_sys::topology::{HugePagePolicy, Topology, host_id, hostname};
+use farside_sys::{limits, process};
+use serde_json::{Value, json};
+
+use crate::error::CliError;
+
+/// Say what this machine has for a job: CPUs, memory, transports, limits
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Print one JSON object on one line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
+    let machine = Machine::look()?;
+    let text = if arguments.json { format!("{}\n", machine.to_json()) } else { machine.to_text() };
+    io::stdout().write_all(text.as_bytes()).map_err(CliError::Output)
+}
+
+/// All that is known before a job is started.
+#[derive(Debug)]
+struct Machine {
+    topology: Topology,
+    transports: Vec<Capabilities>,
+}
+
+impl Machine {
+    fn look() -> Result<Self, CliError> {
+        Ok(Self { topology: Topology::of_this_machine()?, transports: transports()? })
+    }
+
+    fn to_json(&self) -> Value {
+        let topology = &self.topology;
+        let nodes = topology.numa_nodes.iter().map(|node| {
+            json!({ "node": node.id.0, "cpus": node.cpus.to_string(), "memory_bytes": node.memory_bytes })
+        });
+        let pages = topology.huge_pages.iter().map(|size| {
+            json!({ "page_bytes": size.page_bytes, "total": size.total, "free": size.free })
+        });
+        let policy = |policy: Option<HugePagePolicy>| policy.map(|policy| policy.to_string());
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "host": hostname(),
+            "host_id": host_id().ok().map(|id| id.to_string()),
+            "cpus_allowed": topology.cpus_allowed.to_string(),
+            "cpus_allowed_count": topology.cpus_allowed.len(),
+            "cpus_online_count": topology.cpus_online.len(),
+            "cpu_quota": topology.cpu_quota.map(|quota| quota.cpus()),
+            "core_count": topology.cores.len(),
+            "numa_nodes": nodes.collect::<Vec<_>>(),
+            "page_bytes": topology.page_bytes,
+            "huge_pages": pages.collect::<Vec<_>>(),
+            "transparent_huge_pages": policy(topology.transparent_huge_pages),
+            "shared_memory_huge_pages": policy(topology.shmem_huge_pages),
+            "memory_available_bytes": limits::available_memory_bytes(),
+            "open_files_max": limits::max_open_files(),
+            "user_processes_max": limits::max_user_processes(),
+            "transports": self.transports.iter().map(transport_to_json).collect::<Vec<_>>(),
+        })
+    }
+
+    fn to_text(&self) -> String {
+        let topology = &self.topology;
+        let mut lines = Lines::default();
+        lines.add("farside", env!("CARGO_PKG_VERSION"));
+        lines.add("host", hostname());
+        let quota = topology.cpu_quota.map_or_else(String::new, |quota| format!(", {:.1} CPUs' worth of time", quota.cpus()));
+        let (allowed, online) = (&topology.cpus_allowed, &topology.cpus_online);
+        lines.add("CPUs allowed", format!("{} of {} ({allowed}){quota}", allowed.len(), online.len()));
+        lines.add("cores", topology.cores.len());
+        for node in &topology.numa_nodes {
+            lines.add("NUMA node", format!("{}: CPUs {}, {}", node.id.0, node.cpus, mebibytes(node.memory_bytes)));
+        }
+        for size in &topology.huge_pages {
+            let kib = size.page_bytes >> 10;
+            lines.add("huge pages", format!("{kib} KiB: {} of {} free", size.free, size.total));
+        }
+        let policy = |policy: Option<HugePagePolicy>| policy.map_or("not known".into(), |policy| policy.to_string());
+        let (private, shared) = (policy(topology.transparent_huge_pages), policy(topology.shmem_huge_pages));
+        lines.add("transparent", format!("huge pages {private}, in shared memory {shared}"));
+        lines.add("memory", format!("{} available", mebibytes(limits::available_memory_bytes())));
+        let limit = |limit: Option<u64>| limit.map_or("no limit".into(), |limit| limit.to_string());
+        lines.add("open files", limit(limits::max_open_files()));
+        lines.add("user processes", limit(limits::max_user_processes()));
+        for transport in &self.transports {
+            lines.add("transport", transport_to_text(transport));
+        }
+        lines.0
+    }
+}
+
+/// Lines of a label and a value.
+#[derive(Debug, Default)]
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, label: &str, value: impl Display) {
+        writeln!(self.0, "{label:<16}{value}").expect("a string takes all that is written to it");
+    }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+/// What the transports of this program say of themselves.
+fn transports() -> Result<Vec<Capabilities>, CliError> {
+    let random = |cause| farside_fabric::FabricError::System { doing: "getting random bytes", cause };
+    let starter_bytes = 4096;
+    let shm = ShmEndpoint::open(ShmConfig {
+        process: ProcessId::new(0),
+        process_count: 1,
+        job_id: u64::from_ne_bytes(process::random_bytes().map_err(random)?),
+        secret: process::random_bytes().map_err(random)?,
+        starter_bytes,
+    })?;
+    let sim = SimFabric::new(1, starter_bytes, 0, SimOptions::default())?.endpoint(ProcessId::new(0));
+    Ok(vec![shm.capabilities(), sim.capabilities()])
+}
+
+fn transport_to_json(transport: &Capabilities) -> Value {
+    json!({
+        "name": transport.name,
+        "mapped": transport.mapped,
+        "needs_target_progress": transport.needs_target_progress,
+        "puts_in_order": transport.puts_in_order,
+        "message_bytes_max": transport.message_bytes_max,
+        // A transport without a limit says so with the largest number.
+        "operations_max": Some(transport.operations_max).filter(|max| *max < usize::MAX),
+    })
+}
+
+fn transport_to_text(transport: &Capabilities) -> String {
+    let reach = if transport.mapped { "mapped memory" } else { "posted operations" };
+    let progress = if transport.needs_target_progress { "needs the target's progress" } else { "needs nothing of the target" };
+    let order = if transport.puts_in_order { "puts in order" } else { "puts in any order" };
+    format!("{}: {reach}, {progress}, {order}, messages to {} bytes", transport.name, transport.message_bytes_max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_name_the_same_machine() {
+        let machine = Machine::look().unwrap();
+        let (value, text) = (machine.to_json(), machine.to_text());
+        assert!(value["cpus_allowed_count"].as_u64().unwrap() > 0);
+        assert!(value["page_bytes"].as_u64().unwrap() >= 4096);
+        let names: Vec<_> = value["transports"].as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["shm", "sim"]);
+        assert!(names.iter().all(|name| text.contains(&format!("transport       {name}: "))), "{text}");
+        assert!(text.contains(value["host"].as_str().unwrap()), "{text}");
+    }
+}
