@@ -18,8 +18,6 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-use self::error::CliError;
-
 /// The memory and the functions of other processes, as if they were on your own side.
 #[derive(Debug, Parser)]
 #[command(name = "farside", version)]

@@ -15,6 +15,7 @@
 //! record. Is it the receiver's, then the sender finds the bit clear and sets it; and again with bit and sleep flag in the
 //! place of record and bit. So no record is left while its receiver sleeps. `tests/loom.rs` checks it exhaustively.
 
+#[cfg(not(loom))]
 use std::time::Duration;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};

@@ -22,6 +22,7 @@ mod sender;
 
 use std::sync::Arc;
 
+#[cfg(not(loom))]
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 

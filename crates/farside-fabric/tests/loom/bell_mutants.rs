@@ -1,1 +1,136 @@
+//! The steps of `bell.rs` once more, each in turn left out or weakened: the checker finds what comes of it.
 
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use loom::thread;
+
+use crate::bell::{Protocol, receive_sleeping};
+use crate::futex::Futex;
+use crate::{check, check_finds_failure};
+
+/// What is missing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mutation {
+    Nothing,
+    FenceInAnnounce,
+    FenceInSetBit,
+    FenceInClearBit,
+    FenceInPrepare,
+    ReleaseInRing,
+    AcquireInPrepare,
+    CountOfRings,
+}
+
+struct Steps {
+    mutation: Mutation,
+    bits: AtomicU64,
+    rings: AtomicU32,
+    asleep: AtomicU32,
+    futex: Futex,
+}
+
+impl Steps {
+    fn new(mutation: Mutation) -> Self {
+        let (rings, asleep) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self { mutation, bits: AtomicU64::new(0), rings, asleep, futex: Futex::new() }
+    }
+
+    fn fence_unless(&self, left_out: Mutation) {
+        if self.mutation != left_out {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn order_unless(&self, left_out: Mutation, order: Ordering) -> Ordering {
+        if self.mutation == left_out { Ordering::Relaxed } else { order }
+    }
+}
+
+impl Protocol for Steps {
+    type Token = u32;
+
+    fn announce(&self, mask: u64) {
+        self.fence_unless(Mutation::FenceInAnnounce);
+        if self.bits.load(Ordering::Relaxed) & mask == 0 {
+            self.bits.fetch_or(mask, Ordering::Relaxed);
+            self.fence_unless(Mutation::FenceInSetBit);
+        }
+        if self.asleep.load(Ordering::Relaxed) != 0 {
+            if self.mutation != Mutation::CountOfRings {
+                self.rings.fetch_add(1, self.order_unless(Mutation::ReleaseInRing, Ordering::Release));
+            }
+            self.futex.wake();
+        }
+    }
+
+    fn bits(&self) -> u64 {
+        self.bits.load(Ordering::Relaxed)
+    }
+
+    fn clear(&self, mask: u64) {
+        self.bits.fetch_and(!mask, Ordering::Relaxed);
+        self.fence_unless(Mutation::FenceInClearBit);
+    }
+
+    fn prepare(&self) -> u32 {
+        self.asleep.store(1, Ordering::Relaxed);
+        self.fence_unless(Mutation::FenceInPrepare);
+        self.rings.load(self.order_unless(Mutation::AcquireInPrepare, Ordering::Acquire))
+    }
+
+    fn cancel(&self, _: u32) {
+        self.asleep.store(0, Ordering::Relaxed);
+    }
+
+    fn sleep(&self, token: u32) {
+        self.futex.wait(&self.rings, token);
+        self.asleep.store(0, Ordering::Relaxed);
+    }
+}
+
+/// One sender publishes two records, and the receiver sleeps until they have come. A ring is a count of records here.
+fn two_records(mutation: Mutation) {
+    let protocol = Arc::new(Steps::new(mutation));
+    let published = Arc::new(AtomicU64::new(0));
+    let sending = thread::spawn({
+        let (protocol, published) = (protocol.clone(), published.clone());
+        move || {
+            for count in 1..=2 {
+                published.store(count, Ordering::Release);
+                protocol.announce(1);
+            }
+        }
+    });
+    let mut taken = 0;
+    receive_sleeping(&*protocol, 2, |_| {
+        let new = published.load(Ordering::Acquire) - taken;
+        taken += new;
+        new as usize
+    });
+    sending.join().unwrap();
+}
+
+#[test]
+fn the_whole_protocol_loses_nothing() {
+    check(None, || two_records(Mutation::Nothing));
+}
+
+macro_rules! mutants {
+    ($($test:ident: $mutation:ident),* $(,)?) => {$(
+        #[test]
+        fn $test() {
+            check_finds_failure(stringify!($mutation), || two_records(Mutation::$mutation));
+        }
+    )*};
+}
+
+mutants! {
+    a_record_is_lost_without_the_fence_in_announce: FenceInAnnounce,
+    a_record_is_lost_without_the_fence_after_setting_a_bit: FenceInSetBit,
+    a_record_is_lost_without_the_fence_after_clearing_a_bit: FenceInClearBit,
+    a_record_is_lost_without_the_fence_in_prepare: FenceInPrepare,
+    a_record_is_lost_when_a_ring_releases_nothing: ReleaseInRing,
+    a_record_is_lost_when_preparing_acquires_nothing: AcquireInPrepare,
+    a_record_is_lost_when_rings_are_not_counted: CountOfRings,
+}

@@ -42,6 +42,8 @@ pub(crate) struct Process {
     unmapped_peers: AtomicBool,
     /// Why a peer is gone.
     lost: Box<[OnceLock<String>]>,
+    /// Whether any is.
+    any_lost: AtomicBool,
     /// Why the job was ended.
     ended: OnceLock<Ending>,
     finished: AtomicBool,
@@ -130,6 +132,7 @@ impl Process {
             homes,
             unmapped_peers: AtomicBool::new(false),
             lost: (0..processes).map(|_| OnceLock::new()).collect(),
+            any_lost: AtomicBool::new(false),
             ended: OnceLock::new(),
             finished: AtomicBool::new(false),
             round: AtomicU32::new(0),
@@ -282,7 +285,11 @@ impl Process {
     }
 
     /// The first lost process.
+    #[inline]
     pub(crate) fn any_lost(&self) -> Option<Error> {
+        if !self.any_lost.load(Ordering::Acquire) {
+            return None;
+        }
         (0..self.shape.processes).find_map(|process| self.lost(ProcessId::new(process)))
     }
 
@@ -291,6 +298,7 @@ impl Process {
         if process == self.id || self.lost.get(process.index()).is_none_or(|lost| lost.set(why).is_err()) {
             return;
         }
+        self.any_lost.store(true, Ordering::Release);
         self.transport.forget(process);
         self.lanes.lose(process);
         for local in 0..self.mailboxes.len() {

@@ -270,6 +270,19 @@ impl Worker {
         self.wait_until("serving", self.default_deadline(), |_| condition().then_some(Ok(())))
     }
 
+    /// As [`wait_while_serving`](Self::wait_while_serving), for something that needs every process of the job, and for at most `time`.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when any process is gone; otherwise the same.
+    pub fn wait_together(&self, time: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
+        self.wait_until("serving together with all processes", time, |worker| {
+            if condition() {
+                return Some(Ok(()));
+            }
+            worker.process.any_lost().map(Err)
+        })
+    }
+
     /// Drives a future to its end, making progress meanwhile. At most for the job's deadline.
     ///
     /// # Errors
