@@ -13,11 +13,7 @@ pub(crate) const BENCHES: &[Bench] = &[
         about: "one-way calls between two processes, whose every argument byte is read (Seriema, Table 2)",
         cases: invoke_throughput::cases,
     },
-    Bench {
-        name: "invoke-latency",
-        about: "round trips of calls between two processes",
-        cases: invoke_latency::cases,
-    },
+    Bench { name: "invoke-latency", about: "round trips of calls between two processes", cases: invoke_latency::cases },
     Bench {
         name: "oversubscribed",
         about: "round trips and barriers of more processes than CPUs; what waiting, starting and ending cost",

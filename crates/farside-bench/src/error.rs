@@ -75,7 +75,9 @@ pub enum BenchError {
         cause: io::Error,
     },
     /// Something in shared memory was waited for too long.
-    #[error("the other process of a measurement did not answer within {seconds} s: it may be stopped, or the machine overloaded")]
+    #[error(
+        "the other process of a measurement did not answer within {seconds} s: it may be stopped, or the machine overloaded"
+    )]
     NoAnswer {
         /// How long.
         seconds: u64,

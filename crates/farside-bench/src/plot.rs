@@ -53,7 +53,8 @@ struct Axis {
 
 impl Axis {
     fn for_rows(rows: &[&Row]) -> Self {
-        let values = || rows.iter().flat_map(|row| [Some(row.value), Some(row.min), Some(row.max), row.limit]).flatten();
+        let values =
+            || rows.iter().flat_map(|row| [Some(row.value), Some(row.min), Some(row.max), row.limit]).flatten();
         let positive = || values().filter(|value| *value > 0.0);
         let largest = positive().fold(f64::MIN_POSITIVE, f64::max);
         let smallest = positive().fold(largest, f64::min);
@@ -88,7 +89,8 @@ fn draw(bench: &str, metric: &str, rows: &[&Row]) -> Result<String, Box<dyn std:
         .build_cartesian_2d(axis.begin..axis.end, rows.len() as f64..0.0)?;
     let unit = rows.first().map_or("", |row| &row.unit);
     let value_name = |at: &f64| show(axis.value(*at), unit);
-    chart.configure_mesh().disable_y_mesh().disable_y_axis().x_labels(8).x_label_formatter(&value_name).draw()?;
+    let mut mesh = chart.configure_mesh();
+    mesh.disable_y_mesh().disable_y_axis().max_light_lines(0).x_labels(8).x_label_formatter(&value_name).draw()?;
 
     let numbered = || rows.iter().zip(0..).map(|(row, index)| (*row, f64::from(index)));
     let bar = |(row, top): (&Row, f64)| {

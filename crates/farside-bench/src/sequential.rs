@@ -105,24 +105,14 @@ impl Uct {
     /// Adds a node with all of its edges, in random order.
     fn add_node(&mut self, position: &Position) -> u32 {
         let first = self.edges.len();
-        self.edges.extend(position.empty_cells().map(|cell| Edge {
-            wins: 0,
-            visits: 0,
-            child: LEAF,
-            cell,
-        }));
+        self.edges.extend(position.empty_cells().map(|cell| Edge { wins: 0, visits: 0, child: LEAF, cell }));
         self.rng.shuffle(&mut self.edges[first..]);
         let count = self.edges.len() - first;
         let padded = first + count.next_multiple_of(GROUP);
         self.edges.resize(padded, self.edges[first]);
         self.means.resize(padded, f32::NEG_INFINITY);
         self.rarities.resize(padded, 0.0);
-        self.nodes.push(Node {
-            first: first as u32,
-            count: count as u32,
-            visits: 0,
-            to_move: position.to_move(),
-        });
+        self.nodes.push(Node { first: first as u32, count: count as u32, visits: 0, to_move: position.to_move() });
         self.nodes.len() as u32 - 1
     }
 

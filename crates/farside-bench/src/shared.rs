@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use farside::{ProcessId, Worker, WorkerId};
 use farside_fabric::ring::{MappedChunk, MappedControl, RingMemory};
 use farside_fabric::{RemoteKey, RemoteRegion};
-use farside_sys::shm::SharedMemory;
+use farside_sys::shm::{SharedMemory, page_bytes};
 use farside_sys::topology::current_affinity;
 
 use crate::BenchError;
@@ -28,13 +28,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Makes a piece of `bytes` bytes (whole pages), all zero. Collective.
+    /// Makes a piece of at least `bytes` bytes, all zero. Collective.
     ///
     /// # Errors
     /// Those of the collectives; [`BenchError::Memory`]; [`BenchError::System`] where one process may not open another's
     /// files.
     pub(crate) fn new(me: &Worker, bytes: usize) -> Result<Self, BenchError> {
         let root = WorkerId::new(0);
+        // Memory comes in whole pages, and the others must know how many.
+        let bytes = bytes.next_multiple_of(page_bytes());
         let own = if me.id() == root { Some(SharedMemory::create("farside-bench-limit", bytes)?) } else { None };
         let name = own.as_ref().map(|memory| (std::process::id(), memory.fd().as_raw_fd()));
         let (process, descriptor) = me.broadcast(root, name)?;
@@ -85,7 +87,8 @@ impl Shared {
 
     /// The control block of a ring at `offset`.
     pub(crate) fn control(&self, offset: usize) -> MappedControl {
-        MappedControl::new(self.memory.clone(), offset).expect("a control block lies inside the memory, on a cache line")
+        MappedControl::new(self.memory.clone(), offset)
+            .expect("a control block lies inside the memory, on a cache line")
     }
 }
 

@@ -47,7 +47,9 @@ mod tests {
 
     #[test]
     fn the_median_is_in_the_middle() {
-        for (samples, median) in [(&[7.0][..], 7.0), (&[9.0, 1.0], 5.0), (&[3.0, 1.0, 2.0], 2.0), (&[4.0, 1.0, 3.0, 2.0], 2.5)] {
+        for (samples, median) in
+            [(&[7.0][..], 7.0), (&[9.0, 1.0], 5.0), (&[3.0, 1.0, 2.0], 2.0), (&[4.0, 1.0, 3.0, 2.0], 2.5)]
+        {
             let summary = Summary::of(samples).unwrap();
             assert_eq!((summary.median, summary.runs), (median, samples.len()), "{samples:?}");
             assert!(samples.iter().all(|sample| (summary.min..=summary.max).contains(sample)));

@@ -69,14 +69,14 @@ pub(crate) fn show(value: f64, unit: &str) -> String {
         "1" => (value, ""),
         other => (value, other),
     };
-    let digits = match value.abs() {
-        size if size >= 100.0 => 0,
-        size if size >= 10.0 => 1,
-        size if size >= 1.0 => 2,
-        _ => 4,
-    };
     let gap = if unit.is_empty() { "" } else { " " };
-    format!("{value:.digits$}{gap}{unit}")
+    match value.abs() {
+        size if size >= 100.0 || size == 0.0 => format!("{value:.0}{gap}{unit}"),
+        size if size >= 10.0 => format!("{value:.1}{gap}{unit}"),
+        size if size >= 1.0 => format!("{value:.2}{gap}{unit}"),
+        size if size >= 0.001 => format!("{value:.4}{gap}{unit}"),
+        _ => format!("{value:.1e}{gap}{unit}"),
+    }
 }
 
 /// The value in the largest unit of which there is at least one, or in the smallest.
@@ -92,10 +92,11 @@ mod tests {
 
     #[test]
     fn values_have_three_digits_and_a_unit() {
-        let shown = [(3.12e8, "1/s"), (999.0, "1/s"), (1234.0, "ns"), (187.4, "ns"), (0.5, "ns"), (12.34, "ms"), (0.25, "ms")];
+        let shown =
+            [(3.12e8, "1/s"), (999.0, "1/s"), (1234.0, "ns"), (187.4, "ns"), (0.5, "ns"), (12.34, "ms"), (0.25, "ms")];
         let shown = shown.map(|(value, unit)| show(value, unit));
         assert_eq!(shown, ["312 M/s", "999 /s", "1.23 us", "187 ns", "0.5000 ns", "12.3 ms", "250 us"]);
-        assert_eq!(show(0.0123, "1"), "0.0123");
+        assert_eq!([0.0123, 0.0, 1.7e-5].map(|share| show(share, "1")), ["0.0123", "0", "1.7e-5"]);
     }
 
     #[test]

@@ -11,7 +11,9 @@ pub(crate) const USAGE: u8 = 2;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// A part of `run`'s command line, between colons, makes no sense.
-    #[error("{what} in part {number} of the command line (parts are separated by `:`): write `-n PROCESSES PROGRAM [ARGUMENTS]`")]
+    #[error(
+        "{what} in part {number} of the command line (parts are separated by `:`): write `-n PROCESSES PROGRAM [ARGUMENTS]`"
+    )]
     RunPart {
         /// What is wrong.
         what: String,
@@ -32,6 +34,12 @@ pub(crate) enum CliError {
     /// A search that cannot be.
     #[error(transparent)]
     Search(#[from] farside_mcts::SearchError),
+    /// Several workers were asked for, and one thread alone.
+    #[error("--local searches in one thread, not in {workers}: leave out -n and -t, or --local")]
+    LocalWorkers {
+        /// How many were asked for.
+        workers: u64,
+    },
     /// `hex` over several processes.
     #[error("this version searches in one thread only: add --local")]
     LocalOnly,
@@ -48,7 +56,9 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Topology(#[from] farside_sys::topology::TopologyError),
     /// Plots were asked for that this program cannot draw.
-    #[error("this farside was built without plots: build it with `cargo build --release -p farside-cli --features plots`")]
+    #[error(
+        "this farside was built without plots: build it with `cargo build --release -p farside-cli --features plots`"
+    )]
     NoPlots,
     /// A file could not be written.
     #[error("writing {path} failed: {cause}", path = path.display())]
@@ -67,7 +77,12 @@ impl CliError {
     /// What the command exits with: the status of the process that failed first, if it is a job's.
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
-            Self::RunPart { .. } | Self::Hex(_) | Self::GameOver { .. } | Self::Search(_) | Self::LocalOnly
+            Self::RunPart { .. }
+            | Self::Hex(_)
+            | Self::GameOver { .. }
+            | Self::Search(_)
+            | Self::LocalWorkers { .. }
+            | Self::LocalOnly
             | Self::NoPlots => USAGE,
             Self::Job(error) => status_of_job(error),
             Self::Bench(farside_bench::BenchError::UnknownBench { .. }) => USAGE,
@@ -123,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_job_ends_with_the_status_of_the_process_that_failed() {
-        let status = |how| CliError::from(farside::Error::ProcessFailed { process: ProcessId::new(1), how }).exit_status();
+        let status =
+            |how| CliError::from(farside::Error::ProcessFailed { process: ProcessId::new(1), how }).exit_status();
         assert_eq!(status(ProcessEnd::Exited(7)), 7);
         assert_eq!(status(ProcessEnd::Killed(9)), 137);
         assert_eq!(status(ProcessEnd::TimedOut), 124);

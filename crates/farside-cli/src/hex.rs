@@ -26,12 +26,12 @@ pub(crate) struct Arguments {
     /// The board's side, 2 to 16
     #[arg(long, default_value_t = 11)]
     size: usize,
-    /// How many processes search
-    #[arg(short = 'n', long, value_name = "PROCESSES", default_value_t = 2, conflicts_with = "local")]
-    processes: u32,
-    /// Worker threads of each process
-    #[arg(short = 't', long, value_name = "THREADS", default_value_t = 1, conflicts_with = "local")]
-    threads: u32,
+    /// How many processes search; 2 if not said
+    #[arg(short = 'n', long, value_name = "PROCESSES", value_parser = clap::value_parser!(u32).range(1..))]
+    processes: Option<u32>,
+    /// Worker threads of each process; 1 if not said
+    #[arg(short = 't', long, value_name = "THREADS", value_parser = clap::value_parser!(u32).range(1..))]
+    threads: Option<u32>,
     /// Descend the tree so many times
     #[arg(long, value_name = "N", conflicts_with = "seconds")]
     rollouts: Option<u64>,
@@ -81,6 +81,10 @@ impl Task {
         };
         if budget == Budget::Rollouts(0) {
             return Err(farside_mcts::SearchError::ZeroBudget.into());
+        }
+        let workers = u64::from(arguments.processes.unwrap_or(1)) * u64::from(arguments.threads.unwrap_or(1));
+        if arguments.local && workers > 1 {
+            return Err(CliError::LocalWorkers { workers });
         }
         Ok(Self { game: Hex::new(arguments.size)?, position, moves: moves.join(" "), budget, seed: arguments.seed })
     }

@@ -42,12 +42,14 @@ impl Machine {
 
     fn to_json(&self) -> Value {
         let topology = &self.topology;
-        let nodes = topology.numa_nodes.iter().map(|node| {
-            json!({ "node": node.id.0, "cpus": node.cpus.to_string(), "memory_bytes": node.memory_bytes })
-        });
-        let pages = topology.huge_pages.iter().map(|size| {
-            json!({ "page_bytes": size.page_bytes, "total": size.total, "free": size.free })
-        });
+        let nodes = topology
+            .numa_nodes
+            .iter()
+            .map(|node| json!({ "node": node.id.0, "cpus": node.cpus.to_string(), "memory_bytes": node.memory_bytes }));
+        let pages = topology
+            .huge_pages
+            .iter()
+            .map(|size| json!({ "page_bytes": size.page_bytes, "total": size.total, "free": size.free }));
         let policy = |policy: Option<HugePagePolicy>| policy.map(|policy| policy.to_string());
         json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -75,7 +77,8 @@ impl Machine {
         let mut lines = Lines::default();
         lines.add("farside", env!("CARGO_PKG_VERSION"));
         lines.add("host", hostname());
-        let quota = topology.cpu_quota.map_or_else(String::new, |quota| format!(", {:.1} CPUs' worth of time", quota.cpus()));
+        let quota =
+            topology.cpu_quota.map_or_else(String::new, |quota| format!(", {:.1} CPUs' worth of time", quota.cpus()));
         let (allowed, online) = (&topology.cpus_allowed, &topology.cpus_online);
         lines.add("CPUs allowed", format!("{} of {} ({allowed}){quota}", allowed.len(), online.len()));
         lines.add("cores", topology.cores.len());
@@ -143,7 +146,8 @@ fn transport_to_json(transport: &Capabilities) -> Value {
 
 fn transport_to_text(transport: &Capabilities) -> String {
     let reach = if transport.mapped { "mapped memory" } else { "posted operations" };
-    let progress = if transport.needs_target_progress { "needs the target's progress" } else { "needs nothing of the target" };
+    let progress =
+        if transport.needs_target_progress { "needs the target's progress" } else { "needs nothing of the target" };
     let order = if transport.puts_in_order { "puts in order" } else { "puts in any order" };
     format!("{}: {reach}, {progress}, {order}, messages to {} bytes", transport.name, transport.message_bytes_max)
 }
@@ -158,7 +162,8 @@ mod tests {
         let (value, text) = (machine.to_json(), machine.to_text());
         assert!(value["cpus_allowed_count"].as_u64().unwrap() > 0);
         assert!(value["page_bytes"].as_u64().unwrap() >= 4096);
-        let names: Vec<_> = value["transports"].as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
+        let names: Vec<_> =
+            value["transports"].as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["shm", "sim"]);
         assert!(names.iter().all(|name| text.contains(&format!("transport       {name}: "))), "{text}");
         assert!(text.contains(value["host"].as_str().unwrap()), "{text}");

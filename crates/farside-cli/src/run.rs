@@ -15,7 +15,9 @@ use crate::values::{Fabric, Seconds};
 /// The processes are numbered in the order in which they stand here. They end with this command, however it ends. The exit
 /// status is that of the process that failed first. A lone `:` separates programs, so no program can get one as an argument.
 #[derive(Debug, Args)]
-#[command(override_usage = "farside run -n PROCESSES [OPTIONS] PROGRAM [ARGUMENTS]... [: -n PROCESSES PROGRAM [ARGUMENTS]...]...")]
+#[command(
+    override_usage = "farside run -n PROCESSES [OPTIONS] PROGRAM [ARGUMENTS]... [: -n PROCESSES PROGRAM [ARGUMENTS]...]..."
+)]
 pub(crate) struct Arguments {
     /// How many processes run the first program
     #[arg(short = 'n', long, value_name = "PROCESSES")]

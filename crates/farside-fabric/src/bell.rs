@@ -54,8 +54,8 @@ impl Doorbell {
         // SYNC: pairs with the fences in `announce` and `ring_if_asleep`: either they see `asleep`, or the looks after
         // this see what they published.
         fence(Ordering::SeqCst);
-        // SYNC: pairs with the release in `ring_sleeper`. Once a ring is counted here, the sleep will not end by it: then the
-        // looks after this must find what was rung for.
+        // SYNC: pairs with the fence before `ring_sleeper`. A ring that is counted here will not end the sleep, so the looks
+        // after this must find what it was rung for.
         SleepToken { rings: self.rings.load(Ordering::Acquire) }
     }
 
@@ -103,8 +103,8 @@ impl Doorbell {
 
     #[cold]
     fn ring_sleeper(&self, wake: impl FnOnce(&AtomicU32)) {
-        // SYNC: pairs with the acquire in `prepare`.
-        self.rings.fetch_add(1, Ordering::Release);
+        // SYNC: with the fence before it a release, which pairs with the acquire in `prepare`.
+        self.rings.fetch_add(1, Ordering::Relaxed);
         wake(&self.rings);
     }
 }

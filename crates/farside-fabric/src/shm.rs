@@ -165,12 +165,11 @@ impl ShmEndpoint {
     }
 
     fn connect(&self, state: &mut State, process: ProcessId) -> Result<Link, FabricError> {
-        let socket = net::MessageSocket::connect(&name(self.config.job_id, process)).map_err(|cause| {
-            match cause.kind() {
+        let socket =
+            net::MessageSocket::connect(&name(self.config.job_id, process)).map_err(|cause| match cause.kind() {
                 std::io::ErrorKind::ConnectionRefused => FabricError::Disconnected { process },
                 _ => FabricError::System { doing: "connecting to a peer", cause },
-            }
-        })?;
+            })?;
         check_user(&socket, process)?;
         state.next_link += 1;
         let mut link = Link::new(state.next_link, socket, LinkState::Greeted(process));
@@ -513,9 +512,8 @@ impl ShmEndpoint {
 }
 
 fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetched, fd: Option<OwnedFd>) {
-    let asked = |key: &&RemoteKey| {
-        key.process == process && key.slot == fetched.slot && key.generation == fetched.generation
-    };
+    let asked =
+        |key: &&RemoteKey| key.process == process && key.slot == fetched.slot && key.generation == fetched.generation;
     // Several keys that differ in their size may be asked for; only the true one is served.
     let keys: Vec<RemoteKey> = state.fetches.keys().filter(asked).copied().collect();
     let memory = fetched.bytes.zip(fd).and_then(|(bytes, fd)| map_announced(fd, bytes));

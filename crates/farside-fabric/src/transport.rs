@@ -246,7 +246,9 @@ pub enum Event {
 #[non_exhaustive]
 pub enum FabricError {
     /// The deadline passed.
-    #[error("deadline passed while {doing} ({process}); it may be overloaded or stopped: raise the deadline or look at it")]
+    #[error(
+        "deadline passed while {doing} ({process}); it may be overloaded or stopped: raise the deadline or look at it"
+    )]
     Deadline {
         /// What was waited for.
         doing: &'static str,

@@ -37,9 +37,13 @@ fn check(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Checks a model of a protocol with something left out, in which a failure must be found.
+/// Checks a model of a protocol with something left out, in which a failure must be found that says `expected`.
 #[track_caller]
-fn check_finds_failure(what: &str, model: impl Fn() + Send + Sync + 'static) {
-    let found = catch_unwind(AssertUnwindSafe(|| check(Some(3), model)));
-    assert!(found.is_err(), "the checker does not miss: {what}");
+fn check_finds(expected: &str, what: &str, model: impl Fn() + Send + Sync + 'static) {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(Some(3), model))) else {
+        panic!("nothing is found with no {what}");
+    };
+    let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    let said = said.expect("a panic says something");
+    assert!(said.contains(expected), "with no {what} is found: {said}");
 }

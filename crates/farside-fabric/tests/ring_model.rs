@@ -27,7 +27,8 @@ const MAPPED_BYTES: usize = 64 + (6 + OPERATIONS_MAX) * CHUNK_BYTES_MAX;
 
 /// Powers of two and their neighbours, the smallest most often; and anything between.
 fn chunk_bytes() -> impl Strategy<Value = usize> {
-    let near_power = (6_u32..=13, -1_isize..=1).prop_map(|(power, words)| (1_usize << power).wrapping_add_signed(words * 8));
+    let near_power =
+        (6_u32..=13, -1_isize..=1).prop_map(|(power, words)| (1_usize << power).wrapping_add_signed(words * 8));
     prop_oneof![
         2 => Just(CHUNK_BYTES_MIN),
         3 => near_power.prop_map(|bytes| bytes.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX)),
@@ -42,7 +43,8 @@ fn any_record_bytes() -> impl Strategy<Value = usize> {
         2 => 0..512_usize,
         1 => 0..CHUNK_BYTES_MAX + 64,
     ];
-    let just_in_a_chunk = (chunk_bytes(), -2_isize..=2).prop_map(|(chunk, words)| chunk.wrapping_add_signed(words * 8 - 8));
+    let just_in_a_chunk =
+        (chunk_bytes(), -2_isize..=2).prop_map(|(chunk, words)| chunk.wrapping_add_signed(words * 8 - 8));
     prop_oneof![4 => payload.prop_map(record_bytes), 1 => just_in_a_chunk]
 }
 

@@ -26,7 +26,9 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::job("notify-executed", 2, |me, options| measure(me, options, 0, notify)),
     ];
     for bytes in [4 << 10, 64 << 10, 1 << 20] {
-        cases.push(Case::job(name("call-buffer", bytes), 2, move |me, options| measure(me, options, bytes, pass_buffer)));
+        cases.push(Case::job(name("call-buffer", bytes), 2, move |me, options| {
+            measure(me, options, bytes, pass_buffer)
+        }));
     }
     cases.push(Case::job("one-line-ping-pong", 2, one_line));
     cases
@@ -50,7 +52,11 @@ fn measure(me: &Worker, options: Options, bytes: usize, round_trips: RoundTrips)
     // The first run is for the rings to be set up.
     for run in 0..=options.runs() {
         me.barrier()?;
-        let limit = if is_caller { ping_pong.ask(limit_trips, TOGETHER)? } else { ping_pong.answer(limit_trips).map(|()| vec![])? };
+        let limit = if is_caller {
+            ping_pong.ask(limit_trips, TOGETHER)?
+        } else {
+            ping_pong.answer(limit_trips).map(|()| vec![])?
+        };
         me.barrier()?;
         if is_caller {
             let latency = round_trips(me, me.neighbor(1), trips, bytes)?;

@@ -124,9 +124,9 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
             return corrupt(0);
         }
         let bytes = self.chunk.word(length_at).load(Ordering::Relaxed);
-        let fits = usize::try_from(bytes).ok().filter(|bytes| {
-            *bytes >= 16 && bytes.is_multiple_of(8) && *bytes <= chunk_bytes - 8 - self.offset
-        });
+        let fits = usize::try_from(bytes)
+            .ok()
+            .filter(|bytes| *bytes >= 16 && bytes.is_multiple_of(8) && *bytes <= chunk_bytes - 8 - self.offset);
         match fits {
             Some(fits) => Ok(Next::Record { header, payload: length_at + 8, end: self.offset + fits }),
             None => corrupt(bytes),
@@ -210,13 +210,70 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
     }
 }
 
+/// Why [`Receiver::run`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// Nothing is left.
+    Empty,
+    /// As many records as were asked for.
+    Enough,
+    /// A record was refused. It is consumed.
+    Refused {
+        /// Its header.
+        header: Header,
+    },
+}
+
 #[cfg(not(loom))]
 impl<C: RingControlMemory> Receiver<super::MappedChunk, C> {
-    /// As [`consume`](Self::consume), with the address instead of the offset where the record ends.
+    /// Hands records to `run`, with the address of their payload and of their end, until there is none or as many as `count`.
+    /// `run` returns the record's end again, or null to refuse it. Each record counts as consumed before it is handed out, so that
+    /// one that panics is not run again.
+    ///
+    /// A `run` that computes the end from the types it knows gives the processor the place of the next header before it has
+    /// seen this one: that is why it returns it.
+    ///
+    /// # Errors
+    /// [`Corrupt`].
     #[inline]
-    pub fn consumed_to(&mut self, end: *const u8) {
-        let offset = end.addr() - self.chunk.address(0).addr();
-        debug_assert_eq!(offset, self.offset, "it ends where its header says");
-        self.offset = offset;
+    pub fn run(
+        &mut self,
+        count: usize,
+        mut run: impl FnMut(Header, *const u8, *const u8) -> *const u8,
+    ) -> Result<RunEnd, Corrupt> {
+        let (mut base, mut last) = self.bounds();
+        let mut at = base.wrapping_add(self.offset);
+        for _ in 0..count {
+            // SAFETY: `at` is the place of a header: in the chunk, which is mapped as long as `self` lives, on a multiple of 8.
+            let word = unsafe { farside_sys::racy::atomic_u64(at.cast_mut()) }.load(Ordering::Acquire);
+            if word == 0 {
+                return Ok(RunEnd::Empty);
+            }
+            let mut header = Header::from_word(word);
+            let (mut payload, mut end) = (at.wrapping_add(8), at.wrapping_add(header.unit_bytes()));
+            if header.is_special() || end > last {
+                match self.next()? {
+                    Next::Empty => return Ok(RunEnd::Empty),
+                    Next::Record { header: after, payload: from, end: to } => {
+                        (base, last) = self.bounds();
+                        (header, payload, end) = (after, base.wrapping_add(from), base.wrapping_add(to));
+                    }
+                }
+            }
+            self.offset = end.addr() - base.addr();
+            at = run(header, payload, end);
+            if at.is_null() {
+                return Ok(RunEnd::Refused { header });
+            }
+            debug_assert_eq!(at, end, "a record ends where its header says");
+        }
+        Ok(RunEnd::Enough)
+    }
+
+    /// Where the chunk begins, and where its last record must end.
+    #[inline]
+    fn bounds(&self) -> (*const u8, *const u8) {
+        let base = self.chunk.address(0).cast_const();
+        (base, base.wrapping_add(self.chunk.bytes() - 8))
     }
 }

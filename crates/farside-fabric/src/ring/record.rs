@@ -74,6 +74,20 @@ impl Header {
         self.0 as u32
     }
 
+    /// Whether it is no plain record: a rotation, a long record, or one of no length, which nobody writes.
+    #[inline]
+    pub(super) const fn is_special(self) -> bool {
+        let units = (self.0 >> 48) as u16;
+        // One comparison for 0 and LONG.
+        units.wrapping_sub(1) >= LONG - 1 || self.is_rotate()
+    }
+
+    /// The length of a plain record.
+    #[inline]
+    pub(super) const fn unit_bytes(self) -> usize {
+        (self.0 >> 48) as usize * 8
+    }
+
     #[inline]
     pub(super) const fn is_rotate(self) -> bool {
         self.entry() == ROTATE

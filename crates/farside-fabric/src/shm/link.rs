@@ -97,7 +97,10 @@ impl Link {
     }
 
     /// The next message that waits here, `None` when none does.
-    pub(super) fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<(Message<'b>, Option<OwnedFd>)>, EndOfLink> {
+    pub(super) fn receive<'b>(
+        &self,
+        buffer: &'b mut [u8],
+    ) -> Result<Option<(Message<'b>, Option<OwnedFd>)>, EndOfLink> {
         match self.socket.receive(buffer) {
             Ok(Some(received)) => {
                 let message = Message::decode(&buffer[..received.bytes]).ok_or(EndOfLink::Malformed)?;

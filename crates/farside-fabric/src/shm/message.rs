@@ -78,7 +78,9 @@ impl<'a> Message<'a> {
         let message = match kind {
             HELLO => Message::Hello(Greeting::decode(rest)?),
             WELCOME => Message::Welcome(Greeting::decode(rest)?),
-            FETCH => Message::Fetch { slot: u32::from_le_bytes(take(rest)?), generation: u32::from_le_bytes(take(rest)?) },
+            FETCH => {
+                Message::Fetch { slot: u32::from_le_bytes(take(rest)?), generation: u32::from_le_bytes(take(rest)?) }
+            }
             FETCHED => {
                 let slot = u32::from_le_bytes(take(rest)?);
                 let generation = u32::from_le_bytes(take(rest)?);

@@ -7,7 +7,7 @@ use loom::thread;
 
 use crate::bell::{Protocol, receive_sleeping};
 use crate::futex::Futex;
-use crate::{check, check_finds_failure};
+use crate::{check, check_finds};
 
 /// What is missing.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,7 +17,6 @@ enum Mutation {
     FenceInSetBit,
     FenceInClearBit,
     FenceInPrepare,
-    ReleaseInRing,
     AcquireInPrepare,
     CountOfRings,
 }
@@ -41,10 +40,6 @@ impl Steps {
             fence(Ordering::SeqCst);
         }
     }
-
-    fn order_unless(&self, left_out: Mutation, order: Ordering) -> Ordering {
-        if self.mutation == left_out { Ordering::Relaxed } else { order }
-    }
 }
 
 impl Protocol for Steps {
@@ -58,7 +53,7 @@ impl Protocol for Steps {
         }
         if self.asleep.load(Ordering::Relaxed) != 0 {
             if self.mutation != Mutation::CountOfRings {
-                self.rings.fetch_add(1, self.order_unless(Mutation::ReleaseInRing, Ordering::Release));
+                self.rings.fetch_add(1, Ordering::Relaxed);
             }
             self.futex.wake();
         }
@@ -76,7 +71,8 @@ impl Protocol for Steps {
     fn prepare(&self) -> u32 {
         self.asleep.store(1, Ordering::Relaxed);
         self.fence_unless(Mutation::FenceInPrepare);
-        self.rings.load(self.order_unless(Mutation::AcquireInPrepare, Ordering::Acquire))
+        let is_whole = self.mutation != Mutation::AcquireInPrepare;
+        self.rings.load(if is_whole { Ordering::Acquire } else { Ordering::Relaxed })
     }
 
     fn cancel(&self, _: u32) {
@@ -113,14 +109,14 @@ fn two_records(mutation: Mutation) {
 
 #[test]
 fn the_whole_protocol_loses_nothing() {
-    check(None, || two_records(Mutation::Nothing));
+    check(Some(4), || two_records(Mutation::Nothing));
 }
 
 macro_rules! mutants {
     ($($test:ident: $mutation:ident),* $(,)?) => {$(
         #[test]
         fn $test() {
-            check_finds_failure(stringify!($mutation), || two_records(Mutation::$mutation));
+            check_finds("deadlock", stringify!($mutation), || two_records(Mutation::$mutation));
         }
     )*};
 }
@@ -130,7 +126,6 @@ mutants! {
     a_record_is_lost_without_the_fence_after_setting_a_bit: FenceInSetBit,
     a_record_is_lost_without_the_fence_after_clearing_a_bit: FenceInClearBit,
     a_record_is_lost_without_the_fence_in_prepare: FenceInPrepare,
-    a_record_is_lost_when_a_ring_releases_nothing: ReleaseInRing,
     a_record_is_lost_when_preparing_acquires_nothing: AcquireInPrepare,
     a_record_is_lost_when_rings_are_not_counted: CountOfRings,
 }

@@ -7,7 +7,7 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
 use crate::memory::Payload;
-use crate::{check, check_finds_failure};
+use crate::{check, check_finds};
 
 const ROTATE: u64 = u64::MAX;
 
@@ -167,23 +167,29 @@ fn the_whole_protocol_harms_nothing() {
     check(None, || one_credit(Mutation::Nothing));
 }
 
+const RACE: &str = "Causality violation";
+const LOST_WAKE_UP: &str = "deadlock";
+const OLD_RECORD: &str = "left == right";
+
 macro_rules! mutants {
-    ($($test:ident: $mutation:ident in $($model:ident),*);* $(;)?) => {$(
+    ($($test:ident: $mutation:ident in $($model:ident finds $expected:ident),*);* $(;)?) => {$(
         #[test]
         fn $test() {
-            $(check_finds_failure(stringify!($mutation in $model), || $model(Mutation::$mutation));)*
+            $(check_finds($expected, stringify!($mutation), || $model(Mutation::$mutation));)*
         }
     )*};
 }
 
 mutants! {
-    a_payload_is_torn_without_the_release_of_its_header: ReleaseInPublish in four_records, batch;
-    a_payload_is_torn_without_the_acquire_of_its_header: AcquireInNext in four_records, batch;
-    an_old_header_is_read_without_the_release_of_a_rotation: ReleaseInEnter in four_records;
-    an_old_header_is_read_without_the_acquire_of_a_rotation: AcquireInRotate in four_records;
-    a_record_is_overwritten_without_the_release_of_credit: ReleaseInFinishChunk in four_records;
-    a_record_is_overwritten_without_the_acquire_of_credit: AcquireOfCredit in four_records;
-    an_old_header_is_read_without_the_zero_ahead: ZeroAhead in four_records;
-    a_wake_up_is_lost_without_the_fence_of_the_sender: FenceInBeginWaiting in one_credit;
-    a_wake_up_is_lost_without_the_fence_of_the_receiver: FenceInCreditedSenderWaits in one_credit;
+    a_payload_is_torn_without_the_release_of_its_header:
+        ReleaseInPublish in four_records finds RACE, batch finds OLD_RECORD;
+    a_payload_is_torn_without_the_acquire_of_its_header:
+        AcquireInNext in four_records finds RACE, batch finds OLD_RECORD;
+    an_old_header_is_read_without_the_release_of_a_rotation: ReleaseInEnter in four_records finds RACE;
+    an_old_header_is_read_without_the_acquire_of_a_rotation: AcquireInRotate in four_records finds RACE;
+    an_old_header_is_read_without_the_zero_ahead: ZeroAhead in four_records finds OLD_RECORD;
+    a_record_is_overwritten_without_the_release_of_credit: ReleaseInFinishChunk in four_records finds RACE;
+    a_record_is_overwritten_without_the_acquire_of_credit: AcquireOfCredit in four_records finds RACE;
+    a_wake_up_is_lost_without_the_fence_of_the_sender: FenceInBeginWaiting in one_credit finds LOST_WAKE_UP;
+    a_wake_up_is_lost_without_the_fence_of_the_receiver: FenceInCreditedSenderWaits in one_credit finds LOST_WAKE_UP;
 }

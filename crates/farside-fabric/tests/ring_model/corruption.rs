@@ -16,7 +16,8 @@ type HeapReceiver = Receiver<HeapChunk, HeapControl>;
 
 /// Headers, good and bad, and words that are none.
 fn garbage() -> impl Strategy<Value = u64> {
-    let header = |units: std::ops::Range<u64>| (0..9_u64, units).prop_map(|(entry, units)| 1 | entry << 32 | units << 48);
+    let header =
+        |units: std::ops::Range<u64>| (0..9_u64, units).prop_map(|(entry, units)| 1 | entry << 32 | units << 48);
     prop_oneof![
         4 => any::<u64>(),
         4 => header(0..12),

@@ -100,7 +100,11 @@ impl<S: Source> Harness<S> {
                 }
             }
             Operation::Wait { begin } => {
-                if begin { self.sender.begin_waiting() } else { self.sender.end_waiting() }
+                if begin {
+                    self.sender.begin_waiting()
+                } else {
+                    self.sender.end_waiting()
+                }
                 self.sender_waits = begin;
             }
         }
@@ -112,7 +116,9 @@ impl<S: Source> Harness<S> {
     /// Whether the sender says that it is worth while to try.
     pub(crate) fn may_try(&self, operation: Operation) -> bool {
         match operation {
-            Operation::Publish { record_bytes } | Operation::Batch { record_bytes } => self.sender.has_room(record_bytes),
+            Operation::Publish { record_bytes } | Operation::Batch { record_bytes } => {
+                self.sender.has_room(record_bytes)
+            }
             _ => true,
         }
     }
@@ -184,7 +190,10 @@ impl<S: Source> Harness<S> {
         assert!(!self.receiver.credited_sender_waits(), "credit is told once");
         match (found, expected) {
             (Next::Empty, None) => {}
-            (Next::Record { header, payload, end }, Some(Item::Record { sequence, chunk, offset, end: expected_end })) => {
+            (
+                Next::Record { header, payload, end },
+                Some(Item::Record { sequence, chunk, offset, end: expected_end }),
+            ) => {
                 assert!(std::ptr::eq(self.receiver.chunk().word(0), self.chunks[chunk].chunk.word(0)), "its chunk");
                 assert_eq!(header.operand(), sequence as u32);
                 assert_eq!(u64::from(header.entry()), sequence % Header::ENTRY_COUNT_MAX as u64);

@@ -1,11 +1,12 @@
 //! Calling functions on other workers.
 
+use std::cell::RefCell;
 use std::time::Instant;
 
 use farside_fabric::WorkerId;
 
 use super::notify::{LatchAddress, On, Synchronizer, count_down};
-use super::outbox::{Dispatch, FlushCause, Sent};
+use super::outbox::{Dispatch, FlushCause, Outbox, Sent};
 use super::payload::{Arguments, Payload, WithBuffer};
 use super::pending::Pending;
 use super::remote::{ByPointer, ByType, Call, CallBuffer, CallNotified, CallReturn, CallWithReply, Callee, RemoteFn};
@@ -38,15 +39,20 @@ pub enum WhenFull {
 pub struct To<'w> {
     worker: &'w Worker,
     to: WorkerId,
+    /// `None` when there is no such worker.
+    outbox: Option<&'w RefCell<Outbox>>,
     when_full: Option<WhenFull>,
     notify: Option<(LatchAddress, On)>,
     lane: bool,
+    /// On a lane, or with a latch: not the way of most calls.
+    special: bool,
     batch_bytes: usize,
 }
 
 impl<'w> To<'w> {
+    #[inline]
     pub(crate) fn new(worker: &'w Worker, to: WorkerId) -> Self {
-        Self { worker, to, when_full: None, notify: None, lane: false, batch_bytes: 0 }
+        Self { worker, to, outbox: worker.outbox_cell(to), when_full: None, notify: None, lane: false, special: false, batch_bytes: 0 }
     }
 
     /// What to do when there is no room.
@@ -63,6 +69,7 @@ impl<'w> To<'w> {
             synchronizer.asks(process);
         }
         self.notify = Some((synchronizer.address(), on));
+        self.special = true;
         self
     }
 
@@ -70,6 +77,7 @@ impl<'w> To<'w> {
     /// up per worker, and calls of different threads keep the order in which they were made. Slower (Seriema §4.3).
     pub fn send_based(mut self) -> Self {
         self.lane = true;
+        self.special = true;
         self
     }
 
@@ -106,18 +114,20 @@ impl<'w> To<'w> {
 
     #[inline(always)]
     fn submit_call<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R>(
-        self,
+        &self,
         operand: Result<u32>,
         arguments: A,
     ) -> Result<(), Refused<A>> {
-        match self.notify {
-            Some((latch, On::Executed)) => {
-                let payload = Arguments((latch, arguments));
-                self.submit::<CallNotified<K, F, A, R>, _>(operand, payload).map_err(|(error, Arguments((_, arguments)))| Refused { error, arguments })
-            }
-            _ => self
-                .submit::<Call<K, F, A, R>, _>(operand, Arguments(arguments))
-                .map_err(|(error, Arguments(arguments))| Refused { error, arguments }),
+        if let Some((latch, On::Executed)) = self.notify {
+            let payload = Arguments((latch, arguments));
+            return match self.submit::<CallNotified<K, F, A, R>, _>(operand, payload) {
+                Ok(()) => Ok(()),
+                Err((error, Arguments((_, arguments)))) => Err(Refused { error, arguments }),
+            };
+        }
+        match self.submit::<Call<K, F, A, R>, _>(operand, Arguments(arguments)) {
+            Ok(()) => Ok(()),
+            Err((error, Arguments(arguments))) => Err(Refused { error, arguments }),
         }
     }
 
@@ -187,7 +197,7 @@ impl<'w> To<'w> {
     }
 
     fn submit_return<T: Remote, A: Wire, R: Wire>(
-        self,
+        &self,
         operand: Result<u32>,
         arguments: A,
     ) -> Result<Pending<'w, R>, Refused<A>> {
@@ -210,43 +220,53 @@ impl<'w> To<'w> {
     }
 
     #[inline(always)]
-    fn submit<T: Remote, P: Payload>(self, operand: Result<u32>, payload: P) -> Result<(), (Error, P)> {
-        let worker = self.worker;
-        let named = worker.table().number_of::<T>().and_then(|entry| operand.map(|operand| (entry, operand)));
-        let (entry, operand) = match named {
-            Ok(named) => named,
+    fn submit<T: Remote, P: Payload>(&self, operand: Result<u32>, payload: P) -> Result<(), (Error, P)> {
+        let operand = match operand {
+            Ok(operand) => operand,
             Err(error) => return Err((error, payload)),
         };
-        let how = Dispatch { entry, operand, batch_bytes: self.batch_bytes };
-        if self.lane {
-            return self.submit_on_lane(how, payload);
-        }
-        let payload = match worker.outbox(self.to) {
-            Some(mut outbox) => match outbox.try_send(how, payload) {
-                Ok(Sent::Now) if self.notify.is_none() => return Ok(()),
-                Ok(Sent::Batched) if self.notify.is_none() => return Ok(()),
-                Ok(sent) => {
-                    if matches!(sent, Sent::BatchBegun) {
-                        outbox.batch_begun(Instant::now());
-                        worker.list_unfinished(self.to);
-                    }
-                    if let Some((latch, On::Sent)) = self.notify {
-                        outbox.count_when_sent(latch);
-                        outbox.count_sent(worker.process_handle());
-                    }
-                    return Ok(());
-                }
-                Err(payload) => payload,
-            },
-            None => return Err((worker.unknown(self.to), payload)),
+        let entry = match self.worker.table().number_of::<T>() {
+            Ok(entry) => entry,
+            Err(error) => return Err((error, payload)),
         };
-        self.submit_slowly(how, payload)
+        let Some(cell) = self.outbox else { return Err((self.worker.unknown(self.to), payload)) };
+        if self.special {
+            return self.submit_specially(entry, operand, payload);
+        }
+        let mut outbox = cell.borrow_mut();
+        let sent = match self.batch_bytes {
+            0 => outbox.try_send(entry, operand, payload),
+            batch_bytes => outbox.try_batch(entry, operand, batch_bytes, payload),
+        };
+        match sent {
+            Ok(Sent::Now | Sent::Batched) => Ok(()),
+            Ok(Sent::BatchBegun) => {
+                outbox.batch_begun(Instant::now());
+                self.worker.list_unfinished(self.to);
+                Ok(())
+            }
+            Err(payload) => {
+                drop(outbox);
+                self.submit_slowly(self.dispatch(entry, operand), payload)
+            }
+        }
+    }
+
+    fn dispatch(&self, entry: u16, operand: u32) -> Dispatch {
+        Dispatch { entry, operand, batch_bytes: self.batch_bytes }
+    }
+
+    /// A call on a lane, or one that counts a latch down.
+    #[inline(never)]
+    fn submit_specially<P: Payload>(&self, entry: u16, operand: u32, payload: P) -> Result<(), (Error, P)> {
+        let how = self.dispatch(entry, operand);
+        if self.lane { self.submit_on_lane(how, payload) } else { self.submit_slowly(how, payload) }
     }
 
     /// The way of a call that cannot be written into the ring at once.
     #[cold]
     #[inline(never)]
-    fn submit_slowly<P: Payload>(self, how: Dispatch, mut payload: P) -> Result<(), (Error, P)> {
+    fn submit_slowly<P: Payload>(&self, how: Dispatch, mut payload: P) -> Result<(), (Error, P)> {
         let worker = self.worker;
         let process = worker.process_handle();
         let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
@@ -256,16 +276,10 @@ impl<'w> To<'w> {
         }
         let when_full = self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
         let deadline = Instant::now() + worker.default_deadline();
+        let Some(cell) = self.outbox else { return Err((worker.unknown(self.to), payload)) };
         loop {
-            let Some(mut outbox) = worker.outbox(self.to) else { return Err((worker.unknown(self.to), payload)) };
-            if let Some(lost) = process.lost(outbox.to_process()) {
-                outbox.lose();
-                return Err((lost, payload));
-            }
-            if let Err(error) = outbox.ensure_asked(process).and_then(|()| outbox.send_staged(process)) {
-                return Err((error, payload));
-            }
-            payload = match outbox.try_send(how, payload) {
+            let mut outbox = cell.borrow_mut();
+            payload = match outbox.send(how, payload) {
                 Ok(sent) => {
                     if !matches!(sent, Sent::Now) {
                         outbox.batch_begun(Instant::now());
@@ -276,6 +290,17 @@ impl<'w> To<'w> {
                 }
                 Err(payload) => payload,
             };
+            if let Some(lost) = process.lost(outbox.to_process()) {
+                outbox.lose();
+                return Err((lost, payload));
+            }
+            if let Err(error) = outbox.ensure_asked(process).and_then(|()| outbox.send_staged(process)) {
+                return Err((error, payload));
+            }
+            if outbox.has_room_for(record_bytes) {
+                // What was staged is on its way, and there is room behind it.
+                continue;
+            }
             if outbox.awaits_ring() || when_full == WhenFull::Queue {
                 payload = match outbox.stage(how, payload) {
                     Ok(()) => {
@@ -304,7 +329,7 @@ impl<'w> To<'w> {
         }
     }
 
-    fn note_sent(self, outbox: &mut super::outbox::Outbox) {
+    fn note_sent(&self, outbox: &mut Outbox) {
         if let Some((latch, On::Sent)) = self.notify {
             outbox.count_when_sent(latch);
             outbox.count_sent(self.worker.process_handle());
@@ -314,7 +339,7 @@ impl<'w> To<'w> {
     /// The same through the process's lane, which other threads may hold for a moment.
     #[cold]
     #[inline(never)]
-    fn submit_on_lane<P: Payload>(self, mut how: Dispatch, mut payload: P) -> Result<(), (Error, P)> {
+    fn submit_on_lane<P: Payload>(&self, mut how: Dispatch, mut payload: P) -> Result<(), (Error, P)> {
         how.batch_bytes = 0;
         let worker = self.worker;
         let process = worker.process_handle();

@@ -10,9 +10,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use farside_fabric::bell::clear_bit;
-use farside_fabric::ring::{Corrupt, MappedChunk, MappedControl, Next, Receiver};
+use farside_fabric::ring::{Corrupt, Header, MappedChunk, MappedControl, Receiver, RunEnd};
+use farside_sys::prefetch::prefetch;
 
 use crate::error::{CorruptRecord, Error, Result, Source};
+use crate::invoke::table::FunctionTable;
 use crate::job::home::Home;
 use crate::job::setup::{Piece, RingName};
 use crate::job::worker::Worker;
@@ -184,7 +186,6 @@ impl InFrames {
 
     /// The length in words of the first record, if all of it is here.
     fn whole_record(&self) -> Option<usize> {
-        use farside_fabric::ring::Header;
         let header = Header::from_word(*self.words.first()?);
         let bytes = match header.short_bytes() {
             Some(bytes) => bytes,
@@ -294,35 +295,47 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     }
 }
 
-/// Runs records until there is none. The receiver has consumed each before it runs, so that one that panics is not run
-/// again.
+/// Runs records until there is none.
 #[inline(never)]
 fn run_records(worker: &Worker, receiver: &mut Receiver<MappedChunk, MappedControl>) -> Stop {
     let table = worker.table();
-    for _ in 0..RECORDS_PER_TURN {
-        let (header, payload, end) = match receiver.next() {
-            Ok(Next::Record { header, payload, end }) => (header, payload, end),
-            Ok(Next::Empty) => return Stop::Empty,
-            Err(cause) => return Stop::Corrupt(cause.into()),
-        };
-        let Some(trampoline) = table.trampoline(header.entry()) else {
-            return Stop::Corrupt(CorruptRecord::Entry { entry: header.entry(), count: table.len() });
-        };
-        let (from, to) = (receiver.chunk().address(payload), receiver.chunk().address(end));
-        farside_sys::prefetch::prefetch(from.wrapping_add(512));
-        receiver.consume(end);
-        worker.count_executed();
-        // SAFETY: `next` found the record complete and inside its chunk, where nobody writes until it is credited, which
+    let mut counted = Counted { worker, records: 0 };
+    let ended = receiver.run(RECORDS_PER_TURN, |header, payload, end| {
+        let Some(trampoline) = table.trampoline(header.entry()) else { return std::ptr::null() };
+        prefetch(payload.wrapping_add(512));
+        counted.records += 1;
+        // SAFETY: the receiver found the record complete and inside its chunk, where nobody writes until it is credited, which
         // happens after this. Its header names a trampoline of this binary's table, so a sender of this binary made it for
         // that trampoline, which checks the size of the arguments itself.
-        let after = unsafe { trampoline(worker, from, to, header.operand()) };
-        if after.is_null() {
-            return Stop::Corrupt(CorruptRecord::Malformed { entry: header.entry() });
-        }
-        // The same as `end`, but known to the processor before the header is: the next load need not wait for it.
-        receiver.consumed_to(after);
+        unsafe { trampoline(worker, payload, end, header.operand()) }
+    });
+    match ended {
+        Ok(RunEnd::Empty) => Stop::Empty,
+        Ok(RunEnd::Enough) => Stop::Budget,
+        Ok(RunEnd::Refused { header }) => Stop::Corrupt(refusal(table, header)),
+        Err(cause) => Stop::Corrupt(cause.into()),
     }
-    Stop::Budget
+}
+
+/// Why a record was not run.
+#[cold]
+fn refusal(table: &FunctionTable, header: Header) -> CorruptRecord {
+    match table.trampoline(header.entry()) {
+        None => CorruptRecord::Entry { entry: header.entry(), count: table.len() },
+        Some(_) => CorruptRecord::Malformed { entry: header.entry() },
+    }
+}
+
+/// Counts the records run, also when one of them panics.
+struct Counted<'a> {
+    worker: &'a Worker,
+    records: u64,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.worker.count_executed(self.records);
+    }
 }
 
 fn run_frames(worker: &Worker, inbox: &mut Inbox) -> Result<usize> {
@@ -349,7 +362,6 @@ fn run_frames(worker: &Worker, inbox: &mut Inbox) -> Result<usize> {
 }
 
 fn run_framed(worker: &Worker, frames: &mut InFrames) -> Stop {
-    use farside_fabric::ring::Header;
     let table = worker.table();
     let mut ran = false;
     while let Some(words) = frames.whole_record() {
@@ -357,17 +369,15 @@ fn run_framed(worker: &Worker, frames: &mut InFrames) -> Stop {
         frames.position += words as u64 * 8;
         ran = true;
         let header = Header::from_word(record[0]);
-        let Some(trampoline) = table.trampoline(header.entry()) else {
-            return Stop::Corrupt(CorruptRecord::Entry { entry: header.entry(), count: table.len() });
-        };
+        let Some(trampoline) = table.trampoline(header.entry()) else { return Stop::Corrupt(refusal(table, header)) };
         let first = if header.short_bytes().is_some() { 1 } else { 2 };
         let payload = record[first.min(words)..].as_ptr_range();
-        worker.count_executed();
+        worker.count_executed(1);
         // SAFETY: the record is a copy of our own, complete by its header; a sender of this binary made it for the
         // trampoline that its header names, which checks the size of the arguments itself.
         let after = unsafe { trampoline(worker, payload.start.cast(), payload.end.cast(), header.operand()) };
         if after.is_null() {
-            return Stop::Corrupt(CorruptRecord::Malformed { entry: header.entry() });
+            return Stop::Corrupt(refusal(table, header));
         }
     }
     if ran {

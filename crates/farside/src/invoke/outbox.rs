@@ -9,7 +9,7 @@
 
 use std::time::Instant;
 
-use farside_fabric::ring::{Header, MappedChunk, MappedControl, NoRoom, RingMemory, Sender, record_bytes};
+use farside_fabric::ring::{Header, MappedChunk, MappedControl, RingMemory, Sender, record_bytes};
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::notify::{LatchAddress, count_down};
@@ -168,53 +168,86 @@ impl Outbox {
         self.to_process
     }
 
-    /// Writes a record into the ring, if that can be done at once; otherwise hands the payload back.
+    /// Writes a record into the ring and publishes it, if that can be done at once; otherwise hands the payload back.
     #[inline(always)]
-    pub(crate) fn try_send<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<Sent, P> {
-        if !self.direct {
-            return Err(payload);
-        }
-        let Some(ring) = &mut self.ring else { return Err(payload) };
+    pub(crate) fn try_send<P: Payload>(&mut self, entry: u16, operand: u32, payload: P) -> Result<Sent, P> {
         let bytes = record_bytes(payload.bytes());
-        let offset = match ring.sender.try_reserve(bytes) {
-            Some(offset) => offset,
-            None => match self.go_on(bytes) {
-                Ok(offset) => offset,
-                Err(NoRoom { .. }) => return Err(payload),
-            },
+        let (ring, offset) = match self.reserve(bytes) {
+            Some(reserved) => reserved,
+            None => return Err(payload),
         };
-        let Some(ring) = &mut self.ring else { return Err(payload) };
-        let header = Header::new(how.entry, how.operand, bytes);
         // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved so many at `offset`.
         unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
-        self.counters.calls += 1;
-        self.counters.bytes += bytes as u64;
-        if how.batch_bytes == 0 {
-            ring.sender.publish(header, bytes);
-            ring.announcer.announce();
-            return Ok(Sent::Now);
-        }
-        ring.sender.batch(header, bytes);
+        ring.sender.publish(Header::new(entry, operand, bytes), bytes);
+        ring.announcer.announce();
+        self.count(bytes);
+        Ok(Sent::Now)
+    }
+
+    /// Writes a record into the ring, if that can be done at once, and publishes it with those before it when they are
+    /// `batch_bytes` together; otherwise hands the payload back.
+    #[inline(always)]
+    pub(crate) fn try_batch<P: Payload>(
+        &mut self,
+        entry: u16,
+        operand: u32,
+        batch_bytes: usize,
+        payload: P,
+    ) -> Result<Sent, P> {
+        let bytes = record_bytes(payload.bytes());
+        let (ring, offset) = match self.reserve(bytes) {
+            Some(reserved) => reserved,
+            None => return Err(payload),
+        };
+        // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved so many at `offset`.
+        unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
+        ring.sender.batch(Header::new(entry, operand, bytes), bytes);
         let batched = ring.sender.batched_bytes();
-        if batched >= how.batch_bytes {
+        self.count(bytes);
+        if batched >= batch_bytes {
             self.flush(FlushCause::Size);
             return Ok(Sent::Now);
         }
         Ok(if batched == bytes { Sent::BatchBegun } else { Sent::Batched })
     }
 
+    /// One or the other.
+    pub(crate) fn send<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<Sent, P> {
+        match how.batch_bytes {
+            0 => self.try_send(how.entry, how.operand, payload),
+            batch_bytes => self.try_batch(how.entry, how.operand, batch_bytes, payload),
+        }
+    }
+
+    /// Room for a record in the ring, if the outbox is direct.
+    #[inline(always)]
+    fn reserve(&mut self, record_bytes: usize) -> Option<(&mut Ring, usize)> {
+        if !self.direct {
+            return None;
+        }
+        let offset = match self.ring.as_ref()?.sender.try_reserve(record_bytes) {
+            Some(offset) => offset,
+            None => self.go_on(record_bytes)?,
+        };
+        Some((self.ring.as_mut()?, offset))
+    }
+
+    #[inline(always)]
+    fn count(&mut self, record_bytes: usize) {
+        self.counters.calls += 1;
+        self.counters.bytes += record_bytes as u64;
+    }
+
     /// Goes on to the ring's next chunk.
     #[cold]
-    fn go_on(&mut self, record_bytes: usize) -> Result<usize, NoRoom> {
-        let Some(ring) = &mut self.ring else { return Err(NoRoom { needs_chunk_bytes: None }) };
-        if ring.sender.batched_bytes() > 0 {
-            self.flush(FlushCause::Chunk);
-        }
-        let Some(ring) = &mut self.ring else { return Err(NoRoom { needs_chunk_bytes: None }) };
+    #[inline(never)]
+    fn go_on(&mut self, record_bytes: usize) -> Option<usize> {
+        self.flush(FlushCause::Chunk);
+        let ring = self.ring.as_mut()?;
         let reserved = ring.sender.reserve(record_bytes);
         // The rotation is news for the receiver, too.
         ring.announcer.announce();
-        reserved
+        reserved.ok()
     }
 
     /// Publishes the batch, if there is one.
@@ -271,9 +304,8 @@ impl Outbox {
             return Err(payload);
         }
         self.staged.push(Header::new(how.entry, how.operand, bytes), bytes, payload);
-        self.counters.calls += 1;
+        self.count(bytes);
         self.counters.staged += 1;
-        self.counters.bytes += bytes as u64;
         self.direct = false;
         Ok(())
     }
@@ -350,6 +382,11 @@ impl Outbox {
         self.growing = true;
         self.refused = None;
         process.send_setup(self.to_process, &SetupMessage::Grow { ring: self.name, chunk_bytes: chunk_bytes as u64 })
+    }
+
+    /// Whether nothing waits before a record of this size, and it would find room.
+    pub(crate) fn has_room_for(&self, record_bytes: usize) -> bool {
+        self.direct && self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(record_bytes))
     }
 
     /// Whether nothing that was granted or asked for could ever hold a record of this size.

@@ -60,14 +60,14 @@ impl Process {
         if let Some(lost) = self.lost(lane.to_process()) {
             return Err((lost, payload));
         }
-        let payload = match lane.try_send(how, payload) {
+        let payload = match lane.send(how, payload) {
             Ok(_) => return Ok(()),
             Err(payload) => payload,
         };
         if let Err(error) = lane.ensure_asked(self).and_then(|()| lane.send_staged(self)) {
             return Err((error, payload));
         }
-        let payload = match lane.try_send(how, payload) {
+        let payload = match lane.send(how, payload) {
             Ok(_) => return Ok(()),
             Err(payload) => payload,
         };

@@ -342,8 +342,13 @@ impl Worker {
     /// The outbox of a worker; `None` when there is no such worker.
     #[inline]
     pub(crate) fn outbox(&self, to: WorkerId) -> Option<RefMut<'_, Outbox>> {
+        self.outbox_cell(to).map(RefCell::borrow_mut)
+    }
+
+    #[inline]
+    pub(crate) fn outbox_cell(&self, to: WorkerId) -> Option<&RefCell<Outbox>> {
         let cell = self.outboxes.get(to.index())?;
-        Some(cell.get_or_init(|| RefCell::new(self.process.new_outbox(self.id.number(), to))).borrow_mut())
+        Some(cell.get_or_init(|| RefCell::new(self.process.new_outbox(self.id.number(), to))))
     }
 
     pub(crate) fn unknown(&self, worker: WorkerId) -> Error {
@@ -376,8 +381,8 @@ impl Worker {
     }
 
     #[inline]
-    pub(crate) fn count_executed(&self) {
-        self.executed.set(self.executed.get() + 1);
+    pub(crate) fn count_executed(&self, records: u64) {
+        self.executed.set(self.executed.get() + records);
     }
 
     pub(crate) fn add_continuation(&self, continuation: Continuation) {

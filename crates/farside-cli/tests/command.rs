@@ -1,0 +1,210 @@
+//! The command line from outside, as scripts see it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn farside(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
+    command.args(arguments).env_remove("FARSIDE_FABRIC").output().expect("the command can be started")
+}
+
+/// The standard output of a command that succeeds and has nothing to complain about.
+#[track_caller]
+fn printed(arguments: &[&str]) -> String {
+    let output = farside(arguments);
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && complaints.is_empty(), "{arguments:?}: {}: {complaints}", output.status);
+    String::from_utf8(output.stdout).expect("the output is text")
+}
+
+/// Asserts that a command is refused with this status, prints no result, and says why in words that contain `words`.
+#[track_caller]
+fn assert_refused(arguments: &[&str], status: i32, words: &[&str]) {
+    let output = farside(arguments);
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {complaints}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    assert!(complaints.starts_with("farside: error: "), "{arguments:?}: {complaints}");
+    for word in words {
+        assert!(complaints.contains(word), "{arguments:?} should say {word:?}: {complaints}");
+    }
+}
+
+#[test]
+fn boards_that_cannot_be_are_refused() {
+    assert_refused(&["hex", "--local", "--size", "1"], 2, &["size 1", "2 to 16"]);
+    assert_refused(&["hex", "--local", "--size", "17"], 2, &["size 17", "2 to 16"]);
+    assert_refused(&["hex", "--local", "--size", "-1"], 2, &["-1"]);
+}
+
+#[test]
+fn illegal_moves_are_named() {
+    let hex = ["hex", "--local", "--size", "5", "--moves"];
+    let with = |moves| [&hex[..], &[moves]].concat();
+    assert_refused(&with("a1 b2 a1"), 2, &["move 3, a1", "occupied"]);
+    assert_refused(&with("a1 f1"), 2, &["move 2, f1", "off the board", "e5"]);
+    assert_refused(&with("a1 pass 7c"), 2, &["move 3", "7c", "such as c4, or pass"]);
+}
+
+#[test]
+fn a_game_that_is_over_is_not_searched() {
+    let hex = ["hex", "--local", "--size", "2", "--moves"];
+    let with = |moves| [&hex[..], &[moves]].concat();
+    assert_refused(&with("a1 b1 a2"), 2, &["black has won", "leave out"]);
+    assert_refused(&with("pass a1 pass b1"), 2, &["white has won"]);
+    assert_refused(&with("a1 b1 a2 b2"), 2, &["move 4, b2", "black has won"]);
+}
+
+#[test]
+fn budgets_and_numbers_of_nothing_are_refused() {
+    assert_refused(&["hex", "--local", "--rollouts", "0"], 2, &["zero", "at least one rollout"]);
+    assert_refused(&["hex", "--local", "--seconds", "0"], 2, &["above 0"]);
+    assert_refused(&["hex", "--local", "--rollouts", "9", "--seconds", "1"], 2, &["--rollouts", "--seconds"]);
+    assert_refused(&["hex", "-n", "0"], 2, &["-n", "1.."]);
+    assert_refused(&["hex", "--local", "-n", "3"], 2, &["3", "leave out -n"]);
+    assert_refused(&["run", "-n", "0", "true"], 2, &["0 processes", "at least one"]);
+    assert_refused(&["run", "-n", "1", "true", ":", "-n", "0", "true"], 2, &["at least one"]);
+    assert_refused(&["run", "-n", "1", "-t", "0", "true"], 2, &["at least one worker thread"]);
+    assert_refused(&["bench", "-n", "0"], 2, &["-n"]);
+}
+
+#[test]
+fn fabrics_that_are_not_there_are_refused() {
+    assert_refused(&["hex", "--local", "--fabric", "ofi:tcp"], 2, &["ofi:tcp", "shm"]);
+    assert_refused(&["run", "-n", "1", "--fabric", "verbs", "true"], 2, &["verbs", "shm"]);
+    assert_refused(&["bench", "--list", "--fabric", "sim:aries"], 2, &["sim:aries", "shm"]);
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    assert_refused(&["run", "-n", "2"], 2, &["PROGRAM"]);
+    assert_refused(&["run", "true"], 2, &["-n"]);
+    assert_refused(&["run", "-n", "2", "true", ":", "-n", "1"], 2, &["part 2", "no program"]);
+    assert_refused(&["run", "-n", "1", "./no-such-program"], 127, &["./no-such-program"]);
+    assert_refused(&["bench", "no-such-bench"], 2, &["no-such-bench", "invoke-latency"]);
+    assert_refused(&["conquer"], 2, &["conquer"]);
+    assert_refused(&["bench", "--json", "/no-such-folder/rows", "mcts-scaling"], 1, &["/no-such-folder/rows"]);
+}
+
+#[test]
+fn a_job_ends_with_the_status_of_its_process() {
+    assert_refused(&["run", "-n", "2", "sh", "-c", "exit 7"], 7, &["status 7"]);
+    assert_refused(&["run", "-n", "1", "sh", "-c", "kill -9 $$"], 137, &["signal 9"]);
+    assert_refused(&["run", "-n", "1", "--timeout", "0.1", "sleep", "60"], 124, &["time limit"]);
+}
+
+#[test]
+fn a_search_prints_one_line_and_the_same_for_the_same_seed() {
+    let arguments =
+        ["hex", "--local", "--json", "--size", "5", "--rollouts", "300", "--seed", "3", "--moves", "C3 pass"];
+    let [first, second] = [(); 2].map(|()| {
+        let text = printed(&arguments);
+        assert!(text.ends_with('\n') && text.lines().count() == 1, "{text}");
+        serde_json::from_str::<Value>(&text).expect("the line is an object")
+    });
+    let timed = ["seconds", "rollouts_per_s"];
+    let keys = [
+        "size",
+        "to_move",
+        "moves",
+        "move",
+        "win_rate",
+        "rollouts",
+        "simulations",
+        "seconds",
+        "rollouts_per_s",
+        "processes",
+        "threads",
+        "messages_per_rollout",
+        "bytes_per_rollout",
+    ];
+    assert_eq!(first.as_object().map(serde_json::Map::len), Some(keys.len()), "{first}");
+    for key in keys {
+        assert!(!first[key].is_null(), "{key}: {first}");
+        assert!(first[key] == second[key] || timed.contains(&key), "{key}: {first} {second}");
+    }
+    assert_eq!((&first["size"], &first["to_move"], &first["moves"]), (&5.into(), &"black".into(), &"c3 pass".into()));
+    assert_eq!((&first["rollouts"], &first["processes"], &first["threads"]), (&300.into(), &1.into(), &1.into()));
+}
+
+#[test]
+fn a_search_for_people_shows_a_board_and_a_move() {
+    let text = printed(&["hex", "--local", "--size", "3", "--rollouts", "100", "--moves", "a1 b2"]);
+    assert!(text.contains("black plays") && text.contains("100 rollouts"), "{text}");
+    assert_eq!(text.matches('B').count(), 1, "{text}");
+    assert_eq!(text.matches('W').count(), 1, "{text}");
+}
+
+#[test]
+fn the_benches_are_listed() {
+    let text = printed(&["bench", "--list"]);
+    for name in ["invoke-throughput", "invoke-latency", "oversubscribed", "mcts-scaling", "trad/8B", "call-buffer/1MiB"]
+    {
+        assert!(text.contains(name), "{name}: {text}");
+    }
+}
+
+/// Runs a bench with few operations and returns its rows.
+fn rows(bench: &str, operations: &str) -> Vec<Value> {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{bench}.json"));
+    let path = file.to_str().expect("a path of letters");
+    let text = printed(&["bench", bench, "--quick", "-n", operations, "--json", path]);
+    let lines = std::fs::read_to_string(&file).expect("the rows were written");
+    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a row is an object")).collect();
+    // The table has the same rows under two lines of heading.
+    assert_eq!(text.lines().count(), rows.len() + 2, "{text}");
+    rows
+}
+
+#[track_caller]
+fn assert_is_row(row: &Value, bench: &str, limit_name: &str) {
+    assert_eq!((&row["bench"], &row["limit_name"]), (&bench.into(), &limit_name.into()), "{row}");
+    let number = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key} is no number: {row}"));
+    assert!(number("min") <= number("value") && number("value") <= number("max"), "{row}");
+    assert!((number("ratio") - number("value") / number("limit")).abs() <= 1e-9 * number("ratio"), "{row}");
+    assert!(number("runs") >= 3.0 && number("value") > 0.0, "{row}");
+    assert!(row["case"].is_string() && row["metric"].is_string() && row["unit"].is_string(), "{row}");
+}
+
+#[test]
+fn a_bench_in_this_process_writes_rows() {
+    let rows = rows("mcts-scaling", "20");
+    rows.iter().for_each(|row| assert_is_row(row, "mcts-scaling", "sequential program"));
+    assert!(rows.iter().any(|row| row["case"] == "local" && row["metric"] == "rollouts_per_s"), "{rows:?}");
+}
+
+#[test]
+fn a_bench_of_two_processes_writes_rows() {
+    let rows = rows("invoke-throughput", "1000");
+    rows.iter().for_each(|row| assert_is_row(row, "invoke-throughput", "raw stream"));
+    assert!(rows.iter().any(|row| row["case"] == "trad/64B" && row["metric"] == "calls_per_s"), "{rows:?}");
+}
+
+#[test]
+fn a_measuring_process_is_not_started_by_hand() {
+    let output = farside(&[farside_bench::CHILD_COMMAND, "invoke-latency"]);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn the_machine_is_described() {
+    let text = printed(&["info", "--json"]);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    let machine: Value = serde_json::from_str(&text).expect("the line is an object");
+    assert!(machine["cpus_allowed_count"].as_u64() > Some(0), "{machine}");
+    assert_eq!(machine["transports"][0]["name"], "shm");
+    assert!(printed(&["info"]).contains("CPUs allowed"));
+}
+
+#[cfg(feature = "plots")]
+#[test]
+fn plots_are_drawn() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plots");
+    let path = folder.to_str().expect("a path of letters");
+    let output = farside(&["bench", "mcts-scaling", "--quick", "-n", "20", "--plots", path]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let svg = std::fs::read_to_string(folder.join("mcts-scaling-rollouts_per_s.svg")).expect("the plot was written");
+    assert!(svg.starts_with("<svg ") && svg.contains("local"), "{svg}");
+}
