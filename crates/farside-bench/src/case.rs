@@ -41,7 +41,7 @@ type Body = dyn Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send +
 /// Runs the job once and returns what its processes measured.
 pub(crate) type RunOnce<'r> = &'r mut dyn FnMut() -> Result<Vec<Metric>, BenchError>;
 /// Runs the job, as often as need be, and makes metrics of what its processes measured.
-type Around = fn(Options, RunOnce<'_>) -> Result<Vec<Metric>, BenchError>;
+pub(crate) type Around = fn(Options, RunOnce<'_>) -> Result<Vec<Metric>, BenchError>;
 
 struct JobCase {
     processes: u32,
@@ -64,16 +64,17 @@ impl Case {
         processes: u32,
         body: impl Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync + 'static,
     ) -> Self {
-        let around: Around = |_, run_once| run_once();
-        Self { name: name.into(), work: Work::Job(JobCase { processes, body: Box::new(body), around }) }
+        Self::around_job(name, processes, body, |_, run_once| run_once())
     }
 
-    /// Measures around the job, too, or repeats it.
-    pub(crate) fn around(mut self, around: Around) -> Self {
-        if let Work::Job(job) = &mut self.work {
-            job.around = around;
-        }
-        self
+    /// A case that is measured around such jobs, too.
+    pub(crate) fn around_job(
+        name: impl Into<String>,
+        processes: u32,
+        body: impl Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync + 'static,
+        around: Around,
+    ) -> Self {
+        Self { name: name.into(), work: Work::Job(JobCase { processes, body: Box::new(body), around }) }
     }
 
     /// Measures the case of `bench`.

@@ -114,29 +114,40 @@ impl Patience {
         Self { looks_before_yield: if is_dedicated { LOOKS_DEDICATED } else { LOOKS_OVERSUBSCRIBED } }
     }
 
-    /// Looks until `found`.
+    /// Looks until `look` finds something.
     ///
     /// # Errors
     /// [`BenchError::NoAnswer`].
     #[inline(always)]
-    pub(crate) fn wait_until(self, mut found: impl FnMut() -> bool) -> Result<(), BenchError> {
+    pub(crate) fn wait_for<T>(self, mut look: impl FnMut() -> Option<T>) -> Result<T, BenchError> {
         for _ in 0..self.looks_before_yield {
-            if found() {
-                return Ok(());
+            if let Some(found) = look() {
+                return Ok(found);
             }
         }
-        yield_until(&mut found)
+        wait_and_yield(&mut look)
+    }
+
+    /// Looks until `condition` holds.
+    ///
+    /// # Errors
+    /// As [`wait_for`](Self::wait_for).
+    #[inline(always)]
+    pub(crate) fn wait_until(self, mut condition: impl FnMut() -> bool) -> Result<(), BenchError> {
+        self.wait_for(|| condition().then_some(()))
     }
 }
 
 #[cold]
-fn yield_until(found: &mut dyn FnMut() -> bool) -> Result<(), BenchError> {
+fn wait_and_yield<T>(look: &mut dyn FnMut() -> Option<T>) -> Result<T, BenchError> {
     let since = Instant::now();
-    while !found() {
-        thread::yield_now();
+    loop {
+        if let Some(found) = look() {
+            return Ok(found);
+        }
         if since.elapsed() > GIVE_UP {
             return Err(BenchError::NoAnswer { seconds: GIVE_UP.as_secs() });
         }
+        thread::yield_now();
     }
-    Ok(())
 }

@@ -2,14 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use farside_bench::{Options, Row, Table};
 
 use crate::error::CliError;
-use crate::values::Fabric;
+use crate::values::{Fabric, at_least_one};
 
 /// Measure, beside the limits of this machine in the same run
 ///
@@ -36,8 +35,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
     fabric: Option<Fabric>,
     /// Operations in each run, instead of what each case finds enough
-    #[arg(short = 'n', long, value_name = "OPERATIONS")]
-    operations: Option<NonZeroU64>,
+    #[arg(short = 'n', long, value_name = "OPERATIONS", value_parser = at_least_one::<u64>)]
+    operations: Option<u64>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
@@ -48,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
     if arguments.plots.is_some() && !cfg!(feature = "plots") {
         return Err(CliError::NoPlots);
     }
-    let options = Options::new().quick(arguments.quick).operations(arguments.operations.map(NonZeroU64::get));
+    let options = Options::new().quick(arguments.quick).operations(arguments.operations);
     let mut output = Output::new(arguments)?;
     let result = farside_bench::run(&arguments.names, options, &mut |row| output.take(row));
     // What was measured before something failed is drawn, too.

@@ -13,7 +13,7 @@ use farside_mcts::{Budget, Local, Params, Player, Report, Search};
 use self::findings::{Cost, Findings};
 use self::progress::Progress;
 use crate::error::CliError;
-use crate::values::{Fabric, Seconds};
+use crate::values::{Fabric, Seconds, at_least_one};
 
 /// How long a search takes when nothing is said.
 const SECONDS: &str = "5";
@@ -27,10 +27,10 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 11)]
     size: usize,
     /// How many processes search; 2 if not said
-    #[arg(short = 'n', long, value_name = "PROCESSES", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'n', long, value_name = "PROCESSES", value_parser = at_least_one::<u32>)]
     processes: Option<u32>,
     /// Worker threads of each process; 1 if not said
-    #[arg(short = 't', long, value_name = "THREADS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 't', long, value_name = "THREADS", value_parser = at_least_one::<u32>)]
     threads: Option<u32>,
     /// Descend the tree so many times
     #[arg(long, value_name = "N", conflicts_with = "seconds")]

@@ -28,6 +28,16 @@ impl FromStr for Fabric {
     }
 }
 
+/// A text that is no number from 1 on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("at least one is needed: give a whole number such as 1 or 4")]
+pub(crate) struct NoCount;
+
+/// Reads a number from 1 on.
+pub(crate) fn at_least_one<T: FromStr + Default + PartialEq>(text: &str) -> Result<T, NoCount> {
+    text.parse().ok().filter(|count| *count != T::default()).ok_or(NoCount)
+}
+
 /// A time that was given in seconds, more than none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seconds(pub(crate) Duration);
@@ -62,6 +72,14 @@ mod tests {
         for text in ["", "SHM", "ofi:tcp", "sim:aries"] {
             let error = text.parse::<Fabric>().unwrap_err().to_string();
             assert!(error.contains(text) && error.contains("shm"), "{error}");
+        }
+    }
+
+    #[test]
+    fn counts_begin_at_one() {
+        assert_eq!((at_least_one("1"), at_least_one("4294967295")), (Ok(1_u32), Ok(u32::MAX)));
+        for text in ["", "0", "00", "-1", "1.5", "4294967296", "many"] {
+            assert_eq!(at_least_one::<u32>(text), Err(NoCount), "{text}");
         }
     }
 

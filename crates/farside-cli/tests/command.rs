@@ -62,12 +62,13 @@ fn budgets_and_numbers_of_nothing_are_refused() {
     assert_refused(&["hex", "--local", "--rollouts", "0"], 2, &["zero", "at least one rollout"]);
     assert_refused(&["hex", "--local", "--seconds", "0"], 2, &["above 0"]);
     assert_refused(&["hex", "--local", "--rollouts", "9", "--seconds", "1"], 2, &["--rollouts", "--seconds"]);
-    assert_refused(&["hex", "-n", "0"], 2, &["-n", "1.."]);
+    assert_refused(&["hex", "-n", "0"], 2, &["--processes", "at least one"]);
+    assert_refused(&["hex", "-t", "0"], 2, &["--threads", "at least one"]);
     assert_refused(&["hex", "--local", "-n", "3"], 2, &["3", "leave out -n"]);
     assert_refused(&["run", "-n", "0", "true"], 2, &["0 processes", "at least one"]);
     assert_refused(&["run", "-n", "1", "true", ":", "-n", "0", "true"], 2, &["at least one"]);
     assert_refused(&["run", "-n", "1", "-t", "0", "true"], 2, &["at least one worker thread"]);
-    assert_refused(&["bench", "-n", "0"], 2, &["-n"]);
+    assert_refused(&["bench", "-n", "0"], 2, &["--operations", "at least one"]);
 }
 
 #[test]
@@ -207,4 +208,10 @@ fn plots_are_drawn() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let svg = std::fs::read_to_string(folder.join("mcts-scaling-rollouts_per_s.svg")).expect("the plot was written");
     assert!(svg.starts_with("<svg ") && svg.contains("local"), "{svg}");
+}
+
+#[cfg(not(feature = "plots"))]
+#[test]
+fn plots_that_cannot_be_drawn_are_refused_at_once() {
+    assert_refused(&["bench", "--plots", "plots"], 2, &["without plots", "--features plots"]);
 }

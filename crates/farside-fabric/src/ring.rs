@@ -98,6 +98,12 @@ impl MappedChunk {
         debug_assert!(offset <= self.bytes, "records lie inside their chunk");
         self.base.wrapping_add(offset)
     }
+
+    /// An address for a prefetch, which may lie beyond the chunk.
+    #[inline]
+    pub fn ahead(&self, offset: usize) -> *const u8 {
+        self.base.wrapping_add(offset)
+    }
 }
 
 #[cfg(not(loom))]
@@ -109,9 +115,9 @@ impl RingMemory for MappedChunk {
 
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes, "headers lie inside their chunk");
-        // SAFETY: `new` found the chunk inside the mapping and aligned to 64, the mapping lives as long as `self`, and
-        // the sides keep `offset` a multiple of 8 below `bytes`.
+        assert!(offset.is_multiple_of(8) && offset < self.bytes, "headers lie inside their chunk");
+        // SAFETY: `new` found the chunk inside the mapping, aligned to 64 and a multiple of 8 long; the mapping lives as
+        // long as `self`; and `offset` was just found to be that of a whole word.
         unsafe { racy::atomic_u64(self.base.wrapping_add(offset)) }
     }
 }

@@ -53,7 +53,7 @@ impl Backoff {
         let looks = self.looks;
         if looks < self.policy.pauses {
             hint::spin_loop();
-        } else if looks < self.policy.pauses + self.policy.yields {
+        } else if looks < self.policy.pauses.saturating_add(self.policy.yields) {
             thread::yield_now();
         } else {
             return false;

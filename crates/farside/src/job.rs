@@ -28,6 +28,7 @@ pub(crate) mod collective;
 pub(crate) mod control;
 pub(crate) mod coordinator;
 pub(crate) mod home;
+pub(crate) mod kill_point;
 pub(crate) mod lane;
 pub mod launch;
 pub(crate) mod pool;

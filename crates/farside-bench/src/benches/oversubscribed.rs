@@ -35,8 +35,8 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     // One process more than is counted: the one that the others wait for.
     cases.push(Case::job("idle/4p", 5, wait_idly));
-    cases.push(Case::job("start/4p", 4, start_and_end).around(time_start));
-    cases.push(Case::job("end/4p", 4, start_and_end).around(time_end));
+    cases.push(Case::around_job("start/4p", 4, start_and_end, time_start));
+    cases.push(Case::around_job("end/4p", 4, start_and_end, time_end));
     cases
 }
 

@@ -107,8 +107,9 @@ mod tests {
         for pair in 0..2 {
             let runs = [1, 7, 64, 65];
             thread::scope(|scope| {
-                scope.spawn(|| {
-                    let side = PingPong::new(&memory, pair, Patience::new(100));
+                let far_memory = memory.clone();
+                scope.spawn(move || {
+                    let side = PingPong::new(&far_memory, pair, Patience::new(100));
                     for trips in runs {
                         side.answer(trips).unwrap();
                         side.answer_on_one_line(trips).unwrap();

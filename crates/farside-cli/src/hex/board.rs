@@ -47,12 +47,12 @@ impl fmt::Display for Board<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = self.position.size();
         let letters = (b'a'..).take(size).map(|letter| format!("{:^CELL_WIDTH$}", char::from(letter)));
-        writeln!(f, "  {}  (% of the rollouts)", letters.collect::<String>())?;
+        writeln!(f, "   {}  (% of the rollouts)", letters.collect::<String>())?;
         for row in 0..size {
             let cells = (0..size).filter_map(|column| Cell::new(column, row));
             let cells: String = cells.map(|cell| format!("{:^CELL_WIDTH$}", self.cell_text(cell))).collect();
             let indent = row * CELL_WIDTH / 2;
-            writeln!(f, "{:indent$}{:>2}{}", "", row + 1, cells)?;
+            writeln!(f, "{:indent$}{:>2} {}", "", row + 1, cells)?;
         }
         Ok(())
     }
@@ -72,7 +72,7 @@ mod tests {
         let text = Board::new(&position, &report).to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
-        assert_eq!(lines[0], "   a   b   c    (% of the rollouts)");
+        assert_eq!(lines[0], "    a   b   c    (% of the rollouts)");
         let row = |number: usize| lines[number].split_whitespace().collect::<Vec<_>>();
         assert_eq!((row(1)[0], row(1)[1], row(1)[3]), ("1", "B", "W"), "{text}");
         assert_eq!(row(3)[1], "W", "{text}");

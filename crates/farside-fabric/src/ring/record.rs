@@ -75,6 +75,7 @@ impl Header {
     }
 
     /// Whether it is no plain record: a rotation, a long record, or one of no length, which nobody writes.
+    #[cfg(not(loom))]
     #[inline]
     pub(super) const fn is_special(self) -> bool {
         let units = (self.0 >> 48) as u16;
@@ -83,6 +84,7 @@ impl Header {
     }
 
     /// The length of a plain record.
+    #[cfg(not(loom))]
     #[inline]
     pub(super) const fn unit_bytes(self) -> usize {
         (self.0 >> 48) as usize * 8

@@ -2,15 +2,18 @@
 
 use std::sync::atomic::Ordering;
 
-use farside_fabric::ring::{Corrupt, Header, Next, Receiver, RingMemory};
+use farside_fabric::ring::{Corrupt, Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, RunEnd};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::Index;
 
-use crate::memory::{HeapChunk, HeapControl};
+use crate::memory::{Heap, HeapChunk, HeapControl, Mapped, Source};
 
 const ROTATE: u64 = 0xffff << 32 | 1 << 48;
 const ROTATE_AND_SPLICE: u64 = ROTATE | 1;
 const LOOKS: usize = 64;
+/// The entry of records that are refused.
+const REFUSED: u16 = 3;
 
 type HeapReceiver = Receiver<HeapChunk, HeapControl>;
 
@@ -47,33 +50,72 @@ fn look(receiver: &mut HeapReceiver) {
     }
 }
 
+/// As [`look`], taking several records at once.
+fn look_at_some(receiver: &mut Receiver<MappedChunk, MappedControl>, all: &[MappedChunk]) {
+    let mut ran = 0;
+    let ended = receiver.run(LOOKS, |header, payload, end| {
+        let bounds =
+            all.iter().map(|chunk| (chunk.address(0).cast_const(), chunk.address(chunk.bytes() - 8).cast_const()));
+        let is_inside = |(from, to)| from < payload && payload <= end && end <= to;
+        assert!(bounds.into_iter().any(is_inside), "payload {payload:p}, end {end:p}");
+        assert!(payload.addr().is_multiple_of(8) && end.addr().is_multiple_of(8));
+        ran += 1;
+        if header.entry() == REFUSED { std::ptr::null() } else { end }
+    });
+    match ended {
+        Ok(RunEnd::Enough) => assert_eq!(ran, LOOKS),
+        Ok(RunEnd::Refused { header }) => assert_eq!(header.entry(), REFUSED),
+        Ok(RunEnd::Empty) => assert!(receiver.is_empty()),
+        Err(corrupt) => {
+            assert_eq!(std::mem::discriminant(&corrupt), std::mem::discriminant(&receiver.next().unwrap_err()));
+        }
+    }
+}
+
+/// A write of a word to a chunk.
+type Write = (Index, Index, u64);
+
+fn writes() -> impl Strategy<Value = Vec<Write>> {
+    vec((any::<Index>(), any::<Index>(), garbage()), LOOKS..4 * LOOKS)
+}
+
+/// Half of the garbage is there at first, the rest is written while the receiver looks.
+fn look_at_garbage<S: Source>(
+    mut source: S,
+    [circle_words, granted_words]: [Vec<usize>; 2],
+    writes: &[Write],
+    mut look: impl FnMut(&mut Receiver<S::Chunk, S::Control>, &[S::Chunk]),
+) {
+    let mut chunks = |words: Vec<usize>| -> Vec<_> { words.iter().map(|words| source.chunk(words * 8)).collect() };
+    let (circle, granted) = (chunks(circle_words), chunks(granted_words));
+    let all = [circle.clone(), granted.clone()].concat();
+    let mut receiver = Receiver::new(source.control(), circle);
+    granted.into_iter().for_each(|chunk| receiver.grant(chunk));
+    let (before, between) = writes.split_at(writes.len() / 2);
+    let write = |(chunk, word, garbage): &Write| {
+        let chunk = chunk.get(&all);
+        chunk.word(word.index(chunk.bytes() / 8) * 8).store(*garbage, Ordering::Relaxed);
+    };
+    before.iter().for_each(write);
+    for next in between {
+        look(&mut receiver, &all);
+        write(next);
+    }
+    (0..LOOKS).for_each(|_| look(&mut receiver, &all));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1000) })]
 
     #[test]
     fn garbage_is_corrupt_or_a_record_inside_its_chunk(
-        chunk_words in vec(8..40_usize, 1..=6),
+        circle_words in vec(8..40_usize, 1..=6),
         granted_words in vec(8..40_usize, 0..=2),
-        writes in vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), garbage()), LOOKS..4 * LOOKS),
+        writes in writes(),
     ) {
-        let chunk = |words: &usize| HeapChunk::new(words * 8);
-        let (circle, granted): (Vec<_>, Vec<_>) =
-            (chunk_words.iter().map(chunk).collect(), granted_words.iter().map(chunk).collect());
-        let all: Vec<_> = circle.iter().chain(&granted).cloned().collect();
-        let mut receiver = Receiver::new(HeapControl::default(), circle);
-        granted.into_iter().for_each(|chunk| receiver.grant(chunk));
-        // Half of it is there at first; the rest is written while the receiver looks.
-        let (before, between) = writes.split_at(writes.len() / 2);
-        let write = |(chunk, word, garbage): &(prop::sample::Index, prop::sample::Index, u64)| {
-            let chunk = chunk.get(&all);
-            chunk.word(word.index(chunk.bytes() / 8) * 8).store(*garbage, Ordering::Relaxed);
-        };
-        before.iter().for_each(write);
-        for next in between {
-            look(&mut receiver);
-            write(next);
-        }
-        (0..LOOKS).for_each(|_| look(&mut receiver));
+        let words = [circle_words, granted_words];
+        look_at_garbage(Heap, words.clone(), &writes, |receiver, _| look(receiver));
+        look_at_garbage(Mapped::new(4096), words, &writes, look_at_some);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use farside_fabric::ring::{Header, Next, Receiver, RingControlMemory, RingMemory, Sender};
+use farside_fabric::ring::{Header, Next, Receiver, RingControlMemory, RingMemory, RunEnd, Sender};
 
 use crate::memory::{Guarded, Ledger, Source, payload_word, poison};
 use crate::oracle::{Chunk, Item, Oracle};
@@ -18,6 +18,8 @@ pub(crate) enum Operation {
     Flush,
     /// Take so many records out.
     Receive { count: usize },
+    /// Take so many records out in one go.
+    Run { count: usize },
     /// The receiver learns of a chunk of this size.
     Grant { chunk_bytes: usize },
     /// The sender learns of the chunk that was granted longest ago.
@@ -87,6 +89,7 @@ impl<S: Source> Harness<S> {
             Operation::Receive { count } => {
                 (0..count).for_each(|_| self.receive());
             }
+            Operation::Run { count } => self.run(count),
             Operation::Grant { chunk_bytes } => {
                 let guarded = new_chunk(&mut self.source, &self.ledger, chunk_bytes);
                 self.receiver.grant(guarded.chunk.clone());
@@ -100,11 +103,8 @@ impl<S: Source> Harness<S> {
                 }
             }
             Operation::Wait { begin } => {
-                if begin {
-                    self.sender.begin_waiting()
-                } else {
-                    self.sender.end_waiting()
-                }
+                let tell = if begin { Sender::begin_waiting } else { Sender::end_waiting };
+                tell(&self.sender);
                 self.sender_waits = begin;
             }
         }
@@ -181,13 +181,7 @@ impl<S: Source> Harness<S> {
         assert_eq!(self.receiver.is_empty(), self.oracle.is_empty());
         let (expected, finished) = self.oracle.next();
         let found = self.receiver.next().expect("the sender writes what it should");
-        for number in &finished {
-            // Whatever still read the chunk would find this.
-            self.ledger.credit(*number);
-            poison(&self.chunks[*number], 0);
-        }
-        assert_eq!(self.receiver.credited_sender_waits(), self.sender_waits && !finished.is_empty());
-        assert!(!self.receiver.credited_sender_waits(), "credit is told once");
+        self.note_finished(&finished);
         match (found, expected) {
             (Next::Empty, None) => {}
             (
@@ -195,8 +189,7 @@ impl<S: Source> Harness<S> {
                 Some(Item::Record { sequence, chunk, offset, end: expected_end }),
             ) => {
                 assert!(std::ptr::eq(self.receiver.chunk().word(0), self.chunks[chunk].chunk.word(0)), "its chunk");
-                assert_eq!(header.operand(), sequence as u32);
-                assert_eq!(u64::from(header.entry()), sequence % Header::ENTRY_COUNT_MAX as u64);
+                assert_header(header, sequence);
                 assert_eq!(end, expected_end);
                 let is_long = Header::is_long_for(end - offset);
                 assert_eq!(header.short_bytes().is_none(), is_long);
@@ -211,6 +204,42 @@ impl<S: Source> Harness<S> {
             }
             (found, expected) => panic!("found {found:?} instead of {expected:?}"),
         }
+    }
+
+    fn run(&mut self, count: usize) {
+        let (taken, ended) = S::run(&mut self.receiver, count);
+        let mut finished = Vec::new();
+        for record in &taken {
+            let (expected, finished_before) = self.oracle.next();
+            finished.extend(finished_before);
+            let Some(Item::Record { sequence, offset, end, .. }) = expected else {
+                panic!("{record:?} is one too many")
+            };
+            assert_header(record.header, sequence);
+            let is_long = Header::is_long_for(end - offset);
+            let words = usize::from(is_long)..(end - offset) / 8 - 1;
+            assert!(record.payload.iter().copied().eq(words.map(|index| payload_word(sequence, index))), "{sequence}");
+            self.oracle.consume();
+        }
+        if ended == RunEnd::Enough {
+            assert_eq!(taken.len(), count);
+        } else {
+            let (left, finished_last) = self.oracle.next();
+            assert_eq!((ended, left), (RunEnd::Empty, None));
+            finished.extend(finished_last);
+        }
+        self.note_finished(&finished);
+    }
+
+    /// These chunks were credited.
+    fn note_finished(&mut self, finished: &[usize]) {
+        for number in finished {
+            // Whatever still read the chunk would find this.
+            self.ledger.credit(*number);
+            poison(&self.chunks[*number], 0);
+        }
+        assert_eq!(self.receiver.credited_sender_waits(), self.sender_waits && !finished.is_empty());
+        assert!(!self.receiver.credited_sender_waits(), "credit is told once");
     }
 
     /// What was published belongs to the receiver from now on.
@@ -236,6 +265,12 @@ fn new_chunk<S: Source>(source: &mut S, ledger: &Ledger, bytes: usize) -> Guarde
     poison(&chunk, 0);
     chunk.word(0).store(0, Ordering::Relaxed);
     Guarded { chunk, number: ledger.add(bytes), ledger: ledger.clone() }
+}
+
+#[track_caller]
+fn assert_header(header: Header, sequence: u64) {
+    assert_eq!(header.operand(), sequence as u32);
+    assert_eq!(u64::from(header.entry()), sequence % Header::ENTRY_COUNT_MAX as u64);
 }
 
 fn as_oracle_sees<M: RingMemory>(guarded: &Guarded<M>) -> Chunk {

@@ -5,7 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside_fabric::ring::{Header, MappedChunk, MappedControl, RingControl, RingControlMemory, RingMemory};
+use farside_fabric::ring::{
+    Header, MappedChunk, MappedControl, Next, Receiver, RingControl, RingControlMemory, RingMemory, RunEnd,
+};
+use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
 /// A chunk on the heap. An access outside it panics.
@@ -47,6 +50,16 @@ pub(crate) trait Source {
     fn control(&mut self) -> Self::Control;
 
     fn chunk(&mut self, bytes: usize) -> Self::Chunk;
+
+    /// Takes up to so many records out in one go.
+    fn run(receiver: &mut Receiver<Self::Chunk, Self::Control>, count: usize) -> (Vec<Taken>, RunEnd);
+}
+
+/// A copy of a record that was taken out.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) header: Header,
+    pub(crate) payload: Vec<u64>,
 }
 
 /// Chunks on the heap.
@@ -63,6 +76,21 @@ impl Source for Heap {
 
     fn chunk(&mut self, bytes: usize) -> HeapChunk {
         HeapChunk::new(bytes)
+    }
+
+    fn run(receiver: &mut Receiver<HeapChunk, HeapControl>, count: usize) -> (Vec<Taken>, RunEnd) {
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            match receiver.next().expect("the sender writes what it should") {
+                Next::Empty => return (taken, RunEnd::Empty),
+                Next::Record { header, payload, end } => {
+                    let word = |offset| receiver.chunk().word(offset).load(Ordering::Relaxed);
+                    taken.push(Taken { header, payload: (payload..end).step_by(8).map(word).collect() });
+                    receiver.consume(end);
+                }
+            }
+        }
+        (taken, RunEnd::Enough)
     }
 }
 
@@ -98,6 +126,18 @@ impl Source for Mapped {
     fn chunk(&mut self, bytes: usize) -> MappedChunk {
         let offset = self.place(bytes);
         MappedChunk::new(self.memory.clone(), offset, bytes).expect("the chunk lies in the mapping")
+    }
+
+    fn run(receiver: &mut Receiver<MappedChunk, MappedControl>, count: usize) -> (Vec<Taken>, RunEnd) {
+        let mut taken = Vec::new();
+        let ended = receiver.run(count, |header, payload, end| {
+            let words = (0..(end.addr() - payload.addr()) / 8).map(|index| payload.cast::<u64>().wrapping_add(index));
+            // SAFETY: the receiver found that the record lies in its chunk, which stays mapped as long as the receiver lives.
+            let payload = words.map(|word| unsafe { racy::load(word) }).collect();
+            taken.push(Taken { header, payload });
+            end
+        });
+        (taken, ended.expect("the sender writes what it should"))
     }
 }
 

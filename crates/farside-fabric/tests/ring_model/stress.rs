@@ -5,11 +5,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside_fabric::ring::{Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, Sender};
+use farside_fabric::ring::{Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, RunEnd, Sender};
+use farside_sys::racy;
 
 use crate::memory::{Mapped, Source, payload_word};
 
 const RECORDS: u64 = 2 << 20;
+const RECORDS_PER_TURN: usize = 100;
 const PAYLOAD_WORDS_MAX: u64 = 31;
 const FIRST_CHUNK_BYTES: [usize; 2] = [512, 256];
 const GRANTED_CHUNK_BYTES: [usize; 5] = [264, 4096, 520, 2048, 8192];
@@ -26,7 +28,7 @@ impl Patience {
     }
 }
 
-/// How long a record is: both sides know, and neither can guess.
+/// How long a record is, drawn from its number.
 fn payload_words(sequence: u64) -> usize {
     let draw = payload_word(sequence, 0);
     // Most records are short.
@@ -69,29 +71,40 @@ fn receive(
     grants: &mpsc::Sender<MappedChunk>,
 ) {
     let grant_every = RECORDS / (to_grant.len() as u64 + 1);
-    for sequence in 0..RECORDS {
-        let mut patience = Patience::default();
-        let (header, payload, end) = loop {
-            match receiver.next().expect("the sender writes what it should") {
-                Next::Record { header, payload, end } => break (header, payload, end),
-                Next::Empty => patience.pause(),
-            }
-        };
-        assert_eq!(header.operand(), sequence as u32);
-        assert_eq!(end - payload, payload_words(sequence) * 8);
-        for (index, offset) in (payload..end).step_by(8).enumerate() {
-            let found = receiver.chunk().word(offset).load(Ordering::Relaxed);
-            assert_eq!(found, payload_word(sequence, index), "word {index} of {sequence}");
+    let (mut sequence, mut granted) = (0, 0);
+    let mut patience = Patience::default();
+    while sequence < RECORDS {
+        let before = sequence;
+        let ended = receiver.run(RECORDS_PER_TURN, |header, payload, end| {
+            check_record(sequence, header, payload, end);
+            sequence += 1;
+            end
+        });
+        match ended.expect("the sender writes what it should") {
+            RunEnd::Empty if sequence == before => patience.pause(),
+            RunEnd::Empty | RunEnd::Enough => patience = Patience::default(),
+            RunEnd::Refused { header } => panic!("nobody refused {header:?}"),
         }
-        receiver.consume(end);
-        if sequence % grant_every == grant_every - 1
+        if sequence / grant_every > granted
             && let Some(chunk) = to_grant.pop()
         {
+            granted += 1;
             receiver.grant(chunk.clone());
             grants.send(chunk).expect("the test holds the other end");
         }
     }
     assert_eq!(receiver.next(), Ok(Next::Empty));
+    assert_eq!(sequence, RECORDS);
+}
+
+fn check_record(sequence: u64, header: Header, payload: *const u8, end: *const u8) {
+    assert_eq!(header.operand(), sequence as u32);
+    assert_eq!(end.addr() - payload.addr(), payload_words(sequence) * 8);
+    for index in 0..payload_words(sequence) {
+        // SAFETY: the receiver found that the record lies in its chunk, which stays mapped as long as the receiver lives.
+        let found = unsafe { racy::load(payload.cast::<u64>().wrapping_add(index)) };
+        assert_eq!(found, payload_word(sequence, index), "word {index} of {sequence}");
+    }
 }
 
 #[test]

@@ -191,7 +191,7 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         let node = &self.nodes[id.index()];
         let edge = if node.proof.is_some() {
             self.best_edge(id)
-        } else if node.tried < node.move_count && (node.tried == 0 || self.top(id) < unsafe_fpu()) && self.widen(id) {
+        } else if node.tried < node.move_count && (node.tried == node.proven || (node.tried as f32) < pw(node.visits)) && self.widen(id) {
             self.try_move(id, rng)
         } else {
             self.highest_bound(id)
@@ -301,7 +301,7 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         let edge = node.tried;
         node.tried += 1;
         self.slots.open(&node.block, edge);
-        let picked = edge + rng.below(node.move_count - edge);
+        let picked = if ordered() { edge } else { edge + rng.below(node.move_count - edge) };
         self.moves.swap((node.first_move + edge) as usize, (node.first_move + picked) as usize);
         edge
     }
@@ -384,3 +384,7 @@ impl<L> Edge<L> {
 }
 
 fn unsafe_fpu() -> f32 { static F: std::sync::OnceLock<f32> = std::sync::OnceLock::new(); *F.get_or_init(|| std::env::var("FPU").ok().map_or(9e9, |x| x.parse().unwrap())) }
+
+fn pw(v: u32) -> f32 { static F: std::sync::OnceLock<(f32, f32)> = std::sync::OnceLock::new(); let (a, b) = *F.get_or_init(|| (std::env::var("PWA").ok().map_or(9e9, |x| x.parse().unwrap()), std::env::var("PWB").ok().map_or(0.4, |x| x.parse().unwrap()))); a + (v as f32).powf(b) }
+
+fn ordered() -> bool { static F: std::sync::OnceLock<bool> = std::sync::OnceLock::new(); *F.get_or_init(|| std::env::var_os("ORD").is_some()) }

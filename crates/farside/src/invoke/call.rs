@@ -14,6 +14,7 @@ use super::reply::Reply;
 use super::reply_slots::{RESULT_BYTES_MAX, ReplySlots};
 use super::table::Remote;
 use crate::error::{Error, Refused, Result};
+use crate::job::kill_point::KillPoint;
 use crate::job::worker::Worker;
 use crate::wire::Wire;
 
@@ -63,9 +64,7 @@ impl<'w> To<'w> {
 
     /// Counts `synchronizer` down when each call was sent, or executed.
     pub fn notify(mut self, synchronizer: &'w Synchronizer<'w>, on: On) -> Self {
-        if on == On::Executed
-            && let Some((process, _)) = self.worker.process_handle().place_of(self.to)
-        {
+        if let Some((process, _)) = self.worker.process_handle().place_of(self.to) {
             synchronizer.asks(process);
         }
         self.notify = Some((synchronizer.address(), on));
@@ -119,15 +118,24 @@ impl<'w> To<'w> {
         arguments: A,
     ) -> Result<(), Refused<A>> {
         if let Some((latch, On::Executed)) = self.notify {
-            let payload = Arguments((latch, arguments));
-            return match self.submit::<CallNotified<K, F, A, R>, _>(operand, payload) {
-                Ok(()) => Ok(()),
-                Err((error, Arguments((_, arguments)))) => Err(Refused { error, arguments }),
-            };
+            return self.submit_notified::<K, F, A, R>(operand, latch, Box::new(arguments));
         }
         match self.submit::<Call<K, F, A, R>, _>(operand, Arguments(arguments)) {
             Ok(()) => Ok(()),
             Err((error, Arguments(arguments))) => Err(Refused { error, arguments }),
+        }
+    }
+
+    #[inline(never)]
+    fn submit_notified<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R>(
+        &self,
+        operand: Result<u32>,
+        latch: LatchAddress,
+        arguments: Box<A>,
+    ) -> Result<(), Refused<A>> {
+        match self.submit::<CallNotified<K, F, A, R>, _>(operand, Arguments((latch, *arguments))) {
+            Ok(()) => Ok(()),
+            Err((error, Arguments((_, arguments)))) => Err(Refused { error, arguments }),
         }
     }
 
@@ -231,7 +239,7 @@ impl<'w> To<'w> {
         };
         let Some(cell) = self.outbox else { return Err((self.worker.unknown(self.to), payload)) };
         if self.special {
-            return self.submit_specially(entry, operand, payload);
+            return unboxed(self.submit_specially(entry, operand, Box::new(payload)));
         }
         let mut outbox = cell.borrow_mut();
         let sent = match self.batch_bytes {
@@ -243,11 +251,12 @@ impl<'w> To<'w> {
             Ok(Sent::BatchBegun) => {
                 outbox.batch_begun(Instant::now());
                 self.worker.list_unfinished(self.to);
+                self.worker.process_handle().hot_kill_point(KillPoint::BatchBegun);
                 Ok(())
             }
             Err(payload) => {
                 drop(outbox);
-                self.submit_slowly(self.dispatch(entry, operand), payload)
+                unboxed(self.submit_slowly(self.dispatch(entry, operand), Box::new(payload)))
             }
         }
     }
@@ -257,8 +266,11 @@ impl<'w> To<'w> {
     }
 
     /// A call on a lane, or one that counts a latch down.
+    ///
+    /// The payload comes boxed, here and on the slow way: were its address taken, the compiler would build it on the stack and copy
+    /// it from there on the fast way, too.
     #[inline(never)]
-    fn submit_specially<P: Payload>(&self, entry: u16, operand: u32, payload: P) -> Result<(), (Error, P)> {
+    fn submit_specially<P: Payload>(&self, entry: u16, operand: u32, payload: Box<P>) -> Unsent<P> {
         let how = self.dispatch(entry, operand);
         if self.lane { self.submit_on_lane(how, payload) } else { self.submit_slowly(how, payload) }
     }
@@ -266,17 +278,18 @@ impl<'w> To<'w> {
     /// The way of a call that cannot be written into the ring at once.
     #[cold]
     #[inline(never)]
-    fn submit_slowly<P: Payload>(&self, how: Dispatch, mut payload: P) -> Result<(), (Error, P)> {
+    fn submit_slowly<P: Payload>(&self, how: Dispatch, payload: Box<P>) -> Unsent<P> {
+        let mut payload = *payload;
         let worker = self.worker;
         let process = worker.process_handle();
         let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
         let max = process.settings().ring_cap_bytes / 2;
         if record_bytes > max {
-            return Err((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload));
+            return Err(Box::new((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload)));
         }
         let when_full = self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
         let deadline = Instant::now() + worker.default_deadline();
-        let Some(cell) = self.outbox else { return Err((worker.unknown(self.to), payload)) };
+        let Some(cell) = self.outbox else { return Err(Box::new((worker.unknown(self.to), payload))) };
         loop {
             let mut outbox = cell.borrow_mut();
             payload = match outbox.send(how, payload) {
@@ -290,12 +303,12 @@ impl<'w> To<'w> {
                 }
                 Err(payload) => payload,
             };
-            if let Some(lost) = process.lost(outbox.to_process()) {
-                outbox.lose();
-                return Err((lost, payload));
-            }
             if let Err(error) = outbox.ensure_asked(process).and_then(|()| outbox.send_staged(process)) {
-                return Err((error, payload));
+                return Err(Box::new((error, payload)));
+            }
+            if outbox.is_lost() || process.lost(outbox.to_process()).is_some() {
+                outbox.lose();
+                return Err(Box::new((process.gone(outbox.to_process()), payload)));
             }
             if outbox.has_room_for(record_bytes) {
                 // What was staged is on its way, and there is room behind it.
@@ -316,15 +329,15 @@ impl<'w> To<'w> {
                 };
             }
             if let Err(error) = outbox.ask_to_grow(process, record_bytes) {
-                return Err((error, payload));
+                return Err(Box::new((error, payload)));
             }
             let full = outbox.full();
             drop(outbox);
             if when_full != WhenFull::Retry {
-                return Err((full, payload));
+                return Err(Box::new((full, payload)));
             }
             if let Err(error) = worker.wait_for_room(self.to, record_bytes, deadline) {
-                return Err((error, payload));
+                return Err(Box::new((error, payload)));
             }
         }
     }
@@ -339,7 +352,8 @@ impl<'w> To<'w> {
     /// The same through the process's lane, which other threads may hold for a moment.
     #[cold]
     #[inline(never)]
-    fn submit_on_lane<P: Payload>(&self, mut how: Dispatch, mut payload: P) -> Result<(), (Error, P)> {
+    fn submit_on_lane<P: Payload>(&self, mut how: Dispatch, payload: Box<P>) -> Unsent<P> {
+        let mut payload = *payload;
         how.batch_bytes = 0;
         let worker = self.worker;
         let process = worker.process_handle();
@@ -349,11 +363,11 @@ impl<'w> To<'w> {
             payload = match process.send_on_lane(self.to, how, payload, when_full) {
                 Ok(()) => break,
                 Err((Error::Full { .. }, payload)) if when_full == WhenFull::Retry => payload,
-                Err(refused) => return Err(refused),
+                Err(refused) => return Err(Box::new(refused)),
             };
             let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
             if let Err(error) = worker.wait_for_lane(self.to, record_bytes, deadline) {
-                return Err((error, payload));
+                return Err(Box::new((error, payload)));
             }
         }
         if let Some((latch, On::Sent)) = self.notify {
@@ -361,6 +375,14 @@ impl<'w> To<'w> {
         }
         Ok(())
     }
+}
+
+/// A call that was sent, or not, with its payload.
+type Unsent<P> = Result<(), Box<(Error, P)>>;
+
+#[cold]
+fn unboxed<P>(unsent: Unsent<P>) -> Result<(), (Error, P)> {
+    unsent.map_err(|refused| *refused)
 }
 
 /// Calls of one worker to another that are published in batches: by size, by age, when the worker has nothing else to do, and
@@ -410,7 +432,8 @@ impl<'w> Aggregator<'w> {
     /// As for [`To::call`].
     #[inline]
     pub fn call<A: Wire, R>(&self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
-        self.to.call(arguments, function)
+        let operand = self.to.worker.table().offset_of(function as usize);
+        self.to.submit_call::<ByPointer, fn(&Worker, A) -> R, A, R>(operand, arguments)
     }
 
     /// As [`To::call_remote`], batched.
@@ -418,11 +441,11 @@ impl<'w> Aggregator<'w> {
     /// # Errors
     /// As for [`To::call`].
     #[inline]
-    pub fn call_remote<A: Wire, R, F>(&self, arguments: A, function: RemoteFn<F>) -> Result<(), Refused<A>>
+    pub fn call_remote<A: Wire, R, F>(&self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
     where
         F: Fn(&Worker, A) -> R + Copy + 'static,
     {
-        self.to.call_remote(arguments, function)
+        self.to.submit_call::<ByType, F, A, R>(Ok(0), arguments)
     }
 
     /// As [`To::call_buffer`], batched.

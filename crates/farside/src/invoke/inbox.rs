@@ -23,6 +23,11 @@ use crate::job::worker::Worker;
 const RECORDS_PER_TURN: usize = 4096;
 /// Fruitless looks at a ring before it is no longer watched, if others are.
 const LOOKS_MAX: u32 = 256;
+/// A ring that brought something at so many looks in a row, but little each time, is *streaming*: its sender and this worker
+/// fight for the cache line they both work on. See [`Inbox::is_streaming`].
+const STREAMING_LOOKS: u32 = 8;
+/// As much is not little.
+const LITTLE_RECORDS: usize = 32;
 /// So many rings are watched however quiet they are.
 const WATCHED_ALWAYS: usize = 4;
 
@@ -37,6 +42,7 @@ pub(crate) struct Inbox {
     watched: Vec<u32>,
     /// The arrival bits of the watched rings.
     watched_bits: Vec<u64>,
+    streaming: bool,
 }
 
 #[derive(Debug)]
@@ -46,6 +52,8 @@ struct InRing {
     /// The memory, to be given back in the end.
     pieces: Vec<Piece>,
     looks: u32,
+    /// Looks in a row that found something, but little.
+    streak: u32,
 }
 
 /// The record stream of a sender that cannot map this process's memory.
@@ -76,6 +84,7 @@ impl Inbox {
             frames: (0..sources).map(|_| None).collect(),
             watched: Vec::new(),
             watched_bits: vec![0; sources.div_ceil(64)],
+            streaming: false,
         }
     }
 
@@ -87,7 +96,7 @@ impl Inbox {
         receiver: Receiver<MappedChunk, MappedControl>,
         pieces: Vec<Piece>,
     ) {
-        self.rings[index] = Some(Box::new(InRing { source, receiver, pieces, looks: 0 }));
+        self.rings[index] = Some(Box::new(InRing { source, receiver, pieces, looks: 0, streak: 0 }));
     }
 
     /// A ring was granted a chunk.
@@ -149,6 +158,12 @@ impl Inbox {
         }
     }
 
+    /// Whether all that comes, comes one by one from one ring. A worker with nothing else to do then does best to look away for a
+    /// moment: the sender writes ten records in the time in which the line of a single one goes back and forth.
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.streaming
+    }
+
     /// Whether a bit is set that is not watched.
     pub(crate) fn has_arrivals(&self) -> bool {
         let words = 0..self.watched_bits.len();
@@ -206,6 +221,8 @@ pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
     inbox.notice_arrivals(worker);
     let mut ran = 0;
     let mut turn = 0;
+    let mut busy_rings = 0;
+    let mut streaming = false;
     while turn < inbox.watched.len() {
         let index = inbox.watched[turn] as usize;
         let before = worker.executed();
@@ -216,6 +233,9 @@ pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
         let watched = inbox.watched.len();
         if let Some(ring) = &mut inbox.rings[index] {
             ring.looks = if records > 0 { 0 } else { ring.looks + 1 };
+            busy_rings += u32::from(records > 0);
+            ring.streak = if records == 0 { 0 } else { ring.streak + u32::from(records < LITTLE_RECORDS) };
+            streaming |= ring.streak >= STREAMING_LOOKS;
             if ring.looks > LOOKS_MAX && watched > WATCHED_ALWAYS {
                 inbox.stop_watching(index);
                 ran += last_look(worker, &mut inbox, index)?;
@@ -224,6 +244,7 @@ pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
         }
         turn += 1;
     }
+    inbox.streaming = streaming && busy_rings == 1;
     ran += run_frames(worker, &mut inbox)?;
     Ok(ran)
 }
@@ -248,8 +269,15 @@ pub(crate) fn stop_watching_all(worker: &Worker) -> Result<usize> {
 /// As for [`run_arrivals`].
 pub(crate) fn run_last(worker: &Worker, index: usize) -> Result<()> {
     let mut inbox = worker.inbox();
-    while last_look(worker, &mut inbox, index)? > 0 {}
-    Ok(())
+    let mut outcome = Ok(());
+    loop {
+        match last_look(worker, &mut inbox, index) {
+            Ok(0) => return outcome,
+            Ok(_) => {}
+            // The calls behind one that panics run all the same. A corrupt ring is closed, and so empty.
+            Err(error) => outcome = outcome.and(Err(error)),
+        }
+    }
 }
 
 fn last_look(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<usize> {

@@ -158,7 +158,7 @@ impl<'w> Synchronizer<'w> {
                 return Some(Ok(()));
             }
             let asked = self.asked.borrow();
-            let lost = asked.iter().find_map(|process| worker.process_handle().lost(*process));
+            let lost = asked.iter().find_map(|process| worker.lost(*process));
             lost.map(Err)
         })
     }

@@ -12,11 +12,14 @@ use std::time::Instant;
 use farside_fabric::ring::{Header, MappedChunk, MappedControl, RingMemory, Sender, record_bytes};
 use farside_fabric::{ProcessId, WorkerId};
 
+use farside_sys::prefetch::prefetch_to_write;
+
 use super::notify::{LatchAddress, count_down};
 use super::payload::Payload;
 use super::staged::Staged;
 use crate::error::{Error, FullCause, Result};
 use crate::job::home::Announcer;
+use crate::job::kill_point::KillPoint;
 use crate::job::process::Process;
 use crate::job::setup::{RingName, SetupMessage};
 
@@ -97,9 +100,9 @@ pub(crate) struct Outbox {
     direct: bool,
     ring: Option<Ring>,
     asked: bool,
-    growing: bool,
-    /// The receiver's cap, once it has refused to grant more.
-    refused: Option<usize>,
+    /// The size of the chunk that was asked for and has not been answered.
+    growing: Option<usize>,
+    refused: Option<Refusal>,
     lost: bool,
     staged: Staged,
     queue_cap_bytes: usize,
@@ -109,6 +112,13 @@ pub(crate) struct Outbox {
     batch_since: Option<Instant>,
     frames: Frames,
     pub(crate) counters: SendCounters,
+}
+
+/// The receiver has granted no chunk of this size, having reached its cap.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    chunk_bytes: usize,
+    cap_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -123,6 +133,10 @@ struct Frames {
     sent: u64,
     consumed: u64,
 }
+
+/// How far ahead of the record being written the ring's lines are asked for: they are in the receiver's cache, which read them a
+/// lap ago.
+const WRITE_AHEAD_BYTES: usize = 512;
 
 /// How one record is to be sent.
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +166,7 @@ impl Outbox {
             direct: false,
             ring: None,
             asked: false,
-            growing: false,
+            growing: None,
             refused: None,
             lost: false,
             staged: Staged::default(),
@@ -201,6 +215,7 @@ impl Outbox {
         };
         // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved so many at `offset`.
         unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
+        prefetch_to_write(ring.sender.chunk().ahead(offset + WRITE_AHEAD_BYTES));
         ring.sender.batch(Header::new(entry, operand, bytes), bytes);
         let batched = ring.sender.batched_bytes();
         self.count(bytes);
@@ -318,10 +333,13 @@ impl Outbox {
         if self.asked || self.lost {
             return Ok(());
         }
-        self.asked = true;
         if process.connect(self.to_process)?.is_some() {
+            process.kill_point(KillPoint::RingAsking);
             process.send_setup(self.to_process, &SetupMessage::Open { ring: self.name })?;
+            process.kill_point(KillPoint::RingAsked);
         }
+        // Only now: what could not be asked for is asked for by the next call.
+        self.asked = true;
         Ok(())
     }
 
@@ -335,7 +353,7 @@ impl Outbox {
 
     /// One more chunk was granted.
     pub(crate) fn grow(&mut self, chunk: MappedChunk) {
-        self.growing = false;
+        self.growing = None;
         if let Some(ring) = &mut self.ring {
             self.counters.chunks_grown += 1;
             self.counters.ring_bytes += chunk.bytes() as u64;
@@ -345,10 +363,7 @@ impl Outbox {
 
     /// No more memory is granted.
     pub(crate) fn refuse(&mut self, cap_bytes: usize) {
-        self.growing = false;
-        self.refused = Some(cap_bytes);
-        // A ring that was refused whole is asked for again by the next call.
-        self.asked = self.ring.is_some();
+        self.refused = self.growing.take().map(|chunk_bytes| Refusal { chunk_bytes, cap_bytes });
     }
 
     /// The receiver is gone: nothing more will be sent.
@@ -367,21 +382,44 @@ impl Outbox {
     /// [`Error::TooLarge`] when no ring could ever hold the record.
     pub(crate) fn ask_to_grow(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
         let Some(ring) = &mut self.ring else { return Ok(()) };
-        let needs = ring.sender.reserve(record_bytes).err().and_then(|no_room| no_room.needs_chunk_bytes);
+        let no_room = ring.sender.reserve(record_bytes).err();
+        let needs_chunk = no_room.is_some_and(|no_room| no_room.needs_chunk_bytes.is_some());
         ring.announcer.announce();
         let chunks = ring.sender.chunk_count();
         self.counters.stalls += 1;
-        if self.growing {
+        if self.growing.is_some() {
             return Ok(());
         }
-        let chunk_bytes = match needs {
-            Some(bytes) => bytes.next_multiple_of(FIRST_CHUNK_BYTES),
-            None if chunks >= CHUNK_COUNT_MAX || self.refused.is_some() => return Ok(()),
-            None => (FIRST_CHUNK_BYTES << (2 * (chunks + 1 - FIRST_CHUNK_COUNT))).min(CHUNK_BYTES_MAX),
+        let chunk_bytes = match needs_chunk {
+            true if self.was_refused(record_bytes) => return Ok(()),
+            true => chunk_bytes_for(record_bytes),
+            false if chunks >= CHUNK_COUNT_MAX || self.refused.is_some() => return Ok(()),
+            false => (FIRST_CHUNK_BYTES << (2 * (chunks + 1 - FIRST_CHUNK_COUNT))).min(CHUNK_BYTES_MAX),
         };
-        self.growing = true;
+        process.send_setup(self.to_process, &SetupMessage::Grow { ring: self.name, chunk_bytes: chunk_bytes as u64 })?;
+        self.growing = Some(chunk_bytes);
         self.refused = None;
-        process.send_setup(self.to_process, &SetupMessage::Grow { ring: self.name, chunk_bytes: chunk_bytes as u64 })
+        process.kill_point(KillPoint::GrowthAsked);
+        Ok(())
+    }
+
+    /// Asks for a chunk without which a record of this size can never be sent.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when such a chunk was refused; otherwise as for [`ask_to_grow`](Self::ask_to_grow).
+    pub(crate) fn ask_for_chunk(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
+        if self.was_refused(record_bytes) { Err(self.full()) } else { self.ask_to_grow(process, record_bytes) }
+    }
+
+    /// Whether no chunk is granted that could hold a record of this size.
+    fn was_refused(&self, record_bytes: usize) -> bool {
+        self.refused.is_some_and(|refusal| refusal.chunk_bytes <= chunk_bytes_for(record_bytes))
+    }
+
+    /// Whether what is staged would find room by now.
+    pub(crate) fn staged_may_move(&self) -> bool {
+        let front = self.staged.front().map(|record| record.len() * 8);
+        front.is_some_and(|bytes| self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(bytes)))
     }
 
     /// Whether nothing waits before a record of this size, and it would find room.
@@ -391,13 +429,13 @@ impl Outbox {
 
     /// Whether nothing that was granted or asked for could ever hold a record of this size.
     pub(crate) fn needs_chunk_for(&self, record_bytes: usize) -> bool {
-        !self.growing && self.ring.as_ref().is_some_and(|ring| !ring.sender.has_chunk_for(record_bytes))
+        self.growing.is_none() && self.ring.as_ref().is_some_and(|ring| !ring.sender.has_chunk_for(record_bytes))
     }
 
     /// Why a record of this size cannot be sent now.
     pub(crate) fn full(&self) -> Error {
         let cause = match (&self.ring, self.refused) {
-            (_, Some(cap_bytes)) => FullCause::RingCap { cap_bytes },
+            (_, Some(Refusal { cap_bytes, .. })) => FullCause::RingCap { cap_bytes },
             (Some(ring), None) if self.staged.is_empty() => FullCause::Credit { ring_bytes: ring.sender.chunk_bytes() },
             _ => FullCause::Queue { queued_bytes: self.staged.bytes() },
         };
@@ -421,8 +459,9 @@ impl Outbox {
     pub(crate) fn wait_for_credit(&self, begin: bool) {
         match &self.ring {
             Some(ring) if begin => ring.sender.begin_waiting(),
-            Some(ring) => ring.sender.end_waiting(),
-            None => {}
+            // What is staged waits on.
+            Some(ring) if self.staged.is_empty() => ring.sender.end_waiting(),
+            Some(_) | None => {}
         }
     }
 
@@ -434,14 +473,29 @@ impl Outbox {
         if self.staged.is_empty() {
             return Ok(false);
         }
-        if self.ring.is_none() {
-            return self.send_frames(process);
+        let sent = if self.ring.is_some() { self.send_into_ring(process) } else { self.send_frames(process) };
+        match sent {
+            // Whoever calls there or waits for it is told so; this may be somebody else.
+            Err(Error::PeerLost { .. }) => {
+                self.lose();
+                Ok(false)
+            }
+            other => other,
         }
+    }
+
+    /// Sends what is staged to a receiver whose ring stands.
+    fn send_into_ring(&mut self, process: &Process) -> Result<bool> {
         let mut sent = false;
         let mut no_room_for = None;
         while let (Some(record), Some(ring)) = (self.staged.front(), &mut self.ring) {
             let bytes = record.len() * 8;
             let Ok(offset) = ring.sender.reserve(bytes) else {
+                // The receiver rings when it gives credit. What it gave before it saw this is looked for once more.
+                ring.sender.begin_waiting();
+                if ring.sender.has_room(bytes) {
+                    continue;
+                }
                 no_room_for = Some(bytes);
                 break;
             };
@@ -449,15 +503,20 @@ impl Outbox {
             // SAFETY: the ring reserved `bytes` bytes at `offset`, of which the header takes the first 8; the staged record
             // is memory of this process.
             unsafe { std::ptr::copy_nonoverlapping(record[1..].as_ptr().cast(), target, bytes - 8) };
+            process.kill_point(KillPoint::RecordReserved);
             ring.sender.batch(Header::from_word(record[0]), bytes);
             self.staged.pop();
             sent = true;
+        }
+        if sent {
+            process.kill_point(KillPoint::BatchOpen);
         }
         if let Some(ring) = &mut self.ring {
             ring.sender.flush();
             ring.announcer.announce();
         }
         match no_room_for {
+            Some(bytes) if self.needs_chunk_for(bytes) => self.ask_for_chunk(process, bytes)?,
             Some(bytes) => self.ask_to_grow(process, bytes)?,
             None => self.direct = !self.lost,
         }
@@ -505,6 +564,11 @@ impl Outbox {
     pub(crate) fn outstanding_bytes(&self) -> usize {
         self.staged.bytes() + self.ring.as_ref().map_or(0, |ring| ring.sender.batched_bytes())
     }
+}
+
+/// The size of a chunk for a record of this size: behind it is room for one more header.
+fn chunk_bytes_for(record_bytes: usize) -> usize {
+    (record_bytes + 8).next_multiple_of(FIRST_CHUNK_BYTES)
 }
 
 /// Writes the payload of a record.

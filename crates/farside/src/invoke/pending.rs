@@ -104,7 +104,7 @@ fn take<R: Wire>(worker: &Worker, slot: SlotHandle) -> Option<Result<R>> {
     let mut replies = worker.replies();
     let on = replies.on(slot);
     let Some((status, place, bytes)) = replies.outcome(slot) else {
-        let lost = worker.process_handle().lost(worker.process_of(on))?;
+        let lost = worker.lost(worker.process_of(on))?;
         replies.give_up(slot);
         return Some(Err(lost));
     };

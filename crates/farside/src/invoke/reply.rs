@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_fabric::WorkerId;
 
+use crate::job::kill_point::KillPoint;
 use crate::job::process::Process;
 use crate::job::setup::SetupMessage;
 use crate::wire::{self, Reader, Wire, WireError};
@@ -143,6 +144,7 @@ pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result
     if !claim(state, to.generation) {
         return;
     }
+    process.hot_kill_point(KillPoint::ReplyClaimed);
     // SAFETY: `range` found the place inside the caller's mapped memory; the claim makes it ours until we mark it done.
     unsafe { result.write(place) };
     let done = SlotState { generation: to.generation, bytes: bytes as u32, status };

@@ -20,6 +20,7 @@ use farside_sys::process::take_inherited;
 
 use crate::error::{Error, Result};
 use crate::job::control::{Control, SocketControl, ToCoordinator};
+use crate::job::kill_point::KillPlan;
 use crate::job::settings::{self, Choices, Lookup, Settings, own_environment, variable};
 
 const PROCESS: &str = "FARSIDE_PROCESS";
@@ -55,6 +56,8 @@ pub(crate) struct Member {
     pub(crate) control: Arc<dyn Control>,
     /// How it reaches the others.
     pub(crate) transport: TransportChoice,
+    /// Where it is to die, if a test has it so.
+    pub(crate) kill_plan: Option<KillPlan>,
 }
 
 /// Where a process's transport comes from.
@@ -203,7 +206,9 @@ impl Invitation {
         let settings = Choices::from_environment(lookup)?.or(choices).resolve(lookup)?;
         match variable(lookup, PROCESS)? {
             Some(number) if number < settings.processes => {
-                Ok(Member { process: ProcessId::new(number), settings, control, transport: TransportChoice::Shm })
+                let process = ProcessId::new(number);
+                let kill_plan = KillPlan::from_environment(lookup, process)?;
+                Ok(Member { process, settings, control, transport: TransportChoice::Shm, kill_plan })
             }
             number => Err(Error::JobEnded {
                 why: format!("{PROCESS} is {number:?} in a job of {} processes: unset it", settings.processes),

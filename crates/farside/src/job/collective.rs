@@ -208,7 +208,7 @@ impl Worker {
     fn wait_for_all<T>(&self, doing: &'static str, mut look: impl FnMut(&Self) -> Option<T>) -> Result<T> {
         self.wait_until(doing, self.default_deadline(), |worker| match look(worker) {
             Some(found) => Some(Ok(found)),
-            None => worker.process_handle().any_lost().map(Err),
+            None => worker.any_lost().map(Err),
         })
     }
 }

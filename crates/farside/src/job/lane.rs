@@ -67,6 +67,9 @@ impl Process {
         if let Err(error) = lane.ensure_asked(self).and_then(|()| lane.send_staged(self)) {
             return Err((error, payload));
         }
+        if lane.is_lost() {
+            return Err((self.gone(lane.to_process()), payload));
+        }
         let payload = match lane.send(how, payload) {
             Ok(_) => return Ok(()),
             Err(payload) => payload,
@@ -98,10 +101,9 @@ impl Process {
         let Some(lane) = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get) else { return true };
         let mut lane = lock(lane);
         let sent = lane.send_staged(self);
+        // It stays announced, since another thread may wait, too. That costs the receiver a look at our doorbells for each chunk.
         lane.wait_for_credit(true);
-        let may = sent.is_err() || self.lost(lane.to_process()).is_some() || lane.may_send(record_bytes, self);
-        lane.wait_for_credit(!may);
-        may
+        sent.is_err() || lane.may_send(record_bytes, self)
     }
 
     /// What a receiver's process said about the lane to it. Called by the service thread.
@@ -120,6 +122,11 @@ impl Process {
     #[inline]
     pub(crate) fn lanes_are_queued(&self) -> bool {
         self.lanes().queued.load(Ordering::Relaxed)
+    }
+
+    /// Whether credit has come for what is queued on some lane.
+    pub(crate) fn lanes_may_move(&self) -> bool {
+        self.lanes().existing().any(|lane| lock(lane).staged_may_move())
     }
 
     /// Sends what is queued on the lanes, as far as there is room. Says whether anything was sent.

@@ -1,7 +1,5 @@
 //! Memory for rings that lead to this process.
 
-use std::collections::HashMap;
-
 use farside_fabric::{RemoteKey, Transport};
 
 use super::setup::Piece;
@@ -12,7 +10,7 @@ const SLAB_BYTES: usize = 256 << 10;
 /// Pieces begin on cache lines, and their neighbours are not on the same pair of lines.
 const ALIGN_BYTES: usize = 128;
 
-/// Gives out pieces of registered memory, takes them back, and keeps to a cap per receiving worker.
+/// Gives out pieces of registered memory, and keeps to a cap per receiving worker.
 #[derive(Debug)]
 pub(crate) struct RingPool {
     cap_bytes: usize,
@@ -20,31 +18,38 @@ pub(crate) struct RingPool {
     used: Vec<usize>,
     /// The slab that pieces are cut from, and how much of it is cut.
     slab: Option<(RemoteKey, usize)>,
-    /// Pieces given back, by size.
-    free: HashMap<u64, Vec<Piece>>,
     registered_bytes: usize,
 }
 
 impl RingPool {
     pub(crate) fn new(cap_bytes: usize, receivers: usize) -> Self {
-        Self { cap_bytes, used: vec![0; receivers], slab: None, free: HashMap::new(), registered_bytes: 0 }
+        Self { cap_bytes, used: vec![0; receivers], slab: None, registered_bytes: 0 }
     }
 
-    /// A piece for a ring to this receiver, `None` when that would exceed its cap.
+    /// A piece for the beginning of a ring to this receiver, whatever its cap: calls wait at their sender for it already, and
+    /// without a ring they would for ever.
     ///
     /// # Errors
     /// What the transport said when a region was needed.
-    pub(crate) fn allocate(&mut self, transport: &dyn Transport, receiver: usize, bytes: usize) -> Result<Option<Piece>> {
+    pub(crate) fn allocate(&mut self, transport: &dyn Transport, receiver: usize, bytes: usize) -> Result<Piece> {
         let bytes = bytes.next_multiple_of(ALIGN_BYTES);
-        if self.used[receiver].checked_add(bytes).is_none_or(|sum| sum > self.cap_bytes) {
-            return Ok(None);
-        }
-        let piece = match self.free.get_mut(&(bytes as u64)).and_then(Vec::pop) {
-            Some(piece) => piece,
-            None => self.cut(transport, bytes)?,
-        };
+        let piece = self.cut(transport, bytes)?;
         self.used[receiver] += bytes;
-        Ok(Some(piece))
+        Ok(piece)
+    }
+
+    /// A piece for the growth of a ring to this receiver, `None` when that would exceed its cap.
+    ///
+    /// # Errors
+    /// As for [`allocate`](Self::allocate).
+    pub(crate) fn allocate_within_cap(
+        &mut self,
+        transport: &dyn Transport,
+        receiver: usize,
+        bytes: usize,
+    ) -> Result<Option<Piece>> {
+        let fits = self.used[receiver].checked_add(bytes).is_some_and(|sum| sum <= self.cap_bytes);
+        fits.then(|| self.allocate(transport, receiver, bytes)).transpose()
     }
 
     fn cut(&mut self, transport: &dyn Transport, bytes: usize) -> Result<Piece> {
@@ -64,12 +69,10 @@ impl RingPool {
         Ok(Piece { key, offset: cut as u64, bytes: bytes as u64 })
     }
 
-    /// Takes pieces back that were given for this receiver.
-    pub(crate) fn give_back(&mut self, receiver: usize, pieces: Vec<Piece>) {
-        for piece in pieces {
-            self.used[receiver] -= piece.bytes as usize;
-            self.free.entry(piece.bytes).or_default().push(piece);
-        }
+    /// Counts pieces no more whose sender is gone. They are not given out again: a process may be lost to the job and still
+    /// about to write.
+    pub(crate) fn retire(&mut self, receiver: usize, pieces: &[Piece]) {
+        self.used[receiver] -= pieces.iter().map(|piece| piece.bytes as usize).sum::<usize>();
     }
 
     pub(crate) fn cap_bytes(&self) -> usize {

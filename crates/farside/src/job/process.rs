@@ -12,6 +12,7 @@ use farside_fabric::{FabricError, ProcessId, RemoteKey, Transport, WorkerId};
 
 use super::control::{Control, Ending, ToCoordinator};
 use super::home::{Announcer, Home, HomeLayout, Shape};
+use super::kill_point::{KillPlan, KillPoint};
 use super::lane::Lanes;
 use super::pool::RingPool;
 use super::settings::Settings;
@@ -42,8 +43,6 @@ pub(crate) struct Process {
     unmapped_peers: AtomicBool,
     /// Why a peer is gone.
     lost: Box<[OnceLock<String>]>,
-    /// Whether any is.
-    any_lost: AtomicBool,
     /// Why the job was ended.
     ended: OnceLock<Ending>,
     finished: AtomicBool,
@@ -55,6 +54,7 @@ pub(crate) struct Process {
     pool: Mutex<RingPool>,
     latches: Mutex<Latches>,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
+    kill_plan: Option<KillPlan>,
 }
 
 /// What the service thread has for one worker.
@@ -113,6 +113,7 @@ impl Process {
         transport: Arc<dyn Transport>,
         control: Arc<dyn Control>,
         cpus: usize,
+        kill_plan: Option<KillPlan>,
     ) -> Arc<Self> {
         let shape = Shape::new(&settings);
         let home = Home::new(HomeLayout::new(shape), transport.starter().memory().clone());
@@ -132,7 +133,6 @@ impl Process {
             homes,
             unmapped_peers: AtomicBool::new(false),
             lost: (0..processes).map(|_| OnceLock::new()).collect(),
-            any_lost: AtomicBool::new(false),
             ended: OnceLock::new(),
             finished: AtomicBool::new(false),
             round: AtomicU32::new(0),
@@ -144,6 +144,7 @@ impl Process {
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
+            kill_plan,
         })
     }
 
@@ -218,6 +219,22 @@ impl Process {
         }
     }
 
+    /// The process has come to a point where a test may have it killed.
+    #[inline]
+    pub(crate) fn kill_point(&self, point: KillPoint) {
+        if let Some(plan) = &self.kill_plan {
+            plan.pass(point);
+        }
+    }
+
+    /// As [`kill_point`](Self::kill_point), on ways where even a branch would cost.
+    #[inline(always)]
+    pub(crate) fn hot_kill_point(&self, point: KillPoint) {
+        if cfg!(debug_assertions) {
+            self.kill_point(point);
+        }
+    }
+
     // Peers.
 
     /// The memory of a peer that is connected and can be mapped.
@@ -247,14 +264,7 @@ impl Process {
             return Ok(Some(home));
         }
         let deadline = Instant::now() + self.settings.deadline;
-        match self.transport.attach(self.starter_key(process), deadline) {
-            Ok(_) => {}
-            Err(FabricError::Disconnected { .. }) => {
-                let why = "it does not answer any more".to_owned();
-                return Err(self.lost(process).unwrap_or(Error::PeerLost { process, why }));
-            }
-            Err(error) => return Err(error.into()),
-        }
+        self.transport.attach(self.starter_key(process), deadline).map_err(|error| self.explain(error))?;
         let home = self.home_of(process);
         if home.is_none() {
             self.unmapped_peers.store(true, Ordering::Relaxed);
@@ -267,13 +277,14 @@ impl Process {
     }
 
     pub(crate) fn send_setup(&self, to: ProcessId, message: &SetupMessage) -> Result<()> {
-        match self.transport.send(to, &message.encode()) {
-            Ok(()) => Ok(()),
-            Err(FabricError::Disconnected { process }) => {
-                let why = "it does not answer any more".to_owned();
-                Err(self.lost(process).unwrap_or(Error::PeerLost { process, why }))
-            }
-            Err(error) => Err(error.into()),
+        self.transport.send(to, &message.encode()).map_err(|error| self.explain(error))
+    }
+
+    /// What the transport said, where a peer that is gone is a loss like any other.
+    fn explain(&self, error: FabricError) -> Error {
+        match error {
+            FabricError::Disconnected { process } => self.gone(process),
+            other => other.into(),
         }
     }
 
@@ -284,13 +295,10 @@ impl Process {
         Some(Error::PeerLost { process, why: why.clone() })
     }
 
-    /// The first lost process.
-    #[inline]
-    pub(crate) fn any_lost(&self) -> Option<Error> {
-        if !self.any_lost.load(Ordering::Acquire) {
-            return None;
-        }
-        (0..self.shape.processes).find_map(|process| self.lost(ProcessId::new(process)))
+    /// That a process is gone, and why, if that is known by now.
+    pub(crate) fn gone(&self, process: ProcessId) -> Error {
+        let unknown = || Error::PeerLost { process, why: "it does not answer any more".to_owned() };
+        self.lost(process).unwrap_or_else(unknown)
     }
 
     /// Notes that a process is gone, and tells all.
@@ -298,7 +306,6 @@ impl Process {
         if process == self.id || self.lost.get(process.index()).is_none_or(|lost| lost.set(why).is_err()) {
             return;
         }
-        self.any_lost.store(true, Ordering::Release);
         self.transport.forget(process);
         self.lanes.lose(process);
         for local in 0..self.mailboxes.len() {
@@ -321,7 +328,7 @@ impl Process {
 
     fn map(&self, piece: Piece) -> Result<Arc<farside_sys::shm::SharedMemory>> {
         let deadline = Instant::now() + self.settings.deadline;
-        let region = self.transport.attach(piece.key, deadline)?;
+        let region = self.transport.attach(piece.key, deadline).map_err(|error| self.explain(error))?;
         let memory = region.mapped().cloned();
         memory.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
     }
@@ -355,6 +362,17 @@ impl Process {
         if outbox.is_lost() {
             return Ok(());
         }
+        match self.take_answer(outbox, notice) {
+            // It has died since it said so.
+            Err(Error::PeerLost { .. }) => {
+                outbox.lose();
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn take_answer(&self, outbox: &mut Outbox, notice: Notice) -> Result<()> {
         match notice {
             Notice::SenderOpened { ring, control, chunks } => {
                 let mapped = chunks.iter().map(|chunk| self.chunk(*chunk)).collect::<Result<_>>()?;
@@ -362,8 +380,12 @@ impl Process {
                 let (process, local) = self.shape.place_of(WorkerId::new(ring.to));
                 let home = self.connect(process)?.ok_or(FabricError::Disconnected { process })?.clone();
                 outbox.open(sender, Announcer::new(home, local, ring.source as usize));
+                self.kill_point(KillPoint::SenderOpened);
             }
-            Notice::SenderGrown { chunk, .. } => outbox.grow(self.chunk(chunk)?),
+            Notice::SenderGrown { chunk, .. } => {
+                outbox.grow(self.chunk(chunk)?);
+                self.kill_point(KillPoint::SenderGrown);
+            }
             Notice::SenderRefused { cap_bytes, .. } => outbox.refuse(cap_bytes),
             Notice::FrameCredit { consumed, .. } => outbox.credit_frames(consumed),
             _ => {}
@@ -375,22 +397,16 @@ impl Process {
     pub(crate) fn open_ring(&self, ring: RingName, local: usize) -> Result<SetupMessage> {
         use crate::invoke::outbox::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT};
         let mut pool = lock(&self.pool);
-        let cap_bytes = pool.cap_bytes() as u64;
         let mut pieces = Vec::new();
         for bytes in [size_of::<RingControl>()].into_iter().chain([FIRST_CHUNK_BYTES; FIRST_CHUNK_COUNT]) {
-            match pool.allocate(&*self.transport, local, bytes)? {
-                Some(piece) => pieces.push(piece),
-                None => {
-                    pool.give_back(local, pieces);
-                    return Ok(SetupMessage::Refused { ring, cap_bytes });
-                }
-            }
+            pieces.push(pool.allocate(&*self.transport, local, bytes)?);
         }
         drop(pool);
         let control = pieces.remove(0);
         self.reset_control(control)?;
         pieces.iter().try_for_each(|chunk| self.reset_chunk(*chunk))?;
         self.notify(local, Notice::RingOpened { ring, control, chunks: pieces.clone() });
+        self.kill_point(KillPoint::RingMade);
         Ok(SetupMessage::Opened { ring, control, chunks: pieces })
     }
 
@@ -399,12 +415,13 @@ impl Process {
         let mut pool = lock(&self.pool);
         let cap_bytes = pool.cap_bytes() as u64;
         let wanted = usize::try_from(chunk_bytes).unwrap_or(usize::MAX).min(1 << 40);
-        let Some(chunk) = pool.allocate(&*self.transport, local, wanted)? else {
+        let Some(chunk) = pool.allocate_within_cap(&*self.transport, local, wanted)? else {
             return Ok(SetupMessage::Refused { ring, cap_bytes });
         };
         drop(pool);
         self.reset_chunk(chunk)?;
         self.notify(local, Notice::RingGrown { ring, chunk });
+        self.kill_point(KillPoint::GrowthMade);
         Ok(SetupMessage::Grown { ring, chunk })
     }
 
@@ -423,9 +440,9 @@ impl Process {
         Ok(())
     }
 
-    /// Takes the memory of a ring back whose sender is gone.
-    pub(crate) fn give_back(&self, local: usize, pieces: Vec<Piece>) {
-        lock(&self.pool).give_back(local, pieces);
+    /// Gives the memory of a ring up whose sender is gone.
+    pub(crate) fn retire(&self, local: usize, pieces: &[Piece]) {
+        lock(&self.pool).retire(local, pieces);
     }
 
     /// Ring memory in use here, and registered for it.
@@ -530,6 +547,7 @@ impl Process {
         let sent = reports.iter().map(|(sent, _)| sent).sum::<u64>() + self.lanes.calls();
         let executed = reports.iter().map(|(_, executed)| executed).sum();
         self.control.send(ToCoordinator::Idle { round, sent, executed });
+        self.kill_point(KillPoint::RoundReported);
     }
 
     // Shared values.

@@ -14,6 +14,7 @@ use farside_sys::topology::{self, Topology};
 use super::child::{Member, TransportChoice};
 use super::control::{Control, ToCoordinator, ToProcess};
 use super::home::{HomeLayout, Shape};
+use super::kill_point::KillPoint;
 use super::process::Process;
 use super::service::serve;
 use super::worker::Worker;
@@ -150,10 +151,13 @@ fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
 
 /// Greets the coordinator, waits for the start, opens the transport.
 fn start(member: Member) -> Result<Arc<Process>> {
-    let Member { process, settings, control, transport } = member;
+    let Member { process, settings, control, transport, kill_plan } = member;
     let table = FunctionTable::of_this_program()?;
     let (fingerprint, table_hash) = table.identity();
     control.send(ToCoordinator::Hello { fingerprint, table_hash });
+    if let Some(plan) = &kill_plan {
+        plan.pass(KillPoint::GreetingSent);
+    }
     let shape = Shape::new(&settings);
     let (job_id, secret) = wait_for_start(&*control, settings.deadline)?;
     let transport: Arc<dyn Transport> = match transport {
@@ -165,7 +169,9 @@ fn start(member: Member) -> Result<Arc<Process>> {
         }
     };
     let cpus = topology::current_affinity().map_err(unreadable)?.len();
-    Ok(Process::new(settings, table, transport, control, cpus))
+    let process = Process::new(settings, table, transport, control, cpus, kill_plan);
+    process.kill_point(KillPoint::EndpointOpened);
+    Ok(process)
 }
 
 fn wait_for_start(control: &dyn Control, time: Duration) -> Result<(u64, [u8; 16])> {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use farside_fabric::{Event, ProcessId, WorkerId};
 
 use super::control::{ToCoordinator, ToProcess};
+use super::kill_point::KillPoint;
 use super::process::{Notice, Process};
 use super::setup::{RingName, SetupMessage};
 use crate::error::{Error, Source};
@@ -48,7 +49,10 @@ fn take_order(process: &Process, message: ToProcess) {
         ToProcess::Ended { why } => process.end(why),
         ToProcess::Lost { process: lost, why } => process.lose(lost, why),
         ToProcess::Confirm { round } => process.begin_round(round),
-        ToProcess::Finish => process.finish(),
+        ToProcess::Finish => {
+            process.kill_point(KillPoint::Finished);
+            process.finish();
+        }
     }
 }
 
@@ -117,11 +121,7 @@ fn outgoing(process: &Process, from: ProcessId, ring: RingName, notice: Notice) 
             }
             Ok(())
         }
-        Source::Process(_) => match process.update_lane(notice) {
-            // A receiver that is gone by now is no failure of ours.
-            Err(Error::PeerLost { .. }) => Ok(()),
-            other => other,
-        },
+        Source::Process(_) => process.update_lane(notice),
     }
 }
 

@@ -54,7 +54,7 @@ where
         let control = Arc::new(link(process, Arc::downgrade(&endpoint), tell.clone()));
         links.push(control.clone());
         let transport = TransportChoice::Ready(endpoint);
-        members.push(Member { process, settings: settings.clone(), control, transport });
+        members.push(Member { process, settings: settings.clone(), control, transport, kill_plan: None });
     }
     std::thread::scope(|scope| {
         for member in members {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use farside_fabric::wait::Backoff;
+use farside_fabric::wait::{Backoff, WaitPolicy};
 use farside_fabric::{MachineId, ProcessId, WorkerId};
 
 use super::collective::Collectives;
@@ -26,6 +26,8 @@ use crate::wire::Wire;
 const BATCH_AGE_MAX: Duration = Duration::from_micros(500);
 /// The longest sleep. Whoever has something for a sleeper rings; this only bounds what a lost ring could cost.
 const NAP_MAX: Duration = Duration::from_secs(1);
+/// CPU pauses (of some 10 ns) for which a waiting worker looks away from a stream of single calls.
+const STREAM_PAUSES: u32 = 24;
 /// Steps of a busy wait between looks at the clock.
 const STEPS_PER_CLOCK: u32 = 256;
 
@@ -47,6 +49,8 @@ pub struct Worker {
     wakers: RefCell<Vec<(SlotHandle, Waker)>>,
     /// Receivers for whom a batch is open or records are staged.
     unfinished: RefCell<Vec<WorkerId>>,
+    /// Processes that are gone, and of whose calls the last has run here.
+    lost: RefCell<Vec<ProcessId>>,
     pub(crate) collectives: RefCell<Collectives>,
     locals: Box<[OnceCell<Box<dyn std::any::Any>>]>,
     pub(crate) next_dist: Cell<u32>,
@@ -88,6 +92,7 @@ impl Worker {
             continuations: RefCell::default(),
             wakers: RefCell::default(),
             unfinished: RefCell::default(),
+            lost: RefCell::default(),
             collectives: RefCell::default(),
             locals: (0..LOCALS_MAX).map(|_| OnceCell::new()).collect(),
             next_dist: Cell::new(0),
@@ -171,7 +176,7 @@ impl Worker {
 
     /// Processes that are gone.
     pub fn lost_processes(&self) -> Vec<ProcessId> {
-        (0..self.process_count()).map(ProcessId::new).filter(|process| self.process.lost(*process).is_some()).collect()
+        (0..self.process_count()).map(ProcessId::new).filter(|process| self.lost(*process).is_some()).collect()
     }
 
     // Calling. The forms with all choices are on `To`.
@@ -279,7 +284,7 @@ impl Worker {
             if condition() {
                 return Some(Ok(()));
             }
-            worker.process.any_lost().map(Err)
+            worker.any_lost().map(Err)
         })
     }
 
@@ -411,6 +416,17 @@ impl Worker {
         }
     }
 
+    /// Why a process is lost, if it is and its last calls have run here.
+    pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
+        self.lost.borrow().contains(&process).then(|| self.process.gone(process))
+    }
+
+    /// The first that was lost.
+    #[inline]
+    pub(crate) fn any_lost(&self) -> Option<Error> {
+        self.lost.borrow().first().map(|process| self.process.gone(*process))
+    }
+
     pub(crate) fn has_notices(&self) -> bool {
         self.process.attention(self.local) != self.attention_seen.get()
     }
@@ -431,14 +447,13 @@ impl Worker {
         let left = deadline.saturating_duration_since(Instant::now());
         let result = self.wait_until("waiting for room in a ring", left, |worker| {
             let mut outbox = worker.outbox(to)?;
-            let lost = worker.process.lost(outbox.to_process()).is_some();
             // What was asked for last may have been less than this record needs.
             if outbox.needs_chunk_for(record_bytes)
-                && let Err(error) = outbox.ask_to_grow(&worker.process, record_bytes)
+                && let Err(error) = outbox.ask_for_chunk(&worker.process, record_bytes)
             {
                 return Some(Err(error));
             }
-            (lost || outbox.may_send(record_bytes, &worker.process)).then_some(Ok(()))
+            outbox.may_send(record_bytes, &worker.process).then_some(Ok(()))
         });
         wait_for_credit(false);
         result
@@ -472,6 +487,7 @@ impl Worker {
             steps = steps.wrapping_add(1);
             if moved {
                 backoff.reset();
+                self.look_away_from_stream();
                 if !steps.is_multiple_of(STEPS_PER_CLOCK) {
                     continue;
                 }
@@ -487,7 +503,7 @@ impl Worker {
                 continue;
             }
             let token = self.home.doorbell(self.local).prepare();
-            let nothing_new = !self.has_notices() && !self.inbox.borrow().has_arrivals();
+            let nothing_new = !self.has_notices() && !self.inbox.borrow().has_arrivals() && !self.staged_may_move();
             match look(self) {
                 None if nothing_new => self.home.doorbell(self.local).sleep(token, (deadline - now).min(NAP_MAX)),
                 found => {
@@ -498,6 +514,14 @@ impl Worker {
                 }
             }
             backoff.reset();
+        }
+    }
+
+    /// Lets a sender get ahead whose calls come one by one.
+    #[inline]
+    fn look_away_from_stream(&self) {
+        if self.inbox.borrow().is_streaming() && self.process.wait_policy() == WaitPolicy::DEDICATED {
+            (0..STREAM_PAUSES).for_each(|_| std::hint::spin_loop());
         }
     }
 
@@ -549,11 +573,18 @@ impl Worker {
         }
     }
 
+    /// Whether credit has come for what is staged.
+    fn staged_may_move(&self) -> bool {
+        let unfinished = self.unfinished.borrow();
+        unfinished.iter().any(|to| self.outbox(*to).is_some_and(|outbox| outbox.staged_may_move()))
+            || (self.process.lanes_are_queued() && self.process.lanes_may_move())
+    }
+
     /// Runs the continuations whose results are here, or never will be.
     fn run_continuations(&self) -> Result<bool> {
         let is_due = |continuation: &Continuation| {
             let replies = self.replies.borrow();
-            let lost = || self.process.lost(self.process_of(replies.on(continuation.slot))).is_some();
+            let lost = || self.lost(self.process_of(replies.on(continuation.slot))).is_some();
             replies.outcome(continuation.slot).is_some() || lost()
         };
         let due: Vec<Continuation> = self.continuations.borrow_mut().extract_if(.., |next| is_due(next)).collect();
@@ -574,7 +605,7 @@ impl Worker {
     fn wake_futures(&self) {
         let replies = self.replies.borrow();
         let due = |(slot, _): &mut (SlotHandle, Waker)| {
-            replies.outcome(*slot).is_some() || self.process.lost(self.process_of(replies.on(*slot))).is_some()
+            replies.outcome(*slot).is_some() || self.lost(self.process_of(replies.on(*slot))).is_some()
         };
         let due: Vec<_> = self.wakers.borrow_mut().extract_if(.., due).collect();
         drop(replies);
@@ -623,10 +654,11 @@ impl Worker {
         let shape = self.process.shape();
         let threads = (0..shape.callable_per_process() as usize).map(|local| shape.worker_at(process, local));
         let lane = (shape.callable() + process.number()) as usize;
+        let mut ran = Ok(());
         for source in threads.clone().map(WorkerId::index).chain([lane]) {
-            run_last(self, source)?;
+            ran = ran.and(run_last(self, source));
             let pieces = self.inbox().close(source);
-            self.process.give_back(self.local, pieces);
+            self.process.retire(self.local, &pieces);
         }
         for to in threads {
             if let Some(outbox) = self.outboxes[to.index()].get() {
@@ -635,7 +667,9 @@ impl Worker {
         }
         let lost = |worker| self.process.place_of(worker).is_some_and(|(of, _)| of == process);
         self.replies().forget_lost(lost);
-        Ok(())
+        // Only now, so that who waits for it finds all that it did.
+        self.lost.borrow_mut().push(process);
+        ran
     }
 
     /// After the body: serves until the whole job is quiet.
@@ -651,7 +685,12 @@ impl Worker {
                 && !worker.process.lanes_are_queued();
             let round = worker.process.round();
             if quiet && answered != Some(round) {
-                answered = Some(round);
+                // What was called before the round began runs before it is answered.
+                match worker.step() {
+                    Ok(false) => answered = Some(round),
+                    Ok(true) => return None,
+                    Err(error) => return Some(Err(error)),
+                }
                 let counters = worker.counters();
                 worker.process.report_quiet(worker.local, round, counters.sent.calls, counters.executed);
             }

@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use farside::{AGGREGATE_BYTES, CorruptRecord, ProcessId, Source, Worker, WorkerId};
-use farside_fabric::ring::{Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, Sender, record_bytes};
+use farside_fabric::ring::{
+    Corrupt, Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, Sender, record_bytes,
+};
 
 use super::Traffic;
 use crate::BenchError;
@@ -74,14 +76,11 @@ impl<const WORDS: usize> Raw<WORDS> {
     fn send(&mut self, records: u64) -> Result<u64, BenchError> {
         let End::Sender(sender) = &mut self.end else { return Ok(0) };
         for number in 0..records {
-            let mut at = sender.try_reserve(Self::RECORD_BYTES);
-            if at.is_none() {
-                self.patience.wait_until(|| {
-                    at = sender.reserve(Self::RECORD_BYTES).ok();
-                    at.is_some()
-                })?;
-            }
-            let payload = at.unwrap_or_default() + 8;
+            let at = match sender.try_reserve(Self::RECORD_BYTES) {
+                Some(at) => at,
+                None => self.patience.wait_for(|| sender.reserve(Self::RECORD_BYTES).ok())?,
+            };
+            let payload = at + 8;
             for word in 0..WORDS {
                 sender.chunk().word(payload + word * 8).store(number, Ordering::Relaxed);
             }
@@ -101,14 +100,12 @@ impl<const WORDS: usize> Raw<WORDS> {
         let End::Receiver(receiver) = &mut self.end else { return Ok(()) };
         let mut sum = 0_u64;
         for _ in 0..records {
-            let mut next = receiver.next();
-            if next == Ok(Next::Empty) {
-                self.patience.wait_until(|| {
-                    next = receiver.next();
-                    next != Ok(Next::Empty)
-                })?;
-            }
-            let Next::Record { payload, end, .. } = next.map_err(corrupt)? else { continue };
+            let record = self.patience.wait_for(|| match receiver.next() {
+                Ok(Next::Empty) => None,
+                Ok(Next::Record { payload, end, .. }) => Some(Ok((payload, end))),
+                Err(cause) => Some(Err(corrupt(cause))),
+            });
+            let (payload, end) = record??;
             let chunk = receiver.chunk();
             for at in (payload..end).step_by(8) {
                 sum = sum.wrapping_add(chunk.word(at).load(Ordering::Relaxed));
@@ -123,7 +120,7 @@ impl<const WORDS: usize> Raw<WORDS> {
     }
 }
 
-fn corrupt(cause: farside_fabric::ring::Corrupt) -> BenchError {
+fn corrupt(cause: Corrupt) -> BenchError {
     let from = Source::Process(ProcessId::new(0));
     BenchError::Job(farside::Error::CorruptRing { from, cause: CorruptRecord::Ring(cause) })
 }

@@ -99,6 +99,11 @@ impl Game for Hex {
         if theirs.full { return Some(Outcome::Won(q.opponent())); }
         if theirs.semi { moves.extend(p.empty_cells().filter(|c| theirs.must_has(*c))); }
         else { self.moves(p, moves); }
+        if std::env::var_os("ORD").is_some() {
+            let score = playout::amaf(p);
+            let me = q as usize;
+            moves.sort_by(|a, b| score[me][b.row() * 16 + b.column()].total_cmp(&score[me][a.row() * 16 + a.column()]));
+        }
         None
     }
     #[inline]

@@ -160,3 +160,40 @@ pub fn black_wins_paired(position: &Position, playouts: u32, rng: &mut Rng) -> u
     }
     wins
 }
+
+pub fn amaf(position: &Position) -> [[f32; 256]; 2] {
+    let mut h = 1u64; for r in position.stones.iter().flatten() { h = (h ^ *r as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15); h ^= h >> 29; }
+    let rng = &mut Rng::new(h);
+    let mut used = [0u16; 16];
+    let mut pairs = Vec::new();
+    let me = position.to_move().opponent();
+    super::virt::pairs(position, me, &mut used, &mut pairs);
+    super::virt::pairs(position, me.opponent(), &mut used, &mut pairs);
+    let mut p = *position;
+    for r in 0..16 { p.stones[1][r] |= used[r]; }
+    let fill = Fill::new(&p);
+    let mut wins = [0u32; 256]; let mut own = [0u32; 256]; let mut bw = 0; let games = 256;
+    for _ in 0..games / 16 {
+        let mut stones = Rows([[0; LANES]; MAX_SIZE]); let mut bs = [[0u64; 4]; 16];
+        for lane in 0..16 {
+            let mut black = fill.draw(rng);
+            for &(a, b) in &pairs {
+                let c = if rng.next_u64() >> 63 == 1 { a } else { b };
+                black[usize::from(c >> 6)] |= 1 << (c & 63);
+            }
+            bs[lane] = black;
+            for (row, stones) in stones.0.iter_mut().enumerate() {
+                stones[lane] = (black[row / 4] >> (16 * (row % 4))) as u16;
+            }
+        }
+        let won = top_to_bottom(&stones, position.size());
+        for lane in 0..16 { bw += won[lane] as u32; for w in 0..4 { let mut x = bs[lane][w]; while x != 0 { let i = w * 64 + x.trailing_zeros() as usize; x &= x - 1; own[i] += 1; wins[i] += won[lane] as u32; } } }
+    }
+    let mut out = [[0.0; 256]; 2];
+    for i in 0..256 {
+        out[0][i] = (wins[i] as f32 + 0.5) / (own[i] as f32 + 1.0);
+        // white has i: games - own; black wins among them: bw - wins
+        out[1][i] = 1.0 - ((bw - wins[i]) as f32 + 0.5) / ((games - own[i]) as f32 + 1.0);
+    }
+    out
+}

@@ -1,0 +1,254 @@
+//! A process is killed at each numbered point of the protocol, and the others go on.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use farside::prelude::*;
+use farside::{Error, FullCause, Result};
+
+use crate::support::{only, take_notes, within_time, write_note};
+
+const PROGRAM: &str = "kill_points::program";
+const PROCESSES: u32 = 4;
+const DOOMED: u32 = 1;
+/// The longest wait of a process for another.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Rounds of calls before the survivors look for the loss, and after it.
+const ROUNDS_BEFORE: u64 = 8;
+const ROUNDS_AFTER: u64 = 4;
+
+/// What has arrived on this worker, by sender: the number of the last call, by ring and by lane.
+#[derive(Default)]
+struct Log {
+    by_ring: [u64; PROCESSES as usize],
+    by_lane: [u64; PROCESSES as usize],
+}
+
+thread_local! {
+    /// There is one worker in a process. It cannot be a `PerWorker`, which all processes make together.
+    static LOG: RefCell<Log> = RefCell::default();
+}
+
+type Numbered = (WorkerId, u64);
+
+fn arrive(_: &Worker, (from, number): Numbered) {
+    LOG.with_borrow_mut(|log| {
+        assert_eq!(number, log.by_ring[from.index()] + 1, "calls of {from} run in order, each once");
+        log.by_ring[from.index()] = number;
+    });
+}
+
+fn arrive_with(there: &Worker, call: Numbered, buffer: &[u8]) {
+    assert!(buffer.iter().all(|byte| *byte == call.1 as u8));
+    arrive(there, call);
+}
+
+fn arrive_by_lane(_: &Worker, (from, number): Numbered) {
+    LOG.with_borrow_mut(|log| {
+        assert_eq!(number, log.by_lane[from.index()] + 1, "calls of {from} on its lane run in order, each once");
+        log.by_lane[from.index()] = number;
+    });
+}
+
+/// The calls of one worker to the others.
+struct Traffic<'w> {
+    me: &'w Worker,
+    sent_by_ring: u64,
+    sent_by_lane: u64,
+}
+
+impl Traffic<'_> {
+    /// Calls everybody in every way. The doomed one may be found to be gone.
+    fn round(&mut self) -> Result<()> {
+        let before = (self.sent_by_ring, self.sent_by_lane);
+        for to in self.me.workers() {
+            (self.sent_by_ring, self.sent_by_lane) = before;
+            match self.call_in_every_way(to) {
+                Err(Error::PeerLost { process, .. }) if to.number() == DOOMED && process.number() == DOOMED => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn call_in_every_way(&mut self, to: WorkerId) -> Result<()> {
+        let me = self.me;
+        me.call(to, self.next(), arrive)?;
+        let aggregator = me.aggregate(to);
+        for _ in 0..5 {
+            aggregator.call(self.next(), arrive)?;
+        }
+        drop(aggregator);
+        // More than a ring holds at first, and calls longer than its first chunks.
+        for bytes in [500; 40].into_iter().chain([5_000, 70_000]) {
+            self.send(to, bytes)?;
+        }
+        self.sent_by_lane += 1;
+        me.to(to).send_based().call((me.id(), self.sent_by_lane), arrive_by_lane)?;
+        let doubled = me.call_return(to, self.sent_by_ring, |_, number| number * 2)?;
+        assert_eq!(doubled.wait()?, self.sent_by_ring * 2);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Numbered {
+        self.sent_by_ring += 1;
+        (self.me.id(), self.sent_by_ring)
+    }
+
+    /// A call that is queued when there is no room, and waits when there is none in the queue.
+    fn send(&mut self, to: WorkerId, bytes: usize) -> Result<()> {
+        let call = self.next();
+        let buffer = vec![call.1 as u8; bytes];
+        match self.me.to(to).when_full(WhenFull::Queue).call_buffer(call, &buffer, arrive_with) {
+            Err(refused) if matches!(refused.error, Error::Full { cause: FullCause::Queue { .. }, .. }) => {
+                Ok(self.me.call_buffer(to, call, &buffer, arrive_with)?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Waits until everything has arrived here that the survivors send.
+    fn wait_for_all(&self) -> Result<()> {
+        let expected = (self.sent_by_ring, self.sent_by_lane);
+        let survivors = || (0..PROCESSES as usize).filter(|process| *process != DOOMED as usize);
+        let arrived = || {
+            LOG.with_borrow(|log| survivors().all(|from| (log.by_ring[from], log.by_lane[from]) == expected))
+        };
+        self.me.wait_while_serving(arrived)
+    }
+}
+
+fn body(me: &Worker) -> Result<()> {
+    let mut traffic = Traffic { me, sent_by_ring: 0, sent_by_lane: 0 };
+    for _ in 0..ROUNDS_BEFORE {
+        traffic.round()?;
+    }
+    if me.process().number() == DOOMED {
+        return Ok(());
+    }
+    let dies_at_the_very_end = std::env::var("FARSIDE_KILL").is_ok_and(|kill| kill.contains(":finished"));
+    if !dies_at_the_very_end {
+        me.wait_while_serving(|| me.lost_processes() == [ProcessId::new(DOOMED)])?;
+    }
+    for _ in 0..ROUNDS_AFTER {
+        traffic.round()?;
+    }
+    traffic.wait_for_all()?;
+    write_note(PROGRAM, &socket_name());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a program for the tests below"]
+fn program() {
+    let job = farside::job().processes(PROCESSES).deadline(DEADLINE).finalize_deadline(DEADLINE);
+    if let Err(error) = job.run(body) {
+        eprintln!("verdict: {error}");
+        std::process::exit(1);
+    }
+}
+
+/// The name of this process's socket without its last part, which is the process's number.
+fn socket_name() -> String {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let own: HashSet<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let named = sockets.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace().skip(6);
+        let (inode, name) = (fields.next()?, fields.next()?);
+        (own.contains(&format!("socket:[{inode}]")) && name.starts_with("@farside/")).then_some(name)
+    });
+    let name = named.last().expect("this process listens under a name");
+    name.rsplit_once('/').expect("its last part is the process").0.to_owned()
+}
+
+/// Processes of this launcher's jobs that still run.
+fn processes_of(launcher: u32) -> Vec<u32> {
+    let variable = format!("FARSIDE_LAUNCHER={launcher}").into_bytes();
+    let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let launched = |pid: &u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|entry| entry == variable)
+    };
+    pids.filter(launched).collect()
+}
+
+fn nothing_is_left(launcher: u32, socket_name: Option<&str>) {
+    assert_eq!(processes_of(launcher), [0; 0], "processes outlive their job");
+    let files = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name());
+    let files: Vec<_> = files.filter(|name| name.to_string_lossy().contains("farside")).collect();
+    assert!(files.is_empty(), "{files:?} are left");
+    if let Some(name) = socket_name {
+        let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+        assert!(!sockets.contains(&format!("{name}/")), "sockets are left of {name}:\n{sockets}");
+    }
+}
+
+/// Kills process 1 when it comes to the point for the n-th time. The others must all be well, or, if the job may be lost with
+/// it, end in an orderly way.
+fn kill_at(point: &str, nth: u32, may_end_the_job: bool) {
+    let at = format!("{DOOMED}:{point}:{nth}");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    // A limit of its own would be in force for the processes, too.
+    command.args(only(PROGRAM)).env("FARSIDE_KILL", &at).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let launcher = command.spawn().unwrap();
+    let pid = launcher.id();
+    let output = within_time(|| launcher.wait_with_output().unwrap());
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let notes = take_notes(pid, PROGRAM, PROCESSES);
+    let verdict = format!("verdict: process {DOOMED} failed: signal 9 killed it");
+    assert!(printed.lines().any(|line| line == verdict), "killed at {at}, and the job says:\n{printed}");
+    let survivors: Vec<bool> = notes.iter().map(Option::is_some).collect();
+    let all_survive = survivors == [true, false, true, true];
+    let all_end = may_end_the_job && survivors == [false; PROCESSES as usize];
+    assert!(all_survive || all_end, "killed at {at}, and all is well with {survivors:?}; the job says:\n{printed}");
+    nothing_is_left(pid, notes[0].as_deref());
+}
+
+#[test]
+fn in_set_up() {
+    kill_at("greeting-sent", 1, true);
+    kill_at("endpoint-opened", 1, false);
+    for point in ["ring-asking", "ring-asked", "ring-made", "sender-opened"] {
+        // To others, and to lanes, too.
+        for nth in [1, 2, 5] {
+            kill_at(point, nth, false);
+        }
+    }
+}
+
+#[test]
+fn in_growth() {
+    for point in ["growth-asked", "growth-made", "sender-grown"] {
+        for nth in [1, 3] {
+            kill_at(point, nth, false);
+        }
+    }
+}
+
+#[test]
+fn in_a_call() {
+    for point in ["record-reserved", "batch-open"] {
+        for nth in [1, 4] {
+            kill_at(point, nth, false);
+        }
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn on_the_way_of_every_call() {
+    for point in ["batch-begun", "reply-claimed"] {
+        for nth in [1, 10] {
+            kill_at(point, nth, false);
+        }
+    }
+}
+
+#[test]
+fn at_the_end() {
+    kill_at("round-reported", 1, false);
+    kill_at("finished", 1, false);
+}
