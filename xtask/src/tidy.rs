@@ -68,7 +68,10 @@ fn check_dependencies(crate_dir: &Path, below: &[&str], breaches: &mut Vec<Strin
     // System calls are made in one crate.
     for system in ["libc", "rustix"] {
         if own_name != "farside-sys" && text.lines().any(|line| line.starts_with(&format!("{system}."))) {
-            breaches.push(format!("{}: only farside-sys makes system calls, but this depends on {system}", manifest.display()));
+            breaches.push(format!(
+                "{}: only farside-sys makes system calls, but this depends on {system}",
+                manifest.display()
+            ));
         }
     }
 }

@@ -29,7 +29,7 @@ use farside_sys::shm::SharedMemory;
 use crate::sync::{AtomicU32, AtomicU64};
 
 pub use self::receiver::{Corrupt, Next, Receiver, RunEnd};
-pub use self::record::{Header, RECORD_BYTES_MAX, record_bytes};
+pub use self::record::{Header, record_bytes};
 pub use self::sender::{NoRoom, Sender};
 
 /// The smallest chunk: a header, a record of one word, and the rotate record.

@@ -10,6 +10,7 @@
 mod link;
 mod message;
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -310,10 +311,9 @@ impl ShmEndpoint {
         }
         check_user(state.links[index].socket(), process).map_err(|_| EndOfLink::Intruder)?;
         let key = RemoteKey::starter(process, greeting.starter_bytes);
-        if !state.attached.contains_key(&key) {
+        if let Entry::Vacant(unknown) = state.attached.entry(key) {
             let fd = fd.ok_or(EndOfLink::Malformed)?;
-            let memory = map_announced(fd, greeting.starter_bytes).ok_or(EndOfLink::Malformed)?;
-            state.attached.insert(key, memory);
+            unknown.insert(map_announced(fd, greeting.starter_bytes).ok_or(EndOfLink::Malformed)?);
         }
         state.links[index].open(process);
         Ok(())

@@ -171,7 +171,7 @@ fn send(workers: &Workers, number: usize, mut sender: Sender<MappedChunk, Mapped
 /// Takes out what is there. Says how much.
 fn drain(workers: &Workers, number: usize, receiver: &mut Receiver<MappedChunk, MappedControl>, next: &mut u64) -> u64 {
     let before = *next;
-    while let Next::Record { payload, end, .. } = receiver.next().expect("the sender writes what it should") {
+    while let Next::Record { payload, end, .. } = receiver.peek().expect("the sender writes what it should") {
         assert_eq!(receiver.chunk().word(payload).load(Ordering::Relaxed), *next);
         receiver.consume(end);
         *next += 1;

@@ -58,10 +58,15 @@ pub trait Game: Send + Sync + 'static {
     /// How the game ended, or `None` while it goes on. Called for each new leaf, so it is worth being quick.
     fn outcome(&self, state: &Self::State) -> Option<Outcome>;
 
-    /// .
-    fn hash(&self, state: &Self::State) -> u64;
-    /// .
-    fn expand(&self, state: &Self::State, moves: &mut Vec<Self::Move>) -> Option<Outcome> { let o = self.outcome(state); if o.is_none() { self.moves(state, moves) } o }
+    /// What is worth searching in a position in which the game goes on: appends moves to search, at least one, or tells
+    /// how the game ends if both sides play their best. Asked once for each node.
+    ///
+    /// By default all legal moves. A game that knows better leaves out what is no better than a move that it appends.
+    fn study(&self, state: &Self::State, moves: &mut Vec<Self::Move>) -> Option<Outcome> {
+        self.moves(state, moves);
+        None
+    }
+
     /// What the first player makes of `simulations` random games played on from `state`.
     ///
     /// By default each is played move by move, every legal move equally likely. A game that can estimate a position

@@ -30,13 +30,9 @@ impl Rng {
     /// The stream number is scrambled before it meets the seed, so that neighbouring numbers share no state words.
     #[must_use]
     pub fn stream(seed: u64, stream: u64) -> Self {
-        let mut split = SplitMix64 {
-            state: seed ^ scramble(stream),
-        };
+        let mut split = SplitMix64 { state: seed ^ scramble(stream) };
         // Four consecutive outputs of a bijection on distinct inputs: never all zero, which xoshiro could not leave.
-        Self {
-            state: [split.next_u64(), split.next_u64(), split.next_u64(), split.next_u64()],
-        }
+        Self { state: [split.next_u64(), split.next_u64(), split.next_u64(), split.next_u64()] }
     }
 
     /// The next 64 random bits.

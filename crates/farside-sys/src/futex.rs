@@ -11,10 +11,8 @@ use rustix::thread::futex::{self, Flags, Timespec};
 /// The word may lie in memory shared with other processes. Returns early without a reason now and then: look at the
 /// condition again. A `timeout` is always given, since the process that would wake this one may die.
 pub fn wait(word: &AtomicU32, seen: u32, timeout: Duration) {
-    let timeout = Timespec {
-        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
+    let timeout =
+        Timespec { tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: timeout.subsec_nanos().into() };
     let slept = futex::wait(word, Flags::empty(), seen, Some(&timeout));
     debug_assert!(
         matches!(slept, Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT)),

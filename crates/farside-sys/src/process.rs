@@ -118,9 +118,8 @@ mod tests {
     fn the_end_of_a_process_is_seen() {
         let (_near, far) = MessageSocket::pair().unwrap();
         let mut spawned = spawn(Command::new("sleep").arg("60"), far.as_fd()).unwrap();
-        let ready = |deadline| {
-            wait_ready(&[Interest { fd: spawned.as_fd(), writable: false }], Some(deadline)).unwrap()[0]
-        };
+        let ready =
+            |deadline| wait_ready(&[Interest { fd: spawned.as_fd(), writable: false }], Some(deadline)).unwrap()[0];
         assert!(!ready(Instant::now()));
         rustix::process::kill_process(Pid::from_child(&spawned.child), Signal::TERM).unwrap();
         assert!(ready(Instant::now() + Duration::from_secs(30)));

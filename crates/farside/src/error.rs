@@ -23,7 +23,9 @@ pub enum Error {
         what: &'static str,
     },
     /// What a ring holds can not have been written by a sender of this library.
-    #[error("the ring from {from} is corrupt: {cause}; {from} has a bug or overwrote its memory, and is not listened to any more")]
+    #[error(
+        "the ring from {from} is corrupt: {cause}; {from} has a bug or overwrote its memory, and is not listened to any more"
+    )]
     CorruptRing {
         /// Who fills the ring.
         from: Source,

@@ -24,7 +24,8 @@ fn a_call_runs_there(me: &Worker) -> Result<()> {
 fn a_result_comes_back(me: &Worker) -> Result<()> {
     let next = me.neighbor(1);
     assert_eq!(me.call_return(next, (20_u64, 22_u64), |_, (a, b)| a + b)?.wait()?, 42);
-    let text = me.call_return(next, ("far".to_owned(), 3_usize), |there, (word, times)| (word.repeat(times), there.id()));
+    let text =
+        me.call_return(next, ("far".to_owned(), 3_usize), |there, (word, times)| (word.repeat(times), there.id()));
     assert_eq!(text?.wait()?, ("farfarfar".to_owned(), next));
     let large = me.call_return(next, 5_u8, |_, x| [x; 50_000])?.wait()?;
     assert_eq!(large, [5; 50_000]);
@@ -76,7 +77,8 @@ fn aggregated_calls_arrive_without_being_flushed(me: &Worker) -> Result<()> {
     me.wait_while_serving(|| count.here(me).get() == 10)?;
     drop(aggregator);
     let flushes = me.counters().sent.flushes;
-    let [idle, age, dropped] = [FlushCause::Idle, FlushCause::Age, FlushCause::Dropped].map(|cause| flushes[cause as usize]);
+    let [idle, age, dropped] =
+        [FlushCause::Idle, FlushCause::Age, FlushCause::Dropped].map(|cause| flushes[cause as usize]);
     assert_eq!(idle + age + dropped, 1);
     me.barrier()
 }
@@ -87,7 +89,9 @@ fn batches_are_published_by_size(me: &Worker) -> Result<()> {
     if me.id().number() == 0 {
         let aggregator = me.aggregate(me.neighbor(1)).batch_bytes(256);
         for _ in 0..1000 {
-            let hit = farside::remote!(|there, count: PerWorker<Cell<u64>>| count.here(there).set(count.here(there).get() + 1));
+            let hit = farside::remote!(|there, count: PerWorker<Cell<u64>>| count
+                .here(there)
+                .set(count.here(there).get() + 1));
             aggregator.call_remote(count, hit)?;
         }
     } else {
@@ -98,6 +102,18 @@ fn batches_are_published_by_size(me: &Worker) -> Result<()> {
         // The first calls wait for the ring; of the others ten fit into a batch.
         assert!(me.counters().sent.flushes[FlushCause::Size as usize] >= 10);
     }
+    Ok(())
+}
+
+#[farside::test(processes = 2, threads = 1)]
+fn a_batch_published_by_another_call_is_done_with(me: &Worker) -> Result<()> {
+    let to = me.neighbor(1);
+    me.call_return(to, 1_u32, |_, x| x + 1)?.wait()?;
+    let aggregator = me.aggregate(to);
+    aggregator.call(1_u32, |_, _| ())?;
+    me.call(to, 2_u32, |_, _| ())?;
+    drop(aggregator);
+    // Were the batch still thought open, the job would never be quiet.
     Ok(())
 }
 
@@ -342,7 +358,9 @@ fn collectives_agree(me: &Worker) -> Result<()> {
         let gathered = me.gather(root, (me.id(), vec![round; 3]))?;
         assert_eq!(gathered.is_some(), me.id() == root);
         if let Some(gathered) = gathered {
-            assert!(gathered.iter().zip(me.workers()).all(|((id, values), worker)| *id == worker && *values == [round; 3]));
+            assert!(
+                gathered.iter().zip(me.workers()).all(|((id, values), worker)| *id == worker && *values == [round; 3])
+            );
         }
         me.barrier()?;
     }

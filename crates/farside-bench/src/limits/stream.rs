@@ -1,6 +1,9 @@
 //! A stream of bytes from one worker to another with nothing in it but the bytes: the most that calls could carry.
 //!
-//! Blocks of 4 KiB are copied into a ring in shared memory, and the receiver reads every byte of them where they lie.
+//! Blocks are copied into a ring in shared memory, and the receiver copies them out and adds all their bytes up.
+//!
+//! Adding them up where they lie would be slower: words that another process may write are read one by one, while a copy that
+//! nobody else can see is added up with the widest registers there are.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -14,11 +17,12 @@ use crate::shared::{Patience, Shared, WORD_DISTANCE};
 /// What the rows call it.
 pub(crate) const NAME: &str = "raw stream";
 
-const BLOCK_BYTES: usize = 4096;
-/// 256 KiB: larger rings leave the caches and are slower.
-const BLOCK_COUNT: u64 = 64;
+/// Fits into the first cache. Blocks of 4 KiB are a sixth slower.
+const BLOCK_BYTES: usize = 16 << 10;
+/// 256 KiB in all: larger rings leave the caches and are no faster.
+const BLOCK_COUNT: u64 = 16;
 /// The receiver gives blocks back so many at a time: a line that changes hands for each of them would cost more.
-const CREDIT_BLOCKS: u64 = 8;
+const CREDIT_BLOCKS: u64 = 4;
 
 // Where things lie in the memory: three words, each alone, and the blocks on the next page.
 const PRODUCED: usize = 0;
@@ -66,10 +70,16 @@ impl Stream {
         let mut expected = 0_u64;
         let mut block = [1; BLOCK_BYTES];
         let rest = u64::from_ne_bytes([1; 8]).wrapping_mul(BLOCK_BYTES as u64 / 8 - 1);
+        // What was seen last; while that will do, the line stays with the receiver.
+        let mut consumed = first;
         let start = Instant::now();
         for at in first..end {
-            let is_free = || at - self.memory.word(CONSUMED).load(Ordering::Acquire) < BLOCK_COUNT;
-            self.patience.wait_until(is_free)?;
+            self.patience.wait_until(|| {
+                if at - consumed >= BLOCK_COUNT {
+                    consumed = self.memory.word(CONSUMED).load(Ordering::Acquire);
+                }
+                at - consumed < BLOCK_COUNT
+            })?;
             // Every block is another, so that one that is read twice or too early is found out.
             block[..8].copy_from_slice(&at.to_ne_bytes());
             expected = expected.wrapping_add(at).wrapping_add(rest);
@@ -96,10 +106,15 @@ impl Stream {
         let first = self.done.replace(self.done.get() + blocks);
         let end = first + blocks;
         let mut sum = 0_u64;
+        let mut block = [0; BLOCK_BYTES];
+        // The deadline is for memory that is not mapped.
+        let deadline = Instant::now();
         for at in first..end {
             // SYNC: pairs with the release store in `send`.
             self.patience.wait_until(|| self.memory.word(PRODUCED).load(Ordering::Acquire) > at)?;
-            sum = sum.wrapping_add(self.sum_of_block(offset_of(at)));
+            let copied = self.memory.bytes().get(offset_of(at) as u64, &mut block, deadline);
+            copied.map_err(farside::Error::from)?;
+            sum = sum.wrapping_add(sum_of(&block));
             if at + 1 == end {
                 self.memory.word(SUM).store(sum, Ordering::Relaxed);
             }
@@ -110,18 +125,12 @@ impl Stream {
         }
         Ok(())
     }
+}
 
-    #[inline]
-    fn sum_of_block(&self, offset: usize) -> u64 {
-        // Eight sums, so that no addition waits for the one before.
-        let mut sums = [0_u64; 8];
-        for line in (offset..offset + BLOCK_BYTES).step_by(64) {
-            for (lane, sum) in sums.iter_mut().enumerate() {
-                *sum = sum.wrapping_add(self.memory.word(line + lane * 8).load(Ordering::Relaxed));
-            }
-        }
-        sums.iter().fold(0, |sum, lane| sum.wrapping_add(*lane))
-    }
+/// The sum of all words of a block.
+fn sum_of(block: &[u8; BLOCK_BYTES]) -> u64 {
+    let (words, _) = block.as_chunks::<8>();
+    words.iter().fold(0, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)))
 }
 
 fn offset_of(block: u64) -> usize {

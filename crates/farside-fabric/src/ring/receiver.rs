@@ -87,7 +87,7 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
     /// # Errors
     /// [`Corrupt`], and then again at every call.
     #[inline]
-    pub fn next(&mut self) -> Result<Next, Corrupt> {
+    pub fn peek(&mut self) -> Result<Next, Corrupt> {
         // SYNC: pairs with the release stores in `Sender::publish`, `flush` and `enter`.
         let word = self.chunk.word(self.offset).load(Ordering::Acquire);
         if word == 0 {
@@ -133,7 +133,7 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
         }
     }
 
-    /// The chunk in which [`next`](Self::next) found a record.
+    /// The chunk in which [`peek`](Self::peek) found a record.
     #[inline]
     pub fn chunk(&self) -> &M {
         &self.chunk
@@ -142,14 +142,14 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
     /// Done with the record that ends here.
     #[inline]
     pub fn consume(&mut self, end: usize) {
-        debug_assert!(end > self.offset && end <= self.chunk.bytes() - 8, "`next` said where it ends");
+        debug_assert!(end > self.offset && end <= self.chunk.bytes() - 8, "`peek` said where it ends");
         self.offset = end;
     }
 
     /// Whether the next header is still zero.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        // A record that this finds is loaded again, with acquire, by `next`.
+        // A record that this finds is loaded again, with acquire, by `peek`.
         self.chunk.word(self.offset).load(Ordering::Relaxed) == 0
     }
 
@@ -180,7 +180,7 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
         // A sender passes at most every chunk once without putting a record in.
         for _ in 0..=self.circle.len() + self.granted.len() {
             self.finish_chunk(header.operand() != 0)?;
-            // SYNC: as in `next`.
+            // SYNC: as in `peek`.
             let word = self.chunk.word(0).load(Ordering::Acquire);
             header = Header::from_word(word);
             if word == 0 {
@@ -235,8 +235,11 @@ impl<C: RingControlMemory> Receiver<super::MappedChunk, C> {
     ///
     /// # Errors
     /// [`Corrupt`].
+    ///
+    /// # Safety
+    /// What `run` returns is the end that it was given, or null.
     #[inline]
-    pub fn run(
+    pub unsafe fn run(
         &mut self,
         count: usize,
         mut run: impl FnMut(Header, *const u8, *const u8) -> *const u8,
@@ -252,7 +255,7 @@ impl<C: RingControlMemory> Receiver<super::MappedChunk, C> {
             let mut header = Header::from_word(word);
             let (mut payload, mut end) = (at.wrapping_add(8), at.wrapping_add(header.unit_bytes()));
             if header.is_special() || end > last {
-                match self.next()? {
+                match self.peek()? {
                     Next::Empty => return Ok(RunEnd::Empty),
                     Next::Record { header: after, payload: from, end: to } => {
                         (base, last) = self.bounds();

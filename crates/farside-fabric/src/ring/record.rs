@@ -16,9 +16,6 @@ pub struct Header(u64);
 const ROTATE: u16 = u16::MAX;
 const LONG: u16 = u16::MAX;
 
-/// The longest record, header included.
-pub const RECORD_BYTES_MAX: usize = 1 << 30;
-
 /// The bytes that a record with so many payload bytes takes in the ring.
 #[inline]
 pub const fn record_bytes(payload_bytes: usize) -> usize {

@@ -103,7 +103,7 @@ pub(crate) fn send(sender: &mut ModelSender, value: u64) {
 
 /// Takes the next record out, if there is one.
 pub(crate) fn try_receive(receiver: &mut ModelReceiver) -> Option<u64> {
-    match receiver.next().expect("the sender writes what it should") {
+    match receiver.peek().expect("the sender writes what it should") {
         Next::Empty => None,
         Next::Record { header, payload, end } => {
             let value = receiver.chunk().0.payload[payload / 8].read();

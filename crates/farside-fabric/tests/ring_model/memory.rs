@@ -81,7 +81,7 @@ impl Source for Heap {
     fn run(receiver: &mut Receiver<HeapChunk, HeapControl>, count: usize) -> (Vec<Taken>, RunEnd) {
         let mut taken = Vec::new();
         while taken.len() < count {
-            match receiver.next().expect("the sender writes what it should") {
+            match receiver.peek().expect("the sender writes what it should") {
                 Next::Empty => return (taken, RunEnd::Empty),
                 Next::Record { header, payload, end } => {
                     let word = |offset| receiver.chunk().word(offset).load(Ordering::Relaxed);
@@ -130,13 +130,15 @@ impl Source for Mapped {
 
     fn run(receiver: &mut Receiver<MappedChunk, MappedControl>, count: usize) -> (Vec<Taken>, RunEnd) {
         let mut taken = Vec::new();
-        let ended = receiver.run(count, |header, payload, end| {
+        let run = |header: Header, payload: *const u8, end: *const u8| {
             let words = (0..(end.addr() - payload.addr()) / 8).map(|index| payload.cast::<u64>().wrapping_add(index));
             // SAFETY: the receiver found that the record lies in its chunk, which stays mapped as long as the receiver lives.
             let payload = words.map(|word| unsafe { racy::load(word) }).collect();
             taken.push(Taken { header, payload });
             end
-        });
+        };
+        // SAFETY: the closure returns the end that it was given, or null.
+        let ended = unsafe { receiver.run(count, run) };
         (taken, ended.expect("the sender writes what it should"))
     }
 }

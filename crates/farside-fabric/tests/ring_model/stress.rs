@@ -75,11 +75,13 @@ fn receive(
     let mut patience = Patience::default();
     while sequence < RECORDS {
         let before = sequence;
-        let ended = receiver.run(RECORDS_PER_TURN, |header, payload, end| {
+        let run = |header: Header, payload: *const u8, end: *const u8| {
             check_record(sequence, header, payload, end);
             sequence += 1;
             end
-        });
+        };
+        // SAFETY: the closure returns the end that it was given, or null.
+        let ended = unsafe { receiver.run(RECORDS_PER_TURN, run) };
         match ended.expect("the sender writes what it should") {
             RunEnd::Empty if sequence == before => patience.pause(),
             RunEnd::Empty | RunEnd::Enough => patience = Patience::default(),
@@ -93,7 +95,7 @@ fn receive(
             grants.send(chunk).expect("the test holds the other end");
         }
     }
-    assert_eq!(receiver.next(), Ok(Next::Empty));
+    assert_eq!(receiver.peek(), Ok(Next::Empty));
     assert_eq!(sequence, RECORDS);
 }
 

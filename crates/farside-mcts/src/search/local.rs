@@ -52,7 +52,7 @@ struct Descent<'a, G: Game> {
     rng: Rng,
     path: Vec<Step>,
     moves: Vec<G::Move>,
-    tally: Tally, table: std::collections::HashMap<u64, NodeId>,
+    tally: Tally,
 }
 
 impl<'a, G: Game> Descent<'a, G> {
@@ -62,7 +62,11 @@ impl<'a, G: Game> Descent<'a, G> {
             return Err(SearchError::GameOver(outcome));
         }
         let mut moves = Vec::new();
-        if let Some(o) = game.expand(state, &mut moves) { moves.clear(); game.moves(state, &mut moves); }
+        if game.study(state, &mut moves).is_some() {
+            // The outcome is known, but not yet the move that leads there.
+            moves.clear();
+            game.moves(state, &mut moves);
+        }
         if moves.is_empty() {
             return Err(SearchError::NoMoves);
         }
@@ -77,7 +81,7 @@ impl<'a, G: Game> Descent<'a, G> {
             rng: Rng::new(params.seed),
             path: Vec::new(),
             moves,
-            tally: Tally::default(), table: Default::default(),
+            tally: Tally::default(),
         })
     }
 
@@ -104,23 +108,22 @@ impl<'a, G: Game> Descent<'a, G> {
                 return self.certain(outcome);
             }
             if let Some(child) = selected.child {
-                if let Some(outcome) = self.tree.proof(child) { return self.certain(outcome); }
                 node = child;
                 continue;
             }
-            if selected.visit == 1 || selected.visit > self.params.expand_after {
-                self.moves.clear();
-                if let Some(o) = self.game.expand(state, &mut self.moves) { return self.certain(o); }
-                if selected.visit > self.params.expand_after {
-                    let k = self.game.hash(state) ^ if std::env::var_os("NOTT").is_some() { self.tally.rollouts << 20 } else { 0 };
-                    if let Some(&c) = self.table.get(&k) {
-                        self.tree.link(selected.step, c);
-                        if let Some(outcome) = self.tree.proof(c) { return self.certain(outcome); }
-                        node = c; continue;
+            if selected.visit == 1
+                && let Some(outcome) = self.game.outcome(state)
+            {
+                return self.certain(outcome);
+            }
+            if selected.visit > self.params.expand_after && !self.tree.is_full() {
+                match self.expand(selected.step, state) {
+                    Expanded::Node(child) => {
+                        node = child;
+                        continue;
                     }
-                    if let Some(child) = self.tree.add(self.game.to_move(state), &self.moves) {
-                    self.tree.link(selected.step, child); self.table.insert(k, child);
-                    node = child; continue; }
+                    Expanded::Proven(outcome) => return self.certain(outcome),
+                    Expanded::Full => {}
                 }
             }
             self.tally.simulations += u64::from(self.params.simulations);
@@ -132,7 +135,29 @@ impl<'a, G: Game> Descent<'a, G> {
         Sample::proven(outcome, self.params.simulations)
     }
 
+    fn expand(&mut self, step: Step, state: &G::State) -> Expanded {
+        self.moves.clear();
+        if let Some(outcome) = self.game.study(state, &mut self.moves) {
+            return Expanded::Proven(outcome);
+        }
+        match self.tree.add(self.game.to_move(state), &self.moves) {
+            Some(child) => {
+                self.tree.link(step, child);
+                Expanded::Node(child)
+            }
+            None => Expanded::Full,
+        }
+    }
+
     fn report(&self, start: Instant) -> Report<G::Move> {
         Report::of(&self.tree, self.root, self.tally, start.elapsed()).expect("a rollout was made")
     }
+}
+
+/// What became of a leaf that was due to get a node.
+enum Expanded {
+    Node(NodeId),
+    Proven(Outcome),
+    /// Nothing, for want of memory.
+    Full,
 }

@@ -51,12 +51,7 @@ impl<G: Game> Search<G> {
     /// A search with default parameters, in this thread.
     #[must_use]
     pub fn new(game: G) -> Self {
-        Self {
-            game,
-            params: Params::default(),
-            place: Local,
-            observer: None,
-        }
+        Self { game, params: Params::default(), place: Local, observer: None }
     }
 }
 
@@ -71,12 +66,7 @@ impl<G: Game, P> Search<G, P> {
     /// Says where the search runs.
     #[must_use]
     pub fn on<Q>(self, place: Q) -> Search<G, Q> {
-        Search {
-            game: self.game,
-            params: self.params,
-            place,
-            observer: self.observer,
-        }
+        Search { game: self.game, params: self.params, place, observer: self.observer }
     }
 
     /// Shows an interim report after every so many rollouts (0 counts as 1); a `Break` ends the search there.
@@ -88,10 +78,7 @@ impl<G: Game, P> Search<G, P> {
         every: u64,
         show: impl FnMut(&Report<G::Move>) -> ControlFlow<()> + Send + 'static,
     ) -> Self {
-        self.observer = Some(Observer {
-            every: every.max(1),
-            show: Box::new(show),
-        });
+        self.observer = Some(Observer { every: every.max(1), show: Box::new(show) });
         self
     }
 

@@ -23,13 +23,7 @@ pub struct Params {
 
 impl Default for Params {
     fn default() -> Self {
-        Self {
-            exploration: 0.5,
-            simulations: 16,
-            expand_after: 8,
-            memory_bytes: 1 << 30,
-            seed: 0,
-        }
+        Self { exploration: 0.5, simulations: 16, expand_after: 8, memory_bytes: 1 << 30, seed: 0 }
     }
 }
 
@@ -38,11 +32,7 @@ impl Params {
     pub const MAX_SIMULATIONS: u32 = 1 << 20;
 
     pub(crate) fn check(&self) -> Result<(), SearchError> {
-        let Self {
-            exploration,
-            simulations,
-            ..
-        } = *self;
+        let Self { exploration, simulations, .. } = *self;
         if !(exploration.is_finite() && exploration >= 0.0) {
             return Err(SearchError::Exploration { exploration });
         }
@@ -53,10 +43,6 @@ impl Params {
     }
 
     pub(crate) fn rules(&self) -> Rules {
-        Rules {
-            exploration: self.exploration,
-            simulations: self.simulations,
-            memory_bytes: self.memory_bytes,
-        }
+        Rules { exploration: self.exploration, simulations: self.simulations, memory_bytes: self.memory_bytes }
     }
 }

@@ -93,11 +93,6 @@ impl<M: Copy> Report<M> {
 
 impl<M, L> From<EdgeView<M, L>> for MoveReport<M> {
     fn from(edge: EdgeView<M, L>) -> Self {
-        Self {
-            chosen: edge.chosen,
-            visits: edge.visits,
-            win_rate: edge.win_rate,
-            outcome: edge.proof,
-        }
+        Self { chosen: edge.chosen, visits: edge.visits, win_rate: edge.win_rate, outcome: edge.proof }
     }
 }

@@ -46,12 +46,7 @@ impl<L: Copy> Slots<L> {
     const SLOT_BYTES: usize = 2 * size_of::<f32>() + size_of::<Edge<L>>();
 
     pub(super) fn new() -> Self {
-        Self {
-            value: Vec::new(),
-            rarity: Vec::new(),
-            edges: Vec::new(),
-            free: Vec::new(),
-        }
+        Self { value: Vec::new(), rarity: Vec::new(), edges: Vec::new(), free: Vec::new() }
     }
 
     /// How many slots a node with so many moves begins with.
@@ -81,10 +76,7 @@ impl<L: Copy> Slots<L> {
                 first
             }
         };
-        Some(Block {
-            first,
-            capacity: capacity as u32,
-        })
+        Some(Block { first, capacity: capacity as u32 })
     }
 
     /// Moves a full block to one of twice its size, if that takes no more than `bytes_left`.

@@ -95,6 +95,8 @@ pub(crate) struct Tree<M, L = NodeId> {
     /// All moves of all nodes: of each node first those tried, in the order of its edges, then the others.
     moves: Vec<M>,
     slots: Slots<L>,
+    /// A node could not be added, and none ever will be.
+    full: bool,
 }
 
 #[derive(Debug)]
@@ -139,47 +141,28 @@ impl Sample {
 
     /// A certainty, worth as many simulations as an estimate.
     pub(crate) const fn proven(outcome: Outcome, simulations: u32) -> Self {
-        Self {
-            points: Points::certain(outcome, simulations),
-            proof: Some(outcome),
-        }
+        Self { points: Points::certain(outcome, simulations), proof: Some(outcome) }
     }
 }
 
 impl<M: Copy, L: Copy> Tree<M, L> {
     /// A tree without nodes.
     pub(crate) fn new(rules: Rules) -> Self {
-        Self {
-            rules,
-            nodes: Vec::new(),
-            moves: Vec::new(),
-            slots: Slots::new(),
-        }
+        Self { rules, nodes: Vec::new(), moves: Vec::new(), slots: Slots::new(), full: false }
     }
 
     /// Adds a node, or gives `None` when the memory that new nodes may take is used up.
     ///
     /// A quarter of the limit is kept for nodes that exist to widen as their moves are tried.
     pub(crate) fn add(&mut self, to_move: Player, moves: &[M]) -> Option<NodeId> {
-        let first = Slots::<L>::first_capacity(moves.len());
-        let bytes = self.bytes() + size_of::<Node>() + size_of_val(moves) + self.slots.cost(first);
-        let indices_left = u32::try_from(self.moves.len() + moves.len()).is_ok();
-        if bytes > self.rules.memory_bytes / 4 * 3 || !indices_left {
-            return None;
-        }
-        self.nodes.push(Node {
-            block: self.slots.take(first)?,
-            tried: 0,
-            first_move: self.moves.len() as u32,
-            move_count: moves.len() as u32,
-            visits: 0,
-            proven: 0,
-            draw_in_hand: false,
-            to_move,
-            proof: None,
-        });
-        self.moves.extend_from_slice(moves);
-        u32::try_from(self.nodes.len()).ok().and_then(NonZeroU32::new).map(NodeId)
+        let added = self.try_add(to_move, moves);
+        self.full |= added.is_none();
+        added
+    }
+
+    /// Whether a node was refused, and further ones are not worth preparing.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
     }
 
     /// Chooses an edge and puts a visit in flight on it.
@@ -191,7 +174,7 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         let node = &self.nodes[id.index()];
         let edge = if node.proof.is_some() {
             self.best_edge(id)
-        } else if node.tried < node.move_count && (node.tried == node.proven || (node.tried as f32) < pw(node.visits)) && self.widen(id) {
+        } else if node.tried < node.move_count && self.widen(id) {
             self.try_move(id, rng)
         } else {
             self.highest_bound(id)
@@ -229,11 +212,6 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         }
     }
 
-    /// Complete visits and visits in flight.
-    pub(crate) fn visits(&self, id: NodeId) -> u32 {
-        self.nodes[id.index()].visits
-    }
-
     /// How the game ends from this node, if that is proven.
     pub(crate) fn proof(&self, id: NodeId) -> Option<Outcome> {
         self.nodes[id.index()].proof
@@ -260,6 +238,31 @@ impl<M: Copy, L: Copy> Tree<M, L> {
     /// How much memory nodes, moves and edges take. Reserve for growth is not counted, as it is never touched.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.nodes) + size_of_val(&*self.moves) + self.slots.bytes()
+    }
+
+    fn try_add(&mut self, to_move: Player, moves: &[M]) -> Option<NodeId> {
+        let first_capacity = Slots::<L>::first_capacity(moves.len());
+        let bytes = self.bytes() + size_of::<Node>() + size_of_val(moves) + self.slots.cost(first_capacity);
+        if self.full || bytes > self.rules.memory_bytes / 4 * 3 {
+            return None;
+        }
+        let first_move = u32::try_from(self.moves.len()).ok()?;
+        let move_count = u32::try_from(moves.len()).ok()?;
+        first_move.checked_add(move_count)?;
+        let id = u32::try_from(self.nodes.len() + 1).ok().and_then(NonZeroU32::new)?;
+        self.nodes.push(Node {
+            block: self.slots.take(first_capacity)?,
+            tried: 0,
+            first_move,
+            move_count,
+            visits: 0,
+            proven: 0,
+            draw_in_hand: false,
+            to_move,
+            proof: None,
+        });
+        self.moves.extend_from_slice(moves);
+        Some(NodeId(id))
     }
 
     fn slot(&self, step: Step) -> usize {
@@ -301,17 +304,11 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         let edge = node.tried;
         node.tried += 1;
         self.slots.open(&node.block, edge);
-        let picked = if ordered() { edge } else { edge + rng.below(node.move_count - edge) };
+        let picked = edge + rng.below(node.move_count - edge);
         self.moves.swap((node.first_move + edge) as usize, (node.first_move + picked) as usize);
         edge
     }
 
-    fn top(&self, id: NodeId) -> f32 {
-        let node = &self.nodes[id.index()];
-        let weight = self.rules.exploration * math::ln(node.visits).sqrt();
-        let s = node.block.first() + self.highest_bound(id) as usize;
-        self.slots.value[s] + weight * self.slots.rarity[s]
-    }
     fn highest_bound(&self, id: NodeId) -> u32 {
         let node = &self.nodes[id.index()];
         let weight = self.rules.exploration * math::ln(node.visits).sqrt();
@@ -326,9 +323,7 @@ impl<M: Copy, L: Copy> Tree<M, L> {
             let certain = view.proof.map_or(0.5, |_| view.win_rate);
             (certain, view.visits, view.win_rate)
         };
-        let better = |a: &u32, b: &u32| {
-            rank(*a).partial_cmp(&rank(*b)).expect("rates are numbers").then(b.cmp(a))
-        };
+        let better = |a: &u32, b: &u32| rank(*a).partial_cmp(&rank(*b)).expect("rates are numbers").then(b.cmp(a));
         (0..self.nodes[id.index()].tried).max_by(better).unwrap_or(0)
     }
 
@@ -358,23 +353,13 @@ impl Node {
         if outcome == Outcome::Won(self.to_move) {
             self.proof = Some(outcome);
         } else if self.proven == self.move_count && self.proof.is_none() {
-            self.proof = Some(if self.draw_in_hand {
-                Outcome::Drawn
-            } else {
-                Outcome::Won(self.to_move.opponent())
-            });
+            self.proof = Some(if self.draw_in_hand { Outcome::Drawn } else { Outcome::Won(self.to_move.opponent()) });
         }
     }
 }
 
 impl<L> Edge<L> {
-    const UNTRIED: Self = Self {
-        points: 0,
-        visits: 0,
-        in_flight: 0,
-        child: None,
-        proof: None,
-    };
+    const UNTRIED: Self = Self { points: 0, visits: 0, in_flight: 0, child: None, proof: None };
 
     /// The share of all points; 0 before the first visit is complete, so that a second one goes elsewhere.
     fn share(&self, simulations: u32) -> f64 {
@@ -382,9 +367,3 @@ impl<L> Edge<L> {
         self.points as f64 / most
     }
 }
-
-fn unsafe_fpu() -> f32 { static F: std::sync::OnceLock<f32> = std::sync::OnceLock::new(); *F.get_or_init(|| std::env::var("FPU").ok().map_or(9e9, |x| x.parse().unwrap())) }
-
-fn pw(v: u32) -> f32 { static F: std::sync::OnceLock<(f32, f32)> = std::sync::OnceLock::new(); let (a, b) = *F.get_or_init(|| (std::env::var("PWA").ok().map_or(9e9, |x| x.parse().unwrap()), std::env::var("PWB").ok().map_or(0.4, |x| x.parse().unwrap()))); a + (v as f32).powf(b) }
-
-fn ordered() -> bool { static F: std::sync::OnceLock<bool> = std::sync::OnceLock::new(); *F.get_or_init(|| std::env::var_os("ORD").is_some()) }

@@ -53,7 +53,16 @@ pub struct To<'w> {
 impl<'w> To<'w> {
     #[inline]
     pub(crate) fn new(worker: &'w Worker, to: WorkerId) -> Self {
-        Self { worker, to, outbox: worker.outbox_cell(to), when_full: None, notify: None, lane: false, special: false, batch_bytes: 0 }
+        Self {
+            worker,
+            to,
+            outbox: worker.outbox_cell(to),
+            when_full: None,
+            notify: None,
+            lane: false,
+            special: false,
+            batch_bytes: 0,
+        }
     }
 
     /// What to do when there is no room.
@@ -287,7 +296,8 @@ impl<'w> To<'w> {
         if record_bytes > max {
             return Err(Box::new((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload)));
         }
-        let when_full = self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
+        let when_full =
+            self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
         let deadline = Instant::now() + worker.default_deadline();
         let Some(cell) = self.outbox else { return Err(Box::new((worker.unknown(self.to), payload))) };
         loop {
@@ -357,7 +367,8 @@ impl<'w> To<'w> {
         how.batch_bytes = 0;
         let worker = self.worker;
         let process = worker.process_handle();
-        let when_full = self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
+        let when_full =
+            self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
         let deadline = Instant::now() + worker.default_deadline();
         loop {
             payload = match process.send_on_lane(self.to, how, payload, when_full) {

@@ -21,13 +21,12 @@ use crate::job::worker::Worker;
 
 /// Records run from one ring before the others get their turn.
 const RECORDS_PER_TURN: usize = 4096;
+/// Lines so far ahead are asked for while records are run, once so many were found in one turn: then the sender is well ahead.
+/// Were it just ahead, the request would take from it the very line that it is about to write.
+const PREFETCH_BYTES: usize = 512;
+const RECORDS_BEFORE_PREFETCH: u64 = 64;
 /// Fruitless looks at a ring before it is no longer watched, if others are.
 const LOOKS_MAX: u32 = 256;
-/// A ring that brought something at so many looks in a row, but little each time, is *streaming*: its sender and this worker
-/// fight for the cache line they both work on. See [`Inbox::is_streaming`].
-const STREAMING_LOOKS: u32 = 8;
-/// As much is not little.
-const LITTLE_RECORDS: usize = 32;
 /// So many rings are watched however quiet they are.
 const WATCHED_ALWAYS: usize = 4;
 
@@ -42,7 +41,6 @@ pub(crate) struct Inbox {
     watched: Vec<u32>,
     /// The arrival bits of the watched rings.
     watched_bits: Vec<u64>,
-    streaming: bool,
 }
 
 #[derive(Debug)]
@@ -52,8 +50,6 @@ struct InRing {
     /// The memory, to be given back in the end.
     pieces: Vec<Piece>,
     looks: u32,
-    /// Looks in a row that found something, but little.
-    streak: u32,
 }
 
 /// The record stream of a sender that cannot map this process's memory.
@@ -84,7 +80,6 @@ impl Inbox {
             frames: (0..sources).map(|_| None).collect(),
             watched: Vec::new(),
             watched_bits: vec![0; sources.div_ceil(64)],
-            streaming: false,
         }
     }
 
@@ -96,7 +91,7 @@ impl Inbox {
         receiver: Receiver<MappedChunk, MappedControl>,
         pieces: Vec<Piece>,
     ) {
-        self.rings[index] = Some(Box::new(InRing { source, receiver, pieces, looks: 0, streak: 0 }));
+        self.rings[index] = Some(Box::new(InRing { source, receiver, pieces, looks: 0 }));
     }
 
     /// A ring was granted a chunk.
@@ -158,12 +153,6 @@ impl Inbox {
         }
     }
 
-    /// Whether all that comes, comes one by one from one ring. A worker with nothing else to do then does best to look away for a
-    /// moment: the sender writes ten records in the time in which the line of a single one goes back and forth.
-    pub(crate) fn is_streaming(&self) -> bool {
-        self.streaming
-    }
-
     /// Whether a bit is set that is not watched.
     pub(crate) fn has_arrivals(&self) -> bool {
         let words = 0..self.watched_bits.len();
@@ -181,15 +170,14 @@ impl Inbox {
     pub(crate) fn take_frame(&mut self, worker: &Worker, ring: RingName, position: u64, bytes: &[u8]) {
         let index = ring.source as usize;
         let source = Self::source_of(worker, index);
-        let frames = self.frames[index].get_or_insert_with(|| {
-            Box::new(InFrames { source, position: 0, words: Vec::new(), bytes: Vec::new() })
-        });
+        let frames = self.frames[index]
+            .get_or_insert_with(|| Box::new(InFrames { source, position: 0, words: Vec::new(), bytes: Vec::new() }));
         debug_assert_eq!(position, frames.position + frames.kept(), "messages arrive in order");
         frames.bytes.extend(bytes);
         let whole = frames.bytes.len() / 8 * 8;
-        frames.words.extend(frames.bytes[..whole].chunks_exact(8).map(|word| {
-            u64::from_ne_bytes(word.try_into().expect("chunks of 8"))
-        }));
+        frames.words.extend(
+            frames.bytes[..whole].chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("chunks of 8"))),
+        );
         frames.bytes.drain(..whole);
     }
 }
@@ -221,8 +209,6 @@ pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
     inbox.notice_arrivals(worker);
     let mut ran = 0;
     let mut turn = 0;
-    let mut busy_rings = 0;
-    let mut streaming = false;
     while turn < inbox.watched.len() {
         let index = inbox.watched[turn] as usize;
         let before = worker.executed();
@@ -233,9 +219,6 @@ pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
         let watched = inbox.watched.len();
         if let Some(ring) = &mut inbox.rings[index] {
             ring.looks = if records > 0 { 0 } else { ring.looks + 1 };
-            busy_rings += u32::from(records > 0);
-            ring.streak = if records == 0 { 0 } else { ring.streak + u32::from(records < LITTLE_RECORDS) };
-            streaming |= ring.streak >= STREAMING_LOOKS;
             if ring.looks > LOOKS_MAX && watched > WATCHED_ALWAYS {
                 inbox.stop_watching(index);
                 ran += last_look(worker, &mut inbox, index)?;
@@ -244,7 +227,6 @@ pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
         }
         turn += 1;
     }
-    inbox.streaming = streaming && busy_rings == 1;
     ran += run_frames(worker, &mut inbox)?;
     Ok(ran)
 }
@@ -282,8 +264,9 @@ pub(crate) fn run_last(worker: &Worker, index: usize) -> Result<()> {
 
 fn last_look(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<usize> {
     let before = worker.executed();
-    take_turn(worker, inbox, index)?;
+    let outcome = take_turn(worker, inbox, index);
     inbox.announce_leftovers(index);
+    outcome?;
     Ok((worker.executed() - before) as usize)
 }
 
@@ -328,16 +311,19 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
 fn run_records(worker: &Worker, receiver: &mut Receiver<MappedChunk, MappedControl>) -> Stop {
     let table = worker.table();
     let mut counted = Counted { worker, records: 0 };
-    let ended = receiver.run(RECORDS_PER_TURN, |header, payload, end| {
+    let run = |header: Header, payload: *const u8, end: *const u8| {
         let Some(trampoline) = table.trampoline(header.entry()) else { return std::ptr::null() };
-        prefetch(payload.wrapping_add(512));
         counted.records += 1;
+        if counted.records > RECORDS_BEFORE_PREFETCH {
+            prefetch(payload.wrapping_add(PREFETCH_BYTES));
+        }
         // SAFETY: the receiver found the record complete and inside its chunk, where nobody writes until it is credited, which
         // happens after this. Its header names a trampoline of this binary's table, so a sender of this binary made it for
         // that trampoline, which checks the size of the arguments itself.
         unsafe { trampoline(worker, payload, end, header.operand()) }
-    });
-    match ended {
+    };
+    // SAFETY: a trampoline returns the record's end, or null.
+    match unsafe { receiver.run(RECORDS_PER_TURN, run) } {
         Ok(RunEnd::Empty) => Stop::Empty,
         Ok(RunEnd::Enough) => Stop::Budget,
         Ok(RunEnd::Refused { header }) => Stop::Corrupt(refusal(table, header)),

@@ -192,6 +192,7 @@ impl Outbox {
         };
         // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved so many at `offset`.
         unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
+        prefetch_to_write(ring.sender.chunk().ahead(offset + WRITE_AHEAD_BYTES));
         ring.sender.publish(Header::new(entry, operand, bytes), bytes);
         ring.announcer.announce();
         self.count(bytes);
@@ -267,13 +268,14 @@ impl Outbox {
 
     /// Publishes the batch, if there is one.
     pub(crate) fn flush(&mut self, cause: FlushCause) -> bool {
+        // Also when a call that was not batched has published it before.
+        self.batch_since = None;
         let Some(ring) = &mut self.ring else { return false };
         if !ring.sender.flush() {
             return false;
         }
         ring.announcer.announce();
         self.counters.flushes[cause as usize] += 1;
-        self.batch_since = None;
         true
     }
 
@@ -396,7 +398,8 @@ impl Outbox {
             false if chunks >= CHUNK_COUNT_MAX || self.refused.is_some() => return Ok(()),
             false => (FIRST_CHUNK_BYTES << (2 * (chunks + 1 - FIRST_CHUNK_COUNT))).min(CHUNK_BYTES_MAX),
         };
-        process.send_setup(self.to_process, &SetupMessage::Grow { ring: self.name, chunk_bytes: chunk_bytes as u64 })?;
+        process
+            .send_setup(self.to_process, &SetupMessage::Grow { ring: self.name, chunk_bytes: chunk_bytes as u64 })?;
         self.growing = Some(chunk_bytes);
         self.refused = None;
         process.kill_point(KillPoint::GrowthAsked);

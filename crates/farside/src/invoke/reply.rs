@@ -270,7 +270,8 @@ impl<R> Drop for Reply<R> {
     fn drop(&mut self) {
         let panicked = std::thread::panicking();
         let status = if panicked { Status::Panicked } else { Status::Dropped };
-        let message: &[u8] = if panicked { b"it held the reply; its own message went to its error output" } else { b"" };
+        let message: &[u8] =
+            if panicked { b"it held the reply; its own message went to its error output" } else { b"" };
         answer(&self.process, self.address, status, message);
     }
 }

@@ -6,8 +6,8 @@ use farside_fabric::WorkerId;
 
 use super::reply::{ReplyAddress, SlotState, Status};
 use crate::error::FullCause;
-use crate::wire::Wire;
 use crate::job::home::{Home, REPLY_INLINE_BYTES, REPLY_SLOT_COUNT, REPLY_SPACE_BYTES};
+use crate::wire::Wire;
 
 /// The reply space is given out in pieces of this size.
 const UNIT_BYTES: usize = 1024;

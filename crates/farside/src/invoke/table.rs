@@ -98,7 +98,9 @@ fn entry_address<T: Remote>() -> usize {
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("Farside names remote functions by a table that is written in assembly: x86_64 and aarch64 only, so far");
+compile_error!(
+    "Farside names remote functions by a table that is written in assembly: x86_64 and aarch64 only, so far"
+);
 
 /// The functions of this program that can be called.
 #[derive(Debug)]
@@ -111,12 +113,18 @@ pub(crate) struct FunctionTable {
 impl FunctionTable {
     /// Reads the table of this program.
     pub(crate) fn of_this_program() -> Result<Self> {
-        let image = Image::of_this_program()
-            .map_err(|cause| Error::System { doing: "reading this program's image", cause: std::io::Error::other(cause) })?;
+        let image = Image::of_this_program().map_err(|cause| Error::System {
+            doing: "reading this program's image",
+            cause: std::io::Error::other(cause),
+        })?;
         let start = &raw const TABLE_START as usize;
         let count = (&raw const TABLE_END as usize - start) / size_of::<Entry>();
         if count > Header::ENTRY_COUNT_MAX {
-            return Err(Error::TooLarge { what: "a table of remote functions", bytes: count, max: Header::ENTRY_COUNT_MAX });
+            return Err(Error::TooLarge {
+                what: "a table of remote functions",
+                bytes: count,
+                max: Header::ENTRY_COUNT_MAX,
+            });
         }
         let trampolines = (0..count).map(|index| listed(start + index * size_of::<Entry>())).collect();
         Ok(Self { start, trampolines, image })

@@ -56,7 +56,7 @@ impl Worker {
                 (worker.collectives.borrow().arrived[round as usize] >= passed).then_some(())
             })?;
         }
-        Ok(())
+        self.wait_until_sent((0..rounds).map(|round| self.neighbor(1 << round)))
     }
 
     /// Brings `value` of worker `root` to everybody. The others' values are not looked at.
@@ -85,9 +85,11 @@ impl Worker {
         } else {
             self.wait_for_value(exchange, self.parent(root))?
         };
-        for child in self.children(root) {
-            self.send_value(child, exchange, bytes.clone())?;
+        let children = self.children(root);
+        for child in &children {
+            self.send_value(*child, exchange, bytes.clone())?;
         }
+        self.wait_until_sent(children.into_iter())?;
         self.value_of(root, &bytes)
     }
 
@@ -100,6 +102,7 @@ impl Worker {
         let exchange = self.begin_exchange(root)?;
         if self.id() != root {
             self.send_value(root, exchange, to_bytes(value))?;
+            self.wait_until_sent([root].into_iter())?;
             return Ok(None);
         }
         let mut own = Some(value);
@@ -202,6 +205,13 @@ impl Worker {
         // SAFETY: the bytes were written by the same collective on another worker, with the same type, this being one program
         // in which all take part in the same order.
         unsafe { from_bytes(bytes) }.map_err(|cause| Error::Wire { from, cause })
+    }
+
+    /// Waits until these have what was sent to them. While its ring does not stand a call waits here; and if this worker made no
+    /// progress for a while after the collective, the others would have to wait as long in it.
+    fn wait_until_sent(&self, receivers: impl Iterator<Item = WorkerId> + Clone) -> Result<()> {
+        let waits = |to| self.outbox(to).is_some_and(|outbox| outbox.has_staged());
+        self.wait_for_all("waiting for the ring to another worker", |_| (!receivers.clone().any(waits)).then_some(()))
     }
 
     /// Waits for something that depends on every worker of the job.

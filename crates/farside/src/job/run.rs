@@ -83,7 +83,10 @@ where
         thread::Builder::new().name(name).spawn_scoped(scope, move || {
             if let Some(cpus) = place {
                 let bound = topology::bind_current_thread(&cpus);
-                bound.map_err(|cause| Error::System { doing: "binding a worker", cause: std::io::Error::other(cause) })?;
+                bound.map_err(|cause| Error::System {
+                    doing: "binding a worker",
+                    cause: std::io::Error::other(cause),
+                })?;
             }
             run_thread(process, local, body)
         })

@@ -22,20 +22,48 @@ pub(crate) struct RingName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SetupMessage {
     /// To the receiver's process: make this ring, or one more chunk for it.
-    Open { ring: RingName },
-    Grow { ring: RingName, chunk_bytes: u64 },
+    Open {
+        ring: RingName,
+    },
+    Grow {
+        ring: RingName,
+        chunk_bytes: u64,
+    },
     /// To the sender's process: here it is.
-    Opened { ring: RingName, control: Piece, chunks: Vec<Piece> },
-    Grown { ring: RingName, chunk: Piece },
+    Opened {
+        ring: RingName,
+        control: Piece,
+        chunks: Vec<Piece>,
+    },
+    Grown {
+        ring: RingName,
+        chunk: Piece,
+    },
     /// There is no memory for it.
-    Refused { ring: RingName, cap_bytes: u64 },
+    Refused {
+        ring: RingName,
+        cap_bytes: u64,
+    },
     /// Bytes of the record stream of a ring whose receiver's memory is not mapped at the sender, and the answer: so many
     /// bytes of it were consumed in all.
-    Frame { ring: RingName, position: u64, bytes: Vec<u8> },
-    FrameCredit { ring: RingName, consumed: u64 },
+    Frame {
+        ring: RingName,
+        position: u64,
+        bytes: Vec<u8>,
+    },
+    FrameCredit {
+        ring: RingName,
+        consumed: u64,
+    },
     /// A result, or a latch to be counted down, for a process whose memory is not mapped at the sender.
-    Reply { slot: crate::invoke::reply::ReplyAddress, status: u8, bytes: Vec<u8> },
-    CountDown { latch: crate::invoke::notify::LatchAddress },
+    Reply {
+        slot: crate::invoke::reply::ReplyAddress,
+        status: u8,
+        bytes: Vec<u8>,
+    },
+    CountDown {
+        latch: crate::invoke::notify::LatchAddress,
+    },
 }
 
 /// Chunks that one message may bring.
@@ -195,8 +223,8 @@ mod tests {
 
     fn message() -> impl Strategy<Value = SetupMessage> {
         let ring = (any::<u32>(), any::<u32>()).prop_map(|(source, to)| RingName { source, to });
-        (0..7, ring, piece(), proptest::collection::vec(piece(), 1..=CHUNKS_MAX), any::<u64>(), any::<Vec<u8>>()).prop_map(
-            |(kind, ring, control, chunks, number, bytes)| match kind {
+        (0..7, ring, piece(), proptest::collection::vec(piece(), 1..=CHUNKS_MAX), any::<u64>(), any::<Vec<u8>>())
+            .prop_map(|(kind, ring, control, chunks, number, bytes)| match kind {
                 0 => SetupMessage::Open { ring },
                 1 => SetupMessage::Grow { ring, chunk_bytes: number },
                 2 => SetupMessage::Opened { ring, control, chunks },
@@ -204,8 +232,7 @@ mod tests {
                 4 => SetupMessage::Refused { ring, cap_bytes: number },
                 5 => SetupMessage::Frame { ring, position: number, bytes },
                 _ => SetupMessage::FrameCredit { ring, consumed: number },
-            },
-        )
+            })
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use farside_fabric::wait::{Backoff, WaitPolicy};
+use farside_fabric::wait::{Backoff, StreamWatch};
 use farside_fabric::{MachineId, ProcessId, WorkerId};
 
 use super::collective::Collectives;
@@ -26,8 +26,6 @@ use crate::wire::Wire;
 const BATCH_AGE_MAX: Duration = Duration::from_micros(500);
 /// The longest sleep. Whoever has something for a sleeper rings; this only bounds what a lost ring could cost.
 const NAP_MAX: Duration = Duration::from_secs(1);
-/// CPU pauses (of some 10 ns) for which a waiting worker looks away from a stream of single calls.
-const STREAM_PAUSES: u32 = 24;
 /// Steps of a busy wait between looks at the clock.
 const STEPS_PER_CLOCK: u32 = 256;
 
@@ -477,22 +475,27 @@ impl Worker {
     ) -> Result<T> {
         self.not_in_handler(doing)?;
         let mut backoff = Backoff::new(self.process.wait_policy());
+        let mut stream = StreamWatch::new(self.process.wait_policy());
         let mut deadline = None;
         let mut steps = 0_u32;
         loop {
             if let Some(found) = look(self) {
                 return found;
             }
+            let executed = self.executed.get();
             let moved = self.step()? || self.send_unfinished(true)?;
             steps = steps.wrapping_add(1);
             if moved {
                 backoff.reset();
-                self.look_away_from_stream();
+                stream.found(self.executed.get() - executed);
                 if !steps.is_multiple_of(STEPS_PER_CLOCK) {
                     continue;
                 }
-            } else if backoff.pause() {
-                continue;
+            } else {
+                stream.found_nothing();
+                if backoff.pause() {
+                    continue;
+                }
             }
             let now = Instant::now();
             let deadline = *deadline.get_or_insert_with(|| now + time);
@@ -514,14 +517,6 @@ impl Worker {
                 }
             }
             backoff.reset();
-        }
-    }
-
-    /// Lets a sender get ahead whose calls come one by one.
-    #[inline]
-    fn look_away_from_stream(&self) {
-        if self.inbox.borrow().is_streaming() && self.process.wait_policy() == WaitPolicy::DEDICATED {
-            (0..STREAM_PAUSES).for_each(|_| std::hint::spin_loop());
         }
     }
 

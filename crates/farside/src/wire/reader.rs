@@ -29,7 +29,6 @@ impl<'a> Reader<'a> {
         self.process
     }
 
-
     /// A reader of the `bytes` bytes at `start`.
     ///
     /// # Safety

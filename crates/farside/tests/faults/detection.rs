@@ -8,8 +8,12 @@ use farside::{Error, ProcessEnd, Result};
 
 use crate::support::{failure, is_launched, take_notes, verdict, write_note};
 
-/// Long enough for the others to have fallen asleep in their wait.
 const BEFORE_DEATH: Duration = Duration::from_millis(100);
+
+thread_local! {
+    /// The doomed process has said that it will attend to nothing any more.
+    static BEGUN: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Runs a job of three in which process 1 attends to nothing and then dies, while the others are in `wait`, which must tell
 /// them.
@@ -17,15 +21,20 @@ fn is_told(test: &str, wait: impl Fn(&Worker, WorkerId) -> Result<()> + Send + S
     // A wait that is not told ends with another error.
     let job = farside::job().processes(3).deadline(Duration::from_secs(20)).queue_cap_bytes(64 << 10);
     let verdict = verdict(test, job, |me| {
-        me.barrier()?;
         let doomed = WorkerId::new(1);
         if me.id() == doomed {
+            let sent = me.synchronizer(2)?;
+            for other in [0, 2].map(WorkerId::new) {
+                me.to(other).notify(&sent, On::Sent).call((), |_, ()| BEGUN.set(true))?;
+            }
+            sent.wait()?;
+            // Long enough for the others to have fallen asleep in their wait.
             std::thread::sleep(BEFORE_DEATH);
             farside_sys::process::kill_self();
         }
+        me.wait_while_serving(|| BEGUN.get())?;
         let error = wait(me, doomed).expect_err("what is waited for never comes");
         assert!(matches!(&error, Error::PeerLost { process, .. } if process.number() == 1), "{error}");
-        assert_eq!(me.lost_processes(), [ProcessId::new(1)]);
         write_note(test, "told");
         Ok(())
     });
@@ -70,9 +79,7 @@ fn in_a_wait_together() {
 
 #[test]
 fn in_a_wait_for_a_result() {
-    is_told("detection::in_a_wait_for_a_result", |me, doomed| {
-        me.call_return(doomed, 1_u8, |_, x| x)?.wait().map(drop)
-    });
+    is_told("detection::in_a_wait_for_a_result", |me, doomed| me.call_return(doomed, 1_u8, |_, x| x)?.wait().map(drop));
 }
 
 #[test]
@@ -143,9 +150,7 @@ fn in_a_wait_for_room_in_a_lane() {
 #[test]
 fn and_at_every_later_call() {
     is_told("detection::and_at_every_later_call", |me, doomed| {
-        while me.lost_processes().is_empty() {
-            me.progress()?;
-        }
+        me.wait_while_serving(|| me.lost_processes() == [doomed].map(|worker| me.process_of(worker)))?;
         let lost = |result: Result<()>| assert!(matches!(result, Err(Error::PeerLost { .. })), "{result:?}");
         for _ in 0..2000 {
             lost(me.call(doomed, 1_u8, |_, _| ()).map_err(Error::from));

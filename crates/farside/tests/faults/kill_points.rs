@@ -113,9 +113,8 @@ impl Traffic<'_> {
     fn wait_for_all(&self) -> Result<()> {
         let expected = (self.sent_by_ring, self.sent_by_lane);
         let survivors = || (0..PROCESSES as usize).filter(|process| *process != DOOMED as usize);
-        let arrived = || {
-            LOG.with_borrow(|log| survivors().all(|from| (log.by_ring[from], log.by_lane[from]) == expected))
-        };
+        let arrived =
+            || LOG.with_borrow(|log| survivors().all(|from| (log.by_ring[from], log.by_lane[from]) == expected));
         self.me.wait_while_serving(arrived)
     }
 }
@@ -152,7 +151,8 @@ fn program() {
 
 /// The name of this process's socket without its last part, which is the process's number.
 fn socket_name() -> String {
-    let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let links =
+        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
     let own: HashSet<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
     let named = sockets.lines().filter_map(|line| {
@@ -192,7 +192,12 @@ fn kill_at(point: &str, nth: u32, may_end_the_job: bool) {
     let at = format!("{DOOMED}:{point}:{nth}");
     let mut command = Command::new(std::env::current_exe().unwrap());
     // A limit of its own would be in force for the processes, too.
-    command.args(only(PROGRAM)).env("FARSIDE_KILL", &at).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .args(only(PROGRAM))
+        .env("FARSIDE_KILL", &at)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     let launcher = command.spawn().unwrap();
     let pid = launcher.id();
     let output = within_time(|| launcher.wait_with_output().unwrap());

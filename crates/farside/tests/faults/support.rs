@@ -63,6 +63,12 @@ pub(crate) fn write_note(test: &str, text: &str) {
     std::fs::write(note_path(number("FARSIDE_LAUNCHER"), test, number("FARSIDE_PROCESS")), text).unwrap();
 }
 
+/// Whether a process of the same job has left its note.
+pub(crate) fn has_note(test: &str, process: u32) -> bool {
+    let launcher = std::env::var("FARSIDE_LAUNCHER").unwrap().parse().unwrap();
+    note_path(launcher, test, process).exists()
+}
+
 /// What the processes of a job wrote, taken away.
 pub(crate) fn take_notes(launcher: u32, test: &str, processes: u32) -> Vec<Option<String>> {
     let take = |process| {

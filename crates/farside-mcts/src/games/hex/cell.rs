@@ -25,11 +25,7 @@ impl Cell {
     /// The cell of a column and a row, both counted from 0; `None` if no board has it.
     #[must_use]
     pub const fn new(column: usize, row: usize) -> Option<Self> {
-        if column < MAX_SIZE && row < MAX_SIZE {
-            Some(Self::from_index((row << 4 | column) as u8))
-        } else {
-            None
-        }
+        if column < MAX_SIZE && row < MAX_SIZE { Some(Self::from_index((row << 4 | column) as u8)) } else { None }
     }
 
     /// The column, counted from 0.
@@ -46,6 +42,12 @@ impl Cell {
         self.index as usize >> 4
     }
 
+    #[inline]
+    pub(super) const fn index(self) -> usize {
+        self.index as usize
+    }
+
+    #[inline]
     pub(super) const fn from_index(index: u8) -> Self {
         Self { index }
     }

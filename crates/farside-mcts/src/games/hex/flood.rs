@@ -14,42 +14,41 @@ pub(super) struct Rows<const L: usize>(pub(super) [[u16; L]; MAX_SIZE]);
 /// In which lanes the stones join the first row with the last.
 #[inline]
 pub(super) fn top_to_bottom<const L: usize>(stones: &Rows<L>, size: usize) -> [bool; L] {
-    let mut top = Rows([[0; L]; MAX_SIZE]);
-    top.0[0] = stones.0[0];
-    flood(stones, size, top, |Rows(reached)| reached[size - 1].map(|row| row != 0))
-}
-
-/// In which lanes the stones join the first column with the last.
-#[inline]
-pub(super) fn left_to_right<const L: usize>(stones: &Rows<L>, size: usize) -> [bool; L] {
-    let left = Rows(stones.0.map(|row| row.map(|lane| lane & 1)));
-    flood(stones, size, left, |Rows(reached)| {
-        let either = |a: [u16; L], b: &[u16; L]| std::array::from_fn(|lane| a[lane] | b[lane]);
-        reached.iter().fold([0; L], either).map(|columns| columns >> (size - 1) != 0)
-    })
-}
-
-/// Spreads `reached` through `stones` until each lane has arrived or can spread no further; says which have arrived.
-#[inline]
-fn flood<const L: usize>(
-    stones: &Rows<L>,
-    size: usize,
-    mut reached: Rows<L>,
-    arrived: impl Fn(&Rows<L>) -> [bool; L],
-) -> [bool; L] {
-    let settled = |changed: [u16; L], arrived: [bool; L]| (0..L).all(|lane| changed[lane] == 0 || arrived[lane]);
-    // A sweep leaves nothing to do in its own direction: one that changes nothing after one in the other ends it.
+    let mut reached = Rows([[0; L]; MAX_SIZE]);
+    reached.0[0] = stones.0[0];
+    // A sweep leaves nothing to do in its own direction: one that changes nothing after one the other way ends it.
     sweep_down(stones, size, &mut reached);
     loop {
         let changed = sweep_up(stones, size, &mut reached);
-        if settled(changed, arrived(&reached)) {
-            return arrived(&reached);
+        if settled(changed, reached.0[size - 1]) {
+            break;
         }
         let changed = sweep_down(stones, size, &mut reached);
-        if settled(changed, arrived(&reached)) {
-            return arrived(&reached);
+        if settled(changed, reached.0[size - 1]) {
+            break;
         }
     }
+    reached.0[size - 1].map(|row| row != 0)
+}
+
+/// The board with rows and columns exchanged, which leaves neighbours neighbours and makes left to right top to bottom.
+///
+/// Swaps ever smaller squares off the diagonal.
+pub(super) fn transposed(mut rows: [u16; MAX_SIZE]) -> [u16; MAX_SIZE] {
+    for (side, mask) in [(8, 0x00FF), (4, 0x0F0F), (2, 0x3333), (1, 0x5555)] {
+        for row in (0..MAX_SIZE).filter(|row| row & side == 0) {
+            let swap = (rows[row] >> side ^ rows[row + side]) & mask;
+            rows[row] ^= swap << side;
+            rows[row + side] ^= swap;
+        }
+    }
+    rows
+}
+
+/// Whether each lane has arrived in the last row, or has nothing left to do.
+#[inline]
+fn settled<const L: usize>(changed: [u16; L], last_row: [u16; L]) -> bool {
+    (0..L).all(|lane| changed[lane] == 0 || last_row[lane] != 0)
 }
 
 /// Spreads along each row and to the row below; returns which bits of any row changed.
@@ -101,13 +100,13 @@ fn spread(entered: u16, stones: u16) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Rng;
 
     #[test]
     fn spread_fills_whole_runs() {
-        // The oracle walks. Every row of 10 stones with every single bit entered, then all pairs at the ends.
+        // Every row of 10 stones at both ends of the word, every bit entered alone and with the highest.
         for stones in 0..1_u16 << 10 {
-            for shift in [0, 6] {
-                let stones = stones << shift;
+            for stones in [stones, stones << 6] {
                 for first in (0..16).filter(|bit| stones >> bit & 1 == 1) {
                     for second in [first, 15 - stones.leading_zeros()] {
                         let entered = 1 << first | 1 << second;
@@ -124,5 +123,19 @@ mod tests {
             filled |= (filled << 1 | filled >> 1) & stones;
         }
         filled
+    }
+
+    #[test]
+    fn transposing_exchanges_rows_and_columns() {
+        let mut rng = Rng::new(1);
+        for _ in 0..100 {
+            let rows: [u16; MAX_SIZE] = std::array::from_fn(|_| rng.next_u64() as u16);
+            let columns = transposed(rows);
+            for (row, bits) in rows.iter().enumerate() {
+                for (column, other) in columns.iter().enumerate() {
+                    assert_eq!(bits >> column & 1, other >> row & 1);
+                }
+            }
+        }
     }
 }

@@ -18,18 +18,19 @@
 //! ```
 
 mod cell;
+mod cell_set;
+mod connections;
 mod error;
 mod flood;
 mod playout;
 mod position;
 mod render;
-mod virt;
-mod links;
 
 use std::ops::RangeInclusive;
 
 use crate::game::{Game, Outcome, Player, Points};
 use crate::rng::Rng;
+use connections::{Prospect, prospect};
 
 pub use cell::{Cell, CellError};
 pub use error::HexError;
@@ -46,15 +47,27 @@ pub const SIZES: RangeInclusive<usize> = 2..=flood::MAX_SIZE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hex {
     empty: Position,
+    sees_connections: bool,
 }
 
 impl Hex {
-    /// Hex on a board of `size` × `size` cells.
+    /// Hex on a board of `size` × `size` cells, by nothing but its rules.
     ///
     /// # Errors
     /// [`HexError::Size`] unless the size is one of [`SIZES`].
     pub fn new(size: usize) -> Result<Self, HexError> {
-        Position::new(size).map(|empty| Self { empty })
+        Ok(Self { empty: Position::new(size)?, sees_connections: false })
+    }
+
+    /// Lets the search see bridges, and the chains that hang together by them.
+    ///
+    /// It then knows that a game is decided long before it is over, and leaves out moves that do not stop a threat. Far
+    /// stronger for the same number of rollouts.
+    ///
+    /// *Cost:* some microseconds for each node.
+    #[must_use]
+    pub fn with_connections(self) -> Self {
+        Self { sees_connections: true, ..self }
     }
 }
 
@@ -85,31 +98,26 @@ impl Game for Hex {
         position.winner().map(Outcome::Won)
     }
 
-    fn hash(&self, p: &Position) -> u64 {
-        let mut h = p.to_move() as u64 + 1;
-        for r in p.stones.iter().flatten() { h = (h ^ *r as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15); h ^= h >> 29; }
-        h
-    }
-    fn expand(&self, p: &Position, moves: &mut Vec<Cell>) -> Option<Outcome> {
-        if let Some(o) = self.outcome(p) { return Some(o); }
-        let q = p.to_move();
-        let mine = links::threats(p, q);
-        if mine.semi { return Some(Outcome::Won(q)); }
-        let theirs = links::threats(p, q.opponent());
-        if theirs.full { return Some(Outcome::Won(q.opponent())); }
-        if theirs.semi { moves.extend(p.empty_cells().filter(|c| theirs.must_has(*c))); }
-        else { self.moves(p, moves); }
-        if std::env::var_os("ORD").is_some() {
-            let score = playout::amaf(p);
-            let me = q as usize;
-            moves.sort_by(|a, b| score[me][b.row() * 16 + b.column()].total_cmp(&score[me][a.row() * 16 + a.column()]));
-        }
-        None
-    }
     #[inline]
     fn simulate(&self, position: &Position, simulations: u32, rng: &mut Rng) -> Points {
-        if std::env::var_os("NOPAIR").is_none() { return Points::wins(playout::black_wins_paired(position, simulations, rng)); }
-
         Points::wins(black_wins(position, simulations, rng))
+    }
+
+    fn study(&self, position: &Position, moves: &mut Vec<Cell>) -> Option<Outcome> {
+        let mover = position.to_move();
+        if !self.sees_connections {
+            self.moves(position, moves);
+            return None;
+        }
+        // Who is to move carries out his own threat.
+        if prospect(position, mover) != Prospect::Open {
+            return Some(Outcome::Won(mover));
+        }
+        match prospect(position, mover.opponent()) {
+            Prospect::Open => self.moves(position, moves),
+            Prospect::Threat(carrier) => moves.extend(carrier.iter()),
+            Prospect::Won => return Some(Outcome::Won(mover.opponent())),
+        }
+        None
     }
 }

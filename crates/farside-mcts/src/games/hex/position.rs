@@ -1,6 +1,7 @@
 //! The state of a game of Hex.
 
-use super::flood::{MAX_SIZE, Rows, left_to_right, top_to_bottom};
+use super::cell_set::CellSet;
+use super::flood::{MAX_SIZE, Rows, top_to_bottom, transposed};
 use super::{Cell, CellError, HexError, SIZES};
 use crate::game::Player;
 
@@ -10,8 +11,8 @@ use crate::game::Player;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position {
     /// The stones of each player: one word a row, bit c for column c.
-    pub(super) stones: [[u16; MAX_SIZE]; 2],
-    pub(super) size: u8,
+    stones: [[u16; MAX_SIZE]; 2],
+    size: u8,
     to_move: Player,
 }
 
@@ -24,11 +25,7 @@ impl Position {
         if !SIZES.contains(&size) {
             return Err(HexError::Size { size });
         }
-        Ok(Self {
-            stones: [[0; MAX_SIZE]; 2],
-            size: size as u8,
-            to_move: Player::First,
-        })
+        Ok(Self { stones: [[0; MAX_SIZE]; 2], size: size as u8, to_move: Player::First })
     }
 
     /// The position after a game's moves, black's first, separated by white space. `pass` hands over the turn.
@@ -39,11 +36,7 @@ impl Position {
         let mut position = Self::new(size)?;
         for (text, number) in moves.split_whitespace().zip(1..) {
             if let Some(winner) = position.winner() {
-                return Err(HexError::GameOver {
-                    number,
-                    text: text.into(),
-                    winner,
-                });
+                return Err(HexError::GameOver { number, text: text.into(), winner });
             }
             if text.eq_ignore_ascii_case("pass") {
                 position.pass();
@@ -99,17 +92,8 @@ impl Position {
     }
 
     /// The cells without a stone, row by row.
-    pub fn empty_cells(&self) -> impl Iterator<Item = Cell> {
-        let position = *self;
-        (0..self.size()).flat_map(move |row| {
-            let mut empty = position.empty_in(row);
-            std::iter::from_fn(move || {
-                let column = empty.trailing_zeros() as usize;
-                empty &= empty.wrapping_sub(1);
-                // No bit left counts as column 16, which no board has.
-                Cell::new(column, row)
-            })
-        })
+    pub fn empty_cells(&self) -> impl Iterator<Item = Cell> + use<> {
+        self.empty_set().iter()
     }
 
     /// Puts a stone of the side to move on an empty cell, and hands over the turn.
@@ -134,23 +118,32 @@ impl Position {
     /// *Cost:* a few nanoseconds while nobody has a stone in every row or column, some tens otherwise.
     #[must_use]
     pub fn winner(&self) -> Option<Player> {
-        let size = self.size();
-        let [black, white] = &self.stones;
-        let in_each_row = black[..size].iter().all(|&row| row != 0);
-        if in_each_row && top_to_bottom(&Rows(black.map(|row| [row])), size) == [true] {
+        let [black, white] = self.stones;
+        let in_each_row = black[..self.size()].iter().all(|&row| row != 0);
+        if in_each_row && self.joins_top_to_bottom(black) {
             return Some(Player::First);
         }
         let in_each_column = white.iter().fold(0, |columns, row| columns | row) == self.full_row();
-        if in_each_column && left_to_right(&Rows(white.map(|row| [row])), size) == [true] {
+        if in_each_column && self.joins_top_to_bottom(transposed(white)) {
             return Some(Player::Second);
         }
         None
     }
 
-    /// The empty cells of a row of the board.
     #[inline]
-    pub(super) fn empty_in(&self, row: usize) -> u16 {
-        self.full_row() & !(self.stones[0][row] | self.stones[1][row])
+    pub(super) fn stones_of(&self, player: Player) -> CellSet {
+        CellSet::from_rows(|row| self.stones[player as usize][row])
+    }
+
+    #[inline]
+    pub(super) fn empty_set(&self) -> CellSet {
+        let [black, white] = &self.stones;
+        let on_board = |row| if row < self.size() { self.full_row() } else { 0 };
+        CellSet::from_rows(|row| on_board(row) & !(black[row] | white[row]))
+    }
+
+    fn joins_top_to_bottom(&self, rows: [u16; MAX_SIZE]) -> bool {
+        top_to_bottom(&Rows(rows.map(|row| [row])), self.size()) == [true]
     }
 
     fn full_row(&self) -> u16 {
@@ -158,28 +151,17 @@ impl Position {
     }
 
     fn read(&self, text: &str, number: usize) -> Result<Cell, HexError> {
-        let off_board = || HexError::OffBoard {
-            number,
-            text: text.into(),
-            size: self.size(),
-        };
+        let off_board = || HexError::OffBoard { number, text: text.into(), size: self.size() };
         match text.parse() {
             Ok(cell) if self.contains(cell) => Ok(cell),
             Ok(_) | Err(CellError::OffBoard) => Err(off_board()),
-            Err(CellError::Unreadable) => Err(HexError::Unreadable {
-                number,
-                text: text.into(),
-            }),
+            Err(CellError::Unreadable) => Err(HexError::Unreadable { number, text: text.into() }),
         }
     }
 
     fn place(&mut self, cell: Cell, player: Player, number: usize) -> Result<(), HexError> {
         if !self.contains(cell) {
-            return Err(HexError::OffBoard {
-                number,
-                text: cell.to_string(),
-                size: self.size(),
-            });
+            return Err(HexError::OffBoard { number, text: cell.to_string(), size: self.size() });
         }
         if self.stone(cell).is_some() {
             return Err(HexError::Occupied { number, cell });

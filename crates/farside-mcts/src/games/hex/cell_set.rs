@@ -1,0 +1,95 @@
+//! Sets of cells.
+
+use std::array;
+
+use super::Cell;
+use super::flood::MAX_SIZE;
+
+/// A set of cells of any board: the bit of a cell is its index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CellSet([u64; 4]);
+
+impl CellSet {
+    pub(super) const EMPTY: Self = Self([0; 4]);
+
+    /// The set whose cells of row r are the bits of `row(r)`.
+    pub(super) fn from_rows(row: impl Fn(usize) -> u16) -> Self {
+        let word = |first: usize| (0..4).fold(0, |bits, i| bits | u64::from(row(first + i)) << (16 * i));
+        Self(array::from_fn(|index| word(4 * index)))
+    }
+
+    /// A random set, every one equally likely.
+    #[inline]
+    pub(super) fn random(mut word: impl FnMut() -> u64) -> Self {
+        Self(array::from_fn(|_| word()))
+    }
+
+    #[inline]
+    pub(super) fn rows(self) -> [u16; MAX_SIZE] {
+        array::from_fn(|row| (self.0[row / 4] >> (16 * (row % 4))) as u16)
+    }
+
+    #[inline]
+    pub(super) fn contains(self, cell: Cell) -> bool {
+        self.0[cell.index() / 64] >> (cell.index() % 64) & 1 == 1
+    }
+
+    pub(super) fn insert(&mut self, cell: Cell) {
+        self.0[cell.index() / 64] |= 1 << (cell.index() % 64);
+    }
+
+    pub(super) fn with(mut self, cell: Cell) -> Self {
+        self.insert(cell);
+        self
+    }
+
+    /// Takes the cell out, and says whether it was there: 1 if so, else 0.
+    #[inline]
+    pub(super) fn take(&mut self, cell: Cell) -> u32 {
+        let word = &mut self.0[cell.index() / 64];
+        let found = *word >> (cell.index() % 64) & 1;
+        *word ^= found << (cell.index() % 64);
+        found as u32
+    }
+
+    #[inline]
+    pub(super) fn len(self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+
+    #[inline]
+    pub(super) fn is_empty(self) -> bool {
+        self == Self::EMPTY
+    }
+
+    #[inline]
+    pub(super) fn and(self, other: Self) -> Self {
+        Self(array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
+    #[inline]
+    pub(super) fn or(self, other: Self) -> Self {
+        Self(array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    #[inline]
+    pub(super) fn xor(self, other: Self) -> Self {
+        Self(array::from_fn(|word| self.0[word] ^ other.0[word]))
+    }
+
+    #[inline]
+    pub(super) fn is_disjoint(self, other: Self) -> bool {
+        self.and(other).is_empty()
+    }
+
+    /// The cells, row by row.
+    pub(super) fn iter(self) -> impl Iterator<Item = Cell> {
+        self.0.into_iter().enumerate().flat_map(|(word, mut bits)| {
+            std::iter::from_fn(move || {
+                let bit = bits.checked_ilog2().map(|_| bits.trailing_zeros())?;
+                bits &= bits - 1;
+                Some(Cell::from_index((64 * word) as u8 + bit as u8))
+            })
+        })
+    }
+}
