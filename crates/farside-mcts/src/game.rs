@@ -3,6 +3,8 @@
 use std::fmt::{self, Debug};
 use std::ops::{Add, AddAssign};
 
+use farside::Wire;
+
 use crate::Rng;
 
 /// A game of two players with full information and no chance, described sequentially.
@@ -39,9 +41,9 @@ use crate::Rng;
 /// ```
 pub trait Game: Send + Sync + 'static {
     /// A position with everything that decides how the game goes on.
-    type State: Clone + Send + 'static;
+    type State: Wire + Clone;
     /// A move. Small: a tree keeps one for each edge.
-    type Move: Copy + Eq + Debug + Send + 'static;
+    type Move: Wire + Copy + Eq + Debug;
 
     /// Where a game begins.
     fn initial(&self) -> Self::State;
@@ -92,7 +94,7 @@ pub trait Game: Send + Sync + 'static {
 }
 
 /// One of the two sides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Wire)]
 pub enum Player {
     /// The side that moves first from the initial position.
     First,
@@ -113,7 +115,7 @@ impl Player {
 }
 
 /// How a game ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub enum Outcome {
     /// This side won.
     Won(Player),
@@ -134,7 +136,7 @@ impl fmt::Display for Outcome {
 /// What the first player made of a number of games: 2 for each win, 1 for each draw.
 ///
 /// Whole numbers, so that sums do not depend on the order in which workers report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Wire)]
 pub struct Points(u32);
 
 impl Points {

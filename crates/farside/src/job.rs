@@ -27,6 +27,7 @@ pub(crate) mod child;
 pub(crate) mod collective;
 pub(crate) mod control;
 pub(crate) mod coordinator;
+mod footprint;
 pub(crate) mod home;
 pub(crate) mod kill_point;
 pub(crate) mod lane;
@@ -49,6 +50,7 @@ use std::time::Duration;
 #[doc(hidden)]
 pub use control::fuzz_decode as fuzz_control_decode;
 pub use farside_sys::topology::Bind;
+pub use footprint::{Footprint, footprint};
 pub use simulate::simulate;
 
 use self::child::{Manner, Role};

@@ -45,7 +45,7 @@ fn look(receiver: &mut HeapReceiver) {
         Ok(Next::Empty) => {}
         Err(corrupt) => {
             assert!(!corrupt.to_string().is_empty());
-            assert_eq!(std::mem::discriminant(&corrupt), std::mem::discriminant(&receiver.peek().unwrap_err()));
+            assert!(receiver.peek().is_err(), "{corrupt} once is corrupt for ever");
         }
     }
 }
@@ -69,7 +69,7 @@ fn look_at_some(receiver: &mut Receiver<MappedChunk, MappedControl>, all: &[Mapp
         Ok(RunEnd::Refused { header }) => assert_eq!(header.entry(), REFUSED),
         Ok(RunEnd::Empty) => assert!(receiver.is_empty()),
         Err(corrupt) => {
-            assert_eq!(std::mem::discriminant(&corrupt), std::mem::discriminant(&receiver.peek().unwrap_err()));
+            assert!(receiver.peek().is_err(), "{corrupt} once is corrupt for ever");
         }
     }
 }

@@ -135,6 +135,7 @@ impl<'w> To<'w> {
         }
     }
 
+    #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[inline(never)]
     fn submit_notified<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R>(
         &self,
@@ -285,6 +286,7 @@ impl<'w> To<'w> {
     }
 
     /// The way of a call that cannot be written into the ring at once.
+    #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[cold]
     #[inline(never)]
     fn submit_slowly<P: Payload>(&self, how: Dispatch, payload: Box<P>) -> Unsent<P> {
@@ -360,6 +362,7 @@ impl<'w> To<'w> {
     }
 
     /// The same through the process's lane, which other threads may hold for a moment.
+    #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[cold]
     #[inline(never)]
     fn submit_on_lane<P: Payload>(&self, mut how: Dispatch, payload: Box<P>) -> Unsent<P> {

@@ -74,12 +74,12 @@ enum Stop {
 impl Inbox {
     pub(crate) fn new(home: Home, local: usize, sources: usize) -> Self {
         Self {
+            watched_bits: vec![0; home.layout().arrival_words()],
             home,
             local,
             rings: (0..sources).map(|_| None).collect(),
             frames: (0..sources).map(|_| None).collect(),
             watched: Vec::new(),
-            watched_bits: vec![0; sources.div_ceil(64)],
         }
     }
 

@@ -31,6 +31,8 @@ const CHUNK_BYTES_MAX: usize = 64 << 10;
 /// The size of the chunks that a ring begins with, and how many.
 pub(crate) const FIRST_CHUNK_BYTES: usize = 4 << 10;
 pub(crate) const FIRST_CHUNK_COUNT: usize = 2;
+/// The same for lanes, which carry less.
+pub(crate) const FIRST_LANE_CHUNK_BYTES: usize = 2 << 10;
 /// Frames under way towards a receiver that is not mapped.
 const FRAME_WINDOW_BYTES: u64 = 256 << 10;
 
@@ -561,11 +563,6 @@ impl Outbox {
         if consumed <= self.frames.sent {
             self.frames.consumed = self.frames.consumed.max(consumed);
         }
-    }
-
-    /// What is still here: staged bytes, and batched ones.
-    pub(crate) fn outstanding_bytes(&self) -> usize {
-        self.staged.bytes() + self.ring.as_ref().map_or(0, |ring| ring.sender.batched_bytes())
     }
 }
 

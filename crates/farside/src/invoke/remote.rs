@@ -50,7 +50,7 @@ impl<F: Copy + 'static> Callee<F> for ByType {
         const { assert!(size_of::<F>() == 0, "a function known by its type has no value") };
         // SAFETY: `F` has no bytes, so that this reads none; a value of it existed where the call was made, in this same
         // binary, and `RemoteFn` vouches that it captures nothing.
-        Some(unsafe { std::mem::MaybeUninit::<F>::uninit().assume_init() })
+        Some(unsafe { std::ptr::NonNull::<F>::dangling().read() })
     }
 }
 

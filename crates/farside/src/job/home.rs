@@ -132,6 +132,10 @@ impl HomeLayout {
         self.shape.callable_per_process() as usize * self.thread_bytes
     }
 
+    pub(crate) fn arrival_bytes(&self) -> usize {
+        self.arrival_bytes
+    }
+
     pub(crate) fn arrival_words(&self) -> usize {
         self.shape.sources().div_ceil(64)
     }
@@ -204,8 +208,8 @@ impl Home {
 /// How a sender tells a receiver that there is something in the ring between them.
 #[derive(Clone, Debug)]
 pub(crate) struct Announcer {
-    home: Home,
-    local: usize,
+    /// Keeps the memory mapped that the pointers lead to.
+    _home: Home,
     word: *const AtomicU64,
     mask: u64,
     bell: *const Doorbell,
@@ -219,24 +223,16 @@ impl Announcer {
         let (word, mask) = home.arrival(local, source);
         let word: *const AtomicU64 = word;
         let bell: *const Doorbell = home.doorbell(local);
-        Self { home, local, word, mask, bell }
+        Self { word, mask, bell, _home: home }
     }
 
     /// After a record was published: sees to it that the receiver will look.
     #[inline(always)]
     pub(crate) fn announce(&self) {
-        // SAFETY: the pointer came from a reference into the mapping that `home` keeps alive.
+        // SAFETY: the pointer came from a reference into the mapping that `_home` keeps alive.
         bell::announce(unsafe { &*self.word }, self.mask);
         // SAFETY: as above.
         unsafe { &*self.bell }.ring_after_fence();
-    }
-
-    pub(crate) fn home(&self) -> &Home {
-        &self.home
-    }
-
-    pub(crate) fn local(&self) -> usize {
-        self.local
     }
 }
 

@@ -8,7 +8,7 @@ use crate::error::Result;
 /// Regions are registered in this size, which holds the first chunks of some thirty rings; larger pieces get their own.
 const SLAB_BYTES: usize = 256 << 10;
 /// Pieces begin on cache lines, and their neighbours are not on the same pair of lines.
-const ALIGN_BYTES: usize = 128;
+pub(crate) const ALIGN_BYTES: usize = 128;
 
 /// Gives out pieces of registered memory, and keeps to a cap per receiving worker.
 #[derive(Debug)]
@@ -18,12 +18,11 @@ pub(crate) struct RingPool {
     used: Vec<usize>,
     /// The slab that pieces are cut from, and how much of it is cut.
     slab: Option<(RemoteKey, usize)>,
-    registered_bytes: usize,
 }
 
 impl RingPool {
     pub(crate) fn new(cap_bytes: usize, receivers: usize) -> Self {
-        Self { cap_bytes, used: vec![0; receivers], slab: None, registered_bytes: 0 }
+        Self { cap_bytes, used: vec![0; receivers], slab: None }
     }
 
     /// A piece for the beginning of a ring to this receiver, whatever its cap: calls wait at their sender for it already, and
@@ -55,15 +54,11 @@ impl RingPool {
     fn cut(&mut self, transport: &dyn Transport, bytes: usize) -> Result<Piece> {
         if bytes > SLAB_BYTES / 2 {
             let key = transport.register(bytes)?.key();
-            self.registered_bytes += bytes;
             return Ok(Piece { key, offset: 0, bytes: bytes as u64 });
         }
         let (key, cut) = match self.slab {
             Some((key, cut)) if cut + bytes <= SLAB_BYTES => (key, cut),
-            _ => {
-                self.registered_bytes += SLAB_BYTES;
-                (transport.register(SLAB_BYTES)?.key(), 0)
-            }
+            _ => (transport.register(SLAB_BYTES)?.key(), 0),
         };
         self.slab = Some((key, cut + bytes));
         Ok(Piece { key, offset: cut as u64, bytes: bytes as u64 })
@@ -79,8 +74,8 @@ impl RingPool {
         self.cap_bytes
     }
 
-    /// Bytes in use for all receivers, and bytes registered.
-    pub(crate) fn usage(&self) -> (usize, usize) {
-        (self.used.iter().sum(), self.registered_bytes)
+    /// Bytes in use for all receivers.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.used.iter().sum()
     }
 }

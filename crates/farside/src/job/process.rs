@@ -395,10 +395,12 @@ impl Process {
 
     /// Makes a ring that leads to a thread of this process, tells that thread, and returns what to tell the sender.
     pub(crate) fn open_ring(&self, ring: RingName, local: usize) -> Result<SetupMessage> {
-        use crate::invoke::outbox::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT};
+        use crate::invoke::outbox::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_LANE_CHUNK_BYTES};
         let mut pool = lock(&self.pool);
         let mut pieces = Vec::new();
-        for bytes in [size_of::<RingControl>()].into_iter().chain([FIRST_CHUNK_BYTES; FIRST_CHUNK_COUNT]) {
+        let is_lane = ring.source >= self.shape.callable();
+        let chunk_bytes = if is_lane { FIRST_LANE_CHUNK_BYTES } else { FIRST_CHUNK_BYTES };
+        for bytes in [size_of::<RingControl>()].into_iter().chain([chunk_bytes; FIRST_CHUNK_COUNT]) {
             pieces.push(pool.allocate(&*self.transport, local, bytes)?);
         }
         drop(pool);
@@ -445,9 +447,9 @@ impl Process {
         lock(&self.pool).retire(local, pieces);
     }
 
-    /// Ring memory in use here, and registered for it.
-    pub(crate) fn ring_memory(&self) -> (usize, usize) {
-        lock(&self.pool).usage()
+    /// Ring memory in use here.
+    pub(crate) fn ring_memory_bytes(&self) -> usize {
+        lock(&self.pool).used_bytes()
     }
 
     /// Wakes whoever fills a ring, since there is room in it again.

@@ -71,6 +71,8 @@ pub struct Counters {
     pub executed: u64,
     /// Its calls that wait for their results now.
     pub replies_pending: u64,
+    /// Memory of rings that lead to this process, in use now.
+    pub ring_bytes_here: u64,
 }
 
 /// Things in per-worker memory, at most.
@@ -311,7 +313,8 @@ impl Worker {
         let mut sent = SendCounters::default();
         self.outboxes.iter().filter_map(OnceCell::get).for_each(|outbox| sent.add(&outbox.borrow().counters));
         let replies_pending = self.replies.borrow().in_use() as u64;
-        Counters { sent, executed: self.executed.get(), replies_pending }
+        let ring_bytes_here = self.process.ring_memory_bytes() as u64;
+        Counters { sent, executed: self.executed.get(), replies_pending, ring_bytes_here }
     }
 
     // For the rooms around.
@@ -691,16 +694,6 @@ impl Worker {
             }
             None
         })
-    }
-
-    /// Bytes that were to be sent and are still here, by receiver.
-    pub(crate) fn outstanding(&self) -> Vec<(WorkerId, usize)> {
-        let outboxes = self.outboxes.iter().enumerate();
-        let outstanding = outboxes.filter_map(|(index, cell)| {
-            let bytes = cell.get()?.borrow().outstanding_bytes();
-            (bytes > 0).then_some((WorkerId::new(index as u32), bytes))
-        });
-        outstanding.collect()
     }
 
     /// How internal calls are made: they wait for room.

@@ -118,11 +118,14 @@ fn in_a_wait_for_execution() {
 #[test]
 fn in_a_wait_for_sending() {
     is_told("detection::in_a_wait_for_sending", |me, doomed| {
-        let sent = me.synchronizer(0)?;
+        // More than the ring and the queue take.
+        let calls = 10_000;
+        let sent = me.synchronizer(calls)?;
         let to = me.to(doomed).when_full(WhenFull::Queue).notify(&sent, On::Sent);
-        // Until neither the ring nor the queue takes any more.
-        while to.call([0; 100], nothing).is_ok() {
-            sent.add(1);
+        for _ in 0..calls {
+            if to.call([0; 100], nothing).is_err() {
+                break;
+            }
         }
         sent.wait()
     });

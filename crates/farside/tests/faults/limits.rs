@@ -80,7 +80,7 @@ fn a_ring_is_made_however_small_the_cap() {
             for x in 0..1000_u64 {
                 me.call(to, (sum, x), |there, (sum, x)| sum.here(there).set(sum.here(there).get() + x))?;
             }
-            let refused = me.call(to, [0_u64; 64], |_, _| ()).unwrap_err();
+            let refused = me.call(to, [0_u64; 1000], |_, _| ()).unwrap_err();
             assert!(matches!(refused.error, Error::TooLarge { max: 512, .. }), "{}", refused.error);
         }
         me.wait_while_serving(|| sum.here(me).get() == 4 * 999 * 500)?;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use farside::Wire;
+
 use super::flood::MAX_SIZE;
 
 /// A cell of a board, such as `c4`. It knows nothing of the board's size.
@@ -15,7 +17,7 @@ use super::flood::MAX_SIZE;
 /// assert_eq!(cell.to_string(), "c4");
 /// # Ok::<(), farside_mcts::games::hex::CellError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Wire)]
 pub struct Cell {
     /// The row in the upper four bits, the column in the lower: the cell's bit in a board of 16 rows of 16 bits.
     index: u8,

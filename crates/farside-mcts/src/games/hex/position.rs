@@ -1,5 +1,7 @@
 //! The state of a game of Hex.
 
+use farside::Wire;
+
 use super::cell_set::CellSet;
 use super::flood::{MAX_SIZE, Rows, top_to_bottom, transposed};
 use super::{Cell, CellError, HexError, SIZES};
@@ -8,7 +10,7 @@ use crate::game::Player;
 /// Stones on a board, and who is to move.
 ///
 /// The numbers of stones need not match: passing is allowed in the game so far, and problems begin anywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub struct Position {
     /// The stones of each player: one word a row, bit c for column c.
     stones: [[u16; MAX_SIZE]; 2],

@@ -1,1 +1,93 @@
-pub struct Diagram;
+//! A position as text.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::{Cell, Position};
+use crate::game::Player;
+
+/// A board as text: a rhombus with `B` and `W` for stones, and percentages in empty cells if there are any.
+///
+/// ```
+/// use farside_mcts::games::hex::{Diagram, Position};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let position = Position::from_moves(3, "b2 a3")?;
+/// let diagram = Diagram::new(&position);
+/// assert_eq!(
+///     diagram.to_string(),
+///     "  a b c\n\
+///      1 . . . 1\n \
+///       2 . B . 2\n  \
+///        3 W . . 3\n   \
+///          a b c\n",
+/// );
+///
+/// let visits = diagram.share("c1".parse()?, 0.875).share("b1".parse()?, 0.125);
+/// assert_eq!(
+///     visits.to_string(),
+///     "    a   b   c\n\
+///      1   .  13  88 1\n  \
+///       2   .   B   . 2\n    \
+///        3   W   .   . 3\n        \
+///            a   b   c\n",
+/// );
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Diagram {
+    position: Position,
+    shares: BTreeMap<Cell, f64>,
+}
+
+impl Diagram {
+    /// The stones of a position.
+    #[must_use]
+    pub fn new(position: &Position) -> Self {
+        Self { position: *position, shares: BTreeMap::new() }
+    }
+
+    /// Writes a share from 0 to 1, of visits or of wins, into a cell as a percentage. A stone there hides it.
+    #[must_use]
+    pub fn share(mut self, cell: Cell, share: f64) -> Self {
+        self.shares.insert(cell, share);
+        self
+    }
+
+    fn symbol(&self, cell: Cell) -> String {
+        match (self.position.stone(cell), self.shares.get(&cell)) {
+            (Some(Player::First), _) => "B".into(),
+            (Some(Player::Second), _) => "W".into(),
+            (None, Some(share)) => format!("{:.0}", 100.0 * share),
+            (None, None) => ".".into(),
+        }
+    }
+
+    fn write_columns(&self, f: &mut fmt::Formatter<'_>, indent: usize, pitch: usize) -> fmt::Result {
+        write!(f, "{:indent$}", "")?;
+        for letter in ('a'..).take(self.position.size()) {
+            write!(f, "{letter:>pitch$}")?;
+        }
+        writeln!(f)
+    }
+}
+
+impl fmt::Display for Diagram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = self.position.size();
+        let number_width = size.to_string().len();
+        // Three digits and a space where percentages are shown. Each row lies half a cell to the right.
+        let pitch = if self.shares.is_empty() { 2 } else { 4 };
+        self.write_columns(f, number_width - 1, pitch)?;
+        for row in 0..size {
+            write!(f, "{:indent$}{:>number_width$}", "", row + 1, indent = row * pitch / 2)?;
+            for column in 0..size {
+                let cell = Cell::new(column, row).expect("the cell is on the board");
+                write!(f, "{:>pitch$}", self.symbol(cell))?;
+            }
+            writeln!(f, " {}", row + 1)?;
+        }
+        self.write_columns(f, number_width + size * pitch / 2, pitch)
+    }
+}
