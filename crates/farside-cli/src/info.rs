@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 
 use clap::Args;
 use farside::ProcessId;
+use farside::job::{Footprint, footprint};
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::sim::{SimFabric, SimOptions};
 use farside_fabric::{Capabilities, Transport};
@@ -28,16 +29,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
     io::stdout().write_all(text.as_bytes()).map_err(CliError::Output)
 }
 
+/// The shape of job whose memory is told: workers of different processes are peers, and two make a pair.
+const PROCESSES: u32 = 2;
+const THREADS: u32 = 1;
+
 /// All that is known before a job is started.
 #[derive(Debug)]
 struct Machine {
     topology: Topology,
     transports: Vec<Capabilities>,
+    footprint: Footprint,
 }
 
 impl Machine {
     fn look() -> Result<Self, CliError> {
-        Ok(Self { topology: Topology::of_this_machine()?, transports: transports()? })
+        Ok(Self {
+            topology: Topology::of_this_machine()?,
+            transports: transports()?,
+            footprint: footprint(PROCESSES, THREADS),
+        })
     }
 
     fn to_json(&self) -> Value {
@@ -68,6 +78,7 @@ impl Machine {
             "memory_available_bytes": limits::available_memory_bytes(),
             "open_files_max": limits::max_open_files(),
             "user_processes_max": limits::max_user_processes(),
+            "footprint": footprint_to_json(&self.footprint),
             "transports": self.transports.iter().map(transport_to_json).collect::<Vec<_>>(),
         })
     }
@@ -96,6 +107,9 @@ impl Machine {
         let limit = |limit: Option<u64>| limit.map_or("no limit".into(), |limit| limit.to_string());
         lines.add("open files", limit(limits::max_open_files()));
         lines.add("user processes", limit(limits::max_user_processes()));
+        let Footprint { starter_bytes, starter_terms, idle_pair_bytes, idle_pair_terms, .. } = &self.footprint;
+        lines.add("a process takes", format!("{starter_bytes} bytes = {}, in whole pages", sum_to_text(starter_terms)));
+        lines.add("an idle pair", format!("{idle_pair_bytes} bytes = {}", sum_to_text(idle_pair_terms)));
         for transport in &self.transports {
             lines.add("transport", transport_to_text(transport));
         }
@@ -130,6 +144,25 @@ fn transports() -> Result<Vec<Capabilities>, CliError> {
     })?;
     let sim = SimFabric::new(1, starter_bytes, 0, SimOptions::default())?.endpoint(ProcessId::new(0));
     Ok(vec![shm.capabilities(), sim.capabilities()])
+}
+
+fn footprint_to_json(footprint: &Footprint) -> Value {
+    let object = |terms: &[(&str, u64)]| -> Value {
+        terms.iter().map(|(name, bytes)| ((*name).to_owned(), json!(bytes))).collect::<serde_json::Map<_, _>>().into()
+    };
+    json!({
+        "processes": PROCESSES,
+        "threads": THREADS,
+        "process_bytes": footprint.starter_bytes,
+        "process_terms": object(&footprint.starter_terms),
+        "idle_pair_bytes": footprint.idle_pair_bytes,
+        "idle_pair_terms": object(&footprint.idle_pair_terms),
+    })
+}
+
+/// A sum with its terms: `128 doorbells + 256 latches`.
+fn sum_to_text(terms: &[(&str, u64)]) -> String {
+    terms.iter().map(|(name, bytes)| format!("{bytes} {name}")).collect::<Vec<_>>().join(" + ")
 }
 
 fn transport_to_json(transport: &Capabilities) -> Value {
@@ -167,5 +200,7 @@ mod tests {
         assert_eq!(names, ["shm", "sim"]);
         assert!(names.iter().all(|name| text.contains(&format!("transport       {name}: "))), "{text}");
         assert!(text.contains(value["host"].as_str().unwrap()), "{text}");
+        let pair = &value["footprint"]["idle_pair_bytes"];
+        assert!(pair.as_u64().unwrap() > 0 && text.contains(&format!("an idle pair    {pair} bytes")), "{text}");
     }
 }

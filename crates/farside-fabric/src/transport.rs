@@ -4,7 +4,7 @@
 //!
 //! 1. A process registers memory and gets a [`RemoteKey`], plain data that can be sent to any peer. The first region of a
 //!    process, its *starter*, has a key that anybody can compute ([`RemoteKey::starter`]).
-//! 2. A peer [attaches](Transport::attach) a key once and then works on a [`RemoteRegion`](crate::RemoteRegion). Connections
+//! 2. A peer [attaches](Transport::attach) a key once and then works on a [`RemoteRegion`]. Connections
 //!    are made on first use. Attaching never needs the attention of the target's workers, only of its service thread.
 //! 3. If the region is *mapped*, accesses are the caller's own loads and stores. Otherwise they are
 //!    [posted](Transport::post) as an [`Operation`] and end as a [`Completion`].

@@ -1,5 +1,7 @@
 //! The derive and attribute macros of Farside. Use them through the `farside` crate, which explains them.
 
+#![forbid(unsafe_code)]
+
 mod options;
 mod test_attribute;
 mod wire;

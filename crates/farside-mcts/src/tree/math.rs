@@ -51,3 +51,38 @@ pub(super) fn ln(n: u32) -> f32 {
     let series = 2.0 * t * (1.0 + t2 * (1.0 / 3.0 + t2 * (0.2 + t2 * (1.0 / 7.0 + t2 * (1.0 / 9.0 + t2 / 11.0)))));
     (power * std::f64::consts::LN_2 + series) as f32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn argmax_finds_the_first_of_the_largest() {
+        let mut rng = Rng::new(1);
+        for groups in 0..6 {
+            for _ in 0..500 {
+                // Few different values, so that there are ties, and some that may not be chosen.
+                let mut draw = |kinds| rng.below(kinds) as f32 / 4.0;
+                let rarity: Vec<f32> = (0..groups * GROUP).map(|_| draw(3)).collect();
+                let value: Vec<f32> = (0..groups * GROUP)
+                    .map(|_| if draw(4) == 0.0 { f32::NEG_INFINITY } else { draw(5) })
+                    .collect();
+                let bounds: Vec<f32> = value.iter().zip(&rarity).map(|(value, rarity)| value + 1.5 * rarity).collect();
+                let largest = bounds.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let first = bounds.iter().position(|&bound| bound == largest).unwrap_or(0);
+                assert_eq!(argmax(&value, &rarity, 1.5), first as u32, "{bounds:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn ln_agrees_with_the_system() {
+        let powers = (0..32).flat_map(|power| [(1_u32 << power).saturating_sub(1), 1 << power, (1 << power) + 1]);
+        for n in (1..100_000).chain(powers).chain([u32::MAX]).filter(|&n| n > 0) {
+            let expected = f64::from(n).ln();
+            assert!((f64::from(ln(n)) - expected).abs() <= 1e-7 * expected, "ln {n}");
+        }
+        assert_eq!(ln(1), 0.0);
+    }
+}

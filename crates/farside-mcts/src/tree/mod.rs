@@ -367,3 +367,6 @@ impl<L> Edge<L> {
         self.points as f64 / most
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,13 +97,20 @@ impl Process {
     }
 
     /// Whether the lane to a worker has room for a record, or its receiver is gone. Also sends what was queued.
-    pub(crate) fn lane_may_send(&self, to: WorkerId, record_bytes: usize) -> bool {
-        let Some(lane) = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get) else { return true };
+    ///
+    /// # Errors
+    /// [`Error::Full`] when it will never have; otherwise what the transport said.
+    pub(crate) fn lane_may_send(&self, to: WorkerId, record_bytes: usize) -> Result<bool> {
+        let Some(lane) = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get) else { return Ok(true) };
         let mut lane = lock(lane);
-        let sent = lane.send_staged(self);
+        lane.send_staged(self)?;
+        // What was asked for last may have been less than this record needs.
+        if lane.needs_chunk_for(record_bytes) {
+            lane.ask_for_chunk(self, record_bytes)?;
+        }
         // It stays announced, since another thread may wait, too. That costs the receiver a look at our doorbells for each chunk.
         lane.wait_for_credit(true);
-        sent.is_err() || lane.may_send(record_bytes, self)
+        Ok(lane.may_send(record_bytes, self))
     }
 
     /// What a receiver's process said about the lane to it. Called by the service thread.

@@ -465,7 +465,7 @@ impl Worker {
         self.not_in_handler("a send-based call with `WhenFull::Retry`")?;
         let left = deadline.saturating_duration_since(Instant::now());
         self.wait_until("waiting for room in a lane", left, |worker| {
-            worker.process.lane_may_send(to, record_bytes).then_some(Ok(()))
+            worker.process.lane_may_send(to, record_bytes).map(|may| may.then_some(())).transpose()
         })
     }
 
@@ -678,22 +678,29 @@ impl Worker {
             if worker.process.is_finished() {
                 return Some(Ok(()));
             }
-            let quiet = worker.unfinished.borrow().is_empty()
-                && worker.continuations.borrow().is_empty()
-                && !worker.process.lanes_are_queued();
             let round = worker.process.round();
-            if quiet && answered != Some(round) {
-                // What was called before the round began runs before it is answered.
-                match worker.step() {
-                    Ok(false) => answered = Some(round),
-                    Ok(true) => return None,
-                    Err(error) => return Some(Err(error)),
-                }
+            if answered == Some(round) || !worker.is_quiet() {
+                return None;
+            }
+            // What was called before the round began runs before it is counted. Two rounds that count the same, with a call under
+            // way all the time, would say that there is none.
+            if let Err(error) = worker.step() {
+                return Some(Err(error));
+            }
+            if worker.is_quiet() {
+                answered = Some(round);
                 let counters = worker.counters();
                 worker.process.report_quiet(worker.local, round, counters.sent.calls, counters.executed);
             }
             None
         })
+    }
+
+    /// Whether nothing waits here to be sent or gone on with.
+    fn is_quiet(&self) -> bool {
+        self.unfinished.borrow().is_empty()
+            && self.continuations.borrow().is_empty()
+            && !self.process.lanes_are_queued()
     }
 
     /// How internal calls are made: they wait for room.

@@ -100,7 +100,7 @@ impl<const WORDS: usize> Raw<WORDS> {
         let End::Receiver(receiver) = &mut self.end else { return Ok(()) };
         let mut sum = 0_u64;
         for _ in 0..records {
-            let record = self.patience.wait_for(|| match receiver.next() {
+            let record = self.patience.wait_for(|| match receiver.peek() {
                 Ok(Next::Empty) => None,
                 Ok(Next::Record { payload, end, .. }) => Some(Ok((payload, end))),
                 Err(cause) => Some(Err(corrupt(cause))),

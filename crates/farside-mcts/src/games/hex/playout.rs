@@ -106,3 +106,87 @@ impl Fill {
         set
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::games::hex::SIZES;
+
+    fn random_position(size: usize, stones: u32, rng: &mut Rng) -> Position {
+        let mut position = Position::new(size).unwrap();
+        for _ in 0..stones {
+            let empty: Vec<Cell> = position.empty_cells().collect();
+            position.play(empty[rng.below(empty.len() as u32) as usize]);
+            // Sides need not have alternated.
+            if rng.below(4) == 0 {
+                position.pass();
+            }
+        }
+        position
+    }
+
+    #[test]
+    fn fills_are_complete_and_exact_in_number() {
+        let mut rng = Rng::new(1);
+        for size in SIZES {
+            let cells = (size * size) as u32;
+            for stones in [0, 1, cells / 2, cells - 1, cells] {
+                let position = random_position(size, stones, &mut rng);
+                let (black, white) = (position.stones_of(Player::First), position.stones_of(Player::Second));
+                let fill = Fill::new(&position);
+                let empty = cells - stones;
+                let share = if position.to_move() == Player::First { empty.div_ceil(2) } else { empty / 2 };
+                for _ in 0..50 {
+                    let full = fill.draw(&mut rng);
+                    assert_eq!(full.len(), black.len() + share);
+                    assert_eq!(full.and(black), black);
+                    assert!(full.is_disjoint(white));
+                    assert_eq!(full.and(black.or(position.empty_set())), full);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_empty_cell_is_as_likely_as_another() {
+        let mut rng = Rng::new(2);
+        for (size, stones) in [(2, 0), (3, 1), (5, 3), (8, 0), (11, 0), (11, 100), (16, 0), (16, 1)] {
+            let position = random_position(size, stones, &mut rng);
+            let fill = Fill::new(&position);
+            let draws = 20_000;
+            let mut count = [0_u32; 256];
+            for _ in 0..draws {
+                fill.draw(&mut rng).xor(fill.black).iter().for_each(|cell| count[cell.index()] += 1);
+            }
+            let probability = f64::from(fill.share) / f64::from(fill.empty.len());
+            let mean = f64::from(draws) * probability;
+            let deviation = (mean * (1.0 - probability)).sqrt();
+            for cell in fill.empty.iter() {
+                let off = (f64::from(count[cell.index()]) - mean).abs();
+                assert!(off < 5.0 * deviation, "{cell} on size {size}: {} of {mean}", count[cell.index()]);
+            }
+        }
+    }
+
+    #[test]
+    fn every_set_is_as_likely_as_another() {
+        // 2 x 2: six ways to give black two cells. 3 x 3 with four stones: ten ways to give black three of five.
+        let mut rng = Rng::new(3);
+        for (size, stones, ways) in [(2, 0, 6), (3, 4, 10)] {
+            let position = random_position(size, stones, &mut Rng::new(12));
+            let fill = Fill::new(&position);
+            let mut count = std::collections::BTreeMap::new();
+            for _ in 0..1000 * ways {
+                *count.entry(fill.draw(&mut rng).rows()).or_insert(0_u32) += 1;
+            }
+            assert_eq!(count.len(), ways);
+            assert!(count.values().all(|n| n.abs_diff(1000) < 160), "{count:?}");
+        }
+    }
+
+    #[test]
+    fn playouts_of_a_seed_never_change() {
+        let wins = |size, seed| black_wins(&Position::new(size).unwrap(), 1000, &mut Rng::new(seed));
+        assert_eq!([wins(2, 1), wins(6, 2), wins(11, 3), wins(16, 4)], [482, 515, 504, 495]);
+    }
+}

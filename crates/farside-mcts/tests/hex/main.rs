@@ -1,0 +1,6 @@
+//! Hex against brute force.
+
+mod oracle;
+mod positions;
+mod rules;
+mod solving;

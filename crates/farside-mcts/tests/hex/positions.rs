@@ -1,0 +1,102 @@
+//! Positions with known winning moves.
+
+use std::ops::ControlFlow;
+
+use farside_mcts::games::hex::{Cell, Hex, Position};
+use farside_mcts::{Budget, Game, Outcome, Params, Player, Report, Search};
+use serde_json::Value;
+
+/// Six by six with 32 to 34 empty cells: out of reach of a search that sees no more of Hex than bridges.
+const OUT_OF_REACH: [&str; 4] =
+    ["lit-6x6-henderson-09", "lit-6x6-henderson-13", "lit-6x6-henderson-15", "lit-6x6-henderson-22"];
+
+fn data() -> Value {
+    serde_json::from_str(include_str!("../data/hex-positions.json")).unwrap()
+}
+
+fn cells(names: &Value) -> Vec<Cell> {
+    names.as_array().unwrap().iter().map(|name| name.as_str().unwrap().parse().unwrap()).collect()
+}
+
+fn player(name: &Value) -> Player {
+    match name.as_str().unwrap() {
+        "black" => Player::First,
+        "white" => Player::Second,
+        other => panic!("{other} is no player"),
+    }
+}
+
+/// Searches until the position is solved.
+fn solve(hex: Hex, position: &Position, seed: u64, rollouts: u64) -> Report<Cell> {
+    let params = Params {
+        exploration: 0.3,
+        expand_after: 1,
+        seed,
+        ..Params::default()
+    };
+    let stop_when_solved = |report: &Report<Cell>| match report.solved {
+        Some(_) => ControlFlow::Break(()),
+        None => ControlFlow::Continue(()),
+    };
+    let mut search = Search::new(hex).params(params).observe(1000, stop_when_solved);
+    search.run(position, Budget::Rollouts(rollouts)).unwrap()
+}
+
+#[test]
+fn winning_moves_are_found() {
+    let data = data();
+    for known in data["positions"].as_array().unwrap() {
+        let id = known["id"].as_str().unwrap();
+        let size = known["n"].as_u64().unwrap() as usize;
+        let to_move = player(&known["to_move"]);
+        let position = Position::from_stones(size, &cells(&known["black"]), &cells(&known["white"]), to_move).unwrap();
+        let winning = cells(&known["winning_moves"]);
+        let hex = Hex::new(size).unwrap().with_connections();
+        let out_of_reach = OUT_OF_REACH.contains(&id);
+        for seed in 0..2 {
+            let report = solve(hex, &position, seed, if out_of_reach { 20_000 } else { 300_000 });
+            assert!(out_of_reach || winning.contains(&report.best.chosen), "{id}: {}", report.best.chosen);
+            assert!(report.solved.is_none_or(|outcome| outcome == Outcome::Won(to_move)), "{id}");
+            for known in report.moves.iter().filter(|known| known.outcome.is_some()) {
+                let won = known.outcome == Some(Outcome::Won(to_move));
+                assert_eq!(won, winning.contains(&known.chosen), "{id}: {} is proven wrongly", known.chosen);
+            }
+        }
+    }
+}
+
+#[test]
+fn openings_are_solved() {
+    let data = data();
+    for (size, map) in data["openings"].as_object().unwrap() {
+        let size: usize = size.parse().unwrap();
+        let hex = Hex::new(size).unwrap().with_connections();
+        for (row, marks) in map["rows"].as_array().unwrap().iter().enumerate() {
+            for (column, mark) in marks.as_str().unwrap().chars().enumerate() {
+                let opening = Cell::new(column, row).unwrap();
+                let mut position = hex.initial();
+                position.play(opening);
+                let report = solve(hex, &position, 1, 200_000);
+                let winner = if mark == 'B' { Player::First } else { Player::Second };
+                assert_eq!(report.solved, Some(Outcome::Won(winner)), "{opening} on {size}");
+            }
+        }
+    }
+}
+
+#[test]
+fn small_puzzles_need_nothing_but_the_rules() {
+    let data = data();
+    for known in data["positions"].as_array().unwrap() {
+        let size = known["n"].as_u64().unwrap() as usize;
+        let (black, white) = (cells(&known["black"]), cells(&known["white"]));
+        if size * size - black.len() - white.len() > 14 {
+            continue;
+        }
+        let to_move = player(&known["to_move"]);
+        let position = Position::from_stones(size, &black, &white, to_move).unwrap();
+        let report = solve(Hex::new(size).unwrap(), &position, 1, 200_000);
+        assert_eq!(report.solved, Some(Outcome::Won(to_move)), "{}", known["id"]);
+        assert!(cells(&known["winning_moves"]).contains(&report.best.chosen), "{}", known["id"]);
+    }
+}

@@ -1,0 +1,104 @@
+//! Search and study against perfect play.
+
+use farside_mcts::games::hex::{Cell, Hex, Position};
+use farside_mcts::{Budget, Game, Outcome, Params, Player, Rng, Search};
+
+use crate::oracle::{Minimax, after, random_stones};
+
+fn eager() -> Params {
+    Params {
+        expand_after: 1,
+        ..Params::default()
+    }
+}
+
+/// Every position that play from the empty board leads to, the game not over.
+fn all_positions(size: usize) -> Vec<Position> {
+    let mut positions = vec![Position::new(size).unwrap()];
+    let mut known = std::collections::HashSet::new();
+    let mut next = 0;
+    while next < positions.len() {
+        let position = positions[next];
+        next += 1;
+        for cell in position.empty_cells() {
+            let after = after(&position, cell);
+            if after.winner().is_none() && known.insert(after) {
+                positions.push(after);
+            }
+        }
+    }
+    positions
+}
+
+#[test]
+fn boards_of_two_and_three_are_solved_from_everywhere() {
+    let mut minimax = Minimax::default();
+    for (size, stride, hex) in [
+        (2, 1, Hex::new(2).unwrap()),
+        (3, 5, Hex::new(3).unwrap()),
+        (3, 5, Hex::new(3).unwrap().with_connections()),
+    ] {
+        for position in all_positions(size).iter().step_by(stride) {
+            let report = Search::new(hex).params(eager()).run(position, Budget::Rollouts(4000)).unwrap();
+            let winner = minimax.winner(position);
+            assert_eq!(report.solved, Some(Outcome::Won(winner)), "{position:?}");
+            if winner == position.to_move() {
+                assert!(minimax.winning_moves(position).contains(&report.best.chosen), "{position:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_connections_tell_is_true() {
+    // Random boards of 3, 4 and 5, that need not come from a game, few enough empty cells to search them all.
+    let mut rng = Rng::new(7);
+    let mut minimax = Minimax::default();
+    let [mut proofs, mut threats] = [0, 0];
+    for round in 0..6000 {
+        let (size, percent_full) = [(3, 30), (4, 45), (5, 60)][round % 3];
+        let [black, white] = random_stones(size, percent_full, &mut rng);
+        let to_move = [Player::First, Player::Second][rng.below(2) as usize];
+        let position = Position::from_stones(size, &black, &white, to_move).unwrap();
+        if position.winner().is_some() || position.empty_cells().count() > 11 {
+            continue;
+        }
+        let mut candidates = Vec::new();
+        match Hex::new(size).unwrap().with_connections().study(&position, &mut candidates) {
+            Some(outcome) => {
+                proofs += 1;
+                assert_eq!(outcome, Outcome::Won(minimax.winner(&position)), "{position:?}");
+            }
+            None => {
+                threats += usize::from(candidates.len() < position.empty_cells().count());
+                assert!(!candidates.is_empty());
+                let missed = |cell: &Cell| !candidates.contains(cell);
+                assert!(!minimax.winning_moves(&position).iter().any(missed), "{position:?}");
+            }
+        }
+    }
+    assert!(proofs > 1000 && threats > 50, "{proofs} proofs and {threats} threats were put to the test");
+}
+
+#[test]
+fn well_known_connections_are_seen() {
+    let study = |size, black: &str, white: &str, to_move| {
+        let cells = |names: &str| -> Vec<Cell> { names.split_whitespace().map(|name| name.parse().unwrap()).collect() };
+        let position = Position::from_stones(size, &cells(black), &cells(white), to_move).unwrap();
+        let mut candidates = Vec::new();
+        let outcome = Hex::new(size).unwrap().with_connections().study(&position, &mut candidates);
+        (outcome, candidates)
+    };
+    let black_wins = Some(Outcome::Won(Player::First));
+    // Bridges from edge to edge hold although white moves; so do white's when turned over.
+    assert_eq!(study(5, "c2 b4", "", Player::Second).0, black_wins);
+    assert_eq!(study(5, "", "b3 d2", Player::First).0, Some(Outcome::Won(Player::Second)));
+    // The ziggurat: a stone of the third row is joined to the edge.
+    assert_eq!(study(5, "c3 b5", "", Player::Second).0, black_wins);
+    assert_eq!(study(5, "c3", "", Player::Second).0, black_wins);
+    // One stone is missing: black wins if he is to move, and white must stop him.
+    assert_eq!(study(7, "d3 c5", "", Player::First).0, black_wins);
+    let (outcome, candidates) = study(7, "e2 b6", "", Player::Second);
+    assert_eq!(outcome, None);
+    assert!(!candidates.is_empty() && candidates.len() < 20, "{candidates:?}");
+}
