@@ -6,14 +6,14 @@ use crate::row::Row;
 
 /// Writes rows as lines of a table, each as soon as it is there.
 ///
-/// ```
-/// # use farside_bench::{Options, Table, run};
+/// ```no_run
+/// # use farside_bench::{BenchError, Options, Table, run};
 /// let mut table = Table::new();
 /// run(&["invoke-latency".into()], Options::new().quick(true), &mut |row| {
 ///     print!("{}", table.lines(row));
 ///     Ok(())
-/// })
-/// # .map_or((), drop)
+/// })?;
+/// # Ok::<(), BenchError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Table {

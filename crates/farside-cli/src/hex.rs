@@ -1,6 +1,5 @@
 //! `farside hex`: finds a move in a position of Hex.
 
-mod board;
 mod findings;
 mod progress;
 

@@ -134,6 +134,7 @@ fn a_search_prints_one_line_and_the_same_for_the_same_seed() {
 fn a_search_for_people_shows_a_board_and_a_move() {
     let text = printed(&["hex", "--local", "--size", "3", "--rollouts", "100", "--moves", "a1 b2"]);
     assert!(text.contains("black plays") && text.contains("100 rollouts"), "{text}");
+    assert!(text.contains("    a   b   c\n"), "{text}");
     assert_eq!(text.matches('B').count(), 1, "{text}");
     assert_eq!(text.matches('W').count(), 1, "{text}");
 }

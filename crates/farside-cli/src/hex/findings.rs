@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use farside_mcts::games::hex::Cell;
+use farside_mcts::games::hex::{Cell, Diagram};
 use farside_mcts::{Outcome, Report};
 use serde_json::json;
 
-use super::board::Board;
 use super::{Task, colour};
 
 /// A report with what was asked, and what it took besides time.
@@ -57,6 +56,15 @@ impl Findings<'_> {
         format!("{{{}}}", fields.join(","))
     }
 
+    /// The board, with the share of all rollouts in each cell that had one worth a digit.
+    fn diagram(&self) -> Diagram {
+        let moves = &self.report.moves;
+        let all = moves.iter().map(|known| f64::from(known.visits)).sum::<f64>().max(1.0);
+        let shares = moves.iter().map(|known| (known.chosen, f64::from(known.visits) / all));
+        let shown = shares.filter(|(_, share)| *share >= 0.005);
+        shown.fold(Diagram::new(&self.task.position), |diagram, (cell, share)| diagram.share(cell, share))
+    }
+
     fn per_rollout(&self, count: u64) -> f64 {
         count as f64 / self.report.rollouts.max(1) as f64
     }
@@ -65,7 +73,7 @@ impl Findings<'_> {
 impl fmt::Display for Findings<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { task, report, cost } = self;
-        writeln!(f, "{}", Board::new(&task.position, report))?;
+        writeln!(f, "Shares of the rollouts, in %:\n{}", self.diagram())?;
         let mover = task.position.to_move();
         write!(f, "{} plays {}", colour(mover), report.best.chosen)?;
         match report.solved {

@@ -12,6 +12,8 @@
 //! both edges' growth meets in one empty cell. Of several carriers only the first is kept. So what is found holds, but
 //! not everything is found.
 
+use std::ops::Range;
+
 use super::cell_set::CellSet;
 use super::flood::transposed;
 use super::{Cell, Position};
@@ -61,9 +63,17 @@ struct Board {
     chain_count: usize,
     /// Links from chain to chain.
     links: Vec<(Chain, Link)>,
-    /// For each empty cell the links that a stone there would have: a range of `touches`.
-    joints: Vec<(Cell, std::ops::Range<usize>)>,
+    joints: Vec<Joint>,
+    /// The links of all joints.
     touches: Vec<Link>,
+    hops: Vec<Hop>,
+}
+
+/// An empty cell, with the links that a stone there would have to chains and to stones on other empty cells.
+struct Joint {
+    cell: Cell,
+    touches: Range<usize>,
+    hops: Range<usize>,
 }
 
 /// Stones that hang together by adjacency, or an edge with all stones that touch it.
@@ -79,8 +89,19 @@ struct Link {
     over: CellSet,
 }
 
-/// For each chain the carrier of its full connection with an edge, if it has one.
-type Reach = Vec<Option<CellSet>>;
+/// To an empty cell, in the same way.
+#[derive(Clone, Copy)]
+struct Hop {
+    to: Cell,
+    over: CellSet,
+}
+
+/// The carriers of full connections with an edge, where there are any.
+struct Reach {
+    chains: Vec<Option<CellSet>>,
+    /// For each empty cell, of a stone that would lie there.
+    cells: [Option<CellSet>; 256],
+}
 
 /// By how many columns and rows one cell lies from another.
 type Offset = (isize, isize);
@@ -109,6 +130,7 @@ impl Board {
             links: Vec::new(),
             joints: Vec::new(),
             touches: Vec::new(),
+            hops: Vec::new(),
         };
         for stone in stones.iter() {
             if board.chains[stone.index()].is_none() {
@@ -116,14 +138,19 @@ impl Board {
             }
         }
         for cell in empty.iter() {
-            let first = board.touches.len();
+            let (first, first_hop) = (board.touches.len(), board.hops.len());
             board.add_adjacent(cell, first);
             board.add_bridges(cell, first);
-            board.joints.push((cell, first..board.touches.len()));
+            board.joints.push(Joint {
+                cell,
+                touches: first..board.touches.len(),
+                hops: first_hop..board.hops.len(),
+            });
         }
         for stone in stones.iter() {
-            let first = board.touches.len();
+            let (first, first_hop) = (board.touches.len(), board.hops.len());
             board.add_bridges(stone, first);
+            board.hops.truncate(first_hop);
             let chain = board.chains[stone.index()].expect("a stone is in a chain");
             for link in board.touches.drain(first..).filter(|link| link.chain != chain) {
                 board.links.push((chain, link));
@@ -171,7 +198,9 @@ impl Board {
             self.touches.push(Link { chain: LAST_EDGE, over });
         }
         for neighbour in neighbours(cell, self.size) {
-            if let Some(chain) = self.chains[neighbour.index()]
+            if self.empty.contains(neighbour) {
+                self.hops.push(Hop { to: neighbour, over });
+            } else if let Some(chain) = self.chains[neighbour.index()]
                 && self.touches[first..].iter().all(|known| known.chain != chain)
             {
                 self.touches.push(Link { chain, over });
@@ -190,6 +219,7 @@ impl Board {
             if !(self.empty.contains(a) && self.empty.contains(b)) {
                 continue;
             }
+            let over = CellSet::EMPTY.with(a).with(b);
             let far_end = step(cell, (one.0 + other.0, one.1 + other.1), self.size);
             let chain = match far_end {
                 Some(end) => self.chains[end.index()],
@@ -201,78 +231,115 @@ impl Board {
             if let Some(chain) = chain
                 && self.touches[first..adjacent].iter().all(|known| known.chain != chain)
             {
-                let over = CellSet::EMPTY.with(a).with(b);
                 self.touches.push(Link { chain, over });
+            } else if let Some(to) = far_end.filter(|&end| self.empty.contains(end)) {
+                self.hops.push(Hop { to, over });
             }
         }
     }
 
     fn prospect(&self) -> Prospect {
         let from_first = self.reach(FIRST_EDGE);
-        if from_first[LAST_EDGE as usize].is_some() {
+        if from_first.chains[LAST_EDGE as usize].is_some() {
             return Prospect::Won;
         }
         let from_last = self.reach(LAST_EDGE);
-        let mut needed = Semi::none(self.empty);
-        for (cell, touches) in &self.joints {
-            let touches = &self.touches[touches.clone()];
-            for one in touches.iter().filter_map(|link| link.extend(&from_first, *cell)) {
-                for other in touches.iter().filter_map(|link| link.extend(&from_last, *cell)) {
-                    if one.is_disjoint(other) {
-                        needed.add(one.or(other).with(*cell));
-                    }
+        let mut semi = Semi::none(self.empty);
+        for joint in &self.joints {
+            for one in self.ways(joint, &from_first) {
+                for other in self.ways(joint, &from_last).filter(|other| one.is_disjoint(*other)) {
+                    semi.add(one.or(other).with(joint.cell));
                 }
             }
         }
-        match needed {
+        match semi {
             Semi { common, .. } if common.is_empty() => Prospect::Won,
             Semi { all, .. } if all.is_empty() => Prospect::Open,
             Semi { common, .. } => Prospect::Threat(common),
         }
     }
 
+    /// The carriers by which a stone on an empty cell would hang on to the edge.
+    fn ways(&self, joint: &Joint, reach: &Reach) -> impl Iterator<Item = CellSet> {
+        let direct = self.touches[joint.touches.clone()].iter().filter_map(|link| link.extend(reach, joint.cell));
+        direct.chain(reach.cells[joint.cell.index()])
+    }
+
     /// Grows full connections from an edge until no more are found.
     fn reach(&self, edge: Chain) -> Reach {
-        let mut reach = vec![None; self.chain_count];
-        reach[edge as usize] = Some(CellSet::EMPTY);
-        while self.extend_by_bridge(&mut reach) || self.extend_by_choice(&mut reach) {}
-        reach
+        let mut reach = Reach {
+            chains: vec![None; self.chain_count],
+            cells: [None; 256],
+        };
+        reach.chains[edge as usize] = Some(CellSet::EMPTY);
+        loop {
+            while self.extend_by_bridge(&mut reach) {}
+            self.extend_to_cells(&mut reach);
+            if !self.extend_by_choice(&mut reach) {
+                return reach;
+            }
+        }
     }
 
     /// Reaches one more chain over a bridge.
     fn extend_by_bridge(&self, reach: &mut Reach) -> bool {
         for (chain, link) in &self.links {
-            if let (Some(carrier), None) = (reach[*chain as usize], reach[link.chain as usize])
+            if let (Some(carrier), None) = (reach.chains[*chain as usize], reach.chains[link.chain as usize])
                 && carrier.is_disjoint(link.over)
             {
-                reach[link.chain as usize] = Some(carrier.or(link.over));
+                reach.chains[link.chain as usize] = Some(carrier.or(link.over));
                 return true;
             }
         }
         false
     }
 
+    /// Reaches empty cells: those next to what is reached, then those that have semis over others.
+    fn extend_to_cells(&self, reach: &mut Reach) {
+        for joint in &self.joints {
+            let shortest = self.ways(joint, reach).min_by_key(|carrier| carrier.len());
+            reach.cells[joint.cell.index()] = shortest;
+        }
+        let mut grows = true;
+        while std::mem::take(&mut grows) {
+            for joint in self.joints.iter().filter(|joint| joint.hops.len() > 1) {
+                if reach.cells[joint.cell.index()].is_some() {
+                    continue;
+                }
+                let mut semi = Semi::none(self.empty);
+                for hop in &self.hops[joint.hops.clone()] {
+                    if let Some(carrier) = reach.cells[hop.to.index()]
+                        && carrier.is_disjoint(hop.over)
+                        && !carrier.contains(joint.cell)
+                    {
+                        semi.add(carrier.or(hop.over).with(hop.to));
+                    }
+                }
+                if semi.common.is_empty() {
+                    reach.cells[joint.cell.index()] = Some(semi.all);
+                    grows = true;
+                }
+            }
+        }
+    }
+
     /// Reaches one more chain that has semis over different empty cells, no cell common to all.
     fn extend_by_choice(&self, reach: &mut Reach) -> bool {
-        if reach.iter().all(Option::is_some) {
+        if reach.chains.iter().all(Option::is_some) {
             return false;
         }
         let mut semis = vec![Semi::none(self.empty); self.chain_count];
-        for (cell, touches) in &self.joints {
-            let touches = &self.touches[touches.clone()];
-            let new = || touches.iter().filter(|link| reach[link.chain as usize].is_none());
-            if new().next().is_none() {
-                continue;
-            }
-            for carrier in touches.iter().filter_map(|link| link.extend(reach, *cell)) {
-                for link in new().filter(|link| carrier.is_disjoint(link.over)) {
-                    semis[link.chain as usize].add(carrier.or(link.over).with(*cell));
+        for joint in &self.joints {
+            let touches = &self.touches[joint.touches.clone()];
+            for link in touches.iter().filter(|link| reach.chains[link.chain as usize].is_none()) {
+                for carrier in self.ways(joint, reach).filter(|carrier| carrier.is_disjoint(link.over)) {
+                    semis[link.chain as usize].add(carrier.or(link.over).with(joint.cell));
                 }
             }
         }
         let full = semis.iter().position(|semi| semi.common.is_empty());
         if let Some(chain) = full {
-            reach[chain] = Some(semis[chain].all);
+            reach.chains[chain] = Some(semis[chain].all);
         }
         full.is_some()
     }
@@ -281,7 +348,7 @@ impl Board {
 impl Link {
     /// The carrier by which a stone on `cell` would hang on to the edge over this link.
     fn extend(&self, reach: &Reach, cell: Cell) -> Option<CellSet> {
-        let carrier = reach[self.chain as usize]?;
+        let carrier = reach.chains[self.chain as usize]?;
         (carrier.is_disjoint(self.over) && !carrier.contains(cell)).then(|| carrier.or(self.over))
     }
 }
