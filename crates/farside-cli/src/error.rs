@@ -40,9 +40,6 @@ pub(crate) enum CliError {
         /// How many were asked for.
         workers: u64,
     },
-    /// `hex` over several processes.
-    #[error("this version searches in one thread only: add --local")]
-    LocalOnly,
     /// The job failed.
     #[error(transparent)]
     Job(#[from] farside::Error),
@@ -82,7 +79,6 @@ impl CliError {
             | Self::GameOver { .. }
             | Self::Search(_)
             | Self::LocalWorkers { .. }
-            | Self::LocalOnly
             | Self::NoPlots => USAGE,
             Self::Job(error) => status_of_job(error),
             Self::Bench(farside_bench::BenchError::UnknownBench { .. }) => USAGE,

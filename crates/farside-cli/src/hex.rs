@@ -6,8 +6,9 @@ mod progress;
 use std::io::{self, Write};
 
 use clap::Args;
+use farside::Worker;
 use farside_mcts::games::hex::{Cell, Hex, Position};
-use farside_mcts::{Budget, Local, Params, Player, Report, Search};
+use farside_mcts::{Budget, JobError, JobReport, Local, OnJob, Params, Player, Report, Search};
 
 use self::findings::{Cost, Findings};
 use self::progress::Progress;
@@ -93,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
     let Fabric::Shm = arguments.fabric.unwrap_or_default();
     let task = Task::new(arguments)?;
     if !arguments.local {
-        return Err(CliError::LocalOnly);
+        return search_together(arguments, &task);
     }
     let progress = Progress::new(task.budget);
     let report = search_locally(&task, &progress)?;
@@ -107,6 +108,49 @@ fn search_locally(task: &Task, progress: &Progress) -> Result<Report<Cell>, CliE
     let shown = progress.clone();
     let mut search = search.observe(progress::INTERVAL_ROLLOUTS, move |report| shown.show(report));
     Ok(search.run(&task.position, task.budget)?)
+}
+
+/// Searches on a job of its own. Worker 0 has the progress bar and prints what was found.
+fn search_together(arguments: &Arguments, task: &Task) -> Result<(), CliError> {
+    let job =
+        farside::job().processes(arguments.processes.unwrap_or(2)).threads_per_process(arguments.threads.unwrap_or(1));
+    job.run(|me: &Worker| {
+        let is_first = me.id().number() == 0;
+        let progress = is_first.then(|| Progress::new(task.budget));
+        let report = search_on(me, task, progress.clone()).map_err(job_error)?;
+        let Some(progress) = progress else { return Ok(()) };
+        progress.finish();
+        let told = report.job.as_ref();
+        let cost = Cost {
+            processes: me.process_count(),
+            threads: me.threads_per_process(),
+            messages: told.map_or(0, JobReport::messages),
+            bytes: told.map_or(0, JobReport::bytes),
+        };
+        print(&Findings { task, report: &report, cost }, arguments.json).map_err(other_error)
+    })?;
+    Ok(())
+}
+
+fn search_on(me: &Worker, task: &Task, progress: Option<Progress>) -> Result<Report<Cell>, JobError> {
+    let params = Params { seed: task.seed, ..Params::default() };
+    let mut search = Search::new(task.game).params(params).on(OnJob::new(me)?);
+    if let Some(progress) = progress {
+        search = search.observe(progress::INTERVAL_ROLLOUTS, move |report| progress.show(report));
+    }
+    search.run(&task.position, task.budget)
+}
+
+/// What the job is told of a search that failed.
+fn job_error(error: JobError) -> farside::Error {
+    match error {
+        JobError::Job(error) => error,
+        other => other_error(other),
+    }
+}
+
+fn other_error(error: impl std::error::Error + Send + Sync + 'static) -> farside::Error {
+    farside::Error::System { doing: "searching a move", cause: io::Error::other(error) }
 }
 
 fn print(findings: &Findings<'_>, as_json: bool) -> Result<(), CliError> {

@@ -12,4 +12,7 @@ mod tree;
 
 pub use game::{Game, Outcome, Player, Points};
 pub use rng::Rng;
-pub use search::{Budget, Local, MAX_ROLLOUTS, MoveReport, Params, Report, Search, SearchError};
+pub use search::{
+    Budget, JobError, JobReport, Local, MAX_ROLLOUTS, MoveReport, OnJob, Params, Placement, Report, Search,
+    SearchError, WorkerReport,
+};

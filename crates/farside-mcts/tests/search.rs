@@ -108,10 +108,7 @@ fn nim_is_solved_from_every_heap() {
 
 #[test]
 fn tic_tac_toe_is_a_draw() {
-    let params = Params {
-        expand_after: 1,
-        ..Params::default()
-    };
+    let params = Params { expand_after: 1, ..Params::default() };
     let report = Search::new(TicTacToe).params(params).run(&0, Budget::Rollouts(300_000)).unwrap();
     assert_eq!(report.solved, Some(Outcome::Drawn));
     assert_eq!(report.best.win_rate, 0.5);
@@ -153,10 +150,7 @@ fn a_solved_position_still_gets_its_rollouts() {
 fn the_same_seed_gives_the_same_search() {
     let hex = Hex::new(7).unwrap().with_connections();
     let run = |seed| {
-        let params = Params {
-            seed,
-            ..Params::default()
-        };
+        let params = Params { seed, ..Params::default() };
         let mut report =
             Search::new(hex).params(params).on(Local).run(&hex.initial(), Budget::Rollouts(20_000)).unwrap();
         report.elapsed = Duration::ZERO;
@@ -196,11 +190,7 @@ fn an_observer_sees_interim_reports_and_may_stop() {
 fn memory_is_bounded() {
     let hex = Hex::new(11).unwrap();
     let memory_bytes = 200_000;
-    let params = Params {
-        memory_bytes,
-        expand_after: 1,
-        ..Params::default()
-    };
+    let params = Params { memory_bytes, expand_after: 1, ..Params::default() };
     let report = Search::new(hex).params(params).run(&hex.initial(), Budget::Rollouts(30_000)).unwrap();
     assert_eq!(report.rollouts, 30_000);
     assert!(report.tree_bytes <= memory_bytes && report.tree_bytes > memory_bytes / 2);
@@ -224,10 +214,7 @@ fn senseless_searches_are_refused() {
     for exploration in [-0.1, f32::INFINITY] {
         assert_eq!(refusal(Params { exploration, ..fine }, some), SearchError::Exploration { exploration });
     }
-    assert!(matches!(
-        refusal(Params { exploration: f32::NAN, ..fine }, some),
-        SearchError::Exploration { .. }
-    ));
+    assert!(matches!(refusal(Params { exploration: f32::NAN, ..fine }, some), SearchError::Exploration { .. }));
     let bytes = 100;
     assert_eq!(refusal(Params { memory_bytes: bytes, ..fine }, some), SearchError::Memory { bytes });
     let over = Search::new(Nim).run(&(0, Player::First), some).unwrap_err();

@@ -47,6 +47,7 @@ use std::panic::Location;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use child::is_member;
 #[doc(hidden)]
 pub use control::fuzz_decode as fuzz_control_decode;
 pub use farside_sys::topology::Bind;

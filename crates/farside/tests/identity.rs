@@ -73,7 +73,8 @@ where
 {
     for to in me.workers() {
         let by_pointer = me.call_return(to, value, |_, value| (value.into() + N, size_of::<T>() as u64))?;
-        let by_type = me.to(to).call_return_remote(value, remote!(|_, value: T| (value.into() * N, size_of::<T>() as u64)))?;
+        let by_type =
+            me.to(to).call_return_remote(value, remote!(|_, value: T| (value.into() * N, size_of::<T>() as u64)))?;
         let (value, bytes) = (value.into(), size_of::<T>() as u64);
         assert_eq!(by_pointer.wait()?, (value + N, bytes));
         assert_eq!(by_type.wait()?, (value * N, bytes));
@@ -199,7 +200,9 @@ fn all_ways_of_calling(me: &Worker) -> Result<()> {
     me.to(next).send_based().call((sum, 4), add)?;
     me.to(next).send_based().call_remote((sum, 8), remote!(|there, (sum, x): (Sum, u64)| add(there, (sum, x))))?;
     me.to(next).notify(&executed, On::Executed).call((sum, 16), add)?;
-    me.to(next).notify(&executed, On::Executed).call_remote((sum, 32), remote!(|there, arguments: (Sum, u64)| add(there, arguments)))?;
+    me.to(next)
+        .notify(&executed, On::Executed)
+        .call_remote((sum, 32), remote!(|there, arguments: (Sum, u64)| add(there, arguments)))?;
     me.call_buffer(next, sum, &[32; 2], add_all)?;
     me.call_buffer(next, sum, &[64; 2], |there, sum, buffer| add_all(there, sum, buffer))?;
     let aggregator = me.aggregate(next);

@@ -112,7 +112,7 @@ impl<'a, G: Game> Descent<'a, G> {
                 continue;
             }
             if selected.visit == 1
-                && let Some(outcome) = self.game.outcome(state)
+                && let Some(outcome) = { self.moves.clear(); let o = self.game.outcome(state); if o.is_some() { o } else { self.game.study(state, &mut self.moves) } }
             {
                 return self.certain(outcome);
             }
@@ -150,7 +150,7 @@ impl<'a, G: Game> Descent<'a, G> {
     }
 
     fn report(&self, start: Instant) -> Report<G::Move> {
-        Report::of(&self.tree, self.root, self.tally, start.elapsed()).expect("a rollout was made")
+        Report::of(&self.tree, self.root, self.tally, start.elapsed(), Some).expect("a rollout was made")
     }
 }
 

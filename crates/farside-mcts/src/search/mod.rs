@@ -1,6 +1,7 @@
 //! Searching: a game, parameters, where to run, and a budget.
 
 mod budget;
+mod job;
 mod local;
 mod params;
 mod report;
@@ -11,6 +12,7 @@ use std::ops::ControlFlow;
 use crate::game::{Game, Outcome};
 
 pub use budget::{Budget, MAX_ROLLOUTS};
+pub use job::{JobError, JobReport, OnJob, Placement, WorkerReport};
 pub use local::Local;
 pub use params::Params;
 pub use report::{MoveReport, Report};

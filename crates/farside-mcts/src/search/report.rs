@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use farside::Wire;
+
+use super::JobReport;
 use crate::game::Outcome;
 use crate::tree::{EdgeView, NodeId, Tree};
 
 /// What a search found, and what it took.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Wire)]
 #[non_exhaustive]
 pub struct Report<M> {
     /// The move to play: one that is proven to be as good as it gets, else the one visited most.
@@ -31,10 +34,12 @@ pub struct Report<M> {
     pub tree_bytes: usize,
     /// How long it took.
     pub elapsed: Duration,
+    /// How a search on a job went about it; `None` of one in one thread.
+    pub job: Option<JobReport>,
 }
 
 /// What a search knows of one move.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Wire)]
 #[non_exhaustive]
 pub struct MoveReport<M> {
     /// The move.
@@ -58,8 +63,14 @@ pub(crate) struct Tally {
 }
 
 impl<M: Copy> Report<M> {
-    /// Reads the tree below `root`; `None` before the first rollout.
-    pub(crate) fn of(tree: &Tree<M>, root: NodeId, tally: Tally, elapsed: Duration) -> Option<Self> {
+    /// Reads the tree below `root`, as far as edges lead to nodes by `follow`; `None` before the first rollout.
+    pub(crate) fn of<L: Copy>(
+        tree: &Tree<M, L>,
+        root: NodeId,
+        tally: Tally,
+        elapsed: Duration,
+        follow: impl Fn(L) -> Option<NodeId>,
+    ) -> Option<Self> {
         let best = tree.best(root)?.into();
         let mut moves: Vec<_> = tree.edges(root).map(MoveReport::from).collect();
         moves.sort_by_key(|known| std::cmp::Reverse(known.visits));
@@ -67,7 +78,7 @@ impl<M: Copy> Report<M> {
         let mut node = Some(root);
         while let Some(edge) = node.and_then(|id| tree.best(id)) {
             line.push(edge.chosen);
-            node = edge.child;
+            node = edge.child.and_then(&follow);
         }
         Some(Self {
             best,
@@ -81,6 +92,7 @@ impl<M: Copy> Report<M> {
             nodes: tree.node_count(),
             tree_bytes: tree.bytes(),
             elapsed,
+            job: None,
         })
     }
 

@@ -65,9 +65,8 @@ mod tests {
                 // Few different values, so that there are ties, and some that may not be chosen.
                 let mut draw = |kinds| rng.below(kinds) as f32 / 4.0;
                 let rarity: Vec<f32> = (0..groups * GROUP).map(|_| draw(3)).collect();
-                let value: Vec<f32> = (0..groups * GROUP)
-                    .map(|_| if draw(4) == 0.0 { f32::NEG_INFINITY } else { draw(5) })
-                    .collect();
+                let value: Vec<f32> =
+                    (0..groups * GROUP).map(|_| if draw(4) == 0.0 { f32::NEG_INFINITY } else { draw(5) }).collect();
                 let bounds: Vec<f32> = value.iter().zip(&rarity).map(|(value, rarity)| value + 1.5 * rarity).collect();
                 let largest = bounds.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 let first = bounds.iter().position(|&bound| bound == largest).unwrap_or(0);

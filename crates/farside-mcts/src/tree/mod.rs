@@ -25,6 +25,8 @@ mod math;
 
 use std::num::NonZeroU32;
 
+use farside::Wire;
+
 use crate::game::{Outcome, Player, Points};
 use crate::rng::Rng;
 use arena::{Block, Slots};
@@ -41,7 +43,7 @@ pub(crate) struct Step {
 }
 
 /// What a rollout brings back to an edge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(crate) struct Sample {
     /// The first player's, of as many simulations as a leaf gets.
     points: Points,
@@ -210,6 +212,11 @@ impl<M: Copy, L: Copy> Tree<M, L> {
             Some(outcome) => Sample::proven(outcome, simulations),
             None => Sample::estimated(sample.points),
         }
+    }
+
+    /// Visits of a node, complete and in flight.
+    pub(crate) fn visits(&self, id: NodeId) -> u32 {
+        self.nodes[id.index()].visits
     }
 
     /// How the game ends from this node, if that is proven.

@@ -6,11 +6,7 @@ const SIMULATIONS: u32 = 16;
 const ROOMY: usize = 1 << 24;
 
 fn tree(memory_bytes: usize) -> Tree<u16> {
-    Tree::new(Rules {
-        exploration: 0.5,
-        simulations: SIMULATIONS,
-        memory_bytes,
-    })
+    Tree::new(Rules { exploration: 0.5, simulations: SIMULATIONS, memory_bytes })
 }
 
 /// A tree of one node.
@@ -65,7 +61,8 @@ fn selection_follows_the_rule_while_the_node_widens() {
             let selected = tree.select(root, &mut rng);
             let chosen = usize::from(selected.chosen);
             if round >= u32::from(move_count) {
-                let bound = |index: usize| wins[index] / visits[index] + 0.5 * (f64::from(round).ln() / visits[index]).sqrt();
+                let bound =
+                    |index: usize| wins[index] / visits[index] + 0.5 * (f64::from(round).ln() / visits[index]).sqrt();
                 let best = (0..move_count.into()).map(bound).fold(0.0, f64::max);
                 assert!(bound(chosen) > best - 1e-5, "{} is not the best bound, {best}", bound(chosen));
             }

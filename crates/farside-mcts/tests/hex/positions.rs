@@ -28,12 +28,7 @@ fn player(name: &Value) -> Player {
 
 /// Searches until the position is solved.
 fn solve(hex: Hex, position: &Position, seed: u64, rollouts: u64) -> Report<Cell> {
-    let params = Params {
-        exploration: 0.3,
-        expand_after: 1,
-        seed,
-        ..Params::default()
-    };
+    let params = Params { exploration: 0.3, expand_after: 1, seed, ..Params::default() };
     let stop_when_solved = |report: &Report<Cell>| match report.solved {
         Some(_) => ControlFlow::Break(()),
         None => ControlFlow::Continue(()),

@@ -143,9 +143,15 @@ fn bad_games_are_refused_by_number_and_name() {
     let a1 = "a1".parse().unwrap();
     assert_eq!(refusal(5, "a1 pass A1"), HexError::Occupied { number: 3, cell: a1 });
     let over = |name| HexError::GameOver { number: 5, text: text(name), winner: Player::First };
-    assert_eq!(refusal(2, "a1 pass a2 pass b1"), HexError::GameOver { number: 4, text: text("pass"), winner: Player::First });
+    assert_eq!(
+        refusal(2, "a1 pass a2 pass b1"),
+        HexError::GameOver { number: 4, text: text("pass"), winner: Player::First }
+    );
     assert_eq!(refusal(3, "a1 b1 a2 b2 a3 c1").to_string(), "move 6, c1, comes after the end: black has won");
-    assert_eq!(refusal(2, "pass a1 pass b1 a2"), HexError::GameOver { number: 5, text: text("a2"), winner: Player::Second });
+    assert_eq!(
+        refusal(2, "pass a1 pass b1 a2"),
+        HexError::GameOver { number: 5, text: text("a2"), winner: Player::Second }
+    );
     assert_ne!(refusal(2, "pass a1 pass b1 a2"), over("a2"));
     let twice = Position::from_stones(3, &[a1], &[a1], Player::First).unwrap_err();
     assert_eq!(twice, HexError::Occupied { number: 2, cell: a1 });

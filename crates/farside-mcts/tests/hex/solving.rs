@@ -6,10 +6,7 @@ use farside_mcts::{Budget, Game, Outcome, Params, Player, Rng, Search};
 use crate::oracle::{Minimax, after, random_stones};
 
 fn eager() -> Params {
-    Params {
-        expand_after: 1,
-        ..Params::default()
-    }
+    Params { expand_after: 1, ..Params::default() }
 }
 
 /// Every position that play from the empty board leads to, the game not over.
@@ -33,11 +30,9 @@ fn all_positions(size: usize) -> Vec<Position> {
 #[test]
 fn boards_of_two_and_three_are_solved_from_everywhere() {
     let mut minimax = Minimax::default();
-    for (size, stride, hex) in [
-        (2, 1, Hex::new(2).unwrap()),
-        (3, 5, Hex::new(3).unwrap()),
-        (3, 5, Hex::new(3).unwrap().with_connections()),
-    ] {
+    for (size, stride, hex) in
+        [(2, 1, Hex::new(2).unwrap()), (3, 5, Hex::new(3).unwrap()), (3, 5, Hex::new(3).unwrap().with_connections())]
+    {
         for position in all_positions(size).iter().step_by(stride) {
             let report = Search::new(hex).params(eager()).run(position, Budget::Rollouts(4000)).unwrap();
             let winner = minimax.winner(position);

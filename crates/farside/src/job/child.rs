@@ -119,6 +119,14 @@ pub(crate) fn role(site: &str, manner: Manner, choices: Choices) -> Result<Role>
     }
 }
 
+/// Whether a launcher started this process as a member of a job.
+///
+/// A program that reports errors to its user asks this, so that not every process of a job reports the same: the launcher does, for
+/// all.
+pub fn is_member() -> bool {
+    matches!(Invitation::from_environment(&own_environment, std::os::unix::process::parent_id()), Ok(Some(_)))
+}
+
 /// Tells a child what it is.
 pub(crate) fn write_environment(
     command: &mut Command,

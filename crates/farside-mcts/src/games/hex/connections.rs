@@ -141,11 +141,7 @@ impl Board {
             let (first, first_hop) = (board.touches.len(), board.hops.len());
             board.add_adjacent(cell, first);
             board.add_bridges(cell, first);
-            board.joints.push(Joint {
-                cell,
-                touches: first..board.touches.len(),
-                hops: first_hop..board.hops.len(),
-            });
+            board.joints.push(Joint { cell, touches: first..board.touches.len(), hops: first_hop..board.hops.len() });
         }
         for stone in stones.iter() {
             let (first, first_hop) = (board.touches.len(), board.hops.len());
@@ -267,10 +263,7 @@ impl Board {
 
     /// Grows full connections from an edge until no more are found.
     fn reach(&self, edge: Chain) -> Reach {
-        let mut reach = Reach {
-            chains: vec![None; self.chain_count],
-            cells: [None; 256],
-        };
+        let mut reach = Reach { chains: vec![None; self.chain_count], cells: [None; 256] };
         reach.chains[edge as usize] = Some(CellSet::EMPTY);
         loop {
             while self.extend_by_bridge(&mut reach) {}

@@ -1,0 +1,186 @@
+//! The search on a job: one tree, whose nodes belong to all workers (Seriema §5.3).
+//!
+//! Every node is owned by one worker, and touched by nobody else, so it lies in plain memory. A rollout goes from owner
+//! to owner:
+//!
+//! | message | what the receiver does |
+//! |---|---|
+//! | [`Descend`](message::Descend) | goes on selecting from a node of its own |
+//! | [`Expand`](message::Expand) | makes a node, and goes on from there |
+//! | [`Expanded`](message::Expanded) | lets an edge lead to the new node, and sends on the rollouts that waited for it |
+//! | [`Evaluate`](message::Evaluate) | plays the games of a leaf, for a worker that has more to do than this one |
+//! | [`BackUp`](message::BackUp) | completes the visits that it has put in flight, and passes the sample on |
+//! | [`Spare`](message::Spare) | gives some leaf to the worker that has nothing to do |
+//!
+//! **A rollout leaves a trail.** Where it goes on to another worker, the steps that it made since it came stay behind
+//! under a number, together with the number of the trail before. The sample comes back along these numbers, all steps of
+//! a trail at once. So a message is some ten words short, however deep the tree; only an expansion or an evaluation
+//! carries a state. (The seed sends that with `call_buffer`; here it is an argument of a plain call, which travels in the
+//! call's own record just the same, and keeps its type.)
+//!
+//! **Who owns what.** A child belongs to the owner of its parent until that has many visits, and then to a worker chosen
+//! at random ([`Placement`]): spread where rollouts are many, together where messages would be.
+//!
+//! **Who does what.** Worker 0 owns the root and starts all rollouts. It sees to it that no other worker runs dry, by
+//! giving leaves away. A worker that has nothing to do all the same says so to worker 0, which tells the one that has most.
+//!
+//! **Invariants:** a rollout is in one place: in a task, in a message, or waiting at an edge; and all the way back to the
+//! root there is a live trail for each worker that it came through. When as many rollouts are complete as were started,
+//! nothing is left anywhere but tree.
+
+mod desk;
+mod error;
+mod finish;
+mod mail;
+mod message;
+mod part;
+mod serve;
+mod statistics;
+#[cfg(test)]
+mod tests;
+mod trails;
+
+use std::cell::RefCell;
+use std::time::Instant;
+
+use farside::{PerWorker, Worker};
+
+use self::desk::{Address, Desk};
+use self::part::Part;
+use super::{Budget, Report, Search};
+use crate::game::Game;
+
+pub use error::JobError;
+pub use statistics::{JobReport, WorkerReport};
+
+/// Runs a search on all workers of a job together.
+///
+/// ```no_run
+/// use farside::prelude::*;
+/// use farside_mcts::games::hex::Hex;
+/// use farside_mcts::{Budget, Game, OnJob, Search};
+///
+/// fn main() -> farside::Result<()> {
+///     farside::job().processes(2).run(|me: &Worker| {
+///         let hex = Hex::new(11).map_err(std::io::Error::other).expect("a size that boards have");
+///         let mut search = Search::new(hex).on(OnJob::new(me)?);
+///         let report = search.run(&hex.initial(), Budget::Rollouts(100_000))?;
+///         if me.id().number() == 0 {
+///             println!("{}", report.best.chosen);
+///         }
+///         Ok(())
+///     })
+/// }
+/// ```
+///
+/// One `OnJob` serves any number of searches, one after another, of any games: it is `Copy`.
+#[derive(Clone, Copy, Debug)]
+pub struct OnJob<'w> {
+    me: &'w Worker,
+    desk: PerWorker<RefCell<Desk>>,
+    settings: Settings,
+}
+
+/// Who owns a new node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// The owner of its parent until that has had more visits than this, then any worker, at random.
+    Inherit {
+        /// Visits of the parent.
+        visits: u32,
+    },
+    /// Any worker, at random, as in Seriema §5.3.2.
+    Random,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    placement: Placement,
+    in_flight: u32,
+    batch_bytes: usize,
+}
+
+/// A node's children are spread once it has been visited more often than this. On 11 × 11 cells the root's children are
+/// made around its 1000th visit: fewer give two hops a rollout for hardly a better balance, more keep the root's children
+/// where the root is.
+const INHERIT_VISITS: u32 = 1000;
+/// Rollouts under way for each worker. With 8 two workers wait for each other 5 % of the time, with 32 hardly ever.
+const IN_FLIGHT: u32 = 32;
+
+impl<'w> OnJob<'w> {
+    /// Prepares the workers for searches. All workers of the job call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// Those of [`PerWorker::new`]; it takes one of the job's per-worker values.
+    pub fn new(me: &'w Worker) -> farside::Result<Self> {
+        let placement = Placement::Inherit { visits: INHERIT_VISITS };
+        let settings = Settings { placement, in_flight: IN_FLIGHT, batch_bytes: 0 };
+        Ok(Self { me, desk: PerWorker::new(me, RefCell::default())?, settings })
+    }
+
+    /// Who owns new nodes. By default a child stays with its parent until that has 1000 visits.
+    #[must_use]
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.settings.placement = placement;
+        self
+    }
+
+    /// How many rollouts may be under way at once, for each worker of the job (0 counts as 1). Default 32.
+    ///
+    /// Fewer make better use of what the rollouts before have found, more keep the workers busy.
+    #[must_use]
+    pub fn in_flight(mut self, rollouts: u32) -> Self {
+        self.settings.in_flight = rollouts.max(1);
+        self
+    }
+
+    /// Publishes messages in batches of so many bytes, or when a worker has done a few steps; 0, the default, publishes
+    /// each at once.
+    ///
+    /// On shared memory that makes no difference that could be measured: what a message costs is that two CPUs touch the
+    /// same line, and they do so once for several messages anyway.
+    #[must_use]
+    pub fn batch_bytes(mut self, bytes: usize) -> Self {
+        self.settings.batch_bytes = bytes;
+        self
+    }
+}
+
+impl<G: Game + Clone> Search<G, OnJob<'_>> {
+    /// Searches the best move for the side to move in `state`, together with all workers of the job.
+    ///
+    /// All workers call this with the same game, state, parameters and budget, in the same order as other collectives,
+    /// and all get the same report. The memory limit is divided among them. Worker 0 owns the root, keeps time, and is
+    /// the one whose [observer](Self::observe) is shown interim reports; of nodes, memory, games and depth these count only
+    /// its own share.
+    ///
+    /// With one worker the same seed and budget of rollouts give the same report, apart from the time it took. With
+    /// several they do not, as it depends on who is quicker.
+    ///
+    /// *Cost*: besides the search two barriers' worth of messages. While a worker has nothing to do, it sleeps.
+    ///
+    /// # Errors
+    /// [`JobError::Search`] if the game is over, or the budget or a parameter makes no sense; the same on all workers.
+    /// [`JobError::Job`] with [`PeerLost`](farside::Error::PeerLost) as soon as any process of the job is gone, and with
+    /// whatever else keeps workers from talking to each other. [`JobError::Mismatch`] if they did not agree on what to
+    /// search.
+    pub fn run(&mut self, state: &G::State, budget: Budget) -> Result<Report<G::Move>, JobError> {
+        let OnJob { me, desk, settings } = self.place;
+        budget.check()?;
+        let part = Part::new(self.game.clone(), &self.params, settings, state, (me.id(), me.worker_count()))?;
+        let address = Address::open(me, desk, part);
+        let report = self.search(address, budget);
+        address.close(me);
+        report
+    }
+
+    fn search(&mut self, address: Address, budget: Budget) -> Result<Report<G::Move>, JobError> {
+        let me = self.place.me;
+        // Nobody sends before everybody has a part to receive it.
+        me.barrier()?;
+        let (start, sent_before) = (Instant::now(), me.counters().sent);
+        self.serve(address, budget, start)?;
+        let elapsed = start.elapsed();
+        finish::report::<G>(me, address, &sent_before, elapsed)
+    }
+}

@@ -1,0 +1,81 @@
+//! Where functions that are called on a worker find its part in the search.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+
+use farside::{PerWorker, Wire, Worker};
+
+use super::JobError;
+use super::part::Part;
+use crate::game::Game;
+
+/// What a worker works on: one search at a time, of any game.
+#[derive(Default)]
+pub(super) struct Desk {
+    /// Counts the searches, so that a late message of the last one is not taken for one of this.
+    search: u32,
+    /// A [`Seat`] of the game that is searched.
+    seat: Option<Box<dyn Any>>,
+}
+
+/// A part, and what the search around it has to know.
+pub(super) struct Seat<G: Game> {
+    pub(super) part: Part<G>,
+    /// Worker 0 has said that nothing is left to do.
+    pub(super) is_over: bool,
+    /// The expected line of play, once it has come back to worker 0.
+    pub(super) line: Option<Vec<G::Move>>,
+    /// What went wrong in a function that was called here.
+    pub(super) failure: Option<farside::Error>,
+}
+
+/// A search, as all workers know it.
+#[derive(Clone, Copy, Debug, Wire)]
+pub(super) struct Address {
+    desk: PerWorker<RefCell<Desk>>,
+    search: u32,
+}
+
+impl Address {
+    /// Begins the next search at this worker's desk.
+    pub(super) fn open<G: Game>(me: &Worker, desk: PerWorker<RefCell<Desk>>, part: Part<G>) -> Self {
+        let mut here = desk.here(me).borrow_mut();
+        here.search = here.search.wrapping_add(1);
+        here.seat = Some(Box::new(Seat { part, is_over: false, line: None, failure: None }));
+        Self { desk, search: here.search }
+    }
+
+    /// Ends the search here. What still comes for it is ignored.
+    pub(super) fn close(self, me: &Worker) {
+        self.desk.here(me).borrow_mut().seat = None;
+    }
+
+    /// Does something at this worker's seat; nothing if the search is over here.
+    #[inline]
+    pub(super) fn at<G: Game, R>(self, me: &Worker, act: impl FnOnce(&mut Seat<G>) -> R) -> Option<R> {
+        let mut desk = self.desk.here(me).borrow_mut();
+        if desk.search != self.search {
+            return None;
+        }
+        desk.seat.as_mut()?.downcast_mut().map(act)
+    }
+}
+
+impl<G: Game> Seat<G> {
+    /// # Errors
+    /// What went wrong in functions that were called here, once.
+    pub(super) fn check(&mut self, me: &Worker) -> Result<(), JobError> {
+        match (self.failure.take(), self.part.mismatch()) {
+            (Some(failure), _) => Err(failure.into()),
+            (None, Some(what)) => Err(JobError::Mismatch { worker: me.id(), what }),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("search", &self.search).field("is_taken", &self.seat.is_some()).finish()
+    }
+}

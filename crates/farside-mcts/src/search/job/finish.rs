@@ -1,0 +1,124 @@
+//! From the last rollout to the report.
+
+use std::time::Duration;
+
+use farside::{SendCounters, WhenFull, Worker, WorkerId};
+
+use super::desk::{Address, Seat};
+use super::message::EntryId;
+use super::part::{Link, Part};
+use super::serve::{WAIT_MAX, at};
+use super::{JobError, JobReport, WorkerReport};
+use crate::game::Game;
+use crate::search::Report;
+use crate::search::report::Tally;
+
+/// Who owns the root.
+const FIRST: WorkerId = WorkerId::new(0);
+
+/// On worker 0: has the expected line of play brought here, from wherever its nodes are, and tells the others that nothing
+/// is left to do.
+pub(super) fn conclude<G: Game>(me: &Worker, address: Address) -> Result<(), JobError> {
+    at::<G, _>(me, address, |seat| extend_line(seat, me, address, None, Vec::new()));
+    me.wait_together(WAIT_MAX, || at::<G, _>(me, address, |seat| seat.line.is_some() || seat.failure.is_some()))?;
+    at::<G, _>(me, address, |seat| seat.check(me))?;
+    for other in me.workers().skip(1) {
+        let end = farside::remote!(|there, address: Address| {
+            address.at::<G, _>(there, |seat| seat.is_over = true);
+        });
+        me.to(other).when_full(WhenFull::Queue).call_remote(address, end).map_err(farside::Error::from)?;
+    }
+    Ok(())
+}
+
+/// Goes on with the expected line from a node of this worker, or the root; then sends it to whoever has the next node, or
+/// to worker 0.
+fn extend_line<G: Game>(
+    seat: &mut Seat<G>,
+    me: &Worker,
+    address: Address,
+    entry: Option<EntryId>,
+    mut line: Vec<G::Move>,
+) {
+    let sent = match seat.part.follow(entry, &mut line) {
+        Some((owner, entry)) => {
+            let go_on = farside::remote!(|there, (address, entry, line): (Address, EntryId, Vec<G::Move>)| {
+                address.at::<G, _>(there, |seat| extend_line(seat, there, address, Some(entry), line));
+            });
+            me.to(owner)
+                .when_full(WhenFull::Queue)
+                .call_remote((address, entry, line), go_on)
+                .map_err(farside::Error::from)
+        }
+        None if me.id() == FIRST => {
+            seat.line = Some(line);
+            Ok(())
+        }
+        None => {
+            let keep = farside::remote!(|there, (address, line): (Address, Vec<G::Move>)| {
+                address.at::<G, _>(there, |seat| seat.line = Some(line));
+            });
+            me.to(FIRST).when_full(WhenFull::Queue).call_remote((address, line), keep).map_err(farside::Error::from)
+        }
+    };
+    if let Err(error) = sent {
+        seat.failure.get_or_insert(error);
+    }
+}
+
+/// Gathers what every worker did, and brings the report to all.
+pub(super) fn report<G: Game>(
+    me: &Worker,
+    address: Address,
+    sent_before: &SendCounters,
+    elapsed: Duration,
+) -> Result<Report<G::Move>, JobError> {
+    let sent = me.counters().sent;
+    let own = at::<G, _>(me, address, |seat| WorkerReport {
+        messages: sent.calls - sent_before.calls,
+        bytes: sent.bytes - sent_before.bytes,
+        ..own_report(&seat.part)
+    });
+    let gathered = me.gather(FIRST, own)?;
+    let report = gathered.map(|workers| at::<G, _>(me, address, |seat| whole_report(seat, workers, elapsed)));
+    Ok(me.broadcast(FIRST, report)?)
+}
+
+fn own_report<G: Game>(part: &Part<G>) -> WorkerReport {
+    let deeds = part.deeds();
+    WorkerReport {
+        simulations: deeds.tally.simulations,
+        nodes: part.tree().node_count(),
+        tree_bytes: part.tree_bytes(),
+        deferred: deeds.deferred,
+        given_away: deeds.given_away,
+        depth: deeds.tally.depth,
+        max_depth: deeds.tally.max_depth,
+        ..WorkerReport::default()
+    }
+}
+
+fn whole_report<G: Game>(seat: &mut Seat<G>, workers: Vec<WorkerReport>, elapsed: Duration) -> Report<G::Move> {
+    let mut report = part_report(&seat.part, elapsed).expect("worker 0 has the root, and a rollout was made");
+    let root = seat.part.root().expect("worker 0 has the root");
+    let job = JobReport { workers, started: root.started, in_flight_max: root.in_flight_max() };
+    report.line = seat.line.take().unwrap_or_default();
+    report.simulations = job.sum(|worker| worker.simulations);
+    report.max_depth = job.workers.iter().map(|worker| worker.max_depth).max().unwrap_or_default();
+    report.mean_depth = job.sum(|worker| worker.depth) as f64 / report.rollouts as f64;
+    report.nodes = job.workers.iter().map(|worker| worker.nodes).sum();
+    report.tree_bytes = job.workers.iter().map(|worker| worker.tree_bytes).sum();
+    report.job = Some(job);
+    report
+}
+
+/// A report of what the owner of the root knows alone. `None` before the first rollout is complete.
+pub(super) fn part_report<G: Game>(part: &Part<G>, elapsed: Duration) -> Option<Report<G::Move>> {
+    let root = part.root().filter(|root| root.completed > 0)?;
+    let tally = Tally { rollouts: root.completed, ..part.deeds().tally };
+    let follow = |link| match link {
+        Link::Here(node) => Some(node),
+        _ => None,
+    };
+    Report::of(part.tree(), root.node, tally, elapsed, follow)
+}

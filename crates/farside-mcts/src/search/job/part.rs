@@ -1,0 +1,351 @@
+//! One worker's part in a search: its nodes, the rollouts that are with it, and what it does with them.
+//!
+//! Nothing here sends, waits or looks at a clock: messages come in as method calls and go out through a
+//! [`Post`]. So a whole search runs in one thread if need be, in whatever order a test likes.
+
+mod births;
+mod down;
+mod neighbours;
+mod up;
+
+use std::collections::VecDeque;
+
+use farside::WorkerId;
+
+use self::births::Births;
+use self::neighbours::Neighbours;
+use super::message::{BirthId, Descend, EntryId, Evaluate, Post, Spare};
+use super::trails::Trails;
+use super::{Placement, Settings};
+use crate::game::Game;
+use crate::rng::Rng;
+use crate::search::report::Tally;
+use crate::search::{Params, SearchError};
+use crate::tree::{NodeId, Rules, Step, Tree};
+
+/// Where an edge leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Link {
+    /// To a node of the same worker.
+    Here(NodeId),
+    /// To a node of another.
+    There(WorkerId, EntryId),
+    /// To a node that another worker is making.
+    Awaited(BirthId),
+    /// Nowhere: a worker had no room for a node.
+    Leaf,
+}
+
+/// One worker's part.
+pub(super) struct Part<G: Game> {
+    game: G,
+    params: Params,
+    settings: Settings,
+    me: WorkerId,
+    tree: Tree<G::Move, Link>,
+    entries: Vec<Entry<G::State>>,
+    entries_max: usize,
+    births: Births<G::State>,
+    trails: Trails,
+    tasks: VecDeque<Task<G::State>>,
+    neighbours: Neighbours,
+    /// This worker has said that it has nothing to do, and had nothing since.
+    has_said_spare: bool,
+    /// Worker 0 has it.
+    root: Option<Root<G::State>>,
+    rng: Rng,
+    /// The steps of the rollout that is being made or completed.
+    path: Vec<Step>,
+    /// Scratch space.
+    moves: Vec<G::Move>,
+    deeds: Deeds,
+    /// What a message named that does not exist.
+    mismatch: Option<&'static str>,
+}
+
+/// A node that rollouts come to from other workers. Its state stays here, so that they need not bring it.
+#[derive(Debug)]
+struct Entry<S> {
+    node: NodeId,
+    state: S,
+}
+
+/// What came and is not done yet.
+#[derive(Debug)]
+enum Task<S> {
+    Descend(Descend),
+    Evaluate(Evaluate<S>),
+}
+
+/// Where rollouts begin.
+#[derive(Debug)]
+pub(super) struct Root<S> {
+    pub(super) node: NodeId,
+    state: S,
+    pub(super) started: u64,
+    /// No more are to be started.
+    pub(super) started_max: u64,
+    pub(super) completed: u64,
+    in_flight_max: u32,
+}
+
+impl<S> Root<S> {
+    /// All rollouts are done.
+    pub(super) fn is_complete(&self) -> bool {
+        self.completed == self.started_max
+    }
+
+    /// No more rollouts are started.
+    pub(super) fn stop(&mut self) {
+        self.started_max = self.started_max.min(self.started);
+    }
+
+    pub(super) fn in_flight_max(&self) -> u32 {
+        self.in_flight_max
+    }
+}
+
+/// What a worker did, besides what its tree knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Deeds {
+    pub(super) tally: Tally,
+    pub(super) deferred: u64,
+    pub(super) given_away: u64,
+}
+
+/// One part in so many of a worker's memory is for entries. They take a tenth of what Hex needs for nodes.
+const ENTRY_SHARE: usize = 8;
+
+impl<G: Game> Part<G> {
+    /// The part of one of so many workers.
+    ///
+    /// # Errors
+    /// The same on every worker.
+    pub(super) fn new(
+        game: G,
+        params: &Params,
+        settings: Settings,
+        state: &G::State,
+        (me, workers): (WorkerId, u32),
+    ) -> Result<Self, SearchError> {
+        params.check()?;
+        let moves = root_moves(&game, state)?;
+        let share_bytes = params.memory_bytes / workers as usize;
+        let entry_bytes = if workers > 1 { share_bytes / ENTRY_SHARE } else { 0 };
+        let rules = Rules { memory_bytes: share_bytes - entry_bytes, ..params.rules() };
+        // Whether there is room for the root is to be known everywhere.
+        let mut tree = Tree::new(rules);
+        let too_little = SearchError::Memory { bytes: params.memory_bytes };
+        let node = tree.add(game.to_move(state), &moves).ok_or(too_little)?;
+        let state = state.clone();
+        let root = Root { node, state, started: 0, started_max: 0, completed: 0, in_flight_max: 0 };
+        let is_root = me.number() == 0;
+        Ok(Self {
+            game,
+            params: *params,
+            settings,
+            me,
+            tree: if is_root { tree } else { Tree::new(rules) },
+            entries: Vec::new(),
+            // Countable in 32 bits, however much memory there is.
+            entries_max: (entry_bytes / size_of::<Entry<G::State>>()).min(u32::MAX as usize),
+            births: Births::new(),
+            trails: Trails::default(),
+            tasks: VecDeque::new(),
+            neighbours: Neighbours::new(me, workers),
+            has_said_spare: false,
+            root: is_root.then_some(root),
+            rng: Rng::stream(params.seed, u64::from(me.number())),
+            path: Vec::new(),
+            moves,
+            deeds: Deeds::default(),
+            mismatch: None,
+        })
+    }
+
+    /// Whether [`work`](Self::work) has anything to do.
+    pub(super) fn has_work(&self) -> bool {
+        !self.tasks.is_empty() || self.may_start()
+    }
+
+    fn may_start(&self) -> bool {
+        self.root.as_ref().is_some_and(|root| {
+            let in_flight_max = u64::from(self.settings.in_flight) * u64::from(self.neighbours.count());
+            root.started < root.started_max && root.started - root.completed < in_flight_max
+        })
+    }
+
+    /// Does one thing: goes on with what came, or else starts a rollout. If there is nothing, says so to a worker that may
+    /// have too much, and returns `false`.
+    pub(super) fn work(&mut self, post: &mut impl Post<G::State>) -> bool {
+        if let Some(task) = self.tasks.pop_front() {
+            self.has_said_spare = false;
+            self.resume(task, post);
+        } else if self.may_start() {
+            self.has_said_spare = false;
+            self.start(post);
+        } else {
+            self.say_spare(post);
+            return false;
+        }
+        true
+    }
+
+    fn start(&mut self, post: &mut impl Post<G::State>) {
+        let Some(root) = &mut self.root else { return };
+        root.started += 1;
+        root.in_flight_max = root.in_flight_max.max((root.started - root.completed) as u32);
+        let (node, state) = (root.node, root.state.clone());
+        self.descend(node, state, None, 0, post);
+    }
+
+    fn resume(&mut self, task: Task<G::State>, post: &mut impl Post<G::State>) {
+        match task {
+            Task::Descend(Descend { entry, back, depth }) => match self.entries.get(entry.0 as usize) {
+                Some(entry) => {
+                    let (node, state) = (entry.node, entry.state.clone());
+                    self.descend(node, state, Some(back), depth, post);
+                }
+                None => self.mismatch = Some("a node"),
+            },
+            Task::Evaluate(Evaluate { state, back }) => {
+                let sample = self.simulate(&state);
+                self.send_back(back, sample, post);
+            }
+        }
+    }
+
+    // Sharing the work.
+
+    /// Who is to own a new child of this node.
+    fn choose_owner(&mut self, parent: NodeId) -> WorkerId {
+        let inherits = match self.settings.placement {
+            Placement::Random => false,
+            Placement::Inherit { visits } => self.tree.visits(parent) <= visits,
+        };
+        if inherits || self.neighbours.count() == 1 {
+            return self.me;
+        }
+        let owner = WorkerId::new(self.rng.below(self.neighbours.count()));
+        if self.neighbours.takes_nodes(owner) { owner } else { self.me }
+    }
+
+    /// Who is to evaluate a leaf instead of this worker, if somebody has nothing better to do.
+    fn choose_helper(&mut self) -> Option<WorkerId> {
+        let enough = self.enough();
+        if self.neighbours.count() == 1 {
+            None
+        } else if self.root.is_some() {
+            // There is always more where that came from.
+            self.neighbours.take_spare().or_else(|| self.neighbours.find_idle(enough))
+        } else if self.tasks.is_empty() {
+            None
+        } else {
+            self.neighbours.take_spare()
+        }
+    }
+
+    /// With so many rollouts a worker does not run dry before new ones come.
+    fn enough(&self) -> u32 {
+        (self.settings.in_flight / 4 * 3).max(1)
+    }
+
+    fn say_spare(&mut self, post: &mut impl Post<G::State>) {
+        if self.neighbours.count() == 1 || std::mem::replace(&mut self.has_said_spare, true) {
+            return;
+        }
+        let told = match self.root {
+            Some(_) => self.neighbours.find_busiest_but(self.me, self.enough()),
+            None => Some(WorkerId::new(0)),
+        };
+        if let Some(told) = told {
+            post.spare(told, Spare { worker: self.me });
+        }
+    }
+
+    /// A worker has nothing to do. Worker 0 sends that on to whoever has the most.
+    pub(super) fn receive_spare(&mut self, message: Spare, post: &mut impl Post<G::State>) {
+        if message.worker.number() >= self.neighbours.count() {
+            self.mismatch = Some("a worker");
+            return;
+        }
+        let busiest = self.neighbours.find_busiest_but(message.worker, self.enough());
+        match busiest.filter(|_| self.root.is_some()) {
+            Some(busiest) => post.spare(busiest, message),
+            None => self.neighbours.add_spare(message.worker),
+        }
+    }
+
+    // What came of it.
+
+    pub(super) fn tree(&self) -> &Tree<G::Move, Link> {
+        &self.tree
+    }
+
+    pub(super) fn tree_bytes(&self) -> usize {
+        self.tree.bytes() + size_of_val(&*self.entries)
+    }
+
+    pub(super) fn root(&self) -> Option<&Root<G::State>> {
+        self.root.as_ref()
+    }
+
+    pub(super) fn root_mut(&mut self) -> Option<&mut Root<G::State>> {
+        self.root.as_mut()
+    }
+
+    pub(super) fn deeds(&self) -> Deeds {
+        self.deeds
+    }
+
+    pub(super) fn mismatch(&self) -> Option<&'static str> {
+        self.mismatch
+    }
+
+    pub(super) fn batch_bytes(&self) -> usize {
+        self.settings.batch_bytes
+    }
+
+    /// Appends the best move, the best answer, and so on, as far as this worker's nodes go. Says where it goes on.
+    pub(super) fn follow(&self, entry: Option<EntryId>, line: &mut Vec<G::Move>) -> Option<(WorkerId, EntryId)> {
+        let mut node = match entry {
+            Some(entry) => self.entries.get(entry.0 as usize)?.node,
+            None => self.root.as_ref()?.node,
+        };
+        while let Some(edge) = self.tree.best(node) {
+            line.push(edge.chosen);
+            match edge.child {
+                Some(Link::Here(child)) => node = child,
+                Some(Link::There(owner, entry)) => return Some((owner, entry)),
+                Some(Link::Awaited(_) | Link::Leaf) | None => return None,
+            }
+        }
+        None
+    }
+
+    /// The node of an entry.
+    #[cfg(test)]
+    pub(super) fn node_of(&self, entry: EntryId) -> Option<NodeId> {
+        self.entries.get(entry.0 as usize).map(|entry| entry.node)
+    }
+
+    /// Whether nothing is left of any rollout.
+    #[cfg(test)]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.tasks.is_empty() && self.births.len() == 0 && self.trails.len() == 0
+    }
+}
+
+/// What may be played at the root.
+fn root_moves<G: Game>(game: &G, state: &G::State) -> Result<Vec<G::Move>, SearchError> {
+    if let Some(outcome) = game.outcome(state) {
+        return Err(SearchError::GameOver(outcome));
+    }
+    let mut moves = Vec::new();
+    if game.study(state, &mut moves).is_some() {
+        // The outcome is known, but not yet the move that leads there.
+        moves.clear();
+        game.moves(state, &mut moves);
+    }
+    if moves.is_empty() { Err(SearchError::NoMoves) } else { Ok(moves) }
+}

@@ -1,0 +1,118 @@
+//! What a worker knows of the others: how much they have to do, and for whom there is room.
+
+use std::collections::VecDeque;
+
+use farside::WorkerId;
+
+/// All workers of the job, this one among them.
+#[derive(Debug)]
+pub(super) struct Neighbours {
+    me: WorkerId,
+    /// Rollouts that each has got from here and not brought back.
+    outstanding: Vec<u32>,
+    /// Who refused a node, for want of memory.
+    is_full: Vec<bool>,
+    /// Who said that he has nothing to do, each once.
+    spare: VecDeque<WorkerId>,
+    /// Who was looked at last when work was to be given away.
+    last_seen: u32,
+}
+
+impl Neighbours {
+    pub(super) fn new(me: WorkerId, workers: u32) -> Self {
+        let count = workers as usize;
+        let (outstanding, is_full) = (vec![0; count], vec![false; count]);
+        Self { me, outstanding, is_full, spare: VecDeque::new(), last_seen: me.number() }
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.outstanding.len() as u32
+    }
+
+    /// A rollout goes there.
+    pub(super) fn send_to(&mut self, worker: WorkerId) {
+        self.outstanding[worker.index()] += 1;
+    }
+
+    /// It has come back.
+    pub(super) fn receive_from(&mut self, worker: WorkerId) {
+        self.outstanding[worker.index()] -= 1;
+    }
+
+    pub(super) fn refuses_nodes(&mut self, worker: WorkerId) {
+        self.is_full[worker.index()] = true;
+    }
+
+    pub(super) fn takes_nodes(&self, worker: WorkerId) -> bool {
+        !self.is_full[worker.index()]
+    }
+
+    /// Somebody has nothing to do.
+    pub(super) fn add_spare(&mut self, worker: WorkerId) {
+        if !self.spare.contains(&worker) {
+            self.spare.push_back(worker);
+        }
+    }
+
+    /// Somebody who had nothing to do when he said so.
+    pub(super) fn take_spare(&mut self) -> Option<WorkerId> {
+        self.spare.pop_front()
+    }
+
+    /// Somebody who has less than `enough` from here. Looks at one worker only, and at the next one the next time.
+    pub(super) fn find_idle(&mut self, enough: u32) -> Option<WorkerId> {
+        self.last_seen = (self.last_seen + 1) % self.count();
+        if self.last_seen == self.me.number() {
+            self.last_seen = (self.last_seen + 1) % self.count();
+        }
+        let worker = WorkerId::new(self.last_seen);
+        (worker != self.me && self.outstanding[worker.index()] < enough).then_some(worker)
+    }
+
+    /// Who has the most from here, if that is more than `enough`, and it is not this worker.
+    pub(super) fn find_busiest_but(&self, other: WorkerId, enough: u32) -> Option<WorkerId> {
+        let workers = (0..self.count()).map(WorkerId::new).filter(|worker| *worker != other);
+        let busiest = workers.max_by_key(|worker| self.outstanding[worker.index()])?;
+        (self.outstanding[busiest.index()] > enough).then_some(busiest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(number: u32) -> WorkerId {
+        WorkerId::new(number)
+    }
+
+    #[test]
+    fn idle_workers_are_found_one_by_one() {
+        let mut all = Neighbours::new(worker(1), 4);
+        all.send_to(worker(2));
+        let found: Vec<_> = (0..6).map(|_| all.find_idle(1)).collect();
+        let [zero, three] = [Some(worker(0)), Some(worker(3))];
+        assert_eq!(found, [None, three, zero, None, three, zero]);
+        assert_eq!(Neighbours::new(worker(0), 1).find_idle(1), None);
+    }
+
+    #[test]
+    fn the_busiest_has_more_than_enough() {
+        let mut all = Neighbours::new(worker(0), 3);
+        assert_eq!(all.find_busiest_but(worker(0), 0), None);
+        all.send_to(worker(1));
+        all.send_to(worker(2));
+        all.send_to(worker(2));
+        assert_eq!(all.find_busiest_but(worker(0), 1), Some(worker(2)));
+        assert_eq!(all.find_busiest_but(worker(2), 0), Some(worker(1)));
+        assert_eq!(all.find_busiest_but(worker(2), 1), None);
+        all.receive_from(worker(2));
+        assert_eq!(all.find_busiest_but(worker(0), 1), None);
+    }
+
+    #[test]
+    fn who_is_spare_is_noted_once() {
+        let mut all = Neighbours::new(worker(0), 3);
+        [2, 1, 2].map(|number| all.add_spare(worker(number)));
+        assert_eq!([(); 3].map(|()| all.take_spare()), [Some(worker(2)), Some(worker(1)), None]);
+    }
+}

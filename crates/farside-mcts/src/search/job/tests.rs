@@ -1,0 +1,326 @@
+//! Whole searches in one thread: every worker's part, and a network that delivers in an order chosen by a seed.
+
+use std::collections::VecDeque;
+
+use farside::WorkerId;
+
+use super::finish::part_report;
+use super::message::{
+    BackUp, BirthId, Child, Descend, EntryId, Evaluate, Expand, Expanded, Post, Return, Spare, TrailId,
+};
+use super::part::{Link, Part};
+use super::{Placement, Settings};
+use crate::game::{Game, Outcome, Player};
+use crate::rng::Rng;
+use crate::search::{Budget, Params, Search, SearchError};
+use crate::tree::{NodeId, Sample};
+
+/// Take one, two or three matches. Who takes the last one wins; only if the second player takes the last three at once,
+/// nobody does.
+#[derive(Clone, Copy, Debug)]
+struct Matches {
+    /// How many there are.
+    count: u32,
+    /// Positions with so few are not searched, as their outcome is known.
+    known_below: u32,
+}
+
+/// Matches left, taken last, and whether the second player is to move.
+type State = (u32, u32, bool);
+
+impl Game for Matches {
+    type State = State;
+    type Move = u32;
+
+    fn initial(&self) -> State {
+        (self.count, 0, false)
+    }
+
+    fn to_move(&self, &(.., second): &State) -> Player {
+        if second { Player::Second } else { Player::First }
+    }
+
+    fn moves(&self, &(left, ..): &State, moves: &mut Vec<u32>) {
+        assert!(left > 0, "the game is over");
+        moves.extend(1..=left.min(3));
+    }
+
+    fn play(&self, state: &mut State, taken: u32) {
+        *state = (state.0 - taken, taken, !state.2);
+    }
+
+    fn outcome(&self, state: &State) -> Option<Outcome> {
+        let taker = self.to_move(state).opponent();
+        let ended = if taker == Player::Second && state.1 == 3 { Outcome::Drawn } else { Outcome::Won(taker) };
+        (state.0 == 0).then_some(ended)
+    }
+
+    fn study(&self, state: &State, moves: &mut Vec<u32>) -> Option<Outcome> {
+        if state.0 < self.known_below {
+            return Some(solve(self, state));
+        }
+        self.moves(state, moves);
+        None
+    }
+}
+
+/// How a game ends if both sides play their best.
+fn solve(game: &Matches, state: &State) -> Outcome {
+    if let Some(outcome) = game.outcome(state) {
+        return outcome;
+    }
+    let mut moves = Vec::new();
+    game.moves(state, &mut moves);
+    let outcomes = moves.into_iter().map(|chosen| {
+        let mut next = *state;
+        game.play(&mut next, chosen);
+        solve(game, &next)
+    });
+    let mover = game.to_move(state);
+    let worth = |outcome: &Outcome| match outcome {
+        Outcome::Won(winner) => {
+            if *winner == mover {
+                2
+            } else {
+                0
+            }
+        }
+        Outcome::Drawn => 1,
+    };
+    outcomes.max_by_key(worth).expect("there is a move")
+}
+
+#[derive(Debug)]
+enum Letter {
+    Descend(Descend),
+    Expand(Expand<State>),
+    Expanded(Expanded),
+    Evaluate(Evaluate<State>),
+    BackUp(BackUp),
+    Spare(Spare),
+}
+
+/// What is under way, by sender and receiver. As in a job, what goes from one worker to another keeps its order.
+struct Net {
+    queues: Vec<Vec<VecDeque<Letter>>>,
+}
+
+/// The net, as one worker sees it.
+struct Mouth<'a> {
+    to: &'a mut [VecDeque<Letter>],
+}
+
+impl Post<State> for Mouth<'_> {
+    fn descend(&mut self, to: WorkerId, message: Descend) {
+        self.to[to.index()].push_back(Letter::Descend(message));
+    }
+    fn expand(&mut self, to: WorkerId, message: Expand<State>) {
+        self.to[to.index()].push_back(Letter::Expand(message));
+    }
+    fn expanded(&mut self, to: WorkerId, message: Expanded) {
+        self.to[to.index()].push_back(Letter::Expanded(message));
+    }
+    fn evaluate(&mut self, to: WorkerId, message: Evaluate<State>) {
+        self.to[to.index()].push_back(Letter::Evaluate(message));
+    }
+    fn back_up(&mut self, to: WorkerId, message: BackUp) {
+        self.to[to.index()].push_back(Letter::BackUp(message));
+    }
+    fn spare(&mut self, to: WorkerId, message: Spare) {
+        self.to[to.index()].push_back(Letter::Spare(message));
+    }
+}
+
+/// What to search, and by whom.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    game: Matches,
+    workers: u32,
+    rollouts: u64,
+    params: Params,
+    settings: Settings,
+}
+
+impl Setup {
+    fn new(workers: u32, rollouts: u64, seed: u64) -> Self {
+        let placement = if seed.is_multiple_of(2) { Placement::Random } else { Placement::Inherit { visits: 20 } };
+        let settings = Settings { placement, in_flight: 1 + (seed % 7) as u32, batch_bytes: 0 };
+        let params = Params { seed, simulations: 2, expand_after: (seed % 4) as u32, ..Params::default() };
+        Self { game: Matches { count: 11, known_below: 0 }, workers, rollouts, params, settings }
+    }
+
+    fn part(&self, number: u32) -> Result<Part<Matches>, SearchError> {
+        let place = (WorkerId::new(number), self.workers);
+        Part::new(self.game, &self.params, self.settings, &self.game.initial(), place)
+    }
+
+    /// A whole search.
+    fn run(&self) -> Vec<Part<Matches>> {
+        let count = self.workers as usize;
+        let mut parts: Vec<_> = (0..self.workers).map(|number| self.part(number).unwrap()).collect();
+        parts[0].root_mut().unwrap().started_max = self.rollouts;
+        let queue = || (0..count).map(|_| VecDeque::new()).collect();
+        let mut net = Net { queues: (0..count).map(|_| queue()).collect() };
+        let mut rng = Rng::stream(self.params.seed, 77);
+        let mut fruitless = 0;
+        while fruitless < 1000 {
+            let [one, other] = [0; 2].map(|_| rng.below(self.workers) as usize);
+            let moved = if rng.below(2) == 0 {
+                parts[one].work(&mut Mouth { to: &mut net.queues[one] })
+            } else {
+                net.deliver(one, other, &mut parts)
+            };
+            fruitless = if moved { 0 } else { fruitless + 1 };
+        }
+        assert!(net.queues.iter().flatten().all(VecDeque::is_empty));
+        parts
+    }
+}
+
+impl Net {
+    /// Delivers the next letter from one worker to another, if there is one.
+    fn deliver(&mut self, from: usize, to: usize, parts: &mut [Part<Matches>]) -> bool {
+        let Some(letter) = self.queues[from][to].pop_front() else { return false };
+        let part = &mut parts[to];
+        let mut post = Mouth { to: &mut self.queues[to] };
+        match letter {
+            Letter::Descend(message) => part.receive_descend(message),
+            Letter::Expand(message) => part.receive_expand(message, &mut post),
+            Letter::Expanded(message) => part.receive_expanded(message, &mut post),
+            Letter::Evaluate(message) => part.receive_evaluate(message),
+            Letter::BackUp(message) => part.receive_back_up(message, &mut post),
+            Letter::Spare(message) => part.receive_spare(message, &mut post),
+        }
+        true
+    }
+}
+
+/// Checks a node and all below it: visits add up, and proofs are right. Returns the node's visits.
+fn check_node(parts: &[Part<Matches>], game: &Matches, owner: WorkerId, node: NodeId, state: State) -> u32 {
+    let tree = parts[owner.index()].tree();
+    let visits = tree.visits(node);
+    assert_eq!(visits, tree.edges(node).map(|edge| edge.visits).sum(), "all visits are complete");
+    if let Some(outcome) = tree.proof(node) {
+        assert_eq!(outcome, solve(game, &state));
+    }
+    for edge in tree.edges(node) {
+        let mut next = state;
+        game.play(&mut next, edge.chosen);
+        if let Some(outcome) = edge.proof {
+            assert_eq!(outcome, solve(game, &next));
+        }
+        let below = match edge.child {
+            Some(Link::Here(child)) => check_node(parts, game, owner, child, next),
+            Some(Link::There(there, entry)) => {
+                assert_ne!(there, owner);
+                let child = parts[there.index()].node_of(entry).expect("the entry is there");
+                check_node(parts, game, there, child, next)
+            }
+            Some(Link::Awaited(_)) => panic!("nothing is awaited any more"),
+            Some(Link::Leaf) | None => 0,
+        };
+        assert!(below <= edge.visits);
+    }
+    visits
+}
+
+fn check(setup: &Setup, parts: &[Part<Matches>]) {
+    for part in parts {
+        assert_eq!(part.mismatch(), None);
+        assert!(part.is_quiet());
+    }
+    let root = parts[0].root().unwrap();
+    assert_eq!((root.started, root.completed), (setup.rollouts, setup.rollouts));
+    assert!(root.in_flight_max() <= setup.settings.in_flight * setup.workers);
+    let visits = check_node(parts, &setup.game, WorkerId::new(0), root.node, setup.game.initial());
+    assert_eq!(u64::from(visits), setup.rollouts);
+}
+
+fn sum(parts: &[Part<Matches>], of: impl Fn(&Part<Matches>) -> u64) -> u64 {
+    parts.iter().map(of).sum()
+}
+
+#[test]
+fn every_rollout_comes_back_in_whatever_order() {
+    let (mut deferred, mut given_away, mut spread) = (0, 0, 0);
+    for seed in 0..60 {
+        let setup = Setup::new(1 + seed as u32 % 5, 300, seed);
+        let parts = setup.run();
+        check(&setup, &parts);
+        deferred += sum(&parts, |part| part.deeds().deferred);
+        given_away += sum(&parts[1..], |part| part.deeds().given_away);
+        spread += sum(&parts[1..], |part| part.tree().node_count() as u64);
+    }
+    // All of it has happened.
+    assert!(deferred > 0 && given_away > 0 && spread > 0, "{deferred} {given_away} {spread}");
+}
+
+#[test]
+fn a_small_game_is_solved() {
+    let drawn = Outcome::Drawn;
+    let won = Outcome::Won(Player::First);
+    for (seed, (count, known_below, outcome)) in
+        [(4, 0, drawn), (9, 0, won), (11, 4, won), (8, 6, drawn)].iter().enumerate()
+    {
+        let mut setup = Setup::new(3, 4000, seed as u64);
+        setup.game = Matches { count: *count, known_below: *known_below };
+        let parts = setup.run();
+        check(&setup, &parts);
+        let root = parts[0].root().unwrap().node;
+        assert_eq!(parts[0].tree().proof(root), Some(*outcome), "{count} matches");
+    }
+}
+
+#[test]
+fn one_worker_does_what_a_loop_does() {
+    for seed in 0..10 {
+        let setup = Setup { game: Matches { count: 14, known_below: seed as u32 % 4 }, ..Setup::new(1, 500, seed) };
+        let parts = setup.run();
+        let report = part_report(&parts[0], Default::default()).unwrap();
+        let mut local = Search::new(setup.game).params(setup.params);
+        let local = local.run(&setup.game.initial(), Budget::Rollouts(500)).unwrap();
+        assert_eq!(report, crate::Report { elapsed: report.elapsed, tree_bytes: report.tree_bytes, ..local });
+    }
+}
+
+#[test]
+fn rollouts_go_on_without_memory() {
+    let mut refused = 0;
+    for seed in 0..30 {
+        let mut setup = Setup::new(3, 400, seed);
+        setup.params.memory_bytes = 3 * (4000 + 300 * seed as usize);
+        let parts = setup.run();
+        check(&setup, &parts);
+        let bytes = parts.iter().map(Part::tree_bytes).sum::<usize>();
+        assert!(bytes <= setup.params.memory_bytes, "{bytes}");
+        refused += usize::from(parts.iter().any(|part| part.tree().is_full()));
+    }
+    assert!(refused > 0);
+    let nothing = Params { memory_bytes: 1500, ..Params::default() };
+    for number in 0..3 {
+        let refused = Setup { params: nothing, ..Setup::new(3, 1, 0) }.part(number).err();
+        assert_eq!(refused, Some(SearchError::Memory { bytes: 1500 }));
+    }
+}
+
+#[test]
+fn what_does_not_exist_is_noted() {
+    let back = Return { to: WorkerId::new(0), trail: TrailId(0) };
+    let sample = Sample::proven(Outcome::Drawn, 2);
+    let expanded = Expanded { birth: BirthId(5), child: Child::Refused };
+    let letters = [
+        (Letter::Descend(Descend { entry: EntryId(3), back, depth: 1 }), "a node"),
+        (Letter::Expanded(expanded), "an edge"),
+        (Letter::BackUp(BackUp { trail: TrailId(9), sample }), "a trail"),
+        (Letter::Spare(Spare { worker: WorkerId::new(2) }), "a worker"),
+    ];
+    for (letter, what) in letters {
+        let setup = Setup::new(2, 1, 0);
+        let mut parts = [0, 1].map(|number| setup.part(number).unwrap());
+        let mut net = Net { queues: (0..2).map(|_| (0..2).map(|_| VecDeque::new()).collect()).collect() };
+        net.queues[0][1].push_back(letter);
+        net.deliver(0, 1, &mut parts);
+        parts[1].work(&mut Mouth { to: &mut net.queues[1] });
+        assert_eq!(parts[1].mismatch(), Some(what));
+    }
+}

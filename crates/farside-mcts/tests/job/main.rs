@@ -1,0 +1,6 @@
+//! Searches on jobs of several processes.
+
+mod agreement;
+mod loss;
+mod positions;
+mod shapes;
