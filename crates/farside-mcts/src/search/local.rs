@@ -112,7 +112,7 @@ impl<'a, G: Game> Descent<'a, G> {
                 continue;
             }
             if selected.visit == 1
-                && let Some(outcome) = { self.moves.clear(); let o = self.game.outcome(state); if o.is_some() { o } else { self.game.study(state, &mut self.moves) } }
+                && let Some(outcome) = self.game.outcome(state)
             {
                 return self.certain(outcome);
             }

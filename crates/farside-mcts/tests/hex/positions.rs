@@ -71,7 +71,7 @@ fn openings_are_solved() {
                 let opening = Cell::new(column, row).unwrap();
                 let mut position = hex.initial();
                 position.play(opening);
-                let report = solve(hex, &position, 1, 200_000);
+                let report = solve(hex, &position, 1, 600_000);
                 let winner = if mark == 'B' { Player::First } else { Player::Second };
                 assert_eq!(report.solved, Some(Outcome::Won(winner)), "{opening} on {size}");
             }

@@ -209,10 +209,7 @@ fn a_job_that_does_not_come_to_rest_is_ended() {
     });
     match verdict {
         Err(Error::JobEnded { why }) => {
-            assert!(
-                why.starts_with("it did not come to rest within 200ms") && why.contains("process 1 "),
-                "{why}"
-            );
+            assert!(why.starts_with("it did not come to rest within 200ms") && why.contains("process 1 "), "{why}");
         }
         other => panic!("{other:?}"),
     }

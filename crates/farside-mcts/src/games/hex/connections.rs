@@ -8,9 +8,10 @@
 //! - a **semi** connection holds if its owner moves next. An opponent who is to move must play inside its carrier, and
 //!   if there are several, inside all of them. Semis between the same ends with no cell in common make a full one.
 //!
-//! Full connections are grown from each edge, stone chain by stone chain, by the nearest links; semis are sought where
-//! both edges' growth meets in one empty cell. Of several carriers only the first is kept. So what is found holds, but
-//! not everything is found.
+//! Full connections are grown from each edge, over bridges, and over semis that have no cell in common, to chains of
+//! stones and to empty cells (as if a stone lay there). Semis from edge to edge are sought where both growths meet in an
+//! empty cell. Of several carriers of a connection only the first found is kept. So what is found holds, but not
+//! everything is found.
 
 use std::ops::Range;
 

@@ -16,21 +16,13 @@ use crate::game::Player;
 /// let diagram = Diagram::new(&position);
 /// assert_eq!(
 ///     diagram.to_string(),
-///     "  a b c\n\
-///      1 . . . 1\n \
-///       2 . B . 2\n  \
-///        3 W . . 3\n   \
-///          a b c\n",
+///     [" a b c", "1 . . . 1", " 2 . B . 2", "  3 W . . 3", "     a b c", ""].join("\n"),
 /// );
 ///
 /// let visits = diagram.share("c1".parse()?, 0.875).share("b1".parse()?, 0.125);
 /// assert_eq!(
 ///     visits.to_string(),
-///     "    a   b   c\n\
-///      1   .  13  88 1\n  \
-///       2   .   B   . 2\n    \
-///        3   W   .   . 3\n        \
-///            a   b   c\n",
+///     ["   a   b   c", "1   .  12  88 1", "  2   .   B   . 2", "    3   W   .   . 3", "          a   b   c", ""].join("\n"),
 /// );
 /// # Ok(())
 /// # }

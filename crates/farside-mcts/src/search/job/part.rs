@@ -116,6 +116,10 @@ pub(super) struct Deeds {
 /// One part in so many of a worker's memory is for entries. They take a tenth of what Hex needs for nodes.
 const ENTRY_SHARE: usize = 8;
 
+/// The first rollouts decide where the next ones go: besides two for each worker, only one is under way for so many that
+/// are complete.
+const COMPLETED_PER_IN_FLIGHT: u64 = 16;
+
 impl<G: Game> Part<G> {
     /// The part of one of so many workers.
     ///
@@ -170,7 +174,9 @@ impl<G: Game> Part<G> {
 
     fn may_start(&self) -> bool {
         self.root.as_ref().is_some_and(|root| {
-            let in_flight_max = u64::from(self.settings.in_flight) * u64::from(self.neighbours.count());
+            let workers = u64::from(self.neighbours.count());
+            let at_first = 2 * workers + root.completed / COMPLETED_PER_IN_FLIGHT;
+            let in_flight_max = at_first.min(u64::from(self.settings.in_flight) * workers);
             root.started < root.started_max && root.started - root.completed < in_flight_max
         })
     }

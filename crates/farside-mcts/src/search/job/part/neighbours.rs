@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn who_is_spare_is_noted_once() {
         let mut all = Neighbours::new(worker(0), 3);
-        [2, 1, 2].map(|number| all.add_spare(worker(number)));
+        [2, 1, 2].into_iter().for_each(|number| all.add_spare(worker(number)));
         assert_eq!([(); 3].map(|()| all.take_spare()), [Some(worker(2)), Some(worker(1)), None]);
     }
 }
