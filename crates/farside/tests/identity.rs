@@ -61,7 +61,11 @@ fn functions_and_closures(me: &Worker) -> Result<()> {
     everywhere(me, (6_u8, 7_u32), |_, (a, b)| u32::from(a) * b, 42)?;
     everywhere(me, "far".to_owned(), |_, word| format!("{word} side"), "far side".to_owned())?;
     // A closure in a closure.
-    everywhere(me, 39, |there, x: u64| plus_one(there, (|x: u64| x + 2)(x)), 42)?;
+    let nested = |there: &Worker, x: u64| {
+        let two_more = |x: u64| x + 2;
+        plus_one(there, two_more(x))
+    };
+    everywhere(me, 39, nested, 42)?;
     me.barrier()
 }
 
@@ -204,7 +208,7 @@ fn all_ways_of_calling(me: &Worker) -> Result<()> {
         .notify(&executed, On::Executed)
         .call_remote((sum, 32), remote!(|there, arguments: (Sum, u64)| add(there, arguments)))?;
     me.call_buffer(next, sum, &[32; 2], add_all)?;
-    me.call_buffer(next, sum, &[64; 2], |there, sum, buffer| add_all(there, sum, buffer))?;
+    me.call_buffer(next, sum, &[64; 2], add_all)?;
     let aggregator = me.aggregate(next);
     aggregator.call((sum, 256), add)?;
     aggregator.call_remote((sum, 512), remote!(|there, (sum, x): (Sum, u64)| add(there, (sum, x))))?;

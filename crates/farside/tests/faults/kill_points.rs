@@ -155,12 +155,12 @@ fn socket_name() -> String {
         std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
     let own: HashSet<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
-    let named = sockets.lines().filter_map(|line| {
+    let mut named = sockets.lines().filter_map(|line| {
         let mut fields = line.split_whitespace().skip(6);
         let (inode, name) = (fields.next()?, fields.next()?);
         (own.contains(&format!("socket:[{inode}]")) && name.starts_with("@farside/")).then_some(name)
     });
-    let name = named.last().expect("this process listens under a name");
+    let name = named.next_back().expect("this process listens under a name");
     name.rsplit_once('/').expect("its last part is the process").0.to_owned()
 }
 

@@ -1,5 +1,7 @@
 //! What happens at the limits that a job sets.
 
+#![expect(clippy::result_large_err, reason = "a refusal gives the load back")]
+
 use std::cell::Cell;
 use std::time::Duration;
 

@@ -87,7 +87,7 @@ impl Sender<'_> {
         let way = random.below(8);
         let call = self.next(way >= 6);
         let short = (log, call, value);
-        self.sum += if way % 2 == 0 { value } else { sum_of(buffer) };
+        self.sum += if way.is_multiple_of(2) { value } else { sum_of(buffer) };
         match way {
             0 => me.call(to, short, arrive_short)?,
             1 => me.call_buffer(to, (log, call), buffer, arrive_long)?,
