@@ -27,11 +27,13 @@ pub struct SequentialReport {
 /// Searches `position`, in which the game is not over, by `rollouts` (at least one) descents.
 ///
 /// # Panics
-/// If the game is over, or there are no rollouts or simulations to make.
+/// If the game is over, there are no rollouts or simulations to make, or more simulations than 32 bits count.
 #[must_use]
 pub fn run(position: &Position, rollouts: u64, sims_per_leaf: u32, seed: u64) -> SequentialReport {
     assert!(position.winner().is_none(), "the game is over");
     assert!(rollouts > 0 && sims_per_leaf > 0, "nothing to do");
+    let simulations = rollouts.saturating_mul(sims_per_leaf.into());
+    assert!(u32::try_from(simulations).is_ok(), "{simulations} simulations are more than 32 bits count");
     let start = Instant::now();
     let params = Params::default();
     let mut uct = Uct {

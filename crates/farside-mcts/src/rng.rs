@@ -168,7 +168,7 @@ mod tests {
         // With bound 3 * 2^30 a third of all draws must be refused, or the multiples of 3 would come up twice as often.
         let mut rng = Rng::new(3);
         let bound = 3 << 30;
-        let multiples = (0..30_000).filter(|_| rng.below(bound) % 3 == 0).count();
+        let multiples = (0..30_000).filter(|_| rng.below(bound).is_multiple_of(3)).count();
         assert!(multiples.abs_diff(10_000) < 500, "{multiples} of 30,000");
     }
 

@@ -62,7 +62,7 @@ pub use statistics::{JobReport, WorkerReport};
 ///
 /// fn main() -> farside::Result<()> {
 ///     farside::job().processes(2).run(|me: &Worker| {
-///         let hex = Hex::new(11).map_err(std::io::Error::other).expect("a size that boards have");
+///         let hex = Hex::new(11).expect("boards have up to 16 cells a side");
 ///         let mut search = Search::new(hex).on(OnJob::new(me)?);
 ///         let report = search.run(&hex.initial(), Budget::Rollouts(100_000))?;
 ///         if me.id().number() == 0 {
@@ -100,11 +100,17 @@ struct Settings {
     batch_bytes: usize,
 }
 
-/// A node's children are spread once it has been visited more often than this. On 11 × 11 cells the root's children are
-/// made around its 1000th visit: fewer give two hops a rollout for hardly a better balance, more keep the root's children
-/// where the root is.
-const INHERIT_VISITS: u32 = 1000;
-/// Rollouts under way for each worker. With 8 two workers wait for each other 5 % of the time, with 32 hardly ever.
+/// A node's children are spread once it has been visited more often than this, with few workers.
+///
+/// On 11 × 11 cells the children of a node are made around its 1000th visit. So with 4000 those of the root stay with it,
+/// and the grandchildren are spread. With 1000 two workers are as quick and send as many messages, but four on two CPUs are
+/// a seventh slower, since they wake each other more often. With 300 two workers send a third more messages.
+const INHERIT_VISITS_MAX: u32 = 4000;
+/// The more workers there are, the less the owner of the root can do for each, and the sooner they need nodes of their own:
+/// the limit is this, divided by their number.
+const INHERIT_VISITS_SHARED: u32 = 16_000;
+/// Rollouts under way for each worker. With 8 two workers wait for each other 3 to 5 % of the time, with 32 hardly ever; and
+/// they find as many winning moves as a search in one thread.
 const IN_FLIGHT: u32 = 32;
 
 impl<'w> OnJob<'w> {
@@ -113,12 +119,14 @@ impl<'w> OnJob<'w> {
     /// # Errors
     /// Those of [`PerWorker::new`]; it takes one of the job's per-worker values.
     pub fn new(me: &'w Worker) -> farside::Result<Self> {
-        let placement = Placement::Inherit { visits: INHERIT_VISITS };
+        let visits = (INHERIT_VISITS_SHARED / me.worker_count()).min(INHERIT_VISITS_MAX);
+        let placement = Placement::Inherit { visits };
         let settings = Settings { placement, in_flight: IN_FLIGHT, batch_bytes: 0 };
         Ok(Self { me, desk: PerWorker::new(me, RefCell::default())?, settings })
     }
 
-    /// Who owns new nodes. By default a child stays with its parent until that has 1000 visits.
+    /// Who owns new nodes. By default a child stays with its parent until that has 4000 visits; with more than four workers,
+    /// 16,000 divided by their number.
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Self {
         self.settings.placement = placement;

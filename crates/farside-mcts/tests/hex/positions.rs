@@ -68,6 +68,10 @@ fn openings_are_solved() {
         let hex = Hex::new(size).unwrap().with_connections();
         for (row, marks) in map["rows"].as_array().unwrap().iter().enumerate() {
             for (column, mark) in marks.as_str().unwrap().chars().enumerate() {
+                if row * size + column > size * size / 2 {
+                    // Half a turn maps the board onto itself.
+                    continue;
+                }
                 let opening = Cell::new(column, row).unwrap();
                 let mut position = hex.initial();
                 position.play(opening);

@@ -31,7 +31,7 @@ fn all_positions(size: usize) -> Vec<Position> {
 fn boards_of_two_and_three_are_solved_from_everywhere() {
     let mut minimax = Minimax::default();
     for (size, stride, hex) in
-        [(2, 1, Hex::new(2).unwrap()), (3, 5, Hex::new(3).unwrap()), (3, 5, Hex::new(3).unwrap().with_connections())]
+        [(2, 1, Hex::new(2).unwrap()), (3, 13, Hex::new(3).unwrap()), (3, 13, Hex::new(3).unwrap().with_connections())]
     {
         for position in all_positions(size).iter().step_by(stride) {
             let report = Search::new(hex).params(eager()).run(position, Budget::Rollouts(4000)).unwrap();

@@ -14,16 +14,18 @@ use crate::game::Player;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let position = Position::from_moves(3, "b2 a3")?;
 /// let diagram = Diagram::new(&position);
-/// assert_eq!(
-///     diagram.to_string(),
-///     [" a b c", "1 . . . 1", " 2 . B . 2", "  3 W . . 3", "     a b c", ""].join("\n"),
-/// );
+/// let lines = ["  a b c", " 1 . . . 1", "  2 . B . 2", "   3 W . . 3", "      a b c"];
+/// assert_eq!(diagram.to_string().lines().collect::<Vec<_>>(), lines);
 ///
 /// let visits = diagram.share("c1".parse()?, 0.875).share("b1".parse()?, 0.125);
-/// assert_eq!(
-///     visits.to_string(),
-///     ["   a   b   c", "1   .  12  88 1", "  2   .   B   . 2", "    3   W   .   . 3", "          a   b   c", ""].join("\n"),
-/// );
+/// let lines = [
+///     "    a   b   c",
+///     "  1   .  12  88 1",
+///     "    2   .   B   . 2",
+///     "      3   W   .   . 3",
+///     "            a   b   c",
+/// ];
+/// assert_eq!(visits.to_string().lines().collect::<Vec<_>>(), lines);
 /// # Ok(())
 /// # }
 /// ```
@@ -69,17 +71,17 @@ impl fmt::Display for Diagram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = self.position.size();
         let number_width = size.to_string().len();
-        // Three digits and a space where percentages are shown. Each row lies half a cell to the right.
+        // A space and a symbol, or three digits where percentages are shown. Each row lies half a cell further right.
         let pitch = if self.shares.is_empty() { 2 } else { 4 };
-        self.write_columns(f, number_width - 1, pitch)?;
+        self.write_columns(f, number_width, pitch)?;
         for row in 0..size {
-            write!(f, "{:indent$}{:>number_width$}", "", row + 1, indent = row * pitch / 2)?;
+            write!(f, "{:indent$}{:>number_width$}", "", row + 1, indent = (row + 1) * pitch / 2)?;
             for column in 0..size {
                 let cell = Cell::new(column, row).expect("the cell is on the board");
                 write!(f, "{:>pitch$}", self.symbol(cell))?;
             }
             writeln!(f, " {}", row + 1)?;
         }
-        self.write_columns(f, number_width + size * pitch / 2, pitch)
+        self.write_columns(f, number_width + (size + 1) * pitch / 2, pitch)
     }
 }
