@@ -8,7 +8,9 @@ use crate::tidy;
 /// Every test. They need nothing but the Rust toolchain and a C linker, which a toolchain needs anyway.
 pub(crate) fn test() -> Result<(), String> {
     needs_linker()?;
-    // Names of functions must hold in every kind of build, so what starts processes is tested optimised, too.
+    // Names of functions must hold in every kind of build, so what starts processes is tested optimised, too. (`--tests` alone would
+    // not build the examples that some tests start.)
+    run(cargo().args(["build", "--release", "--package", "farside", "--examples"]))?;
     run(cargo().args(["test", "--workspace"]))?;
     run(cargo().args(["test", "--release", "--package", "farside", "--tests"]))?;
     loom()?;

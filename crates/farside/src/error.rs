@@ -224,16 +224,6 @@ pub enum CorruptRecord {
         /// How many there are.
         count: usize,
     },
-    /// The arguments have another size than the function takes.
-    #[error("arguments of {bytes} bytes for function {entry}, which takes {expected}")]
-    Arguments {
-        /// The function.
-        entry: u16,
-        /// What came.
-        bytes: usize,
-        /// What it takes.
-        expected: usize,
-    },
     /// The arguments do not hold what their types say.
     #[error("arguments of function {entry} that do not hold what their types say")]
     Malformed {

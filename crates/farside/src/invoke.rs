@@ -3,6 +3,9 @@
 //! See `README.md` in this folder for the way of one call, end to end.
 
 pub(crate) mod call;
+#[cfg(test)]
+mod corruption;
+pub(crate) mod frames;
 pub(crate) mod inbox;
 pub(crate) mod notify;
 pub(crate) mod outbox;

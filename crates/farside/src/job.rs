@@ -32,13 +32,14 @@ pub(crate) mod home;
 pub(crate) mod kill_point;
 pub(crate) mod lane;
 pub mod launch;
+pub(crate) mod outgoing;
 pub(crate) mod pool;
 pub(crate) mod process;
 pub(crate) mod run;
 pub(crate) mod service;
 pub(crate) mod settings;
 pub(crate) mod setup;
-mod simulate;
+pub(crate) mod simulate;
 pub(crate) mod testing;
 pub(crate) mod worker;
 
@@ -88,8 +89,8 @@ impl Job {
         self
     }
 
-    /// How many threads each process has besides, which only run the calls that are sent to them, and may wait in them; none
-    /// if not said.
+    /// How many threads each process has besides, which only run the calls that are sent to them; none if not said. These calls may
+    /// block, on a lock or a file: that keeps no worker from its work.
     pub fn service_threads(mut self, threads: u32) -> Self {
         self.choices.service_threads = Some(threads);
         self
@@ -101,7 +102,8 @@ impl Job {
         self
     }
 
-    /// How much memory the calls on their way to one worker may take, over all senders; 8 MiB if not said.
+    /// How much memory the calls on their way to one worker may take, over all senders; 8 MiB if not said. A sender's first ring
+    /// of 8 KiB is granted in any case.
     pub fn ring_cap_bytes(mut self, bytes: usize) -> Self {
         self.choices.ring_cap_bytes = Some(bytes);
         self

@@ -2,7 +2,36 @@
 //!
 //! `TRYBUILD=overwrite` writes the expected messages anew.
 
+use farside::prelude::*;
+
 #[test]
 fn mistakes_are_reported_where_they_are() {
     trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
+}
+
+/// A worker is one thread, and what is made by it stays with it. If one of these could be sent to another thread or used there,
+/// two implementations of the trait would apply to it, and this would not compile. (What the compiler says about a program that
+/// tries lists every field of them, so it is no message to compare.)
+mod stays_on_its_thread {
+    use super::*;
+
+    trait IfNeither<A> {
+        fn holds() {}
+    }
+
+    struct IfSend;
+    struct IfSync;
+
+    impl<T: ?Sized> IfNeither<()> for T {}
+    impl<T: ?Sized + Send> IfNeither<IfSend> for T {}
+    impl<T: ?Sized + Sync> IfNeither<IfSync> for T {}
+
+    #[test]
+    fn all_that_waits_or_calls() {
+        <Worker as IfNeither<_>>::holds();
+        <Pending<'_, u64> as IfNeither<_>>::holds();
+        <Synchronizer<'_> as IfNeither<_>>::holds();
+        <Aggregator<'_> as IfNeither<_>>::holds();
+        <farside::To<'_> as IfNeither<_>>::holds();
+    }
 }

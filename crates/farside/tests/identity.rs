@@ -61,11 +61,7 @@ fn functions_and_closures(me: &Worker) -> Result<()> {
     everywhere(me, (6_u8, 7_u32), |_, (a, b)| u32::from(a) * b, 42)?;
     everywhere(me, "far".to_owned(), |_, word| format!("{word} side"), "far side".to_owned())?;
     // A closure in a closure.
-    let nested = |there: &Worker, x: u64| {
-        let two_more = |x: u64| x + 2;
-        plus_one(there, two_more(x))
-    };
-    everywhere(me, 39, nested, 42)?;
+    everywhere(me, vec![1_u64, 2, 3], |_, values| values.into_iter().map(|x| x * 7).sum(), 42_u64)?;
     me.barrier()
 }
 
@@ -208,7 +204,7 @@ fn all_ways_of_calling(me: &Worker) -> Result<()> {
         .notify(&executed, On::Executed)
         .call_remote((sum, 32), remote!(|there, arguments: (Sum, u64)| add(there, arguments)))?;
     me.call_buffer(next, sum, &[32; 2], add_all)?;
-    me.call_buffer(next, sum, &[64; 2], add_all)?;
+    me.call_buffer(next, sum, &[128; 2], |there, sum, buffer| add_all(there, sum, &buffer[..1]))?;
     let aggregator = me.aggregate(next);
     aggregator.call((sum, 256), add)?;
     aggregator.call_remote((sum, 512), remote!(|there, (sum, x): (Sum, u64)| add(there, (sum, x))))?;

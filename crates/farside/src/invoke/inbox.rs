@@ -14,6 +14,7 @@ use farside_fabric::ring::{Corrupt, Header, MappedChunk, MappedControl, Receiver
 use farside_sys::prefetch::prefetch;
 
 use crate::error::{CorruptRecord, Error, Result, Source};
+use crate::invoke::frames::InFrames;
 use crate::invoke::table::FunctionTable;
 use crate::job::home::Home;
 use crate::job::setup::{Piece, RingName};
@@ -37,7 +38,7 @@ pub(crate) struct Inbox {
     local: usize,
     /// By source.
     rings: Vec<Option<Box<InRing>>>,
-    frames: Vec<Option<Box<InFrames>>>,
+    frames: Vec<Option<InFrames>>,
     watched: Vec<u32>,
     /// The arrival bits of the watched rings.
     watched_bits: Vec<u64>,
@@ -50,17 +51,6 @@ struct InRing {
     /// The memory, to be given back in the end.
     pieces: Vec<Piece>,
     looks: u32,
-}
-
-/// The record stream of a sender that cannot map this process's memory.
-#[derive(Debug)]
-struct InFrames {
-    source: Source,
-    /// The position in the stream of the first byte kept.
-    position: u64,
-    words: Vec<u64>,
-    /// Bytes received beyond the last whole word of `words`. Frames are cut anywhere.
-    bytes: Vec<u8>,
 }
 
 /// Why a turn at a ring ended.
@@ -162,40 +152,9 @@ impl Inbox {
         })
     }
 
-    fn source_of(worker: &Worker, index: usize) -> Source {
-        worker.process_handle().source(index)
-    }
-
-    /// Bytes of frames have come.
-    pub(crate) fn take_frame(&mut self, worker: &Worker, ring: RingName, position: u64, bytes: &[u8]) {
-        let index = ring.source as usize;
-        let source = Self::source_of(worker, index);
-        let frames = self.frames[index]
-            .get_or_insert_with(|| Box::new(InFrames { source, position: 0, words: Vec::new(), bytes: Vec::new() }));
-        debug_assert_eq!(position, frames.position + frames.kept(), "messages arrive in order");
-        frames.bytes.extend(bytes);
-        let whole = frames.bytes.len() / 8 * 8;
-        frames.words.extend(
-            frames.bytes[..whole].chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("chunks of 8"))),
-        );
-        frames.bytes.drain(..whole);
-    }
-}
-
-impl InFrames {
-    fn kept(&self) -> u64 {
-        (self.words.len() * 8 + self.bytes.len()) as u64
-    }
-
-    /// The length in words of the first record, if all of it is here.
-    fn whole_record(&self) -> Option<usize> {
-        let header = Header::from_word(*self.words.first()?);
-        let bytes = match header.short_bytes() {
-            Some(bytes) => bytes,
-            None => *self.words.get(1)? as usize,
-        };
-        let words = bytes / 8;
-        (words > 0 && words <= self.words.len()).then_some(words)
+    /// A piece of a stream of frames has come.
+    pub(crate) fn take_frame(&mut self, ring: RingName, position: u64, bytes: &[u8]) {
+        self.frames[ring.source as usize].get_or_insert_default().take(position, bytes);
     }
 }
 
@@ -253,6 +212,11 @@ pub(crate) fn run_last(worker: &Worker, index: usize) -> Result<()> {
     let mut inbox = worker.inbox();
     let mut outcome = Ok(());
     loop {
+        // A stream that panics has more to run, perhaps.
+        if let Err(error) = run_stream(worker, &mut inbox, index) {
+            outcome = outcome.and(Err(error));
+            continue;
+        }
         match last_look(worker, &mut inbox, index) {
             Ok(0) => return outcome,
             Ok(_) => {}
@@ -326,7 +290,11 @@ fn run_records(worker: &Worker, receiver: &mut Receiver<MappedChunk, MappedContr
     match unsafe { receiver.run(RECORDS_PER_TURN, run) } {
         Ok(RunEnd::Empty) => Stop::Empty,
         Ok(RunEnd::Enough) => Stop::Budget,
-        Ok(RunEnd::Refused { header }) => Stop::Corrupt(refusal(table, header)),
+        Ok(RunEnd::Refused { header }) => {
+            // It was not run after all.
+            counted.records -= u64::from(table.trampoline(header.entry()).is_some());
+            Stop::Corrupt(refusal(table, header))
+        }
         Err(cause) => Stop::Corrupt(cause.into()),
     }
 }
@@ -336,6 +304,10 @@ fn run_records(worker: &Worker, receiver: &mut Receiver<MappedChunk, MappedContr
 fn refusal(table: &FunctionTable, header: Header) -> CorruptRecord {
     match table.trampoline(header.entry()) {
         None => CorruptRecord::Entry { entry: header.entry(), count: table.len() },
+        // A closure that is known by its type has no offset.
+        Some(_) if header.operand() != 0 && table.function_at(header.operand()).is_none() => {
+            CorruptRecord::NoFunction { offset: header.operand() }
+        }
         Some(_) => CorruptRecord::Malformed { entry: header.entry() },
     }
 }
@@ -358,46 +330,47 @@ fn run_frames(worker: &Worker, inbox: &mut Inbox) -> Result<usize> {
     }
     let before = worker.executed();
     for index in 0..inbox.frames.len() {
-        let Some(frames) = &mut inbox.frames[index] else { continue };
-        let source = frames.source;
-        let handling = Handling::begin(worker.in_handler_flag());
-        let ended = catch_unwind(AssertUnwindSafe(|| run_framed(worker, frames)));
-        drop(handling);
-        match ended {
-            Ok(Stop::Corrupt(cause)) => {
-                inbox.frames[index] = None;
-                return Err(Error::CorruptRing { from: source, cause });
-            }
-            Ok(Stop::Empty | Stop::Budget) => {}
-            Err(panic) => return Err(Error::HandlerPanicked { from: source, message: panic_message(&*panic) }),
-        }
+        run_stream(worker, inbox, index)?;
     }
     Ok((worker.executed() - before) as usize)
 }
 
-fn run_framed(worker: &Worker, frames: &mut InFrames) -> Stop {
+/// Runs what has come whole of one stream of frames.
+fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
+    let Some(frames) = &mut inbox.frames[index] else { return Ok(()) };
+    let source = worker.process_handle().source(index);
+    let handling = Handling::begin(worker.in_handler_flag());
+    let ended = catch_unwind(AssertUnwindSafe(|| run_framed(worker, frames)));
+    drop(handling);
+    if let Some(consumed) = frames.credit() {
+        worker.process_handle().credit_frames(source, worker, consumed);
+    }
+    match ended {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(cause)) => {
+            inbox.frames[index] = None;
+            Err(Error::CorruptRing { from: source, cause })
+        }
+        Err(panic) => Err(Error::HandlerPanicked { from: source, message: panic_message(&*panic) }),
+    }
+}
+
+fn run_framed(worker: &Worker, frames: &mut InFrames) -> Result<(), CorruptRecord> {
     let table = worker.table();
-    let mut ran = false;
-    while let Some(words) = frames.whole_record() {
-        let record: Vec<u64> = frames.words.drain(..words).collect();
-        frames.position += words as u64 * 8;
-        ran = true;
+    while let Some(record) = frames.next_record()? {
         let header = Header::from_word(record[0]);
-        let Some(trampoline) = table.trampoline(header.entry()) else { return Stop::Corrupt(refusal(table, header)) };
+        let trampoline = table.trampoline(header.entry()).ok_or_else(|| refusal(table, header))?;
         let first = if header.short_bytes().is_some() { 1 } else { 2 };
-        let payload = record[first.min(words)..].as_ptr_range();
+        let payload = record[first..].as_ptr_range();
         worker.count_executed(1);
         // SAFETY: the record is a copy of our own, complete by its header; a sender of this binary made it for the
         // trampoline that its header names, which checks the size of the arguments itself.
         let after = unsafe { trampoline(worker, payload.start.cast(), payload.end.cast(), header.operand()) };
         if after.is_null() {
-            return Stop::Corrupt(refusal(table, header));
+            return Err(refusal(table, header));
         }
     }
-    if ran {
-        worker.process_handle().credit_frames(frames.source, worker, frames.position);
-    }
-    Stop::Empty
+    Ok(())
 }
 
 /// While it lives, the worker is in a handler.

@@ -181,7 +181,7 @@ pub(crate) fn count_down(process: &Process, latch: LatchAddress) {
     let Some((owner, local)) = process.place_of(WorkerId::new(latch.worker)) else { return };
     let Some(home) = process.home_of(owner) else {
         // An owner that cannot be reached is gone.
-        let _ = process.transport().send(owner, &SetupMessage::CountDown { latch }.encode());
+        let _ = process.send_setup(owner, &SetupMessage::CountDown { latch });
         return;
     };
     if latch.index as usize >= LATCH_COUNT {

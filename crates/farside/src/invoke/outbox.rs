@@ -14,6 +14,7 @@ use farside_fabric::{ProcessId, WorkerId};
 
 use farside_sys::prefetch::prefetch_to_write;
 
+use super::frames::OutFrames;
 use super::notify::{LatchAddress, count_down};
 use super::payload::Payload;
 use super::staged::Staged;
@@ -33,8 +34,6 @@ pub(crate) const FIRST_CHUNK_BYTES: usize = 4 << 10;
 pub(crate) const FIRST_CHUNK_COUNT: usize = 2;
 /// The same for lanes, which carry less.
 pub(crate) const FIRST_LANE_CHUNK_BYTES: usize = 2 << 10;
-/// Frames under way towards a receiver that is not mapped.
-const FRAME_WINDOW_BYTES: u64 = 256 << 10;
 
 /// Why a batch was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +111,9 @@ pub(crate) struct Outbox {
     on_sent: Vec<LatchAddress>,
     /// When the open batch was begun.
     batch_since: Option<Instant>,
-    frames: Frames,
+    /// The receiver's memory is not mapped here, and records go to it as frames.
+    is_framed: bool,
+    frames: OutFrames,
     pub(crate) counters: SendCounters,
 }
 
@@ -127,13 +128,6 @@ struct Refusal {
 struct Ring {
     sender: Sender<MappedChunk, MappedControl>,
     announcer: Announcer,
-}
-
-/// The stream of frames to a receiver that is not mapped: positions are bytes since its beginning.
-#[derive(Debug, Default)]
-struct Frames {
-    sent: u64,
-    consumed: u64,
 }
 
 /// How far ahead of the record being written the ring's lines are asked for: they are in the receiver's cache, which read them a
@@ -175,7 +169,8 @@ impl Outbox {
             queue_cap_bytes,
             on_sent: Vec::new(),
             batch_since: None,
-            frames: Frames::default(),
+            is_framed: false,
+            frames: OutFrames::default(),
             counters: SendCounters::default(),
         }
     }
@@ -312,6 +307,11 @@ impl Outbox {
         !self.staged.is_empty()
     }
 
+    /// Whether nothing that was called is still here, or under way as a frame. (What is in a ring has arrived.)
+    pub(crate) fn is_finished(&self) -> bool {
+        self.staged.is_empty() && self.batch_since.is_none() && (self.frames.are_consumed() || self.lost)
+    }
+
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
     }
@@ -319,7 +319,7 @@ impl Outbox {
     /// Stages a record. Hands the payload back when that would exceed the queue's cap.
     pub(crate) fn stage<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<(), P> {
         let bytes = record_bytes(payload.bytes());
-        if self.staged.bytes() + bytes > self.queue_cap_bytes {
+        if !self.may_stage(bytes) {
             return Err(payload);
         }
         self.staged.push(Header::new(how.entry, how.operand, bytes), bytes, payload);
@@ -327,6 +327,12 @@ impl Outbox {
         self.counters.staged += 1;
         self.direct = false;
         Ok(())
+    }
+
+    fn may_stage(&self, record_bytes: usize) -> bool {
+        // Where there is no ring a record goes by way of the queue, however long it is.
+        let alone = self.is_framed && self.staged.is_empty();
+        alone || self.staged.bytes() + record_bytes <= self.queue_cap_bytes
     }
 
     /// Asks for the ring, once.
@@ -341,6 +347,8 @@ impl Outbox {
             process.kill_point(KillPoint::RingAsking);
             process.send_setup(self.to_process, &SetupMessage::Open { ring: self.name })?;
             process.kill_point(KillPoint::RingAsked);
+        } else {
+            self.is_framed = true;
         }
         // Only now: what could not be asked for is asked for by the next call.
         self.asked = true;
@@ -448,16 +456,12 @@ impl Outbox {
     }
 
     /// Whether a record of this size would find room, or its receiver is gone.
-    pub(crate) fn may_send(&self, record_bytes: usize, process: &Process) -> bool {
-        if self.lost {
-            return true;
-        }
-        match &self.ring {
+    pub(crate) fn may_send(&self, record_bytes: usize) -> bool {
+        let has_room = match &self.ring {
             Some(ring) => self.staged.is_empty() && ring.sender.has_room(record_bytes),
-            None => {
-                process.home_of(self.to_process).is_none() && self.staged.bytes() + record_bytes <= self.queue_cap_bytes
-            }
-        }
+            None => self.is_framed && self.may_stage(record_bytes),
+        };
+        has_room || self.lost
     }
 
     /// Announces to the receiver that we wait for credit, or that we do so no longer.
@@ -531,25 +535,20 @@ impl Outbox {
 
     /// Sends what is staged to a receiver that is not mapped.
     fn send_frames(&mut self, process: &Process) -> Result<bool> {
-        if process.home_of(self.to_process).is_some() || self.lost {
+        if !self.is_framed {
             return Ok(false);
         }
         let max = process.transport().capabilities().message_bytes_max - SetupMessage::OVERHEAD_BYTES;
         let mut sent = false;
         while let Some(record) = self.staged.front() {
-            let bytes: Vec<u8> = record.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            let window_left = (self.frames.consumed + FRAME_WINDOW_BYTES).saturating_sub(self.frames.sent);
-            // A record longer than the window goes alone.
-            if (bytes.len() as u64) > window_left && self.frames.sent > self.frames.consumed {
+            if !self.frames.has_room(record.len() * 8) {
                 break;
             }
+            let bytes: Vec<u8> = record.iter().flat_map(|word| word.to_ne_bytes()).collect();
             for piece in bytes.chunks(max) {
-                let position = self.frames.sent;
-                process.send_setup(
-                    self.to_process,
-                    &SetupMessage::Frame { ring: self.name, position, bytes: piece.to_vec() },
-                )?;
-                self.frames.sent += piece.len() as u64;
+                let position = self.frames.advance(piece.len());
+                let frame = SetupMessage::Frame { ring: self.name, position, bytes: piece.to_vec() };
+                process.send_setup(self.to_process, &frame)?;
             }
             self.staged.pop();
             sent = true;
@@ -558,11 +557,24 @@ impl Outbox {
         Ok(sent)
     }
 
-    /// The receiver has consumed so many bytes of frames in all.
+    /// The receiver has run so many bytes of frames in all.
     pub(crate) fn credit_frames(&mut self, consumed: u64) {
-        if consumed <= self.frames.sent {
-            self.frames.consumed = self.frames.consumed.max(consumed);
+        self.frames.credit(consumed);
+    }
+}
+
+#[cfg(test)]
+impl Outbox {
+    /// Writes words into the ring, where the next record goes, whatever they are. The first is the header.
+    pub(super) fn write_anything(&self, words: &[u64]) {
+        use std::sync::atomic::Ordering;
+
+        let ring = self.ring.as_ref().expect("the ring stands");
+        let (chunk, offset) = (ring.sender.chunk(), ring.sender.try_reserve(8 * words.len()).expect("there is room"));
+        for (place, word) in words.iter().enumerate().rev() {
+            chunk.word(offset + 8 * place).store(*word, Ordering::Release);
         }
+        ring.announcer.announce();
     }
 }
 

@@ -10,8 +10,9 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside_fabric::WorkerId;
+use farside_fabric::{ProcessId, WorkerId};
 
+use crate::job::home::REPLY_SLOT_COUNT;
 use crate::job::kill_point::KillPoint;
 use crate::job::process::Process;
 use crate::job::setup::SetupMessage;
@@ -131,13 +132,10 @@ pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result
         let mut content = vec![0; bytes];
         // SAFETY: the buffer is as long as the result.
         unsafe { result.write(content.as_mut_ptr()) };
-        let message = SetupMessage::Reply { slot: to, status: status as u8, bytes: content };
-        // A caller that cannot be reached is gone, and wants no answer.
-        let _ = process.transport().send(caller, &message.encode());
-        return;
+        return send_in_pieces(process, caller, to, status, &content);
     };
     let slot = to.slot as usize;
-    let Some(place) = home.range(to.place as usize, bytes).filter(|_| slot < crate::job::home::REPLY_SLOT_COUNT) else {
+    let Some(place) = home.range(to.place as usize, bytes).filter(|_| slot < REPLY_SLOT_COUNT) else {
         return;
     };
     let state = home.reply_state(local, slot);
@@ -147,10 +145,68 @@ pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result
     process.hot_kill_point(KillPoint::ReplyClaimed);
     // SAFETY: `range` found the place inside the caller's mapped memory; the claim makes it ours until we mark it done.
     unsafe { result.write(place) };
-    let done = SlotState { generation: to.generation, bytes: bytes as u32, status };
-    // SYNC: pairs with the acquire load in `ReplySlots::state`: the result comes with it.
-    state.store(done.word(), Ordering::Release);
+    finish(state, SlotState { generation: to.generation, bytes: bytes as u32, status });
     home.doorbell(local).ring_if_asleep();
+}
+
+/// A piece of an answer that travels in messages, because the caller's memory is not mapped where the answer is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AnswerPiece {
+    pub(crate) status: u8,
+    /// The size of the whole answer.
+    pub(crate) total: u32,
+    /// Where the piece belongs in it.
+    pub(crate) offset: u32,
+    pub(crate) bytes: Vec<u8>,
+}
+
+fn send_in_pieces(process: &Process, caller: ProcessId, to: ReplyAddress, status: Status, content: &[u8]) {
+    let max = process.transport().capabilities().message_bytes_max - SetupMessage::OVERHEAD_BYTES;
+    let mut rest = content;
+    loop {
+        let (bytes, after) = rest.split_at(rest.len().min(max));
+        let (total, offset) = (content.len() as u32, (content.len() - rest.len()) as u32);
+        let piece = AnswerPiece { status: status as u8, total, offset, bytes: bytes.to_vec() };
+        // A caller that cannot be reached is gone, and wants no answer.
+        let _ = process.send_setup(caller, &SetupMessage::Reply { slot: to, piece });
+        if after.is_empty() {
+            return;
+        }
+        rest = after;
+    }
+}
+
+/// Puts a piece of an answer where it belongs in this process. Pieces come in order: the first claims the slot, the last marks it
+/// done.
+pub(crate) fn take_piece(process: &Process, to: ReplyAddress, piece: &AnswerPiece) {
+    let place = process.place_of(WorkerId::new(to.worker)).filter(|(of, _)| *of == process.id());
+    let (Some((_, local)), Some(status)) = (place, Status::of_answer(piece.status)) else { return };
+    let (home, slot) = (process.home(), to.slot as usize);
+    let (total, offset) = (piece.total as usize, piece.offset as usize);
+    let end = offset + piece.bytes.len();
+    if slot >= REPLY_SLOT_COUNT || total > to.capacity as usize || end > total {
+        return;
+    }
+    let Some(target) = home.range(to.place as usize, total) else { return };
+    let state = home.reply_state(local, slot);
+    let claimed = SlotState::new(to.generation, Status::Claimed).word();
+    let is_ours = if offset == 0 { claim(state, to.generation) } else { state.load(Ordering::Relaxed) == claimed };
+    if !is_ours {
+        return;
+    }
+    let target = target.wrapping_add(offset);
+    // SAFETY: `range` found the place of the whole answer inside this process's memory, and the piece ends inside the answer; the
+    // claim, which the pieces of one answer share, makes it ours until we mark it done.
+    unsafe { piece.bytes.as_slice().write(target) };
+    if end == total {
+        finish(state, SlotState { generation: to.generation, bytes: piece.total, status });
+        home.doorbell(local).ring_if_asleep();
+    }
+}
+
+fn finish(state: &AtomicU64, done: SlotState) {
+    // SYNC: pairs with the acquire load in `ReplySlots::outcome`: the result comes with it.
+    state.store(done.word(), Ordering::Release);
 }
 
 fn claim(state: &AtomicU64, generation: u32) -> bool {

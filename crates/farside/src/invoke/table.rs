@@ -204,3 +204,54 @@ fn listed(address: usize) -> Option<Trampoline> {
     // SAFETY: a marked entry was emitted by `entry_address`, whose `sym` operand is a function of this very type.
     Some(unsafe { std::mem::transmute::<usize, Trampoline>(trampoline) })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::marker::PhantomData;
+
+    use super::*;
+
+    struct Listed<T>(PhantomData<T>);
+
+    impl<T> Remote for Listed<T> {
+        unsafe fn run(_: &Worker, _: *const u8, end: *const u8, _: u32) -> *const u8 {
+            end
+        }
+    }
+
+    #[test]
+    fn every_type_has_a_number_of_its_own() {
+        let table = FunctionTable::of_this_program().unwrap();
+        let numbers = [table.number_of::<Listed<u8>>().unwrap(), table.number_of::<Listed<u16>>().unwrap()];
+        assert_ne!(numbers[0], numbers[1]);
+        assert!(numbers.iter().all(|number| table.trampoline(*number).is_some()));
+        assert!(table.trampoline(table.len() as u16).is_none());
+    }
+
+    /// A library has a table of its own, anywhere else.
+    #[test]
+    fn an_entry_of_another_table_is_foreign() {
+        let own = FunctionTable::of_this_program().unwrap();
+        let bytes = own.len() * size_of::<Entry>();
+        let address = own.start + own.number_of::<Listed<u8>>().unwrap() as usize * size_of::<Entry>();
+        for start in [0, own.start.wrapping_sub(bytes), address + size_of::<Entry>(), own.start + bytes, usize::MAX - 7]
+        {
+            let other = FunctionTable { start, ..FunctionTable::of_this_program().unwrap() };
+            let number = other.number_of::<Listed<u8>>();
+            assert!(matches!(number, Err(Error::ForeignFunction { address: at }) if at == address), "{number:?}");
+        }
+    }
+
+    #[test]
+    fn a_pointer_outside_of_the_text_is_foreign() {
+        let table = FunctionTable::of_this_program().unwrap();
+        let own: fn() -> Result<FunctionTable> = FunctionTable::of_this_program;
+        let offset = table.offset_of(own as usize).unwrap();
+        assert_eq!(table.function_at(offset), Some(own as usize));
+        assert_eq!(table.function_at(offset + 1), None);
+        let local = 0_u8;
+        for address in [0, 1, usize::MAX, &raw const local as usize] {
+            assert!(matches!(table.offset_of(address), Err(Error::ForeignFunction { .. })));
+        }
+    }
+}

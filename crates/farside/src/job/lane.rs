@@ -110,7 +110,7 @@ impl Process {
         }
         // It stays announced, since another thread may wait, too. That costs the receiver a look at our doorbells for each chunk.
         lane.wait_for_credit(true);
-        Ok(lane.may_send(record_bytes, self))
+        Ok(lane.may_send(record_bytes))
     }
 
     /// What a receiver's process said about the lane to it. Called by the service thread.
@@ -144,7 +144,7 @@ impl Process {
         for lane in self.lanes().existing() {
             let mut lane = lock(lane);
             sent |= lane.send_staged(self)?;
-            if lane.has_staged() {
+            if !lane.is_finished() {
                 self.lanes().queued.store(true, Ordering::Relaxed);
             }
         }

@@ -1,6 +1,10 @@
 //! Memory for rings that lead to this process.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use farside_fabric::{RemoteKey, Transport};
+use farside_sys::shm::SharedMemory;
 
 use super::setup::Piece;
 use crate::error::Result;
@@ -18,11 +22,13 @@ pub(crate) struct RingPool {
     used: Vec<usize>,
     /// The slab that pieces are cut from, and how much of it is cut.
     slab: Option<(RemoteKey, usize)>,
+    /// All that was registered. A process has its own memory at hand, whatever its transport does for peers.
+    regions: HashMap<RemoteKey, Arc<SharedMemory>>,
 }
 
 impl RingPool {
     pub(crate) fn new(cap_bytes: usize, receivers: usize) -> Self {
-        Self { cap_bytes, used: vec![0; receivers], slab: None }
+        Self { cap_bytes, used: vec![0; receivers], slab: None, regions: HashMap::new() }
     }
 
     /// A piece for the beginning of a ring to this receiver, whatever its cap: calls wait at their sender for it already, and
@@ -53,15 +59,26 @@ impl RingPool {
 
     fn cut(&mut self, transport: &dyn Transport, bytes: usize) -> Result<Piece> {
         if bytes > SLAB_BYTES / 2 {
-            let key = transport.register(bytes)?.key();
+            let key = self.register(transport, bytes)?;
             return Ok(Piece { key, offset: 0, bytes: bytes as u64 });
         }
         let (key, cut) = match self.slab {
             Some((key, cut)) if cut + bytes <= SLAB_BYTES => (key, cut),
-            _ => (transport.register(SLAB_BYTES)?.key(), 0),
+            _ => (self.register(transport, SLAB_BYTES)?, 0),
         };
         self.slab = Some((key, cut + bytes));
         Ok(Piece { key, offset: cut as u64, bytes: bytes as u64 })
+    }
+
+    fn register(&mut self, transport: &dyn Transport, bytes: usize) -> Result<RemoteKey> {
+        let region = transport.register(bytes)?;
+        self.regions.insert(region.key(), region.memory().clone());
+        Ok(region.key())
+    }
+
+    /// The memory of a piece that was given out here.
+    pub(crate) fn memory(&self, key: RemoteKey) -> Option<Arc<SharedMemory>> {
+        self.regions.get(&key).cloned()
     }
 
     /// Counts pieces no more whose sender is gone. They are not given out again: a process may be lost to the job and still

@@ -9,11 +9,13 @@ use std::time::Instant;
 use farside_fabric::ring::{MappedChunk, MappedControl, Receiver, RingControl, Sender};
 use farside_fabric::wait::WaitPolicy;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, Transport, WorkerId};
+use farside_sys::shm::SharedMemory;
 
 use super::control::{Control, Ending, ToCoordinator};
 use super::home::{Announcer, Home, HomeLayout, Shape};
 use super::kill_point::{KillPlan, KillPoint};
 use super::lane::Lanes;
+use super::outgoing::Outgoing;
 use super::pool::RingPool;
 use super::settings::Settings;
 use super::setup::{Piece, RingName, SetupMessage};
@@ -34,12 +36,13 @@ pub(crate) struct Process {
     settings: Settings,
     table: FunctionTable,
     transport: Arc<dyn Transport>,
+    outgoing: Outgoing,
     control: Arc<dyn Control>,
     wait_policy: WaitPolicy,
     home: Home,
     /// Peers' starter memories, from when they are connected.
     homes: Box<[OnceLock<Home>]>,
-    /// A peer was met whose memory cannot be mapped here.
+    /// A peer was met that cannot map our memory.
     unmapped_peers: AtomicBool,
     /// Why a peer is gone.
     lost: Box<[OnceLock<String>]>,
@@ -138,6 +141,7 @@ impl Process {
             round: AtomicU32::new(0),
             quiet: Mutex::new(Quiet { round: 0, reports: vec![None; threads] }),
             mailboxes: (0..threads).map(|_| Mailbox::default()).collect(),
+            outgoing: Outgoing::new(processes),
             lanes: Lanes::new(shape.callable() as usize),
             pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
             latches: Mutex::new(Latches::new()),
@@ -265,19 +269,29 @@ impl Process {
         }
         let deadline = Instant::now() + self.settings.deadline;
         self.transport.attach(self.starter_key(process), deadline).map_err(|error| self.explain(error))?;
-        let home = self.home_of(process);
-        if home.is_none() {
-            self.unmapped_peers.store(true, Ordering::Relaxed);
-        }
-        Ok(home)
+        Ok(self.home_of(process))
+    }
+
+    /// Notes that there are peers who send frames.
+    pub(crate) fn meet_unmapped_peer(&self) {
+        self.unmapped_peers.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn has_unmapped_peers(&self) -> bool {
         self.unmapped_peers.load(Ordering::Relaxed)
     }
 
+    /// Sends a message to a peer's service thread, now or when the transport has room for it.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], or what else the transport said.
     pub(crate) fn send_setup(&self, to: ProcessId, message: &SetupMessage) -> Result<()> {
-        self.transport.send(to, &message.encode()).map_err(|error| self.explain(error))
+        self.outgoing.send(&*self.transport, to, message.encode()).map_err(|error| self.explain(error))
+    }
+
+    /// Sends messages that the transport had no room for. Says whether some are left.
+    pub(crate) fn flush_outgoing(&self) -> bool {
+        self.outgoing.flush(&*self.transport)
     }
 
     /// What the transport said, where a peer that is gone is a loss like any other.
@@ -326,10 +340,14 @@ impl Process {
         self.chunk(piece)
     }
 
-    fn map(&self, piece: Piece) -> Result<Arc<farside_sys::shm::SharedMemory>> {
-        let deadline = Instant::now() + self.settings.deadline;
-        let region = self.transport.attach(piece.key, deadline).map_err(|error| self.explain(error))?;
-        let memory = region.mapped().cloned();
+    fn map(&self, piece: Piece) -> Result<Arc<SharedMemory>> {
+        let memory = if piece.key.process == self.id {
+            lock(&self.pool).memory(piece.key)
+        } else {
+            let deadline = Instant::now() + self.settings.deadline;
+            let region = self.transport.attach(piece.key, deadline).map_err(|error| self.explain(error))?;
+            region.mapped().cloned()
+        };
         memory.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
     }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use farside_fabric::{Event, ProcessId, WorkerId};
 
@@ -14,7 +15,10 @@ use super::process::{Notice, Process};
 use super::setup::{RingName, SetupMessage};
 use crate::error::{Error, Source};
 use crate::invoke::notify::count_down;
-use crate::invoke::reply::{Status, answer};
+use crate::invoke::reply::take_piece;
+
+/// When a transport that was full is tried again. It does not say when it has room.
+const RESEND_AFTER: Duration = Duration::from_millis(1);
 
 /// Runs until `stop` is set and the transport woken.
 pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
@@ -26,8 +30,10 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
         while let Some(event) = process.transport().receive() {
             match event {
                 Event::Message { from, message } => {
-                    // What is no message of ours, or asks for what it may not, is dropped: its sender is not of this job.
-                    if let Some(message) = SetupMessage::decode(&message)
+                    // What is no message of ours, or asks for what it may not, is dropped: its sender is not of this job. So is
+                    // what comes from one that was given up.
+                    if process.lost(from).is_none()
+                        && let Some(message) = SetupMessage::decode(&message)
                         && let Err(error) = take_message(process, from, message)
                     {
                         process.control().send(ToCoordinator::Failed { message: error.to_string() });
@@ -37,8 +43,9 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
                 Event::Disconnected { process: peer } => process.lose(peer, "its connection ended".to_owned()),
             }
         }
+        let resend_at = process.flush_outgoing().then(|| Instant::now() + RESEND_AFTER);
         let control = process.control().fd();
-        process.transport().wait(control.as_slice(), None);
+        process.transport().wait(control.as_slice(), resend_at);
     }
 }
 
@@ -79,18 +86,14 @@ fn take_message(process: &Process, from: ProcessId, message: SetupMessage) -> Re
         }
         SetupMessage::Frame { ring, position, bytes } => {
             if let Some(local) = incoming(process, from, ring) {
+                process.meet_unmapped_peer();
                 process.notify(local, Notice::Frame { ring, position, bytes });
             }
         }
         SetupMessage::FrameCredit { ring, consumed } => {
             outgoing(process, from, ring, Notice::FrameCredit { ring, consumed })?;
         }
-        SetupMessage::Reply { slot, status, bytes } => {
-            let here = process.place_of(WorkerId::new(slot.worker)).is_some_and(|(of, _)| of == process.id());
-            if let (true, Some(status)) = (here, Status::of_answer(status)) {
-                answer(process, slot, status, bytes.as_slice());
-            }
-        }
+        SetupMessage::Reply { slot, piece } => take_piece(process, slot, &piece),
         SetupMessage::CountDown { latch } => {
             if process.place_of(WorkerId::new(latch.worker)).is_some_and(|(of, _)| of == process.id()) {
                 count_down(process, latch);

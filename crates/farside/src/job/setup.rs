@@ -2,6 +2,9 @@
 
 use farside_fabric::{ProcessId, RemoteKey};
 
+use crate::invoke::notify::LatchAddress;
+use crate::invoke::reply::{AnswerPiece, ReplyAddress};
+
 /// A piece of a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
@@ -57,12 +60,11 @@ pub(crate) enum SetupMessage {
     },
     /// A result, or a latch to be counted down, for a process whose memory is not mapped at the sender.
     Reply {
-        slot: crate::invoke::reply::ReplyAddress,
-        status: u8,
-        bytes: Vec<u8>,
+        slot: ReplyAddress,
+        piece: AnswerPiece,
     },
     CountDown {
-        latch: crate::invoke::notify::LatchAddress,
+        latch: LatchAddress,
     },
 }
 
@@ -90,9 +92,9 @@ impl SetupMessage {
             Self::Refused { ring, cap_bytes } => out.byte(5).ring(ring).u64(*cap_bytes),
             Self::Frame { ring, position, bytes } => out.byte(6).ring(ring).u64(*position).rest(bytes),
             Self::FrameCredit { ring, consumed } => out.byte(7).ring(ring).u64(*consumed),
-            Self::Reply { slot, status, bytes } => {
+            Self::Reply { slot, piece } => {
                 out.byte(8).u32(slot.worker).u32(slot.slot).u32(slot.generation).u32(slot.capacity).u64(slot.place);
-                out.byte(*status).rest(bytes)
+                out.byte(piece.status).u32(piece.total).u32(piece.offset).rest(&piece.bytes)
             }
             Self::CountDown { latch } => out.byte(9).u32(latch.worker).u32(latch.index).u32(latch.generation),
         };
@@ -101,9 +103,6 @@ impl SetupMessage {
 
     /// `None` when the bytes are no message.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        use crate::invoke::notify::LatchAddress;
-        use crate::invoke::reply::ReplyAddress;
-
         let mut input = Decoder(bytes);
         let message = match input.byte()? {
             1 => Self::Open { ring: input.ring()? },
@@ -124,7 +123,8 @@ impl SetupMessage {
                 let (worker, slot, generation) = (input.u32()?, input.u32()?, input.u32()?);
                 let (capacity, place) = (input.u32()?, input.u64()?);
                 let slot = ReplyAddress { worker, slot, generation, capacity, place };
-                Self::Reply { slot, status: input.byte()?, bytes: input.rest() }
+                let (status, total, offset) = (input.byte()?, input.u32()?, input.u32()?);
+                Self::Reply { slot, piece: AnswerPiece { status, total, offset, bytes: input.rest() } }
             }
             9 => {
                 let latch = LatchAddress { worker: input.u32()?, index: input.u32()?, generation: input.u32()? };

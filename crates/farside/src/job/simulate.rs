@@ -15,7 +15,7 @@ use crate::job::control::{LocalControl, ToCoordinator};
 use crate::job::coordinator::{Coordinator, Plan};
 use crate::job::home::{HomeLayout, Shape};
 use crate::job::run::run_process;
-use crate::job::settings::{Choices, own_environment};
+use crate::job::settings::{Choices, Settings, own_environment};
 
 /// Runs a job whose processes are groups of threads of this program, on a network that delays and reorders what the seed
 /// tells it to.
@@ -38,19 +38,26 @@ where
     let settings = choices.resolve(&own_environment)?;
     let starter_bytes = HomeLayout::new(Shape::new(&settings)).bytes();
     let fabric = SimFabric::new(processes, starter_bytes, seed, SimOptions::default())?;
+    let endpoints = (0..processes).map(|process| fabric.endpoint(ProcessId::new(process))).collect();
+    run_in_this_program(&settings, seed, endpoints, body)
+}
+
+/// Runs a job whose processes are threads of this program, each at its end of a fabric.
+fn run_in_this_program<F>(settings: &Settings, job_id: u64, endpoints: Vec<Arc<dyn Transport>>, body: F) -> Result<()>
+where
+    F: Fn(&Worker) -> Result<()> + Send + Sync,
+{
     let coordinator = Coordinator::new(Plan {
-        processes,
-        job_id: seed,
+        processes: settings.processes,
+        job_id,
         secret: [0; 16],
         start_deadline: settings.deadline,
         finalize_deadline: settings.finalize_deadline,
     });
-
     let (tell, news) = mpsc::channel();
     let mut links = Vec::new();
     let mut members = Vec::new();
-    for process in (0..processes).map(ProcessId::new) {
-        let endpoint = fabric.endpoint(process);
+    for (process, endpoint) in (0..).map(ProcessId::new).zip(endpoints) {
         let control = Arc::new(link(process, Arc::downgrade(&endpoint), tell.clone()));
         links.push(control.clone());
         let transport = TransportChoice::Ready(endpoint);
@@ -132,6 +139,27 @@ fn coordinate(
         }
         coordinator.tick(started.elapsed());
     }
+}
+
+/// Runs a job whose processes are threads of this program and reach each other over shared memory, as those of a real job do. So
+/// that tests can look inside.
+#[cfg(test)]
+pub(crate) fn share_memory<F>(processes: u32, body: F) -> Result<()>
+where
+    F: Fn(&Worker) -> Result<()> + Send + Sync,
+{
+    use farside_fabric::shm::{ShmConfig, ShmEndpoint};
+
+    let settings = Choices { processes: Some(processes), ..Choices::default() }.resolve(&|_| None)?;
+    let starter_bytes = HomeLayout::new(Shape::new(&settings)).bytes();
+    let random = farside_sys::process::random_bytes().expect("the system has random bytes");
+    let job_id = u64::from_le_bytes(random);
+    let open = |process| -> Result<Arc<dyn Transport>> {
+        let process = ProcessId::new(process);
+        Ok(ShmEndpoint::open(ShmConfig { process, process_count: processes, job_id, secret: [0; 16], starter_bytes })?)
+    };
+    let endpoints = (0..processes).map(open).collect::<Result<_>>()?;
+    run_in_this_program(&settings, job_id, endpoints, body)
 }
 
 #[cfg(test)]

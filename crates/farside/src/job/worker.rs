@@ -454,7 +454,7 @@ impl Worker {
             {
                 return Some(Err(error));
             }
-            outbox.may_send(record_bytes, &worker.process).then_some(Ok(()))
+            outbox.may_send(record_bytes).then_some(Ok(()))
         });
         wait_for_credit(false);
         result
@@ -563,10 +563,10 @@ impl Worker {
                 }
                 outbox.count_sent(&self.process);
             }
-            if outbox.has_staged() || outbox.batch_since().is_some() {
-                next += 1;
-            } else {
+            if outbox.is_finished() {
                 self.unfinished.borrow_mut().remove(next);
+            } else {
+                next += 1;
             }
         }
     }
@@ -641,7 +641,7 @@ impl Worker {
                     outbox.send_staged(&self.process)?;
                 }
             }
-            Notice::Frame { ring, position, bytes } => self.inbox().take_frame(self, ring, position, &bytes),
+            Notice::Frame { ring, position, bytes } => self.inbox().take_frame(ring, position, &bytes),
             Notice::Lost { process } => self.lose(process)?,
         }
         Ok(())

@@ -38,7 +38,7 @@ fn is_told(test: &str, wait: impl Fn(&Worker, WorkerId) -> Result<()> + Send + S
         me.wait_while_serving(|| BEGUN.get())?;
         let error = wait(me, doomed).expect_err("what is waited for never comes");
         assert!(matches!(&error, Error::PeerLost { process, .. } if process.number() == 1), "{error}");
-        write_note(test, "told");
+        write_note(test, me.process().number(), "told");
         Ok(())
     });
     assert_eq!(failure(verdict), (1, ProcessEnd::Killed(9)));
@@ -200,7 +200,7 @@ fn and_not_before_its_last_calls_have_run() {
         }
         assert!(matches!(told, Err(Error::PeerLost { .. })), "{told:?}");
         assert_eq!(RUN.get(), CALLS);
-        write_note(test, "told");
+        write_note(test, me.process().number(), "told");
         Ok(())
     });
     assert!(!is_launched());

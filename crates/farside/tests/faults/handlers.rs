@@ -19,7 +19,7 @@ fn panics(test: &str, caller: &str, call: impl Fn(&Worker, WorkerId) -> Result<(
         let told = me.wait_together(LONG, || false);
         if me.id().number() != 1 {
             assert!(matches!(&told, Err(Error::PeerLost { process, .. }) if process.number() == 1), "{told:?}");
-            write_note(test, "told");
+            write_note(test, me.process().number(), "told");
             return Ok(());
         }
         told

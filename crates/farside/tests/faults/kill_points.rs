@@ -1,7 +1,7 @@
 //! A process is killed at each numbered point of the protocol, and the others go on.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ use crate::support::{only, take_notes, within_time, write_note};
 const PROGRAM: &str = "kill_points::program";
 const PROCESSES: u32 = 4;
 const DOOMED: u32 = 1;
+/// Says how many workers each process has.
+const THREADS: &str = "KILL_POINT_THREADS";
 /// The longest wait of a process for another.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Rounds of calls before the survivors look for the loss, and after it.
@@ -22,12 +24,12 @@ const ROUNDS_AFTER: u64 = 4;
 /// What has arrived on this worker, by sender: the number of the last call, by ring and by lane.
 #[derive(Default)]
 struct Log {
-    by_ring: [u64; PROCESSES as usize],
-    by_lane: [u64; PROCESSES as usize],
+    by_ring: HashMap<WorkerId, u64>,
+    by_lane: HashMap<WorkerId, u64>,
 }
 
 thread_local! {
-    /// There is one worker in a process. It cannot be a `PerWorker`, which all processes make together.
+    /// A worker is a thread. It cannot be a `PerWorker`, which all processes make together.
     static LOG: RefCell<Log> = RefCell::default();
 }
 
@@ -35,8 +37,8 @@ type Numbered = (WorkerId, u64);
 
 fn arrive(_: &Worker, (from, number): Numbered) {
     LOG.with_borrow_mut(|log| {
-        assert_eq!(number, log.by_ring[from.index()] + 1, "calls of {from} run in order, each once");
-        log.by_ring[from.index()] = number;
+        let before = log.by_ring.insert(from, number).unwrap_or(0);
+        assert_eq!(number, before + 1, "calls of {from} run in order, each once");
     });
 }
 
@@ -47,8 +49,8 @@ fn arrive_with(there: &Worker, call: Numbered, buffer: &[u8]) {
 
 fn arrive_by_lane(_: &Worker, (from, number): Numbered) {
     LOG.with_borrow_mut(|log| {
-        assert_eq!(number, log.by_lane[from.index()] + 1, "calls of {from} on its lane run in order, each once");
-        log.by_lane[from.index()] = number;
+        let before = log.by_lane.insert(from, number).unwrap_or(0);
+        assert_eq!(number, before + 1, "calls of {from} on its lane run in order, each once");
     });
 }
 
@@ -66,7 +68,8 @@ impl Traffic<'_> {
         for to in self.me.workers() {
             (self.sent_by_ring, self.sent_by_lane) = before;
             match self.call_in_every_way(to) {
-                Err(Error::PeerLost { process, .. }) if to.number() == DOOMED && process.number() == DOOMED => {}
+                Err(Error::PeerLost { process, .. })
+                    if self.me.process_of(to) == process && process.number() == DOOMED => {}
                 other => other?,
             }
         }
@@ -111,11 +114,10 @@ impl Traffic<'_> {
 
     /// Waits until everything has arrived here that the survivors send.
     fn wait_for_all(&self) -> Result<()> {
-        let expected = (self.sent_by_ring, self.sent_by_lane);
-        let survivors = || (0..PROCESSES as usize).filter(|process| *process != DOOMED as usize);
-        let arrived =
-            || LOG.with_borrow(|log| survivors().all(|from| (log.by_ring[from], log.by_lane[from]) == expected));
-        self.me.wait_while_serving(arrived)
+        let expected = (Some(&self.sent_by_ring), Some(&self.sent_by_lane));
+        let survivors = || self.me.workers().filter(|from| self.me.process_of(*from).number() != DOOMED);
+        let has_all = |log: &Log| survivors().all(|from| (log.by_ring.get(&from), log.by_lane.get(&from)) == expected);
+        self.me.wait_while_serving(|| LOG.with_borrow(has_all))
     }
 }
 
@@ -135,14 +137,16 @@ fn body(me: &Worker) -> Result<()> {
         traffic.round()?;
     }
     traffic.wait_for_all()?;
-    write_note(PROGRAM, &socket_name());
+    write_note(PROGRAM, me.id().number(), &socket_name());
     Ok(())
 }
 
 #[test]
 #[ignore = "a program for the tests below"]
 fn program() {
-    let job = farside::job().processes(PROCESSES).deadline(DEADLINE).finalize_deadline(DEADLINE);
+    let threads = std::env::var(THREADS).map_or(1, |threads| threads.parse().unwrap());
+    let job = farside::job().processes(PROCESSES).threads_per_process(threads);
+    let job = job.deadline(DEADLINE).finalize_deadline(DEADLINE);
     if let Err(error) = job.run(body) {
         eprintln!("verdict: {error}");
         std::process::exit(1);
@@ -160,7 +164,7 @@ fn socket_name() -> String {
         let (inode, name) = (fields.next()?, fields.next()?);
         (own.contains(&format!("socket:[{inode}]")) && name.starts_with("@farside/")).then_some(name)
     });
-    let name = named.next_back().expect("this process listens under a name");
+    let name = named.next().expect("this process listens under a name");
     name.rsplit_once('/').expect("its last part is the process").0.to_owned()
 }
 
@@ -188,39 +192,39 @@ fn nothing_is_left(launcher: u32, socket_name: Option<&str>) {
 
 /// Kills process 1 when it comes to the point for the n-th time. The others must all be well, or, if the job may be lost with
 /// it, end in an orderly way.
-fn kill_at(point: &str, nth: u32, may_end_the_job: bool) {
+fn kill_at(point: &str, nth: u32, threads: u32, may_end_the_job: bool) {
     let at = format!("{DOOMED}:{point}:{nth}");
     let mut command = Command::new(std::env::current_exe().unwrap());
-    // A limit of its own would be in force for the processes, too.
-    command
-        .args(only(PROGRAM))
-        .env("FARSIDE_KILL", &at)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+    command.args(only(PROGRAM)).env("FARSIDE_KILL", &at).env(THREADS, threads.to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let launcher = command.spawn().unwrap();
     let pid = launcher.id();
     let output = within_time(|| launcher.wait_with_output().unwrap());
     let printed = String::from_utf8_lossy(&output.stderr);
-    let notes = take_notes(pid, PROGRAM, PROCESSES);
+    let workers = PROCESSES * threads;
+    let notes = take_notes(pid, PROGRAM, workers);
     let verdict = format!("verdict: process {DOOMED} failed: signal 9 killed it");
-    assert!(printed.lines().any(|line| line == verdict), "killed at {at}, and the job says:\n{printed}");
-    let survivors: Vec<bool> = notes.iter().map(Option::is_some).collect();
-    let all_survive = survivors == [true, false, true, true];
-    let all_end = may_end_the_job && survivors == [false; PROCESSES as usize];
+    let verdicts: Vec<&str> = printed.lines().filter(|line| line.starts_with("verdict")).collect();
+    assert!(verdicts.contains(&&*verdict), "killed at {at}, and the job says:\n{printed}");
+    // Of processes that end well there is nothing to be heard.
+    let survivors: Vec<u32> = (0..).zip(&notes).filter_map(|(worker, note)| note.as_ref().map(|_| worker)).collect();
+    let expected: Vec<u32> = (0..workers).filter(|worker| worker / threads != DOOMED).collect();
+    let all_survive = survivors == expected && verdicts.len() == 1;
+    let all_end = may_end_the_job && survivors.is_empty();
     assert!(all_survive || all_end, "killed at {at}, and all is well with {survivors:?}; the job says:\n{printed}");
     nothing_is_left(pid, notes[0].as_deref());
 }
 
 #[test]
 fn in_set_up() {
-    kill_at("greeting-sent", 1, true);
-    kill_at("endpoint-opened", 1, false);
+    kill_at("greeting-sent", 1, 1, true);
+    kill_at("endpoint-opened", 1, 1, false);
     for point in ["ring-asking", "ring-asked", "ring-made", "sender-opened"] {
         // To others, and to lanes, too.
         for nth in [1, 2, 5] {
-            kill_at(point, nth, false);
+            kill_at(point, nth, 1, false);
         }
+        kill_at(point, 4, 2, false);
     }
 }
 
@@ -228,8 +232,9 @@ fn in_set_up() {
 fn in_growth() {
     for point in ["growth-asked", "growth-made", "sender-grown"] {
         for nth in [1, 3] {
-            kill_at(point, nth, false);
+            kill_at(point, nth, 1, false);
         }
+        kill_at(point, 2, 2, false);
     }
 }
 
@@ -237,8 +242,9 @@ fn in_growth() {
 fn in_a_call() {
     for point in ["record-reserved", "batch-open"] {
         for nth in [1, 4] {
-            kill_at(point, nth, false);
+            kill_at(point, nth, 1, false);
         }
+        kill_at(point, 10, 2, false);
     }
 }
 
@@ -247,13 +253,16 @@ fn in_a_call() {
 fn on_the_way_of_every_call() {
     for point in ["batch-begun", "reply-claimed"] {
         for nth in [1, 10] {
-            kill_at(point, nth, false);
+            kill_at(point, nth, 1, false);
         }
+        kill_at(point, 20, 2, false);
     }
 }
 
 #[test]
 fn at_the_end() {
-    kill_at("round-reported", 1, false);
-    kill_at("finished", 1, false);
+    for threads in [1, 2] {
+        kill_at("round-reported", 1, threads, false);
+        kill_at("finished", 1, threads, false);
+    }
 }

@@ -1,12 +1,10 @@
 //! What happens at the limits that a job sets.
 
-#![expect(clippy::result_large_err, reason = "a refusal gives the load back")]
-
 use std::cell::Cell;
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{Error, FullCause, ProcessEnd, Refused, Result};
+use farside::{Error, FullCause, ProcessEnd, Result};
 
 use crate::support::{LONG, failure, has_note, take_notes, verdict, write_note};
 
@@ -172,13 +170,13 @@ fn every_wait_ends_at_the_deadline() {
             me.barrier(),
             me.all_reduce(1_u8, |a, _| a).map(drop),
             me.broadcast::<u8>(other, None).map(drop),
-            fill_and_wait(|load| me.call(other, load, |_, _| ())),
-            fill_and_wait(|load| me.to(other).send_based().call(load, |_, _| ())),
+            fill_and_wait(me.to(other)),
+            fill_and_wait(me.to(other).send_based()),
         ];
         for (number, result) in waits.iter().enumerate() {
             assert!(matches!(result, Err(Error::Deadline { .. })), "wait {number}: {result:?}");
         }
-        write_note(test, "done");
+        write_note(test, 0, "done");
         // What did not come in time comes later.
         assert_eq!(late.wait_for(LONG)?, 21);
         executed.wait_for(LONG)
@@ -188,9 +186,9 @@ fn every_wait_ends_at_the_deadline() {
 }
 
 /// Calls until there is no room for as long as a call waits for it.
-fn fill_and_wait(call: impl Fn([u64; 50]) -> Result<(), Refused<[u64; 50]>>) -> Result<()> {
+fn fill_and_wait(to: farside::To<'_>) -> Result<()> {
     for number in 0.. {
-        if let Err(refused) = call([number; 50]) {
+        if let Err(refused) = to.call([number; 50], |_, _: [u64; 50]| ()) {
             assert_eq!(refused.arguments, [number; 50]);
             return Err(refused.error);
         }

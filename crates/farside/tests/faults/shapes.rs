@@ -142,7 +142,7 @@ fn the_others_are_told_why_a_worker_failed() {
             (_, Err(Error::PeerLost { process, why })) => {
                 assert!(process.number() == 2 && !why.is_empty());
                 if me.thread_index() == 0 {
-                    write_note(test, "told");
+                    write_note(test, me.process().number(), "told");
                 }
             }
             _ => panic!("{told:?}"),

@@ -52,30 +52,32 @@ pub(crate) fn failure(verdict: Result<()>) -> (u32, ProcessEnd) {
     }
 }
 
-fn note_path(launcher: u32, test: &str, process: u32) -> PathBuf {
+fn note_path(launcher: u32, test: &str, author: u32) -> PathBuf {
     let test = test.replace("::", "-");
-    std::env::temp_dir().join(format!("farside-note-{launcher}-{test}-{process}"))
+    std::env::temp_dir().join(format!("farside-note-{launcher}-{test}-{author}"))
 }
 
-/// Leaves a note from this process of a job.
-pub(crate) fn write_note(test: &str, text: &str) {
-    let number = |name| std::env::var(name).unwrap().parse().unwrap();
-    std::fs::write(note_path(number("FARSIDE_LAUNCHER"), test, number("FARSIDE_PROCESS")), text).unwrap();
+fn launcher() -> u32 {
+    std::env::var("FARSIDE_LAUNCHER").unwrap().parse().unwrap()
 }
 
-/// Whether a process of the same job has left its note.
-pub(crate) fn has_note(test: &str, process: u32) -> bool {
-    let launcher = std::env::var("FARSIDE_LAUNCHER").unwrap().parse().unwrap();
-    note_path(launcher, test, process).exists()
+/// Leaves a note in a process of a job. Its authors are numbered as the test likes.
+pub(crate) fn write_note(test: &str, author: u32, text: &str) {
+    std::fs::write(note_path(launcher(), test, author), text).unwrap();
 }
 
-/// What the processes of a job wrote, taken away.
-pub(crate) fn take_notes(launcher: u32, test: &str, processes: u32) -> Vec<Option<String>> {
-    let take = |process| {
-        let path = note_path(launcher, test, process);
+/// Whether somebody in the same job has left a note.
+pub(crate) fn has_note(test: &str, author: u32) -> bool {
+    note_path(launcher(), test, author).exists()
+}
+
+/// What so many authors wrote, taken away.
+pub(crate) fn take_notes(launcher: u32, test: &str, authors: u32) -> Vec<Option<String>> {
+    let take = |author| {
+        let path = note_path(launcher, test, author);
         let text = std::fs::read_to_string(&path).ok()?;
         std::fs::remove_file(path).unwrap();
         Some(text)
     };
-    (0..processes).map(take).collect()
+    (0..authors).map(take).collect()
 }

@@ -1,0 +1,124 @@
+//! What a receiver makes of a ring that somebody wrote over.
+
+use farside_fabric::WorkerId;
+use farside_fabric::ring::{Corrupt, Header};
+
+use super::remote::{ByPointer, Call, CallBuffer};
+use super::table::Remote;
+use crate::error::{CorruptRecord, Error, Source};
+use crate::job::simulate::share_memory;
+use crate::job::worker::Worker;
+
+type OneWord = Call<ByPointer, fn(&Worker, u64), u64, ()>;
+type Words = Call<ByPointer, fn(&Worker, Vec<u64>), Vec<u64>, ()>;
+type Buffer = CallBuffer<ByPointer, fn(&Worker, (), &[u8]), (), ()>;
+
+const ONE_WORD: fn(&Worker, u64) = |_, _| panic!("it runs though the ring is corrupt");
+const WORDS: fn(&Worker, Vec<u64>) = |_, _| panic!("it runs though the ring is corrupt");
+const BUFFER: fn(&Worker, (), &[u8]) = |_, (), _| panic!("it runs though the ring is corrupt");
+
+/// The header of a call of `T`, as a sender writes it.
+fn header<T: Remote>(me: &Worker, function: usize, record_bytes: usize) -> u64 {
+    let entry = me.table().number_of::<T>().unwrap();
+    Header::new(entry, me.table().offset_of(function).unwrap(), record_bytes).word()
+}
+
+/// Has worker 0 write `words` into its ring to worker 1, which must notice what is wrong with them. Everything else goes on.
+fn is_noticed(words: impl Fn(&Worker) -> Vec<u64> + Sync, expected: impl Fn(CorruptRecord) -> bool + Sync) {
+    let receiver = WorkerId::new(1);
+    let verdict = share_memory(3, |me| {
+        match me.id().number() {
+            0 => {
+                // The ring stands when its first call has come back.
+                assert_eq!(me.call_return(receiver, 1_u8, |_, x| x)?.wait()?, 1);
+                me.outbox(receiver).unwrap().write_anything(&words(me));
+            }
+            1 => {
+                match me.wait_while_serving(|| false) {
+                    Err(Error::CorruptRing { from: Source::Worker(from), cause }) if from.number() == 0 => {
+                        assert!(expected(cause), "{cause}");
+                    }
+                    other => panic!("not noticed: {other:?}"),
+                }
+                // That ring is not listened to any more, and so it is said once.
+                for _ in 0..1000 {
+                    me.progress()?;
+                }
+                assert_eq!(me.call_return(WorkerId::new(0), 2_u8, |_, x| x)?.wait()?, 2);
+            }
+            _ => assert_eq!(me.call_return(receiver, 3_u8, |_, x| x)?.wait()?, 3),
+        }
+        Ok(())
+    });
+    verdict.unwrap();
+}
+
+fn is_length(cause: CorruptRecord) -> bool {
+    matches!(cause, CorruptRecord::Ring(Corrupt::Length { .. }))
+}
+
+fn is_malformed(cause: CorruptRecord) -> bool {
+    matches!(cause, CorruptRecord::Malformed { .. })
+}
+
+#[test]
+fn a_function_that_is_not_listed() {
+    let is_entry = |cause| matches!(cause, CorruptRecord::Entry { entry: 0xfffe, .. });
+    is_noticed(|_| vec![Header::new(0xfffe, 0, 8).word()], is_entry);
+}
+
+#[test]
+fn an_offset_where_no_function_begins() {
+    let is_nowhere = |cause| matches!(cause, CorruptRecord::NoFunction { .. });
+    is_noticed(|me| vec![header::<OneWord>(me, ONE_WORD as usize, 16) + 1, 7], is_nowhere);
+    is_noticed(|me| vec![header::<OneWord>(me, ONE_WORD as usize, 16) | 0xffff_ffff, 7], is_nowhere);
+}
+
+#[test]
+fn a_length_beyond_the_chunk() {
+    is_noticed(|me| vec![header::<OneWord>(me, ONE_WORD as usize, 8 * 0xfffe)], is_length);
+}
+
+#[test]
+fn a_length_of_nothing() {
+    is_noticed(|_| vec![0xdead_beef], is_length);
+}
+
+#[test]
+fn a_long_length_that_cannot_be() {
+    for length in [0, 8, 17, 4096, 1 << 20, u64::MAX - 7, u64::MAX] {
+        is_noticed(|me| vec![header::<OneWord>(me, ONE_WORD as usize, 8 * 0xffff), length], is_length);
+    }
+}
+
+#[test]
+fn a_rotation_into_nothing() {
+    let is_rotation = |cause| matches!(cause, CorruptRecord::Ring(Corrupt::Rotation));
+    is_noticed(|_| vec![1 << 48 | 0xffff << 32 | 1], is_rotation);
+}
+
+#[test]
+fn arguments_of_another_size() {
+    for words in [1, 3, 100] {
+        is_noticed(
+            |me| [vec![header::<OneWord>(me, ONE_WORD as usize, 8 * words)], vec![7; words - 1]].concat(),
+            is_malformed,
+        );
+    }
+}
+
+#[test]
+fn a_vector_that_is_longer_than_its_record() {
+    for length in [2, 1 << 61, u64::MAX] {
+        is_noticed(|me| vec![header::<Words>(me, WORDS as usize, 24), length, 7], is_malformed);
+    }
+    // And one that is shorter: the rest is no padding.
+    is_noticed(|me| vec![header::<Words>(me, WORDS as usize, 32), 1, 7, 7], is_malformed);
+}
+
+#[test]
+fn a_buffer_that_is_longer_than_its_record() {
+    for length in [9, 16, 1 << 63, u64::MAX - 7, u64::MAX] {
+        is_noticed(|me| vec![header::<Buffer>(me, BUFFER as usize, 24), length, 7], is_malformed);
+    }
+}

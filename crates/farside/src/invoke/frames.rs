@@ -1,0 +1,184 @@
+//! Records on their way to a worker whose memory is not mapped at the sender: a stream of bytes, cut into messages.
+//!
+//! The records are the same as in a ring, and follow each other without gaps. A message, or *frame*, ends anywhere. Positions count the
+//! bytes since the stream's beginning. The receiver tells how far it has run the stream, and no more than a window of it is under
+//! way.
+
+use farside_fabric::ring::{Corrupt, Header};
+
+/// No record is longer. (Rings have chunks, and those a cap.)
+const RECORD_BYTES_MAX: usize = 1 << 30;
+/// As much may be sent and not run.
+const WINDOW_BYTES: u64 = 256 << 10;
+
+/// The sender's side of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct OutFrames {
+    sent: u64,
+    consumed: u64,
+}
+
+impl OutFrames {
+    /// Whether a record of so many bytes may be sent now. One that is longer than the window goes alone.
+    pub(crate) fn has_room(&self, record_bytes: usize) -> bool {
+        self.are_consumed() || self.sent + record_bytes as u64 <= self.consumed + WINDOW_BYTES
+    }
+
+    /// So many bytes are sent. Returns their position.
+    pub(crate) fn advance(&mut self, bytes: usize) -> u64 {
+        let position = self.sent;
+        self.sent += bytes as u64;
+        position
+    }
+
+    /// The receiver has run the stream so far.
+    pub(crate) fn credit(&mut self, consumed: u64) {
+        if consumed <= self.sent {
+            self.consumed = self.consumed.max(consumed);
+        }
+    }
+
+    /// Whether the receiver has run all that was sent.
+    pub(crate) fn are_consumed(&self) -> bool {
+        self.consumed == self.sent
+    }
+}
+
+/// The receiver's side of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct InFrames {
+    /// What has come in whole words and was not handed out, from `first` on.
+    words: Vec<u64>,
+    first: usize,
+    /// What has come beyond the last whole word.
+    rest: Vec<u8>,
+    /// How much was handed out.
+    consumed: u64,
+    /// How much of that the sender knows of.
+    credited: u64,
+}
+
+impl InFrames {
+    /// The next piece of the stream.
+    pub(crate) fn take(&mut self, position: u64, bytes: &[u8]) {
+        let kept = (self.words.len() - self.first) * 8 + self.rest.len();
+        debug_assert_eq!(position, self.consumed + kept as u64, "messages arrive in order");
+        self.rest.extend(bytes);
+        let (whole, rest) = self.rest.as_chunks();
+        self.words.extend(whole.iter().map(|word| u64::from_ne_bytes(*word)));
+        self.rest = rest.to_vec();
+    }
+
+    /// The next record, header included, if all of it is here.
+    ///
+    /// # Errors
+    /// [`Corrupt`] when there can be no such record, and then again at every call.
+    pub(crate) fn next_record(&mut self) -> Result<Option<Vec<u64>>, Corrupt> {
+        let words = &self.words[self.first..];
+        let Some(header) = words.first() else { return Ok(None) };
+        let (bytes, bytes_min) = match Header::from_word(*header).short_bytes() {
+            Some(bytes) => (bytes as u64, 8),
+            None => match words.get(1) {
+                Some(bytes) => (*bytes, 16),
+                None => return Ok(None),
+            },
+        };
+        if bytes < bytes_min || !bytes.is_multiple_of(8) || bytes > RECORD_BYTES_MAX as u64 {
+            return Err(Corrupt::Length { offset: 0, bytes, chunk_bytes: RECORD_BYTES_MAX });
+        }
+        let Some(record) = words.get(..bytes as usize / 8).map(<[u64]>::to_vec) else { return Ok(None) };
+        self.first += record.len();
+        self.consumed += bytes;
+        if self.first > self.words.len() / 2 {
+            // At most one move of a word for each word taken.
+            self.words.drain(..self.first);
+            self.first = 0;
+        }
+        Ok(Some(record))
+    }
+
+    /// How far the stream was handed out, if the sender does not know yet.
+    pub(crate) fn credit(&mut self) -> Option<u64> {
+        let news = self.credited != self.consumed;
+        self.credited = self.consumed;
+        news.then_some(self.consumed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farside_fabric::ring::record_bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A record as a sender writes it.
+    fn record(entry: u16, payload: &[u8]) -> Vec<u8> {
+        let bytes = record_bytes(payload.len());
+        let mut record = Header::new(entry, 7, bytes).word().to_ne_bytes().to_vec();
+        if Header::is_long_for(bytes) {
+            record.extend((bytes as u64).to_ne_bytes());
+        }
+        record.extend(payload);
+        record.resize(bytes, 0);
+        record
+    }
+
+    proptest! {
+        #[test]
+        fn records_come_out_as_they_went_in(
+            sizes in prop::collection::vec(prop_oneof![0..100_usize, 524_200..524_400_usize], 1..8),
+            cuts in prop::collection::vec(1..5000_usize, 1..50),
+        ) {
+            let records: Vec<Vec<u8>> =
+                sizes.iter().enumerate().map(|(number, size)| record(number as u16, &vec![number as u8; *size])).collect();
+            let stream = records.concat();
+            let (mut frames, mut sender) = (InFrames::default(), OutFrames::default());
+            let mut out = Vec::new();
+            let mut rest = &stream[..];
+            let mut cuts = cuts.iter().cycle();
+            while !rest.is_empty() {
+                let (frame, after) = rest.split_at(cuts.next().unwrap().min(&rest.len()).to_owned());
+                rest = after;
+                frames.take(sender.advance(frame.len()), frame);
+                while let Some(record) = frames.next_record().unwrap() {
+                    out.push(record.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>());
+                }
+                if let Some(consumed) = frames.credit() {
+                    sender.credit(consumed);
+                }
+            }
+            prop_assert!(sender.are_consumed());
+            prop_assert!(out == records);
+            prop_assert_eq!(frames.credit(), None);
+        }
+
+        #[test]
+        fn a_length_that_cannot_be_is_corrupt(units in prop_oneof![Just(0_u64), Just(0xffff)], bytes: u64) {
+            prop_assume!(units == 0 || bytes < 16 || bytes % 8 != 0 || bytes > RECORD_BYTES_MAX as u64);
+            let mut frames = InFrames::default();
+            frames.take(0, &(units << 48 | 1).to_ne_bytes());
+            frames.take(8, &bytes.to_ne_bytes());
+            for _ in 0..2 {
+                prop_assert!(matches!(frames.next_record(), Err(Corrupt::Length { .. })), "{frames:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_is_under_way_or_one_record() {
+        let mut sender = OutFrames::default();
+        let window = WINDOW_BYTES as usize;
+        assert!(sender.has_room(10 * window));
+        sender.advance(window - 8);
+        assert!(sender.has_room(8) && !sender.has_room(16));
+        sender.credit(16);
+        assert!(sender.has_room(24) && !sender.has_room(32));
+        // What was never sent cannot have been run, and nothing is taken back.
+        sender.credit(u64::MAX);
+        sender.credit(8);
+        assert!(sender.has_room(24) && !sender.has_room(32) && !sender.are_consumed());
+        sender.credit(WINDOW_BYTES - 8);
+        assert!(sender.are_consumed() && sender.has_room(10 * window));
+    }
+}
