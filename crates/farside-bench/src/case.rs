@@ -31,7 +31,7 @@ impl fmt::Debug for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Work::Here(_) => f.write_str("Here"),
-            Work::Job(job) => write!(f, "Job({}x1)", job.processes),
+            Work::Job(job) => write!(f, "Job({}x{})", job.processes, job.threads),
         }
     }
 }
@@ -45,6 +45,7 @@ pub(crate) type Around = fn(Options, RunOnce<'_>) -> Result<Vec<Metric>, BenchEr
 
 struct JobCase {
     processes: u32,
+    threads: u32,
     body: Box<Body>,
     around: Around,
 }
@@ -74,7 +75,15 @@ impl Case {
         body: impl Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync + 'static,
         around: Around,
     ) -> Self {
-        Self { name: name.into(), work: Work::Job(JobCase { processes, body: Box::new(body), around }) }
+        Self { name: name.into(), work: Work::Job(JobCase { processes, threads: 1, body: Box::new(body), around }) }
+    }
+
+    /// Gives each process so many workers.
+    pub(crate) fn threads(mut self, threads: u32) -> Self {
+        if let Work::Job(job) = &mut self.work {
+            job.threads = threads;
+        }
+        self
     }
 
     /// Measures the case of `bench`.
@@ -105,8 +114,8 @@ impl Case {
         let [quick, operations] = options.to_arguments();
         let results_argument = results.to_string_lossy().into_owned();
         let arguments = [CHILD_COMMAND.into(), bench.into(), self.name.clone(), results_argument, quick, operations];
-        let job_to_run = farside::job().processes(job.processes).entry(arguments).time_limit(TIME_LIMIT);
-        job_to_run.run(|me| {
+        let job_to_run = farside::job().processes(job.processes).threads_per_process(job.threads);
+        job_to_run.entry(arguments).time_limit(TIME_LIMIT).run(|me| {
             let metrics = (job.body)(me, options)?;
             if me.id() == WorkerId::new(0) {
                 results::leave(&metrics, results)?;

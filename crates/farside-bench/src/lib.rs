@@ -167,7 +167,9 @@ mod tests {
                 assert!(has("oversubscribed", &format!("{what}/{processes}p")), "{what}/{processes}p");
             }
         }
-        assert!(has("mcts-scaling", "sequential") && has("mcts-scaling", "local"));
+        for case in ["sequential", "local", "1x1/trad", "2x1/trad", "1x2/trad", "1x1/ovfl", "2x1/ovfl", "1x2/ovfl"] {
+            assert!(has("mcts-scaling", case), "{case}");
+        }
     }
 
     #[test]

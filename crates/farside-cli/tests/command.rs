@@ -1,7 +1,9 @@
 //! The command line from outside, as scripts see it.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -131,6 +133,56 @@ fn a_search_prints_one_line_and_the_same_for_the_same_seed() {
 }
 
 #[test]
+fn a_search_on_a_job_prints_one_line() {
+    for (processes, threads) in [("2", "1"), ("1", "2")] {
+        let text = printed(&["hex", "-n", processes, "-t", threads, "--json", "--size", "5", "--rollouts", "3000"]);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let found: Value = serde_json::from_str(&text).expect("the line is an object");
+        assert_eq!(found["rollouts"], 3000, "{text}");
+        assert_eq!((found["processes"].to_string(), found["threads"].to_string()), (processes.into(), threads.into()));
+        assert!(found["messages_per_rollout"].as_f64() > Some(0.0), "{text}");
+    }
+}
+
+#[test]
+fn a_search_that_loses_a_process_fails_and_names_it() {
+    let arguments = ["hex", "-n", "3", "--seconds", "60"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = command.spawn().expect("the command can be started");
+    let victim = loop {
+        // The processes of the job are its children, in their order.
+        if let [_, _, third] = children(running.id())[..] {
+            break third;
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
+    // Long enough for the search to be under way; if not, the loss is noticed all the same.
+    thread::sleep(Duration::from_millis(300));
+    let killed = Command::new("kill").args(["-9", &victim.to_string()]).status().expect("there is a `kill`");
+    assert!(killed.success());
+    let output = running.wait_with_output().expect("the command ends");
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{complaints}");
+    assert!(complaints.contains("process 2"), "{complaints}");
+    assert_eq!(complaints.matches("farside: error").count(), 1, "{complaints}");
+}
+
+/// The children of a process, oldest first.
+fn children(parent: u32) -> Vec<u32> {
+    let parent_of = |pid: u32| -> Option<u32> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The state and the parent stand behind the name, which is in parentheses and may hold anything.
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    };
+    let pids = std::fs::read_dir("/proc").expect("there is a /proc");
+    let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let mut children: Vec<u32> = pids.filter(|pid| parent_of(*pid) == Some(parent)).collect();
+    children.sort_unstable();
+    children
+}
+
+#[test]
 fn a_search_for_people_shows_a_board_and_a_move() {
     let text = printed(&["hex", "--local", "--size", "3", "--rollouts", "100", "--moves", "a1 b2"]);
     assert!(text.contains("black plays") && text.contains("100 rollouts"), "{text}");
@@ -173,8 +225,11 @@ fn assert_is_row(row: &Value, bench: &str, limit_name: &str) {
 #[test]
 fn a_bench_in_this_process_writes_rows() {
     let rows = rows("mcts-scaling", "20");
-    rows.iter().for_each(|row| assert_is_row(row, "mcts-scaling", "sequential program"));
-    assert!(rows.iter().any(|row| row["case"] == "local" && row["metric"] == "rollouts_per_s"), "{rows:?}");
+    let rates: Vec<_> = rows.iter().filter(|row| row["metric"] == "rollouts_per_s").collect();
+    rates.iter().for_each(|row| assert_is_row(row, "mcts-scaling", "sequential program"));
+    for case in ["sequential", "local", "2x1/trad"] {
+        assert!(rates.iter().any(|row| row["case"] == case), "{case}: {rows:?}");
+    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Tree search: how many rollouts a second, beside the same search written by hand for one thread.
 
+mod on_job;
+mod positions;
+
 use std::time::Instant;
 
 use farside_mcts::games::hex::{Hex, Position};
@@ -13,15 +16,17 @@ use crate::{BenchError, Options, sequential};
 const SIZE: usize = 11;
 const SIMULATIONS: u32 = 16;
 /// Rollouts of each run, when nothing else is asked for.
-const ROLLOUTS: u64 = 400_000;
+const ROLLOUTS: u64 = 1_000_000;
 /// What the rows call the search that was written by hand.
 const SEQUENTIAL: &str = "sequential program";
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![
+    let mut cases = vec![
         Case::here("sequential", |options| measure(options, sequential_rollouts_per_s)),
         Case::here("local", |options| measure(options, local_rollouts_per_s)),
-    ]
+    ];
+    cases.extend(on_job::cases());
+    cases
 }
 
 /// Measures a search and the sequential program in turns, with the same seeds.
@@ -43,14 +48,17 @@ fn hex() -> Hex {
     Hex::new(SIZE).expect("a size that boards may have")
 }
 
+fn params(seed: u64) -> Params {
+    Params { seed, simulations: SIMULATIONS, ..Params::default() }
+}
+
 fn sequential_rollouts_per_s(position: &Position, rollouts: u64, seed: u64) -> Result<f64, BenchError> {
     let report = sequential::run(position, rollouts, SIMULATIONS, seed);
     Ok(report.rollouts as f64 / report.seconds)
 }
 
 fn local_rollouts_per_s(position: &Position, rollouts: u64, seed: u64) -> Result<f64, BenchError> {
-    let params = Params { seed, simulations: SIMULATIONS, ..Params::default() };
     let start = Instant::now();
-    let report = Search::new(hex()).params(params).on(Local).run(position, Budget::Rollouts(rollouts))?;
+    let report = Search::new(hex()).params(params(seed)).on(Local).run(position, Budget::Rollouts(rollouts))?;
     Ok(report.rollouts as f64 / start.elapsed().as_secs_f64())
 }
