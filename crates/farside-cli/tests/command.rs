@@ -146,26 +146,28 @@ fn a_search_on_a_job_prints_one_line() {
 
 #[test]
 fn a_search_that_loses_a_process_fails_and_names_it() {
-    let arguments = ["hex", "-n", "3", "--seconds", "60"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
-    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let running = command.spawn().expect("the command can be started");
-    let victim = loop {
-        // The processes of the job are its children, in their order.
-        if let [_, _, third] = children(running.id())[..] {
-            break third;
-        }
-        thread::sleep(Duration::from_millis(10));
-    };
-    // Long enough for the search to be under way; if not, the loss is noticed all the same.
-    thread::sleep(Duration::from_millis(300));
-    let killed = Command::new("kill").args(["-9", &victim.to_string()]).status().expect("there is a `kill`");
-    assert!(killed.success());
-    let output = running.wait_with_output().expect("the command ends");
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && output.stdout.is_empty(), "{complaints}");
-    assert!(complaints.contains("process 2"), "{complaints}");
-    assert_eq!(complaints.matches("farside: error").count(), 1, "{complaints}");
+    for doomed in 0..3 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
+        command.args(["hex", "-n", "3", "--seconds", "60"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let running = command.spawn().expect("the command can be started");
+        let victim = loop {
+            // The processes of the job are its children, in their order.
+            let processes = children(running.id());
+            if processes.len() == 3 {
+                break processes[doomed];
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
+        // Long enough for the search to be under way; if not, the loss is noticed all the same.
+        thread::sleep(Duration::from_millis(300));
+        let killed = Command::new("kill").args(["-9", &victim.to_string()]).status().expect("there is a `kill`");
+        assert!(killed.success());
+        let output = running.wait_with_output().expect("the command ends");
+        let complaints = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(128 + 9), "{complaints}");
+        assert!(output.stdout.is_empty() && complaints.contains(&format!("process {doomed} failed")), "{complaints}");
+        assert_eq!(complaints.matches("farside: error").count(), 1, "{complaints}");
+    }
 }
 
 /// The children of a process, oldest first.

@@ -191,6 +191,16 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The process whose loss this error tells of.
+    pub(crate) fn lost_process(&self) -> Option<ProcessId> {
+        match self {
+            Self::PeerLost { process, .. } => Some(*process),
+            _ => None,
+        }
+    }
+}
+
 /// Who fills a ring: one worker, or all threads of a process together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {

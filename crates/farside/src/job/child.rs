@@ -152,7 +152,7 @@ fn second_job(first: &str, this: &str) -> Error {
 
 /// The error, which the launcher was told, too.
 fn reported(error: Error, control: &dyn Control) -> Error {
-    control.send(ToCoordinator::Failed { message: error.to_string() });
+    control.send(ToCoordinator::failed_with(&error));
     error
 }
 
@@ -337,6 +337,6 @@ mod tests {
         let (said, hear) = mpsc::channel();
         let control = LocalControl::new(move |message| said.send(message).unwrap(), || {});
         let error = reported(second_job("a.rs:1:1", "b.rs:2:2"), &control);
-        assert_eq!(hear.try_recv(), Ok(ToCoordinator::Failed { message: error.to_string() }));
+        assert_eq!(hear.try_recv(), Ok(ToCoordinator::failed_with(&error)));
     }
 }

@@ -94,14 +94,14 @@ struct Greeting {
 
 #[derive(Clone, Debug)]
 enum Failure {
-    Process { process: ProcessId, how: ProcessEnd },
+    Process { process: ProcessId, how: ProcessEnd, because_of: Option<ProcessId> },
     Job(Ending),
 }
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Process { process, how } => Error::ProcessFailed { process, how },
+            Failure::Process { process, how, .. } => Error::ProcessFailed { process, how },
             Failure::Job(why) => why.into(),
         }
     }
@@ -136,7 +136,9 @@ impl Coordinator {
                     self.conclude_round(now);
                 }
             }
-            ToCoordinator::Failed { message } => self.failed(process, ProcessEnd::Reported(message), now),
+            ToCoordinator::Failed { message, because_of } => {
+                self.failed(process, ProcessEnd::Reported(message), because_of, now);
+            }
         }
     }
 
@@ -154,7 +156,7 @@ impl Coordinator {
             (ProcessEnd::Exited(0), _) => ProcessEnd::Reported("it ended before the job was done".into()),
             (end, _) => end,
         };
-        self.failed(process, how, now);
+        self.failed(process, how, None, now);
     }
 
     /// Time has passed.
@@ -252,10 +254,12 @@ impl Coordinator {
         }
     }
 
-    fn failed(&mut self, process: ProcessId, how: ProcessEnd, now: Duration) {
+    fn failed(&mut self, process: ProcessId, how: ProcessEnd, because_of: Option<ProcessId>, now: Duration) {
         let why = how.to_string();
         self.processes[process.index()].lost = true;
-        self.first_failure.get_or_insert(Failure::Process { process, how });
+        if self.is_first(process) {
+            self.first_failure = Some(Failure::Process { process, how, because_of });
+        }
         match self.phase {
             // A job that is not whole does not begin.
             Phase::Gathering => self.end_job(Ending::Other(format!("{process} failed before the job began: {why}"))),
@@ -265,6 +269,15 @@ impl Coordinator {
                 self.conclude_round(now);
             }
             Phase::Finished | Phase::Ended => {}
+        }
+    }
+
+    /// Whether nothing failed before this process. A peer may notice its end sooner than the launcher, fail of it, and say so.
+    fn is_first(&self, process: ProcessId) -> bool {
+        match &self.first_failure {
+            None => true,
+            Some(Failure::Process { because_of, .. }) => *because_of == Some(process),
+            Some(Failure::Job(_)) => false,
         }
     }
 

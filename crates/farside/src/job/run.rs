@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside_fabric::Transport;
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
+use farside_fabric::{ProcessId, Transport};
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::topology::{self, Topology};
 
@@ -40,7 +40,7 @@ where
     let process = match start(member) {
         Ok(process) => process,
         Err(error) => {
-            control.send(ToCoordinator::Failed { message: error.to_string() });
+            control.send(ToCoordinator::failed_with(&error));
             return Err(error);
         }
     };
@@ -98,7 +98,7 @@ where
             Ok(thread) => thread.join(),
             Err(cause) => {
                 let error = Error::System { doing: "starting a worker thread", cause };
-                fail(process, &error.to_string());
+                fail(process, error.to_string(), None);
                 Ok(Err(error))
             }
         });
@@ -122,20 +122,20 @@ where
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
-            fail(process, &format!("{}: {error}", worker.id()));
+            fail(process, format!("{}: {error}", worker.id()), error.lost_process());
             Err(error)
         }
         Err(panic) => {
-            fail(process, &format!("{} panicked: {}", worker.id(), panic_message(&*panic)));
+            fail(process, format!("{} panicked: {}", worker.id(), panic_message(&*panic)), None);
             resume_unwind(panic)
         }
     }
 }
 
 /// Tells everybody that this process is over, and lets its other workers know.
-fn fail(process: &Process, message: &str) {
-    process.control().send(ToCoordinator::Failed { message: message.to_owned() });
-    process.end(super::control::Ending::Other(message.to_owned()));
+fn fail(process: &Process, message: String, because_of: Option<ProcessId>) {
+    process.control().send(ToCoordinator::Failed { message: message.clone(), because_of });
+    process.end(super::control::Ending::Other(message));
 }
 
 fn places(process: &Process) -> Result<Vec<Option<topology::CpuSet>>> {

@@ -36,7 +36,7 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
                         && let Some(message) = SetupMessage::decode(&message)
                         && let Err(error) = take_message(process, from, message)
                     {
-                        process.control().send(ToCoordinator::Failed { message: error.to_string() });
+                        process.control().send(ToCoordinator::failed_with(&error));
                         process.end(super::control::Ending::Other(error.to_string()));
                     }
                 }

@@ -43,6 +43,8 @@ pub(crate) enum ToCoordinator {
     Failed {
         /// Why.
         message: String,
+        /// Whose loss it did not survive.
+        because_of: Option<ProcessId>,
     },
 }
 
@@ -101,12 +103,18 @@ impl From<Ending> for Error {
 }
 
 impl ToCoordinator {
+    /// The process fails with this error.
+    pub(crate) fn failed_with(error: &Error) -> Self {
+        Self::Failed { message: error.to_string(), because_of: error.lost_process() }
+    }
+
     /// The message's bytes, at most [`MESSAGE_BYTES_MAX`]. A text that does not fit is cut.
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Hello { fingerprint, table_hash } => message(1).bytes(fingerprint).u64(*table_hash),
             Self::Idle { round, sent, executed } => message(2).u32(*round).u64(*sent).u64(*executed),
-            Self::Failed { message: text } => message(3).text(text),
+            Self::Failed { message: text, because_of: None } => message(3).text(text),
+            Self::Failed { message: text, because_of: Some(lost) } => message(4).u32(lost.number()).text(text),
         }
         .0
     }
@@ -117,7 +125,8 @@ impl ToCoordinator {
         let message = match kind {
             1 => Self::Hello { fingerprint: fields.array()?, table_hash: fields.u64()? },
             2 => Self::Idle { round: fields.u32()?, sent: fields.u64()?, executed: fields.u64()? },
-            3 => Self::Failed { message: fields.text()? },
+            3 => Self::Failed { because_of: None, message: fields.text()? },
+            4 => Self::Failed { because_of: Some(fields.process()?), message: fields.text()? },
             _ => return None,
         };
         fields.end(message)
@@ -260,7 +269,8 @@ mod tests {
             any::<([u8; 16], u64)>()
                 .prop_map(|(fingerprint, table_hash)| ToCoordinator::Hello { fingerprint, table_hash }),
             any::<(u32, u64, u64)>().prop_map(|(round, sent, executed)| ToCoordinator::Idle { round, sent, executed }),
-            any::<String>().prop_map(|message| ToCoordinator::Failed { message }),
+            (any::<String>(), prop::option::of(process()))
+                .prop_map(|(message, because_of)| ToCoordinator::Failed { message, because_of }),
         ]
     }
 

@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_sender_waits_for_a_slow_reader() {
         let (launcher, control) = link();
-        let message = ToCoordinator::Failed { message: "x".repeat(4000) };
+        let message = ToCoordinator::Failed { message: "x".repeat(4000), because_of: None };
         let count = 1000;
         std::thread::scope(|scope| {
             scope.spawn(|| (0..count).for_each(|_| control.send(message.clone())));

@@ -65,7 +65,11 @@ impl Script {
     }
 
     fn failed(&mut self, process: u32, message: &str) {
-        self.said(process, ToCoordinator::Failed { message: message.into() });
+        self.said(process, ToCoordinator::Failed { message: message.into(), because_of: None });
+    }
+
+    fn failed_of_a_loss(&mut self, process: u32, lost: u32) {
+        self.said(process, ToCoordinator::Failed { message: "left alone".into(), because_of: Some(id(lost)) });
     }
 
     fn ended(&mut self, process: u32, end: ProcessEnd) {
@@ -237,6 +241,24 @@ fn a_loss_while_the_job_settles_starts_the_count_anew() {
     script.idle(1, 2, 2, 2);
     assert_eq!(script.told(), to_all([0, 1], &ToProcess::Finish));
     assert_eq!(script.first_failure(), (2, ProcessEnd::Killed(11)));
+}
+
+#[test]
+fn who_was_lost_is_the_verdict_and_not_who_noticed_it() {
+    let mut script = Script::started(4);
+    script.failed_of_a_loss(1, 2);
+    script.failed_of_a_loss(3, 2);
+    script.ended(2, ProcessEnd::Killed(9));
+    script.failed(0, "it fails later");
+    assert_eq!(script.first_failure(), (2, ProcessEnd::Killed(9)));
+
+    // Where the lost one turns out to be well, who told of its loss is named.
+    let mut script = Script::started(3);
+    script.failed_of_a_loss(1, 2);
+    for (round, process) in [(0, 0), (0, 2), (1, 0), (1, 2)] {
+        script.idle(process, round, 0, 0);
+    }
+    assert_eq!(script.first_failure(), (1, reported("left alone")));
 }
 
 #[test]
@@ -427,7 +449,9 @@ fn happening(processes: u32) -> impl Strategy<Value = Happening> {
         4 => Just(hello()),
         1 => Just(ToCoordinator::Hello { fingerprint: [3; 16], table_hash: 2 }),
         4 => counts.prop_map(|(round, sent, executed)| ToCoordinator::Idle { round, sent, executed }),
-        1 => Just(ToCoordinator::Failed { message: "it said so".into() }),
+        1 => prop::option::of(0..processes).prop_map(|lost| {
+            ToCoordinator::Failed { message: "it said so".into(), because_of: lost.map(id) }
+        }),
     ];
     let end = prop_oneof![Just(ProcessEnd::Exited(0)), Just(ProcessEnd::Exited(1)), Just(ProcessEnd::Killed(9))];
     let process = 0..processes;

@@ -146,7 +146,8 @@ impl Child {
                     // Its end is its own, not that of a peer which notices the loss faster than the system reports it.
                     has_ended = self.ends_by(Instant::now() + CLOSED_TO_END);
                     if !has_ended {
-                        messages.push(ToCoordinator::Failed { message: "it closed its link with the launcher".into() });
+                        let message = "it closed its link with the launcher".into();
+                        messages.push(ToCoordinator::Failed { message, because_of: None });
                     }
                 }
             }
@@ -199,7 +200,7 @@ impl Link {
                 Ok(Some(received)) => {
                     messages.push(ToCoordinator::decode(&buffer[..received.bytes]).unwrap_or_else(|| {
                         let message = "it said what the launcher does not understand: build both at once".into();
-                        ToCoordinator::Failed { message }
+                        ToCoordinator::Failed { message, because_of: None }
                     }))
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return LinkState::Open,
