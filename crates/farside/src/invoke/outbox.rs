@@ -24,11 +24,11 @@ use crate::job::kill_point::KillPoint;
 use crate::job::process::Process;
 use crate::job::setup::{RingName, SetupMessage};
 
-/// Chunks are granted until there are so many: two of 4 KiB at first, one of 16 KiB, four of 64 KiB. More than 256 KiB is
-/// slower, since it leaves the caches.
-const CHUNK_COUNT_MAX: usize = 7;
+/// Chunks are granted until there are so many: two of 4 KiB at first, one of 32 KiB, one of 256 KiB. A ring that is busy has to be
+/// longer than 192 KiB: where the same cache lines go to and fro in a shorter circle, each takes more than twice as long.
+const CHUNK_COUNT_MAX: usize = 4;
 /// The largest chunk that is asked for without a record that needs a larger one.
-const CHUNK_BYTES_MAX: usize = 64 << 10;
+const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// The size of the chunks that a ring begins with, and how many.
 pub(crate) const FIRST_CHUNK_BYTES: usize = 4 << 10;
 pub(crate) const FIRST_CHUNK_COUNT: usize = 2;
@@ -406,7 +406,7 @@ impl Outbox {
             true if self.was_refused(record_bytes) => return Ok(()),
             true => chunk_bytes_for(record_bytes),
             false if chunks >= CHUNK_COUNT_MAX || self.refused.is_some() => return Ok(()),
-            false => (FIRST_CHUNK_BYTES << (2 * (chunks + 1 - FIRST_CHUNK_COUNT))).min(CHUNK_BYTES_MAX),
+            false => (FIRST_CHUNK_BYTES << (3 * (chunks + 1 - FIRST_CHUNK_COUNT))).min(CHUNK_BYTES_MAX),
         };
         process
             .send_setup(self.to_process, &SetupMessage::Grow { ring: self.name, chunk_bytes: chunk_bytes as u64 })?;
