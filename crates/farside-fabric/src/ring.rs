@@ -59,6 +59,15 @@ pub trait RingMemory: Clone {
 
     /// The word at `offset`, a multiple of 8 below [`bytes`](Self::bytes).
     fn word(&self, offset: usize) -> &AtomicU64;
+
+    /// The same without looking at the offset.
+    ///
+    /// # Safety
+    /// `offset` is a multiple of 8 below [`bytes`](Self::bytes).
+    #[inline]
+    unsafe fn word_unchecked(&self, offset: usize) -> &AtomicU64 {
+        self.word(offset)
+    }
 }
 
 /// The control block of a ring, wherever it lies.
@@ -118,6 +127,12 @@ impl RingMemory for MappedChunk {
         assert!(offset.is_multiple_of(8) && offset < self.bytes, "headers lie inside their chunk");
         // SAFETY: `new` found the chunk inside the mapping, aligned to 64 and a multiple of 8 long; the mapping lives as
         // long as `self`; and `offset` was just found to be that of a whole word.
+        unsafe { racy::atomic_u64(self.base.wrapping_add(offset)) }
+    }
+
+    #[inline]
+    unsafe fn word_unchecked(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as for `word`, and `offset` is that of a whole word by the contract.
         unsafe { racy::atomic_u64(self.base.wrapping_add(offset)) }
     }
 }

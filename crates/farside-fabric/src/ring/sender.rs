@@ -21,11 +21,15 @@ pub struct Sender<M, C> {
     /// Where the batch begins whose first header is withheld, or [`NONE`].
     batch_offset: usize,
     batch_header: u64,
+    /// Records that [`join`](Self::join) the batch end before this. At most `limit + 1`; 0 when none may.
+    batch_end: usize,
     control: C,
     circle: Vec<Filled<M>>,
     current: usize,
     /// How many chunks were begun, the current one included.
     fillings: u64,
+    /// The records in those that were left.
+    left_bytes: u64,
     granted: VecDeque<M>,
 }
 
@@ -59,10 +63,12 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
             limit,
             batch_offset: NONE,
             batch_header: 0,
+            batch_end: 0,
             control,
             circle,
             current: 0,
             fillings: 1,
+            left_bytes: 0,
             granted: VecDeque::new(),
         }
     }
@@ -91,30 +97,79 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
     }
 
     /// Publishes the record that was reserved and filled, and all that was batched before it.
-    #[inline]
+    ///
+    /// # Panics
+    /// Unless so many bytes are free, and a multiple of 8.
+    #[inline(always)]
     pub fn publish(&mut self, header: Header, record_bytes: usize) {
-        if self.batch_offset == NONE {
-            let end = self.offset + record_bytes;
-            self.chunk.word(end).store(0, Ordering::Relaxed);
-            // SYNC: pairs with the acquire load in `Receiver::next`: the payload and the zero behind it come with it.
-            self.chunk.word(self.offset).store(header.word(), Ordering::Release);
-            self.offset = end;
-        } else {
+        if self.batch_offset != NONE {
             self.batch(header, record_bytes);
             self.flush();
+            return;
         }
+        let end = self.end_of(record_bytes);
+        // SAFETY: `end` is a multiple of 8 and at most `limit`, which is 8 below the size of the chunk.
+        let behind = unsafe { self.chunk.word_unchecked(end) };
+        behind.store(0, Ordering::Relaxed);
+        // SAFETY: `offset` is a multiple of 8, too, and no more than `end`.
+        let word = unsafe { self.chunk.word_unchecked(self.offset) };
+        // SYNC: pairs with the acquire load in `Receiver::next`: the payload and the zero behind it come with it.
+        word.store(header.word(), Ordering::Release);
+        self.offset = end;
+    }
+
+    /// Where a record of so many bytes ends: within `limit`, on a multiple of 8 as all records do.
+    #[inline(always)]
+    fn end_of(&self, record_bytes: usize) -> usize {
+        let end = self.offset.checked_add(record_bytes).filter(|end| *end <= self.limit);
+        assert!(record_bytes.is_multiple_of(8), "records are whole words");
+        end.expect("a record lies where it was reserved")
     }
 
     /// Adds the record that was reserved and filled to the batch, which stays invisible until [`flush`](Self::flush).
+    ///
+    /// # Panics
+    /// As for [`publish`](Self::publish).
     #[inline]
     pub fn batch(&mut self, header: Header, record_bytes: usize) {
+        let end = self.end_of(record_bytes);
         if self.batch_offset == NONE {
             self.batch_offset = self.offset;
             self.batch_header = header.word();
         } else {
             self.chunk.word(self.offset).store(header.word(), Ordering::Relaxed);
         }
-        self.offset += record_bytes;
+        self.offset = end;
+    }
+
+    /// Lets records [`join`](Self::join) the open batch while it stays shorter than so many bytes.
+    pub fn let_join(&mut self, batch_bytes: usize) {
+        if self.batch_offset != NONE {
+            self.batch_end = self.batch_offset.saturating_add(batch_bytes).min(self.limit + 1);
+        }
+    }
+
+    /// Whether a record of so many bytes may [`join`](Self::join) the open batch.
+    #[inline(always)]
+    pub fn may_join(&self, record_bytes: usize) -> bool {
+        self.offset.checked_add(record_bytes).is_some_and(|end| end < self.batch_end)
+    }
+
+    /// Adds a record to the open batch, after `fill` has written it: the short way of most batched records. `fill` is told the
+    /// chunk, and where in it the record begins.
+    ///
+    /// # Panics
+    /// Unless the record [`may_join`](Self::may_join), and its size is a multiple of 8.
+    #[inline(always)]
+    pub fn join(&mut self, header: Header, record_bytes: usize, fill: impl FnOnce(&M, usize)) {
+        assert!(self.may_join(record_bytes) && record_bytes.is_multiple_of(8), "only a record that may join does");
+        let (offset, end) = (self.offset, self.offset + record_bytes);
+        fill(&self.chunk, offset);
+        // SAFETY: `offset` is a sum of record sizes, which are multiples of 8. The record ends below `batch_end`, so not behind
+        // `limit`, which is 8 below the size of the chunk.
+        let word = unsafe { self.chunk.word_unchecked(offset) };
+        word.store(header.word(), Ordering::Relaxed);
+        self.offset = end;
     }
 
     /// The bytes batched and not published.
@@ -133,6 +188,7 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         // SYNC: pairs with the acquire load in `Receiver::next`: all records of the batch come with its first header.
         self.chunk.word(self.batch_offset).store(self.batch_header, Ordering::Release);
         self.batch_offset = NONE;
+        self.batch_end = 0;
         true
     }
 
@@ -150,6 +206,11 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
     pub fn chunk_bytes(&self) -> usize {
         let granted = self.granted.iter().map(RingMemory::bytes).sum::<usize>();
         self.circle.iter().map(|filled| filled.chunk.bytes()).sum::<usize>() + granted
+    }
+
+    /// The bytes of all records so far, those of the batch included.
+    pub fn written_bytes(&self) -> u64 {
+        self.left_bytes + self.offset as u64
     }
 
     /// The control block shared with the receiver.
@@ -215,6 +276,7 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         // SYNC: pairs with the acquire load in `Receiver::next`: the zero at the new chunk's beginning comes with it.
         self.chunk.word(self.offset).store(Header::rotate(splice).word(), Ordering::Release);
         self.fillings += 1;
+        self.left_bytes += self.offset as u64;
         self.circle[index].filling = self.fillings;
         self.current = index;
         self.limit = chunk.bytes() - 8;

@@ -12,7 +12,7 @@ use super::pending::Pending;
 use super::remote::{ByPointer, ByType, Call, CallBuffer, CallNotified, CallReturn, CallWithReply, Callee, RemoteFn};
 use super::reply::Reply;
 use super::reply_slots::{RESULT_BYTES_MAX, ReplySlots};
-use super::table::Remote;
+use super::table::{Entries, Remote};
 use crate::error::{Error, Refused, Result};
 use crate::job::kill_point::KillPoint;
 use crate::job::worker::Worker;
@@ -39,6 +39,7 @@ pub enum WhenFull {
 #[must_use]
 pub struct To<'w> {
     worker: &'w Worker,
+    entries: Entries,
     to: WorkerId,
     /// `None` when there is no such worker.
     outbox: Option<&'w RefCell<Outbox>>,
@@ -55,6 +56,7 @@ impl<'w> To<'w> {
     pub(crate) fn new(worker: &'w Worker, to: WorkerId) -> Self {
         Self {
             worker,
+            entries: worker.table().entries(),
             to,
             outbox: worker.outbox_cell(to),
             when_full: None,
@@ -243,7 +245,7 @@ impl<'w> To<'w> {
             Ok(operand) => operand,
             Err(error) => return Err((error, payload)),
         };
-        let entry = match self.worker.table().number_of::<T>() {
+        let entry = match self.entries.number_of::<T>() {
             Ok(entry) => entry,
             Err(error) => return Err((error, payload)),
         };
@@ -421,6 +423,7 @@ pub struct Aggregator<'w> {
 }
 
 impl<'w> Aggregator<'w> {
+    #[inline]
     pub(crate) fn new(mut to: To<'w>) -> Self {
         to.batch_bytes = AGGREGATE_BYTES;
         Self { to }
@@ -428,6 +431,7 @@ impl<'w> Aggregator<'w> {
 
     /// Publishes when so many bytes are batched. (A batch never exceeds the ring's chunk.)
     #[must_use]
+    #[inline]
     pub fn batch_bytes(mut self, bytes: usize) -> Self {
         self.to.batch_bytes = bytes.max(1);
         self

@@ -19,7 +19,7 @@ const BUFFER: fn(&Worker, (), &[u8]) = |_, (), _| panic!("it runs though the rin
 
 /// The header of a call of `T`, as a sender writes it.
 fn header<T: Remote>(me: &Worker, function: usize, record_bytes: usize) -> u64 {
-    let entry = me.table().number_of::<T>().unwrap();
+    let entry = me.table().entries().number_of::<T>().unwrap();
     Header::new(entry, me.table().offset_of(function).unwrap(), record_bytes).word()
 }
 

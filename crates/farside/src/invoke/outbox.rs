@@ -114,7 +114,8 @@ pub(crate) struct Outbox {
     /// The receiver's memory is not mapped here, and records go to it as frames.
     is_framed: bool,
     frames: OutFrames,
-    pub(crate) counters: SendCounters,
+    /// Without the bytes that the ring has counted.
+    counters: SendCounters,
 }
 
 /// The receiver has granted no chunk of this size, having reached its cap.
@@ -192,7 +193,7 @@ impl Outbox {
         prefetch_to_write(ring.sender.chunk().ahead(offset + WRITE_AHEAD_BYTES));
         ring.sender.publish(Header::new(entry, operand, bytes), bytes);
         ring.announcer.announce();
-        self.count(bytes);
+        self.counters.calls += 1;
         Ok(Sent::Now)
     }
 
@@ -207,6 +208,18 @@ impl Outbox {
         payload: P,
     ) -> Result<Sent, P> {
         let bytes = record_bytes(payload.bytes());
+        let header = Header::new(entry, operand, bytes);
+        if let Some(ring) = &mut self.ring
+            && ring.sender.may_join(bytes)
+        {
+            ring.sender.join(header, bytes, |chunk, offset| {
+                // SAFETY: `bytes` is the size of a record with this payload, and there is room for it at `offset`.
+                unsafe { write_payload(chunk, offset, bytes, payload) };
+                prefetch_to_write(chunk.ahead(offset + WRITE_AHEAD_BYTES));
+            });
+            self.counters.calls += 1;
+            return Ok(Sent::Batched);
+        }
         let (ring, offset) = match self.reserve(bytes) {
             Some(reserved) => reserved,
             None => return Err(payload),
@@ -214,9 +227,10 @@ impl Outbox {
         // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved so many at `offset`.
         unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
         prefetch_to_write(ring.sender.chunk().ahead(offset + WRITE_AHEAD_BYTES));
-        ring.sender.batch(Header::new(entry, operand, bytes), bytes);
+        ring.sender.batch(header, bytes);
         let batched = ring.sender.batched_bytes();
-        self.count(bytes);
+        ring.sender.let_join(batch_bytes);
+        self.counters.calls += 1;
         if batched >= batch_bytes {
             self.flush(FlushCause::Size);
             return Ok(Sent::Now);
@@ -243,12 +257,6 @@ impl Outbox {
             None => self.go_on(record_bytes)?,
         };
         Some((self.ring.as_mut()?, offset))
-    }
-
-    #[inline(always)]
-    fn count(&mut self, record_bytes: usize) {
-        self.counters.calls += 1;
-        self.counters.bytes += record_bytes as u64;
     }
 
     /// Goes on to the ring's next chunk.
@@ -323,7 +331,8 @@ impl Outbox {
             return Err(payload);
         }
         self.staged.push(Header::new(how.entry, how.operand, bytes), bytes, payload);
-        self.count(bytes);
+        self.counters.calls += 1;
+        self.counters.bytes += bytes as u64;
         self.counters.staged += 1;
         self.direct = false;
         Ok(())
@@ -378,8 +387,15 @@ impl Outbox {
         self.refused = self.growing.take().map(|chunk_bytes| Refusal { chunk_bytes, cap_bytes });
     }
 
+    /// What it did so far.
+    pub(crate) fn counters(&self) -> SendCounters {
+        let written = self.ring.as_ref().map_or(0, |ring| ring.sender.written_bytes());
+        SendCounters { bytes: self.counters.bytes + written, ..self.counters }
+    }
+
     /// The receiver is gone: nothing more will be sent.
     pub(crate) fn lose(&mut self) {
+        self.counters = self.counters();
         self.lost = true;
         self.direct = false;
         self.ring = None;
@@ -514,6 +530,8 @@ impl Outbox {
             unsafe { std::ptr::copy_nonoverlapping(record[1..].as_ptr().cast(), target, bytes - 8) };
             process.kill_point(KillPoint::RecordReserved);
             ring.sender.batch(Header::from_word(record[0]), bytes);
+            // The ring counts it from now on.
+            self.counters.bytes -= bytes as u64;
             self.staged.pop();
             sent = true;
         }

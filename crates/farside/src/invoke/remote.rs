@@ -59,7 +59,7 @@ impl<F: Copy + 'static> Callee<F> for ByType {
 /// # Safety
 /// As for [`Trampoline`](super::table::Trampoline), with `A` what the sender wrote.
 #[inline(always)]
-unsafe fn read_arguments<A: Wire>(worker: &Worker, payload: *const u8, end: *const u8) -> Option<(A, *const u8)> {
+unsafe fn read_arguments<A: Wire>(worker: &Worker, payload: *const u8, end: *const u8) -> Option<A> {
     let bytes = end.addr() - payload.addr();
     if A::PLAIN && bytes != const { size_of::<A>().next_multiple_of(8) } {
         return None;
@@ -68,11 +68,14 @@ unsafe fn read_arguments<A: Wire>(worker: &Worker, payload: *const u8, end: *con
     let mut reader = unsafe { Reader::new(payload, bytes) }.in_process(worker.process_handle());
     // SAFETY: the sender wrote an `A` here, and each record is run once.
     let arguments = unsafe { A::read(&mut reader) }.ok()?;
-    if A::PLAIN {
-        return Some((arguments, payload.wrapping_add(const { size_of::<A>().next_multiple_of(8) })));
-    }
     // Less than a word is left for padding.
-    (reader.remaining() < 8).then_some((arguments, end))
+    (A::PLAIN || reader.remaining() < 8).then_some(arguments)
+}
+
+/// Where a record ended whose arguments were read.
+#[inline(always)]
+fn after<A: Wire>(payload: *const u8, end: *const u8) -> *const u8 {
+    if A::PLAIN { payload.wrapping_add(const { size_of::<A>().next_multiple_of(8) }) } else { end }
 }
 
 /// Runs a function and forgets its result.
@@ -82,11 +85,9 @@ impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R> Remote for Call<K, F, A, 
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
         // SAFETY: passed on; the sender wrote an `A` for this trampoline.
-        let Some((arguments, after)) = (unsafe { read_arguments::<A>(worker, payload, end) }) else {
-            return std::ptr::null();
-        };
+        let Some(arguments) = (unsafe { read_arguments::<A>(worker, payload, end) }) else { return std::ptr::null() };
         function(worker, arguments);
-        after
+        after::<A>(payload, end)
     }
 }
 
@@ -98,10 +99,10 @@ impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R> Remote for CallNotified<K
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
         // SAFETY: passed on; the sender wrote such a pair for this trampoline.
         let read = unsafe { read_arguments::<(LatchAddress, A)>(worker, payload, end) };
-        let Some(((latch, arguments), after)) = read else { return std::ptr::null() };
+        let Some((latch, arguments)) = read else { return std::ptr::null() };
         function(worker, arguments);
         count_down(worker.process_handle(), latch);
-        after
+        after::<(LatchAddress, A)>(payload, end)
     }
 }
 
@@ -113,13 +114,13 @@ impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R: Wire> Remote for CallRetu
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
         // SAFETY: passed on; the sender wrote such a pair for this trampoline.
         let read = unsafe { read_arguments::<(ReplyAddress, A)>(worker, payload, end) };
-        let Some(((reply, arguments), after)) = read else { return std::ptr::null() };
+        let Some((reply, arguments)) = read else { return std::ptr::null() };
         let process = worker.process_handle();
         match catch_unwind(AssertUnwindSafe(|| function(worker, arguments))) {
             Ok(result) => answer(process, reply, Status::Done, Returned(result)),
             Err(panic) => answer(process, reply, Status::Panicked, panic_message(&*panic).as_bytes()),
         }
-        after
+        after::<(ReplyAddress, A)>(payload, end)
     }
 }
 
@@ -131,12 +132,12 @@ impl<K: Callee<F>, F: Fn(&Worker, A, Reply<R>), A: Wire, R: Wire> Remote for Cal
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
         // SAFETY: passed on; the sender wrote such a pair for this trampoline.
         let read = unsafe { read_arguments::<(ReplyAddress, A)>(worker, payload, end) };
-        let Some(((address, arguments), after)) = read else { return std::ptr::null() };
+        let Some((address, arguments)) = read else { return std::ptr::null() };
         let process = worker.process_handle();
         let reply = Reply::new(process.clone(), address);
         // A reply that is dropped by a panic tells its caller so. One that was given away before is somebody else's duty.
         let _ = catch_unwind(AssertUnwindSafe(|| function(worker, arguments, reply)));
-        after
+        after::<(ReplyAddress, A)>(payload, end)
     }
 }
 
@@ -157,7 +158,7 @@ impl<K: Callee<F>, F: Fn(&Worker, A, &[u8]) -> R, A: Wire, R> Remote for CallBuf
         let arguments_at = payload.wrapping_add(BUFFER_LENGTH_BYTES + padded);
         // SAFETY: passed on; the sender wrote an optional latch and an `A` behind the buffer.
         let read = unsafe { read_arguments::<(Option<LatchAddress>, A)>(worker, arguments_at, end) };
-        let Some(((latch, arguments), after)) = read else { return std::ptr::null() };
+        let Some((latch, arguments)) = read else { return std::ptr::null() };
         // SAFETY: `take` found so many bytes inside the record, which belongs to its receiver until it is credited: nobody
         // writes there, and ring memory is not addressable by put. The borrow ends with the call.
         let buffer = unsafe { std::slice::from_raw_parts(buffer, length) };
@@ -165,7 +166,7 @@ impl<K: Callee<F>, F: Fn(&Worker, A, &[u8]) -> R, A: Wire, R> Remote for CallBuf
         if let Some(latch) = latch {
             count_down(worker.process_handle(), latch);
         }
-        after
+        after::<(Option<LatchAddress>, A)>(arguments_at, end)
     }
 }
 

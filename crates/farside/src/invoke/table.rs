@@ -102,10 +102,30 @@ compile_error!(
     "Farside names remote functions by a table that is written in assembly: x86_64 and aarch64 only, so far"
 );
 
+/// Where the entries of this program lie. Small, so that who calls has it at hand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entries {
+    start: usize,
+    count: usize,
+}
+
+impl Entries {
+    /// The number of entry `T`.
+    ///
+    /// # Errors
+    /// [`Error::ForeignFunction`] in code of a dynamic library, which has a table of its own.
+    #[inline(always)]
+    pub(crate) fn number_of<T: Remote>(&self) -> Result<u16> {
+        let address = entry_address::<T>();
+        let index = address.wrapping_sub(self.start) / size_of::<Entry>();
+        if index < self.count { Ok(index as u16) } else { Err(foreign(address)) }
+    }
+}
+
 /// The functions of this program that can be called.
 #[derive(Debug)]
 pub(crate) struct FunctionTable {
-    start: usize,
+    entries: Entries,
     trampolines: Box<[Option<Trampoline>]>,
     image: Image,
 }
@@ -127,18 +147,13 @@ impl FunctionTable {
             });
         }
         let trampolines = (0..count).map(|index| listed(start + index * size_of::<Entry>())).collect();
-        Ok(Self { start, trampolines, image })
+        Ok(Self { entries: Entries { start, count }, trampolines, image })
     }
 
-    /// The number of entry `T`.
-    ///
-    /// # Errors
-    /// [`Error::ForeignFunction`] in code of a dynamic library, which has a table of its own.
-    #[inline(always)]
-    pub(crate) fn number_of<T: Remote>(&self) -> Result<u16> {
-        let address = entry_address::<T>();
-        let index = address.wrapping_sub(self.start) / size_of::<Entry>();
-        if index < self.trampolines.len() { Ok(index as u16) } else { Err(foreign(address)) }
+    /// Where the entries are.
+    #[inline]
+    pub(crate) fn entries(&self) -> Entries {
+        self.entries
     }
 
     /// How many entries there are.
@@ -222,7 +237,8 @@ mod tests {
     #[test]
     fn every_type_has_a_number_of_its_own() {
         let table = FunctionTable::of_this_program().unwrap();
-        let numbers = [table.number_of::<Listed<u8>>().unwrap(), table.number_of::<Listed<u16>>().unwrap()];
+        let numbers =
+            [table.entries.number_of::<Listed<u8>>().unwrap(), table.entries.number_of::<Listed<u16>>().unwrap()];
         assert_ne!(numbers[0], numbers[1]);
         assert!(numbers.iter().all(|number| table.trampoline(*number).is_some()));
         assert!(table.trampoline(table.len() as u16).is_none());
@@ -231,12 +247,12 @@ mod tests {
     /// A library has a table of its own, anywhere else.
     #[test]
     fn an_entry_of_another_table_is_foreign() {
-        let own = FunctionTable::of_this_program().unwrap();
-        let bytes = own.len() * size_of::<Entry>();
+        let own = FunctionTable::of_this_program().unwrap().entries;
+        let bytes = own.count * size_of::<Entry>();
         let address = own.start + own.number_of::<Listed<u8>>().unwrap() as usize * size_of::<Entry>();
         for start in [0, own.start.wrapping_sub(bytes), address + size_of::<Entry>(), own.start + bytes, usize::MAX - 7]
         {
-            let other = FunctionTable { start, ..FunctionTable::of_this_program().unwrap() };
+            let other = Entries { start, ..own };
             let number = other.number_of::<Listed<u8>>();
             assert!(matches!(number, Err(Error::ForeignFunction { address: at }) if at == address), "{number:?}");
         }

@@ -33,7 +33,7 @@ impl Lanes {
 
     /// Calls sent on all lanes.
     pub(crate) fn calls(&self) -> u64 {
-        self.existing().map(|lane| lock(lane).counters.calls).sum()
+        self.existing().map(|lane| lock(lane).counters().calls).sum()
     }
 
     /// Gives up what was meant for a process that is gone.

@@ -182,11 +182,13 @@ impl Worker {
     // Calling. The forms with all choices are on `To`.
 
     /// The way to a worker, with choices: when full, notification, send-based.
+    #[inline]
     pub fn to(&self, worker: WorkerId) -> To<'_> {
         To::new(self, worker)
     }
 
     /// Batches calls to a worker.
+    #[inline]
     pub fn aggregate(&self, worker: WorkerId) -> Aggregator<'_> {
         Aggregator::new(self.to(worker))
     }
@@ -311,7 +313,7 @@ impl Worker {
     /// What this worker did so far.
     pub fn counters(&self) -> Counters {
         let mut sent = SendCounters::default();
-        self.outboxes.iter().filter_map(OnceCell::get).for_each(|outbox| sent.add(&outbox.borrow().counters));
+        self.outboxes.iter().filter_map(OnceCell::get).for_each(|outbox| sent.add(&outbox.borrow().counters()));
         let replies_pending = self.replies.borrow().in_use() as u64;
         let ring_bytes_here = self.process.ring_memory_bytes() as u64;
         Counters { sent, executed: self.executed.get(), replies_pending, ring_bytes_here }
