@@ -38,11 +38,6 @@ impl CellSet {
         self.0[cell.index() / 64] |= 1 << (cell.index() % 64);
     }
 
-    pub(super) fn with(mut self, cell: Cell) -> Self {
-        self.insert(cell);
-        self
-    }
-
     /// Takes the cell out, and says whether it was there: 1 if so, else 0.
     #[inline]
     pub(super) fn take(&mut self, cell: Cell) -> u32 {

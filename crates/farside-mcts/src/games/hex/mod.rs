@@ -17,11 +17,14 @@
 //! # }
 //! ```
 
+#[cfg(test)]
+mod brute_force;
 mod cell;
 mod cell_set;
 mod connections;
 mod error;
 mod flood;
+mod inferior;
 mod playout;
 mod position;
 mod render;
@@ -30,7 +33,7 @@ use std::ops::RangeInclusive;
 
 use crate::game::{Game, Outcome, Player, Points};
 use crate::rng::Rng;
-use connections::{Prospect, prospect};
+use connections::Prospect;
 
 pub use cell::{Cell, CellError};
 pub use error::HexError;
@@ -110,15 +113,20 @@ impl Game for Hex {
             self.moves(position, moves);
             return None;
         }
-        // Who is to move carries out his own threat.
-        if prospect(position, mover) != Prospect::Open {
+        let position = &inferior::filled(position);
+        if let Some(winner) = position.winner() {
+            return Some(Outcome::Won(winner));
+        }
+        if connections::can_join(position, mover) {
             return Some(Outcome::Won(mover));
         }
-        match prospect(position, mover.opponent()) {
-            Prospect::Open => self.moves(position, moves),
-            Prospect::Threat(carrier) => moves.extend(carrier.iter()),
-            Prospect::Won => return Some(Outcome::Won(mover.opponent())),
+        moves.extend(inferior::worthwhile_moves(position));
+        match connections::prospect(position, mover.opponent()) {
+            Prospect::Open => {}
+            Prospect::Threat(cells) => moves.retain(|&cell| cells.contains(cell)),
+            Prospect::Won => moves.clear(),
         }
-        None
+        // Who has no move that might win has lost.
+        moves.is_empty().then_some(Outcome::Won(mover.opponent()))
     }
 }
