@@ -53,11 +53,6 @@ impl CellSet {
     }
 
     #[inline]
-    pub(super) fn is_empty(self) -> bool {
-        self == Self::EMPTY
-    }
-
-    #[inline]
     pub(super) fn and(self, other: Self) -> Self {
         Self(array::from_fn(|word| self.0[word] & other.0[word]))
     }
@@ -70,11 +65,6 @@ impl CellSet {
     #[inline]
     pub(super) fn xor(self, other: Self) -> Self {
         Self(array::from_fn(|word| self.0[word] ^ other.0[word]))
-    }
-
-    #[inline]
-    pub(super) fn is_disjoint(self, other: Self) -> bool {
-        self.and(other).is_empty()
     }
 
     /// The cells, row by row.

@@ -198,6 +198,21 @@ mod tests {
     use crate::games::hex::brute_force::{BruteForce, undecided_boards};
 
     #[test]
+    fn what_a_stone_near_the_edge_makes_certain() {
+        let stones_of = |position: &Position, player| position.stones_of(player).iter().map(|cell| cell.to_string());
+        // Black's bridge to his edge is as good as played, and cuts off the acute corner. White's stone gains nothing.
+        let position = Position::from_moves(5, "c2 c4").unwrap();
+        let filled = filled(&position);
+        assert_eq!(stones_of(&filled, Player::First).collect::<Vec<_>>(), ["a1", "b1", "c1", "d1", "a2", "b2", "c2"]);
+        assert_eq!(stones_of(&filled, Player::Second).collect::<Vec<_>>(), ["c4"]);
+        // On an empty board nothing is certain, but a move next to the acute corner is no good.
+        let empty = Position::new(5).unwrap();
+        assert_eq!(super::filled(&empty), empty);
+        let moves = worthwhile_moves(&empty);
+        assert!(moves.iter().all(|cell| !["a1", "b1", "a2", "e5"].contains(&cell.to_string().as_str())), "{moves:?}");
+    }
+
+    #[test]
     fn filling_and_pruning_change_no_winner() {
         let [mut fills, mut prunes, mut wins] = [0; 3];
         for mut position in undecided_boards(2) {
@@ -217,7 +232,6 @@ mod tests {
                 }
             }
         }
-        println!("{fills} {prunes} {wins}");
         assert!(fills > 100 && prunes > 100 && wins > 100, "{fills} {prunes} {wins}");
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! Both are built from adjacent points, which are fully connected over no cell at all, by two rules:
 //!
-//! - **and:** two full connections meet in a point. They have no cell in common, and neither needs an end of the other.
+//! - **and:** two full connections meet in a point. They have no cell in common, and neither goes through an end of the other.
 //!   Over a chain they make a full connection of the outer ends: wherever the opponent intrudes, one is answered and the
 //!   other stays whole. Over an empty cell they make a semi one, whose owner begins by taking the cell;
 //! - **or:** semis of the same ends, no cell in common to all, make a full one: whatever the opponent takes, one of

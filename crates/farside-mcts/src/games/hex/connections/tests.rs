@@ -42,6 +42,5 @@ fn promises_are_kept() {
             }
         }
     }
-    println!("{open} {threats} {won} {joins}");
     assert!(open > 100 && threats > 100 && won > 100 && joins > 100, "{open} {threats} {won} {joins}");
 }
