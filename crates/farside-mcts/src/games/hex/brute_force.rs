@@ -37,8 +37,8 @@ impl BruteForce {
     }
 }
 
-/// A random board, which need not come from any game, with so many empty cells, unless it is won.
-fn undecided(size: usize, empty: usize, rng: &mut Rng) -> Option<Position> {
+/// A random board with so many empty cells, which need not come from any game, and may be won.
+pub(super) fn random_board(size: usize, empty: usize, rng: &mut Rng) -> Position {
     let mut position = Position::new(size).unwrap();
     for _ in empty..size * size {
         let cells: Vec<Cell> = position.empty_cells().collect();
@@ -47,12 +47,13 @@ fn undecided(size: usize, empty: usize, rng: &mut Rng) -> Option<Position> {
     if rng.below(2) == 0 {
         position.pass();
     }
-    position.winner().is_none().then_some(position)
+    position
 }
 
-/// Random boards of several sizes, with few enough empty cells to try everything.
+/// Random boards that are not won, of several sizes, with few enough empty cells to try everything.
 pub(super) fn undecided_boards(seed: u64) -> impl Iterator<Item = Position> {
     let mut rng = Rng::new(seed);
     let kinds = [(3, 8), (4, 10), (4, 11), (5, 11), (4, 12), (5, 12), (6, 12)];
-    kinds.into_iter().flat_map(|kind| [kind; 60]).filter_map(move |(size, empty)| undecided(size, empty, &mut rng))
+    let boards = kinds.into_iter().flat_map(|kind| [kind; 60]);
+    boards.map(move |(size, empty)| random_board(size, empty, &mut rng)).filter(|position| position.winner().is_none())
 }

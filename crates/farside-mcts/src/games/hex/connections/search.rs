@@ -13,7 +13,7 @@ const FULLS_MAX: usize = 4;
 const SEMIS_MAX: usize = 8;
 /// How many semis the or-rule puts together.
 const CHOICES_MAX: u32 = 4;
-/// After how many pairs of full connections tried on each other the search ends. 6 × 6 takes fewer than 10 000.
+/// After how many pairs of full connections tried on each other the search ends. Few on 6 × 6 take 10 000.
 const TRIES_MAX: usize = 20_000;
 
 /// When enough is known.
