@@ -6,10 +6,6 @@ use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, Game, Outcome, Params, Player, Report, Search};
 use serde_json::Value;
 
-/// Six by six with 32 to 34 empty cells: out of reach of a search that sees no more of Hex than bridges.
-const OUT_OF_REACH: [&str; 4] =
-    ["lit-6x6-henderson-09", "lit-6x6-henderson-13", "lit-6x6-henderson-15", "lit-6x6-henderson-22"];
-
 fn data() -> Value {
     serde_json::from_str(include_str!("../data/hex-positions.json")).unwrap()
 }
@@ -47,11 +43,10 @@ fn winning_moves_are_found() {
         let position = Position::from_stones(size, &cells(&known["black"]), &cells(&known["white"]), to_move).unwrap();
         let winning = cells(&known["winning_moves"]);
         let hex = Hex::new(size).unwrap().with_connections();
-        let out_of_reach = OUT_OF_REACH.contains(&id);
-        for seed in 0..2 {
-            let report = solve(hex, &position, seed, if out_of_reach { 20_000 } else { 300_000 });
-            assert!(out_of_reach || winning.contains(&report.best.chosen), "{id}: {}", report.best.chosen);
-            assert!(report.solved.is_none_or(|outcome| outcome == Outcome::Won(to_move)), "{id}");
+        for seed in 0..5 {
+            let report = solve(hex, &position, seed, 50_000);
+            assert_eq!(report.solved, Some(Outcome::Won(to_move)), "{id}, seed {seed}");
+            assert!(winning.contains(&report.best.chosen), "{id}, seed {seed}: {}", report.best.chosen);
             for known in report.moves.iter().filter(|known| known.outcome.is_some()) {
                 let won = known.outcome == Some(Outcome::Won(to_move));
                 assert_eq!(won, winning.contains(&known.chosen), "{id}: {} is proven wrongly", known.chosen);
@@ -75,7 +70,7 @@ fn openings_are_solved() {
                 let opening = Cell::new(column, row).unwrap();
                 let mut position = hex.initial();
                 position.play(opening);
-                let report = solve(hex, &position, 1, 600_000);
+                let report = solve(hex, &position, 1, 50_000);
                 let winner = if mark == 'B' { Player::First } else { Player::Second };
                 assert_eq!(report.solved, Some(Outcome::Won(winner)), "{opening} on {size}");
             }

@@ -37,8 +37,8 @@ impl Known {
     }
 
     /// Searches until the position is solved.
-    fn search(&self, hex: Hex, job: OnJob<'_>, rollouts: u64) -> Result<Report<Cell>> {
-        let params = Params { exploration: 0.3, expand_after: 1, ..Params::default() };
+    fn search(&self, hex: Hex, job: OnJob<'_>, seed: u64, rollouts: u64) -> Result<Report<Cell>> {
+        let params = Params { exploration: 0.3, expand_after: 1, seed, ..Params::default() };
         let stop_when_solved = |report: &Report<Cell>| match report.solved {
             Some(_) => ControlFlow::Break(()),
             None => ControlFlow::Continue(()),
@@ -59,24 +59,35 @@ impl Known {
     }
 }
 
-#[farside::test(processes = 2, threads = 1, timeout_s = 120)]
-fn winning_moves_are_found(me: &Worker) -> Result<()> {
+fn solve_all(me: &Worker) -> Result<()> {
     let job = OnJob::new(me)?;
-    // With more empty cells it takes more than a test should.
-    for known in Known::all().into_iter().filter(|known| known.empty_cells() <= 27) {
+    for known in Known::all() {
         let hex = Hex::new(known.size).unwrap().with_connections();
-        for placement in [Placement::Inherit { visits: 200 }, Placement::Random] {
-            known.check(&known.search(hex, job.placement(placement), 300_000)?);
+        for seed in 0..5 {
+            let placement = if seed % 2 == 0 { Placement::Inherit { visits: 200 } } else { Placement::Random };
+            let report = known.search(hex, job.placement(placement), seed, 50_000)?;
+            known.check(&report);
+            assert!(report.solved.is_some(), "{}, seed {seed}", known.id);
         }
     }
     Ok(())
+}
+
+#[farside::test(processes = 2, threads = 1, timeout_s = 120)]
+fn two_processes_solve_every_position(me: &Worker) -> Result<()> {
+    solve_all(me)
+}
+
+#[farside::test(processes = 4, threads = 1, timeout_s = 120)]
+fn four_processes_solve_every_position(me: &Worker) -> Result<()> {
+    solve_all(me)
 }
 
 #[farside::test(processes = 2, threads = 2, timeout_s = 120)]
 fn nodes_at_random_places_solve_small_puzzles_by_the_rules_alone(me: &Worker) -> Result<()> {
     let job = OnJob::new(me)?.placement(Placement::Random);
     for known in Known::all().into_iter().filter(|known| known.empty_cells() <= 14) {
-        let report = known.search(Hex::new(known.size).unwrap(), job, 200_000)?;
+        let report = known.search(Hex::new(known.size).unwrap(), job, 1, 200_000)?;
         known.check(&report);
         assert!(report.solved.is_some(), "{}", known.id);
     }

@@ -38,11 +38,6 @@ impl CellSet {
         self.0[cell.index() / 64] |= 1 << (cell.index() % 64);
     }
 
-    pub(super) fn with(mut self, cell: Cell) -> Self {
-        self.insert(cell);
-        self
-    }
-
     /// Takes the cell out, and says whether it was there: 1 if so, else 0.
     #[inline]
     pub(super) fn take(&mut self, cell: Cell) -> u32 {
@@ -58,11 +53,6 @@ impl CellSet {
     }
 
     #[inline]
-    pub(super) fn is_empty(self) -> bool {
-        self == Self::EMPTY
-    }
-
-    #[inline]
     pub(super) fn and(self, other: Self) -> Self {
         Self(array::from_fn(|word| self.0[word] & other.0[word]))
     }
@@ -75,11 +65,6 @@ impl CellSet {
     #[inline]
     pub(super) fn xor(self, other: Self) -> Self {
         Self(array::from_fn(|word| self.0[word] ^ other.0[word]))
-    }
-
-    #[inline]
-    pub(super) fn is_disjoint(self, other: Self) -> bool {
-        self.and(other).is_empty()
     }
 
     /// The cells, row by row.

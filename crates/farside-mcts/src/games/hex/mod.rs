@@ -17,11 +17,14 @@
 //! # }
 //! ```
 
+#[cfg(test)]
+mod brute_force;
 mod cell;
 mod cell_set;
 mod connections;
 mod error;
 mod flood;
+mod inferior;
 mod playout;
 mod position;
 mod render;
@@ -30,7 +33,7 @@ use std::ops::RangeInclusive;
 
 use crate::game::{Game, Outcome, Player, Points};
 use crate::rng::Rng;
-use connections::{Prospect, prospect};
+use connections::Prospect;
 
 pub use cell::{Cell, CellError};
 pub use error::HexError;
@@ -59,13 +62,14 @@ impl Hex {
         Ok(Self { empty: Position::new(size)?, sees_connections: false })
     }
 
-    /// Lets the search see bridges, and the chains that hang together by them.
+    /// Lets the search see which stones are as good as joined, and which cells and moves no longer matter.
     ///
-    /// It then knows that a game is decided long before it is over, and leaves out moves that do not stop a threat. Far
-    /// stronger for the same number of rollouts: small boards are solved.
+    /// It then knows that a game is decided long before it is over, and leaves out moves that do not stop a threat or
+    /// are no better than others. Far stronger for the same number of rollouts: every opening of 6 × 6 is solved within
+    /// a hundred thousand, most within ten thousand.
     ///
-    /// *Cost:* 20 µs for each node on 6 × 6, 40 to 90 µs on 11 × 11 once there are some stones. The default parameters
-    /// spend some 25 µs of playouts on a node.
+    /// *Cost:* for each node 0.1 ms on 6 × 6, some 0.4 to 0.9 ms on 11 × 11 and at most about 2 ms on 16 × 16: the search
+    /// for connections ends after so many steps. The default parameters spend some 25 µs of playouts on a node.
     #[must_use]
     pub fn with_connections(self) -> Self {
         Self { sees_connections: true, ..self }
@@ -110,15 +114,20 @@ impl Game for Hex {
             self.moves(position, moves);
             return None;
         }
-        // Who is to move carries out his own threat.
-        if prospect(position, mover) != Prospect::Open {
+        let position = &inferior::filled(position);
+        if let Some(winner) = position.winner() {
+            return Some(Outcome::Won(winner));
+        }
+        if connections::can_join(position, mover) {
             return Some(Outcome::Won(mover));
         }
-        match prospect(position, mover.opponent()) {
-            Prospect::Open => self.moves(position, moves),
-            Prospect::Threat(carrier) => moves.extend(carrier.iter()),
-            Prospect::Won => return Some(Outcome::Won(mover.opponent())),
+        moves.extend(inferior::worthwhile_moves(position));
+        match connections::prospect(position, mover.opponent()) {
+            Prospect::Open => {}
+            Prospect::Threat(cells) => moves.retain(|&cell| cells.contains(cell)),
+            Prospect::Won => moves.clear(),
         }
-        None
+        // Who has no move that might win has lost.
+        moves.is_empty().then_some(Outcome::Won(mover.opponent()))
     }
 }

@@ -144,6 +144,11 @@ impl Position {
         CellSet::from_rows(|row| on_board(row) & !(black[row] | white[row]))
     }
 
+    /// Puts a stone on an empty cell, whoever is to move.
+    pub(super) fn add_stone(&mut self, cell: Cell, player: Player) {
+        self.stones[player as usize][cell.row()] |= 1 << cell.column();
+    }
+
     fn joins_top_to_bottom(&self, rows: [u16; MAX_SIZE]) -> bool {
         top_to_bottom(&Rows(rows.map(|row| [row])), self.size()) == [true]
     }

@@ -1,0 +1,58 @@
+//! The cells that a connection needs.
+
+use std::array;
+
+use super::board::Point;
+
+/// A set of empty cells, by their points: at most 64 `W` of them.
+///
+/// The search does little else than compare carriers, so they are no wider than the position needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Carrier<const W: usize>([u64; W]);
+
+impl<const W: usize> Carrier<W> {
+    pub(super) const EMPTY: Self = Self([0; W]);
+
+    /// Whether the point is one of the cells. Edges and chains never are.
+    #[inline]
+    pub(super) fn contains(self, point: Point) -> bool {
+        let point = usize::from(point);
+        self.0.get(point / 64).is_some_and(|word| word >> (point % 64) & 1 == 1)
+    }
+
+    #[inline]
+    pub(super) fn with(mut self, cell: Point) -> Self {
+        self.0[usize::from(cell) / 64] |= 1 << (cell % 64);
+        self
+    }
+
+    #[inline]
+    pub(super) fn and(self, other: Self) -> Self {
+        Self(array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
+    #[inline]
+    pub(super) fn or(self, other: Self) -> Self {
+        Self(array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    #[inline]
+    pub(super) fn is_empty(self) -> bool {
+        self == Self::EMPTY
+    }
+
+    #[inline]
+    pub(super) fn is_disjoint(self, other: Self) -> bool {
+        self.and(other).is_empty()
+    }
+
+    #[inline]
+    pub(super) fn is_subset(self, other: Self) -> bool {
+        self.and(other) == self
+    }
+
+    #[inline]
+    pub(super) fn len(self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+}

@@ -1,0 +1,70 @@
+//! What is told of connections, against brute force.
+
+use super::*;
+use crate::games::hex::Cell;
+use crate::games::hex::brute_force::{BOTH, BruteForce, random_board, undecided_boards};
+use crate::rng::Rng;
+
+fn with_to_move(position: &Position, player: Player) -> Position {
+    let mut position = *position;
+    if position.to_move() != player {
+        position.pass();
+    }
+    position
+}
+
+#[test]
+fn promises_are_kept() {
+    let [mut open, mut threats, mut won, mut joins] = [0; 4];
+    for position in undecided_boards(1) {
+        let mut brute_force = BruteForce::default();
+        for player in BOTH {
+            let attacked = with_to_move(&position, player.opponent());
+            let stops: Vec<Cell> =
+                attacked.empty_cells().filter(|&cell| brute_force.wins_by(&attacked, cell)).collect();
+            match prospect(&position, player) {
+                Prospect::Open => open += 1,
+                Prospect::Threat(cells) => {
+                    threats += 1;
+                    assert!(
+                        stops.iter().all(|&cell| cells.contains(cell)),
+                        "{stops:?} stop {player:?} in {attacked:?}"
+                    );
+                }
+                Prospect::Won => {
+                    won += 1;
+                    assert!(stops.is_empty(), "{stops:?} stop {player:?} in {attacked:?}");
+                }
+            }
+            if can_join(&position, player) {
+                joins += 1;
+                let attacking = with_to_move(&position, player);
+                assert_eq!(brute_force.winner(&attacking), player, "{attacking:?}");
+            }
+        }
+    }
+    assert!(open > 100 && threats > 100 && won > 100 && joins > 100, "{open} {threats} {won} {joins}");
+}
+
+#[test]
+fn wider_carriers_tell_the_same() {
+    let mut rng = Rng::new(3);
+    let mut told = 0;
+    // Around 64 empty cells, the most that the narrowest carriers hold.
+    for round in 0..60 {
+        let empty = 63 + round % 3;
+        let board = loop {
+            let position = random_board(11, empty, &mut rng);
+            if position.winner().is_none() {
+                break Board::new(11, position.stones_of(Player::First), position.empty_set());
+            }
+        };
+        let prospect = Search::<2>::new(&board).run(Until::Full);
+        told += usize::from(prospect != Prospect::Open);
+        assert_eq!(prospect, Search::<4>::new(&board).run(Until::Full));
+        if board.cells.len() <= 64 {
+            assert_eq!(prospect, Search::<1>::new(&board).run(Until::Full));
+        }
+    }
+    assert!(told > 10, "{told}");
+}
