@@ -7,18 +7,58 @@
 //!
 //! ```text
 //! sender    publish record; fence; if bit clear { set bit; fence }; if asleep { ring }
-//! receiver  clear bit; fence; look at ring            (on leaving a ring)
-//!           asleep := 1; fence; look at bits; sleep   (on going to sleep)
+//! receiver  clear bit; fence; look at ring                              (on leaving a ring)
+//!           asleep := 1; clear bits; fence; look at rings and bits; sleep   (on going to sleep)
 //! ```
 //!
 //! Between the sender's fence and the receiver's one comes first. Is it the sender's, then the receiver's look finds the
 //! record. Is it the receiver's, then the sender finds the bit clear and sets it; and again with bit and sleep flag in the
 //! place of record and bit. So no record is left while its receiver sleeps. `tests/loom.rs` checks it exhaustively.
+//!
+//! The sender's first fence is on the way of every call, and the receiver's are not. So where a receiver seldom sleeps, it
+//! [fences](Fencing) for its senders, too.
 
 #[cfg(not(loom))]
 use std::time::Duration;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Which side executes the fences between a sender's publication and its look at the arrival bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fencing {
+    /// Each side one.
+    Mutual,
+    /// The receiver for both, when it goes to sleep ([`farside_sys::fence`]). It leaves no ring while it is awake. All processes
+    /// that send to it have registered for that.
+    ByReceiver,
+}
+
+impl Fencing {
+    #[inline(always)]
+    fn sender(self) {
+        match self {
+            Self::Mutual => fence(Ordering::SeqCst),
+            Self::ByReceiver => light_fence(),
+        }
+    }
+
+    fn receiver(self) {
+        fence(Ordering::SeqCst);
+        if self == Self::ByReceiver {
+            #[cfg(not(loom))]
+            farside_sys::fence::everywhere();
+        }
+    }
+}
+
+/// The part of a fence that the receiver cannot execute for the sender. (The model knows only whole fences.)
+#[inline(always)]
+fn light_fence() {
+    #[cfg(not(loom))]
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}
 
 /// Wakes one worker. Lies in its memory, alone on its cache lines.
 #[derive(Debug)]
@@ -28,6 +68,8 @@ pub struct Doorbell {
     rings: AtomicU32,
     /// 1 while the owner sleeps or is about to. Written by the owner, read by its peers.
     asleep: AtomicU32,
+    /// 1 if the owner fences for its senders, too. Written before any of them knows of it.
+    fences: AtomicU32,
 }
 
 /// What the doorbell said when its owner prepared to sleep.
@@ -42,18 +84,30 @@ const _: () = assert!(size_of::<Doorbell>() == 128);
 
 impl Default for Doorbell {
     fn default() -> Self {
-        Self { rings: AtomicU32::new(0), asleep: AtomicU32::new(0) }
+        Self { rings: AtomicU32::new(0), asleep: AtomicU32::new(0), fences: AtomicU32::new(0) }
     }
 }
 
 impl Doorbell {
-    /// Announces that this worker is about to sleep. What it does not find when it looks after this will ring.
+    /// What the owner does for its senders. Not to be changed when one of them knows of it.
+    pub fn set_fencing(&self, fencing: Fencing) {
+        self.fences.store((fencing == Fencing::ByReceiver).into(), Ordering::Relaxed);
+    }
+
+    /// What the owner does for its senders.
+    pub fn fencing(&self) -> Fencing {
+        if self.fences.load(Ordering::Relaxed) == 0 { Fencing::Mutual } else { Fencing::ByReceiver }
+    }
+
+    /// Announces that this worker is about to sleep, and clears the bits of the rings that it watches with `clear_bits`. What it
+    /// does not find when it looks after this, at these rings and at the bits, will ring.
     #[inline]
-    pub fn prepare(&self) -> SleepToken {
+    pub fn prepare(&self, fencing: Fencing, clear_bits: impl FnOnce()) -> SleepToken {
         self.asleep.store(1, Ordering::Relaxed);
-        // SYNC: pairs with the fences in `announce` and `ring_if_asleep`: either they see `asleep`, or the looks after
-        // this see what they published.
-        fence(Ordering::SeqCst);
+        clear_bits();
+        // SYNC: pairs with the fences in `announce` and `ring_if_asleep`: either they see `asleep` and the cleared bit, or the looks
+        // after this see what they published.
+        fencing.receiver();
         // SYNC: pairs with the fence before `ring_sleeper`. A ring that is counted here will not end the sleep, so the looks
         // after this must find what it was rung for.
         SleepToken { rings: self.rings.load(Ordering::Acquire) }
@@ -112,12 +166,12 @@ impl Doorbell {
 /// Announces a record that was just published: sets the arrival bit of its ring if need be. The doorbell comes next, by
 /// [`Doorbell::ring_after_fence`].
 ///
-/// *Cost*: one fence and two loads, which hit the cache while the receiver keeps up.
-#[inline]
-pub fn announce(bits: &AtomicU64, mask: u64) {
-    // SYNC: pairs with the fence in `clear_bit`: either this load sees the bit cleared, or the receiver's look after
-    // clearing it sees the record.
-    fence(Ordering::SeqCst);
+/// *Cost*: one fence, if it is not the receiver's, and two loads, which hit the cache while the receiver keeps up.
+#[inline(always)]
+pub fn announce(bits: &AtomicU64, mask: u64, fencing: Fencing) {
+    // SYNC: pairs with the fences in `leave` and `Doorbell::prepare`: either this load sees the bit cleared, or the receiver's
+    // look after clearing it sees the record.
+    fencing.sender();
     if bits.load(Ordering::Relaxed) & mask == 0 {
         set_bit(bits, mask);
     }
@@ -130,10 +184,17 @@ fn set_bit(bits: &AtomicU64, mask: u64) {
     fence(Ordering::SeqCst);
 }
 
-/// Stops watching a ring. The caller must look at it once more after this.
+/// Stops watching a ring while awake. The caller must look at it once more after this. Not for one who is
+/// [`ByReceiver`](Fencing::ByReceiver): its senders do not fence.
 #[inline]
-pub fn clear_bit(bits: &AtomicU64, mask: u64) {
-    bits.fetch_and(!mask, Ordering::Relaxed);
+pub fn leave(bits: &AtomicU64, mask: u64) {
+    clear_bits(bits, mask);
     // SYNC: pairs with the fence in `announce`.
     fence(Ordering::SeqCst);
+}
+
+/// Clears bits on the way to sleep, in [`Doorbell::prepare`], or those of rings that nobody writes to.
+#[inline]
+pub fn clear_bits(bits: &AtomicU64, mask: u64) {
+    bits.fetch_and(!mask, Ordering::Relaxed);
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use farside_fabric::bell::{Doorbell, announce, clear_bit};
+use farside_fabric::bell::{Doorbell, Fencing, SleepToken, announce, clear_bits, leave};
 use farside_fabric::ring::{
     Header, MappedChunk, MappedControl, Next, Receiver, RingControl, RingMemory, Sender, record_bytes,
 };
@@ -35,13 +35,17 @@ fn watched(test: impl FnOnce() + Send + 'static) {
 /// Sleeps until the condition holds.
 fn sleep_until(bell: &Doorbell, condition: impl Fn() -> bool) {
     while !condition() {
-        let token = bell.prepare();
+        let token = prepare(bell);
         if condition() {
             bell.cancel(token);
         } else {
             bell.sleep(token, HOUR);
         }
     }
+}
+
+fn prepare(bell: &Doorbell) -> SleepToken {
+    bell.prepare(bell.fencing(), || {})
 }
 
 /// Whether a ring would wake the owner now. (It counts as one.)
@@ -69,12 +73,12 @@ fn a_sleeper_is_woken() {
 fn a_ring_between_preparing_and_sleeping_is_not_lost() {
     watched(|| {
         let bell = Doorbell::default();
-        let token = bell.prepare();
+        let token = prepare(&bell);
         bell.ring_if_asleep();
         bell.sleep(token, HOUR);
         assert!(!rings(&bell));
         // And so it is for several, and for one after another sleep.
-        let token = bell.prepare();
+        let token = prepare(&bell);
         (0..3).for_each(|_| bell.ring_if_asleep());
         bell.sleep(token, HOUR);
     });
@@ -84,7 +88,7 @@ fn a_ring_between_preparing_and_sleeping_is_not_lost() {
 fn the_word_has_changed_for_the_futex_after_a_ring() {
     let bell = Doorbell::default();
     for ring in [false, true, false] {
-        let token = bell.prepare();
+        let token = prepare(&bell);
         if ring {
             assert!(rings(&bell));
         }
@@ -96,11 +100,11 @@ fn the_word_has_changed_for_the_futex_after_a_ring() {
 fn nobody_rings_for_one_who_is_awake() {
     let bell = Doorbell::default();
     assert!(!rings(&bell), "at first");
-    let token = bell.prepare();
+    let token = prepare(&bell);
     assert!(rings(&bell), "about to sleep");
     bell.cancel(token);
     assert!(!rings(&bell), "not asleep after all");
-    let token = bell.prepare();
+    let token = prepare(&bell);
     bell.sleep_on(token, |_, _| assert!(rings(&bell), "asleep"));
     assert!(!rings(&bell), "awake again");
 }
@@ -110,7 +114,7 @@ fn a_sleep_ends_with_its_time() {
     watched(|| {
         let bell = Doorbell::default();
         for timeout in [Duration::ZERO, Duration::from_micros(1), Duration::from_millis(1)] {
-            let token = bell.prepare();
+            let token = prepare(&bell);
             bell.sleep(token, timeout);
             assert!(!rings(&bell));
         }
@@ -120,13 +124,13 @@ fn a_sleep_ends_with_its_time() {
 #[test]
 fn an_arrival_bit_is_set_once_and_cleared_alone() {
     let bits = AtomicU64::new(0);
-    announce(&bits, 1 << 63);
-    announce(&bits, 1);
-    announce(&bits, 1);
+    announce(&bits, 1 << 63, Fencing::Mutual);
+    announce(&bits, 1, Fencing::ByReceiver);
+    announce(&bits, 1, Fencing::ByReceiver);
     assert_eq!(bits.load(Ordering::Relaxed), 1 << 63 | 1);
-    clear_bit(&bits, 1);
+    leave(&bits, 1);
     assert_eq!(bits.load(Ordering::Relaxed), 1 << 63);
-    clear_bit(&bits, 2);
+    clear_bits(&bits, 2);
     assert_eq!(bits.load(Ordering::Relaxed), 1 << 63);
 }
 
@@ -163,7 +167,7 @@ fn send(workers: &Workers, number: usize, mut sender: Sender<MappedChunk, Mapped
         };
         sender.chunk().word(offset + 8).store(sequence, Ordering::Relaxed);
         sender.publish(Header::new(0, 0, bytes), bytes);
-        announce(&workers.bits, 1 << number);
+        announce(&workers.bits, 1 << number, workers.receiver.fencing());
         workers.receiver.ring_after_fence();
     }
 }
@@ -184,27 +188,46 @@ fn drain(workers: &Workers, number: usize, receiver: &mut Receiver<MappedChunk, 
 
 #[test]
 fn no_worker_is_left_asleep() {
-    watched(|| {
-        let workers = Arc::new(Workers::default());
-        let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..2).map(|_| mapped_ring()).unzip();
-        let sending = senders.into_iter().enumerate().map(|(number, sender)| {
-            let workers = workers.clone();
-            thread::spawn(move || send(&workers, number, sender))
-        });
-        let sending: Vec<_> = sending.collect();
-        let mut next = [0; 2];
-        while next != [RECORDS; 2] {
-            let arrived = workers.bits.load(Ordering::Relaxed);
-            let mut came = 0;
-            for number in (0..2).filter(|number| arrived & 1 << number != 0) {
+    watched(|| run_workers(Fencing::Mutual));
+}
+
+#[test]
+fn no_worker_is_left_asleep_whose_senders_do_not_fence() {
+    assert!(farside_sys::fence::register(), "this machine has `membarrier`");
+    watched(|| run_workers(Fencing::ByReceiver));
+}
+
+fn run_workers(fencing: Fencing) {
+    let workers = Arc::new(Workers::default());
+    workers.receiver.set_fencing(fencing);
+    let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..2).map(|_| mapped_ring()).unzip();
+    let sending = senders.into_iter().enumerate().map(|(number, sender)| {
+        let workers = workers.clone();
+        thread::spawn(move || send(&workers, number, sender))
+    });
+    let sending: Vec<_> = sending.collect();
+    let mut next = [0; 2];
+    while next != [RECORDS; 2] {
+        let arrived = workers.bits.load(Ordering::Relaxed);
+        let mut came = 0;
+        for number in (0..2).filter(|number| arrived & 1 << number != 0) {
+            came += drain(&workers, number, &mut receivers[number], &mut next[number]);
+            if fencing == Fencing::Mutual {
+                leave(&workers.bits, 1 << number);
                 came += drain(&workers, number, &mut receivers[number], &mut next[number]);
-                clear_bit(&workers.bits, 1 << number);
-                came += drain(&workers, number, &mut receivers[number], &mut next[number]);
-            }
-            if came == 0 && next != [RECORDS; 2] {
-                sleep_until(&workers.receiver, || workers.bits.load(Ordering::Relaxed) != 0);
             }
         }
-        sending.into_iter().for_each(|thread| thread.join().unwrap());
-    });
+        if came > 0 || next == [RECORDS; 2] {
+            continue;
+        }
+        let token = workers.receiver.prepare(fencing, || clear_bits(&workers.bits, arrived));
+        let is_empty = |receiver: &Receiver<_, _>| receiver.is_empty();
+        if workers.bits.load(Ordering::Relaxed) == 0 && receivers.iter().all(is_empty) {
+            workers.receiver.sleep(token, HOUR);
+        } else {
+            workers.receiver.cancel(token);
+            workers.bits.fetch_or(arrived, Ordering::Relaxed);
+        }
+    }
+    sending.into_iter().for_each(|thread| thread.join().unwrap());
 }

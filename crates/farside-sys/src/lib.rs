@@ -5,6 +5,7 @@
 //!
 //! Linux only. Nothing here prints, exits, or keeps state of its own.
 
+pub mod fence;
 pub mod futex;
 pub mod image;
 pub mod limits;

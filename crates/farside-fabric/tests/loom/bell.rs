@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use farside_fabric::bell::{self, Doorbell, SleepToken};
+use farside_fabric::bell::{self, Doorbell, Fencing, SleepToken};
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
@@ -23,8 +23,8 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     /// The receiver watches the rings of these bits no longer.
     fn clear(&self, mask: u64);
 
-    /// The receiver is about to sleep.
-    fn prepare(&self) -> Self::Token;
+    /// The receiver is about to sleep, and watches the rings of these bits no longer.
+    fn prepare(&self, watched: u64) -> Self::Token;
 
     /// It does not sleep after all.
     fn cancel(&self, token: Self::Token);
@@ -50,7 +50,7 @@ impl Protocol for Real {
     type Token = SleepToken;
 
     fn announce(&self, mask: u64) {
-        bell::announce(&self.bits, mask);
+        bell::announce(&self.bits, mask, self.bell.fencing());
         self.bell.ring_with(|_| self.futex.wake());
     }
 
@@ -59,11 +59,11 @@ impl Protocol for Real {
     }
 
     fn clear(&self, mask: u64) {
-        bell::clear_bit(&self.bits, mask);
+        bell::leave(&self.bits, mask);
     }
 
-    fn prepare(&self) -> SleepToken {
-        self.bell.prepare()
+    fn prepare(&self, watched: u64) -> SleepToken {
+        self.bell.prepare(self.bell.fencing(), || bell::clear_bits(&self.bits, watched))
     }
 
     fn cancel(&self, token: SleepToken) {
@@ -75,30 +75,40 @@ impl Protocol for Real {
     }
 }
 
-/// Receives from rings, of which number `n` has bit `n`, until `wanted` records have come. Watches a ring while its bit is set,
+/// When a receiver stops watching a ring.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Leaves {
+    /// As soon as it is empty.
+    Awake,
+    /// On the way to sleep.
+    Asleep,
+}
+
+/// Receives from rings, of which number `n` has bit `n`, until `wanted` records have come. Watches a ring from when its bit is set,
 /// and sleeps when there is nothing. `look` takes what there is out of one ring and says how much it was.
-pub(crate) fn receive_sleeping<P: Protocol>(protocol: &P, wanted: usize, mut look: impl FnMut(usize) -> usize) {
+pub(crate) fn receive_sleeping<P: Protocol>(
+    protocol: &P,
+    leaves: Leaves,
+    wanted: usize,
+    mut look: impl FnMut(usize) -> usize,
+) {
     let mut came = 0;
-    loop {
-        let watched = protocol.bits();
-        let mut look_at = |rings: u64| (0..2).filter(|ring| rings & 1 << ring != 0).map(&mut look).sum::<usize>();
-        came += look_at(watched);
-        if came == wanted {
-            return;
-        }
-        if watched != 0 {
+    let mut look_at = |rings: u64| (0..2).filter(|ring| rings & 1 << ring != 0).map(&mut look).sum::<usize>();
+    while came < wanted {
+        let mut watched = protocol.bits();
+        let mut found = look_at(watched);
+        if leaves == Leaves::Awake && watched != 0 && came + found < wanted {
             protocol.clear(watched);
-            let came_late = look_at(watched);
-            came += came_late;
-            if came_late > 0 {
-                if came == wanted {
-                    return;
-                }
-                continue;
-            }
+            found += look_at(std::mem::take(&mut watched));
         }
-        let token = protocol.prepare();
-        if protocol.bits() == 0 {
+        came += found;
+        if found > 0 {
+            continue;
+        }
+        let token = protocol.prepare(watched);
+        let found_late = look_at(watched);
+        came += found_late;
+        if protocol.bits() == 0 && found_late == 0 {
             protocol.sleep(token);
         } else {
             protocol.cancel(token);
@@ -111,11 +121,11 @@ fn drain(receiver: &mut ModelReceiver) -> usize {
     std::iter::from_fn(|| try_receive(receiver)).count()
 }
 
-#[test]
-fn a_sleeping_receiver_is_woken_for_every_record() {
-    check(Some(4), || {
+fn two_records(leaves: Leaves, fencing: Fencing) {
+    check(Some(4), move || {
         let (mut sender, mut receiver) = ring(&[3]);
         let protocol = Arc::new(Real::new());
+        protocol.bell.set_fencing(fencing);
         let sending = thread::spawn({
             let protocol = protocol.clone();
             move || {
@@ -125,9 +135,21 @@ fn a_sleeping_receiver_is_woken_for_every_record() {
                 }
             }
         });
-        receive_sleeping(&*protocol, 2, |_| drain(&mut receiver));
+        receive_sleeping(&*protocol, leaves, 2, |_| drain(&mut receiver));
         sending.join().unwrap();
     });
+}
+
+#[test]
+fn a_sleeping_receiver_is_woken_for_every_record() {
+    two_records(Leaves::Awake, Fencing::Mutual);
+    two_records(Leaves::Asleep, Fencing::Mutual);
+}
+
+/// As far as the model can tell, which has whole fences for light ones.
+#[test]
+fn a_sleeping_receiver_that_fences_for_its_senders_is_woken() {
+    two_records(Leaves::Asleep, Fencing::ByReceiver);
 }
 
 #[test]
@@ -143,7 +165,7 @@ fn two_senders_wake_one_receiver() {
             })
         });
         let sending: Vec<_> = sending.collect();
-        receive_sleeping(&*protocol, 2, |number| drain(&mut receivers[number]));
+        receive_sleeping(&*protocol, Leaves::Awake, 2, |number| drain(&mut receivers[number]));
         sending.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }

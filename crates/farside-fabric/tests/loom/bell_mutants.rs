@@ -5,7 +5,7 @@ use std::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::thread;
 
-use crate::bell::{Protocol, receive_sleeping};
+use crate::bell::{Leaves, Protocol, receive_sleeping};
 use crate::futex::Futex;
 use crate::{check, check_finds};
 
@@ -68,8 +68,9 @@ impl Protocol for Steps {
         self.fence_unless(Mutation::FenceInClearBit);
     }
 
-    fn prepare(&self) -> u32 {
+    fn prepare(&self, watched: u64) -> u32 {
         self.asleep.store(1, Ordering::Relaxed);
+        self.bits.fetch_and(!watched, Ordering::Relaxed);
         self.fence_unless(Mutation::FenceInPrepare);
         let is_whole = self.mutation != Mutation::AcquireInPrepare;
         self.rings.load(if is_whole { Ordering::Acquire } else { Ordering::Relaxed })
@@ -86,7 +87,7 @@ impl Protocol for Steps {
 }
 
 /// One sender publishes two records, and the receiver sleeps until they have come. A ring is a count of records here.
-fn two_records(mutation: Mutation) {
+fn two_records(mutation: Mutation, leaves: Leaves) {
     let protocol = Arc::new(Steps::new(mutation));
     let published = Arc::new(AtomicU64::new(0));
     let sending = thread::spawn({
@@ -99,7 +100,7 @@ fn two_records(mutation: Mutation) {
         }
     });
     let mut taken = 0;
-    receive_sleeping(&*protocol, 2, |_| {
+    receive_sleeping(&*protocol, leaves, 2, |_| {
         let new = published.load(Ordering::Acquire) - taken;
         taken += new;
         new as usize
@@ -109,23 +110,27 @@ fn two_records(mutation: Mutation) {
 
 #[test]
 fn the_whole_protocol_loses_nothing() {
-    check(Some(4), || two_records(Mutation::Nothing));
+    for leaves in [Leaves::Awake, Leaves::Asleep] {
+        check(Some(4), move || two_records(Mutation::Nothing, leaves));
+    }
 }
 
 macro_rules! mutants {
-    ($($test:ident: $mutation:ident),* $(,)?) => {$(
+    ($($test:ident: $mutation:ident, $leaves:ident);* $(;)?) => {$(
         #[test]
         fn $test() {
-            check_finds("deadlock", stringify!($mutation), || two_records(Mutation::$mutation));
+            check_finds("deadlock", stringify!($mutation), || two_records(Mutation::$mutation, Leaves::$leaves));
         }
     )*};
 }
 
 mutants! {
-    a_record_is_lost_without_the_fence_in_announce: FenceInAnnounce,
-    a_record_is_lost_without_the_fence_after_setting_a_bit: FenceInSetBit,
-    a_record_is_lost_without_the_fence_after_clearing_a_bit: FenceInClearBit,
-    a_record_is_lost_without_the_fence_in_prepare: FenceInPrepare,
-    a_record_is_lost_when_preparing_acquires_nothing: AcquireInPrepare,
-    a_record_is_lost_when_rings_are_not_counted: CountOfRings,
+    a_record_is_lost_without_the_fence_in_announce: FenceInAnnounce, Awake;
+    a_record_is_lost_without_the_fence_in_announce_to_one_who_leaves_asleep: FenceInAnnounce, Asleep;
+    a_record_is_lost_without_the_fence_after_setting_a_bit: FenceInSetBit, Awake;
+    a_record_is_lost_without_the_fence_after_clearing_a_bit: FenceInClearBit, Awake;
+    a_record_is_lost_without_the_fence_in_prepare: FenceInPrepare, Awake;
+    a_record_is_lost_without_the_fence_in_prepare_of_one_who_leaves_asleep: FenceInPrepare, Asleep;
+    a_record_is_lost_when_preparing_acquires_nothing: AcquireInPrepare, Awake;
+    a_record_is_lost_when_rings_are_not_counted: CountOfRings, Awake;
 }

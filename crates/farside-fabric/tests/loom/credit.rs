@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use farside_fabric::bell::Doorbell;
+use farside_fabric::bell::{Doorbell, Fencing};
 use loom::sync::atomic::{Ordering, fence};
 use loom::thread;
 
@@ -26,7 +26,7 @@ fn a_sender_that_waits_for_credit_is_woken_by_it() {
             move || {
                 while !try_send(&mut sender, 3) {
                     sender.begin_waiting();
-                    let token = sleeper.bell.prepare();
+                    let token = sleeper.bell.prepare(Fencing::Mutual, || {});
                     if sender.has_room(RECORD_BYTES) {
                         sleeper.bell.cancel(token);
                     } else {

@@ -7,9 +7,9 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside_fabric::bell::clear_bit;
+use farside_fabric::bell::{Fencing, clear_bits, leave};
 use farside_fabric::ring::{Corrupt, Header, MappedChunk, MappedControl, Receiver, RunEnd};
 use farside_sys::prefetch::prefetch;
 
@@ -40,6 +40,8 @@ pub(crate) struct Inbox {
     rings: Vec<Option<Box<InRing>>>,
     frames: Vec<Option<InFrames>>,
     watched: Vec<u32>,
+    /// The rings that were watched until just now, and have not been looked at again.
+    left: Vec<u32>,
     /// The arrival bits of the watched rings.
     watched_bits: Vec<u64>,
 }
@@ -70,6 +72,7 @@ impl Inbox {
             rings: (0..sources).map(|_| None).collect(),
             frames: (0..sources).map(|_| None).collect(),
             watched: Vec::new(),
+            left: Vec::new(),
         }
     }
 
@@ -94,7 +97,7 @@ impl Inbox {
 
     /// Takes the ring and the frames of a lost source away, after a last turn was given to them.
     pub(crate) fn close(&mut self, index: usize) -> Vec<Piece> {
-        self.stop_watching(index);
+        self.stop_watching(index, clear_bits);
         self.frames[index] = None;
         self.rings[index].take().map_or(Vec::new(), |ring| ring.pieces)
     }
@@ -103,12 +106,31 @@ impl Inbox {
         (index / 64, 1 << (index % 64))
     }
 
-    fn stop_watching(&mut self, index: usize) {
+    /// Stops watching a ring, whose bit is cleared by `clear`.
+    fn stop_watching(&mut self, index: usize, clear: fn(&AtomicU64, u64)) {
         let (word, mask) = Self::bit(index);
         if self.watched_bits[word] & mask != 0 {
             self.watched_bits[word] &= !mask;
             self.watched.retain(|watched| *watched as usize != index);
-            clear_bit(self.home.arrival_word(self.local, word), mask);
+            clear(self.home.arrival_word(self.local, word), mask);
+        }
+    }
+
+    /// Stops watching all rings, on the way to sleep.
+    pub(crate) fn leave_all(&mut self) {
+        debug_assert!(self.left.is_empty());
+        std::mem::swap(&mut self.watched, &mut self.left);
+        for (word, watched) in self.watched_bits.iter_mut().enumerate() {
+            if *watched != 0 {
+                clear_bits(self.home.arrival_word(self.local, word), std::mem::take(watched));
+            }
+        }
+    }
+
+    /// Looks once more at the rings that were left, and sets the bits of those that are not empty.
+    pub(crate) fn look_back(&mut self) {
+        while let Some(index) = self.left.pop() {
+            self.announce_leftovers(index as usize);
         }
     }
 
@@ -137,7 +159,7 @@ impl Inbox {
                     self.watched.push(index as u32);
                 } else if !worker.has_notices() {
                     // No notice of such a ring, not even one that was not looked at: somebody wrote where it should not.
-                    clear_bit(self.home.arrival_word(self.local, word), mask);
+                    clear_bits(self.home.arrival_word(self.local, word), mask);
                 }
             }
         }
@@ -165,6 +187,7 @@ impl Inbox {
 #[inline]
 pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
     let mut inbox = worker.inbox();
+    let fencing = worker.process_handle().fencing();
     inbox.notice_arrivals(worker);
     let mut ran = 0;
     let mut turn = 0;
@@ -178,8 +201,8 @@ pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
         let watched = inbox.watched.len();
         if let Some(ring) = &mut inbox.rings[index] {
             ring.looks = if records > 0 { 0 } else { ring.looks + 1 };
-            if ring.looks > LOOKS_MAX && watched > WATCHED_ALWAYS {
-                inbox.stop_watching(index);
+            if ring.looks > LOOKS_MAX && watched > WATCHED_ALWAYS && fencing == Fencing::Mutual {
+                inbox.stop_watching(index, leave);
                 ran += last_look(worker, &mut inbox, index)?;
                 continue;
             }
@@ -187,20 +210,6 @@ pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
         turn += 1;
     }
     ran += run_frames(worker, &mut inbox)?;
-    Ok(ran)
-}
-
-/// Stops watching all rings, looking at each once more. Says how many records came of that.
-///
-/// # Errors
-/// As for [`run_arrivals`].
-pub(crate) fn stop_watching_all(worker: &Worker) -> Result<usize> {
-    let mut inbox = worker.inbox();
-    let mut ran = 0;
-    while let Some(index) = inbox.watched.last().copied() {
-        inbox.stop_watching(index as usize);
-        ran += last_look(worker, &mut inbox, index as usize)?;
-    }
     Ok(ran)
 }
 

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use farside_fabric::bell::{self, Doorbell};
+use farside_fabric::bell::{self, Doorbell, Fencing};
 use farside_fabric::{ProcessId, WorkerId};
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
@@ -213,24 +213,27 @@ pub(crate) struct Announcer {
     word: *const AtomicU64,
     mask: u64,
     bell: *const Doorbell,
+    fencing: Fencing,
 }
 
 // SAFETY: the pointers lead into a mapping of the whole process that `home` keeps alive, to atomics.
 unsafe impl Send for Announcer {}
 
 impl Announcer {
-    pub(crate) fn new(home: Home, local: usize, source: usize) -> Self {
+    /// `hears_fences` says whether this process is reached by a fence that the receiver executes for all.
+    pub(crate) fn new(home: Home, local: usize, source: usize, hears_fences: bool) -> Self {
+        let fencing = if hears_fences { home.doorbell(local).fencing() } else { Fencing::Mutual };
         let (word, mask) = home.arrival(local, source);
         let word: *const AtomicU64 = word;
         let bell: *const Doorbell = home.doorbell(local);
-        Self { word, mask, bell, _home: home }
+        Self { word, mask, bell, fencing, _home: home }
     }
 
     /// After a record was published: sees to it that the receiver will look.
     #[inline(always)]
     pub(crate) fn announce(&self) {
         // SAFETY: the pointer came from a reference into the mapping that `_home` keeps alive.
-        bell::announce(unsafe { &*self.word }, self.mask);
+        bell::announce(unsafe { &*self.word }, self.mask, self.fencing);
         // SAFETY: as above.
         unsafe { &*self.bell }.ring_after_fence();
     }

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use farside_fabric::bell::Fencing;
 use farside_fabric::ring::{MappedChunk, MappedControl, Receiver, RingControl, Sender};
 use farside_fabric::wait::WaitPolicy;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, Transport, WorkerId};
+use farside_sys::fence;
 use farside_sys::shm::SharedMemory;
 
 use super::control::{Control, Ending, ToCoordinator};
@@ -39,6 +41,8 @@ pub(crate) struct Process {
     outgoing: Outgoing,
     control: Arc<dyn Control>,
     wait_policy: WaitPolicy,
+    /// This process can be reached by a fence of another.
+    hears_fences: bool,
     home: Home,
     /// Peers' starter memories, from when they are connected.
     homes: Box<[OnceLock<Home>]>,
@@ -126,12 +130,15 @@ impl Process {
         let homes: Box<[OnceLock<Home>]> = (0..processes).map(|_| OnceLock::new()).collect();
         let own_is_mapped = homes[id.index()].set(home.clone());
         debug_assert!(own_is_mapped.is_ok());
-        Arc::new(Self {
+        let wait_policy = WaitPolicy::for_load(shape.callable() as usize, cpus);
+        let hears_fences = fence::register();
+        let process = Self {
             id,
             shape,
             table,
             control,
-            wait_policy: WaitPolicy::for_load(shape.callable() as usize, cpus),
+            wait_policy,
+            hears_fences,
             home,
             homes,
             unmapped_peers: AtomicBool::new(false),
@@ -149,7 +156,22 @@ impl Process {
             transport,
             settings,
             kill_plan,
-        })
+        };
+        for local in 0..threads {
+            process.home.doorbell(local).set_fencing(process.fencing());
+        }
+        Arc::new(process)
+    }
+
+    /// How the threads of this process keep order with their senders. Where workers have a CPU each they seldom sleep, and fence
+    /// for others, too.
+    #[inline]
+    pub(crate) fn fencing(&self) -> Fencing {
+        if self.hears_fences && self.wait_policy == WaitPolicy::DEDICATED {
+            Fencing::ByReceiver
+        } else {
+            Fencing::Mutual
+        }
     }
 
     pub(crate) fn id(&self) -> ProcessId {
@@ -397,7 +419,7 @@ impl Process {
                 let sender = Sender::new(self.control_block(control)?, mapped);
                 let (process, local) = self.shape.place_of(WorkerId::new(ring.to));
                 let home = self.connect(process)?.ok_or(FabricError::Disconnected { process })?.clone();
-                outbox.open(sender, Announcer::new(home, local, ring.source as usize));
+                outbox.open(sender, Announcer::new(home, local, ring.source as usize, self.hears_fences));
                 self.kill_point(KillPoint::SenderOpened);
             }
             Notice::SenderGrown { chunk, .. } => {

@@ -13,7 +13,7 @@ use super::home::Home;
 use super::process::{Notice, Process};
 use crate::error::{Error, Refused, Result};
 use crate::invoke::call::{Aggregator, To, WhenFull};
-use crate::invoke::inbox::{Handling, Inbox, run_arrivals, run_last, stop_watching_all};
+use crate::invoke::inbox::{Handling, Inbox, run_arrivals, run_last};
 use crate::invoke::notify::Synchronizer;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
 use crate::invoke::pending::{Continuation, Pending};
@@ -507,10 +507,11 @@ impl Worker {
             if now >= deadline {
                 return Err(Error::Deadline { doing, after: time });
             }
-            if moved || stop_watching_all(self)? > 0 {
+            if moved {
                 continue;
             }
-            let token = self.home.doorbell(self.local).prepare();
+            let token = self.home.doorbell(self.local).prepare(self.process.fencing(), || self.inbox().leave_all());
+            self.inbox().look_back();
             let nothing_new = !self.has_notices() && !self.inbox.borrow().has_arrivals() && !self.staged_may_move();
             match look(self) {
                 None if nothing_new => self.home.doorbell(self.local).sleep(token, (deadline - now).min(NAP_MAX)),
