@@ -12,7 +12,7 @@ use crate::oracle::{Chunk, Item, Oracle};
 pub(crate) enum Operation {
     /// Reserve, fill and publish a record of so many bytes.
     Publish { record_bytes: usize },
-    /// Reserve, fill and batch it.
+    /// Reserve, fill and batch it; it joins the open batch while that is shorter than [`JOIN_BYTES`].
     Batch { record_bytes: usize },
     /// Publish the batch.
     Flush,
@@ -27,6 +27,9 @@ pub(crate) enum Operation {
     /// The sender begins or ends to wait for credit.
     Wait { begin: bool },
 }
+
+/// How long batches get that records join.
+const JOIN_BYTES: usize = 256;
 
 /// Both ends of a ring, and what they ought to do.
 pub(crate) struct Harness<S: Source> {
@@ -78,10 +81,19 @@ impl<S: Source> Harness<S> {
                 }
             }
             Operation::Batch { record_bytes } => {
-                done = self.reserve_and_fill(record_bytes);
+                let may_join = self.sender.may_join(record_bytes);
+                assert_eq!(may_join, self.oracle.may_join(record_bytes, JOIN_BYTES), "{record_bytes} bytes join");
+                done = may_join || self.reserve_and_fill(record_bytes);
                 if done {
-                    let header = self.header(record_bytes);
-                    self.sender.batch(header, record_bytes);
+                    let (header, sequence) = (self.header(record_bytes), self.oracle.sequence());
+                    if may_join {
+                        self.sender.join(header, record_bytes, |chunk, offset| {
+                            fill(chunk, offset, record_bytes, sequence);
+                        });
+                    } else {
+                        self.sender.batch(header, record_bytes);
+                        self.sender.let_join(JOIN_BYTES);
+                    }
                     self.oracle.batch(record_bytes);
                 }
             }
@@ -166,14 +178,7 @@ impl<S: Source> Harness<S> {
         assert!(at_once.is_none_or(|at_once| at_once == offset));
         // Whoever reserves twice gets the same place.
         assert_eq!(self.sender.try_reserve(record_bytes), Some(offset));
-        let (chunk, sequence) = (self.sender.chunk(), self.oracle.sequence());
-        let words = (offset + 8..offset + record_bytes).step_by(8);
-        for (index, word) in words.enumerate() {
-            chunk.word(word).store(payload_word(sequence, index), Ordering::Relaxed);
-        }
-        if Header::is_long_for(record_bytes) {
-            chunk.word(offset + 8).store(record_bytes as u64, Ordering::Relaxed);
-        }
+        fill(self.sender.chunk(), offset, record_bytes, self.oracle.sequence());
         true
     }
 
@@ -265,6 +270,17 @@ fn new_chunk<S: Source>(source: &mut S, ledger: &Ledger, bytes: usize) -> Guarde
     poison(&chunk, 0);
     chunk.word(0).store(0, Ordering::Relaxed);
     Guarded { chunk, number: ledger.add(bytes), ledger: ledger.clone() }
+}
+
+/// Writes the payload of a record.
+fn fill(chunk: &impl RingMemory, offset: usize, record_bytes: usize, sequence: u64) {
+    let words = (offset + 8..offset + record_bytes).step_by(8);
+    for (index, word) in words.enumerate() {
+        chunk.word(word).store(payload_word(sequence, index), Ordering::Relaxed);
+    }
+    if Header::is_long_for(record_bytes) {
+        chunk.word(offset + 8).store(record_bytes as u64, Ordering::Relaxed);
+    }
 }
 
 #[track_caller]

@@ -153,6 +153,14 @@ impl Oracle {
         self.stream.is_empty()
     }
 
+    /// Whether a record may join the batch, when it may do so until that has a length.
+    pub(crate) fn may_join(&self, record_bytes: usize, batch_bytes: usize) -> bool {
+        let is_open = !self.batch.is_empty();
+        is_open
+            && self.batched_bytes() + record_bytes < batch_bytes
+            && self.offset + record_bytes + 8 <= self.circle[0].bytes
+    }
+
     pub(crate) fn batched_bytes(&self) -> usize {
         let bytes = |item: &Item| match item {
             Item::Record { offset, end, .. } => end - offset,
