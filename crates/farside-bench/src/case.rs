@@ -1,9 +1,11 @@
 //! Cases: what a bench measures, here or in a job that is started for it.
 
 use std::fmt;
+use std::num::NonZero;
 use std::path::Path;
 use std::time::Duration;
 
+use farside::job::Bind;
 use farside::{Worker, WorkerId};
 
 use crate::metric::Metric;
@@ -48,6 +50,14 @@ struct JobCase {
     threads: u32,
     body: Box<Body>,
     around: Around,
+}
+
+impl JobCase {
+    /// To cores, where each worker can have one: the scheduler sometimes puts two that wait for each other on the same.
+    fn bind(&self) -> Bind {
+        let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
+        if self.processes as usize * self.threads as usize <= cpus { Bind::Core } else { Bind::None }
+    }
 }
 
 impl Case {
@@ -114,7 +124,7 @@ impl Case {
         let [quick, operations] = options.to_arguments();
         let results_argument = results.to_string_lossy().into_owned();
         let arguments = [CHILD_COMMAND.into(), bench.into(), self.name.clone(), results_argument, quick, operations];
-        let job_to_run = farside::job().processes(job.processes).threads_per_process(job.threads);
+        let job_to_run = farside::job().processes(job.processes).threads_per_process(job.threads).bind(job.bind());
         job_to_run.entry(arguments).time_limit(TIME_LIMIT).run(|me| {
             let metrics = (job.body)(me, options)?;
             if me.id() == WorkerId::new(0) {
