@@ -47,8 +47,10 @@ pub(super) fn ln(n: u32) -> f32 {
     let power = f64::from(power + i32::from(upper));
     let fraction = if upper { from_1_to_2 / 2.0 } else { from_1_to_2 };
     let t = (fraction - 1.0) / (fraction + 1.0);
-    let t2 = t * t;
-    let series = 2.0 * t * (1.0 + t2 * (1.0 / 3.0 + t2 * (0.2 + t2 * (1.0 / 7.0 + t2 * (1.0 / 9.0 + t2 / 11.0)))));
+    // By pairs, since a selection waits for the result.
+    let (t2, t4) = (t * t, t * t * t * t);
+    let (first, second, third) = (1.0 + t2 * (1.0 / 3.0), 0.2 + t2 * (1.0 / 7.0), 1.0 / 9.0 + t2 * (1.0 / 11.0));
+    let series = 2.0 * t * (first + t4 * (second + t4 * third));
     (power * std::f64::consts::LN_2 + series) as f32
 }
 

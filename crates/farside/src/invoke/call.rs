@@ -97,7 +97,7 @@ impl<'w> To<'w> {
     /// another run in the order in which they were made.
     ///
     /// *Completion*: the arguments were copied when this returns; when it was executed,
-    /// [`notify`](Self::notify) tells. *Cost*: a copy into the other's memory and a fence; no system call unless the other
+    /// [`notify`](Self::notify) tells. *Cost*: a copy into the other's memory, and a fence where workers share CPUs; no system call unless the other
     /// sleeps; the first call to a worker sets a ring up (about 100 µs, in the background).
     ///
     /// # Errors

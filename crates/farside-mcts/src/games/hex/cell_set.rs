@@ -13,9 +13,11 @@ impl CellSet {
     pub(super) const EMPTY: Self = Self([0; 4]);
 
     /// The set whose cells of row r are the bits of `row(r)`.
+    #[inline]
     pub(super) fn from_rows(row: impl Fn(usize) -> u16) -> Self {
         let word = |first: usize| (0..4).fold(0, |bits, i| bits | u64::from(row(first + i)) << (16 * i));
-        Self(array::from_fn(|index| word(4 * index)))
+        // Not by `array::from_fn`, which calls the closure out of line.
+        Self([word(0), word(4), word(8), word(12)])
     }
 
     /// A random set, every one equally likely.
@@ -68,13 +70,37 @@ impl CellSet {
     }
 
     /// The cells, row by row.
-    pub(super) fn iter(self) -> impl Iterator<Item = Cell> {
-        self.0.into_iter().enumerate().flat_map(|(word, mut bits)| {
-            std::iter::from_fn(move || {
-                let bit = bits.checked_ilog2().map(|_| bits.trailing_zeros())?;
-                bits &= bits - 1;
-                Some(Cell::from_index((64 * word) as u8 + bit as u8))
-            })
-        })
+    pub(super) fn iter(self) -> Cells {
+        Cells { left: self, word: 0 }
+    }
+}
+
+/// The cells of a set.
+pub(super) struct Cells {
+    left: CellSet,
+    /// All words before this one are empty.
+    word: usize,
+}
+
+impl Iterator for Cells {
+    type Item = Cell;
+
+    #[inline]
+    fn next(&mut self) -> Option<Cell> {
+        while let Some(bits) = self.left.0.get_mut(self.word) {
+            if *bits != 0 {
+                let bit = bits.trailing_zeros() as usize;
+                *bits &= *bits - 1;
+                return Some(Cell::from_index((64 * self.word + bit) as u8));
+            }
+            self.word += 1;
+        }
+        None
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let count = self.left.len() as usize;
+        (count, Some(count))
     }
 }
