@@ -1,9 +1,10 @@
 //! The command line from outside, as scripts see it.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -144,30 +145,62 @@ fn a_search_on_a_job_prints_one_line() {
     }
 }
 
+/// Starts a long search on three processes. Returns the launcher and the processes, in their order.
+fn start_search(mut command: Command) -> (Child, Vec<u32>) {
+    command.args(["hex", "-n", "3", "--seconds", "60"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let launcher = command.spawn().expect("the command can be started");
+    let mut processes = Vec::new();
+    wait_until("three processes run", || {
+        processes = children(launcher.id());
+        processes.len() == 3
+    });
+    // Long enough for the search to be under way; if not, what happens to it is noticed all the same.
+    thread::sleep(Duration::from_millis(300));
+    (launcher, processes)
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it takes too long until {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn send_signal(signal: &str, pid: u32) {
+    let sent = Command::new("kill").args([signal, &pid.to_string()]).status().expect("there is a `kill`");
+    assert!(sent.success());
+}
+
 #[test]
 fn a_search_that_loses_a_process_fails_and_names_it() {
     for doomed in 0..3 {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
-        command.args(["hex", "-n", "3", "--seconds", "60"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let running = command.spawn().expect("the command can be started");
-        let victim = loop {
-            // The processes of the job are its children, in their order.
-            let processes = children(running.id());
-            if processes.len() == 3 {
-                break processes[doomed];
-            }
-            thread::sleep(Duration::from_millis(10));
-        };
-        // Long enough for the search to be under way; if not, the loss is noticed all the same.
-        thread::sleep(Duration::from_millis(300));
-        let killed = Command::new("kill").args(["-9", &victim.to_string()]).status().expect("there is a `kill`");
-        assert!(killed.success());
-        let output = running.wait_with_output().expect("the command ends");
+        let (launcher, processes) = start_search(Command::new(env!("CARGO_BIN_EXE_farside")));
+        send_signal("-KILL", processes[doomed]);
+        let output = launcher.wait_with_output().expect("the command ends");
         let complaints = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(128 + 9), "{complaints}");
         assert!(output.stdout.is_empty() && complaints.contains(&format!("process {doomed} failed")), "{complaints}");
         assert_eq!(complaints.matches("farside: error").count(), 1, "{complaints}");
     }
+}
+
+#[test]
+fn an_interrupt_ends_everything() {
+    // Who runs this may have chosen to ignore interrupts, which would be inherited.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_farside")]);
+    let (launcher, processes) = start_search(command);
+    send_signal("-INT", launcher.id());
+    let output = launcher.wait_with_output().expect("the command ends");
+    assert_eq!(output.status.signal(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    wait_until("all have ended", || !processes.iter().any(|pid| is_running(*pid)));
+}
+
+/// Whether a process is there and has not ended.
+fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }
 
 /// The children of a process, oldest first.

@@ -84,6 +84,8 @@ pub struct StreamWatch {
 impl StreamWatch {
     const STREAK_MIN: u32 = 8;
     const STREAK_MAX: u32 = 8192;
+    /// The same where the last look away has found a stream.
+    const STREAK_IN_STREAM: u32 = 2;
     /// So many misses in a row end a streak.
     const MISSES: u32 = 4;
     /// So many records after a look away are a stream.
@@ -113,7 +115,7 @@ impl StreamWatch {
         self.misses = 0;
         if std::mem::take(&mut self.looked_away) {
             if records >= Self::STREAM_RECORDS {
-                self.streak_needed = Self::STREAK_MIN;
+                self.streak_needed = Self::STREAK_IN_STREAM;
             } else {
                 self.streak = 0;
                 self.streak_needed = (self.streak_needed * 4).min(Self::STREAK_MAX);

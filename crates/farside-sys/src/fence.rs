@@ -84,7 +84,9 @@ mod tests {
         for round in 1..=ROUNDS {
             words.begun.0.store(round, Ordering::Relaxed);
             // The other side takes a while to see that.
-            (0..round % 512).for_each(|step| drop(std::hint::black_box(step)));
+            for step in 0..round % 512 {
+                std::hint::black_box(step);
+            }
             words.seldom.0.store(round, Ordering::Relaxed);
             everywhere();
             let missed = words.often.0.load(Ordering::Relaxed) != round;
