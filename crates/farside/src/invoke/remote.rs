@@ -54,6 +54,9 @@ impl<F: Copy + 'static> Callee<F> for ByType {
     }
 }
 
+/// The largest number. Plain values of this size or less may be checked when they are read by themselves.
+const NUMBER_BYTES_MAX: usize = 16;
+
 /// Reads the arguments of a record. `None` unless they fill it.
 ///
 /// # Safety
@@ -63,6 +66,12 @@ unsafe fn read_arguments<A: Wire>(worker: &Worker, payload: *const u8, end: *con
     let bytes = end.addr() - payload.addr();
     if A::PLAIN && bytes != const { size_of::<A>().next_multiple_of(8) } {
         return None;
+    }
+    if A::PLAIN && size_of::<A>() > NUMBER_BYTES_MAX {
+        // What `A::read` does, without a result that is sometimes an error: the compiler would take that apart, and a function that is
+        // called by pointer would find its arguments stored in other widths than it reads.
+        // SAFETY: the record holds as many bytes as an `A` has, which the sender wrote, and a plain value is a copy of its bytes.
+        return Some(unsafe { payload.cast::<A>().read_unaligned() });
     }
     // SAFETY: passed on.
     let mut reader = unsafe { Reader::new(payload, bytes) }.in_process(worker.process_handle());
