@@ -104,7 +104,7 @@ impl<'w> To<'w> {
     /// With the arguments: [`Error::Full`], [`Error::TooLarge`], [`Error::PeerLost`], [`Error::UnknownWorker`],
     /// [`Error::Deadline`] when it waited for room in vain, [`Error::InHandler`] for [`WhenFull::Retry`] in a handler,
     /// [`Error::ForeignFunction`].
-    #[inline]
+    #[inline(always)]
     pub fn call<A: Wire, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
         let operand = self.worker.table().offset_of(function as usize);
         self.submit_call::<ByPointer, fn(&Worker, A) -> R, A, R>(operand, arguments)
@@ -114,7 +114,7 @@ impl<'w> To<'w> {
     ///
     /// # Errors
     /// As for [`call`](Self::call).
-    #[inline]
+    #[inline(always)]
     pub fn call_remote<A: Wire, R, F>(self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
     where
         F: Fn(&Worker, A) -> R + Copy + 'static,
@@ -280,9 +280,9 @@ impl<'w> To<'w> {
     /// A call on a lane, or one that counts a latch down.
     ///
     /// The payload comes boxed, here and on the slow way: were its address taken, the compiler would build it on the stack and copy
-    /// it from there on the fast way, too.
+    /// it from there on the fast way, too. `self` comes by value for the same reason, so that a copy is made here and not before.
     #[inline(never)]
-    fn submit_specially<P: Payload>(&self, entry: u16, operand: u32, payload: Box<P>) -> Unsent<P> {
+    fn submit_specially<P: Payload>(self, entry: u16, operand: u32, payload: Box<P>) -> Unsent<P> {
         let how = self.dispatch(entry, operand);
         if self.lane { self.submit_on_lane(how, payload) } else { self.submit_slowly(how, payload) }
     }
@@ -291,7 +291,7 @@ impl<'w> To<'w> {
     #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[cold]
     #[inline(never)]
-    fn submit_slowly<P: Payload>(&self, how: Dispatch, payload: Box<P>) -> Unsent<P> {
+    fn submit_slowly<P: Payload>(self, how: Dispatch, payload: Box<P>) -> Unsent<P> {
         let mut payload = *payload;
         let worker = self.worker;
         let process = worker.process_handle();
@@ -367,7 +367,7 @@ impl<'w> To<'w> {
     #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[cold]
     #[inline(never)]
-    fn submit_on_lane<P: Payload>(&self, mut how: Dispatch, payload: Box<P>) -> Unsent<P> {
+    fn submit_on_lane<P: Payload>(self, mut how: Dispatch, payload: Box<P>) -> Unsent<P> {
         let mut payload = *payload;
         how.batch_bytes = 0;
         let worker = self.worker;
