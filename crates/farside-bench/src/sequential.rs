@@ -4,8 +4,6 @@
 //! the UCB constant, untried moves first and at random, simulations for a leaf, visits before a leaf becomes a node.
 //! What is left out is what one process and one game do not need: visits in flight, proofs, a memory limit.
 
-use std::time::Instant;
-
 use farside_mcts::games::hex::{Cell, Position, black_wins};
 use farside_mcts::{Params, Player, Rng};
 
@@ -14,8 +12,6 @@ use farside_mcts::{Params, Player, Rng};
 pub struct SequentialReport {
     /// Descents of the tree.
     pub rollouts: u64,
-    /// How long they took.
-    pub seconds: f64,
     /// The move visited most.
     pub best: Cell,
     /// The share of playouts that the side to move won after it.
@@ -34,7 +30,6 @@ pub fn run(position: &Position, rollouts: u64, sims_per_leaf: u32, seed: u64) ->
     assert!(rollouts > 0 && sims_per_leaf > 0, "nothing to do");
     let simulations = rollouts.saturating_mul(sims_per_leaf.into());
     assert!(u32::try_from(simulations).is_ok(), "{simulations} simulations are more than 32 bits count");
-    let start = Instant::now();
     let params = Params::default();
     let mut uct = Uct {
         exploration: params.exploration,
@@ -55,7 +50,6 @@ pub fn run(position: &Position, rollouts: u64, sims_per_leaf: u32, seed: u64) ->
     let best = uct.edges[edges].iter().max_by_key(|edge| edge.visits).expect("a move was tried");
     SequentialReport {
         rollouts,
-        seconds: start.elapsed().as_secs_f64(),
         best: best.cell,
         win_rate: f64::from(best.wins) / f64::from(best.visits * sims_per_leaf),
         nodes: uct.nodes.len(),

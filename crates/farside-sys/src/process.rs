@@ -3,8 +3,10 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::time::{ClockId, clock_gettime};
 
 /// A process that this one started, with a descriptor that becomes readable when it ends.
 #[derive(Debug)]
@@ -75,9 +77,19 @@ pub unsafe fn take_inherited(number: RawFd) -> Option<OwnedFd> {
 }
 
 /// The processor time that this process has used, in user and in kernel mode.
-pub fn cpu_time_used() -> std::time::Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+pub fn cpu_time_used() -> Duration {
+    clock(ClockId::ProcessCPUTime)
+}
+
+/// The time of the one clock that all processes of this machine share and that nobody sets. Unlike an
+/// [`Instant`](std::time::Instant) it can be sent from one to another.
+pub fn monotonic_time() -> Duration {
+    clock(ClockId::Monotonic)
+}
+
+fn clock(which: ClockId) -> Duration {
+    let time = clock_gettime(which);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The user that this process runs as.

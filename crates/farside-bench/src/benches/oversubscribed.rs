@@ -1,10 +1,10 @@
 //! More processes than CPUs, which is where waiting decides; and what waiting, starting and ending cost by themselves.
 
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use farside::{Worker, WorkerId};
-use farside_sys::process::cpu_time_used;
+use farside_sys::process::{cpu_time_used, monotonic_time};
 
 use crate::case::{Case, RunOnce};
 use crate::limits::ping_pong::{PingPong, TWO_LINES};
@@ -151,10 +151,8 @@ fn moment(metrics: &[Metric], name: &str) -> f64 {
     found.map_or(f64::NAN, |metric| median(&metric.samples))
 }
 
-/// Seconds of the one clock that all processes share and that can be sent from one to another. It may be set meanwhile;
-/// the median of several runs does not care.
 fn now() -> f64 {
-    SystemTime::UNIX_EPOCH.elapsed().map_or(f64::NAN, |time| time.as_secs_f64())
+    monotonic_time().as_secs_f64()
 }
 
 #[cfg(test)]

@@ -308,7 +308,7 @@ impl<'w> To<'w> {
             let mut outbox = cell.borrow_mut();
             payload = match outbox.send(how, payload) {
                 Ok(sent) => {
-                    if !matches!(sent, Sent::Now) {
+                    if matches!(sent, Sent::BatchBegun) {
                         outbox.batch_begun(Instant::now());
                         worker.list_unfinished(self.to);
                     }
