@@ -14,7 +14,7 @@ fn add(there: &Worker, (sum, x): (Sum, u64)) {
 
 #[test]
 fn calls_arrive_once_and_in_order() {
-    const CALLS: u64 = 2000;
+    const CALLS: u64 = 300;
     type Last = PerWorker<RefCell<Vec<u64>>>;
     fn arrive(there: &Worker, (last, from, number): (Last, WorkerId, u64)) {
         let mut last = last.here(there).borrow_mut();
