@@ -226,6 +226,14 @@ pub enum CorruptRecord {
     /// The ring's own bookkeeping does not hold.
     #[error(transparent)]
     Ring(#[from] Corrupt),
+    /// A part of a stream of records is missing, or came twice.
+    #[error("a frame of a stream's bytes from {position} on, where those from {expected} on come next")]
+    Gap {
+        /// What came.
+        position: u64,
+        /// What comes next.
+        expected: u64,
+    },
     /// No function has this number.
     #[error("a call of function {entry}, of which this program has {count}")]
     Entry {

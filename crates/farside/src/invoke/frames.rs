@@ -6,6 +6,8 @@
 
 use farside_fabric::ring::{Corrupt, Header};
 
+use crate::error::CorruptRecord;
+
 /// No record is longer. (Rings have chunks, and those a cap.)
 const RECORD_BYTES_MAX: usize = 1 << 30;
 /// As much may be sent and not run.
@@ -56,13 +58,24 @@ pub(crate) struct InFrames {
     consumed: u64,
     /// How much of that the sender knows of.
     credited: u64,
+    /// Where a frame began that does not follow the one before it, and where it should have.
+    gap: Option<(u64, u64)>,
+    /// Nothing is taken any more.
+    closed: bool,
 }
 
 impl InFrames {
     /// The next piece of the stream.
     pub(crate) fn take(&mut self, position: u64, bytes: &[u8]) {
+        if self.closed || self.gap.is_some() {
+            return;
+        }
         let kept = (self.words.len() - self.first) * 8 + self.rest.len();
-        debug_assert_eq!(position, self.consumed + kept as u64, "messages arrive in order");
+        let expected = self.consumed + kept as u64;
+        if position != expected {
+            self.gap = Some((position, expected));
+            return;
+        }
         self.rest.extend(bytes);
         let (whole, rest) = self.rest.as_chunks();
         self.words.extend(whole.iter().map(|word| u64::from_ne_bytes(*word)));
@@ -72,8 +85,20 @@ impl InFrames {
     /// The next record, header included, if all of it is here.
     ///
     /// # Errors
-    /// [`Corrupt`] when there can be no such record, and then again at every call.
-    pub(crate) fn next_record(&mut self) -> Result<Option<Vec<u64>>, Corrupt> {
+    /// [`CorruptRecord`] when there can be no such record, and then again at every call until the stream is closed.
+    pub(crate) fn next_record(&mut self) -> Result<Option<Vec<u64>>, CorruptRecord> {
+        match (self.next_whole()?, self.gap) {
+            (None, Some((position, expected))) => Err(CorruptRecord::Gap { position, expected }),
+            (record, _) => Ok(record),
+        }
+    }
+
+    /// Forgets what has come, and takes nothing any more.
+    pub(crate) fn close(&mut self) {
+        *self = Self { closed: true, ..Self::default() };
+    }
+
+    fn next_whole(&mut self) -> Result<Option<Vec<u64>>, Corrupt> {
         let words = &self.words[self.first..];
         let Some(header) = words.first() else { return Ok(None) };
         let (bytes, bytes_min) = match Header::from_word(*header).short_bytes() {
@@ -160,8 +185,30 @@ mod tests {
             frames.take(0, &(units << 48 | 1).to_ne_bytes());
             frames.take(8, &bytes.to_ne_bytes());
             for _ in 0..2 {
-                prop_assert!(matches!(frames.next_record(), Err(Corrupt::Length { .. })), "{frames:?}");
+                prop_assert!(matches!(frames.next_record(), Err(CorruptRecord::Ring(Corrupt::Length { .. }))), "{frames:?}");
             }
+        }
+    }
+
+    #[test]
+    fn what_follows_a_gap_is_not_believed() {
+        let [one, two] = [1, 2].map(|entry| record(entry, &[7; 24]));
+        for position in [0, one.len() as u64 + 8, u64::MAX] {
+            let mut frames = InFrames::default();
+            frames.take(0, &one);
+            frames.take(position, &two);
+            frames.take(one.len() as u64, &two);
+            assert!(frames.next_record().unwrap().is_some(), "what came before it is whole");
+            for _ in 0..2 {
+                let found = frames.next_record();
+                assert!(
+                    matches!(found, Err(CorruptRecord::Gap { position: at, expected: 32 }) if at == position),
+                    "{found:?}"
+                );
+            }
+            frames.close();
+            frames.take(0, &one);
+            assert!(matches!((frames.next_record(), frames.credit()), (Ok(None), None)));
         }
     }
 

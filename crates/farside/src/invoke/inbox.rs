@@ -357,7 +357,8 @@ fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     match ended {
         Ok(Ok(())) => Ok(()),
         Ok(Err(cause)) => {
-            inbox.frames[index] = None;
+            // As with a corrupt ring: it is said once, and what comes after it is not listened to.
+            frames.close();
             Err(Error::CorruptRing { from: source, cause })
         }
         Err(panic) => Err(Error::HandlerPanicked { from: source, message: panic_message(&*panic) }),

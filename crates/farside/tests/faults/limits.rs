@@ -60,12 +60,12 @@ fn filled_and_emptied(me: &Worker, when_full: WhenFull, wanted: fn(FullCause) ->
 
 #[test]
 fn a_ring_grows_to_the_cap_and_is_used_again() {
-    let job = farside::job().processes(2).ring_cap_bytes(32 << 10);
+    let job = farside::job().processes(2).ring_cap_bytes(64 << 10);
     let verdict = verdict("limits::a_ring_grows_to_the_cap_and_is_used_again", job, |me| {
-        let cap = |cause| matches!(cause, FullCause::RingCap { cap_bytes } if cap_bytes == 32 << 10);
+        let cap = |cause| matches!(cause, FullCause::RingCap { cap_bytes } if cap_bytes == 64 << 10);
         filled_and_emptied(me, WhenFull::Fail, cap)?;
-        // Two chunks of 4 KiB and one of 16, and nothing beyond the cap.
-        assert!(me.id().number() != 0 || me.counters().sent.ring_bytes <= 24 << 10);
+        // Two chunks of 4 KiB and one of 32, and nothing beyond the cap.
+        assert!(me.id().number() != 0 || me.counters().sent.ring_bytes == 40 << 10);
         Ok(())
     });
     verdict.unwrap();
