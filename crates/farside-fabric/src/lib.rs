@@ -15,6 +15,7 @@ pub mod conformance;
 pub mod ids;
 pub mod region;
 pub mod ring;
+pub mod route;
 pub mod shm;
 pub mod sim;
 mod sync;

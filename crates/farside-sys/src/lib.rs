@@ -8,6 +8,7 @@
 pub mod fence;
 pub mod futex;
 pub mod image;
+pub mod library;
 pub mod limits;
 pub mod net;
 pub mod prefetch;
