@@ -13,6 +13,7 @@
 pub mod bell;
 pub mod conformance;
 pub mod ids;
+pub mod ofi;
 pub mod region;
 pub mod ring;
 pub mod route;

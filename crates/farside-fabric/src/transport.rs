@@ -306,6 +306,18 @@ pub enum FabricError {
         /// The reason.
         why: &'static str,
     },
+    /// libfabric failed.
+    #[error("{doing} failed: {why} (error {code} of libfabric's provider {provider})")]
+    Provider {
+        /// What was done.
+        doing: &'static str,
+        /// Which provider.
+        provider: String,
+        /// Its reason.
+        why: String,
+        /// Its error number.
+        code: i32,
+    },
     /// Too much is under way.
     #[error("the queue to {process} is full ({max} under way): make progress, then try again")]
     QueueFull {
@@ -319,6 +331,16 @@ pub enum FabricError {
     StaleKey {
         /// The key.
         key: RemoteKey,
+    },
+    /// What the route needs is not on this machine.
+    #[error("{what} cannot be used here: {why}; {remedy}")]
+    Unavailable {
+        /// What is missing.
+        what: String,
+        /// In which way.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// The system refused.
     #[error("{doing} failed: {cause}")]
