@@ -14,6 +14,7 @@ pub mod bell;
 pub mod conformance;
 pub mod ids;
 pub mod region;
+mod regions;
 pub mod ring;
 pub mod route;
 pub mod shm;
