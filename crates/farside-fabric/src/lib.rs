@@ -15,6 +15,7 @@ pub mod conformance;
 pub mod ids;
 pub mod ofi;
 pub mod region;
+mod regions;
 pub mod ring;
 pub mod route;
 pub mod shm;

@@ -29,7 +29,6 @@ mod network;
 mod parcel;
 mod process;
 pub(crate) mod random;
-mod regions;
 #[cfg(test)]
 mod tests;
 
