@@ -49,8 +49,8 @@ pub struct OfiEndpoint {
     works_in_software: bool,
     state: Mutex<State>,
     waker: Waker,
-    /// Readable when libfabric has something to do.
-    activity: OwnedFd,
+    /// Readable when libfabric has something to do. `None` where it does not tell, and must be looked at.
+    activity: Option<OwnedFd>,
     /// How often somebody made progress.
     looks: AtomicU64,
     /// The number of looks when the thread in `wait` last looked at it.
@@ -83,7 +83,7 @@ impl OfiEndpoint {
         let port = Port::open(api, info, provider.clone(), config.process_count as usize)?;
         let card = Card { provider: provider.clone(), address: port.address()? }.encode();
         let state = State::new(port, config.process, config.process_count, starter, config.starter_bytes)?;
-        let activity = state.port().fd().try_clone_to_owned();
+        let activity = state.port().fd().map(|fd| fd.try_clone_to_owned()).transpose();
         let activity = activity.map_err(|cause| FabricError::System { doing: "sharing a descriptor", cause })?;
         let waker = Waker::new().map_err(|cause| FabricError::System { doing: "making a waker", cause })?;
         Ok(Arc::new_cyclic(|this| Self {
@@ -268,7 +268,8 @@ impl Transport for OfiEndpoint {
                 if !attended && !state.port().may_sleep() && state.progress() {
                     return;
                 }
-                if attended || state.waits_for_room() { RETRY_AFTER } else { LOOK_AFTER }
+                let look_soon = attended || self.activity.is_none() || state.waits_for_room();
+                if look_soon { RETRY_AFTER } else { LOOK_AFTER }
             };
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
@@ -276,17 +277,15 @@ impl Transport for OfiEndpoint {
             }
             let until = deadline.map_or(now + slice, |deadline| deadline.min(now + slice));
             let readable = |fd| Interest { fd, writable: false };
-            let own_fds = [self.waker.as_fd(), self.activity.as_fd()];
-            let own_fds = if attended { &own_fds[..1] } else { &own_fds[..] };
-            let interests: Vec<Interest<'_>> =
-                own_fds.iter().copied().chain(also.iter().copied()).map(readable).collect();
+            let activity = self.activity.as_ref().filter(|_| !attended).map(AsFd::as_fd);
+            let all = [self.waker.as_fd()].into_iter().chain(also.iter().copied()).chain(activity);
+            let interests: Vec<Interest<'_>> = all.map(|fd| Interest { fd, writable: false }).collect();
             match net::wait_ready(&interests, Some(until)) {
                 Ok(ready) => {
-                    let woken = ready[0];
-                    if woken {
+                    if ready[0] {
                         self.waker.reset();
                     }
-                    if woken || ready[own_fds.len()..].contains(&true) {
+                    if ready[..=also.len()].contains(&true) {
                         return;
                     }
                 }

@@ -27,7 +27,8 @@ pub(super) struct Port {
     cq: *mut ffi::Cq,
     ep: *mut ffi::Ep,
     registrations: Vec<NonNull<ffi::Mr>>,
-    wait_fd: RawFd,
+    /// `None` where the provider has none.
+    wait_fd: Option<RawFd>,
 }
 
 // SAFETY: the domain was opened with FI_THREAD_SAFE, so its objects may be used by any thread; the pointers are used through `self` only.
@@ -123,7 +124,7 @@ impl Port {
             cq: ptr::null_mut(),
             ep: ptr::null_mut(),
             registrations: Vec::new(),
-            wait_fd: -1,
+            wait_fd: None,
         };
         // What was opened by then is closed by `drop`.
         port.open_parts(peers)?;
@@ -149,7 +150,12 @@ impl Port {
             attributes.size = CQ_ENTRIES;
             attributes.format = ffi::CQ_FORMAT_DATA;
             attributes.wait_obj = ffi::WAIT_FD;
-            let code = ((*(*self.domain).ops).cq_open)(self.domain, &mut attributes, &mut self.cq, null);
+            let mut code = ((*(*self.domain).ops).cq_open)(self.domain, &mut attributes, &mut self.cq, null);
+            let has_fd = code != -ffi::ENOSYS;
+            if !has_fd {
+                attributes.wait_obj = ffi::WAIT_NONE;
+                code = ((*(*self.domain).ops).cq_open)(self.domain, &mut attributes, &mut self.cq, null);
+            }
             self.check("opening the completion queue", code)?;
 
             let code = ((*(*self.domain).ops).endpoint)(self.domain, info, &mut self.ep, null);
@@ -164,10 +170,12 @@ impl Port {
             let enabled = ((*(*ep).ops).control)(ep, ffi::CONTROL_ENABLE, null);
             self.check("enabling the endpoint (FI_UNIVERSE_SIZE=16 makes its queues smaller)", enabled)?;
 
-            let mut fd: c_int = -1;
-            let code = ((*(*cq).ops).control)(cq, ffi::CONTROL_GETWAIT, (&raw mut fd).cast());
-            self.check("asking for the queue's descriptor", code)?;
-            self.wait_fd = fd;
+            if has_fd {
+                let mut fd: c_int = -1;
+                let code = ((*(*cq).ops).control)(cq, ffi::CONTROL_GETWAIT, (&raw mut fd).cast());
+                self.check("asking for the queue's descriptor", code)?;
+                self.wait_fd = Some(fd);
+            }
         }
         Ok(())
     }
@@ -394,6 +402,9 @@ impl Port {
 
     /// Whether one may sleep on the [descriptor](Self::fd): nothing has come that it will not tell of.
     pub(super) fn may_sleep(&self) -> bool {
+        if self.wait_fd.is_none() {
+            return true;
+        }
         // SAFETY: fabric and queue are open.
         unsafe {
             let mut fids = [&raw mut (*self.cq).fid];
@@ -401,10 +412,10 @@ impl Port {
         }
     }
 
-    /// Becomes readable when there is progress to be made.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    /// Becomes readable when there is progress to be made. `None` where the provider has no such thing, and must be looked at.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the descriptor is the queue's, which is open as long as `self`.
-        unsafe { BorrowedFd::borrow_raw(self.wait_fd) }
+        self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 }
 
