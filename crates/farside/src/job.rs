@@ -36,6 +36,7 @@ pub mod launch;
 pub(crate) mod outgoing;
 pub(crate) mod pool;
 pub(crate) mod process;
+pub(crate) mod route;
 pub(crate) mod run;
 pub(crate) mod service;
 pub(crate) mod settings;

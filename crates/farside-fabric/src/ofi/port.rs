@@ -47,12 +47,8 @@ pub(super) struct Attributes {
     pub(super) registers_local: bool,
     /// Remote addresses are the owner's virtual ones, not offsets.
     pub(super) virtual_addresses: bool,
-    /// The provider chooses the keys.
-    pub(super) chooses_keys: bool,
     /// The longest transfer.
     pub(super) bytes_max: usize,
-    /// Operations that may be under way.
-    pub(super) queue_entries: usize,
 }
 
 /// Memory that the provider may access.
@@ -107,9 +103,7 @@ impl Port {
             Attributes {
                 registers_local: mr_mode & ffi::MR_LOCAL != 0,
                 virtual_addresses: mr_mode & ffi::MR_VIRT_ADDR != 0,
-                chooses_keys: mr_mode & ffi::MR_PROV_KEY != 0,
                 bytes_max: (*(*info).ep_attr).max_msg_size,
-                queue_entries: (*(*info).tx_attr).size.min((*(*info).rx_attr).size),
             }
         };
         let fabric = api.open_fabric(&info).map_err(|code| api.failed("opening the fabric", &provider, code))?;
@@ -182,11 +176,6 @@ impl Port {
 
     fn check(&self, doing: &'static str, code: c_int) -> Result<(), FabricError> {
         if code == 0 { Ok(()) } else { Err(self.api.failed(doing, &self.provider, code)) }
-    }
-
-    /// What an error number means.
-    pub(super) fn explain(&self, code: i32) -> String {
-        self.api.explain(code)
     }
 
     pub(super) fn provider(&self) -> &str {

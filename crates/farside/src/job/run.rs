@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use farside_fabric::ofi::OfiEndpoint;
 use farside_fabric::route::FabricChoice;
-use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::{ProcessId, Transport};
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::topology::{self, Topology};
 
 use super::child::{Member, TransportChoice};
-use super::control::{Control, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess};
-use super::home::{HomeLayout, Shape};
+use super::control::{Control, Greeting, JobShape, ToCoordinator, ToProcess};
 use super::host::host_id;
 use super::kill_point::KillPoint;
 use super::process::Process;
+use super::route::{StartOrders, open_fabric, open_route};
 use super::service::serve;
 use super::settings::{Settings, own_environment};
 use super::worker::Worker;
@@ -165,10 +165,10 @@ fn start(member: Member) -> Result<Arc<Process>> {
     if let Some(plan) = &kill_plan {
         plan.pass(KillPoint::GreetingSent);
     }
-    let orders = wait_for_start(&*control, &settings)?;
+    let (orders, fabric) = wait_for_start(process, &*control, &settings)?;
     let transport: Arc<dyn Transport> = match transport {
         TransportChoice::Ready(transport) => transport,
-        TransportChoice::ByRoute => open_route(process, &settings, orders)?,
+        TransportChoice::ByRoute => open_route(process, &settings, &orders, fabric)?,
     };
     let cpus = topology::current_affinity().map_err(unreadable)?.len();
     let process = Process::new(settings, table, transport, control, cpus, kill_plan);
@@ -187,29 +187,32 @@ fn greeting(table: &FunctionTable, settings: &Settings, transport: &TransportCho
     Ok(Greeting { fingerprint, table_hash, host, shape: JobShape { processes, threads, service_threads }, fabric })
 }
 
-/// What a process is told before it runs anything.
-#[derive(Debug)]
-struct StartOrders {
-    job_id: u64,
-    secret: [u8; 16],
-    /// All processes of the job in their order; none when all reach each other over shared memory.
-    peers: Vec<PeerCard>,
-}
-
-fn wait_for_start(control: &dyn Control, settings: &Settings) -> Result<StartOrders> {
+/// Waits for the start. When processes are on several machines, the fabric between them is opened meanwhile.
+fn wait_for_start(
+    process: ProcessId,
+    control: &dyn Control,
+    settings: &Settings,
+) -> Result<(StartOrders, Option<Arc<OfiEndpoint>>)> {
     let time = settings.deadline.saturating_add(START_MARGIN);
     let mut deadline = Instant::now() + time;
     let mut peers = Vec::new();
+    let mut fabric = None;
     loop {
         match control.receive() {
-            Some(ToProcess::Start { job_id, secret }) => return Ok(StartOrders { job_id, secret, peers }),
+            Some(ToProcess::Start { job_id, secret }) => {
+                return Ok((StartOrders { job_id, secret, peers }, fabric));
+            }
             Some(ToProcess::Exchange) => {
-                control.send(ToCoordinator::Card { bytes: open_fabric(&settings.fabric)? });
+                let endpoint = open_fabric(process, settings, &own_environment)?;
+                control.send(ToCoordinator::Card { bytes: endpoint.card().to_vec() });
+                fabric = Some(endpoint);
                 deadline = Instant::now() + time;
             }
             Some(ToProcess::Peers { first, cards }) => {
                 if first as usize != peers.len() || peers.len() + cards.len() > settings.processes as usize {
-                    return Err(Error::JobEnded { why: "the coordinator mixed up the addresses of the processes".into() });
+                    return Err(Error::JobEnded {
+                        why: "the coordinator mixed up the addresses of the processes".into(),
+                    });
                 }
                 peers.extend(cards);
             }
@@ -228,22 +231,4 @@ fn wait_for_start(control: &dyn Control, settings: &Settings) -> Result<StartOrd
             },
         }
     }
-}
-
-/// Opens the fabric between machines, and returns the card by which the others find it.
-///
-/// # Errors
-/// [`Error::NoRoute`].
-fn open_fabric(fabric: &FabricChoice) -> Result<Vec<u8>> {
-    let why = "this build has no libfabric route yet: start all processes on one machine, with --fabric auto or shm";
-    Err(Error::NoRoute { fabric: fabric.clone(), why })
-}
-
-/// Opens the transport over which this process reaches the others.
-fn open_route(process: ProcessId, settings: &Settings, orders: StartOrders) -> Result<Arc<dyn Transport>> {
-    let StartOrders { job_id, secret, peers } = orders;
-    debug_assert!(peers.is_empty(), "nobody has given a card that `open_fabric` did not make");
-    let starter_bytes = HomeLayout::new(Shape::new(settings)).bytes();
-    let process_count = settings.processes;
-    Ok(ShmEndpoint::open(ShmConfig { process, process_count, job_id, secret, starter_bytes })?)
 }
