@@ -14,6 +14,7 @@ pub mod bell;
 pub mod by_message;
 pub mod conformance;
 pub mod ids;
+pub mod ofi;
 pub mod region;
 mod regions;
 pub mod ring;

@@ -86,6 +86,10 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// Ends a [`wait`](Self::wait) that is under way, or the next.
     fn wake(&self);
 
+    /// A thread that has made [`progress`](Self::progress) again and again will do so no more, since it goes to sleep: whoever
+    /// sleeps in [`wait`](Self::wait) is to watch in its place. A transport whose waiting thread never stands back ignores it.
+    fn stop_polling(&self) {}
+
     /// Declares a peer dead, as somebody else found out: what waits for it ends with [`FabricError::Disconnected`].
     fn forget(&self, process: ProcessId);
 }
@@ -306,6 +310,18 @@ pub enum FabricError {
         /// The reason.
         why: &'static str,
     },
+    /// libfabric failed.
+    #[error("{doing} failed: {why} (error {code} of libfabric's provider {provider})")]
+    Provider {
+        /// What was done.
+        doing: &'static str,
+        /// Which provider.
+        provider: String,
+        /// Its reason.
+        why: String,
+        /// Its error number.
+        code: i32,
+    },
     /// Too much is under way.
     #[error("the queue to {process} is full ({max} under way): make progress, then try again")]
     QueueFull {
@@ -319,6 +335,16 @@ pub enum FabricError {
     StaleKey {
         /// The key.
         key: RemoteKey,
+    },
+    /// What the route needs is not on this machine.
+    #[error("{what} cannot be used here: {why}; {remedy}")]
+    Unavailable {
+        /// What is missing.
+        what: String,
+        /// In which way.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// The system refused.
     #[error("{doing} failed: {cause}")]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use farside_fabric::ring::Corrupt;
+use farside_fabric::route::FabricChoice;
 use farside_fabric::{FabricError, ProcessId, WorkerId};
 
 /// A result of this library.
@@ -46,6 +47,17 @@ pub enum Error {
          whole job, built once"
     )]
     DifferentBinaries {
+        /// One.
+        a: ProcessId,
+        /// Another.
+        b: ProcessId,
+    },
+    /// The job was to keep to shared memory, and its processes are on more than one machine.
+    #[error(
+        "{a} and {b} are on different machines (or in containers that share no network), and the job was told to use shared \
+         memory only: start all on one machine, or leave out --fabric shm (and FARSIDE_FABRIC)"
+    )]
+    DifferentMachines {
         /// One.
         a: ProcessId,
         /// Another.
@@ -94,6 +106,14 @@ pub enum Error {
         threads: u32,
         /// What is wrong with it.
         why: String,
+    },
+    /// No way leads from this process to the others.
+    #[error("no route for the fabric {fabric}: {why}")]
+    NoRoute {
+        /// What was asked for.
+        fabric: FabricChoice,
+        /// What is missing, and the remedy.
+        why: &'static str,
     },
     /// A process of the job is gone.
     #[error("{process} was lost: {why}")]

@@ -6,17 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use farside_fabric::route::FabricChoice;
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::{ProcessId, Transport};
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::topology::{self, Topology};
 
 use super::child::{Member, TransportChoice};
-use super::control::{Control, ToCoordinator, ToProcess};
+use super::control::{Control, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess};
 use super::home::{HomeLayout, Shape};
+use super::host::host_id;
 use super::kill_point::KillPoint;
 use super::process::Process;
 use super::service::serve;
+use super::settings::{Settings, own_environment};
 use super::worker::Worker;
 use crate::error::{Error, Result};
 use crate::invoke::inbox::panic_message;
@@ -24,6 +27,8 @@ use crate::invoke::table::FunctionTable;
 
 /// How long a transport without descriptors sleeps between looks for the start.
 const START_NAP: Duration = Duration::from_millis(1);
+/// How much longer than the coordinator a process waits for the start: the coordinator knows who is missing, and says so.
+const START_MARGIN: Duration = Duration::from_secs(2);
 
 /// Runs `body` on each worker of this process, and returns when the whole job has come to rest.
 ///
@@ -156,20 +161,14 @@ fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
 fn start(member: Member) -> Result<Arc<Process>> {
     let Member { process, settings, control, transport, kill_plan } = member;
     let table = FunctionTable::of_this_program()?;
-    let (fingerprint, table_hash) = table.identity();
-    control.send(ToCoordinator::Hello { fingerprint, table_hash });
+    control.send(ToCoordinator::Hello(greeting(&table, &settings, &transport)?));
     if let Some(plan) = &kill_plan {
         plan.pass(KillPoint::GreetingSent);
     }
-    let shape = Shape::new(&settings);
-    let (job_id, secret) = wait_for_start(&*control, settings.deadline)?;
+    let orders = wait_for_start(&*control, &settings)?;
     let transport: Arc<dyn Transport> = match transport {
         TransportChoice::Ready(transport) => transport,
-        TransportChoice::Shm => {
-            let starter_bytes = HomeLayout::new(shape).bytes();
-            let process_count = settings.processes;
-            ShmEndpoint::open(ShmConfig { process, process_count, job_id, secret, starter_bytes })?
-        }
+        TransportChoice::ByRoute => open_route(process, &settings, orders)?,
     };
     let cpus = topology::current_affinity().map_err(unreadable)?.len();
     let process = Process::new(settings, table, transport, control, cpus, kill_plan);
@@ -177,11 +176,43 @@ fn start(member: Member) -> Result<Arc<Process>> {
     Ok(process)
 }
 
-fn wait_for_start(control: &dyn Control, time: Duration) -> Result<(u64, [u8; 16])> {
-    let deadline = Instant::now() + time;
+fn greeting(table: &FunctionTable, settings: &Settings, transport: &TransportChoice) -> Result<Greeting> {
+    let (fingerprint, table_hash) = table.identity();
+    let Settings { processes, threads, service_threads, .. } = *settings;
+    let (host, fabric) = match transport {
+        TransportChoice::ByRoute => (host_id(&own_environment)?, settings.fabric.clone()),
+        // What is there already needs no route.
+        TransportChoice::Ready(_) => ([0; 16], FabricChoice::Auto),
+    };
+    Ok(Greeting { fingerprint, table_hash, host, shape: JobShape { processes, threads, service_threads }, fabric })
+}
+
+/// What a process is told before it runs anything.
+#[derive(Debug)]
+struct StartOrders {
+    job_id: u64,
+    secret: [u8; 16],
+    /// All processes of the job in their order; none when all reach each other over shared memory.
+    peers: Vec<PeerCard>,
+}
+
+fn wait_for_start(control: &dyn Control, settings: &Settings) -> Result<StartOrders> {
+    let time = settings.deadline.saturating_add(START_MARGIN);
+    let mut deadline = Instant::now() + time;
+    let mut peers = Vec::new();
     loop {
         match control.receive() {
-            Some(ToProcess::Start { job_id, secret }) => return Ok((job_id, secret)),
+            Some(ToProcess::Start { job_id, secret }) => return Ok(StartOrders { job_id, secret, peers }),
+            Some(ToProcess::Exchange) => {
+                control.send(ToCoordinator::Card { bytes: open_fabric(&settings.fabric)? });
+                deadline = Instant::now() + time;
+            }
+            Some(ToProcess::Peers { first, cards }) => {
+                if first as usize != peers.len() || peers.len() + cards.len() > settings.processes as usize {
+                    return Err(Error::JobEnded { why: "the coordinator mixed up the addresses of the processes".into() });
+                }
+                peers.extend(cards);
+            }
             Some(ToProcess::Ended { why }) => return Err(why.into()),
             Some(ToProcess::Lost { process, why }) => return Err(Error::PeerLost { process, why }),
             Some(ToProcess::Confirm { .. } | ToProcess::Finish) => {}
@@ -197,4 +228,22 @@ fn wait_for_start(control: &dyn Control, time: Duration) -> Result<(u64, [u8; 16
             },
         }
     }
+}
+
+/// Opens the fabric between machines, and returns the card by which the others find it.
+///
+/// # Errors
+/// [`Error::NoRoute`].
+fn open_fabric(fabric: &FabricChoice) -> Result<Vec<u8>> {
+    let why = "this build has no libfabric route yet: start all processes on one machine, with --fabric auto or shm";
+    Err(Error::NoRoute { fabric: fabric.clone(), why })
+}
+
+/// Opens the transport over which this process reaches the others.
+fn open_route(process: ProcessId, settings: &Settings, orders: StartOrders) -> Result<Arc<dyn Transport>> {
+    let StartOrders { job_id, secret, peers } = orders;
+    debug_assert!(peers.is_empty(), "nobody has given a card that `open_fabric` did not make");
+    let starter_bytes = HomeLayout::new(Shape::new(settings)).bytes();
+    let process_count = settings.processes;
+    Ok(ShmEndpoint::open(ShmConfig { process, process_count, job_id, secret, starter_bytes })?)
 }
