@@ -385,6 +385,14 @@ impl Completion {
         self.lock().is_some()
     }
 
+    /// Takes the result, if the operation has ended and nobody has taken it before.
+    ///
+    /// # Errors
+    /// That of the operation.
+    pub fn try_take(&self) -> Option<Result<Outcome, FabricError>> {
+        self.lock().take()
+    }
+
     /// Waits for the end, making progress on `transport`, and takes the result.
     ///
     /// # Errors
