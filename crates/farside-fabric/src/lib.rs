@@ -11,6 +11,7 @@
 //! the receiver sleeps and is woken. They do no I/O and read no clock.
 
 pub mod bell;
+pub mod clock;
 pub mod conformance;
 pub mod ids;
 pub mod ofi;
