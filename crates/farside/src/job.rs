@@ -53,7 +53,7 @@ pub use child::is_member;
 pub use control::fuzz_decode as fuzz_control_decode;
 pub use farside_sys::topology::Bind;
 pub use footprint::{Footprint, footprint};
-pub use simulate::simulate;
+pub use simulate::{Simulated, Simulation, simulate};
 
 use self::child::{Manner, Role};
 use self::launch::{Launch, Program};

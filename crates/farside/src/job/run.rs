@@ -4,8 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use farside_fabric::clock::Clock;
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::{ProcessId, Transport};
 use farside_sys::net::{Interest, wait_ready};
@@ -46,12 +47,18 @@ where
     };
     let stop = AtomicBool::new(false);
     let outcomes = thread::scope(|scope| {
+        let seat = process.clock().seat();
+        let end = seat.end();
         let service = thread::Builder::new().name("farside service".to_owned());
-        let service = service.spawn_scoped(scope, || serve(&process, &stop));
-        let service = service.map_err(|cause| Error::System { doing: "starting the service thread", cause });
-        let outcomes = service.and_then(|_| run_threads(scope, &process, body));
+        let service = service.spawn_scoped(scope, || seat.take(|| serve(&process, &stop)));
+        let service = service.map_err(|cause| Error::System { doing: "starting the service thread", cause })?;
+        let outcomes = run_threads(scope, &process, body);
         stop.store(true, Ordering::Release);
         process.transport().wake();
+        end.wait();
+        if let Err(panic) = service.join() {
+            resume_unwind(panic);
+        }
         outcomes
     })?;
     let mut first_error = Ok(());
@@ -80,7 +87,9 @@ where
     let spawn = |local: usize| {
         let name = format!("farside {}", shape.worker_at(process.id(), local));
         let place = places.get(local).cloned().flatten();
-        thread::Builder::new().name(name).spawn_scoped(scope, move || {
+        let seat = process.clock().seat();
+        let end = seat.end();
+        let started = thread::Builder::new().name(name).spawn_scoped(scope, move || {
             if let Some(cpus) = place {
                 let bound = topology::bind_current_thread(&cpus);
                 bound.map_err(|cause| Error::System {
@@ -88,12 +97,14 @@ where
                     cause: std::io::Error::other(cause),
                 })?;
             }
-            run_thread(process, local, body)
-        })
+            seat.take(|| run_thread(process, local, body))
+        });
+        (started, end)
     };
     let threads: Vec<_> = (0..shape.callable_per_process() as usize).map(spawn).collect();
     let mut outcomes = Vec::new();
-    for started in threads {
+    for (started, end) in threads {
+        end.wait();
         outcomes.push(match started {
             Ok(thread) => thread.join(),
             Err(cause) => {
@@ -162,7 +173,11 @@ fn start(member: Member) -> Result<Arc<Process>> {
         plan.pass(KillPoint::GreetingSent);
     }
     let shape = Shape::new(&settings);
-    let (job_id, secret) = wait_for_start(&*control, settings.deadline)?;
+    let clock = match &transport {
+        TransportChoice::Ready(transport) => transport.clock(),
+        TransportChoice::Shm => Clock::real(),
+    };
+    let (job_id, secret) = wait_for_start(&*control, &clock, settings.deadline)?;
     let transport: Arc<dyn Transport> = match transport {
         TransportChoice::Ready(transport) => transport,
         TransportChoice::Shm => {
@@ -177,15 +192,15 @@ fn start(member: Member) -> Result<Arc<Process>> {
     Ok(process)
 }
 
-fn wait_for_start(control: &dyn Control, time: Duration) -> Result<(u64, [u8; 16])> {
-    let deadline = Instant::now() + time;
+fn wait_for_start(control: &dyn Control, clock: &Clock, time: Duration) -> Result<(u64, [u8; 16])> {
+    let deadline = clock.now() + time;
     loop {
         match control.receive() {
             Some(ToProcess::Start { job_id, secret }) => return Ok((job_id, secret)),
             Some(ToProcess::Ended { why }) => return Err(why.into()),
             Some(ToProcess::Lost { process, why }) => return Err(Error::PeerLost { process, why }),
             Some(ToProcess::Confirm { .. } | ToProcess::Finish) => {}
-            None if Instant::now() >= deadline => {
+            None if clock.now() >= deadline => {
                 return Err(Error::Deadline { doing: "waiting for the other processes to start", after: time });
             }
             None => match control.fd() {
@@ -193,7 +208,7 @@ fn wait_for_start(control: &dyn Control, time: Duration) -> Result<(u64, [u8; 16
                     let waited = wait_ready(&[Interest { fd, writable: false }], Some(deadline));
                     waited.map_err(|cause| Error::System { doing: "waiting for the start of the job", cause })?;
                 }
-                None => thread::sleep(START_NAP),
+                None => clock.nap(START_NAP),
             },
         }
     }
