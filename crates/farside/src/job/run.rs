@@ -24,7 +24,7 @@ use crate::invoke::inbox::panic_message;
 use crate::invoke::table::FunctionTable;
 
 /// How long a transport without descriptors sleeps between looks for the start.
-const START_NAP: Duration = Duration::from_millis(1);
+const START_NAP: Duration = Duration::from_micros(10);
 
 /// Runs `body` on each worker of this process, and returns when the whole job has come to rest.
 ///

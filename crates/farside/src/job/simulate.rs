@@ -196,21 +196,26 @@ where
     let seat = world.clock.seat();
     std::thread::scope(|scope| {
         seat.take(|| {
+            let mut threads = Vec::new();
             for member in members {
                 let TransportChoice::Ready(end) = &member.transport else { unreachable!("it was made ready") };
                 let seat = end.clock().seat();
                 let (news, body) = (&news, &body);
-                scope.spawn(move || {
+                threads.push(scope.spawn(move || {
                     seat.take(|| {
                         let process = member.process;
                         let end = run_member(member, body);
                         news.tell(process, Said::Ended(end));
                     });
-                });
+                }));
             }
             let verdict = coordinate(coordinator, &links, &news, &world);
             if let Some(fabric) = world.fabric {
                 fabric.end();
+            }
+            for thread in threads {
+                // It fails only if its process was killed before it began.
+                let _ = thread.join();
             }
             verdict
         })
