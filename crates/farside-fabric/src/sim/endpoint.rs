@@ -55,14 +55,14 @@ impl SimEndpoint {
     /// A thread moves a message or an operation in or out.
     fn spend_overhead(&self) {
         if let Some((_, seat)) = self.seated() {
-            turns::spend(self.network.lock(), seat, self.network.options.network.overhead_ns);
+            turns::spend(&self.network, seat, self.network.options.network.overhead_ns);
         }
     }
 
     /// [`wait`](Transport::wait) of a thread that takes turns. Descriptors say nothing about virtual time: they are not watched.
     fn wait_in_turn(&self, turn: &Turn, seat: SeatNumber, deadline: Option<Instant>) {
         let deadline_ns = deadline.map(|deadline| turn.nanoseconds_of(deadline));
-        let mut network = turns::pay(self.network.lock(), seat);
+        let mut network = turns::pay(&self.network, self.network.lock(), seat);
         let Some(sleeper) = network.process(self.process).sleepers.enter() else { return };
         loop {
             let passed = deadline_ns.is_some_and(|deadline| network.now_ns() >= deadline) || network.turns().is_over();
@@ -72,7 +72,7 @@ impl SimEndpoint {
             if passed || has_news || process.sleepers.is_woken(&sleeper) {
                 break;
             }
-            network = turns::sleep(network, seat, Asleep::until(deadline_ns));
+            network = turns::sleep(&self.network, network, seat, Asleep::until(deadline_ns));
         }
         network.process(self.process).sleepers.leave(sleeper);
     }
@@ -182,7 +182,7 @@ impl Transport for SimEndpoint {
         {
             // At once, so that nobody learns of it before it has been received.
             self.spend_overhead();
-            drop(turns::pay(self.network.lock(), seat));
+            drop(turns::pay(&self.network, self.network.lock(), seat));
         }
         event
     }

@@ -1,7 +1,6 @@
 //! Turns: exactly one simulated thread runs at a time, and the seed says which comes next.
 //!
-//! A simulated thread is a thread of the system that blocks on a condition variable of its own until it has the turn. It hands the
-//! turn on when it sleeps, and now and then, as the seed has it, at a call of the transport. Time passes when all sleep: it goes on
+//! A simulated thread is a thread of the system that is parked until it has the turn. It hands the turn on when it sleeps, and now and then, as the seed has it, at a call of the transport. Time passes when all sleep: it goes on
 //! to the next moment at which one of them wakes up or something arrives.
 //!
 //! What a call costs by the network's model its thread does not sleep off at once: the thread runs *ahead* of the clock, what it
@@ -9,8 +8,9 @@
 //! message, and none holds a lock at a switch that it would not hold at a call of the transport.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, MutexGuard};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::model::nanoseconds;
@@ -55,7 +55,11 @@ struct Seat {
     state: State,
     /// How much later it is for this thread than by the clock.
     ahead_ns: u64,
-    turn: Arc<Condvar>,
+    /// Set when the thread is given its turn, or there will be none any more; cleared when it hands it on. The thread is parked
+    /// while it is not.
+    may_run: Arc<AtomicBool>,
+    /// Known from when it first waits for a turn.
+    thread: Option<Thread>,
 }
 
 #[derive(Debug)]
@@ -197,6 +201,7 @@ impl Turns {
             self.seats[seat.0].state = state;
         }
         self.running = None;
+        self.seats[seat.0].may_run.store(false, Ordering::Relaxed);
         let group = self.seats[seat.0].group;
         let others = self.groups.len() - 1;
         for group in [group, others] {
@@ -207,10 +212,12 @@ impl Turns {
 
 /// Time and turns.
 impl Network {
-    /// Gives the turn to the next thread that can run, letting time pass if there is none now.
-    fn pass_turn(&mut self) {
+    /// Gives the turn to the next thread that can run, letting time pass if there is none now. The thread is returned if it
+    /// is to be unparked, which is better done without the lock that it needs first.
+    #[must_use]
+    fn pass_turn(&mut self) -> Option<Thread> {
         if self.turns().is_over {
-            return;
+            return None;
         }
         let next = loop {
             let due = self.next_due();
@@ -223,7 +230,7 @@ impl Network {
             let Some(at) = timer.into_iter().chain(due).min() else {
                 // Nobody will ever move again: let all of them find out.
                 turns.end();
-                return;
+                return None;
             };
             self.pass_time(at);
         };
@@ -231,7 +238,7 @@ impl Network {
         let turns = self.turns();
         turns.running = Some(next);
         turns.seats[next.0].state = State::Running;
-        turns.seats[next.0].turn.notify_one();
+        turns.seats[next.0].let_run()
     }
 
     fn pass_time(&mut self, at: u64) {
@@ -246,6 +253,14 @@ impl Network {
     }
 }
 
+impl Seat {
+    fn let_run(&self) -> Option<Thread> {
+        // SYNC: release, for the acquire in `await_turn`.
+        self.may_run.store(true, Ordering::Release);
+        self.thread.clone()
+    }
+}
+
 impl Turns {
     fn end(&mut self) {
         self.is_over = true;
@@ -256,7 +271,7 @@ impl Turns {
             if !matches!(seat.state, State::Gone) {
                 seat.state = State::Frozen;
             }
-            seat.turn.notify_all();
+            seat.let_run().inspect(Thread::unpark);
         }
     }
 }
@@ -310,7 +325,7 @@ impl Turn {
         let turns = network.turns();
         let seat = SeatNumber(turns.seats.len());
         let group = self.process.map_or(turns.groups.len() - 1, ProcessId::index);
-        turns.seats.push(Seat { group, state: State::Ready, ahead_ns: 0, turn: Arc::default() });
+        turns.seats.push(Seat { group, state: State::Ready, ahead_ns: 0, may_run: Arc::default(), thread: None });
         turns.groups[group].push(seat);
         turns.ready.push(seat);
         seat
@@ -319,10 +334,9 @@ impl Turn {
     /// Waits for the first turn of a seat.
     pub(crate) fn await_first(&self, seat: SeatNumber) {
         let mut network = self.network.lock();
-        if network.turns().running.is_none() {
-            network.pass_turn();
-        }
-        drop(await_turn(network, seat));
+        network.turns().seats[seat.0].thread = Some(thread::current());
+        let next = if network.turns().running.is_none() { network.pass_turn() } else { None };
+        drop(await_turn(&self.network, network, seat, next));
     }
 
     /// The thread has done its work.
@@ -342,21 +356,21 @@ impl Turn {
             turns.seats[seat.0].state = State::Gone;
         }
         turns.rouse(group, |asleep| asleep.end_of == Some(seat));
-        if was_running {
-            network.pass_turn();
-        }
+        let next = if was_running { network.pass_turn() } else { None };
+        drop(network);
+        next.inspect(Thread::unpark);
     }
 
     /// Sleeps until another thread has done its work.
     pub(crate) fn await_end(&self, seat: SeatNumber, other: SeatNumber) {
         let mut network = self.network.lock();
         while !network.turns().is_over && !matches!(network.turns().seats[other.0].state, State::Gone) {
-            network = sleep(network, seat, Asleep { end_of: Some(other), ..Asleep::default() });
+            network = sleep(&self.network, network, seat, Asleep { end_of: Some(other), ..Asleep::default() });
         }
     }
 
     pub(crate) fn sleep(&self, seat: SeatNumber, asleep: Asleep) {
-        drop(sleep(self.network.lock(), seat, asleep));
+        drop(sleep(&self.network, self.network.lock(), seat, asleep));
     }
 
     pub(crate) fn sleep_on(&self, seat: SeatNumber, word: &AtomicU32, seen: u32, timeout: Duration) {
@@ -372,8 +386,13 @@ impl Turn {
 }
 
 /// Pays what the thread is ahead, and sleeps then. Returns at once if the simulation is over.
-pub(super) fn sleep(network: MutexGuard<'_, Network>, seat: SeatNumber, mut asleep: Asleep) -> MutexGuard<'_, Network> {
-    let network = pay(network, seat);
+pub(super) fn sleep<'n>(
+    shared: &'n SharedNetwork,
+    network: MutexGuard<'n, Network>,
+    seat: SeatNumber,
+    mut asleep: Asleep,
+) -> MutexGuard<'n, Network> {
+    let network = pay(shared, network, seat);
     let now = network.now_ns();
     if let Some(time) = asleep.time {
         asleep.until_ns = Some(now.saturating_add(nanoseconds(time)));
@@ -381,21 +400,26 @@ pub(super) fn sleep(network: MutexGuard<'_, Network>, seat: SeatNumber, mut asle
     if asleep.word.as_ref().is_some_and(Watched::has_changed) || asleep.until_ns.is_some_and(|until| until <= now) {
         return network;
     }
-    hand_on(network, seat, State::Asleep(asleep))
+    hand_on(shared, network, seat, State::Asleep(asleep))
 }
 
 /// Lets time pass until the thread is not ahead of the clock any more.
-pub(super) fn pay(mut network: MutexGuard<'_, Network>, seat: SeatNumber) -> MutexGuard<'_, Network> {
+pub(super) fn pay<'n>(
+    shared: &'n SharedNetwork,
+    mut network: MutexGuard<'n, Network>,
+    seat: SeatNumber,
+) -> MutexGuard<'n, Network> {
     let ahead = std::mem::take(&mut network.turns().seats[seat.0].ahead_ns);
     if ahead == 0 {
         return network;
     }
     let until_ns = Some(network.now_ns() + ahead);
-    hand_on(network, seat, State::Asleep(Asleep { until_ns, ..Asleep::default() }))
+    hand_on(shared, network, seat, State::Asleep(Asleep { until_ns, ..Asleep::default() }))
 }
 
 /// The thread has spent so much on a call of the transport. Hands its turn on if the seed says so.
-pub(super) fn spend(mut network: MutexGuard<'_, Network>, seat: SeatNumber, cost_ns: u64) {
+pub(super) fn spend(shared: &SharedNetwork, seat: SeatNumber, cost_ns: u64) {
+    let mut network = shared.lock();
     let turns = network.turns();
     let ahead = &mut turns.seats[seat.0].ahead_ns;
     *ahead += cost_ns;
@@ -404,31 +428,46 @@ pub(super) fn spend(mut network: MutexGuard<'_, Network>, seat: SeatNumber, cost
         return;
     }
     if ahead == 0 {
-        drop(hand_on(network, seat, State::Ready));
+        drop(hand_on(shared, network, seat, State::Ready));
     } else {
-        drop(pay(network, seat));
+        drop(pay(shared, network, seat));
     }
 }
 
-fn hand_on(mut network: MutexGuard<'_, Network>, seat: SeatNumber, state: State) -> MutexGuard<'_, Network> {
+fn hand_on<'n>(
+    shared: &'n SharedNetwork,
+    mut network: MutexGuard<'n, Network>,
+    seat: SeatNumber,
+    state: State,
+) -> MutexGuard<'n, Network> {
     let turns = network.turns();
     if turns.is_over {
         return network;
     }
     turns.stop(seat, state);
-    network.pass_turn();
-    await_turn(network, seat)
+    let next = network.pass_turn();
+    await_turn(shared, network, seat, next)
 }
 
-fn await_turn(mut network: MutexGuard<'_, Network>, seat: SeatNumber) -> MutexGuard<'_, Network> {
-    let turn = network.turns().seats[seat.0].turn.clone();
-    loop {
-        let turns = network.turns();
-        if turns.is_over || turns.running == Some(seat) {
-            return network;
-        }
-        network = turn.wait(network).unwrap_or_else(PoisonError::into_inner);
+/// Unparks the one who is next, and waits for the turn.
+fn await_turn<'n>(
+    shared: &'n SharedNetwork,
+    mut network: MutexGuard<'n, Network>,
+    seat: SeatNumber,
+    next: Option<Thread>,
+) -> MutexGuard<'n, Network> {
+    let turns = network.turns();
+    if turns.is_over || turns.running == Some(seat) {
+        return network;
     }
+    let may_run = turns.seats[seat.0].may_run.clone();
+    drop(network);
+    next.inspect(Thread::unpark);
+    // SYNC: acquire, for the release in `let_run`.
+    while !may_run.load(Ordering::Acquire) {
+        thread::park();
+    }
+    shared.lock()
 }
 
 impl Network {
