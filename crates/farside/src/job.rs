@@ -56,7 +56,7 @@ pub use control::fuzz_decode as fuzz_control_decode;
 pub use farside_fabric::route::FabricChoice;
 pub use farside_sys::topology::Bind;
 pub use footprint::{Footprint, footprint};
-pub use simulate::simulate;
+pub use simulate::{Simulated, Simulation, simulate};
 
 use self::child::{Manner, Role};
 use self::launch::{Launch, Program};
