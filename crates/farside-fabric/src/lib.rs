@@ -12,6 +12,7 @@
 
 pub mod bell;
 pub mod by_message;
+pub mod clock;
 pub mod conformance;
 pub mod ids;
 pub mod ofi;

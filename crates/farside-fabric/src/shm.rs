@@ -92,6 +92,14 @@ impl ShmEndpoint {
     /// listens under this name already or descriptors are exhausted.
     pub fn open(config: ShmConfig) -> Result<Arc<Self>, FabricError> {
         let memory = Arc::new(SharedMemory::create("farside-starter", config.starter_bytes)?);
+        Self::open_over(config, memory)
+    }
+
+    /// As [`open`](Self::open), with starter memory that another transport has registered, too.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_over(config: ShmConfig, memory: Arc<SharedMemory>) -> Result<Arc<Self>, FabricError> {
         let regions = RegionTable::new(config.process, memory, config.starter_bytes);
         let starter = regions.starter();
         let failed = |doing| move |cause| FabricError::System { doing, cause };
@@ -116,6 +124,25 @@ impl ShmEndpoint {
             changed: Condvar::new(),
             this: this.clone(),
         }))
+    }
+
+    /// What becomes readable when there is progress to be made, for a thread that sleeps elsewhere. Says, too, whether something
+    /// waits for a peer to make room, which this does not tell.
+    pub(crate) fn watched(&self) -> (Watched<'_>, bool) {
+        let links: Vec<_> = self.lock().links.iter().map(Link::watch).collect();
+        let waits_for_room = links.iter().any(|(_, waits)| *waits);
+        let links = links.into_iter().map(|(socket, _)| socket).collect();
+        (Watched { own: [self.listener.as_fd(), self.waker.as_fd()], links }, waits_for_room)
+    }
+
+    /// Such a thread is awake again.
+    pub(crate) fn has_woken(&self) {
+        self.waker.reset();
+    }
+
+    /// Whether there is something to [receive](Transport::receive).
+    pub(crate) fn has_events(&self) -> bool {
+        !self.lock().events.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -330,6 +357,18 @@ impl ShmEndpoint {
         if !std::mem::replace(&mut state.gone[process.index()], true) {
             state.events.push_back(Event::Disconnected { process });
         }
+    }
+}
+
+/// The descriptors of an endpoint.
+pub(crate) struct Watched<'e> {
+    own: [BorrowedFd<'e>; 2],
+    links: Vec<Arc<net::MessageSocket>>,
+}
+
+impl Watched<'_> {
+    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.own.iter().copied().chain(self.links.iter().map(|link| link.as_fd()))
     }
 }
 

@@ -276,7 +276,6 @@ impl Transport for OfiEndpoint {
                 return;
             }
             let until = deadline.map_or(now + slice, |deadline| deadline.min(now + slice));
-            let readable = |fd| Interest { fd, writable: false };
             let activity = self.activity.as_ref().filter(|_| !attended).map(AsFd::as_fd);
             let all = [self.waker.as_fd()].into_iter().chain(also.iter().copied()).chain(activity);
             let interests: Vec<Interest<'_>> = all.map(|fd| Interest { fd, writable: false }).collect();
