@@ -89,6 +89,11 @@ fn furnish() -> Result<(), Failure> {
     };
     step("hostname", &[HOST])?;
     step("ip", &["link", "set", "lo", "up"])?;
+    // Slurm and Open MPI want a network that is more than the loopback: a cable that leads nowhere.
+    step("ip", &["link", "add", "net0", "type", "veth", "peer", "name", "net1"])?;
+    step("ip", &["address", "add", "10.78.0.1/24", "dev", "net0"])?;
+    step("ip", &["link", "set", "net0", "up"])?;
+    step("ip", &["link", "set", "net1", "up"])?;
     step("mount", &["-t", "tmpfs", "tmpfs", STATE])?;
     step("mount", &["-t", "tmpfs", "tmpfs", "/dev/shm"])?;
     let hosts = format!("{STATE}/hosts");

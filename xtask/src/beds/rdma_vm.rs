@@ -16,8 +16,8 @@ use super::{Bed, quoted, setup, target_dir};
 use crate::arguments::Arguments;
 use crate::steps::cargo;
 
-/// How long a run may take if nothing else is said. A busy host without KVM is slow.
-const LIMIT: Duration = Duration::from_secs(400);
+/// How long a run may take if nothing else is said.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// The address of the verbs device.
 const ADDRESS: &str = "10.77.0.1";
@@ -62,8 +62,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 fn checks() -> Result<String, String> {
     let mut script = String::from(
         "timeout 60 fi_pingpong -p 'verbs;ofi_rxm' -e rdm -I 50 -S 64 -c > /run/tmp/server 2>&1 &
-listens() { fi_port=$(printf ':%04X ' 47592); grep -q \"$fi_port.* 0A \" /proc/net/tcp /proc/net/tcp6; }
-for try in $(seq 200); do listens && break; sleep 0.1; done
+# Its port, 47592, in state LISTEN.
+for try in $(seq 200); do grep -q ':B9E8 .* 0A ' /proc/net/tcp /proc/net/tcp6 && break; sleep 0.1; done
 timeout 60 fi_pingpong -p 'verbs;ofi_rxm' -e rdm -I 50 -S 64 -c \"$RXE_ADDRESS\" || { cat /run/tmp/server; exit 1; }
 wait
 ",
@@ -168,13 +168,14 @@ fn remove_left(runs: &Path) {
     }
 }
 
-/// The emulator. It uses KVM if it may, and computes every instruction itself if not.
+/// The emulator. It computes every instruction itself: what KVM makes of a machine inside a virtual machine differs from
+/// host to host, from refusing to hanging, and the tests are short.
 fn emulator(pieces: &Pieces, home: &Home) -> Command {
     let root = pieces.root();
     let mut command = ended_with_us(root.join("usr/bin/qemu-system-x86_64"));
     // Beside the libraries that are installed, those that were unpacked with the emulator.
     command.env("LD_LIBRARY_PATH", root.join("usr/lib/x86_64-linux-gnu"));
-    command.args(["-accel", "kvm", "-accel", "tcg,thread=multi", "-machine", "q35", "-cpu", "max"]);
+    command.args(["-accel", "tcg,thread=multi", "-machine", "q35", "-cpu", "max"]);
     command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio"]);
     command.args(["-smp", &PROCESSORS.to_string(), "-m", &MEMORY_MIB.to_string()]);
     for firmware in ["usr/share/qemu", "usr/share/seabios"] {
