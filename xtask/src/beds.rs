@@ -90,7 +90,7 @@ pub(crate) fn run_all(arguments: &Arguments) -> Result<(), String> {
         in_process_of_its_own("launchers", &arguments.without)?;
     }
     if with(Bed::RdmaVm) {
-        rdma_vm::run(&Arguments::default())?;
+        in_process_of_its_own(Bed::RdmaVm.name(), &[])?;
     }
     println!("xtask: test beds: passed after {:.0} s", begun.elapsed().as_secs_f64());
     Ok(())

@@ -39,6 +39,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let mut code = ExitCode::SUCCESS;
     let outcome = match command.as_str() {
         "test" => steps::test(&arguments.without),
         "lint" => steps::lint(),
@@ -48,14 +49,14 @@ fn main() -> ExitCode {
         "setup" => beds::setup::setup(&arguments.without),
         "netns" => beds::netns::run(&arguments),
         "launchers" => beds::launchers::run(&arguments),
-        "rdma-vm" => beds::rdma_vm::run(&arguments),
+        "rdma-vm" => beds::rdma_vm::run(&arguments).map(|status| code = status),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);
         }
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => code,
         Err(message) => {
             eprintln!("xtask: {message}");
             ExitCode::FAILURE

@@ -1,7 +1,7 @@
 //! What each bed needs of the system, and the Debian package that has it.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Bed;
@@ -30,7 +30,7 @@ pub(crate) struct Need {
 const FABRICS: &[Bed] = &[Bed::Fabric, Bed::Netns, Bed::RdmaVm];
 
 /// All needs.
-const NEEDS: [Need; 14] = [
+const NEEDS: [Need; 15] = [
     Need { package: "libfabric1", thing: Thing::Library("libfabric.so.1"), beds: FABRICS },
     Need { package: "libfabric-bin", thing: Thing::Program("fi_pingpong"), beds: FABRICS },
     // A test compares our declarations with these.
@@ -38,6 +38,8 @@ const NEEDS: [Need; 14] = [
     Need { package: "gcc", thing: Thing::Program("cc"), beds: &[Bed::Fabric] },
     Need { package: "openmpi-bin", thing: Thing::Program("mpirun"), beds: &[Bed::Mpi] },
     Need { package: "libpmix2", thing: Thing::Library("libpmix.so.2"), beds: &[Bed::Mpi, Bed::Slurm] },
+    // Slurm loads the library by the name that only this package has.
+    Need { package: "libpmix-dev", thing: Thing::Library("libpmix.so"), beds: &[Bed::Slurm] },
     Need { package: "slurm-wlm", thing: Thing::Program("slurmctld"), beds: &[Bed::Slurm] },
     Need { package: "slurm-wlm", thing: Thing::Program("srun"), beds: &[Bed::Slurm] },
     Need { package: "munge", thing: Thing::Program("munged"), beds: &[Bed::Slurm] },
@@ -53,7 +55,7 @@ pub(crate) fn missing(beds: &[Bed]) -> Vec<Need> {
     let libraries = known_libraries();
     let is_there = |thing| match thing {
         Thing::Program(name) => has_program(name),
-        Thing::Library(name) => libraries.lines().any(|line| line.trim_start().starts_with(name)),
+        Thing::Library(name) => has_library(&libraries, name),
         Thing::File(path) => Path::new(path).exists(),
     };
     NEEDS.into_iter().filter(|need| need.is_of(beds) && !is_there(need.thing)).collect()
@@ -78,8 +80,12 @@ impl Need {
 /// Whether a program is in the search path or where system programs are.
 pub(crate) fn has_program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(std::path::PathBuf::from);
+    let system = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(system).any(|folder| folder.join(name).is_file())
+}
+
+fn has_library(known: &str, name: &str) -> bool {
+    known.lines().any(|line| line.split_whitespace().next() == Some(name))
 }
 
 /// The loader's list.
@@ -104,7 +110,7 @@ mod tests {
     #[test]
     fn programs_and_libraries_are_found() {
         assert!(has_program("sh") && !has_program("no-such-program"));
-        assert!(known_libraries().contains("libc.so.6"));
+        assert!(has_library(&known_libraries(), "libc.so.6") && !has_library(&known_libraries(), "libc.so"));
     }
 
     #[test]

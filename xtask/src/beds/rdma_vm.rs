@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use farside_testbed::{Echo, Running, ended_with_us};
@@ -36,8 +36,8 @@ const FABRIC_TEST: (&str, &str) = ("farside-fabric", "ofi");
 const ENVIRONMENT: [(&str, &str); 3] =
     [("RXE_ADDRESS", ADDRESS), ("FI_UNIVERSE_SIZE", "16"), ("FARSIDE_TEST_PROVIDERS", "verbs;ofi_rxm")];
 
-/// Runs the given program, or what there is to check.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+/// Runs the given program, or what there is to check. The status is the guest's.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     setup::install(&[Bed::RdmaVm])?;
     let pieces = vm_pieces::fetch()?;
     let script = if arguments.program.is_empty() { checks()? } else { given(&arguments.program)? };
@@ -48,14 +48,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Running::start("the emulated machine", &mut emulator(&pieces, &home), Echo::Prefixed("  | ".into()))?;
     machine.wait(begun + arguments.limit.unwrap_or(LIMIT))?;
     let status = fs::read_to_string(home.share().join("status")).unwrap_or_default();
-    match status.trim() {
-        "0" => {
-            println!("xtask: rdma-vm: tested on soft-RoCE: passed after {:.1} s", begun.elapsed().as_secs_f64());
-            Ok(())
-        }
-        "" => Err(machine.failure("it ended before its script").into()),
-        status => Err(machine.failure(format!("exit status {status}")).into()),
-    }
+    let status: u8 = status.trim().parse().map_err(|_| machine.failure("it ended before its script"))?;
+    let verdict = if status == 0 { "passed".to_owned() } else { format!("failed with status {status}") };
+    println!("xtask: rdma-vm: tested on soft-RoCE: {verdict} after {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(ExitCode::from(status))
 }
 
 /// libfabric's own program, then the tests of our transport, if there are any.

@@ -18,10 +18,13 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 /// How long one question to a daemon may take.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
 
+/// Slurm's configuration, in its folder.
+const CONFIGURATION: &str = "slurm.conf";
+
 /// The daemons. They end with the cell at the latest.
 #[derive(Debug)]
 pub(crate) struct Slurm {
-    config: PathBuf,
+    home: PathBuf,
     daemons: Vec<Running>,
 }
 
@@ -29,17 +32,14 @@ impl Slurm {
     /// Starts the authentication service, the controller and the one node, and waits until the node takes jobs.
     pub(crate) fn start() -> Result<Self, Failure> {
         let home = PathBuf::from(cell::STATE).join("slurm");
-        let config = home.join("slurm.conf");
-        write_files(&home, &config).map_err(|error| Failure::new(format!("writing {}", home.display()), error))?;
-        let mut slurm = Self { config, daemons: Vec::new() };
-        slurm.start_munge(&home)?;
+        write_files(&home).map_err(|error| Failure::new(format!("writing {}", home.display()), error))?;
+        let mut slurm = Self { home, daemons: Vec::new() };
+        slurm.start_munge()?;
         for daemon in ["slurmctld", "slurmd"] {
-            let mut command = ended_with_us(daemon);
-            let command = command.arg("-D").arg("-f").arg(&slurm.config);
-            slurm.daemons.push(Running::start(daemon, command, Echo::Quiet)?);
+            slurm.daemons.push(Running::start(daemon, slurm.program(daemon).arg("-D"), Echo::Quiet)?);
         }
         let idle = |slurm: &Self| {
-            let mut sinfo = slurm.client("sinfo");
+            let mut sinfo = slurm.program("sinfo");
             run("sinfo", sinfo.args(["--noheader", "--format=%T"]), ASK_LIMIT).is_ok_and(|state| state.trim() == "idle")
         };
         slurm.wait_until("the node does not become idle", idle)?;
@@ -48,19 +48,19 @@ impl Slurm {
 
     /// A command that starts so many ranks.
     pub(crate) fn srun(&self, ranks: usize) -> Command {
-        let mut command = self.client("srun");
+        let mut command = self.program("srun");
         command.args(["--ntasks", &ranks.to_string(), "--overcommit", "--oversubscribe", "--mpi=pmix"]);
         command
     }
 
-    fn client(&self, program: &str) -> Command {
-        let mut command = ended_with_us(program);
-        command.env("SLURM_CONF", &self.config);
+    fn program(&self, name: &str) -> Command {
+        let mut command = ended_with_us(name);
+        command.env("SLURM_CONF", self.home.join(CONFIGURATION));
         command
     }
 
-    fn start_munge(&mut self, home: &Path) -> Result<(), Failure> {
-        let option = |name: &str, file: &str| format!("--{name}={}", home.join(file).display());
+    fn start_munge(&mut self) -> Result<(), Failure> {
+        let option = |name: &str, file: &str| format!("--{name}={}", self.home.join(file).display());
         let mut command = ended_with_us("munged");
         // Forced: it warns of permissions that are of no account to a service that only we can reach.
         command.args(["--foreground", "--force"]);
@@ -71,7 +71,7 @@ impl Slurm {
             option("socket", "munge.socket"),
         ]);
         self.daemons.push(Running::start("munged", &mut command, Echo::Quiet)?);
-        let socket = home.join("munge.socket");
+        let socket = self.home.join("munge.socket");
         self.wait_until("munged makes no socket", |_| socket.exists())
     }
 
@@ -95,7 +95,7 @@ impl Slurm {
     }
 }
 
-fn write_files(home: &Path, config: &Path) -> io::Result<()> {
+fn write_files(home: &Path) -> io::Result<()> {
     for folder in ["munge", "state", "spool"] {
         fs::create_dir_all(home.join(folder))?;
     }
@@ -106,7 +106,7 @@ fn write_files(home: &Path, config: &Path) -> io::Result<()> {
     fs::write(&key, secret)?;
     fs::set_permissions(&key, Permissions::from_mode(0o400))?;
     let cpus = thread::available_parallelism()?.get();
-    fs::write(config, configuration(&home.display().to_string(), cpus))
+    fs::write(home.join(CONFIGURATION), configuration(&home.display().to_string(), cpus))
 }
 
 /// One partition with one node: this machine. Ports are our own, since the network is.

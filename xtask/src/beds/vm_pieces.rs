@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use farside_testbed::{Failure, ended_with_us, run};
 
-use super::setup::apt_get;
+use super::setup::{apt_get, update_lists};
 use super::target_dir;
 
 /// How long one step of fetching may take.
@@ -28,6 +28,9 @@ const CLASHING: [&str; 2] = ["qemu", "busybox"];
 /// not say so; `dummy` gives it a network device; the last share folders with the host.
 const MODULES: [&str; 8] =
     ["crc32_generic", "virtio_pci", "dummy", "udp_tunnel", "rdma_rxe", "rdma_ucm", "9pnet_virtio", "9p"];
+
+/// The name of the list of installed packages that `apt-get` is made to believe.
+const INSTALLED: &str = "status";
 
 /// The pieces, unpacked.
 #[derive(Clone, Debug)]
@@ -72,18 +75,21 @@ pub(crate) fn fetch() -> Result<Pieces, Failure> {
     println!("xtask: downloading an emulator and a kernel into {}", pieces.home.display());
     // Made beside and moved to their place when all is there, so that an interrupted run leaves no half.
     let draft = beds.join(format!("vm-pieces-{}", std::process::id()));
-    let made = assemble(&draft);
-    if made.is_ok() && fs::rename(&draft, &pieces.home).is_ok() {
+    let made = assemble(&draft).or_else(|first| {
+        // The lists of packages may be absent or old.
+        println!("xtask: trying again with new lists of packages: {first}");
+        let _ = fs::remove_dir_all(&draft);
+        update_lists()?;
+        assemble(&draft)
+    });
+    let moved = made.and_then(|()| fs::rename(&draft, &pieces.home).map_err(|error| Failure::new(step, error)));
+    if moved.is_ok() {
         println!("xtask: emulator and kernel are there after {:.0} s", begun.elapsed().as_secs_f64());
         return Ok(pieces);
     }
     let _ = fs::remove_dir_all(&draft);
     // Another run may have been faster.
-    if made.is_ok() && pieces.home.is_dir() {
-        Ok(pieces)
-    } else {
-        Err(made.err().unwrap_or_else(|| Failure::new(step, "it cannot be moved to its place")))
-    }
+    if pieces.home.is_dir() { Ok(pieces) } else { moved.map(|()| pieces) }
 }
 
 fn assemble(draft: &Path) -> Result<(), Failure> {
@@ -108,6 +114,7 @@ fn assemble(draft: &Path) -> Result<(), Failure> {
     for done_with in [&archives, &kernel_root] {
         attempt("clearing up", fs::remove_dir_all(done_with))?;
     }
+    attempt("clearing up", fs::remove_file(draft.join(INSTALLED)))?;
     Ok(())
 }
 
@@ -125,7 +132,7 @@ fn closure(draft: &Path) -> Result<Vec<String>, Failure> {
     let status = fs::read_to_string("/var/lib/dpkg/status").unwrap_or_default();
     let mut last = None;
     for known in [without_clashing(&status).as_str(), ""] {
-        let file = draft.join("status");
+        let file = draft.join(INSTALLED);
         fs::write(&file, known).map_err(|error| Failure::new("writing a package list", error))?;
         let mut command = apt_get();
         command.arg("-o").arg(format!("Dir::State::status={}", file.display()));
