@@ -1,12 +1,14 @@
 //! `cargo xtask launchers`: four ranks under mpirun, then under srun.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::slurm::Slurm;
-use super::{Bed, FARSIDE_JOINS, build_farside, cell, setup, shown, target_dir};
+use super::{Bed, FARSIDE_JOINS, build_farside, cell, setup, target_dir};
 use crate::arguments::Arguments;
 
 /// How long a run may take if nothing else is said.
@@ -15,15 +17,16 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// How many ranks are started.
 const RANKS: usize = 4;
 
-/// What a run must have printed.
-#[derive(Clone, Copy, Debug)]
-enum Expect {
-    /// Each rank's number once, as PMIx gave it.
-    Ranks,
-    /// One JSON object of a search by all ranks.
-    Search,
-    /// Anything.
-    Success,
+/// Runs a program and, if it succeeds, leaves a file with the number of its rank. Launchers have been seen to report
+/// success when they had started nothing.
+const WRAPPER: &str = r#""$@" && : > "$0/$PMIX_RANK""#;
+
+/// A program for all ranks.
+#[derive(Clone, Debug)]
+struct Plan {
+    program: Vec<String>,
+    /// Whether the ranks together print one JSON object of a search by all of them.
+    is_search: bool,
 }
 
 /// Runs the given program, or what there is to check, under each launcher that is not left out.
@@ -33,7 +36,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     if beds.is_empty() {
         return Ok(());
     }
-    let plan = plan(arguments)?;
+    let plans = plans(arguments)?;
     let limit = arguments.limit.unwrap_or(LIMIT);
     if !cell::is_inside() {
         setup::install(&beds)?;
@@ -44,35 +47,34 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     cell::inside(limit, || {
         let deadline = Instant::now() + limit;
         if beds.contains(&Bed::Mpi) {
-            for (program, expect) in &plan {
-                check("mpirun", mpirun(), program, *expect, deadline)?;
+            for plan in &plans {
+                check("mpirun", mpirun(), plan, deadline)?;
             }
         }
         if beds.contains(&Bed::Slurm) {
             let begun = Instant::now();
             let slurm = Slurm::start()?;
             println!("xtask: Slurm is ready after {:.1} s", begun.elapsed().as_secs_f64());
-            for (program, expect) in &plan {
-                check("srun", slurm.srun(RANKS), program, *expect, deadline)?;
+            for plan in &plans {
+                check("srun", slurm.srun(RANKS), plan, deadline)?;
             }
         }
         Ok(())
     })
 }
 
-/// What is run, and what is to come of it.
-fn plan(arguments: &Arguments) -> Result<Vec<(Vec<String>, Expect)>, String> {
+fn plans(arguments: &Arguments) -> Result<Vec<Plan>, String> {
     if !arguments.program.is_empty() {
-        return Ok(vec![(arguments.program.clone(), Expect::Success)]);
+        return Ok(vec![Plan { program: arguments.program.clone(), is_search: false }]);
     }
-    let mut plan = vec![(["sh", "-c", "echo rank $PMIX_RANK"].map(str::to_owned).to_vec(), Expect::Ranks)];
+    let mut plans = vec![Plan { program: vec!["true".to_owned()], is_search: false }];
     if FARSIDE_JOINS {
         let farside = target_dir()?.join("release/farside").display().to_string();
         let ranks = RANKS.to_string();
         let hex = [&farside, "hex", "-n", &ranks, "--seconds", "1", "--json"];
-        plan.push((hex.map(str::to_owned).to_vec(), Expect::Search));
+        plans.push(Plan { program: hex.map(str::to_owned).to_vec(), is_search: true });
     }
-    Ok(plan)
+    Ok(plans)
 }
 
 fn mpirun() -> Command {
@@ -83,48 +85,38 @@ fn mpirun() -> Command {
     command
 }
 
-/// Runs a program under a launcher and looks at what it printed.
-fn check(
-    launcher: &str,
-    mut command: Command,
-    program: &[String],
-    expect: Expect,
-    deadline: Instant,
-) -> Result<(), String> {
+/// Runs a program under a launcher and looks at what became of each rank.
+fn check(launcher: &str, mut command: Command, plan: &Plan, deadline: Instant) -> Result<(), String> {
     let begun = Instant::now();
-    let line = shown(command.args(program).env("TMPDIR", cell::temporary_dir()));
-    let echo = match expect {
-        Expect::Ranks => Echo::Quiet,
-        Expect::Search | Expect::Success => Echo::Prefixed(format!("{launcher}: ")),
-    };
-    let mut running = Running::start(&line, &mut command, echo)?;
+    let marks = Path::new(cell::STATE).join("ranks");
+    let _ = fs::remove_dir_all(&marks);
+    fs::create_dir(&marks).map_err(|error| format!("{}: {error}", marks.display()))?;
+    command.args(["sh", "-c", WRAPPER]).arg(&marks).args(&plan.program).env("TMPDIR", cell::temporary_dir());
+    let name = format!("{launcher}: {}", plan.program.join(" "));
+    let mut running = Running::start(&name, &mut command, Echo::Prefixed(format!("{launcher}: ")))?;
     let status = running.wait(deadline)?;
     if !status.success() {
         return Err(running.failure(status).into());
     }
-    is_as_expected(&running.printed(), expect).map_err(|why| running.failure(why))?;
-    println!("xtask: {launcher}: {}: passed after {:.1} s", program.join(" "), begun.elapsed().as_secs_f64());
+    let missing: Vec<_> = (0..RANKS).filter(|rank| !marks.join(rank.to_string()).exists()).collect();
+    if !missing.is_empty() {
+        return Err(running.failure(format!("ranks {missing:?} did not come, or PMIx did not number them")).into());
+    }
+    if plan.is_search {
+        is_one_search(&running.printed()).map_err(|why| running.failure(why))?;
+    }
+    println!("xtask: {name}: {RANKS} ranks: passed after {:.1} s", begun.elapsed().as_secs_f64());
     Ok(())
 }
 
-fn is_as_expected(printed: &str, expect: Expect) -> Result<(), String> {
-    match expect {
-        Expect::Success => Ok(()),
-        Expect::Ranks => {
-            let mut ranks: Vec<_> = printed.lines().filter_map(|line| line.strip_prefix("rank ")).collect();
-            ranks.sort_unstable();
-            let wanted: Vec<_> = (0..RANKS).map(|rank| rank.to_string()).collect();
-            if ranks == wanted { Ok(()) } else { Err(format!("ranks {ranks:?} instead of {wanted:?}")) }
-        }
-        Expect::Search => {
-            let found: Vec<_> = printed.lines().filter(|line| line.starts_with('{')).collect();
-            let wanted = format!("\"processes\":{RANKS}");
-            match found.as_slice() {
-                [one] if one.replace(' ', "").contains(&wanted) => Ok(()),
-                [_] => Err(format!("the search did not have {RANKS} processes")),
-                _ => Err(format!("{} searches instead of one: the ranks did not form one job", found.len())),
-            }
-        }
+/// Whether one search by all ranks was printed, and not one by each.
+fn is_one_search(printed: &str) -> Result<(), String> {
+    let found: Vec<_> = printed.lines().filter(|line| line.starts_with('{')).collect();
+    let wanted = format!("\"processes\":{RANKS},");
+    match found.as_slice() {
+        [one] if one.replace(' ', "").contains(&wanted) => Ok(()),
+        [_] => Err(format!("the search did not have {RANKS} processes")),
+        _ => Err(format!("{} searches instead of one: the ranks did not form one job", found.len())),
     }
 }
 
@@ -133,17 +125,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_rank_must_appear_once() {
-        assert!(is_as_expected("noise\nrank 2\nrank 0\nrank 3\nrank 1", Expect::Ranks).is_ok());
-        assert!(is_as_expected("rank 0\nrank 0\nrank 2\nrank 3", Expect::Ranks).is_err());
-        assert!(is_as_expected("rank \nrank \nrank \nrank ", Expect::Ranks).is_err());
-    }
-
-    #[test]
     fn four_jobs_of_one_are_not_one_job_of_four() {
-        let one = r#"{"size":11,"processes": 4}"#;
-        assert!(is_as_expected(one, Expect::Search).is_ok());
-        assert!(is_as_expected(&[one; 4].join("\n"), Expect::Search).unwrap_err().contains("4 searches"));
-        assert!(is_as_expected(r#"{"processes":1}"#, Expect::Search).is_err());
+        let one = r#"{"size":11,"processes": 4,"threads":1}"#;
+        assert!(is_one_search(one).is_ok());
+        assert!(is_one_search(&[one; 4].join("\n")).unwrap_err().contains("4 searches"));
+        assert!(is_one_search(r#"{"processes":40,"threads":1}"#).is_err());
     }
 }

@@ -111,7 +111,7 @@ fn write_files(home: &Path) -> io::Result<()> {
 
 /// One partition with one node: this machine. Ports are our own, since the network is.
 fn configuration(home: &str, cpus: usize) -> String {
-    let host = cell::HOST;
+    let (host, temporary) = (cell::HOST, cell::temporary_dir());
     format!(
         "ClusterName=one
 SlurmctldHost={host}(127.0.0.1)
@@ -122,6 +122,7 @@ AuthInfo=socket={home}/munge.socket
 CredType=cred/munge
 StateSaveLocation={home}/state
 SlurmdSpoolDir={home}/spool
+TmpFS={temporary}
 SlurmctldPidFile={home}/slurmctld.pid
 SlurmdPidFile={home}/slurmd.pid
 SlurmctldPort=6817
