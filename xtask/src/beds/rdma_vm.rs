@@ -33,8 +33,12 @@ const FABRIC_TEST: (&str, &str) = ("farside-fabric", "ofi");
 
 /// Settings of libfabric and of the tests. A completion queue of soft-RoCE has at most 32767 entries, and libfabric sizes
 /// it by the number of peers that it expects.
-const ENVIRONMENT: [(&str, &str); 3] =
-    [("RXE_ADDRESS", ADDRESS), ("FI_UNIVERSE_SIZE", "16"), ("FARSIDE_TEST_PROVIDERS", "verbs;ofi_rxm")];
+const ENVIRONMENT: [(&str, &str); 4] = [
+    ("RXE_ADDRESS", ADDRESS),
+    ("FI_UNIVERSE_SIZE", "16"),
+    ("FARSIDE_TEST_PROVIDERS", "verbs;ofi_rxm"),
+    ("TERM", "dumb"),
+];
 
 /// Runs the given program, or what there is to check. The status is the guest's.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
