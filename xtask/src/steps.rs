@@ -7,6 +7,13 @@ use crate::arguments::Arguments;
 use crate::beds::{self, Bed};
 use crate::tidy;
 
+/// All that continuous integration runs. What is missing is noticed before anything takes long.
+pub(crate) fn ci(without: &[Bed]) -> Result<(), String> {
+    beds::setup::setup(without)?;
+    lint()?;
+    test(without)
+}
+
 /// Every test. They need the Rust toolchain, a C linker, which a toolchain needs anyway, and what the beds that are not
 /// left out need.
 pub(crate) fn test(without: &[Bed]) -> Result<(), String> {

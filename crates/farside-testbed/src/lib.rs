@@ -14,7 +14,7 @@ pub mod netns;
 mod running;
 
 pub use failure::Failure;
-pub use running::{Echo, Running, ended_with_us, run};
+pub use running::{Echo, Running, ended_with_us, ending_with_us, run};
 
 /// The variable that names the beds to be left out, separated by commas; `cargo xtask test --without BED` sets it.
 pub const WITHOUT: &str = "FARSIDE_TEST_WITHOUT";

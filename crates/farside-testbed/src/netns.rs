@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::{Failure, is_privileged, run};
+use crate::{Failure, ending_with_us, is_privileged, run};
 
 /// The name of the cable's end in either namespace.
 const DEVICE: &str = "veth0";
@@ -112,7 +112,7 @@ impl Pair {
             Side::B => &self.b,
         };
         let mut command = holder.enter();
-        command.args(["setpriv", "--pdeathsig", "KILL", "--"]).arg(program);
+        command.args(ending_with_us()).arg(program);
         command
     }
 

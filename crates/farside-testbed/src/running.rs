@@ -33,11 +33,22 @@ pub struct Running {
     reader: Option<JoinHandle<()>>,
 }
 
-/// A command for `program` that the kernel kills when the thread that starts it ends, even by a kill.
+/// Begins what the kernel has been asked to end with its parent, unless the parent (the first word) ended before that.
+const UNLESS_LATE: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
+
+/// A command for `program` that the kernel kills when the thread that starts it ends, even by a kill. (A thread that
+/// ends before the program begins may leave it running until the whole process ends.)
 pub fn ended_with_us(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    let [first, others @ ..] = ending_with_us();
+    let mut command = Command::new(first);
+    command.args(others).arg(program);
     command
+}
+
+/// The words to put before a program for that.
+pub fn ending_with_us() -> [String; 8] {
+    let id = std::process::id().to_string();
+    ["setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", UNLESS_LATE, &id].map(str::to_owned)
 }
 
 /// Runs a command to its end and returns what it printed.
@@ -67,11 +78,6 @@ impl Running {
         let kept = Arc::clone(&lines);
         let reader = thread::spawn(move || read_lines(reader, &echo, &kept));
         Ok(Self { step: step.to_owned(), child, lines, reader: Some(reader) })
-    }
-
-    /// The process.
-    pub fn id(&self) -> u32 {
-        self.child.id()
     }
 
     /// The status with which the process ended; `None` while it runs.
@@ -196,10 +202,25 @@ mod tests {
 
     #[test]
     fn processes_end_with_the_thread_that_started_them() {
-        let mut running =
-            thread::spawn(|| Running::start("orphan", &mut shell("exec sleep 600"), Echo::Quiet).unwrap())
-                .join()
-                .unwrap();
-        assert!(!running.wait(Instant::now() + SOON).unwrap().success());
+        let deadline = Instant::now() + SOON;
+        let start = move || {
+            let running = Running::start("orphan", &mut shell("echo begun; exec sleep 600"), Echo::Quiet).unwrap();
+            while running.printed() != "begun" {
+                assert!(Instant::now() < deadline, "{}", running.printed());
+                thread::sleep(LOOK_AGAIN);
+            }
+            running
+        };
+        let mut running = thread::spawn(start).join().unwrap();
+        assert!(!running.wait(deadline).unwrap().success());
+    }
+
+    #[test]
+    fn a_program_does_not_begin_when_its_parent_has_ended() {
+        let mut words = ending_with_us();
+        words[7] = "0".to_owned();
+        let mut command = Command::new(&words[0]);
+        let failure = run("late", command.args(&words[1..]).args(["echo", "begun"]), SOON).unwrap_err();
+        assert!(!failure.to_string().contains("begun"), "{failure}");
     }
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use farside_testbed::{Failure, ended_with_us, is_privileged, run};
+use farside_testbed::{Failure, ended_with_us, ending_with_us, is_privileged, run};
 
 /// Set in the process that runs inside.
 const INSIDE: &str = "FARSIDE_XTASK_CELL";
@@ -72,7 +72,7 @@ fn namespaces() -> Command {
     }
     // Becoming privileged makes the kernel forget with whom a process is to end, so that is said afterwards.
     let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "--", "setpriv", "--pdeathsig", "KILL", "--", "unshare"]).args(split);
+    command.args(["--user", "--map-root-user", "--"]).args(ending_with_us()).arg("unshare").args(split);
     command
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         ping_pong(&pair, deadline)?;
         if FARSIDE_JOINS {
             let farside = target_dir()?.join("release/farside").display().to_string();
-            let hex = [&farside, "hex", "-n", "2", "--seconds", "1"].map(str::to_owned).to_vec();
+            let hex = [&farside, "hex", "-n", "2", "--seconds", "1", "--fabric", "ofi:tcp"].map(str::to_owned).to_vec();
             two_ranks(&pair, &[hex.clone(), hex], arguments.cut_after, deadline)?;
         }
         Ok(())

@@ -35,6 +35,9 @@ pub(crate) fn setup(without: &[Bed]) -> Result<(), String> {
 
 /// Installs what is missing for these beds.
 pub(crate) fn install(beds: &[Bed]) -> Result<(), String> {
+    if beds.contains(&Bed::Slurm) && !is_privileged() {
+        return Err("the daemons of the test bed slurm run only as root; do without it: --without slurm".to_owned());
+    }
     let needs = missing(beds);
     if needs.is_empty() {
         return Ok(());
