@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::random::Random;
-use super::{SimFabric, SimOptions};
+use super::{LogGp, SimFabric, SimOptions};
 use crate::ids::ProcessId;
 use crate::region::RemoteRegion;
 use crate::transport::{AtomicChange, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Transport};
@@ -16,7 +16,8 @@ use crate::transport::{AtomicChange, Completion, Event, FabricError, Operation, 
 const SEEDS: u64 = 300;
 const STARTER_BYTES: usize = 4096;
 const ORDERLY: SimOptions = SimOptions {
-    delay_max_steps: 0,
+    network: LogGp::IDEAL,
+    delay_max_ns: 0,
     operations_max: 64,
     messages_max: 64,
     message_bytes_max: 64,
@@ -95,7 +96,7 @@ fn trace(seed: u64) -> String {
                 format!("{ended:?} {:?}", look(peer, 200))
             }
         };
-        trace += &format!("{} {saw}\n", fabric.steps());
+        trace += &format!("{} {saw}\n", fabric.now_ns());
     }
     trace
 }
@@ -127,7 +128,7 @@ fn observe(options: SimOptions) -> Harm {
         let get = ends[0].post(key, Operation::Get { offset: 128, bytes: 64 }).unwrap();
         ends[0].send(ends[1].process(), b"sent after the puts").unwrap();
         let mut has_message = false;
-        for _ in 0..4 * options.delay_max_steps.max(1) {
+        for _ in 0..4 * options.delay_max_ns.max(1) {
             let seen = look(&ends[1], 80);
             let has_first = seen[0] == 1;
             harm.second_put_first |= !has_first && seen[8] == 1;
@@ -149,7 +150,7 @@ fn observe(options: SimOptions) -> Harm {
 
 #[test]
 fn everything_the_contract_leaves_open_happens() {
-    let harm = observe(SimOptions { delay_max_steps: 50, ..SimOptions::default() });
+    let harm = observe(SimOptions { delay_max_ns: 50, ..SimOptions::default() });
     let all = Harm { second_put_first: true, torn_put: true, torn_get: true, message_before_put: true };
     assert_eq!(harm, all);
 }

@@ -17,7 +17,8 @@ use crate::invoke::payload::Payload;
 /// The lanes of one process, by receiver. Each is made when it is first used.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    by_receiver: Box<[OnceLock<Mutex<Outbox>>]>,
+    /// Boxed, since most are never used, and a process of a large job has thousands.
+    by_receiver: Box<[OnceLock<Box<Mutex<Outbox>>>]>,
     /// Some lane has records staged. Set by who stages, cleared by who found them all sent.
     queued: AtomicBool,
 }
@@ -28,7 +29,7 @@ impl Lanes {
     }
 
     fn existing(&self) -> impl Iterator<Item = &Mutex<Outbox>> {
-        self.by_receiver.iter().filter_map(OnceLock::get)
+        self.by_receiver.iter().filter_map(OnceLock::get).map(Box::as_ref)
     }
 
     /// Calls sent on all lanes.
@@ -56,7 +57,7 @@ impl Process {
             return Err((error, payload));
         };
         let source = self.shape().callable() + self.id().number();
-        let mut lane = lock(cell.get_or_init(|| Mutex::new(self.new_outbox(source, to))));
+        let mut lane = lock(cell.get_or_init(|| Box::new(Mutex::new(self.new_outbox(source, to)))));
         if let Some(lost) = self.lost(lane.to_process()) {
             return Err((lost, payload));
         }

@@ -3,10 +3,11 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use farside_fabric::bell::Fencing;
+use farside_fabric::clock::Clock;
+pub(crate) use farside_fabric::clock::lock;
 use farside_fabric::ring::{MappedChunk, MappedControl, Receiver, RingControl, Sender};
 use farside_fabric::wait::WaitPolicy;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, Transport, WorkerId};
@@ -38,6 +39,7 @@ pub(crate) struct Process {
     settings: Settings,
     table: FunctionTable,
     transport: Arc<dyn Transport>,
+    clock: Clock,
     outgoing: Outgoing,
     control: Arc<dyn Control>,
     wait_policy: WaitPolicy,
@@ -130,13 +132,19 @@ impl Process {
         let homes: Box<[OnceLock<Home>]> = (0..processes).map(|_| OnceLock::new()).collect();
         let own_is_mapped = homes[id.index()].set(home.clone());
         debug_assert!(own_is_mapped.is_ok());
-        let wait_policy = WaitPolicy::for_load(shape.callable() as usize, cpus);
+        let clock = transport.clock();
+        let wait_policy = if clock.is_simulated() {
+            WaitPolicy::SIMULATED
+        } else {
+            WaitPolicy::for_load(shape.callable() as usize, cpus)
+        };
         let hears_fences = fence::register();
         let process = Self {
             id,
             shape,
             table,
             control,
+            clock,
             wait_policy,
             hears_fences,
             home,
@@ -194,6 +202,11 @@ impl Process {
 
     pub(crate) fn transport(&self) -> &dyn Transport {
         &*self.transport
+    }
+
+    /// What time it is for the threads of this process, and how they wait.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     pub(crate) fn control(&self) -> &dyn Control {
@@ -289,7 +302,7 @@ impl Process {
         if let Some(home) = self.home_of(process) {
             return Ok(Some(home));
         }
-        let deadline = Instant::now() + self.settings.deadline;
+        let deadline = self.clock.now() + self.settings.deadline;
         self.transport.attach(self.starter_key(process), deadline).map_err(|error| self.explain(error))?;
         Ok(self.home_of(process))
     }
@@ -366,7 +379,7 @@ impl Process {
         let memory = if piece.key.process == self.id {
             lock(&self.pool).memory(piece.key)
         } else {
-            let deadline = Instant::now() + self.settings.deadline;
+            let deadline = self.clock.now() + self.settings.deadline;
             let region = self.transport.attach(piece.key, deadline).map_err(|error| self.explain(error))?;
             region.mapped().cloned()
         };
@@ -603,9 +616,4 @@ impl Process {
     pub(crate) fn shared(&self, index: usize) -> Option<&(dyn Any + Send + Sync)> {
         self.shared.get(index)?.get().map(|value| &**value)
     }
-}
-
-/// Locks what no panic can leave half changed.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

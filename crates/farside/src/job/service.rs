@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_fabric::{Event, ProcessId, WorkerId};
 
@@ -43,7 +43,7 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
                 Event::Disconnected { process: peer } => process.lose(peer, "its connection ended".to_owned()),
             }
         }
-        let resend_at = process.flush_outgoing().then(|| Instant::now() + RESEND_AFTER);
+        let resend_at = process.flush_outgoing().then(|| process.clock().now() + RESEND_AFTER);
         let control = process.control().fd();
         process.transport().wait(control.as_slice(), resend_at);
     }
@@ -52,7 +52,7 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
 /// Does what the coordinator says.
 fn take_order(process: &Process, message: ToProcess) {
     match message {
-        ToProcess::Start { .. } => {}
+        ToProcess::Start { .. } | ToProcess::Exchange | ToProcess::Peers { .. } => {}
         ToProcess::Ended { why } => process.end(why),
         ToProcess::Lost { process: lost, why } => process.lose(lost, why),
         ToProcess::Confirm { round } => process.begin_round(round),

@@ -264,7 +264,22 @@ impl Worker {
     /// [`Error::InHandler`]; [`Error::HandlerPanicked`]; [`Error::CorruptRing`]; [`Error::JobEnded`].
     pub fn progress(&self) -> Result<bool> {
         self.not_in_handler("progress")?;
-        self.step()
+        let moved = self.step()?;
+        if !moved && self.process.clock().is_simulated() {
+            self.process.clock().pause();
+        }
+        Ok(moved)
+    }
+
+    /// What time it is: the system's, or in a [simulation](crate::Simulation) that of the simulated network.
+    pub fn now(&self) -> Instant {
+        self.process.clock().now()
+    }
+
+    /// In a [simulation](crate::Simulation): this worker computes for so long, and pays no attention meanwhile. Otherwise this does
+    /// nothing, since what a real program computes takes its time anyway.
+    pub fn charge(&self, time: Duration) {
+        self.process.clock().charge(time);
     }
 
     /// Makes progress until `condition` holds, sleeping when there is none. At most for the job's deadline.
@@ -447,7 +462,7 @@ impl Worker {
             }
         };
         wait_for_credit(true);
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(self.process.clock().now());
         let result = self.wait_until("waiting for room in a ring", left, |worker| {
             let mut outbox = worker.outbox(to)?;
             // What was asked for last may have been less than this record needs.
@@ -465,7 +480,7 @@ impl Worker {
     /// Waits for room in the lane to a worker.
     pub(crate) fn wait_for_lane(&self, to: WorkerId, record_bytes: usize, deadline: Instant) -> Result<()> {
         self.not_in_handler("a send-based call with `WhenFull::Retry`")?;
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(self.process.clock().now());
         self.wait_until("waiting for room in a lane", left, |worker| {
             worker.process.lane_may_send(to, record_bytes).map(|may| may.then_some(())).transpose()
         })
@@ -502,7 +517,7 @@ impl Worker {
                     continue;
                 }
             }
-            let now = Instant::now();
+            let now = self.process.clock().now();
             let deadline = *deadline.get_or_insert_with(|| now + time);
             if now >= deadline {
                 return Err(Error::Deadline { doing, after: time });
@@ -514,7 +529,11 @@ impl Worker {
             self.inbox().look_back();
             let nothing_new = !self.has_notices() && !self.inbox.borrow().has_arrivals() && !self.staged_may_move();
             match look(self) {
-                None if nothing_new => self.home.doorbell(self.local).sleep(token, (deadline - now).min(NAP_MAX)),
+                None if nothing_new => {
+                    let time = (deadline - now).min(NAP_MAX);
+                    let sleep = |word: &_, seen| self.process.clock().sleep(word, seen, time);
+                    self.home.doorbell(self.local).sleep_on(token, sleep);
+                }
                 found => {
                     self.home.doorbell(self.local).cancel(token);
                     if let Some(found) = found {
@@ -561,7 +580,7 @@ impl Worker {
             if let Some(since) = outbox.batch_since() {
                 if idle {
                     moved |= outbox.flush(FlushCause::Idle);
-                } else if since.elapsed() >= BATCH_AGE_MAX {
+                } else if self.process.clock().now().saturating_duration_since(since) >= BATCH_AGE_MAX {
                     moved |= outbox.flush(FlushCause::Age);
                 }
                 outbox.count_sent(&self.process);
