@@ -315,7 +315,9 @@ impl Coordinator {
             if first.shape != other.shape {
                 let [first, other] = [first.shape, other.shape].map(describe);
                 let remedy = "start all with the same options and the same environment";
-                return Some(Ending::Other(format!("{a} takes it for a job of {first}, {b} for one of {other}: {remedy}")));
+                return Some(Ending::Other(format!(
+                    "{a} takes it for a job of {first}, {b} for one of {other}: {remedy}"
+                )));
             }
             if first.fabric != other.fabric {
                 let (first, other) = (&first.fabric, &other.fabric);

@@ -42,25 +42,16 @@ where
     F: Fn(&Worker) -> Result<()> + Send + Sync,
 {
     let control = member.control.clone();
-    let process = match start(member) {
-        Ok(process) => process,
+    let outcomes = match start(member) {
+        Ok(process) => run_started(&process, body),
         Err(error) => {
             control.send(ToCoordinator::failed_with(&error));
-            return Err(error);
+            Err(error)
         }
     };
-    let stop = AtomicBool::new(false);
-    let outcomes = thread::scope(|scope| {
-        let service = thread::Builder::new().name("farside service".to_owned());
-        let service = service.spawn_scoped(scope, || serve(&process, &stop));
-        let service = service.map_err(|cause| Error::System { doing: "starting the service thread", cause });
-        let outcomes = service.and_then(|_| run_threads(scope, &process, body));
-        stop.store(true, Ordering::Release);
-        process.transport().wake();
-        outcomes
-    })?;
+    control.leave();
     let mut first_error = Ok(());
-    for outcome in outcomes {
+    for outcome in outcomes? {
         match outcome {
             Ok(result) => first_error = first_error.and(result),
             Err(panic) => resume_unwind(panic),
@@ -70,6 +61,23 @@ where
 }
 
 type Outcome = thread::Result<Result<()>>;
+
+/// Runs the service thread, and with it all others to their ends.
+fn run_started<F>(process: &Arc<Process>, body: &F) -> Result<Vec<Outcome>>
+where
+    F: Fn(&Worker) -> Result<()> + Send + Sync,
+{
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let service = thread::Builder::new().name("farside service".to_owned());
+        let service = service.spawn_scoped(scope, || serve(process, &stop));
+        let service = service.map_err(|cause| Error::System { doing: "starting the service thread", cause });
+        let outcomes = service.and_then(|_| run_threads(scope, process, body));
+        stop.store(true, Ordering::Release);
+        process.transport().wake();
+        outcomes
+    })
+}
 
 /// Runs all threads of the process that can be called, to their end.
 fn run_threads<'scope, F>(
@@ -209,7 +217,9 @@ fn wait_for_start(control: &dyn Control, settings: &Settings) -> Result<StartOrd
             }
             Some(ToProcess::Peers { first, cards }) => {
                 if first as usize != peers.len() || peers.len() + cards.len() > settings.processes as usize {
-                    return Err(Error::JobEnded { why: "the coordinator mixed up the addresses of the processes".into() });
+                    return Err(Error::JobEnded {
+                        why: "the coordinator mixed up the addresses of the processes".into(),
+                    });
                 }
                 peers.extend(cards);
             }

@@ -409,7 +409,8 @@ mod tests {
         let bind = prop_oneof![Just(Bind::None), Just(Bind::Core), Just(Bind::Numa)];
         let numbers = any::<(Option<u32>, Option<u32>, Option<u32>, Option<usize>, Option<usize>)>();
         let times = any::<(Option<u64>, Option<u64>)>();
-        let fabric = prop_oneof![Just("auto"), Just("shm"), Just("ofi"), Just("ofi:tcp")].prop_map(|name| name.parse().unwrap());
+        let fabric =
+            prop_oneof![Just("auto"), Just("shm"), Just("ofi"), Just("ofi:tcp")].prop_map(|name| name.parse().unwrap());
         let options = (prop::option::of(bind), prop::option::of(fabric));
         (numbers, options, times).prop_map(|(numbers, (bind, fabric), times)| Choices {
             processes: numbers.0,

@@ -210,9 +210,9 @@ impl ToProcess {
             Self::Confirm { round } => message(5).u32(*round),
             Self::Finish => message(6),
             Self::Exchange => message(7),
-            Self::Peers { first, cards } => cards.iter().fold(message(8).u32(*first), |message, peer| {
-                message.bytes(&peer.host).card(&peer.card)
-            }),
+            Self::Peers { first, cards } => {
+                cards.iter().fold(message(8).u32(*first), |message, peer| message.bytes(&peer.host).card(&peer.card))
+            }
             Self::Ended { why: Ending::Apart { a, b } } => message(9).u32(a.number()).u32(b.number()),
         }
         .0
@@ -402,9 +402,15 @@ mod tests {
             threads,
             service_threads,
         });
-        (any::<([u8; 16], u64, [u8; 16])>(), shape, fabric).prop_map(|((fingerprint, table_hash, host), shape, fabric)| {
-            Greeting { fingerprint, table_hash, host, shape, fabric }
-        })
+        (any::<([u8; 16], u64, [u8; 16])>(), shape, fabric).prop_map(
+            |((fingerprint, table_hash, host), shape, fabric)| Greeting {
+                fingerprint,
+                table_hash,
+                host,
+                shape,
+                fabric,
+            },
+        )
     }
 
     fn peer_card() -> impl Strategy<Value = PeerCard> {

@@ -287,7 +287,10 @@ fn who_was_turned_away_is_told_with_who_is_missing() {
     }
     script.sleep();
     let why = ending(&script.told(), 0..2);
-    assert!(why.contains("process 1 did not come") && why.contains("(turned away: 10.0.0.1 has another secret)"), "{why}");
+    assert!(
+        why.contains("process 1 did not come") && why.contains("(turned away: 10.0.0.1 has another secret)"),
+        "{why}"
+    );
 }
 
 #[test]
