@@ -160,7 +160,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
-        [&near, &far].map(|stream| tcp::tend(stream, LONG).unwrap());
+        [&near, &far].into_iter().for_each(|stream| tcp::tend(stream, LONG).unwrap());
         let reader = || FrameReader::new(MESSAGE_BYTES_MAX);
         (Link::over_stream(near, reader(), PAD), TcpControl::new(far, reader(), PAD))
     }

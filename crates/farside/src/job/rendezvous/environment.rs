@@ -61,7 +61,7 @@ impl Place {
         let is_there = |name: &&str| lookup(name).is_some_and(|text| !text.is_empty());
         let Some(family) = FAMILIES.iter().find(|family| {
             [family.process, family.processes].iter().all(is_there)
-                && (family.only_with.is_empty() || family.only_with.iter().any(|name| is_there(&name)))
+                && (family.only_with.is_empty() || family.only_with.iter().any(is_there))
         }) else {
             return Ok(None);
         };

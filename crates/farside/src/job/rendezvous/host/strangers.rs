@@ -82,14 +82,15 @@ impl Strangers {
         let (mut requests, mut turned_away) = (Vec::new(), Vec::new());
         for mut stranger in std::mem::take(&mut self.waiting) {
             match stranger.reader.receive(&stranger.stream) {
-                Ok(Some(message)) => match greeting::Request::decode(&message) {
-                    Some(request) => match stranger.examine(&request, &self.secret) {
-                        Ok(request) => requests.push(request),
-                        Err(why) => turned_away.push(why),
-                    },
-                    // It speaks something else.
-                    None => {}
-                },
+                Ok(Some(message)) => {
+                    let request = greeting::Request::decode(&message);
+                    match request.map(|request| stranger.examine(&request, &self.secret)) {
+                        Some(Ok(request)) => requests.push(request),
+                        Some(Err(why)) => turned_away.push(why),
+                        // It speaks something else.
+                        None => {}
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock && now < stranger.until => {
                     self.waiting.push_back(stranger);
                 }
