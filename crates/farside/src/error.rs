@@ -244,12 +244,28 @@ pub enum RendezvousError {
         /// How many there are.
         processes: u32,
     },
+    /// PMIx, which the launcher offers, is not there, and variables do not do either.
+    #[error(
+        "libpmix cannot be opened ({missing}): install it (Debian: libpmix2) on all machines; without it, {otherwise}"
+    )]
+    NoPmix {
+        /// What the loader said.
+        missing: String,
+        /// What the variables lack.
+        otherwise: String,
+    },
     /// There is no secret.
     #[error(
         "FARSIDE_SECRET is not set: processes that find each other over the network must know a secret; set it to the same \
          text for all of them, such as the output of `openssl rand -hex 16`"
     )]
     NoSecret,
+    /// PMIx could not do its part.
+    #[error("the launcher offers PMIx, and it does not work: {why}; set FARSIDE_START=variables to do without it")]
+    Pmix {
+        /// The reason.
+        why: String,
+    },
     /// Process 0 cannot listen.
     #[error(
         "process 0 cannot listen at port {port}: {cause}; another program uses it, or another job: set FARSIDE_PORT (or \

@@ -24,8 +24,7 @@ use farside_sys::process::take_inherited;
 use crate::error::{Error, Result};
 use crate::job::control::{Control, SocketControl, ToCoordinator};
 use crate::job::kill_point::KillPlan;
-use crate::job::rendezvous::environment::Place;
-use crate::job::rendezvous::{self, Hosting};
+use crate::job::rendezvous::{Hosting, Way};
 use crate::job::settings::{self, Choices, Lookup, Settings, own_environment, variable};
 
 const PROCESS: &str = "FARSIDE_PROCESS";
@@ -143,7 +142,7 @@ enum Calling {
     /// Farside's launcher started it.
     Invitation(Invitation),
     /// Another launcher did.
-    Place(Place),
+    Rendezvous(Way),
 }
 
 impl Calling {
@@ -152,7 +151,7 @@ impl Calling {
         let invitation = Invitation::from_environment(&own_environment, std::os::unix::process::parent_id())?;
         match invitation {
             Some(invitation) => Ok(Some(Self::Invitation(invitation))),
-            None => Ok(Place::from_environment(&own_environment)?.map(Self::Place)),
+            None => Ok(Way::from_environment(&own_environment)?.map(Self::Rendezvous)),
         }
     }
 
@@ -160,7 +159,7 @@ impl Calling {
     fn follow(self, site: &str, choices: Choices) -> Result<(Member, Option<Hosting>)> {
         match self {
             Self::Invitation(invitation) => Ok((invitation.accept(site, choices)?, None)),
-            Self::Place(place) => rendezvous::take(&place, choices, &own_environment),
+            Self::Rendezvous(way) => way.take(&choices, &own_environment),
         }
     }
 }
@@ -177,7 +176,7 @@ pub fn is_member() -> bool {
 pub fn is_reported() -> bool {
     match Calling::of_this_process() {
         Ok(Some(Calling::Invitation(_))) => true,
-        Ok(Some(Calling::Place(_))) => match &*STANDING.lock().unwrap_or_else(PoisonError::into_inner) {
+        Ok(Some(Calling::Rendezvous(_))) => match &*STANDING.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(Standing::Joined { control, is_host, .. }) => !is_host && control.is_heard(),
             _ => false,
         },

@@ -6,8 +6,6 @@ use sha2::{Digest, Sha256};
 use crate::error::{RendezvousError, Result};
 use crate::job::settings::{Lookup, variable};
 
-/// Set to `own`, it says that no other launcher's variables count.
-const LAUNCHER: &str = "FARSIDE_START";
 /// Where process 0 listens, in front of `MASTER_PORT`, which a program may need for something else.
 const PORT: &str = "FARSIDE_PORT";
 const MASTER_ADDR: &str = "MASTER_ADDR";
@@ -55,9 +53,6 @@ impl Place {
     /// # Errors
     /// [`Error::Rendezvous`](crate::Error::Rendezvous) or [`Error::JobEnded`](crate::Error::JobEnded) when variables hold nonsense.
     pub(crate) fn from_environment(lookup: Lookup<'_>) -> Result<Option<Self>> {
-        if lookup(LAUNCHER).is_some_and(|text| text == "own") {
-            return Ok(None);
-        }
         let is_there = |name: &&str| lookup(name).is_some_and(|text| !text.is_empty());
         let Some(family) = FAMILIES.iter().find(|family| {
             [family.process, family.processes].iter().all(is_there)
@@ -186,7 +181,6 @@ mod tests {
             &[("MASTER_ADDR", "n1"), ("MASTER_PORT", "1")],
             // A batch script.
             &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8"), ("SLURM_JOB_ID", "77")],
-            &[("RANK", "1"), ("WORLD_SIZE", "4"), ("FARSIDE_START", "own")],
         ] {
             assert_eq!(place(variables).unwrap(), None, "{variables:?}");
         }

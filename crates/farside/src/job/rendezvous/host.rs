@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use farside_fabric::ProcessId;
 use farside_sys::net::{Interest, MessageSocket, Waker, wait_ready};
+use farside_sys::pmix::Session;
 use farside_sys::process::random_bytes;
 
 use self::strangers::{Request, Strangers};
@@ -46,11 +47,21 @@ impl OwnEnd {
     }
 }
 
+/// Where the other processes come in.
+#[derive(Debug)]
+pub(super) struct Door {
+    pub(super) listener: TcpListener,
+    pub(super) secret: Secret,
+    /// By what the others find it.
+    #[expect(dead_code, reason = "it is held for as long as others may read what it published")]
+    pub(super) pmix: Option<Session>,
+}
+
 /// Starts to run a job, to whose other processes, if there are any, this listens. Returns process 0's link with it.
 ///
 /// # Errors
 /// [`Error::System`].
-pub(super) fn start(door: Option<(TcpListener, Secret)>, settings: &Settings) -> Result<(Arc<SocketControl>, Hosting)> {
+pub(super) fn start(door: Option<Door>, settings: &Settings) -> Result<(Arc<SocketControl>, Hosting)> {
     let failed = |doing| move |cause| Error::System { doing, cause };
     let random = failed("getting random bytes");
     let coordinator = Coordinator::new(Plan {
@@ -68,7 +79,7 @@ pub(super) fn start(door: Option<(TcpListener, Secret)>, settings: &Settings) ->
     let host = Host {
         coordinator,
         links,
-        strangers: door.map(|(listener, secret)| Strangers::new(listener, secret, settings.processes)),
+        strangers: door.map(|door| Strangers::new(door, settings.processes)),
         own_end: own_end.clone(),
         started: Instant::now(),
         patience: settings.deadline,

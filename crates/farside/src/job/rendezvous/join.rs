@@ -126,6 +126,10 @@ impl Joining<'_> {
                 reader.accept_all();
                 return Ok(TcpControl::new(stream, reader, exchange.pad(secret)));
             }
+            // Under one of several addresses there may be another machine, and another job.
+            Answer::Welcome(_) | Answer::WrongSecret if self.targets.len() > 1 => {
+                return Err(Failure::Passing(format!("another job answers at {address}")));
+            }
             Answer::Welcome(_) | Answer::WrongSecret => RendezvousError::WrongSecret { rank, address },
             Answer::Taken => RendezvousError::RankTaken { rank, address },
             Answer::OtherSize(host_processes) => {

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use farside_sys::process::random_bytes;
 
 use super::super::SILENCE_MAX;
 use super::super::greeting::{self, Answer, Challenge, Exchange, GREETING_BYTES_MAX, Nonce, Proof, Secret, Side};
+use super::Door;
 use crate::job::control::frames::{FrameReader, FrameWriter};
 use crate::job::control::link::Link;
 
@@ -27,8 +28,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Those who have connected and not proven anything.
 #[derive(Debug)]
 pub(super) struct Strangers {
-    listener: TcpListener,
-    secret: Secret,
+    door: Door,
     count_max: usize,
     /// The oldest first.
     waiting: VecDeque<Stranger>,
@@ -55,14 +55,14 @@ pub(super) struct Request {
 }
 
 impl Strangers {
-    pub(super) fn new(listener: TcpListener, secret: Secret, processes: u32) -> Self {
+    pub(super) fn new(door: Door, processes: u32) -> Self {
         let count_max = processes as usize + STRANGERS_MORE;
-        Self { listener, secret, count_max, waiting: VecDeque::new(), paused_until: None }
+        Self { door, count_max, waiting: VecDeque::new(), paused_until: None }
     }
 
     /// What there is to wait for.
     pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_>> {
-        let listener = self.paused_until.is_none().then_some(self.listener.as_fd());
+        let listener = self.paused_until.is_none().then_some(self.door.listener.as_fd());
         let streams = self.waiting.iter().map(|stranger| stranger.stream.as_fd());
         listener.into_iter().chain(streams).map(|fd| Interest { fd, writable: false })
     }
@@ -84,7 +84,7 @@ impl Strangers {
             match stranger.reader.receive(&stranger.stream) {
                 Ok(Some(message)) => {
                     let request = greeting::Request::decode(&message);
-                    match request.map(|request| stranger.examine(&request, &self.secret)) {
+                    match request.map(|request| stranger.examine(&request, &self.door.secret)) {
                         Some(Ok(request)) => requests.push(request),
                         Some(Err(why)) => turned_away.push(why),
                         // It speaks something else.
@@ -103,7 +103,7 @@ impl Strangers {
 
     fn take_in(&mut self, now: Instant) {
         loop {
-            match self.listener.accept() {
+            match self.door.listener.accept() {
                 Ok((stream, address)) => {
                     if self.waiting.len() == self.count_max {
                         self.waiting.pop_front();
