@@ -542,7 +542,9 @@ impl Outbox {
     pub(crate) fn full(&self) -> Error {
         let cause = match (&self.ring, self.refused) {
             (_, Some(Refusal { cap_bytes, .. })) => FullCause::RingCap { cap_bytes },
-            (Some(ring), None) if self.staged.is_empty() && !self.is_framed => FullCause::Credit { ring_bytes: ring.sender.chunk_bytes() },
+            (Some(ring), None) if self.staged.is_empty() && !self.is_framed => {
+                FullCause::Credit { ring_bytes: ring.sender.chunk_bytes() }
+            }
             _ => FullCause::Queue { queued_bytes: self.staged.bytes() },
         };
         Error::Full { to: self.to, cause }
