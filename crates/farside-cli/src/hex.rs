@@ -7,13 +7,14 @@ use std::io::{self, Write};
 
 use clap::Args;
 use farside::Worker;
+use farside::job::FabricChoice;
 use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, JobError, JobReport, Local, OnJob, Params, Player, Report, Search};
 
 use self::findings::{Cost, Findings};
 use self::progress::Progress;
 use crate::error::CliError;
-use crate::values::{Fabric, Seconds, at_least_one};
+use crate::values::{Seconds, at_least_one};
 
 /// How long a search takes when nothing is said.
 const SECONDS: &str = "5";
@@ -47,9 +48,9 @@ pub(crate) struct Arguments {
     /// Search in this process and one thread alone
     #[arg(long)]
     local: bool,
-    /// What carries the bytes: shm
+    /// What carries the bytes: auto, shm, ofi or ofi:PROVIDER
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
-    fabric: Option<Fabric>,
+    fabric: Option<FabricChoice>,
     /// Print one JSON object on one line, and nothing else
     #[arg(long)]
     json: bool,
@@ -91,7 +92,6 @@ impl Task {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
-    let Fabric::Shm = arguments.fabric.unwrap_or_default();
     let task = Task::new(arguments)?;
     if !arguments.local {
         return search_together(arguments, &task);
@@ -112,8 +112,11 @@ fn search_locally(task: &Task, progress: &Progress) -> Result<Report<Cell>, CliE
 
 /// Searches on a job of its own. Worker 0 has the progress bar and prints what was found.
 fn search_together(arguments: &Arguments, task: &Task) -> Result<(), CliError> {
-    let job =
+    let mut job =
         farside::job().processes(arguments.processes.unwrap_or(2)).threads_per_process(arguments.threads.unwrap_or(1));
+    if let Some(fabric) = &arguments.fabric {
+        job = job.force_fabric(fabric.clone());
+    }
     job.run(|me: &Worker| {
         let is_first = me.id().number() == 0;
         let progress = is_first.then(|| Progress::new(task.budget));

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use farside::job::Bind;
 use farside::job::launch::{Launch, Program};
+use farside::job::{Bind, FabricChoice};
 
 use crate::error::CliError;
-use crate::values::{Fabric, Seconds};
+use crate::values::Seconds;
 
 /// Start a program, or several, as the processes of one job
 ///
@@ -28,9 +28,9 @@ pub(crate) struct Arguments {
     /// Where the workers run: none, core or numa
     #[arg(long, value_name = "HOW")]
     bind: Option<Bind>,
-    /// What carries the bytes: shm
+    /// What carries the bytes: auto, shm, ofi or ofi:PROVIDER
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
-    fabric: Option<Fabric>,
+    fabric: Option<FabricChoice>,
     /// Stop the job after so many seconds
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<Seconds>,
@@ -40,14 +40,15 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), CliError> {
-    // There is only one fabric, so that it need not be passed on.
-    let Fabric::Shm = arguments.fabric.unwrap_or_default();
     let mut launch = Launch::new(programs(arguments.processes, &arguments.command)?);
     if let Some(threads) = arguments.threads {
         launch = launch.threads_per_process(threads);
     }
     if let Some(bind) = arguments.bind {
         launch = launch.bind(bind);
+    }
+    if let Some(fabric) = arguments.fabric {
+        launch = launch.fabric(fabric);
     }
     if let Some(Seconds(limit)) = arguments.timeout {
         launch = launch.time_limit(limit);

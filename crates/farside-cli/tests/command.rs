@@ -76,7 +76,7 @@ fn budgets_and_numbers_of_nothing_are_refused() {
 
 #[test]
 fn fabrics_that_are_not_there_are_refused() {
-    assert_refused(&["hex", "--local", "--fabric", "ofi:tcp"], 2, &["ofi:tcp", "shm"]);
+    assert_refused(&["hex", "--local", "--fabric", "sim:fdr"], 2, &["sim:fdr", "shm", "ofi:PROVIDER"]);
     assert_refused(&["run", "-n", "1", "--fabric", "verbs", "true"], 2, &["verbs", "shm"]);
     assert_refused(&["bench", "--list", "--fabric", "sim:aries"], 2, &["sim:aries", "shm"]);
 }

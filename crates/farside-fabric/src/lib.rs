@@ -11,11 +11,13 @@
 //! the receiver sleeps and is woken. They do no I/O and read no clock.
 
 pub mod bell;
+pub mod by_message;
 pub mod clock;
 pub mod conformance;
 pub mod ids;
 pub mod ofi;
 pub mod region;
+mod regions;
 pub mod ring;
 pub mod route;
 pub mod shm;

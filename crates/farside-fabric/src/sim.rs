@@ -38,7 +38,6 @@ pub(crate) mod network;
 mod parcel;
 mod process;
 pub(crate) mod random;
-mod regions;
 #[cfg(test)]
 mod tests;
 mod trace;

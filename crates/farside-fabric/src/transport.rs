@@ -92,6 +92,10 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// Ends a [`wait`](Self::wait) that is under way, or the next.
     fn wake(&self);
 
+    /// A thread that has made [`progress`](Self::progress) again and again will do so no more, since it goes to sleep: whoever
+    /// sleeps in [`wait`](Self::wait) is to watch in its place. A transport whose waiting thread never stands back ignores it.
+    fn stop_polling(&self) {}
+
     /// Declares a peer dead, as somebody else found out: what waits for it ends with [`FabricError::Disconnected`].
     fn forget(&self, process: ProcessId);
 }
@@ -385,6 +389,14 @@ impl Completion {
     /// Has it ended?
     pub fn has_ended(&self) -> bool {
         self.lock().is_some()
+    }
+
+    /// Takes the result, if the operation has ended and nobody has taken it before.
+    ///
+    /// # Errors
+    /// That of the operation.
+    pub fn try_take(&self) -> Option<Result<Outcome, FabricError>> {
+        self.lock().take()
     }
 
     /// Waits for the end, making progress on `transport`, and takes the result.

@@ -1,4 +1,6 @@
-//! Message sockets between the processes of one machine, with descriptors as passengers.
+//! Message sockets between the processes of one machine, with descriptors as passengers; and streams between machines.
+
+pub mod tcp;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -136,6 +138,15 @@ impl From<MessageSocket> for OwnedFd {
     fn from(socket: MessageSocket) -> Self {
         socket.0
     }
+}
+
+/// The network namespace of this process: where abstract names and addresses of its sockets mean the same.
+///
+/// # Errors
+/// What the system said, where `/proc` is not mounted.
+pub fn namespace() -> std::io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    Ok(std::fs::metadata("/proc/self/ns/net")?.ino())
 }
 
 /// Waits for connections under a name in the abstract name space, which leaves nothing in the file system.

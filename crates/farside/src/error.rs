@@ -51,6 +51,17 @@ pub enum Error {
         /// Another.
         b: ProcessId,
     },
+    /// The job was to keep to shared memory, and its processes are on more than one machine.
+    #[error(
+        "{a} and {b} are on different machines (or in containers that share no network), and the job was told to use shared \
+         memory only: start all on one machine, or leave out --fabric shm (and FARSIDE_FABRIC)"
+    )]
+    DifferentMachines {
+        /// One.
+        a: ProcessId,
+        /// Another.
+        b: ProcessId,
+    },
     /// The fabric could not do it.
     #[error(transparent)]
     Fabric(#[from] FabricError),

@@ -29,12 +29,14 @@ pub(crate) mod control;
 pub(crate) mod coordinator;
 mod footprint;
 pub(crate) mod home;
+mod host;
 pub(crate) mod kill_point;
 pub(crate) mod lane;
 pub mod launch;
 pub(crate) mod outgoing;
 pub(crate) mod pool;
 pub(crate) mod process;
+pub(crate) mod route;
 pub(crate) mod run;
 pub(crate) mod service;
 pub(crate) mod settings;
@@ -51,6 +53,7 @@ use std::time::Duration;
 pub use child::is_member;
 #[doc(hidden)]
 pub use control::fuzz_decode as fuzz_control_decode;
+pub use farside_fabric::route::FabricChoice;
 pub use farside_sys::topology::Bind;
 pub use footprint::{Footprint, footprint};
 pub use simulate::{Simulated, Simulation, simulate};
@@ -74,6 +77,8 @@ pub struct Job {
     entry: Option<Vec<OsString>>,
     time_limit: Option<Duration>,
     quiet_stdout: bool,
+    /// Whether the environment cannot change the fabric.
+    fabric_is_forced: bool,
 }
 
 impl Job {
@@ -100,6 +105,20 @@ impl Job {
     pub fn bind(mut self, bind: Bind) -> Self {
         self.choices.bind = Some(bind);
         self
+    }
+
+    /// What carries the bytes; shared memory inside a machine and libfabric between machines if not said. The variable
+    /// `FARSIDE_FABRIC` wins over it.
+    pub fn fabric(mut self, fabric: FabricChoice) -> Self {
+        self.choices.fabric = Some(fabric);
+        self
+    }
+
+    /// As [`fabric`](Self::fabric), whatever `FARSIDE_FABRIC` says: for a program that has an option for it. Only a launcher's
+    /// own option wins over it.
+    pub fn force_fabric(mut self, fabric: FabricChoice) -> Self {
+        self.fabric_is_forced = true;
+        self.fabric(fabric)
     }
 
     /// How much memory the calls on their way to one worker may take, over all senders; 8 MiB if not said. A sender's first ring
@@ -187,12 +206,15 @@ impl Job {
     /// # Panics
     /// In a process whose worker panicked, when the others have been told.
     #[track_caller]
-    pub fn run<F>(self, body: F) -> Result<()>
+    pub fn run<F>(mut self, body: F) -> Result<()>
     where
         F: Fn(&Worker) -> Result<()> + Send + Sync,
     {
         let site = Location::caller().to_string();
         let manner = if self.entry.is_some() { Manner::Entry } else { Manner::Again };
+        if !self.fabric_is_forced {
+            self.choices = self.choices.with_forced_fabric(&own_environment)?;
+        }
         match child::role(&site, manner, self.choices.clone())? {
             Role::Member(member) => run::run_process(member, &body),
             Role::Launcher => self.launch(site),

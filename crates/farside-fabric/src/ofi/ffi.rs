@@ -45,11 +45,13 @@ pub(super) const AV_TABLE: c_int = 2;
 pub(super) const THREAD_SAFE: c_int = 1;
 pub(super) const RM_ENABLED: c_int = 2;
 pub(super) const CQ_FORMAT_DATA: c_int = 3;
+pub(super) const WAIT_NONE: c_int = 0;
 pub(super) const WAIT_FD: c_int = 3;
 pub(super) const CONTROL_GETWAIT: c_int = 5;
 pub(super) const CONTROL_ENABLE: c_int = 6;
 
 pub(super) const EAGAIN: Ssize = 11;
+pub(super) const ENOSYS: c_int = 38;
 pub(super) const ENODATA: c_int = 61;
 pub(super) const EAVAIL: Ssize = 259;
 
@@ -463,7 +465,7 @@ mod tests {
             MODE_RX_CQ_DATA = "FI_RX_CQ_DATA" MR_LOCAL = "FI_MR_LOCAL" MR_VIRT_ADDR = "FI_MR_VIRT_ADDR"
             MR_ALLOCATED = "FI_MR_ALLOCATED" MR_PROV_KEY = "FI_MR_PROV_KEY" ORDER_SAS = "FI_ORDER_SAS" EP_RDM = "FI_EP_RDM"
             AV_TABLE = "FI_AV_TABLE" THREAD_SAFE = "FI_THREAD_SAFE" RM_ENABLED = "FI_RM_ENABLED"
-            CQ_FORMAT_DATA = "FI_CQ_FORMAT_DATA" WAIT_FD = "FI_WAIT_FD" CONTROL_GETWAIT = "FI_GETWAIT"
+            CQ_FORMAT_DATA = "FI_CQ_FORMAT_DATA" WAIT_NONE = "FI_WAIT_NONE" WAIT_FD = "FI_WAIT_FD" ENOSYS = "FI_ENOSYS" CONTROL_GETWAIT = "FI_GETWAIT"
             CONTROL_ENABLE = "FI_ENABLE" EAGAIN = "FI_EAGAIN" ENODATA = "FI_ENODATA" EAVAIL = "FI_EAVAIL"
         }
         layouts

@@ -186,10 +186,11 @@ pub(super) struct InfoList {
 impl InfoList {
     /// Each of them.
     pub(super) fn iter(&self) -> impl Iterator<Item = FoundFabric<'_>> {
+        let known = |info: *mut ffi::Info| (!info.is_null()).then_some(info);
         // SAFETY: the list is the library's, whole, and lives as long as `self`.
-        let next = |info: &*mut ffi::Info| unsafe { (**info).next };
-        let all = std::iter::successors(Some(self.first), move |info| Some(next(info)));
-        all.take_while(|info| !info.is_null()).map(|info| FoundFabric { list: self, info })
+        let next = move |info: &*mut ffi::Info| known(unsafe { (**info).next });
+        let all = std::iter::successors(known(self.first), next);
+        all.map(|info| FoundFabric { list: self, info })
     }
 }
 

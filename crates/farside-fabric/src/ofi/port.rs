@@ -27,7 +27,8 @@ pub(super) struct Port {
     cq: *mut ffi::Cq,
     ep: *mut ffi::Ep,
     registrations: Vec<NonNull<ffi::Mr>>,
-    wait_fd: RawFd,
+    /// `None` where the provider has none.
+    wait_fd: Option<RawFd>,
 }
 
 // SAFETY: the domain was opened with FI_THREAD_SAFE, so its objects may be used by any thread; the pointers are used through `self` only.
@@ -46,12 +47,8 @@ pub(super) struct Attributes {
     pub(super) registers_local: bool,
     /// Remote addresses are the owner's virtual ones, not offsets.
     pub(super) virtual_addresses: bool,
-    /// The provider chooses the keys.
-    pub(super) chooses_keys: bool,
     /// The longest transfer.
     pub(super) bytes_max: usize,
-    /// Operations that may be under way.
-    pub(super) queue_entries: usize,
 }
 
 /// Memory that the provider may access.
@@ -106,9 +103,7 @@ impl Port {
             Attributes {
                 registers_local: mr_mode & ffi::MR_LOCAL != 0,
                 virtual_addresses: mr_mode & ffi::MR_VIRT_ADDR != 0,
-                chooses_keys: mr_mode & ffi::MR_PROV_KEY != 0,
                 bytes_max: (*(*info).ep_attr).max_msg_size,
-                queue_entries: (*(*info).tx_attr).size.min((*(*info).rx_attr).size),
             }
         };
         let fabric = api.open_fabric(&info).map_err(|code| api.failed("opening the fabric", &provider, code))?;
@@ -123,7 +118,7 @@ impl Port {
             cq: ptr::null_mut(),
             ep: ptr::null_mut(),
             registrations: Vec::new(),
-            wait_fd: -1,
+            wait_fd: None,
         };
         // What was opened by then is closed by `drop`.
         port.open_parts(peers)?;
@@ -149,7 +144,12 @@ impl Port {
             attributes.size = CQ_ENTRIES;
             attributes.format = ffi::CQ_FORMAT_DATA;
             attributes.wait_obj = ffi::WAIT_FD;
-            let code = ((*(*self.domain).ops).cq_open)(self.domain, &mut attributes, &mut self.cq, null);
+            let mut code = ((*(*self.domain).ops).cq_open)(self.domain, &mut attributes, &mut self.cq, null);
+            let has_fd = code != -ffi::ENOSYS;
+            if !has_fd {
+                attributes.wait_obj = ffi::WAIT_NONE;
+                code = ((*(*self.domain).ops).cq_open)(self.domain, &mut attributes, &mut self.cq, null);
+            }
             self.check("opening the completion queue", code)?;
 
             let code = ((*(*self.domain).ops).endpoint)(self.domain, info, &mut self.ep, null);
@@ -164,21 +164,18 @@ impl Port {
             let enabled = ((*(*ep).ops).control)(ep, ffi::CONTROL_ENABLE, null);
             self.check("enabling the endpoint (FI_UNIVERSE_SIZE=16 makes its queues smaller)", enabled)?;
 
-            let mut fd: c_int = -1;
-            let code = ((*(*cq).ops).control)(cq, ffi::CONTROL_GETWAIT, (&raw mut fd).cast());
-            self.check("asking for the queue's descriptor", code)?;
-            self.wait_fd = fd;
+            if has_fd {
+                let mut fd: c_int = -1;
+                let code = ((*(*cq).ops).control)(cq, ffi::CONTROL_GETWAIT, (&raw mut fd).cast());
+                self.check("asking for the queue's descriptor", code)?;
+                self.wait_fd = Some(fd);
+            }
         }
         Ok(())
     }
 
     fn check(&self, doing: &'static str, code: c_int) -> Result<(), FabricError> {
         if code == 0 { Ok(()) } else { Err(self.api.failed(doing, &self.provider, code)) }
-    }
-
-    /// What an error number means.
-    pub(super) fn explain(&self, code: i32) -> String {
-        self.api.explain(code)
     }
 
     pub(super) fn provider(&self) -> &str {
@@ -394,6 +391,9 @@ impl Port {
 
     /// Whether one may sleep on the [descriptor](Self::fd): nothing has come that it will not tell of.
     pub(super) fn may_sleep(&self) -> bool {
+        if self.wait_fd.is_none() {
+            return true;
+        }
         // SAFETY: fabric and queue are open.
         unsafe {
             let mut fids = [&raw mut (*self.cq).fid];
@@ -401,10 +401,10 @@ impl Port {
         }
     }
 
-    /// Becomes readable when there is progress to be made.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    /// Becomes readable when there is progress to be made. `None` where the provider has no such thing, and must be looked at.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the descriptor is the queue's, which is open as long as `self`.
-        unsafe { BorrowedFd::borrow_raw(self.wait_fd) }
+        self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 }
 

@@ -42,11 +42,6 @@ impl Staging {
         self.registration
     }
 
-    /// How much memory there is.
-    pub(super) fn bytes() -> usize {
-        (RECEIVE_SLOTS + SEND_SLOTS) * SLOT_BYTES
-    }
-
     /// A slot to send from, if one is free.
     pub(super) fn take(&mut self) -> Option<usize> {
         self.free.pop()

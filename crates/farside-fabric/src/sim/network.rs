@@ -13,10 +13,10 @@ use super::SimOptions;
 use super::parcel::{Due, Parcel, Request, Transfer, TransferId};
 use super::process::{Peer, Process};
 use super::random::Random;
-use super::regions::RegionTable;
 use super::trace::Trace;
 use super::turns::Turns;
 use crate::ids::ProcessId;
+use crate::regions::RegionTable;
 use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey};
 
 /// The network behind its one lock: simulated processes are threads that take turns.
@@ -67,7 +67,10 @@ impl SharedNetwork {
         takes_turns: bool,
     ) -> Result<Self, FabricError> {
         let processes = (0..process_count)
-            .map(|number| Ok(Process::new(RegionTable::new(ProcessId::new(number), starter_bytes)?)))
+            .map(|number| {
+                let memory = Arc::new(SharedMemory::create("farside-sim-starter", starter_bytes)?);
+                Ok(Process::new(RegionTable::new(ProcessId::new(number), memory, starter_bytes)))
+            })
             .collect::<Result<_, FabricError>>()?;
         let network = Network {
             options,

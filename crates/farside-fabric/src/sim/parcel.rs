@@ -6,9 +6,9 @@ use std::sync::Arc;
 use farside_sys::shm::SharedMemory;
 
 use super::random::Random;
-use super::regions::RegionTable;
 use crate::ids::ProcessId;
 use crate::region;
+use crate::regions::RegionTable;
 use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
 
 /// No put of up to this many bytes becomes visible in pieces.

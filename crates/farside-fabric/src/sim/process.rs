@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar};
 use farside_sys::shm::SharedMemory;
 
 use super::parcel::Parcel;
-use super::regions::RegionTable;
 use crate::ids::ProcessId;
+use crate::regions::RegionTable;
 use crate::transport::{Event, FabricError, RemoteKey};
 
 #[derive(Debug)]

@@ -63,8 +63,8 @@ pub(crate) struct Member {
 /// Where a process's transport comes from.
 #[derive(Clone, Debug)]
 pub(crate) enum TransportChoice {
-    /// To be opened, over shared memory, when the job's secret is known.
-    Shm,
+    /// To be opened when it is known where the others are, and the job's secret.
+    ByRoute,
     /// It is there already.
     Ready(Arc<dyn Transport>),
 }
@@ -216,7 +216,7 @@ impl Invitation {
             Some(number) if number < settings.processes => {
                 let process = ProcessId::new(number);
                 let kill_plan = KillPlan::from_environment(lookup, process)?;
-                Ok(Member { process, settings, control, transport: TransportChoice::Shm, kill_plan })
+                Ok(Member { process, settings, control, transport: TransportChoice::ByRoute, kill_plan })
             }
             number => Err(Error::JobEnded {
                 why: format!("{PROCESS} is {number:?} in a job of {} processes: unset it", settings.processes),

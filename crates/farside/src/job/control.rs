@@ -1,7 +1,8 @@
 //! The link between each process of a job and the one that started it.
 //!
 //! A process says hello and is told to start; it says when it is idle or has failed, and is told of others' failures and of
-//! the end. That is all: nothing that processes have to say to each other goes this way. What is said when, the
+//! the end. Where shared memory does not reach all, it also gives its address and is told those of the others. That is all:
+//! nothing that processes have to say to each other goes this way. What is said when, the
 //! [coordinator](crate::job::coordinator) decides.
 
 mod local;
@@ -13,7 +14,9 @@ use std::os::fd::BorrowedFd;
 
 pub(crate) use local::LocalControl;
 pub use message::fuzz_decode;
-pub(crate) use message::{Ending, ToCoordinator, ToProcess};
+pub(crate) use message::{
+    Ending, FABRIC_BYTES_MAX, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess, peers_messages,
+};
 pub(crate) use socket::SocketControl;
 
 /// A process's end of its link with the coordinator.

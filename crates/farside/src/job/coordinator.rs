@@ -2,10 +2,14 @@
 //!
 //! ```text
 //! Gathering ──all said hello──► Running ──all idle, and the counts agree twice──► Finished
-//!     │                            │
-//!     └─ one is lost, is late, ────┴── the job does not come to rest ───────────► Ended
-//!        or runs another binary
+//!     │  └─► Exchanging ──cards─►  │
+//!     │          │                 │
+//!     └──────────┴─ one is lost, is late, runs another binary, is out of reach,
+//!                   or the job does not come to rest ───────────────────────────► Ended
 //! ```
+//!
+//! Processes that all reach each other over shared memory start at once. Otherwise each opens the fabric first and gives its
+//! card (its address), and all get those of all.
 //!
 //! While the job runs, a process that ends or fails is *lost*: the others are told and go on. The first failure is the
 //! job's verdict, whatever follows from it.
@@ -22,10 +26,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use farside_fabric::ProcessId;
+use farside_fabric::route::FabricChoice;
 
 use self::census::{Census, Counts};
 use crate::error::{Error, ProcessEnd, Result};
-use crate::job::control::{Ending, ToCoordinator, ToProcess};
+use crate::job::control::{Ending, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess, peers_messages};
 
 /// The pause before a count is repeated that cannot have come out right: some call is still under way.
 const PACE: Duration = Duration::from_millis(1);
@@ -41,7 +46,7 @@ pub(crate) struct Plan {
     pub(crate) job_id: u64,
     /// Known to the processes of this job only.
     pub(crate) secret: [u8; 16],
-    /// When all must have said hello.
+    /// How long it takes at most until all have said hello, and then until all have given their cards.
     pub(crate) start_deadline: Duration,
     /// How long the job takes at most to come to rest.
     pub(crate) finalize_deadline: Duration,
@@ -56,12 +61,19 @@ pub(crate) struct Coordinator {
     census: Census,
     messages: VecDeque<(ProcessId, ToProcess)>,
     first_failure: Option<Failure>,
+    /// Who wanted to come and could not, for the message that says who is missing. At most [`NAMED_MAX`].
+    turned_away: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Not all have said hello.
     Gathering,
+    /// All have, and were asked for their cards.
+    Exchanging {
+        /// When.
+        since: Duration,
+    },
     /// The workers run. Those processes that are idle have been counted for round 0.
     Running,
     /// All were idle, and are counted again until the counts agree.
@@ -80,16 +92,11 @@ enum Phase {
 #[derive(Clone, Debug, Default)]
 struct ProcessState {
     greeting: Option<Greeting>,
+    card: Option<Vec<u8>>,
     /// Failed or ended before its time: it has no part in the job any more.
     lost: bool,
     /// There is no such process any more.
     ended: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Greeting {
-    fingerprint: [u8; 16],
-    table_hash: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -118,7 +125,23 @@ impl Coordinator {
             census: Census::new(count),
             messages: VecDeque::new(),
             first_failure: None,
+            turned_away: Vec::new(),
         }
+    }
+
+    /// Somebody wanted to come to the job and was not let in, for this reason.
+    pub(crate) fn turned_away(&mut self, why: String) {
+        if self.turned_away.len() < NAMED_MAX && !self.turned_away.contains(&why) {
+            self.turned_away.push(why);
+        }
+    }
+
+    /// The job cannot be, as whoever starts its processes has found out.
+    pub(crate) fn give_up(&mut self, why: String) {
+        if self.has_begun() {
+            return;
+        }
+        self.end_job(Ending::Other(why));
     }
 
     /// A process said something. What it cannot mean now is passed over.
@@ -127,9 +150,8 @@ impl Coordinator {
             return;
         }
         match message {
-            ToCoordinator::Hello { fingerprint, table_hash } => {
-                self.greeted(process, Greeting { fingerprint, table_hash });
-            }
+            ToCoordinator::Hello(greeting) => self.greeted(process, greeting, now),
+            ToCoordinator::Card { bytes } => self.gave_card(process, bytes),
             ToCoordinator::Idle { round, sent, executed } => {
                 let counting = matches!(self.phase, Phase::Running | Phase::Settling { .. });
                 if counting && self.census.answer(process, round, Counts { sent, executed }) {
@@ -169,6 +191,10 @@ impl Coordinator {
                 let why = self.who_is_late();
                 self.end_job(Ending::Other(why));
             }
+            Phase::Exchanging { .. } => {
+                let why = self.whose_card_is_missing();
+                self.end_job(Ending::Other(why));
+            }
             Phase::Settling { since, .. } if now >= since.saturating_add(self.plan.finalize_deadline) => {
                 let why = self.what_is_outstanding();
                 self.end_job(Ending::Other(why));
@@ -185,6 +211,7 @@ impl Coordinator {
     pub(crate) fn next_tick(&self) -> Option<Duration> {
         match self.phase {
             Phase::Gathering => Some(self.plan.start_deadline),
+            Phase::Exchanging { since } => Some(since.saturating_add(self.plan.start_deadline)),
             Phase::Settling { since, next_round_at } => {
                 let deadline = since.saturating_add(self.plan.finalize_deadline);
                 Some(next_round_at.map_or(deadline, |at| at.min(deadline)))
@@ -238,20 +265,82 @@ impl Coordinator {
         self.messages.extend(addressed);
     }
 
-    fn greeted(&mut self, process: ProcessId, greeting: Greeting) {
+    /// All processes have come together.
+    fn has_begun(&self) -> bool {
+        !matches!(self.phase, Phase::Gathering | Phase::Exchanging { .. })
+    }
+
+    fn greeted(&mut self, process: ProcessId, greeting: Greeting, now: Duration) {
         self.processes[process.index()].greeting.get_or_insert(greeting);
         if self.phase != Phase::Gathering || self.processes.iter().any(|state| state.greeting.is_none()) {
             return;
         }
-        let first = self.processes[0].greeting;
-        let other = self.select(|state| state.greeting != first).next();
-        match other {
-            Some(b) => self.end_job(Ending::DifferentBinaries { a: ProcessId::new(0), b }),
-            None => {
-                self.phase = Phase::Running;
-                self.tell_all(&ToProcess::Start { job_id: self.plan.job_id, secret: self.plan.secret });
+        match self.find_discord() {
+            Some(why) => self.end_job(why),
+            None if self.needs_cards() => {
+                self.phase = Phase::Exchanging { since: now };
+                self.tell_all(&ToProcess::Exchange);
+            }
+            None => self.begin(),
+        }
+    }
+
+    fn gave_card(&mut self, process: ProcessId, card: Vec<u8>) {
+        if !matches!(self.phase, Phase::Exchanging { .. }) {
+            return;
+        }
+        self.processes[process.index()].card.get_or_insert(card);
+        let cards: Option<Vec<_>> = self.processes.iter().map(ProcessState::peer_card).collect();
+        if let Some(cards) = cards {
+            for message in peers_messages(cards) {
+                self.tell_all(&message);
+            }
+            self.begin();
+        }
+    }
+
+    fn begin(&mut self) {
+        self.phase = Phase::Running;
+        self.tell_all(&ToProcess::Start { job_id: self.plan.job_id, secret: self.plan.secret });
+    }
+
+    /// Why the processes cannot make one job, if they cannot. All have said hello.
+    fn find_discord(&self) -> Option<Ending> {
+        let (first, rest) = self.greetings().next().zip(Some(self.greetings().skip(1)))?;
+        let (a, first) = first;
+        for (b, other) in rest {
+            if (first.fingerprint, first.table_hash) != (other.fingerprint, other.table_hash) {
+                return Some(Ending::DifferentBinaries { a, b });
+            }
+            if first.shape != other.shape {
+                let [first, other] = [first.shape, other.shape].map(describe);
+                let remedy = "start all with the same options and the same environment";
+                return Some(Ending::Other(format!(
+                    "{a} takes it for a job of {first}, {b} for one of {other}: {remedy}"
+                )));
+            }
+            if first.fabric != other.fabric {
+                let (first, other) = (&first.fabric, &other.fabric);
+                let remedy = "give all the same --fabric (or FARSIDE_FABRIC)";
+                return Some(Ending::Other(format!("{a} is to use the fabric {first} and {b} {other}: {remedy}")));
+            }
+            if first.host != other.host && first.fabric == FabricChoice::Shm {
+                return Some(Ending::Apart { a, b });
             }
         }
+        None
+    }
+
+    /// Whether shared memory is not enough, or not wanted. All have said hello, in accord.
+    fn needs_cards(&self) -> bool {
+        let mut greetings = self.greetings().map(|(_, greeting)| greeting);
+        let Some(first) = greetings.next() else { return false };
+        matches!(first.fabric, FabricChoice::Ofi(_)) || greetings.any(|greeting| greeting.host != first.host)
+    }
+
+    fn greetings(&self) -> impl Iterator<Item = (ProcessId, &Greeting)> {
+        let processes = (0..).map(ProcessId::new).zip(&self.processes);
+        processes.filter_map(|(process, state)| Some((process, state.greeting.as_ref()?)))
     }
 
     fn failed(&mut self, process: ProcessId, how: ProcessEnd, because_of: Option<ProcessId>, now: Duration) {
@@ -262,7 +351,9 @@ impl Coordinator {
         }
         match self.phase {
             // A job that is not whole does not begin.
-            Phase::Gathering => self.end_job(Ending::Other(format!("{process} failed before the job began: {why}"))),
+            Phase::Gathering | Phase::Exchanging { .. } => {
+                self.end_job(Ending::Other(format!("{process} failed before the job began: {why}")));
+            }
             Phase::Running | Phase::Settling { .. } => {
                 self.tell_all(&ToProcess::Lost { process, why });
                 self.census.lose(process);
@@ -316,11 +407,25 @@ impl Coordinator {
 
     fn who_is_late(&self) -> String {
         let late = self.select(|state| state.greeting.is_none()).map(|process| process.to_string());
+        let turned_away = match &self.turned_away[..] {
+            [] => String::new(),
+            reasons => format!(" (turned away: {})", reasons.join("; ")),
+        };
         format!(
-            "of {} processes, {} did not come to the job within {:?}: see that the program reaches `run` whatever its \
-             arguments, or raise the deadline (FARSIDE_TIMEOUT_S)",
+            "of {} processes, {} did not come to the job within {:?}{turned_away}: see that the program reaches `run` whatever \
+             its arguments, or raise the deadline (FARSIDE_TIMEOUT_S)",
             self.plan.processes,
             list(late),
+            self.plan.start_deadline
+        )
+    }
+
+    fn whose_card_is_missing(&self) -> String {
+        let missing = self.select(|state| state.card.is_none()).map(|process| process.to_string());
+        format!(
+            "{} did not open the fabric within {:?}: look at these processes and at the network's devices, or raise the \
+             deadline (FARSIDE_TIMEOUT_S)",
+            list(missing),
             self.plan.start_deadline
         )
     }
@@ -336,6 +441,17 @@ impl Coordinator {
             list(outstanding)
         )
     }
+}
+
+impl ProcessState {
+    fn peer_card(&self) -> Option<PeerCard> {
+        Some(PeerCard { host: self.greeting.as_ref()?.host, card: self.card.clone()? })
+    }
+}
+
+fn describe(shape: JobShape) -> String {
+    let JobShape { processes, threads, service_threads } = shape;
+    format!("{processes} processes with {threads} threads and {service_threads} service threads each")
 }
 
 /// The first few of the items.

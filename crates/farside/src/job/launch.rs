@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use farside_fabric::ProcessId;
+use farside_fabric::route::FabricChoice;
 use farside_sys::process::random_bytes;
 use farside_sys::topology::Bind;
 
@@ -78,6 +79,12 @@ impl Launch {
         self
     }
 
+    /// What carries the bytes, instead of what the program or `FARSIDE_FABRIC` says.
+    pub fn fabric(mut self, fabric: FabricChoice) -> Self {
+        self.choices.fabric = Some(fabric);
+        self
+    }
+
     /// Stops the job when it runs longer.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = Some(limit);
@@ -104,6 +111,9 @@ impl Launch {
         let started = Instant::now();
         let count = self.programs.iter().map(|program| u64::from(program.processes)).sum::<u64>();
         self.choices.processes = Some(u32::try_from(count).unwrap_or(u32::MAX));
+        if self.choices.fabric.is_none() {
+            self.choices = self.choices.with_forced_fabric(&own_environment)?;
+        }
         let settings = self.choices.clone().resolve(&own_environment)?;
         if let Some(idle) = self.programs.iter().find(|program| program.processes == 0) {
             let why = format!("at least one process of {} is needed", idle.command.display());

@@ -7,17 +7,20 @@ use std::thread;
 use std::time::Duration;
 
 use farside_fabric::clock::Clock;
-use farside_fabric::shm::{ShmConfig, ShmEndpoint};
+use farside_fabric::ofi::OfiEndpoint;
+use farside_fabric::route::FabricChoice;
 use farside_fabric::{ProcessId, Transport};
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::topology::{self, Topology};
 
 use super::child::{Member, TransportChoice};
-use super::control::{Control, ToCoordinator, ToProcess};
-use super::home::{HomeLayout, Shape};
+use super::control::{Control, Greeting, JobShape, ToCoordinator, ToProcess};
+use super::host::host_id;
 use super::kill_point::KillPoint;
 use super::process::Process;
+use super::route::{StartOrders, open_fabric, open_route};
 use super::service::serve;
+use super::settings::{Settings, own_environment};
 use super::worker::Worker;
 use crate::error::{Error, Result};
 use crate::invoke::inbox::panic_message;
@@ -25,6 +28,8 @@ use crate::invoke::table::FunctionTable;
 
 /// How long a transport without descriptors sleeps between looks for the start.
 const START_NAP: Duration = Duration::from_micros(10);
+/// How much longer than the coordinator a process waits for the start: the coordinator knows who is missing, and says so.
+const START_MARGIN: Duration = Duration::from_secs(2);
 
 /// Runs `body` on each worker of this process, and returns when the whole job has come to rest.
 ///
@@ -167,24 +172,18 @@ fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
 fn start(member: Member) -> Result<Arc<Process>> {
     let Member { process, settings, control, transport, kill_plan } = member;
     let table = FunctionTable::of_this_program()?;
-    let (fingerprint, table_hash) = table.identity();
-    control.send(ToCoordinator::Hello { fingerprint, table_hash });
+    control.send(ToCoordinator::Hello(greeting(&table, &settings, &transport)?));
     if let Some(plan) = &kill_plan {
         plan.pass(KillPoint::GreetingSent);
     }
-    let shape = Shape::new(&settings);
     let clock = match &transport {
         TransportChoice::Ready(transport) => transport.clock(),
-        TransportChoice::Shm => Clock::real(),
+        TransportChoice::ByRoute => Clock::real(),
     };
-    let (job_id, secret) = wait_for_start(&*control, &clock, settings.deadline)?;
+    let (orders, fabric) = wait_for_start(process, &*control, &clock, &settings)?;
     let transport: Arc<dyn Transport> = match transport {
         TransportChoice::Ready(transport) => transport,
-        TransportChoice::Shm => {
-            let starter_bytes = HomeLayout::new(shape).bytes();
-            let process_count = settings.processes;
-            ShmEndpoint::open(ShmConfig { process, process_count, job_id, secret, starter_bytes })?
-        }
+        TransportChoice::ByRoute => open_route(process, &settings, &orders, fabric)?,
     };
     let cpus = topology::current_affinity().map_err(unreadable)?.len();
     let process = Process::new(settings, table, transport, control, cpus, kill_plan);
@@ -192,11 +191,47 @@ fn start(member: Member) -> Result<Arc<Process>> {
     Ok(process)
 }
 
-fn wait_for_start(control: &dyn Control, clock: &Clock, time: Duration) -> Result<(u64, [u8; 16])> {
-    let deadline = clock.now() + time;
+fn greeting(table: &FunctionTable, settings: &Settings, transport: &TransportChoice) -> Result<Greeting> {
+    let (fingerprint, table_hash) = table.identity();
+    let Settings { processes, threads, service_threads, .. } = *settings;
+    let (host, fabric) = match transport {
+        TransportChoice::ByRoute => (host_id(&own_environment)?, settings.fabric.clone()),
+        // What is there already needs no route.
+        TransportChoice::Ready(_) => ([0; 16], FabricChoice::Auto),
+    };
+    Ok(Greeting { fingerprint, table_hash, host, shape: JobShape { processes, threads, service_threads }, fabric })
+}
+
+/// Waits for the start. When processes are on several machines, the fabric between them is opened meanwhile.
+fn wait_for_start(
+    process: ProcessId,
+    control: &dyn Control,
+    clock: &Clock,
+    settings: &Settings,
+) -> Result<(StartOrders, Option<Arc<OfiEndpoint>>)> {
+    let time = settings.deadline.saturating_add(START_MARGIN);
+    let mut deadline = clock.now() + time;
+    let mut peers = Vec::new();
+    let mut fabric = None;
     loop {
         match control.receive() {
-            Some(ToProcess::Start { job_id, secret }) => return Ok((job_id, secret)),
+            Some(ToProcess::Start { job_id, secret }) => {
+                return Ok((StartOrders { job_id, secret, peers }, fabric));
+            }
+            Some(ToProcess::Exchange) => {
+                let endpoint = open_fabric(process, settings, &own_environment)?;
+                control.send(ToCoordinator::Card { bytes: endpoint.card().to_vec() });
+                fabric = Some(endpoint);
+                deadline = clock.now() + time;
+            }
+            Some(ToProcess::Peers { first, cards }) => {
+                if first as usize != peers.len() || peers.len() + cards.len() > settings.processes as usize {
+                    return Err(Error::JobEnded {
+                        why: "the coordinator mixed up the addresses of the processes".into(),
+                    });
+                }
+                peers.extend(cards);
+            }
             Some(ToProcess::Ended { why }) => return Err(why.into()),
             Some(ToProcess::Lost { process, why }) => return Err(Error::PeerLost { process, why }),
             Some(ToProcess::Confirm { .. } | ToProcess::Finish) => {}

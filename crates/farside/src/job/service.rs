@@ -52,7 +52,7 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
 /// Does what the coordinator says.
 fn take_order(process: &Process, message: ToProcess) {
     match message {
-        ToProcess::Start { .. } => {}
+        ToProcess::Start { .. } | ToProcess::Exchange | ToProcess::Peers { .. } => {}
         ToProcess::Ended { why } => process.end(why),
         ToProcess::Lost { process: lost, why } => process.lose(lost, why),
         ToProcess::Confirm { round } => process.begin_round(round),

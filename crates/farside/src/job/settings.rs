@@ -8,10 +8,12 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
+use farside_fabric::route::FabricChoice;
 use farside_sys::limits;
 use farside_sys::topology::Bind;
 
 use crate::error::{Error, Result};
+use crate::job::control::FABRIC_BYTES_MAX;
 use crate::job::home::{HomeLayout, Shape};
 
 /// A global address names its process in 18 bits, of which 0 stands for null and the last is kept free.
@@ -23,6 +25,8 @@ const LAUNCHER_FILES: u64 = 16;
 
 /// The default deadline, set by people.
 const TIMEOUT_S: &str = "FARSIDE_TIMEOUT_S";
+/// What carries the bytes, set by people or by a launcher.
+const FABRIC: &str = "FARSIDE_FABRIC";
 const PROCESSES: &str = "FARSIDE_PROCESSES";
 const THREADS: &str = "FARSIDE_THREADS";
 const SERVICE_THREADS: &str = "FARSIDE_SERVICE_THREADS";
@@ -33,8 +37,8 @@ const DEADLINE_MS: &str = "FARSIDE_DEADLINE_MS";
 const FINALIZE_MS: &str = "FARSIDE_FINALIZE_MS";
 
 /// The variables by which a launcher hands on what was chosen.
-pub(crate) const VARIABLES: [&str; 8] =
-    [PROCESSES, THREADS, SERVICE_THREADS, BIND, RING_CAP_BYTES, QUEUE_CAP_BYTES, DEADLINE_MS, FINALIZE_MS];
+pub(crate) const VARIABLES: [&str; 9] =
+    [PROCESSES, THREADS, SERVICE_THREADS, BIND, FABRIC, RING_CAP_BYTES, QUEUE_CAP_BYTES, DEADLINE_MS, FINALIZE_MS];
 
 /// Looks up a variable of an environment.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -55,6 +59,8 @@ pub(crate) struct Settings {
     pub(crate) service_threads: u32,
     /// Where the workers run.
     pub(crate) bind: Bind,
+    /// What carries the bytes.
+    pub(crate) fabric: FabricChoice,
     /// Memory for all rings that lead to one worker.
     pub(crate) ring_cap_bytes: usize,
     /// Memory for the calls that wait at one worker to be sent to one destination.
@@ -72,6 +78,7 @@ pub(crate) struct Choices {
     pub(crate) threads: Option<u32>,
     pub(crate) service_threads: Option<u32>,
     pub(crate) bind: Option<Bind>,
+    pub(crate) fabric: Option<FabricChoice>,
     pub(crate) ring_cap_bytes: Option<usize>,
     pub(crate) queue_cap_bytes: Option<usize>,
     pub(crate) deadline: Option<Duration>,
@@ -86,11 +93,21 @@ impl Choices {
             threads: self.threads.or(others.threads),
             service_threads: self.service_threads.or(others.service_threads),
             bind: self.bind.or(others.bind),
+            fabric: self.fabric.or(others.fabric),
             ring_cap_bytes: self.ring_cap_bytes.or(others.ring_cap_bytes),
             queue_cap_bytes: self.queue_cap_bytes.or(others.queue_cap_bytes),
             deadline: self.deadline.or(others.deadline),
             finalize_deadline: self.finalize_deadline.or(others.finalize_deadline),
         }
+    }
+
+    /// With the fabric that `FARSIDE_FABRIC` forces, if it is set, whatever was chosen before.
+    ///
+    /// # Errors
+    /// [`Error::JobEnded`] when it holds no fabric's name.
+    pub(crate) fn with_forced_fabric(mut self, lookup: Lookup<'_>) -> Result<Choices> {
+        self.fabric = variable(lookup, FABRIC)?.or(self.fabric);
+        Ok(self)
     }
 
     /// Fills in what is open, the deadline from `FARSIDE_TIMEOUT_S` if that is set.
@@ -107,6 +124,7 @@ impl Choices {
             threads: self.threads.unwrap_or(1),
             service_threads: self.service_threads.unwrap_or(0),
             bind: self.bind.unwrap_or_default(),
+            fabric: self.fabric.unwrap_or_default(),
             ring_cap_bytes: self.ring_cap_bytes.unwrap_or(8 << 20),
             queue_cap_bytes: self.queue_cap_bytes.unwrap_or(1 << 20),
             deadline,
@@ -126,6 +144,7 @@ impl Choices {
             (THREADS, text(self.threads)),
             (SERVICE_THREADS, text(self.service_threads)),
             (BIND, text(self.bind)),
+            (FABRIC, text(self.fabric.as_ref())),
             (RING_CAP_BYTES, text(self.ring_cap_bytes)),
             (QUEUE_CAP_BYTES, text(self.queue_cap_bytes)),
             (DEADLINE_MS, text(self.deadline.map(whole_ms))),
@@ -144,6 +163,7 @@ impl Choices {
             threads: variable(lookup, THREADS)?,
             service_threads: variable(lookup, SERVICE_THREADS)?,
             bind: variable(lookup, BIND)?,
+            fabric: variable(lookup, FABRIC)?,
             ring_cap_bytes: variable(lookup, RING_CAP_BYTES)?,
             queue_cap_bytes: variable(lookup, QUEUE_CAP_BYTES)?,
             deadline: variable(lookup, DEADLINE_MS)?.map(Duration::from_millis),
@@ -159,6 +179,7 @@ impl From<Settings> for Choices {
             threads: Some(settings.threads),
             service_threads: Some(settings.service_threads),
             bind: Some(settings.bind),
+            fabric: Some(settings.fabric),
             ring_cap_bytes: Some(settings.ring_cap_bytes),
             queue_cap_bytes: Some(settings.queue_cap_bytes),
             deadline: Some(settings.deadline),
@@ -220,6 +241,9 @@ impl Settings {
                 self.service_threads,
                 u32::MAX
             )));
+        }
+        if self.fabric.to_string().len() > FABRIC_BYTES_MAX {
+            return Err(self.refused(format!("no fabric has a name of more than {FABRIC_BYTES_MAX} bytes")));
         }
         Ok(())
     }
@@ -385,11 +409,15 @@ mod tests {
         let bind = prop_oneof![Just(Bind::None), Just(Bind::Core), Just(Bind::Numa)];
         let numbers = any::<(Option<u32>, Option<u32>, Option<u32>, Option<usize>, Option<usize>)>();
         let times = any::<(Option<u64>, Option<u64>)>();
-        (numbers, prop::option::of(bind), times).prop_map(|(numbers, bind, times)| Choices {
+        let fabric =
+            prop_oneof![Just("auto"), Just("shm"), Just("ofi"), Just("ofi:tcp")].prop_map(|name| name.parse().unwrap());
+        let options = (prop::option::of(bind), prop::option::of(fabric));
+        (numbers, options, times).prop_map(|(numbers, (bind, fabric), times)| Choices {
             processes: numbers.0,
             threads: numbers.1,
             service_threads: numbers.2,
             bind,
+            fabric,
             ring_cap_bytes: numbers.3,
             queue_cap_bytes: numbers.4,
             deadline: times.0.map(Duration::from_millis),

@@ -3,33 +3,34 @@
 //! ```text
 //! version   1 B
 //! kind      1 B
-//! fields    numbers little endian; a text is its length (2 B) and so many bytes of UTF-8
+//! fields    numbers little endian; a text is its length (2 B) and so many bytes of UTF-8, a card as many of anything;
+//!           of cards in a row the last ends the message
 //! ```
 //!
 //! A message has no other bytes. Whoever decodes believes nothing: the other end may be another program altogether.
 
 use farside_fabric::ProcessId;
+use farside_fabric::route::FabricChoice;
 use farside_sys::net::MESSAGE_BYTES_MAX;
 
 use crate::error::Error;
 
 /// Raised with every change of a message, so that programs built from different versions part at their first word.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// The longest text: what a message holds besides version, kind, its other fields (4 B at most) and the length.
 const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 2 - 4 - 2;
+/// The longest card of a process.
+pub(crate) const CARD_BYTES_MAX: usize = 1024;
+/// The longest name of a fabric.
+pub(crate) const FABRIC_BYTES_MAX: usize = 64;
 /// What stands at the end of a text that was cut.
 const CUT: &str = "…";
 
 /// What a process says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ToCoordinator {
-    /// It is there, and this is its program.
-    Hello {
-        /// Names the build.
-        fingerprint: [u8; 16],
-        /// Sums up the functions that can be called.
-        table_hash: u64,
-    },
+    /// It is there, and this is what it is.
+    Hello(Greeting),
     /// Its workers have returned and it has nothing to do; the answer to [`ToProcess::Confirm`], and unasked for round 0.
     Idle {
         /// Which question this answers.
@@ -39,6 +40,11 @@ pub(crate) enum ToCoordinator {
         /// Calls it has executed since it started.
         executed: u64,
     },
+    /// Where it can be reached over the fabric; the answer to [`ToProcess::Exchange`].
+    Card {
+        /// At most [`CARD_BYTES_MAX`].
+        bytes: Vec<u8>,
+    },
     /// It has failed and will end.
     Failed {
         /// Why.
@@ -46,6 +52,47 @@ pub(crate) enum ToCoordinator {
         /// Whose loss it did not survive.
         because_of: Option<ProcessId>,
     },
+}
+
+/// How a process introduces itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Greeting {
+    /// Names the build.
+    pub(crate) fingerprint: [u8; 16],
+    /// Sums up the functions that can be called.
+    pub(crate) table_hash: u64,
+    /// Names the machine, as far as shared memory reaches.
+    pub(crate) host: [u8; 16],
+    /// What it takes the job to be like.
+    pub(crate) shape: JobShape,
+    /// What it is to use.
+    pub(crate) fabric: FabricChoice,
+}
+
+/// What every process of a job must take it to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct JobShape {
+    /// Processes of the job.
+    pub(crate) processes: u32,
+    /// Workers of each.
+    pub(crate) threads: u32,
+    /// Other threads of each that can be called.
+    pub(crate) service_threads: u32,
+}
+
+/// What a process must know of another to find a way to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PeerCard {
+    /// Names its machine, as far as shared memory reaches.
+    pub(crate) host: [u8; 16],
+    /// Its address on the fabric, which nobody between reads.
+    pub(crate) card: Vec<u8>,
+}
+
+impl PeerCard {
+    fn encoded_bytes(&self) -> usize {
+        self.host.len() + 2 + self.card.len()
+    }
 }
 
 /// What a process is told.
@@ -77,11 +124,27 @@ pub(crate) enum ToProcess {
     },
     /// The job has come to rest: return.
     Finish,
+    /// Shared memory does not do for this job: open the fabric and give your card.
+    Exchange,
+    /// The cards of some processes that follow each other.
+    Peers {
+        /// The number of the first.
+        first: u32,
+        /// Theirs, and of those behind it.
+        cards: Vec<PeerCard>,
+    },
 }
 
 /// Why a job is over before its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
+    /// Two processes are on different machines, and shared memory was asked for.
+    Apart {
+        /// One.
+        a: ProcessId,
+        /// Another.
+        b: ProcessId,
+    },
     /// Two processes run different programs.
     DifferentBinaries {
         /// One.
@@ -96,6 +159,7 @@ pub(crate) enum Ending {
 impl From<Ending> for Error {
     fn from(ending: Ending) -> Self {
         match ending {
+            Ending::Apart { a, b } => Error::DifferentMachines { a, b },
             Ending::DifferentBinaries { a, b } => Error::DifferentBinaries { a, b },
             Ending::Other(why) => Error::JobEnded { why },
         }
@@ -111,10 +175,11 @@ impl ToCoordinator {
     /// The message's bytes, at most [`MESSAGE_BYTES_MAX`]. A text that does not fit is cut.
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Hello { fingerprint, table_hash } => message(1).bytes(fingerprint).u64(*table_hash),
+            Self::Hello(greeting) => message(1).greeting(greeting),
             Self::Idle { round, sent, executed } => message(2).u32(*round).u64(*sent).u64(*executed),
             Self::Failed { message: text, because_of: None } => message(3).text(text),
             Self::Failed { message: text, because_of: Some(lost) } => message(4).u32(lost.number()).text(text),
+            Self::Card { bytes } => message(5).card(bytes),
         }
         .0
     }
@@ -123,10 +188,11 @@ impl ToCoordinator {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, mut fields) = open(bytes)?;
         let message = match kind {
-            1 => Self::Hello { fingerprint: fields.array()?, table_hash: fields.u64()? },
+            1 => Self::Hello(fields.greeting()?),
             2 => Self::Idle { round: fields.u32()?, sent: fields.u64()?, executed: fields.u64()? },
             3 => Self::Failed { because_of: None, message: fields.text()? },
             4 => Self::Failed { because_of: Some(fields.process()?), message: fields.text()? },
+            5 => Self::Card { bytes: fields.card()? },
             _ => return None,
         };
         fields.end(message)
@@ -143,6 +209,11 @@ impl ToProcess {
             Self::Lost { process, why } => message(4).u32(process.number()).text(why),
             Self::Confirm { round } => message(5).u32(*round),
             Self::Finish => message(6),
+            Self::Exchange => message(7),
+            Self::Peers { first, cards } => {
+                cards.iter().fold(message(8).u32(*first), |message, peer| message.bytes(&peer.host).card(&peer.card))
+            }
+            Self::Ended { why: Ending::Apart { a, b } } => message(9).u32(a.number()).u32(b.number()),
         }
         .0
     }
@@ -157,10 +228,31 @@ impl ToProcess {
             4 => Self::Lost { process: fields.process()?, why: fields.text()? },
             5 => Self::Confirm { round: fields.u32()? },
             6 => Self::Finish,
+            7 => Self::Exchange,
+            8 => Self::Peers { first: fields.u32()?, cards: fields.peers()? },
+            9 => Self::Ended { why: Ending::Apart { a: fields.process()?, b: fields.process()? } },
             _ => return None,
         };
         fields.end(message)
     }
+}
+
+/// The cards of all processes, in as many messages as they need.
+pub(crate) fn peers_messages(cards: impl IntoIterator<Item = PeerCard>) -> Vec<ToProcess> {
+    // What a message holds besides version, kind and the first number.
+    const CARDS_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 2 - 4;
+    let mut messages = Vec::new();
+    let (mut first, mut batch, mut bytes) = (0, Vec::new(), 0);
+    for (number, card) in (0_u32..).zip(cards) {
+        if bytes + card.encoded_bytes() > CARDS_BYTES_MAX {
+            messages.push(ToProcess::Peers { first, cards: std::mem::take(&mut batch) });
+            (first, bytes) = (number, 0);
+        }
+        bytes += card.encoded_bytes();
+        batch.push(card);
+    }
+    messages.push(ToProcess::Peers { first, cards: batch });
+    messages
 }
 
 /// Decodes as both ends do, for a fuzzer: whatever the bytes, there is no panic, and what is understood is the same when it
@@ -199,6 +291,19 @@ impl Encoder {
 
     fn u64(self, number: u64) -> Self {
         self.bytes(&number.to_le_bytes())
+    }
+
+    fn card(self, card: &[u8]) -> Self {
+        debug_assert!(card.len() <= CARD_BYTES_MAX, "whoever makes cards keeps to the limit");
+        let length = u16::try_from(card.len()).expect("a card is at most 1 KiB");
+        self.bytes(&length.to_le_bytes()).bytes(card)
+    }
+
+    fn greeting(self, greeting: &Greeting) -> Self {
+        let Greeting { fingerprint, table_hash, host, shape, fabric } = greeting;
+        let JobShape { processes, threads, service_threads } = *shape;
+        let fixed = self.bytes(fingerprint).u64(*table_hash).bytes(host);
+        fixed.u32(processes).u32(threads).u32(service_threads).text(&fabric.to_string())
     }
 
     fn text(self, text: &str) -> Self {
@@ -248,6 +353,28 @@ impl Decoder<'_> {
         (length <= TEXT_BYTES_MAX).then(|| String::from_utf8(text.to_vec()).ok()).flatten()
     }
 
+    fn card(&mut self) -> Option<Vec<u8>> {
+        let length = u16::from_le_bytes(self.array()?).into();
+        let (card, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        (length <= CARD_BYTES_MAX).then(|| card.to_vec())
+    }
+
+    fn peers(&mut self) -> Option<Vec<PeerCard>> {
+        let mut peers = Vec::new();
+        while !self.0.is_empty() {
+            peers.push(PeerCard { host: self.array()?, card: self.card()? });
+        }
+        Some(peers)
+    }
+
+    fn greeting(&mut self) -> Option<Greeting> {
+        let (fingerprint, table_hash, host) = (self.array()?, self.u64()?, self.array()?);
+        let shape = JobShape { processes: self.u32()?, threads: self.u32()?, service_threads: self.u32()? };
+        let fabric = self.text().filter(|name| name.len() <= FABRIC_BYTES_MAX)?.parse().ok()?;
+        Some(Greeting { fingerprint, table_hash, host, shape, fabric })
+    }
+
     /// The message, if nothing is left.
     fn end<T>(self, message: T) -> Option<T> {
         self.0.is_empty().then_some(message)
@@ -264,10 +391,37 @@ mod tests {
         any::<u32>().prop_map(ProcessId::new)
     }
 
+    fn greeting() -> impl Strategy<Value = Greeting> {
+        let fabric = prop_oneof![
+            Just(FabricChoice::Auto),
+            Just(FabricChoice::Shm),
+            prop::option::of("[a-z_;]{1,40}").prop_map(FabricChoice::Ofi),
+        ];
+        let shape = any::<[u32; 3]>().prop_map(|[processes, threads, service_threads]| JobShape {
+            processes,
+            threads,
+            service_threads,
+        });
+        (any::<([u8; 16], u64, [u8; 16])>(), shape, fabric).prop_map(
+            |((fingerprint, table_hash, host), shape, fabric)| Greeting {
+                fingerprint,
+                table_hash,
+                host,
+                shape,
+                fabric,
+            },
+        )
+    }
+
+    fn peer_card() -> impl Strategy<Value = PeerCard> {
+        let card = prop::collection::vec(any::<u8>(), 0..=CARD_BYTES_MAX);
+        (any::<[u8; 16]>(), card).prop_map(|(host, card)| PeerCard { host, card })
+    }
+
     fn to_coordinator() -> impl Strategy<Value = ToCoordinator> {
         prop_oneof![
-            any::<([u8; 16], u64)>()
-                .prop_map(|(fingerprint, table_hash)| ToCoordinator::Hello { fingerprint, table_hash }),
+            greeting().prop_map(ToCoordinator::Hello),
+            prop::collection::vec(any::<u8>(), 0..=CARD_BYTES_MAX).prop_map(|bytes| ToCoordinator::Card { bytes }),
             any::<(u32, u64, u64)>().prop_map(|(round, sent, executed)| ToCoordinator::Idle { round, sent, executed }),
             (any::<String>(), prop::option::of(process()))
                 .prop_map(|(message, because_of)| ToCoordinator::Failed { message, because_of }),
@@ -282,6 +436,10 @@ mod tests {
             (process(), any::<String>()).prop_map(|(process, why)| ToProcess::Lost { process, why }),
             any::<u32>().prop_map(|round| ToProcess::Confirm { round }),
             Just(ToProcess::Finish),
+            Just(ToProcess::Exchange),
+            (any::<u32>(), prop::collection::vec(peer_card(), 0..4))
+                .prop_map(|(first, cards)| ToProcess::Peers { first, cards }),
+            (process(), process()).prop_map(|(a, b)| ToProcess::Ended { why: Ending::Apart { a, b } }),
         ]
     }
 
@@ -303,8 +461,21 @@ mod tests {
 
         /// Most random bytes stop at the version; these come further.
         #[test]
-        fn any_fields_are_a_message_or_none(kind in 0_u8..8, fields in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn any_fields_are_a_message_or_none(kind in 0_u8..11, fields in prop::collection::vec(any::<u8>(), 0..64)) {
             fuzz_decode(&[&[VERSION, kind], &fields[..]].concat());
+        }
+
+        #[test]
+        fn cards_are_divided_among_messages_that_fit(cards in prop::collection::vec(peer_card(), 0..20)) {
+            let mut arrived = Vec::new();
+            for message in peers_messages(cards.clone()) {
+                let bytes = message.encode();
+                prop_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
+                let Some(ToProcess::Peers { first, cards }) = ToProcess::decode(&bytes) else { panic!("{message:?}") };
+                prop_assert_eq!(first as usize, arrived.len());
+                arrived.extend(cards);
+            }
+            prop_assert_eq!(arrived, cards);
         }
 
         #[test]

@@ -17,7 +17,18 @@ fn id(number: u32) -> ProcessId {
 }
 
 fn hello() -> ToCoordinator {
-    ToCoordinator::Hello { fingerprint: [1; 16], table_hash: 2 }
+    ToCoordinator::Hello(greeting())
+}
+
+/// How the processes here introduce themselves.
+fn greeting() -> Greeting {
+    let shape = JobShape { processes: 3, threads: 1, service_threads: 0 };
+    Greeting { fingerprint: [1; 16], table_hash: 2, host: [5; 16], shape, fabric: FabricChoice::Auto }
+}
+
+/// From another machine.
+fn hello_from(host: u8) -> ToCoordinator {
+    ToCoordinator::Hello(Greeting { host: [host; 16], ..greeting() })
 }
 
 fn start() -> ToProcess {
@@ -142,8 +153,8 @@ fn jobs_of_any_size_end_well() {
 #[test]
 fn different_programs_are_told_apart_from_process_0() {
     let others = [
-        ToCoordinator::Hello { fingerprint: [9; 16], table_hash: 2 },
-        ToCoordinator::Hello { fingerprint: [1; 16], table_hash: 9 },
+        ToCoordinator::Hello(Greeting { fingerprint: [9; 16], ..greeting() }),
+        ToCoordinator::Hello(Greeting { table_hash: 9, ..greeting() }),
     ];
     for other in others {
         let mut script = Script::new(3);
@@ -170,6 +181,127 @@ fn whoever_does_not_come_is_named() {
     let why = ending(&script.told(), 0..40);
     assert!(why.contains("of 40 processes, process 1, process 3, ") && why.contains("and 4 more"), "{why}");
     assert!(matches!(script.verdict(), Err(Error::JobEnded { why: verdict }) if verdict == why));
+}
+
+#[test]
+fn processes_of_several_machines_get_each_others_cards() {
+    let mut script = Script::new(3);
+    for (process, host) in [(1, 8), (0, 7), (2, 7)] {
+        assert_eq!(script.told(), []);
+        script.said(process, hello_from(host));
+    }
+    assert_eq!(script.told(), to_all(0..3, &ToProcess::Exchange));
+    for process in [2, 0, 2, 1] {
+        assert_eq!(script.told(), []);
+        script.said(process, ToCoordinator::Card { bytes: vec![process as u8; 9] });
+    }
+    let cards = [7, 8, 7].into_iter().zip(0_u8..);
+    let cards = cards.map(|(host, process)| PeerCard { host: [host; 16], card: vec![process; 9] }).collect();
+    let peers = ToProcess::Peers { first: 0, cards };
+    assert_eq!(script.told(), [to_all(0..3, &peers), to_all(0..3, &start())].concat());
+    script.said(0, ToCoordinator::Card { bytes: vec![9] });
+    assert_eq!(script.told(), []);
+    (0..2).for_each(|round| (0..3).for_each(|process| script.idle(process, round, 0, 0)));
+    script.verdict().unwrap();
+}
+
+#[test]
+fn a_card_nobody_asked_for_is_passed_over() {
+    let mut script = Script::new(2);
+    script.said(0, ToCoordinator::Card { bytes: vec![1] });
+    script.said(0, hello_from(1));
+    script.said(1, hello_from(2));
+    script.told();
+    script.said(1, ToCoordinator::Card { bytes: vec![2] });
+    assert_eq!(script.told(), [], "the card of process 0 came too soon to be the answer");
+}
+
+#[test]
+fn whoever_gives_no_card_is_named() {
+    let mut script = Script::new(3);
+    script.now = Duration::from_secs(20);
+    (0..3).for_each(|process| script.said(process, hello_from(process as u8)));
+    script.told();
+    script.said(1, ToCoordinator::Card { bytes: vec![2] });
+    script.sleep();
+    assert_eq!(script.now, Duration::from_secs(20) + START_DEADLINE);
+    let why = ending(&script.told(), 0..3);
+    assert!(why.starts_with("process 0, process 2 did not open the fabric"), "{why}");
+    assert!(matches!(script.verdict(), Err(Error::JobEnded { .. })));
+}
+
+#[test]
+fn a_loss_in_the_exchange_ends_the_job() {
+    let mut script = Script::new(2);
+    (0..2).for_each(|process| script.said(process, hello_from(process as u8)));
+    script.told();
+    script.failed(1, "there is no device");
+    assert!(ending(&script.told(), [0]).contains("process 1 failed before the job began: there is no device"));
+    assert_eq!(script.first_failure(), (1, reported("there is no device")));
+}
+
+#[test]
+fn the_fabric_decides_whether_cards_are_needed() {
+    let said = |fabric: &str, hosts: [u8; 2]| {
+        let mut script = Script::new(2);
+        for (process, host) in (0..).zip(hosts) {
+            let greeting = Greeting { host: [host; 16], fabric: fabric.parse().unwrap(), ..greeting() };
+            script.said(process, ToCoordinator::Hello(greeting));
+        }
+        script.told().swap_remove(0).1
+    };
+    for near in ["auto", "shm"] {
+        assert_eq!(said(near, [1, 1]), start());
+    }
+    for far in ["ofi", "ofi:tcp"] {
+        assert_eq!(said(far, [1, 1]), ToProcess::Exchange);
+        assert_eq!(said(far, [1, 2]), ToProcess::Exchange);
+    }
+    assert_eq!(said("auto", [1, 2]), ToProcess::Exchange);
+    assert_eq!(said("shm", [1, 2]), ToProcess::Ended { why: Ending::Apart { a: id(0), b: id(1) } });
+}
+
+#[test]
+fn processes_that_disagree_about_the_job_are_named() {
+    let shape = JobShape { threads: 4, ..greeting().shape };
+    let others = [
+        (Greeting { shape, ..greeting() }, "process 2 for one of 3 processes with 4 threads"),
+        (Greeting { fabric: FabricChoice::Shm, ..greeting() }, "the fabric auto and process 2 shm"),
+    ];
+    for (other, words) in others {
+        let mut script = Script::new(3);
+        [greeting(), greeting(), other].into_iter().zip(0..).for_each(|(greeting, process)| {
+            script.said(process, ToCoordinator::Hello(greeting));
+        });
+        let why = ending(&script.told(), 0..3);
+        assert!(why.contains(words), "{why}");
+    }
+}
+
+#[test]
+fn who_was_turned_away_is_told_with_who_is_missing() {
+    let mut script = Script::new(2);
+    script.said(0, hello());
+    for _ in 0..2 {
+        script.coordinator.turned_away("10.0.0.1 has another secret".into());
+    }
+    script.sleep();
+    let why = ending(&script.told(), 0..2);
+    assert!(
+        why.contains("process 1 did not come") && why.contains("(turned away: 10.0.0.1 has another secret)"),
+        "{why}"
+    );
+}
+
+#[test]
+fn a_job_can_be_given_up_before_it_has_begun() {
+    let mut script = Script::new(2);
+    script.said(0, hello());
+    script.coordinator.give_up("there are two of process 0".into());
+    assert_eq!(ending(&script.told(), 0..2), "there are two of process 0");
+    let mut script = Script::started(2);
+    script.coordinator.give_up("too late".into());
+    assert_eq!(script.told(), []);
 }
 
 #[test]
@@ -386,7 +518,7 @@ fn repetitions_and_answers_out_of_their_round_are_passed_over() {
     let mut script = Script::new(2);
     script.idle(0, 0, 9, 9);
     script.said(0, hello());
-    script.said(0, ToCoordinator::Hello { fingerprint: [9; 16], table_hash: 9 });
+    script.said(0, ToCoordinator::Hello(Greeting { fingerprint: [9; 16], ..greeting() }));
     script.said(1, hello());
     assert_eq!(script.told(), to_all(0..2, &start()));
     script.said(1, hello());
@@ -447,7 +579,9 @@ fn happening(processes: u32) -> impl Strategy<Value = Happening> {
     let counts = (0..3_u32, 0..3_u64, 0..3_u64);
     let said = prop_oneof![
         4 => Just(hello()),
-        1 => Just(ToCoordinator::Hello { fingerprint: [3; 16], table_hash: 2 }),
+        1 => (0..2_u8).prop_map(hello_from),
+        1 => any::<u8>().prop_map(|byte| ToCoordinator::Card { bytes: vec![byte] }),
+        1 => Just(ToCoordinator::Hello(Greeting { fingerprint: [3; 16], ..greeting() })),
         4 => counts.prop_map(|(round, sent, executed)| ToCoordinator::Idle { round, sent, executed }),
         1 => prop::option::of(0..processes).prop_map(|lost| {
             ToCoordinator::Failed { message: "it said so".into(), because_of: lost.map(id) }
@@ -481,8 +615,9 @@ impl Dutiful {
         match message {
             ToProcess::Start { .. } => self.to_say.push_back(idle(0)),
             ToProcess::Confirm { round } => self.to_say.push_back(idle(round)),
+            ToProcess::Exchange => self.to_say.push_back(ToCoordinator::Card { bytes: vec![1] }),
             ToProcess::Finish | ToProcess::Ended { .. } => self.returns = true,
-            ToProcess::Lost { .. } => {}
+            ToProcess::Lost { .. } | ToProcess::Peers { .. } => {}
         }
     }
 }
