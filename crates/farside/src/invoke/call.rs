@@ -316,7 +316,9 @@ impl<'w> To<'w> {
                 }
                 Err(payload) => payload,
             };
-            if let Err(error) = outbox.ensure_asked(process).and_then(|()| outbox.send_staged(process)) {
+            let asked = outbox.ensure_asked(process);
+            let holds_batch = outbox.holds_batch(how.batch_bytes);
+            if let Err(error) = asked.and_then(|()| if holds_batch { Ok(false) } else { outbox.send_staged(process) }) {
                 return Err(Box::new((error, payload)));
             }
             if outbox.is_lost() || process.lost(outbox.to_process()).is_some() {
@@ -332,6 +334,9 @@ impl<'w> To<'w> {
                     Ok(()) => {
                         worker.list_unfinished(self.to);
                         self.note_sent(&mut outbox);
+                        if outbox.holds_batch(how.batch_bytes) {
+                            return Ok(());
+                        }
                         return match outbox.send_staged(process) {
                             Ok(_) => Ok(()),
                             // The call is kept; that it cannot be sent is told by what waits for it.

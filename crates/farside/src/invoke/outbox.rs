@@ -558,21 +558,37 @@ impl Outbox {
         }
         let max = process.transport().capabilities().message_bytes_max - SetupMessage::OVERHEAD_BYTES;
         let mut sent = false;
-        while let Some(record) = self.staged.front() {
-            if !self.frames.has_room(record.len() * 8) {
+        let mut bytes = Vec::new();
+        while let Some(record_bytes) = self.staged.front().map(|record| record.len() * 8) {
+            if !bytes.is_empty() && bytes.len() + record_bytes > max {
+                self.send_pieces(process, &std::mem::take(&mut bytes), max)?;
+            }
+            if !self.frames.has_room(bytes.len() + record_bytes) {
                 break;
             }
-            let bytes: Vec<u8> = record.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            for piece in bytes.chunks(max) {
-                let position = self.frames.advance(piece.len());
-                let frame = SetupMessage::Frame { ring: self.name, position, bytes: piece.to_vec() };
-                process.send_setup(self.to_process, &frame)?;
-            }
+            bytes.extend(self.staged.front().into_iter().flatten().flat_map(|word| word.to_ne_bytes()));
             self.staged.pop();
             sent = true;
         }
+        self.send_pieces(process, &bytes, max)?;
         self.count_sent(process);
         Ok(sent)
+    }
+
+    /// Sends the next bytes of the record stream, so many a frame.
+    fn send_pieces(&mut self, process: &Process, bytes: &[u8], max: usize) -> Result<()> {
+        for piece in bytes.chunks(max) {
+            let position = self.frames.advance(piece.len());
+            let frame = SetupMessage::Frame { ring: self.name, position, bytes: piece.to_vec() };
+            process.send_setup(self.to_process, &frame)?;
+        }
+        Ok(())
+    }
+
+    /// Whether what is staged waits for more to come, since it is a batch of less than `batch_bytes`. (In a ring, batches are in
+    /// the ring.)
+    pub(crate) fn holds_batch(&self, batch_bytes: usize) -> bool {
+        self.is_framed && self.staged.bytes() < batch_bytes
     }
 
     /// The receiver has run so many bytes of frames in all.

@@ -427,10 +427,13 @@ impl Worker {
     }
 
     pub(crate) fn flush_to(&self, to: WorkerId, cause: FlushCause) {
-        if let Some(mut outbox) = self.outbox(to)
-            && outbox.flush(cause)
-        {
+        let Some(mut outbox) = self.outbox(to) else { return };
+        if outbox.flush(cause) {
             outbox.count_sent(&self.process);
+        }
+        if outbox.has_staged() {
+            // Where there is no ring this is the batch. That it cannot be sent is told by what waits for it.
+            let _ = outbox.send_staged(&self.process);
         }
     }
 
