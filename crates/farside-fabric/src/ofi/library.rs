@@ -1,12 +1,21 @@
 //! libfabric, found on this machine when it is asked for.
 
-use std::ffi::{CStr, CString, c_int};
-use std::ptr;
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a walk through libfabric's structures is one step, with one proof"
+)]
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::mem::transmute;
+use std::ptr::{self, NonNull};
 
 use farside_sys::library::{Library, LibraryError};
 
 use super::ffi;
 use crate::transport::FabricError;
+
+/// Where a function of the library is.
+type Address = NonNull<c_void>;
 
 /// The functions that the library exports. All others stand in tables of what these make.
 #[derive(Clone, Copy)]
@@ -53,12 +62,12 @@ impl Api {
         // structures they take), and the library is never closed.
         unsafe {
             Ok(Self {
-                getinfo: std::mem::transmute::<_, ffi::Getinfo>(getinfo),
-                freeinfo: std::mem::transmute::<_, ffi::Freeinfo>(freeinfo),
-                dupinfo: std::mem::transmute::<_, ffi::Dupinfo>(dupinfo),
-                fabric: std::mem::transmute::<_, ffi::OpenFabric>(fabric),
-                strerror: std::mem::transmute::<_, ffi::Strerror>(strerror),
-                version: std::mem::transmute::<_, ffi::Version>(version),
+                getinfo: transmute::<Address, ffi::Getinfo>(getinfo),
+                freeinfo: transmute::<Address, ffi::Freeinfo>(freeinfo),
+                dupinfo: transmute::<Address, ffi::Dupinfo>(dupinfo),
+                fabric: transmute::<Address, ffi::OpenFabric>(fabric),
+                strerror: transmute::<Address, ffi::Strerror>(strerror),
+                version: transmute::<Address, ffi::Version>(version),
             })
         }
     }

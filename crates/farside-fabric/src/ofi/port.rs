@@ -3,6 +3,11 @@
 //! This is the only file that calls through libfabric's tables. Its methods are `unsafe` where memory is handed over that must stay
 //! where it is until the operation has ended.
 
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a call through libfabric's tables is one step, with one proof"
+)]
+
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -10,6 +15,7 @@ use std::ptr::{self, NonNull};
 
 use super::ffi::{self, FiAddr};
 use super::library::{Api, OneInfo};
+use super::transfer::Kind;
 use crate::transport::FabricError;
 
 /// Completions that may wait to be read. Small enough for soft-RoCE, which refuses queues of more than 32,767.
@@ -294,57 +300,35 @@ impl Port {
         self.posted("sending a message", code)
     }
 
-    /// Writes into a peer's memory. The completion comes when the bytes are there.
+    /// Writes into a peer's memory, or reads it. The completion comes when the bytes are there.
     ///
     /// # Safety
-    /// As for [`send`](Self::send).
-    pub(super) unsafe fn write(&self, transfer: &Transfer, start: *const u8) -> Result<Posted, FabricError> {
-        // SAFETY: the endpoint is open; the rest is the contract.
-        let code = unsafe {
-            self.transfer(
-                transfer,
-                start.cast_mut(),
-                ffi::COMPLETION | ffi::DELIVERY_COMPLETE,
-                (*(*self.ep).rma).writemsg,
-            )
-        };
-        self.posted("writing to a peer", code)
-    }
-
-    /// Reads a peer's memory.
-    ///
-    /// # Safety
-    /// As for [`receive`](Self::receive).
-    pub(super) unsafe fn read(&self, transfer: &Transfer, start: *mut u8) -> Result<Posted, FabricError> {
-        // SAFETY: as in `write`.
-        let code = unsafe { self.transfer(transfer, start, ffi::COMPLETION, (*(*self.ep).rma).readmsg) };
-        self.posted("reading from a peer", code)
-    }
-
-    /// # Safety
-    /// As for [`receive`](Self::receive); `call` is from the endpoint's own table.
-    unsafe fn transfer(
-        &self,
-        transfer: &Transfer,
-        start: *mut u8,
-        flags: u64,
-        call: unsafe extern "C" fn(*mut ffi::Ep, *const ffi::MsgRma, u64) -> ffi::Ssize,
-    ) -> ffi::Ssize {
-        let iov = ffi::Iovec { base: start.cast(), len: transfer.bytes };
-        let remote = ffi::RmaIov { addr: transfer.remote_address, len: transfer.bytes, key: transfer.remote_key };
-        let mut descriptor = self.descriptor(transfer.registration);
+    /// As for [`send`](Self::send) when it writes, as for [`receive`](Self::receive) when it reads; with the memory from `start` on.
+    pub(super) unsafe fn transfer(&self, piece: &Piece, start: *mut u8) -> Result<Posted, FabricError> {
+        let iov = ffi::Iovec { base: start.cast(), len: piece.bytes };
+        let remote = ffi::RmaIov { addr: piece.remote_address, len: piece.bytes, key: piece.remote_key };
+        let mut descriptor = self.descriptor(piece.registration);
         let message = ffi::MsgRma {
             msg_iov: &iov,
             desc: &mut descriptor,
             iov_count: 1,
-            addr: transfer.peer,
+            addr: piece.peer,
             rma_iov: &remote,
             rma_iov_count: 1,
-            context: transfer.context,
+            context: piece.context,
             data: 0,
         };
-        // SAFETY: the vectors live until the call returns; the rest is the contract.
-        unsafe { call(self.ep, &message, flags) }
+        // SAFETY: the endpoint is open; the vectors live until the call returns; the rest is the contract.
+        unsafe {
+            let rma = &*(*self.ep).rma;
+            match piece.kind {
+                Kind::Put => {
+                    let code = (rma.writemsg)(self.ep, &message, ffi::COMPLETION | ffi::DELIVERY_COMPLETE);
+                    self.posted("writing to a peer", code)
+                }
+                Kind::Get => self.posted("reading from a peer", (rma.readmsg)(self.ep, &message, ffi::COMPLETION)),
+            }
+        }
     }
 
     fn posted(&self, doing: &'static str, code: ffi::Ssize) -> Result<Posted, FabricError> {
@@ -410,7 +394,8 @@ impl Port {
 
 /// A put or get, or a piece of one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Transfer {
+pub(super) struct Piece {
+    pub(super) kind: Kind,
     pub(super) peer: FiAddr,
     pub(super) remote_address: u64,
     pub(super) remote_key: u64,

@@ -78,11 +78,10 @@ impl Staging {
     pub(super) fn read(&self, slot: usize, bytes: usize) -> Vec<u8> {
         let bytes = bytes.min(SLOT_BYTES);
         let mut message = Vec::with_capacity(bytes);
-        // SAFETY: the receive has ended, so nobody writes the slot; it has as many bytes; the vector has room for them.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.address(slot), message.as_mut_ptr(), bytes);
-            message.set_len(bytes);
-        }
+        // SAFETY: the receive has ended, so nobody writes the slot, which has as many bytes; the vector has room for them.
+        unsafe { std::ptr::copy_nonoverlapping(self.address(slot), message.as_mut_ptr(), bytes) };
+        // SAFETY: so many were just written.
+        unsafe { message.set_len(bytes) };
         message
     }
 }

@@ -11,7 +11,7 @@ use farside_sys::shm::SharedMemory;
 use super::ffi::{CqDataEntry, FiAddr};
 use super::flights::Flights;
 use super::message::{HEADER_BYTES, Header, Kind};
-use super::port::{Entries, Failure, Polled, Port, Posted};
+use super::port::{Entries, Failure, Piece, Polled, Port, Posted};
 use super::staging::{RECEIVE_SLOTS, SEND_SLOTS, SLOT_BYTES, Staging};
 use super::transfer::{self, Transfer, TransferId};
 use crate::by_message::{Engine, Limits, NativeAccess, Registration as NewRegion};
@@ -259,7 +259,8 @@ impl State {
             let bytes = left.min(attributes.bytes_max).min(PIECE_BYTES_MAX);
             let Ok(context) = self.flights.begin(Flight::Piece { of: id }) else { return false };
             let base = if attributes.virtual_addresses { transfer.access.base } else { 0 };
-            let piece = super::port::Transfer {
+            let piece = Piece {
+                kind: transfer.kind,
                 peer,
                 remote_address: base.wrapping_add(transfer.offset).wrapping_add(transfer.posted as u64),
                 remote_key: transfer.access.key,
@@ -270,12 +271,7 @@ impl State {
             let start = transfer.data.as_mut_ptr().wrapping_add(transfer.posted);
             // SAFETY: the piece lies in the buffer, which is not touched here until its last piece has landed; the context is the
             // flight's own.
-            let posted = unsafe {
-                match transfer.kind {
-                    transfer::Kind::Put => self.port.write(&piece, start),
-                    transfer::Kind::Get => self.port.read(&piece, start),
-                }
-            };
+            let posted = unsafe { self.port.transfer(&piece, start) };
             match posted {
                 Ok(Posted::Yes) => {
                     transfer.pieces += 1;
