@@ -85,12 +85,14 @@ impl Clock {
         }
     }
 
-    /// Sleeps for at most a while, in a simulation: until something has happened at this process's end of the network. Outside
-    /// of one this does nothing.
+    /// Sleeps for a while; in a simulation only until something has happened at this process's end of the network.
     pub(crate) fn nap_until_news(&self, time: Duration) {
-        if let Some((turn, seat)) = self.seated() {
-            turn.sleep(seat, Asleep::for_time(time).or_news());
-            turn.leave_if_over();
+        match self.seated() {
+            None => thread::sleep(time),
+            Some((turn, seat)) => {
+                turn.sleep(seat, Asleep::for_time(time).or_news());
+                turn.leave_if_over();
+            }
         }
     }
 

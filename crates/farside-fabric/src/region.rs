@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use farside_sys::racy;
@@ -179,14 +178,15 @@ impl RemoteRegion {
             unreachable!("mapped regions are accessed directly");
         };
         let process = self.key.process;
+        let clock = transport.clock();
         loop {
             match transport.post(self.key, operation()) {
-                Err(FabricError::QueueFull { .. }) if Instant::now() >= deadline => {
+                Err(FabricError::QueueFull { .. }) if clock.now() >= deadline => {
                     return Err(FabricError::Deadline { doing: "waiting for room for an operation", process });
                 }
                 Err(FabricError::QueueFull { .. }) => {
                     transport.progress();
-                    thread::sleep(NAP_WHILE_FULL);
+                    clock.nap_until_news(NAP_WHILE_FULL);
                 }
                 posted => return posted?.wait(&**transport, process, deadline),
             }
