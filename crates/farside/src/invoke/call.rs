@@ -327,7 +327,21 @@ impl<'w> To<'w> {
                 // What was staged is on its way, and there is room behind it.
                 continue;
             }
-            if outbox.awaits_ring() || when_full == WhenFull::Queue {
+            if outbox.is_framed() {
+                payload = match outbox.frame(process, how, payload) {
+                    Ok(sent) => {
+                        if matches!(sent, Sent::BatchBegun) {
+                            outbox.batch_begun(worker.now());
+                        }
+                        if !outbox.is_finished() {
+                            worker.list_unfinished(self.to);
+                        }
+                        self.note_sent(&mut outbox);
+                        return Ok(());
+                    }
+                    Err(payload) => payload,
+                };
+            } else if outbox.awaits_ring() || when_full == WhenFull::Queue {
                 payload = match outbox.stage(how, payload) {
                     Ok(()) => {
                         worker.list_unfinished(self.to);
