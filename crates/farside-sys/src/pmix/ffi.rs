@@ -10,6 +10,7 @@ const NAMESPACE_BYTES: usize = 256;
 const KEY_BYTES: usize = 512;
 
 pub(super) const SUCCESS: c_int = 0;
+pub(super) const NOT_FOUND: c_int = -46;
 pub(super) const GLOBAL: u8 = 3;
 pub(super) const RANK_WILDCARD: u32 = u32::MAX - 1;
 pub(super) const JOB_SIZE: &CStr = c"pmix.job.size";
@@ -172,7 +173,7 @@ mod tests {
             printf("%zu %zu ", sizeof(pmix_byte_object_t), offsetof(pmix_byte_object_t, size));
             printf("%zu %zu %zu ", sizeof(pmix_info_t), offsetof(pmix_info_t, flags), offsetof(pmix_info_t, value));
             printf("%zu %zu ", sizeof(pmix_scope_t), sizeof(pmix_status_t));
-            printf("%d %d %d %d %u ", PMIX_SUCCESS, PMIX_INT, PMIX_UINT32, PMIX_BYTE_OBJECT, PMIX_RANK_WILDCARD);
+            printf("%d %d %d %d %d %u ", PMIX_SUCCESS, PMIX_ERR_NOT_FOUND, PMIX_INT, PMIX_UINT32, PMIX_BYTE_OBJECT, PMIX_RANK_WILDCARD);
             printf("%d %s %s", PMIX_GLOBAL, PMIX_JOB_SIZE, PMIX_TIMEOUT);
             return 0;
         }
@@ -214,7 +215,7 @@ mod tests {
         ];
         let sizes = sizes.map(|size| size.to_string()).join(" ");
         let names = [JOB_SIZE, TIMEOUT].map(|name| name.to_str().unwrap()).join(" ");
-        let numbers = format!("{SUCCESS} {INT} {UINT32} {BYTE_OBJECT} {RANK_WILDCARD} {GLOBAL}");
+        let numbers = format!("{SUCCESS} {NOT_FOUND} {INT} {UINT32} {BYTE_OBJECT} {RANK_WILDCARD} {GLOBAL}");
         assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{sizes} {numbers} {names}"));
     }
 

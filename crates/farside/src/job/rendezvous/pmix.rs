@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farside_sys::net::tcp;
 use farside_sys::pmix::{Pmix, PmixError, Session};
@@ -22,6 +22,8 @@ use crate::job::settings::{Choices, Lookup};
 
 /// Under which process 0 publishes its bulletin.
 const KEY: &std::ffi::CStr = c"farside.rendezvous";
+/// The pause before process 0's bulletin is looked for again.
+const PAUSE: Duration = Duration::from_millis(10);
 /// How many addresses a bulletin names.
 const ADDRESSES_MAX: usize = 64;
 
@@ -54,7 +56,7 @@ pub(super) fn take_place(pmix: Pmix, choices: &Choices, lookup: Lookup<'_>) -> R
         })?;
         return host_job(Some(Door { pmix: Some(session), ..door }), settings, lookup);
     }
-    let fetched = within(time, "waiting for process 0 to say where it is", move || session.fetch(0, KEY, time))?;
+    let fetched = within(time, "waiting for process 0 to say where it is", move || fetch(&session, time))?;
     let bulletin = Bulletin::decode(&fetched).ok_or_else(|| RendezvousError::Pmix {
         why: "process 0 has published what this process does not understand: start one program for the whole job"
             .into(),
@@ -63,6 +65,17 @@ pub(super) fn take_place(pmix: Pmix, choices: &Choices, lookup: Lookup<'_>) -> R
     let secret = Secret::new(&bulletin.secret);
     let joining = Joining { process, processes, targets: &targets, secret: &secret, time: settings.deadline };
     join_job(&joining, settings, lookup)
+}
+
+/// What process 0 publishes, as soon as it has.
+fn fetch(session: &Session, time: Duration) -> Result<Vec<u8>, PmixError> {
+    let deadline = Instant::now() + time;
+    loop {
+        match session.fetch(0, KEY, time) {
+            Err(error) if error.is_absence() && Instant::now() < deadline => thread::sleep(PAUSE),
+            result => return result,
+        }
+    }
 }
 
 /// Calls what may block for ever in a thread of its own, which is left to itself when the time is up: the library's calls cannot be
@@ -162,10 +175,7 @@ mod tests {
     use super::*;
 
     fn bulletin() -> impl Strategy<Value = Bulletin> {
-        let address = prop_oneof![
-            any::<[u8; 4]>().prop_map(|octets| IpAddr::from(octets)),
-            any::<[u8; 16]>().prop_map(|octets| IpAddr::from(octets)),
-        ];
+        let address = prop_oneof![any::<[u8; 4]>().prop_map(IpAddr::from), any::<[u8; 16]>().prop_map(IpAddr::from),];
         (any::<([u8; 32], u16)>(), prop::collection::vec(address, 1..=ADDRESSES_MAX))
             .prop_map(|((secret, port), addresses)| Bulletin { secret, port, addresses })
     }
