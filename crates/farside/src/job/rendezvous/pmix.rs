@@ -12,10 +12,10 @@ use farside_sys::net::tcp;
 use farside_sys::pmix::{Pmix, PmixError, Session};
 use farside_sys::process::random_bytes;
 
-use super::greeting::Secret;
+use super::greeting::{Claim, Secret};
 use super::host::{Door, Hosting};
 use super::join::Joining;
-use super::{host_job, join_job, listen, settings_for};
+use super::{host_job, join_job, listen, time_of};
 use crate::error::{Error, RendezvousError, Result};
 use crate::job::child::Member;
 use crate::job::settings::{Choices, Lookup};
@@ -37,16 +37,12 @@ pub(super) fn is_offered(lookup: Lookup<'_>) -> bool {
 /// # Errors
 /// [`Error::Rendezvous`], [`Error::Deadline`]; those of bad settings.
 pub(super) fn take_place(pmix: Pmix, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
-    let time = choices.clone().resolve(lookup)?.deadline;
-    let (session, processes) = within(time, "joining the PMIx server", move || {
-        let session = Session::begin(pmix)?;
-        let processes = session.size()?;
-        Ok((session, processes))
-    })?;
-    let settings = settings_for(processes, choices, lookup)?;
+    let time = time_of(choices, lookup)?;
+    let (session, processes) = begin(pmix, time)?;
     let process = session.rank();
+    let claim = Claim::ungrouped(process, processes);
     if processes == 1 {
-        return host_job(None, settings, lookup);
+        return host_job(claim, None, choices, lookup);
     }
     if process == 0 {
         let (bulletin, door) = open_door()?;
@@ -54,7 +50,7 @@ pub(super) fn take_place(pmix: Pmix, choices: &Choices, lookup: Lookup<'_>) -> R
             session.publish(KEY, &bulletin.encode())?;
             Ok(session)
         })?;
-        return host_job(Some(Door { pmix: Some(session), ..door }), settings, lookup);
+        return host_job(claim, Some(Door { pmix: Some(session), ..door }), choices, lookup);
     }
     let fetched = within(time, "waiting for process 0 to say where it is", move || fetch(&session, time))?;
     let bulletin = Bulletin::decode(&fetched).ok_or_else(|| RendezvousError::Pmix {
@@ -63,8 +59,21 @@ pub(super) fn take_place(pmix: Pmix, choices: &Choices, lookup: Lookup<'_>) -> R
     })?;
     let targets: Vec<_> = bulletin.addresses.iter().map(|address| (address.to_string(), bulletin.port)).collect();
     let secret = Secret::new(&bulletin.secret);
-    let joining = Joining { process, processes, targets: &targets, secret: &secret, time: settings.deadline };
-    join_job(&joining, settings, lookup)
+    join_job(&Joining { claim, targets: &targets, secret: &secret, time }, choices, lookup)
+}
+
+/// Which of the launcher's processes this is, and how many there are.
+pub(super) fn own_number(pmix: Pmix, time: Duration) -> Result<(u32, u32)> {
+    let (session, processes) = begin(pmix, time)?;
+    Ok((session.rank(), processes))
+}
+
+fn begin(pmix: Pmix, time: Duration) -> Result<(Session, u32)> {
+    within(time, "joining the PMIx server", move || {
+        let session = Session::begin(pmix)?;
+        let processes = session.size()?;
+        Ok((session, processes))
+    })
 }
 
 /// What process 0 publishes, as soon as it has.
