@@ -6,6 +6,7 @@ mod mcts_scaling;
 mod oversubscribed;
 
 use crate::Bench;
+pub(crate) use invoke_throughput::run_simulated as invoke_throughput_simulated;
 
 pub(crate) const BENCHES: &[Bench] = &[
     Bench {

@@ -15,6 +15,14 @@ pub enum BenchError {
         /// The names there are.
         known: String,
     },
+    /// A bench measures this machine, and not a simulated network.
+    #[error("the bench {name:?} does not run on a simulated network; {known} does")]
+    NotSimulated {
+        /// What was asked for.
+        name: String,
+        /// The names of those that do.
+        known: String,
+    },
     /// A bench has no such case.
     #[error("the bench {bench} has no case {case:?}: build the program once and run that one file")]
     UnknownCase {

@@ -22,6 +22,7 @@ mod results;
 mod row;
 mod sequential;
 mod shared;
+mod simulated;
 mod stats;
 mod table;
 mod timing;
@@ -38,6 +39,7 @@ pub use options::Options;
 pub use plot::plot;
 pub use row::Row;
 pub use sequential::{SequentialReport, run as run_sequential};
+pub use simulated::{SimNetwork, list_simulated, run_simulated};
 pub use table::Table;
 
 /// The first argument of a process that takes part in a measurement.

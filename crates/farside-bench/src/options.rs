@@ -8,6 +8,8 @@ pub struct Options {
     pub quick: bool,
     /// The number of operations in a run, instead of what each case finds enough.
     pub operations: Option<u64>,
+    /// What simulations are replayed by.
+    pub seed: u64,
 }
 
 impl Options {
@@ -31,6 +33,13 @@ impl Options {
         self
     }
 
+    /// Sets what simulations are replayed by.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
     /// How often each thing is measured. Odd, so that the median is one of them.
     pub(crate) fn runs(self) -> usize {
         if self.quick { 5 } else { 9 }
@@ -41,7 +50,7 @@ impl Options {
         self.operations.unwrap_or(if self.quick { thorough / 10 } else { thorough }).max(1)
     }
 
-    /// The options as arguments for a measuring process.
+    /// The options as arguments for a measuring process, which simulates nothing.
     pub(crate) fn to_arguments(self) -> [String; 2] {
         [self.quick.to_string(), self.operations.unwrap_or(0).to_string()]
     }
@@ -49,7 +58,8 @@ impl Options {
     /// What [`to_arguments`](Self::to_arguments) wrote.
     pub(crate) fn from_arguments(quick: &str, operations: &str) -> Option<Self> {
         let operations: u64 = operations.parse().ok()?;
-        Some(Self { quick: quick.parse().ok()?, operations: Some(operations).filter(|count| *count > 0) })
+        let operations = Some(operations).filter(|count| *count > 0);
+        Some(Self { quick: quick.parse().ok()?, operations, ..Self::default() })
     }
 }
 
@@ -61,7 +71,7 @@ mod tests {
     fn options_travel_as_arguments() {
         for quick in [false, true] {
             for operations in [None, Some(1), Some(u64::MAX)] {
-                let options = Options { quick, operations };
+                let options = Options { quick, operations, ..Options::default() };
                 let [quick, operations] = options.to_arguments();
                 assert_eq!(Options::from_arguments(&quick, &operations), Some(options));
             }

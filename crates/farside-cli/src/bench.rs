@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use farside_bench::{Options, Row, Table};
+use farside::LogGp;
+use farside_bench::{Listing, Options, Row, Table};
 
 use crate::error::CliError;
 use crate::values::{Fabric, at_least_one};
@@ -31,25 +32,43 @@ pub(crate) struct Arguments {
     /// Draw one SVG file for each bench and metric in this folder
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
-    /// What carries the bytes: shm
+    /// What carries the bytes: shm, or a simulated network (sim:fdr, sim:aries, sim:100gbe), whose time is virtual
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
     fabric: Option<Fabric>,
     /// Operations in each run, instead of what each case finds enough
     #[arg(short = 'n', long, value_name = "OPERATIONS", value_parser = at_least_one::<u64>)]
     operations: Option<u64>,
+    /// What a simulated network is replayed by
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    seed: u64,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
-    let Fabric::Shm = arguments.fabric.unwrap_or_default();
+    let fabric = arguments.fabric.unwrap_or_default();
     if arguments.list {
-        return list();
+        return list(match fabric {
+            Fabric::Shm => farside_bench::list(),
+            Fabric::Simulated(_) => farside_bench::list_simulated(),
+        });
     }
     if arguments.plots.is_some() && !cfg!(feature = "plots") {
         return Err(CliError::NoPlots);
     }
-    let options = Options::new().quick(arguments.quick).operations(arguments.operations);
+    let options = Options::new().quick(arguments.quick).operations(arguments.operations).seed(arguments.seed);
     let mut output = Output::new(arguments)?;
-    let result = farside_bench::run(&arguments.names, options, &mut |row| output.take(row));
+    let result = match fabric {
+        Fabric::Shm => farside_bench::run(&arguments.names, options, &mut |row| output.take(row)),
+        Fabric::Simulated(network) => {
+            let LogGp { latency_ns, overhead_ns, gap_ns, gap_per_byte_ps } = network.model();
+            let text = format!(
+                "SIMULATED, in virtual time: {network}, seed {} (latency {latency_ns} ns, overhead {overhead_ns} ns, gap \
+                 {gap_ns} ns, {gap_per_byte_ps} ps a byte; calls take no time)\n\n",
+                arguments.seed
+            );
+            io::stdout().write_all(text.as_bytes()).map_err(CliError::Output)?;
+            farside_bench::run_simulated(&arguments.names, options, network, &mut |row| output.take(row))
+        }
+    };
     // What was measured before something failed is drawn, too.
     if let Some(folder) = &arguments.plots {
         draw(&output.rows, folder)?;
@@ -57,11 +76,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
     Ok(result?)
 }
 
-fn list() -> Result<(), CliError> {
+fn list(listings: Vec<Listing>) -> Result<(), CliError> {
     let mut text = String::new();
-    for bench in farside_bench::list() {
+    for bench in listings {
         text += &format!("{:<18} {}\n", bench.name, bench.about);
-        text += &format!("{:<18}   {}\n", "", bench.cases.join(" "));
+        if !bench.cases.is_empty() {
+            text += &format!("{:<18}   {}\n", "", bench.cases.join(" "));
+        }
     }
     io::stdout().write_all(text.as_bytes()).map_err(CliError::Output)
 }

@@ -81,7 +81,9 @@ impl CliError {
             | Self::LocalWorkers { .. }
             | Self::NoPlots => USAGE,
             Self::Job(error) => status_of_job(error),
-            Self::Bench(farside_bench::BenchError::UnknownBench { .. }) => USAGE,
+            Self::Bench(
+                farside_bench::BenchError::UnknownBench { .. } | farside_bench::BenchError::NotSimulated { .. },
+            ) => USAGE,
             _ => 1,
         }
     }

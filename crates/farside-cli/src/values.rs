@@ -4,27 +4,36 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use farside_bench::SimNetwork;
+
 /// What carries the bytes of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fabric {
     /// Shared memory of one machine.
     #[default]
     Shm,
+    /// None: the network is simulated, in virtual time.
+    Simulated(SimNetwork),
 }
 
-/// A text that names no fabric.
+/// A text that names no fabric to measure on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no fabric {0:?}; this version has shm, the shared memory of one machine")]
+#[error(
+    "nothing is measured on the fabric {0:?}; there are shm, the shared memory of this machine, and the simulated networks {known}",
+    known = simulated_networks()
+)]
 pub(crate) struct UnknownFabric(String);
+
+fn simulated_networks() -> String {
+    SimNetwork::all().map(|network| network.to_string()).collect::<Vec<_>>().join(", ")
+}
 
 impl FromStr for Fabric {
     type Err = UnknownFabric;
 
     fn from_str(text: &str) -> Result<Self, UnknownFabric> {
-        match text {
-            "shm" => Ok(Self::Shm),
-            other => Err(UnknownFabric(other.into())),
-        }
+        let simulated = || SimNetwork::of_preset(text.strip_prefix("sim:")?).map(Self::Simulated);
+        if text == "shm" { Ok(Self::Shm) } else { simulated().ok_or_else(|| UnknownFabric(text.into())) }
     }
 }
 
@@ -69,9 +78,12 @@ mod tests {
     #[test]
     fn only_what_exists_is_a_fabric() {
         assert_eq!("shm".parse(), Ok(Fabric::Shm));
-        for text in ["", "SHM", "ofi:tcp", "sim:aries"] {
+        for network in SimNetwork::all() {
+            assert_eq!(network.to_string().parse(), Ok(Fabric::Simulated(network)));
+        }
+        for text in ["", "SHM", "ofi:tcp", "sim", "sim:", "sim:token ring", "fdr"] {
             let error = text.parse::<Fabric>().unwrap_err().to_string();
-            assert!(error.contains(text) && error.contains("shm"), "{error}");
+            assert!(error.contains(text) && error.contains("shm") && error.contains("sim:fdr"), "{error}");
         }
     }
 

@@ -78,7 +78,9 @@ fn budgets_and_numbers_of_nothing_are_refused() {
 fn fabrics_that_are_not_there_are_refused() {
     assert_refused(&["hex", "--local", "--fabric", "sim:fdr"], 2, &["sim:fdr", "shm", "ofi:PROVIDER"]);
     assert_refused(&["run", "-n", "1", "--fabric", "verbs", "true"], 2, &["verbs", "shm"]);
-    assert_refused(&["bench", "--list", "--fabric", "sim:aries"], 2, &["sim:aries", "shm"]);
+    assert_refused(&["bench", "--list", "--fabric", "ofi:tcp"], 2, &["ofi:tcp", "shm", "sim:aries"]);
+    assert_refused(&["bench", "--list", "--fabric", "sim:myrinet"], 2, &["sim:myrinet", "sim:fdr"]);
+    assert_refused(&["bench", "mcts-scaling", "--fabric", "sim:fdr"], 2, &["mcts-scaling", "invoke-throughput"]);
 }
 
 #[test]
@@ -272,6 +274,27 @@ fn a_bench_of_two_processes_writes_rows() {
     let rows = rows("invoke-throughput", "1000");
     rows.iter().for_each(|row| assert_is_row(row, "invoke-throughput", "raw stream"));
     assert!(rows.iter().any(|row| row["case"] == "trad/64B" && row["metric"] == "calls_per_s"), "{rows:?}");
+}
+
+#[test]
+fn a_simulated_bench_is_the_same_every_time() {
+    let run = |number: u32| {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("simulated-{number}.json"));
+        let path = file.to_str().expect("a path of letters");
+        let arguments =
+            ["bench", "invoke-throughput", "--fabric", "sim:fdr", "-n", "300", "--seed", "5", "--json", path];
+        let text = printed(&arguments);
+        assert!(text.starts_with("SIMULATED") && text.contains("seriema-published"), "{text}");
+        std::fs::read_to_string(&file).expect("the rows were written")
+    };
+    let lines = run(1);
+    assert_eq!(run(2), lines);
+    for line in lines.lines() {
+        let row: Value = serde_json::from_str(line).expect("a row is an object");
+        assert!(row["case"].as_str().is_some_and(|case| case.ends_with("/sim:fdr")), "{row}");
+        assert!(row["peer"].is_null() || row["peer"] == "seriema-published", "{row}");
+        assert_is_row(&row, "invoke-throughput", "simulated port");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! The seam is [`Transport`]: one value of it is one process's end of the fabric. Two kinds are here: [`shm`] for the
 //! processes of one machine, and [`sim`] for many processes simulated in one program. What they must have in common is
-//! written down in [`transport`] and checked by [`conformance`].
+//! written down in [`transport`] and checked by [`conformance`]. [`by_message`] helps those that only carry messages.
 //!
 //! A transport that can map a peer's memory hands out the mapping once, and every put, get, atomic and ring write is then
 //! a plain (racy) access with no call through the seam. One that cannot is given the operation whole.
@@ -11,9 +11,13 @@
 //! the receiver sleeps and is woken. They do no I/O and read no clock.
 
 pub mod bell;
+pub mod by_message;
+pub mod clock;
 pub mod conformance;
 pub mod ids;
+pub mod ofi;
 pub mod region;
+mod regions;
 pub mod ring;
 pub mod route;
 pub mod shm;

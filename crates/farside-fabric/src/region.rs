@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
 use crate::transport::{AtomicChange, FabricError, Operation, Outcome, RemoteKey, Transport};
+
+/// Between attempts to post an operation while too many are under way.
+const NAP_WHILE_FULL: Duration = Duration::from_micros(50);
 
 /// Memory of this process that peers can reach.
 #[derive(Clone, Debug)]
@@ -105,7 +108,7 @@ impl RemoteRegion {
                 unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
                 Ok(())
             }
-            Access::Posted(_) => self.run(Operation::Put { offset, data: data.to_vec() }, deadline).map(drop),
+            Access::Posted(_) => self.run(|| Operation::Put { offset, data: data.to_vec() }, deadline).map(drop),
         }
     }
 
@@ -125,8 +128,8 @@ impl RemoteRegion {
                 Ok(())
             }
             Access::Posted(_) => {
-                let operation = Operation::Get { offset, bytes: data.len() };
-                if let Outcome::Got(bytes) = self.run(operation, deadline)? {
+                let bytes = data.len();
+                if let Outcome::Got(bytes) = self.run(|| Operation::Get { offset, bytes }, deadline)? {
                     data.copy_from_slice(&bytes);
                 }
                 Ok(())
@@ -163,17 +166,31 @@ impl RemoteRegion {
     }
 
     fn run_atomic(&self, operation: Operation, deadline: Instant) -> Result<u64, FabricError> {
-        match self.run(operation, deadline)? {
+        match self.run(|| operation.clone(), deadline)? {
             Outcome::Previous(previous) => Ok(previous),
             Outcome::Put(_) | Outcome::Got(_) => unreachable!("an atomic ends with what the word held"),
         }
     }
 
-    fn run(&self, operation: Operation, deadline: Instant) -> Result<Outcome, FabricError> {
+    /// Posts an operation, as soon as there is room for it, and waits for its end.
+    fn run(&self, operation: impl Fn() -> Operation, deadline: Instant) -> Result<Outcome, FabricError> {
         let Access::Posted(transport) = &self.access else {
             unreachable!("mapped regions are accessed directly");
         };
-        transport.post(self.key, operation)?.wait(&**transport, self.key.process, deadline)
+        let process = self.key.process;
+        let clock = transport.clock();
+        loop {
+            match transport.post(self.key, operation()) {
+                Err(FabricError::QueueFull { .. }) if clock.now() >= deadline => {
+                    return Err(FabricError::Deadline { doing: "waiting for room for an operation", process });
+                }
+                Err(FabricError::QueueFull { .. }) => {
+                    transport.progress();
+                    clock.nap_until_news(NAP_WHILE_FULL);
+                }
+                posted => return posted?.wait(&**transport, process, deadline),
+            }
+        }
     }
 }
 

@@ -1,4 +1,11 @@
 //! Which way bytes take to a peer.
+//!
+//! A job on one machine uses shared memory, and nothing of this room but the [choice](FabricChoice). One that spans machines has both:
+//! [`Routes`] is a transport made of two, of which each peer is reached by one. Memory is registered with both, under one key.
+
+mod routes;
+
+pub use routes::{Route, Routes, Way};
 
 use std::fmt;
 use std::str::FromStr;

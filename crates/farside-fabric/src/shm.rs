@@ -9,6 +9,8 @@
 
 mod link;
 mod message;
+#[cfg(test)]
+mod tests;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -23,6 +25,7 @@ use self::link::{Link, LinkState};
 use self::message::{Fetched, Greeting, Message};
 use crate::ids::ProcessId;
 use crate::region::{self, LocalRegion, RemoteRegion};
+use crate::regions::RegionTable;
 use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, RemoteKey, Transport};
 
 pub use self::message::fuzz_decode;
@@ -60,8 +63,7 @@ pub struct ShmEndpoint {
 
 #[derive(Debug)]
 struct State {
-    /// Own regions by slot. A slot keeps its generation when its region is gone.
-    regions: Vec<Slot>,
+    regions: RegionTable,
     /// Connections, ours and theirs. Ended ones are taken out.
     links: Vec<Link>,
     next_link: u64,
@@ -74,12 +76,6 @@ struct State {
     /// Regions asked for, until the answer comes.
     fetches: HashMap<RemoteKey, FetchState>,
     events: VecDeque<Event>,
-}
-
-#[derive(Debug)]
-struct Slot {
-    generation: u32,
-    region: Option<LocalRegion>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -96,12 +92,21 @@ impl ShmEndpoint {
     /// listens under this name already or descriptors are exhausted.
     pub fn open(config: ShmConfig) -> Result<Arc<Self>, FabricError> {
         let memory = Arc::new(SharedMemory::create("farside-starter", config.starter_bytes)?);
-        let starter = LocalRegion::new(RemoteKey::starter(config.process, config.starter_bytes as u64), memory);
+        Self::open_over(config, memory)
+    }
+
+    /// As [`open`](Self::open), with starter memory that another transport has registered, too.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_over(config: ShmConfig, memory: Arc<SharedMemory>) -> Result<Arc<Self>, FabricError> {
+        let regions = RegionTable::new(config.process, memory, config.starter_bytes);
+        let starter = regions.starter();
         let failed = |doing| move |cause| FabricError::System { doing, cause };
         let listener = Listener::bind(&name(config.job_id, config.process)).map_err(failed("listening for peers"))?;
         let waker = Waker::new().map_err(failed("making a waker"))?;
         let state = State {
-            regions: vec![Slot { generation: 0, region: Some(starter.clone()) }],
+            regions,
             links: Vec::new(),
             next_link: 0,
             outgoing: vec![None; config.process_count as usize],
@@ -119,6 +124,25 @@ impl ShmEndpoint {
             changed: Condvar::new(),
             this: this.clone(),
         }))
+    }
+
+    /// What becomes readable when there is progress to be made, for a thread that sleeps elsewhere. Says, too, whether something
+    /// waits for a peer to make room, which this does not tell.
+    pub(crate) fn watched(&self) -> (Watched<'_>, bool) {
+        let links: Vec<_> = self.lock().links.iter().map(Link::watch).collect();
+        let waits_for_room = links.iter().any(|(_, waits)| *waits);
+        let links = links.into_iter().map(|(socket, _)| socket).collect();
+        (Watched { own: [self.listener.as_fd(), self.waker.as_fd()], links }, waits_for_room)
+    }
+
+    /// Such a thread is awake again.
+    pub(crate) fn has_woken(&self) {
+        self.waker.reset();
+    }
+
+    /// Whether there is something to [receive](Transport::receive).
+    pub(crate) fn has_events(&self) -> bool {
+        !self.lock().events.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -278,8 +302,7 @@ impl ShmEndpoint {
                 self.admit(state, index, &greeting, fd)
             }
             (LinkState::Open(_), Message::Fetch { slot, generation }) => {
-                let region = state.regions.get(slot as usize).and_then(|slot| slot.region.clone());
-                let region = region.filter(|region| region.key().generation == generation);
+                let region = state.regions.find_slot(slot, generation).cloned();
                 let bytes = region.as_ref().map(|region| region.key().bytes);
                 let memory = region.map(|region| region.memory().clone());
                 let answer = Message::Fetched(Fetched { slot, generation, bytes });
@@ -306,7 +329,8 @@ impl ShmEndpoint {
         fd: Option<OwnedFd>,
     ) -> Result<(), EndOfLink> {
         let process = greeting.process;
-        if greeting.secret != self.config.secret || process.number() >= self.config.process_count {
+        let is_a_peer = process.number() < self.config.process_count && process != self.config.process;
+        if greeting.secret != self.config.secret || !is_a_peer {
             return Err(EndOfLink::Intruder);
         }
         check_user(state.links[index].socket(), process).map_err(|_| EndOfLink::Intruder)?;
@@ -333,6 +357,18 @@ impl ShmEndpoint {
         if !std::mem::replace(&mut state.gone[process.index()], true) {
             state.events.push_back(Event::Disconnected { process });
         }
+    }
+}
+
+/// The descriptors of an endpoint.
+pub(crate) struct Watched<'e> {
+    own: [BorrowedFd<'e>; 2],
+    links: Vec<Arc<net::MessageSocket>>,
+}
+
+impl Watched<'_> {
+    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.own.iter().copied().chain(self.links.iter().map(|link| link.as_fd()))
     }
 }
 
@@ -370,32 +406,14 @@ impl Transport for ShmEndpoint {
     fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
         let memory = Arc::new(SharedMemory::create("farside-region", bytes)?);
         let mut state = self.lock();
-        let slot = match state.regions.iter().position(|slot| slot.region.is_none()) {
-            Some(slot) => slot,
-            None => {
-                state.regions.push(Slot { generation: 0, region: None });
-                state.regions.len() - 1
-            }
-        };
-        let generation = state.regions[slot].generation;
-        let key =
-            RemoteKey { process: self.config.process, slot: slot as u32, generation, reserved: 0, bytes: bytes as u64 };
-        let region = LocalRegion::new(key, memory);
-        state.attached.insert(key, region.memory().clone());
-        state.regions[slot].region = Some(region.clone());
+        let region = state.regions.register(memory, bytes);
+        state.attached.insert(region.key(), region.memory().clone());
         Ok(region)
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {
         let mut state = self.lock();
-        let slot = state.regions.get_mut(key.slot as usize).filter(|slot| {
-            key.process == self.config.process
-                && key.slot != 0
-                && slot.region.as_ref().is_some_and(|region| region.key() == key)
-        });
-        let Some(slot) = slot else { return Err(FabricError::StaleKey { key }) };
-        slot.region = None;
-        slot.generation = slot.generation.wrapping_add(1);
+        state.regions.deregister(key)?;
         state.attached.remove(&key);
         Ok(())
     }

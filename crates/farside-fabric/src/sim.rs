@@ -15,28 +15,43 @@
 //!
 //! # Time
 //!
-//! There is no thread and no real time in the network. Its clock counts steps: one passes with every call of
+//! There is no thread and no real time in the network. Its clock counts nanoseconds, and how long things take follows from
+//! [a model](LogGp) and from the delays that the seed adds.
+//!
+//! **In turns** ([`SimFabric::in_turns`]): the threads of the processes take [seats](crate::clock::Seat), exactly one of them
+//! runs at a time, and the seed chooses the next when it waits or, now and then, when it calls the transport. Time passes when all of
+//! them wait; computing takes none unless it is [charged](crate::clock::Clock::charge). So what happens follows from the seed
+//! alone, and every run with it is the same ([`Trace`]). Three things are left to the program: its threads must wait for each other
+//! through this crate only (a thread that blocks in the system keeps its turn), hold no lock of their own across a call that may
+//! hand the turn on, and not let addresses or real time decide anything.
+//!
+//! **Freely** ([`SimFabric::new`]): whatever threads there are run as they like. A nanosecond passes with every call of
 //! [`progress`](Transport::progress), and what is due by then happens, in order. A [`wait`](Transport::wait) of a process
 //! that has something under way returns at once, so service threads drive the clock, and others get their turn
 //! meanwhile. Who calls `progress` again and again without a wait has nothing else to do: when nobody else has either,
-//! or they do not stir, or one thread drives all processes, the clock runs on to the next thing that concerns it.
-//!
-//! What happens follows from the seed and from the order of the calls made on the fabric's ends. Threads that run freely
-//! make that order anew each time; one thread that drives all ends replays exactly.
+//! or they do not stir, or one thread drives all processes, the clock runs on to the next thing that concerns it. What happens
+//! follows from the seed and from the order of the calls: one thread that drives all ends replays exactly.
 
 mod endpoint;
-mod network;
+mod model;
+pub(crate) mod network;
 mod parcel;
 mod process;
 pub(crate) mod random;
-mod regions;
 #[cfg(test)]
 mod tests;
+mod trace;
+pub(crate) mod turns;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+pub use self::model::LogGp;
+pub use self::trace::Trace;
+
 use self::endpoint::SimEndpoint;
 use self::network::SharedNetwork;
+use self::turns::Turn;
+use crate::clock::Clock;
 use crate::ids::ProcessId;
 use crate::transport::{FabricError, Transport};
 
@@ -45,14 +60,16 @@ use crate::transport::{FabricError, Transport};
 /// ```
 /// use farside_fabric::sim::SimOptions;
 ///
-/// let orderly = SimOptions { delay_max_steps: 0, ..SimOptions::default() };
+/// let orderly = SimOptions { delay_max_ns: 0, ..SimOptions::default() };
 /// assert!(orderly.operations_max > 0);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimOptions {
-    /// The longest time anything is under way, in steps of the clock. Short times are far more frequent than long ones.
-    /// With 0 nothing overtakes and nothing is torn.
-    pub delay_max_steps: u64,
+    /// How long things take at least.
+    pub network: LogGp,
+    /// The longest time that the seed adds. Short times are far more frequent than long ones. With 0 nothing overtakes and
+    /// nothing is torn.
+    pub delay_max_ns: u64,
     /// How many operations a process may have under way.
     pub operations_max: usize,
     /// How many messages from one process to another may wait to be received.
@@ -66,7 +83,8 @@ pub struct SimOptions {
 impl Default for SimOptions {
     fn default() -> Self {
         Self {
-            delay_max_steps: 1000,
+            network: LogGp::IDEAL,
+            delay_max_ns: 1000,
             operations_max: 64,
             messages_max: 64,
             message_bytes_max: 4096,
@@ -110,12 +128,34 @@ struct End {
 }
 
 impl SimFabric {
-    /// A fabric of so many processes, each with so much starter memory. The seed decides what the network does.
+    /// A fabric of so many processes, each with so much starter memory, whose threads run freely. The seed decides what the
+    /// network does.
     ///
     /// # Errors
     /// [`FabricError::Memory`] when there is no memory for the starters.
     pub fn new(processes: u32, starter_bytes: usize, seed: u64, options: SimOptions) -> Result<Self, FabricError> {
-        let network = Arc::new(SharedNetwork::new(processes, starter_bytes, seed, options)?);
+        Self::with_turns(processes, starter_bytes, seed, options, false)
+    }
+
+    /// The same for threads that take turns. The seed also decides whose turn it is.
+    ///
+    /// Whoever made it takes a [seat](Clock::seat) of [its clock](Self::clock) before anybody else, starts the threads of the
+    /// processes with seats of the clocks of their [ends](Self::endpoint), and [ends](Self::end) the simulation when all is done.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn in_turns(processes: u32, starter_bytes: usize, seed: u64, options: SimOptions) -> Result<Self, FabricError> {
+        Self::with_turns(processes, starter_bytes, seed, options, true)
+    }
+
+    fn with_turns(
+        processes: u32,
+        starter_bytes: usize,
+        seed: u64,
+        options: SimOptions,
+        takes_turns: bool,
+    ) -> Result<Self, FabricError> {
+        let network = Arc::new(SharedNetwork::new(processes, starter_bytes, seed, options, takes_turns)?);
         let ends = (0..processes)
             .map(|number| {
                 let end = SimEndpoint::new(ProcessId::new(number), network.clone());
@@ -123,6 +163,34 @@ impl SimFabric {
             })
             .collect();
         Ok(Self { network, ends: Mutex::new(ends) })
+    }
+
+    /// The clock of those who belong to no process. Real where threads run freely.
+    pub fn clock(&self) -> Clock {
+        Turn::new(&self.network, None).map_or_else(Clock::real, Clock::simulated)
+    }
+
+    /// Makes a process slow: what its threads are charged for computing counts so many times. For threads that take turns.
+    ///
+    /// # Panics
+    /// When there is no such process, or threads run freely.
+    #[track_caller]
+    pub fn slow_down(&self, process: ProcessId, times: u32) {
+        assert!(process.number() < self.network.process_count, "the fabric has such a process");
+        self.network.lock().turns().slow_down(process, times);
+    }
+
+    /// Ends a simulation in turns. Threads of processes that were killed unwind from where they are: only now, so that none of
+    /// their destructors has any part in it.
+    pub fn end(&self) {
+        if let Some(turn) = Turn::new(&self.network, None) {
+            turn.end();
+        }
+    }
+
+    /// What has happened so far, in short.
+    pub fn trace(&self) -> Trace {
+        self.network.lock().trace
     }
 
     /// The end of a process: the same one every time. When its users have dropped it, and the regions that they attached
@@ -137,8 +205,9 @@ impl SimFabric {
         end.unused.take().or_else(|| end.handed_out.upgrade()).expect("the process's end has not been dropped")
     }
 
-    /// Kills a process, as a signal would. Peers that were connected get [`Disconnected`]; its own threads, which nobody
-    /// can stop, find themselves disconnected from everybody and get that event with their own number.
+    /// Kills a process, as a signal would. Peers that were connected get [`Disconnected`]. Threads of it that take turns never
+    /// get one again. Those that run freely, which nobody can stop, find themselves disconnected from everybody and get that
+    /// event with their own number.
     ///
     /// # Panics
     /// When there is no such process.
@@ -147,11 +216,15 @@ impl SimFabric {
     #[track_caller]
     pub fn kill(&self, process: ProcessId) {
         assert!(process.number() < self.network.process_count, "the fabric has such a process");
-        self.network.lock().kill(process);
+        let mut network = self.network.lock();
+        if network.turns.is_some() {
+            network.turns().freeze(process);
+        }
+        network.kill(process);
     }
 
-    /// How many steps the network's clock has counted.
-    pub fn steps(&self) -> u64 {
-        self.network.lock().steps()
+    /// How many nanoseconds the network's clock has counted.
+    pub fn now_ns(&self) -> u64 {
+        self.network.lock().now_ns()
     }
 }

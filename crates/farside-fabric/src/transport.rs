@@ -15,6 +15,9 @@
 //!    reported [`Event::Disconnected`].
 //! 7. Nothing blocks without a deadline, and a peer that died is an error and not a silence.
 //!
+//! `docs/adding-a-transport.md` is the guide for who writes one; [`by_message`](crate::by_message) has the one-sided operations
+//! for those that only carry messages.
+//!
 //! A transport has no thread of its own. Whoever needs something from it calls [`progress`](Transport::progress); in a
 //! job that is the service thread, which sleeps in [`wait`](Transport::wait) between.
 
@@ -23,6 +26,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::clock::Clock;
 use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion};
 
@@ -36,6 +40,11 @@ pub trait Transport: Send + Sync + fmt::Debug {
 
     /// What this transport can do by itself.
     fn capabilities(&self) -> Capabilities;
+
+    /// What time it is for this process, and how its threads wait. The system's clock, unless the transport simulates one.
+    fn clock(&self) -> Clock {
+        Clock::real()
+    }
 
     /// Makes memory that peers can reach, all zero.
     ///
@@ -85,6 +94,10 @@ pub trait Transport: Send + Sync + fmt::Debug {
 
     /// Ends a [`wait`](Self::wait) that is under way, or the next.
     fn wake(&self);
+
+    /// A thread that has made [`progress`](Self::progress) again and again will do so no more, since it goes to sleep: whoever
+    /// sleeps in [`wait`](Self::wait) is to watch in its place. A transport whose waiting thread never stands back ignores it.
+    fn stop_polling(&self) {}
 
     /// Declares a peer dead, as somebody else found out: what waits for it ends with [`FabricError::Disconnected`].
     fn forget(&self, process: ProcessId);
@@ -306,6 +319,18 @@ pub enum FabricError {
         /// The reason.
         why: &'static str,
     },
+    /// libfabric failed.
+    #[error("{doing} failed: {why} (error {code} of libfabric's provider {provider})")]
+    Provider {
+        /// What was done.
+        doing: &'static str,
+        /// Which provider.
+        provider: String,
+        /// Its reason.
+        why: String,
+        /// Its error number.
+        code: i32,
+    },
     /// Too much is under way.
     #[error("the queue to {process} is full ({max} under way): make progress, then try again")]
     QueueFull {
@@ -319,6 +344,16 @@ pub enum FabricError {
     StaleKey {
         /// The key.
         key: RemoteKey,
+    },
+    /// What the route needs is not on this machine.
+    #[error("{what} cannot be used here: {why}; {remedy}")]
+    Unavailable {
+        /// What is missing.
+        what: String,
+        /// In which way.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// The system refused.
     #[error("{doing} failed: {cause}")]
@@ -359,20 +394,34 @@ impl Completion {
         self.lock().is_some()
     }
 
+    /// Takes the result, if the operation has ended and nobody has taken it before.
+    ///
+    /// # Errors
+    /// That of the operation.
+    pub fn try_take(&self) -> Option<Result<Outcome, FabricError>> {
+        self.lock().take()
+    }
+
     /// Waits for the end, making progress on `transport`, and takes the result.
     ///
     /// # Errors
     /// That of the operation, or [`FabricError::Deadline`].
     pub fn wait(self, transport: &dyn Transport, peer: ProcessId, deadline: Instant) -> Result<Outcome, FabricError> {
+        let clock = transport.clock();
         loop {
             transport.progress();
             let mut result = self.lock();
             if let Some(result) = result.take() {
                 return result;
             }
-            let now = Instant::now();
+            let now = clock.now();
             if now >= deadline {
                 return Err(FabricError::Deadline { doing: "waiting for an operation", process: peer });
+            }
+            if clock.is_simulated() {
+                drop(result);
+                clock.nap_until_news(deadline - now);
+                continue;
             }
             // Somebody else may be the one who makes the progress, so look again soon.
             let nap = (deadline - now).min(Duration::from_millis(1));

@@ -22,6 +22,9 @@ impl WaitPolicy {
     /// With more workers than CPUs: hardly spin at all.
     pub const OVERSUBSCRIBED: Self = Self { pauses: 20, yields: 3 };
 
+    /// In a simulation: whoever waits lets others have their turns at once.
+    pub const SIMULATED: Self = Self { pauses: 0, yields: 0 };
+
     /// The policy for so many workers on a machine that lets them use so many CPUs.
     pub fn for_load(workers: usize, cpus: usize) -> Self {
         if workers <= cpus { Self::DEDICATED } else { Self::OVERSUBSCRIBED }

@@ -41,7 +41,7 @@ farside_fabric::conformance_tests!(sim_seed_1, Sim::new(1));
 farside_fabric::conformance_tests!(sim_seed_2, Sim::new(2));
 farside_fabric::conformance_tests!(
     sim_without_delays,
-    Sim { seed: 3, options: SimOptions { delay_max_steps: 0, ..SimOptions::default() } }
+    Sim { seed: 3, options: SimOptions { delay_max_ns: 0, ..SimOptions::default() } }
 );
 farside_fabric::conformance_tests!(
     sim_that_needs_its_targets,
@@ -52,7 +52,7 @@ farside_fabric::conformance_tests!(
     Sim {
         seed: 5,
         options: SimOptions {
-            delay_max_steps: 1000,
+            delay_max_ns: 1000,
             operations_max: 4,
             messages_max: 1,
             message_bytes_max: 9,

@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::Duration;
 
 use farside_fabric::ring::Corrupt;
-use farside_fabric::route::FabricChoice;
 use farside_fabric::{FabricError, ProcessId, WorkerId};
 
 /// A result of this library.
@@ -106,14 +105,6 @@ pub enum Error {
         threads: u32,
         /// What is wrong with it.
         why: String,
-    },
-    /// No way leads from this process to the others.
-    #[error("no route for the fabric {fabric}: {why}")]
-    NoRoute {
-        /// What was asked for.
-        fabric: FabricChoice,
-        /// What is missing, and the remedy.
-        why: &'static str,
     },
     /// A process of the job is gone.
     #[error("{process} was lost: {why}")]

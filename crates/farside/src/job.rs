@@ -41,6 +41,7 @@ pub(crate) mod outgoing;
 pub(crate) mod pool;
 pub(crate) mod process;
 pub(crate) mod rendezvous;
+pub(crate) mod route;
 pub(crate) mod run;
 pub(crate) mod service;
 pub(crate) mod settings;
@@ -60,7 +61,7 @@ pub use control::fuzz_decode as fuzz_control_decode;
 pub use farside_fabric::route::FabricChoice;
 pub use farside_sys::topology::Bind;
 pub use footprint::{Footprint, footprint};
-pub use simulate::simulate;
+pub use simulate::{Simulated, Simulation, simulate};
 
 use self::child::{Manner, Role};
 use self::launch::{Launch, Program};

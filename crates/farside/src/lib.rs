@@ -25,7 +25,7 @@
 //! | call functions | [`Worker::call`], [`To`], [`Pending`], [`Reply`], [`Synchronizer`], [`Aggregator`] |
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
-//! | test | [`macro@test`], [`simulate`] |
+//! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
 //! What is guaranteed about order and visibility is in `docs/memory-model.md`.
 //!
@@ -46,6 +46,7 @@ extern crate self as farside;
 
 pub use dist::{Dist, PerWorker};
 pub use error::{CorruptRecord, Error, FullCause, ProcessEnd, Refused, RendezvousError, Result, Source};
+pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
 pub use invoke::call::{AGGREGATE_BYTES, Aggregator, To, WhenFull};
@@ -55,7 +56,7 @@ pub use invoke::pending::Pending;
 pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
 pub use job::worker::{Counters, Worker};
-pub use job::{Job, job, simulate};
+pub use job::{Job, Simulated, Simulation, job, simulate};
 pub use wire::Wire;
 
 /// What most programs need.

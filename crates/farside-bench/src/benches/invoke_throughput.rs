@@ -4,6 +4,7 @@
 //! The sums are checked at the end, which also says that every call was executed.
 
 mod raw;
+mod simulated;
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -11,6 +12,7 @@ use std::time::Instant;
 use farside::{Worker, WorkerId, remote};
 
 use self::raw::Raw;
+pub(crate) use self::simulated::run as run_simulated;
 use super::size_name;
 use crate::case::Case;
 use crate::limits::stream::{self, Stream};

@@ -9,6 +9,8 @@ use farside_sys::net::{self, Interest};
 use farside_sys::shm::SharedMemory;
 
 use super::network::{Network, SharedNetwork};
+use super::turns::{self, Asleep, SeatNumber, Turn};
+use crate::clock::{self, Clock};
 use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, RemoteKey, Transport};
@@ -36,6 +38,43 @@ impl SimEndpoint {
     fn region(&self, key: RemoteKey) -> RemoteRegion {
         let this = self.this.upgrade().expect("an end that is borrowed is alive");
         RemoteRegion::posted_on(key, this)
+    }
+
+    /// As a process of a simulation in turns.
+    fn turn(&self) -> Option<Turn> {
+        Turn::new(&self.network, Some(self.process))
+    }
+
+    /// The same, with the seat of the thread that calls.
+    fn seated(&self) -> Option<(Turn, SeatNumber)> {
+        let turn = self.turn()?;
+        let seat = clock::seat_here(&turn)?;
+        Some((turn, seat))
+    }
+
+    /// A thread moves a message or an operation in or out.
+    fn spend_overhead(&self) {
+        if let Some((_, seat)) = self.seated() {
+            turns::spend(&self.network, seat, self.network.options.network.overhead_ns);
+        }
+    }
+
+    /// [`wait`](Transport::wait) of a thread that takes turns. Descriptors say nothing about virtual time: they are not watched.
+    fn wait_in_turn(&self, turn: &Turn, seat: SeatNumber, deadline: Option<Instant>) {
+        let deadline_ns = deadline.map(|deadline| turn.nanoseconds_of(deadline));
+        let mut network = turns::pay(&self.network, self.network.lock(), seat);
+        let Some(sleeper) = network.process(self.process).sleepers.enter() else { return };
+        loop {
+            let passed = deadline_ns.is_some_and(|deadline| network.now_ns() >= deadline) || network.turns().is_over();
+            let process = network.process(self.process);
+            let has_room = std::mem::take(&mut process.has_room);
+            let has_news = has_room || !process.inbox.is_empty() || !process.arrived.is_empty();
+            if passed || has_news || process.sleepers.is_woken(&sleeper) {
+                break;
+            }
+            network = turns::sleep(&self.network, network, seat, Asleep::until(deadline_ns));
+        }
+        network.process(self.process).sleepers.leave(sleeper);
     }
 
     /// Gives the lock up until something changed for this process, a descriptor is readable, or `deadline`. Says whether
@@ -89,6 +128,10 @@ impl Transport for SimEndpoint {
         }
     }
 
+    fn clock(&self) -> Clock {
+        self.turn().map_or_else(Clock::real, Clock::simulated)
+    }
+
     fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
         let memory = Arc::new(SharedMemory::create("farside-sim-region", bytes)?);
         Ok(self.network.lock().process(self.process).regions.register(memory, bytes))
@@ -123,15 +166,25 @@ impl Transport for SimEndpoint {
     }
 
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+        self.spend_overhead();
         self.network.lock().post(self.process, key, operation)
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
+        self.spend_overhead();
         self.network.lock().send(self.process, to, message)
     }
 
     fn receive(&self) -> Option<Event> {
-        self.network.lock().receive(self.process)
+        let event = self.network.lock().receive(self.process);
+        if event.is_some()
+            && let Some((_, seat)) = self.seated()
+        {
+            // At once, so that nobody learns of it before it has been received.
+            self.spend_overhead();
+            drop(turns::pay(&self.network, self.network.lock(), seat));
+        }
+        event
     }
 
     fn progress(&self) {
@@ -139,6 +192,9 @@ impl Transport for SimEndpoint {
     }
 
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
+        if let Some((turn, seat)) = self.seated() {
+            return self.wait_in_turn(&turn, seat, deadline);
+        }
         let mut network = self.network.lock();
         network.note_wait(self.process);
         let Some(sleeper) = network.process(self.process).sleepers.enter() else { return };
@@ -163,7 +219,9 @@ impl Transport for SimEndpoint {
     }
 
     fn wake(&self) {
-        self.network.lock().process(self.process).sleepers.wake();
+        let mut network = self.network.lock();
+        network.process(self.process).sleepers.wake();
+        network.stir(self.process);
     }
 
     fn forget(&self, process: ProcessId) {

@@ -13,8 +13,10 @@ use super::SimOptions;
 use super::parcel::{Due, Parcel, Request, Transfer, TransferId};
 use super::process::{Peer, Process};
 use super::random::Random;
-use super::regions::RegionTable;
+use super::trace::Trace;
+use super::turns::Turns;
 use crate::ids::ProcessId;
+use crate::regions::RegionTable;
 use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey};
 
 /// The network behind its one lock: simulated processes are threads that take turns.
@@ -22,6 +24,8 @@ use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey};
 pub(super) struct SharedNetwork {
     pub(super) options: SimOptions,
     pub(super) process_count: u32,
+    /// Only one thread runs at a time, and time passes when all of them wait.
+    pub(super) takes_turns: bool,
     state: Mutex<Network>,
 }
 
@@ -30,7 +34,9 @@ pub(super) struct Network {
     options: SimOptions,
     random: Random,
     /// The clock.
-    step: u64,
+    now_ns: u64,
+    /// From when on each process's port is free.
+    ports: Vec<u64>,
     /// How many parcels and transfers there were so far.
     sequence: u64,
     under_way: BTreeMap<Due, Parcel>,
@@ -38,12 +44,15 @@ pub(super) struct Network {
     lanes: BTreeMap<(ProcessId, ProcessId), Lane>,
     processes: Vec<Process>,
     polls: Polls,
+    /// How time passes otherwise.
+    pub(super) turns: Option<Turns>,
+    pub(super) trace: Trace,
 }
 
 /// What keeps the messages from one process to another in order and in number.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
-    /// Step and tie of the last one: the next is due no earlier.
+    /// Time and tie of the last one: the next is due no earlier.
     last: (u64, u64),
     /// How many were sent and not received.
     waiting: usize,
@@ -55,22 +64,29 @@ impl SharedNetwork {
         starter_bytes: usize,
         seed: u64,
         options: SimOptions,
+        takes_turns: bool,
     ) -> Result<Self, FabricError> {
         let processes = (0..process_count)
-            .map(|number| Ok(Process::new(RegionTable::new(ProcessId::new(number), starter_bytes)?)))
+            .map(|number| {
+                let memory = Arc::new(SharedMemory::create("farside-sim-starter", starter_bytes)?);
+                Ok(Process::new(RegionTable::new(ProcessId::new(number), memory, starter_bytes)))
+            })
             .collect::<Result<_, FabricError>>()?;
         let network = Network {
             options,
             random: Random::new(seed),
-            step: 0,
+            now_ns: 0,
+            ports: vec![0; process_count as usize],
             sequence: 0,
             under_way: BTreeMap::new(),
             transfers: BTreeMap::new(),
             lanes: BTreeMap::new(),
             processes,
             polls: Polls::default(),
+            turns: takes_turns.then(|| Turns::new(process_count, seed)),
+            trace: Trace::new(),
         };
-        Ok(Self { options, process_count, state: Mutex::new(network) })
+        Ok(Self { options, process_count, takes_turns, state: Mutex::new(network) })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Network> {
@@ -81,8 +97,8 @@ impl SharedNetwork {
 
 /// What a process asks of the network.
 impl Network {
-    pub(super) fn steps(&self) -> u64 {
-        self.step
+    pub(super) fn now_ns(&self) -> u64 {
+        self.now_ns
     }
 
     pub(super) fn process(&mut self, process: ProcessId) -> &mut Process {
@@ -126,10 +142,11 @@ impl Network {
         let max = self.options.messages_max;
         let lane = self.lanes.entry((from, to)).or_default();
         if lane.waiting >= max {
+            self.process(from).awaits_room = true;
             return Err(FabricError::QueueFull { process: to, max });
         }
         lane.waiting += 1;
-        self.dispatch_in_order(from, to, Parcel::Message { from, to, message: message.to_vec() });
+        self.dispatch_in_order(from, to, message.len(), Parcel::Message { from, to, message: message.to_vec() });
         Ok(())
     }
 

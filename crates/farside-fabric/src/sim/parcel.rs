@@ -6,9 +6,9 @@ use std::sync::Arc;
 use farside_sys::shm::SharedMemory;
 
 use super::random::Random;
-use super::regions::RegionTable;
 use crate::ids::ProcessId;
 use crate::region;
+use crate::regions::RegionTable;
 use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
 
 /// No put of up to this many bytes becomes visible in pieces.
@@ -17,11 +17,11 @@ const WHOLE_BYTES_MAX: usize = 8;
 /// A longer one is cut at up to this many places.
 const CUTS_MAX: u64 = 4;
 
-/// When something happens. Earlier steps come first; `tie` shuffles what happens in one step; `sequence` tells
+/// When something happens. Earlier comes first; `tie` shuffles what happens at one time; `sequence` tells
 /// the rest apart, in the order in which it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Due {
-    pub(super) step: u64,
+    pub(super) at_ns: u64,
     pub(super) tie: u64,
     pub(super) sequence: u64,
 }
@@ -29,7 +29,7 @@ pub(super) struct Due {
 /// Names a transfer for as long as it is under way.
 pub(super) type TransferId = u64;
 
-/// A thing that will happen at some step.
+/// A thing that will happen at some time.
 #[derive(Debug)]
 pub(super) enum Parcel {
     /// A piece of a transfer takes effect at its target.
@@ -43,6 +43,17 @@ pub(super) enum Parcel {
 }
 
 impl Parcel {
+    /// The parcel as words, for a trace.
+    pub(super) fn words(&self) -> [u64; 4] {
+        let number = |process: &ProcessId| u64::from(process.number());
+        match self {
+            Self::Effect { from, target, piece, .. } => [2, number(from), number(target), piece.len() as u64],
+            Self::Reply { transfer, to } => [3, *transfer, number(to), 0],
+            Self::Message { from, to, message } => [4, number(from), number(to), message.len() as u64],
+            Self::Disconnected { with, to } => [5, number(with), number(to), 0],
+        }
+    }
+
     /// The process at which it arrives.
     pub(super) fn destination(&self) -> ProcessId {
         match self {
@@ -88,6 +99,16 @@ impl Request {
             operation @ (Operation::Atomic64 { .. } | Operation::Atomic32 { .. }) => {
                 Self::Atomic { memory, operation, previous: 0 }
             }
+        }
+    }
+
+    /// How many bytes travel to the target beside the request itself, and how many back.
+    pub(super) fn bytes_there_and_back(&self) -> (usize, usize) {
+        match self {
+            Self::Attach(_) => (0, 0),
+            Self::Put { data, .. } => (data.len(), 0),
+            Self::Get { data, .. } => (0, data.len()),
+            Self::Atomic { .. } => (8, 8),
         }
     }
 

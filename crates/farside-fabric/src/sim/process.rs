@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar};
 use farside_sys::shm::SharedMemory;
 
 use super::parcel::Parcel;
-use super::regions::RegionTable;
 use crate::ids::ProcessId;
+use crate::regions::RegionTable;
 use crate::transport::{Event, FabricError, RemoteKey};
 
 #[derive(Debug)]
@@ -25,6 +25,10 @@ pub(super) struct Process {
     /// How many operations it has posted that have not ended.
     pub(super) operations: usize,
     pub(super) inbox: VecDeque<Event>,
+    /// A message was refused since there was no room for it.
+    pub(super) awaits_room: bool,
+    /// By now there may be.
+    pub(super) has_room: bool,
     /// Whoever sleeps for this process.
     pub(super) sleepers: Sleepers,
 }
@@ -48,6 +52,8 @@ impl Process {
             under_way: 0,
             operations: 0,
             inbox: VecDeque::new(),
+            awaits_room: false,
+            has_room: false,
             sleepers: Sleepers::default(),
         }
     }
@@ -65,11 +71,10 @@ impl Process {
         }
     }
 
-    /// Sees a peer as gone from now on, and says so once if it was connected.
+    /// Sees a peer as gone from now on, and says so once if it was connected. The caller stirs the process then.
     pub(super) fn lose_peer(&mut self, process: ProcessId) {
         if self.peers.insert(process, Peer::Gone) == Some(Peer::Connected) {
             self.inbox.push_back(Event::Disconnected { process });
-            self.sleepers.notify();
         }
     }
 }
@@ -109,12 +114,12 @@ impl Sleepers {
         self.count -= 1;
     }
 
+    /// The caller stirs the process then.
     pub(super) fn wake(&mut self) {
         if self.count == 0 {
             self.wake_kept = true;
         } else {
             self.wakes += 1;
-            self.notify();
         }
     }
 

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::random::Random;
-use super::{SimFabric, SimOptions};
+use super::{LogGp, SimFabric, SimOptions, Trace};
+use crate::clock::SeatEnd;
 use crate::ids::ProcessId;
 use crate::region::RemoteRegion;
 use crate::transport::{AtomicChange, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Transport};
@@ -16,7 +17,8 @@ use crate::transport::{AtomicChange, Completion, Event, FabricError, Operation, 
 const SEEDS: u64 = 300;
 const STARTER_BYTES: usize = 4096;
 const ORDERLY: SimOptions = SimOptions {
-    delay_max_steps: 0,
+    network: LogGp::IDEAL,
+    delay_max_ns: 0,
     operations_max: 64,
     messages_max: 64,
     message_bytes_max: 64,
@@ -95,7 +97,7 @@ fn trace(seed: u64) -> String {
                 format!("{ended:?} {:?}", look(peer, 200))
             }
         };
-        trace += &format!("{} {saw}\n", fabric.steps());
+        trace += &format!("{} {saw}\n", fabric.now_ns());
     }
     trace
 }
@@ -127,7 +129,7 @@ fn observe(options: SimOptions) -> Harm {
         let get = ends[0].post(key, Operation::Get { offset: 128, bytes: 64 }).unwrap();
         ends[0].send(ends[1].process(), b"sent after the puts").unwrap();
         let mut has_message = false;
-        for _ in 0..4 * options.delay_max_steps.max(1) {
+        for _ in 0..4 * options.delay_max_ns.max(1) {
             let seen = look(&ends[1], 80);
             let has_first = seen[0] == 1;
             harm.second_put_first |= !has_first && seen[8] == 1;
@@ -149,7 +151,7 @@ fn observe(options: SimOptions) -> Harm {
 
 #[test]
 fn everything_the_contract_leaves_open_happens() {
-    let harm = observe(SimOptions { delay_max_steps: 50, ..SimOptions::default() });
+    let harm = observe(SimOptions { delay_max_ns: 50, ..SimOptions::default() });
     let all = Harm { second_put_first: true, torn_put: true, torn_get: true, message_before_put: true };
     assert_eq!(harm, all);
 }
@@ -317,4 +319,125 @@ fn an_end_that_was_dropped_stays_away() {
     let (fabric, ends) = start(1, 1, SimOptions::default());
     drop(ends);
     fabric.endpoint(ProcessId::new(0));
+}
+
+/// Runs what two processes do in turns, and returns when both have done it.
+fn in_turns(seed: u64, options: SimOptions, work: [&(dyn Fn(&dyn Transport) + Sync); 2]) -> Trace {
+    let fabric = SimFabric::in_turns(2, STARTER_BYTES, seed, options).unwrap();
+    let ends = [0, 1].map(|number| fabric.endpoint(ProcessId::new(number)));
+    let seat = fabric.clock().seat();
+    thread::scope(|scope| {
+        seat.take(|| {
+            let mut seats = Vec::new();
+            for (end, work) in ends.iter().zip(work) {
+                let seat = end.clock().seat();
+                seats.push(seat.end());
+                scope.spawn(move || seat.take(|| work(&**end)));
+            }
+            seats.iter().for_each(SeatEnd::wait);
+            fabric.end();
+        });
+    });
+    fabric.trace()
+}
+
+fn virtually_later(end: &dyn Transport) -> Instant {
+    end.clock().now() + Duration::from_secs(30)
+}
+
+/// Puts 40 bytes again and again, while their owner looks at them.
+fn watch_a_put(seed: u64, options: SimOptions) -> (bool, Trace) {
+    let torn = AtomicBool::new(false);
+    let put_all = |end: &dyn Transport| {
+        let region =
+            end.attach(RemoteKey::starter(ProcessId::new(1), STARTER_BYTES as u64), virtually_later(end)).unwrap();
+        for value in 1..=20 {
+            region.put(0, &[value; 40], virtually_later(end)).unwrap();
+        }
+        end.send(ProcessId::new(1), b"done").unwrap();
+    };
+    let look = |end: &dyn Transport| {
+        let mut found = [0; 40];
+        let mut done = false;
+        while !done {
+            end.starter().as_remote().get(0, &mut found, virtually_later(end)).unwrap();
+            torn.fetch_or(found != [found[0]; 40], Ordering::Relaxed);
+            end.clock().pause();
+            end.progress();
+            done = end.receive().is_some();
+        }
+        end.starter().as_remote().get(0, &mut found, virtually_later(end)).unwrap();
+        assert_eq!(found, [20; 40], "a completed put is visible after a message");
+    };
+    let trace = in_turns(seed, options, [&put_all, &look]);
+    (torn.into_inner(), trace)
+}
+
+#[test]
+fn puts_are_torn_in_turns_too_and_replay() {
+    let jittery = SimOptions { network: LogGp::FDR, ..SimOptions::default() };
+    let mut torn = 0;
+    for seed in 0..30 {
+        let first = watch_a_put(seed, jittery);
+        assert_eq!(watch_a_put(seed, jittery), first, "of seed {seed}");
+        torn += u32::from(first.0);
+        let (torn_without_jitter, _) = watch_a_put(seed, SimOptions { delay_max_ns: 0, ..jittery });
+        assert!(!torn_without_jitter);
+    }
+    assert!(torn > 0, "no put was seen half done");
+}
+
+#[test]
+fn operations_take_what_the_model_says() {
+    let network = LogGp { latency_ns: 1000, overhead_ns: 10, gap_ns: 200, gap_per_byte_ps: 500 };
+    let measure = |end: &dyn Transport| {
+        let region =
+            end.attach(RemoteKey::starter(ProcessId::new(1), STARTER_BYTES as u64), virtually_later(end)).unwrap();
+        let took = |work: &dyn Fn()| {
+            // What was done before leaves the ports free.
+            end.clock().nap(Duration::from_micros(10));
+            let start = end.clock().now();
+            work();
+            (end.clock().now() - start).as_nanos()
+        };
+        assert_eq!(took(&|| region.put(0, &[1; 2000], virtually_later(end)).unwrap()), 10 + 2 * 1000 + 1000);
+        assert_eq!(took(&|| region.get(0, &mut [0; 400], virtually_later(end)).unwrap()), 10 + 2 * 1000 + 200);
+        let add = AtomicChange::Add(1);
+        assert_eq!(took(&|| drop(region.atomic64(0, add, virtually_later(end)).unwrap())), 10 + 2 * 1000 + 2 * 4);
+        assert_eq!(took(&|| end.clock().charge(Duration::from_nanos(7))), 7);
+    };
+    in_turns(1, SimOptions { network, ..ORDERLY }, [&measure, &|_| ()]);
+}
+
+#[test]
+fn a_full_queue_ends_a_wait_when_there_is_room() {
+    let options = SimOptions { network: LogGp::FDR, messages_max: 2, ..ORDERLY };
+    let send_all = |end: &dyn Transport| {
+        let start = end.clock().now();
+        for number in 0..50_u8 {
+            while let Err(error) = end.send(ProcessId::new(1), &[number]) {
+                assert!(matches!(error, FabricError::QueueFull { max: 2, .. }), "{error}");
+                end.wait(&[], Some(virtually_later(end)));
+            }
+        }
+        assert!(end.clock().now() - start < Duration::from_secs(1), "none of the waits was for its deadline");
+    };
+    let receive_all = |end: &dyn Transport| {
+        let mut expected = 0..50_u8;
+        while !expected.is_empty() {
+            end.progress();
+            match end.receive() {
+                Some(Event::Message { message, .. }) => assert_eq!(message, [expected.next().unwrap()]),
+                Some(other) => panic!("{other:?}"),
+                None => end.wait(&[], None),
+            }
+        }
+    };
+    in_turns(3, options, [&send_all, &receive_all]);
+}
+
+#[test]
+fn a_process_alone_in_a_simulation_comes_to_its_end() {
+    // Nobody will ever send it anything: the simulation is over, and its wait, too.
+    in_turns(1, ORDERLY, [&|end| end.wait(&[], None), &|end| end.wait(&[], None)]);
 }

@@ -180,16 +180,19 @@ mod tests {
     "#;
 
     /// Where Debian and others put the headers.
-    fn headers() -> Option<&'static Path> {
+    fn headers() -> &'static Path {
         let places =
             ["/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/lib/aarch64-linux-gnu/pmix2/include", "/usr/include"];
-        places.into_iter().map(Path::new).find(|place| place.join("pmix.h").exists())
+        let found = places.into_iter().map(Path::new).find(|place| place.join("pmix.h").exists());
+        found.expect("the headers of PMIx are needed (on Debian: apt-get install libpmix-dev)")
     }
 
-    /// Compares with the headers of this machine, where it has them.
     #[test]
     fn layouts_and_numbers_are_those_of_the_headers() {
-        let Some(headers) = headers() else { return };
+        if farside_testbed::is_left_out("slurm") {
+            return;
+        }
+        let headers = headers();
         let folder = std::env::temp_dir().join(format!("farside-pmix-layout-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (source, program) = (folder.join("layout.c"), folder.join("layout"));

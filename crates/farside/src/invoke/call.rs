@@ -1,7 +1,6 @@
 //! Calling functions on other workers.
 
 use std::cell::RefCell;
-use std::time::Instant;
 
 use farside_fabric::WorkerId;
 
@@ -261,7 +260,7 @@ impl<'w> To<'w> {
         match sent {
             Ok(Sent::Now | Sent::Batched) => Ok(()),
             Ok(Sent::BatchBegun) => {
-                outbox.batch_begun(Instant::now());
+                outbox.batch_begun(self.worker.now());
                 self.worker.list_unfinished(self.to);
                 self.worker.process_handle().hot_kill_point(KillPoint::BatchBegun);
                 Ok(())
@@ -302,14 +301,14 @@ impl<'w> To<'w> {
         }
         let when_full =
             self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
-        let deadline = Instant::now() + worker.default_deadline();
+        let deadline = worker.now() + worker.default_deadline();
         let Some(cell) = self.outbox else { return Err(Box::new((worker.unknown(self.to), payload))) };
         loop {
             let mut outbox = cell.borrow_mut();
             payload = match outbox.send(how, payload) {
                 Ok(sent) => {
                     if matches!(sent, Sent::BatchBegun) {
-                        outbox.batch_begun(Instant::now());
+                        outbox.batch_begun(worker.now());
                         worker.list_unfinished(self.to);
                     }
                     self.note_sent(&mut outbox);
@@ -328,7 +327,21 @@ impl<'w> To<'w> {
                 // What was staged is on its way, and there is room behind it.
                 continue;
             }
-            if outbox.awaits_ring() || when_full == WhenFull::Queue {
+            if outbox.is_framed() {
+                payload = match outbox.frame(process, how, payload) {
+                    Ok(sent) => {
+                        if matches!(sent, Sent::BatchBegun) {
+                            outbox.batch_begun(worker.now());
+                        }
+                        if !outbox.is_finished() {
+                            worker.list_unfinished(self.to);
+                        }
+                        self.note_sent(&mut outbox);
+                        return Ok(());
+                    }
+                    Err(payload) => payload,
+                };
+            } else if outbox.awaits_ring() || when_full == WhenFull::Queue {
                 payload = match outbox.stage(how, payload) {
                     Ok(()) => {
                         worker.list_unfinished(self.to);
@@ -374,7 +387,7 @@ impl<'w> To<'w> {
         let process = worker.process_handle();
         let when_full =
             self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
-        let deadline = Instant::now() + worker.default_deadline();
+        let deadline = worker.now() + worker.default_deadline();
         loop {
             payload = match process.send_on_lane(self.to, how, payload, when_full) {
                 Ok(()) => break,

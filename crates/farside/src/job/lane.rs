@@ -17,7 +17,8 @@ use crate::invoke::payload::Payload;
 /// The lanes of one process, by receiver. Each is made when it is first used.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    by_receiver: Box<[OnceLock<Mutex<Outbox>>]>,
+    /// Boxed, since most are never used, and a process of a large job has thousands.
+    by_receiver: Box<[OnceLock<Box<Mutex<Outbox>>>]>,
     /// Some lane has records staged. Set by who stages, cleared by who found them all sent.
     queued: AtomicBool,
 }
@@ -28,7 +29,7 @@ impl Lanes {
     }
 
     fn existing(&self) -> impl Iterator<Item = &Mutex<Outbox>> {
-        self.by_receiver.iter().filter_map(OnceLock::get)
+        self.by_receiver.iter().filter_map(OnceLock::get).map(Box::as_ref)
     }
 
     /// Calls sent on all lanes.
@@ -56,7 +57,7 @@ impl Process {
             return Err((error, payload));
         };
         let source = self.shape().callable() + self.id().number();
-        let mut lane = lock(cell.get_or_init(|| Mutex::new(self.new_outbox(source, to))));
+        let mut lane = lock(cell.get_or_init(|| Box::new(Mutex::new(self.new_outbox(source, to)))));
         if let Some(lost) = self.lost(lane.to_process()) {
             return Err((lost, payload));
         }
@@ -80,13 +81,19 @@ impl Process {
             return Err((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload));
         }
         let may_stage = lane.awaits_ring() || when_full == WhenFull::Queue;
-        let payload = match if may_stage { lane.stage(how, payload) } else { Err(payload) } {
+        let kept = if lane.is_framed() {
+            lane.frame(self, how, payload).map(drop)
+        } else if may_stage {
+            lane.stage(how, payload)
+        } else {
+            Err(payload)
+        };
+        let payload = match kept {
             Ok(()) => {
-                self.lanes().queued.store(true, Ordering::Relaxed);
-                // Towards an unmapped receiver staging is sending; elsewhere the ring's arrival sends it.
-                return match lane.send_staged(self) {
-                    Ok(_) | Err(_) => Ok(()),
-                };
+                if !lane.is_finished() {
+                    self.lanes().queued.store(true, Ordering::Relaxed);
+                }
+                return Ok(());
             }
             Err(payload) => payload,
         };

@@ -3,10 +3,11 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use farside_fabric::bell::Fencing;
+use farside_fabric::clock::Clock;
+pub(crate) use farside_fabric::clock::lock;
 use farside_fabric::ring::{MappedChunk, MappedControl, Receiver, RingControl, Sender};
 use farside_fabric::wait::WaitPolicy;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, Transport, WorkerId};
@@ -38,6 +39,7 @@ pub(crate) struct Process {
     settings: Settings,
     table: FunctionTable,
     transport: Arc<dyn Transport>,
+    clock: Clock,
     outgoing: Outgoing,
     control: Arc<dyn Control>,
     wait_policy: WaitPolicy,
@@ -48,6 +50,10 @@ pub(crate) struct Process {
     homes: Box<[OnceLock<Home>]>,
     /// A peer was met that cannot map our memory.
     unmapped_peers: AtomicBool,
+    /// Workers that wait make the transport's progress themselves.
+    polls: bool,
+    /// Held by the thread that takes in what the transport brings, so that it stays in order.
+    pub(super) taking_in: Mutex<()>,
     /// Why a peer is gone.
     lost: Box<[OnceLock<String>]>,
     /// Why the job was ended.
@@ -130,18 +136,27 @@ impl Process {
         let homes: Box<[OnceLock<Home>]> = (0..processes).map(|_| OnceLock::new()).collect();
         let own_is_mapped = homes[id.index()].set(home.clone());
         debug_assert!(own_is_mapped.is_ok());
-        let wait_policy = WaitPolicy::for_load(shape.callable() as usize, cpus);
+        let clock = transport.clock();
+        let wait_policy = if clock.is_simulated() {
+            WaitPolicy::SIMULATED
+        } else {
+            WaitPolicy::for_load(shape.callable() as usize, cpus)
+        };
+        let polls = !clock.is_simulated() && !transport.capabilities().mapped;
         let hears_fences = fence::register();
         let process = Self {
             id,
             shape,
             table,
             control,
+            clock,
             wait_policy,
             hears_fences,
             home,
             homes,
             unmapped_peers: AtomicBool::new(false),
+            polls,
+            taking_in: Mutex::new(()),
             lost: (0..processes).map(|_| OnceLock::new()).collect(),
             ended: OnceLock::new(),
             finished: AtomicBool::new(false),
@@ -194,6 +209,11 @@ impl Process {
 
     pub(crate) fn transport(&self) -> &dyn Transport {
         &*self.transport
+    }
+
+    /// What time it is for the threads of this process, and how they wait.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     pub(crate) fn control(&self) -> &dyn Control {
@@ -289,9 +309,16 @@ impl Process {
         if let Some(home) = self.home_of(process) {
             return Ok(Some(home));
         }
-        let deadline = Instant::now() + self.settings.deadline;
+        let deadline = self.clock.now() + self.settings.deadline;
         self.transport.attach(self.starter_key(process), deadline).map_err(|error| self.explain(error))?;
         Ok(self.home_of(process))
+    }
+
+    /// Whether workers that wait are to [make the transport's progress](super::service::poll) themselves, since what they wait for
+    /// comes by messages.
+    #[inline]
+    pub(crate) fn polls(&self) -> bool {
+        self.polls
     }
 
     /// Notes that there are peers who send frames.
@@ -309,6 +336,15 @@ impl Process {
     /// [`Error::PeerLost`], or what else the transport said.
     pub(crate) fn send_setup(&self, to: ProcessId, message: &SetupMessage) -> Result<()> {
         self.outgoing.send(&*self.transport, to, message.encode()).map_err(|error| self.explain(error))
+    }
+
+    /// Sends a piece of a record stream to a peer, as [`send_setup`](Self::send_setup) does.
+    ///
+    /// # Errors
+    /// Those of [`send_setup`](Self::send_setup).
+    pub(crate) fn send_frame(&self, to: ProcessId, ring: RingName, position: u64, words: &[u64]) -> Result<()> {
+        let message = SetupMessage::encode_frame(ring, position, words);
+        self.outgoing.send(&*self.transport, to, message).map_err(|error| self.explain(error))
     }
 
     /// Sends messages that the transport had no room for. Says whether some are left.
@@ -366,7 +402,7 @@ impl Process {
         let memory = if piece.key.process == self.id {
             lock(&self.pool).memory(piece.key)
         } else {
-            let deadline = Instant::now() + self.settings.deadline;
+            let deadline = self.clock.now() + self.settings.deadline;
             let region = self.transport.attach(piece.key, deadline).map_err(|error| self.explain(error))?;
             region.mapped().cloned()
         };
@@ -450,6 +486,16 @@ impl Process {
         self.notify(local, Notice::RingOpened { ring, control, chunks: pieces.clone() });
         self.kill_point(KillPoint::RingMade);
         Ok(SetupMessage::Opened { ring, control, chunks: pieces })
+    }
+
+    /// Memory of this process in which calls are batched that go on as frames.
+    pub(crate) fn new_frame_batch(&self) -> Result<Sender<MappedChunk, MappedControl>> {
+        use crate::invoke::outbox::FRAME_CHUNK_BYTES;
+        let mut pool = lock(&self.pool);
+        let control = pool.allocate_own(&*self.transport, size_of::<RingControl>())?;
+        let chunk = pool.allocate_own(&*self.transport, FRAME_CHUNK_BYTES)?;
+        drop(pool);
+        Ok(Sender::new(self.control_block(control)?, vec![self.chunk(chunk)?]))
     }
 
     /// Grants a chunk to a ring that leads to a thread of this process.
@@ -603,9 +649,4 @@ impl Process {
     pub(crate) fn shared(&self, index: usize) -> Option<&(dyn Any + Send + Sync)> {
         self.shared.get(index)?.get().map(|value| &**value)
     }
-}
-
-/// Locks what no panic can leave half changed.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,20 +4,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use farside_fabric::clock::Clock;
+use farside_fabric::ofi::OfiEndpoint;
 use farside_fabric::route::FabricChoice;
-use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::{ProcessId, Transport};
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::topology::{self, Topology};
 
 use super::child::{Member, TransportChoice};
-use super::control::{Control, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess};
-use super::home::{HomeLayout, Shape};
+use super::control::{Control, Greeting, JobShape, ToCoordinator, ToProcess};
 use super::host::host_id;
 use super::kill_point::KillPoint;
 use super::process::Process;
+use super::route::{StartOrders, open_fabric, open_route};
 use super::service::serve;
 use super::settings::{Settings, own_environment};
 use super::worker::Worker;
@@ -26,7 +27,7 @@ use crate::invoke::inbox::panic_message;
 use crate::invoke::table::FunctionTable;
 
 /// How long a transport without descriptors sleeps between looks for the start.
-const START_NAP: Duration = Duration::from_millis(1);
+const START_NAP: Duration = Duration::from_micros(10);
 /// How much longer than the coordinator a process waits for the start: the coordinator knows who is missing, and says so.
 const START_MARGIN: Duration = Duration::from_secs(2);
 
@@ -69,12 +70,18 @@ where
 {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let seat = process.clock().seat();
+        let end = seat.end();
         let service = thread::Builder::new().name("farside service".to_owned());
-        let service = service.spawn_scoped(scope, || serve(process, &stop));
-        let service = service.map_err(|cause| Error::System { doing: "starting the service thread", cause });
-        let outcomes = service.and_then(|_| run_threads(scope, process, body));
+        let service = service.spawn_scoped(scope, || seat.take(|| serve(process, &stop)));
+        let service = service.map_err(|cause| Error::System { doing: "starting the service thread", cause })?;
+        let outcomes = run_threads(scope, process, body);
         stop.store(true, Ordering::Release);
         process.transport().wake();
+        end.wait();
+        if let Err(panic) = service.join() {
+            resume_unwind(panic);
+        }
         outcomes
     })
 }
@@ -93,7 +100,9 @@ where
     let spawn = |local: usize| {
         let name = format!("farside {}", shape.worker_at(process.id(), local));
         let place = places.get(local).cloned().flatten();
-        thread::Builder::new().name(name).spawn_scoped(scope, move || {
+        let seat = process.clock().seat();
+        let end = seat.end();
+        let started = thread::Builder::new().name(name).spawn_scoped(scope, move || {
             if let Some(cpus) = place {
                 let bound = topology::bind_current_thread(&cpus);
                 bound.map_err(|cause| Error::System {
@@ -101,12 +110,14 @@ where
                     cause: std::io::Error::other(cause),
                 })?;
             }
-            run_thread(process, local, body)
-        })
+            seat.take(|| run_thread(process, local, body))
+        });
+        (started, end)
     };
     let threads: Vec<_> = (0..shape.callable_per_process() as usize).map(spawn).collect();
     let mut outcomes = Vec::new();
-    for started in threads {
+    for (started, end) in threads {
+        end.wait();
         outcomes.push(match started {
             Ok(thread) => thread.join(),
             Err(cause) => {
@@ -173,10 +184,14 @@ fn start(member: Member) -> Result<Arc<Process>> {
     if let Some(plan) = &kill_plan {
         plan.pass(KillPoint::GreetingSent);
     }
-    let orders = wait_for_start(&*control, &settings)?;
+    let clock = match &transport {
+        TransportChoice::Ready(transport) => transport.clock(),
+        TransportChoice::ByRoute => Clock::real(),
+    };
+    let (orders, fabric) = wait_for_start(process, &*control, &clock, &settings)?;
     let transport: Arc<dyn Transport> = match transport {
         TransportChoice::Ready(transport) => transport,
-        TransportChoice::ByRoute => open_route(process, &settings, orders)?,
+        TransportChoice::ByRoute => open_route(process, &settings, &orders, fabric)?,
     };
     let cpus = topology::current_affinity().map_err(unreadable)?.len();
     let process = Process::new(settings, table, transport, control, cpus, kill_plan);
@@ -195,25 +210,27 @@ fn greeting(table: &FunctionTable, settings: &Settings, transport: &TransportCho
     Ok(Greeting { fingerprint, table_hash, host, shape: JobShape { processes, threads, service_threads }, fabric })
 }
 
-/// What a process is told before it runs anything.
-#[derive(Debug)]
-struct StartOrders {
-    job_id: u64,
-    secret: [u8; 16],
-    /// All processes of the job in their order; none when all reach each other over shared memory.
-    peers: Vec<PeerCard>,
-}
-
-fn wait_for_start(control: &dyn Control, settings: &Settings) -> Result<StartOrders> {
+/// Waits for the start. When processes are on several machines, the fabric between them is opened meanwhile.
+fn wait_for_start(
+    process: ProcessId,
+    control: &dyn Control,
+    clock: &Clock,
+    settings: &Settings,
+) -> Result<(StartOrders, Option<Arc<OfiEndpoint>>)> {
     let time = settings.deadline.saturating_add(START_MARGIN);
-    let mut deadline = Instant::now() + time;
+    let mut deadline = clock.now() + time;
     let mut peers = Vec::new();
+    let mut fabric = None;
     loop {
         match control.receive() {
-            Some(ToProcess::Start { job_id, secret }) => return Ok(StartOrders { job_id, secret, peers }),
+            Some(ToProcess::Start { job_id, secret }) => {
+                return Ok((StartOrders { job_id, secret, peers }, fabric));
+            }
             Some(ToProcess::Exchange) => {
-                control.send(ToCoordinator::Card { bytes: open_fabric(&settings.fabric)? });
-                deadline = Instant::now() + time;
+                let endpoint = open_fabric(process, settings, &own_environment)?;
+                control.send(ToCoordinator::Card { bytes: endpoint.card().to_vec() });
+                fabric = Some(endpoint);
+                deadline = clock.now() + time;
             }
             Some(ToProcess::Peers { first, cards }) => {
                 if first as usize != peers.len() || peers.len() + cards.len() > settings.processes as usize {
@@ -226,7 +243,7 @@ fn wait_for_start(control: &dyn Control, settings: &Settings) -> Result<StartOrd
             Some(ToProcess::Ended { why }) => return Err(why.into()),
             Some(ToProcess::Lost { process, why }) => return Err(Error::PeerLost { process, why }),
             Some(ToProcess::Confirm { .. } | ToProcess::Finish) => {}
-            None if Instant::now() >= deadline => {
+            None if clock.now() >= deadline => {
                 return Err(Error::Deadline { doing: "waiting for the other processes to start", after: time });
             }
             None => match control.fd() {
@@ -234,26 +251,8 @@ fn wait_for_start(control: &dyn Control, settings: &Settings) -> Result<StartOrd
                     let waited = wait_ready(&[Interest { fd, writable: false }], Some(deadline));
                     waited.map_err(|cause| Error::System { doing: "waiting for the start of the job", cause })?;
                 }
-                None => thread::sleep(START_NAP),
+                None => clock.nap(START_NAP),
             },
         }
     }
-}
-
-/// Opens the fabric between machines, and returns the card by which the others find it.
-///
-/// # Errors
-/// [`Error::NoRoute`].
-fn open_fabric(fabric: &FabricChoice) -> Result<Vec<u8>> {
-    let why = "this build has no libfabric route yet: start all processes on one machine, with --fabric auto or shm";
-    Err(Error::NoRoute { fabric: fabric.clone(), why })
-}
-
-/// Opens the transport over which this process reaches the others.
-fn open_route(process: ProcessId, settings: &Settings, orders: StartOrders) -> Result<Arc<dyn Transport>> {
-    let StartOrders { job_id, secret, peers } = orders;
-    debug_assert!(peers.is_empty(), "nobody has given a card that `open_fabric` did not make");
-    let starter_bytes = HomeLayout::new(Shape::new(settings)).bytes();
-    let process_count = settings.processes;
-    Ok(ShmEndpoint::open(ShmConfig { process, process_count, job_id, secret, starter_bytes })?)
 }

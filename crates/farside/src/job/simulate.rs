@@ -1,12 +1,14 @@
 //! A whole job inside this program, over a simulated network.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
-use farside_fabric::sim::{SimFabric, SimOptions};
-use farside_fabric::{ProcessId, Transport};
+use farside_fabric::clock::{Clock, lock};
+use farside_fabric::sim::{SimFabric, SimOptions, Trace};
+use farside_fabric::{FabricError, ProcessId, Transport};
 
 use crate::Worker;
 use crate::error::{ProcessEnd, Result};
@@ -17,33 +19,161 @@ use crate::job::home::{HomeLayout, Shape};
 use crate::job::run::run_process;
 use crate::job::settings::{Choices, Settings, own_environment};
 
+/// The signal by which processes die that were to be killed.
+const KILLED: i32 = 9;
+/// The longest the coordinator sleeps when nothing is due.
+const NAP_MAX: Duration = Duration::from_secs(3600);
+
 /// Runs a job whose processes are groups of threads of this program, on a network that delays and reorders what the seed
-/// tells it to.
-///
-/// It is the same job as [`Job::run`](crate::Job::run) would start, and has the same verdict. Nothing is mapped from one
-/// process into another, so every access takes the way that it would take between machines. Any number of such jobs can be
-/// run, one after the other or at once. What `body` borrows is shared by all the processes, which those of a real job could
-/// not do.
-///
-/// *Cost*: a few threads and a few hundred KiB of memory for each process.
+/// tells it to: [`Simulation::run`] without further choices.
 ///
 /// # Errors
-/// Those of [`Job::run`](crate::Job::run) in the process that starts the job. A worker that panics is an error here, not a
-/// panic.
+/// The verdict: the errors of [`Job::run`](crate::Job::run) in the process that starts the job. A worker that panics is an error
+/// here, not a panic.
 pub fn simulate<F>(processes: u32, threads: u32, seed: u64, body: F) -> Result<()>
 where
     F: Fn(&Worker) -> Result<()> + Send + Sync,
 {
-    let choices = Choices { processes: Some(processes), threads: Some(threads), ..Choices::default() };
-    let settings = choices.resolve(&own_environment)?;
-    let starter_bytes = HomeLayout::new(Shape::new(&settings)).bytes();
-    let fabric = SimFabric::new(processes, starter_bytes, seed, SimOptions::default())?;
-    let endpoints = (0..processes).map(|process| fabric.endpoint(ProcessId::new(process))).collect();
-    run_in_this_program(&settings, seed, endpoints, body)
+    Simulation::new(processes, threads, seed).run(body)?.verdict
+}
+
+/// A job inside this program, on a simulated network in virtual time.
+///
+/// It is the same job as [`Job::run`](crate::Job::run) would start. Nothing is mapped from one process into another, so every
+/// access takes the way that it would take between machines. What `body` borrows is shared by all the processes, which those of
+/// a real job could not do.
+///
+/// Exactly one simulated thread runs at a time; the seed chooses which, and what the network does. So with the same seed
+/// everything happens the same way again, to the last delivery. For that the body must wait by means of Farside only: a thread that
+/// blocks on another in the system, or spins without [`Worker::progress`], keeps its turn for ever. A lock that it holds while it
+/// calls or waits must not be wanted by other workers meanwhile. And neither the real time nor an address may decide anything.
+///
+/// Time is virtual. [`Worker::now`] tells it, deadlines are met in it, and computing takes none of it unless the worker
+/// [charges](Worker::charge) it.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use farside::{LogGp, SimOptions, Simulation};
+///
+/// let options = SimOptions { network: LogGp::FDR, delay_max_ns: 0, ..SimOptions::default() };
+/// let simulated = Simulation::new(2, 1, 7).options(options).run(|me| {
+///     let before = me.now();
+///     me.call_return(me.neighbor(1), (), |there, ()| there.charge(Duration::from_micros(5)))?.wait()?;
+///     assert!(me.now() - before > Duration::from_micros(7), "two ways of a microsecond each, and the call between");
+///     me.barrier()
+/// })?;
+/// simulated.verdict?;
+/// assert!(simulated.time > Duration::from_micros(7));
+/// # Ok::<(), farside::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is simulated before `run`"]
+pub struct Simulation {
+    choices: Choices,
+    seed: u64,
+    options: SimOptions,
+    deaths: Vec<(Duration, ProcessId)>,
+    slow: Vec<(ProcessId, u32)>,
+}
+
+/// How a simulation went.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Simulated {
+    /// The job's verdict: what [`Job::run`](crate::Job::run) returns in the process that starts the job.
+    pub verdict: Result<()>,
+    /// How much virtual time passed.
+    pub time: Duration,
+    /// What happened, in short. With the same seed it is the same.
+    pub trace: Trace,
+}
+
+impl Simulation {
+    /// A job of so many processes with so many workers each.
+    pub fn new(processes: u32, threads: u32, seed: u64) -> Self {
+        let choices = Choices { processes: Some(processes), threads: Some(threads), ..Choices::default() };
+        Self { choices, seed, options: SimOptions::default(), deaths: Vec::new(), slow: Vec::new() }
+    }
+
+    /// What the network is like.
+    pub fn options(mut self, options: SimOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Kills a process when so much virtual time has passed. Its threads stop wherever they are, and its peers see the loss.
+    ///
+    /// Nothing that those threads own is dropped while the simulation runs, as nothing would be if the process were killed. When
+    /// it is over, and only then, they unwind.
+    pub fn kill(mut self, process: ProcessId, after: Duration) -> Self {
+        self.deaths.push((after, process));
+        self
+    }
+
+    /// Makes a process slow: what its workers [charge](Worker::charge) counts so many times.
+    pub fn slow_down(mut self, process: ProcessId, times: u32) -> Self {
+        self.slow.push((process, times));
+        self
+    }
+
+    /// How long anything waits for another process, in virtual time; what the environment says in `FARSIDE_TIMEOUT_S` if not said,
+    /// else 30 s.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.choices.deadline = Some(deadline);
+        self
+    }
+
+    /// Runs `body` on every worker of the job, and returns when all of them have ended.
+    ///
+    /// Any number of simulations can be run, one after the other or at once.
+    ///
+    /// *Cost*: three threads and about half a MiB of memory for each process of one worker, besides what a job of so many
+    /// processes takes anyway; about 10 µs of real time for every [switch](Trace::switches).
+    ///
+    /// # Errors
+    /// [`Error::JobShape`](crate::Error::JobShape) when there can be no such job; [`Error::Fabric`](crate::Error::Fabric) when a
+    /// process that is to be killed or slow is not one of it, or there is no memory. How the job went is
+    /// [`Simulated::verdict`].
+    pub fn run<F>(self, body: F) -> Result<Simulated>
+    where
+        F: Fn(&Worker) -> Result<()> + Send + Sync,
+    {
+        let settings = self.choices.resolve(&own_environment)?;
+        let named = self.deaths.iter().map(|(_, process)| process).chain(self.slow.iter().map(|(process, _)| process));
+        if let Some(nobody) = named.into_iter().find(|process| process.number() >= settings.processes) {
+            let count = settings.processes;
+            return Err(FabricError::NoSuchProcess { process: *nobody, count }.into());
+        }
+        let starter_bytes = HomeLayout::new(Shape::new(&settings)).bytes();
+        let fabric = SimFabric::in_turns(settings.processes, starter_bytes, self.seed, self.options)?;
+        self.slow.iter().for_each(|(process, times)| fabric.slow_down(*process, *times));
+        let ends = (0..settings.processes).map(|process| fabric.endpoint(ProcessId::new(process))).collect();
+        let world = World { clock: fabric.clock(), deaths: self.deaths, fabric: Some(&fabric) };
+        let verdict = run_in_this_program(&settings, self.seed, ends, world, body);
+        let time = Duration::from_nanos(fabric.now_ns());
+        Ok(Simulated { verdict, time, trace: fabric.trace() })
+    }
+}
+
+/// What the processes of a job in this program are in.
+#[derive(Debug)]
+struct World<'f> {
+    clock: Clock,
+    /// Who is to be killed, and when.
+    deaths: Vec<(Duration, ProcessId)>,
+    /// The simulated network, if it is one.
+    fabric: Option<&'f SimFabric>,
 }
 
 /// Runs a job whose processes are threads of this program, each at its end of a fabric.
-fn run_in_this_program<F>(settings: &Settings, job_id: u64, endpoints: Vec<Arc<dyn Transport>>, body: F) -> Result<()>
+fn run_in_this_program<F>(
+    settings: &Settings,
+    job_id: u64,
+    endpoints: Vec<Arc<dyn Transport>>,
+    world: World<'_>,
+    body: F,
+) -> Result<()>
 where
     F: Fn(&Worker) -> Result<()> + Send + Sync,
 {
@@ -54,44 +184,82 @@ where
         start_deadline: settings.deadline,
         finalize_deadline: settings.finalize_deadline,
     });
-    let (tell, news) = mpsc::channel();
+    let news = Arc::new(News { clock: world.clock.clone(), queue: Mutex::default(), count: AtomicU32::new(0) });
     let mut links = Vec::new();
     let mut members = Vec::new();
     for (process, endpoint) in (0..).map(ProcessId::new).zip(endpoints) {
-        let control = Arc::new(link(process, Arc::downgrade(&endpoint), tell.clone()));
+        let control = Arc::new(link(process, Arc::downgrade(&endpoint), news.clone()));
         links.push(control.clone());
         let transport = TransportChoice::Ready(endpoint);
         members.push(Member { process, settings: settings.clone(), control, transport, kill_plan: None });
     }
+    let seat = world.clock.seat();
     std::thread::scope(|scope| {
-        for member in members {
-            let (tell, body) = (tell.clone(), &body);
-            scope.spawn(move || {
-                let process = member.process;
-                let end = run_member(member, body);
-                // Nobody listens only when the verdict is known, and then this is no news.
-                let _ = tell.send((process, News::Ended(end)));
-            });
-        }
-        drop(tell);
-        coordinate(coordinator, &links, &news)
+        seat.take(|| {
+            let mut threads = Vec::new();
+            for member in members {
+                let TransportChoice::Ready(end) = &member.transport else { unreachable!("it was made ready") };
+                let seat = end.clock().seat();
+                let (news, body) = (&news, &body);
+                threads.push(scope.spawn(move || {
+                    seat.take(|| {
+                        let process = member.process;
+                        let end = run_member(member, body);
+                        news.tell(process, Said::Ended(end));
+                    });
+                }));
+            }
+            let verdict = coordinate(coordinator, &links, &news, &world);
+            if let Some(fabric) = world.fabric {
+                fabric.end();
+            }
+            for thread in threads {
+                // It fails only if its process was killed before it began.
+                let _ = thread.join();
+            }
+            verdict
+        })
     })
 }
 
-/// What a process has to report.
+/// What processes have to report to the coordinator.
 #[derive(Debug)]
-enum News {
-    Said(ToCoordinator),
+struct News {
+    clock: Clock,
+    queue: Mutex<VecDeque<(ProcessId, Said)>>,
+    /// How much there was so far. The coordinator sleeps on it.
+    count: AtomicU32,
+}
+
+#[derive(Debug)]
+enum Said {
+    Message(ToCoordinator),
     Ended(ProcessEnd),
 }
 
+impl News {
+    fn tell(&self, process: ProcessId, said: Said) {
+        lock(&self.queue).push_back((process, said));
+        // SYNC: release, for the acquire in `wait`.
+        self.count.fetch_add(1, Ordering::Release);
+        self.clock.wake(&self.count);
+    }
+
+    /// The next that was told, if anything is within that time.
+    fn wait(&self, time: Duration) -> Option<(ProcessId, Said)> {
+        let seen = self.count.load(Ordering::Acquire);
+        if let Some(told) = lock(&self.queue).pop_front() {
+            return Some(told);
+        }
+        self.clock.sleep(&self.count, seen, time);
+        lock(&self.queue).pop_front()
+    }
+}
+
 /// A process's link with the coordinator. It does not keep the process's end of the fabric open.
-fn link(process: ProcessId, endpoint: Weak<dyn Transport>, tell: mpsc::Sender<(ProcessId, News)>) -> LocalControl {
+fn link(process: ProcessId, endpoint: Weak<dyn Transport>, news: Arc<News>) -> LocalControl {
     LocalControl::new(
-        move |message| {
-            // As above.
-            let _ = tell.send((process, News::Said(message)));
-        },
+        move |message| news.tell(process, Said::Message(message)),
         move || {
             if let Some(endpoint) = endpoint.upgrade() {
                 endpoint.wake();
@@ -114,30 +282,32 @@ where
     }
 }
 
-fn coordinate(
-    mut coordinator: Coordinator,
-    links: &[Arc<LocalControl>],
-    news: &mpsc::Receiver<(ProcessId, News)>,
-) -> Result<()> {
-    let started = Instant::now();
+fn coordinate(mut coordinator: Coordinator, links: &[Arc<LocalControl>], news: &News, world: &World<'_>) -> Result<()> {
+    let started = world.clock.now();
+    let elapsed = || world.clock.now().saturating_duration_since(started);
+    let mut deaths = world.deaths.clone();
+    deaths.sort_by_key(|(after, _)| std::cmp::Reverse(*after));
     loop {
+        while let Some((after, process)) = deaths.pop_if(|(after, _)| *after <= elapsed()) {
+            if let Some(fabric) = world.fabric {
+                fabric.kill(process);
+            }
+            coordinator.ended(process, ProcessEnd::Killed(KILLED), after);
+        }
         while let Some((process, message)) = coordinator.next_message() {
             links[process.index()].deliver(message);
         }
         if let Some(verdict) = coordinator.verdict() {
             return verdict;
         }
-        let patience = match coordinator.next_tick() {
-            Some(at) => at.saturating_sub(started.elapsed()),
-            None => Duration::MAX,
-        };
-        match news.recv_timeout(patience) {
-            Ok((process, News::Said(message))) => coordinator.said(process, message, started.elapsed()),
-            Ok((process, News::Ended(end))) => coordinator.ended(process, end, started.elapsed()),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => unreachable!("every process reports its end"),
+        let next = coordinator.next_tick().into_iter().chain(deaths.last().map(|(after, _)| *after)).min();
+        let patience = next.map_or(NAP_MAX, |at| at.saturating_sub(elapsed()));
+        match news.wait(patience) {
+            Some((process, Said::Message(message))) => coordinator.said(process, message, elapsed()),
+            Some((process, Said::Ended(end))) => coordinator.ended(process, end, elapsed()),
+            None => {}
         }
-        coordinator.tick(started.elapsed());
+        coordinator.tick(elapsed());
     }
 }
 
@@ -159,7 +329,8 @@ where
         Ok(ShmEndpoint::open(ShmConfig { process, process_count: processes, job_id, secret: [0; 16], starter_bytes })?)
     };
     let endpoints = (0..processes).map(open).collect::<Result<_>>()?;
-    run_in_this_program(&settings, job_id, endpoints, body)
+    let world = World { clock: Clock::real(), deaths: Vec::new(), fabric: None };
+    run_in_this_program(&settings, job_id, endpoints, world, body)
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use farside_fabric::{MachineId, ProcessId, WorkerId};
 use super::collective::Collectives;
 use super::home::Home;
 use super::process::{Notice, Process};
+use super::service::poll;
 use crate::error::{Error, Refused, Result};
 use crate::invoke::call::{Aggregator, To, WhenFull};
-use crate::invoke::inbox::{Handling, Inbox, run_arrivals, run_last};
+use crate::invoke::inbox::{Handling, Inbox, run_arrivals, run_last, tell_credit};
 use crate::invoke::notify::Synchronizer;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
 use crate::invoke::pending::{Continuation, Pending};
@@ -264,7 +265,22 @@ impl Worker {
     /// [`Error::InHandler`]; [`Error::HandlerPanicked`]; [`Error::CorruptRing`]; [`Error::JobEnded`].
     pub fn progress(&self) -> Result<bool> {
         self.not_in_handler("progress")?;
-        self.step()
+        let moved = self.step()?;
+        if !moved && self.process.clock().is_simulated() {
+            self.process.clock().pause();
+        }
+        Ok(moved)
+    }
+
+    /// What time it is: the system's, or in a [simulation](crate::Simulation) that of the simulated network.
+    pub fn now(&self) -> Instant {
+        self.process.clock().now()
+    }
+
+    /// In a [simulation](crate::Simulation): this worker computes for so long, and pays no attention meanwhile. Otherwise this does
+    /// nothing, since what a real program computes takes its time anyway.
+    pub fn charge(&self, time: Duration) {
+        self.process.clock().charge(time);
     }
 
     /// Makes progress until `condition` holds, sleeping when there is none. At most for the job's deadline.
@@ -415,6 +431,11 @@ impl Worker {
         if let Some(mut outbox) = self.outbox(to)
             && outbox.flush(cause)
         {
+            // What could not be sent is told by what waits for it.
+            let _ = outbox.send_staged(&self.process);
+            if !outbox.is_finished() {
+                self.list_unfinished(to);
+            }
             outbox.count_sent(&self.process);
         }
     }
@@ -447,7 +468,7 @@ impl Worker {
             }
         };
         wait_for_credit(true);
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(self.process.clock().now());
         let result = self.wait_until("waiting for room in a ring", left, |worker| {
             let mut outbox = worker.outbox(to)?;
             // What was asked for last may have been less than this record needs.
@@ -465,7 +486,7 @@ impl Worker {
     /// Waits for room in the lane to a worker.
     pub(crate) fn wait_for_lane(&self, to: WorkerId, record_bytes: usize, deadline: Instant) -> Result<()> {
         self.not_in_handler("a send-based call with `WhenFull::Retry`")?;
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(self.process.clock().now());
         self.wait_until("waiting for room in a lane", left, |worker| {
             worker.process.lane_may_send(to, record_bytes).map(|may| may.then_some(())).transpose()
         })
@@ -502,7 +523,7 @@ impl Worker {
                     continue;
                 }
             }
-            let now = Instant::now();
+            let now = self.process.clock().now();
             let deadline = *deadline.get_or_insert_with(|| now + time);
             if now >= deadline {
                 return Err(Error::Deadline { doing, after: time });
@@ -510,11 +531,19 @@ impl Worker {
             if moved {
                 continue;
             }
+            tell_credit(self);
             let token = self.home.doorbell(self.local).prepare(self.process.fencing(), || self.inbox().leave_all());
             self.inbox().look_back();
             let nothing_new = !self.has_notices() && !self.inbox.borrow().has_arrivals() && !self.staged_may_move();
             match look(self) {
-                None if nothing_new => self.home.doorbell(self.local).sleep(token, (deadline - now).min(NAP_MAX)),
+                None if nothing_new => {
+                    if self.process.polls() {
+                        self.process.transport().stop_polling();
+                    }
+                    let time = (deadline - now).min(NAP_MAX);
+                    let sleep = |word: &_, seen| self.process.clock().sleep(word, seen, time);
+                    self.home.doorbell(self.local).sleep_on(token, sleep);
+                }
                 found => {
                     self.home.doorbell(self.local).cancel(token);
                     if let Some(found) = found {
@@ -529,10 +558,11 @@ impl Worker {
     /// One round of everything that a worker does for others.
     #[inline]
     fn step(&self) -> Result<bool> {
+        let polled = self.process.polls() && poll(&self.process);
         if self.has_notices() {
             self.take_notices()?;
         }
-        let mut moved = run_arrivals(self)? > 0;
+        let mut moved = polled | (run_arrivals(self)? > 0);
         if !self.unfinished.borrow().is_empty() {
             moved |= self.send_unfinished(false)?;
         }
@@ -555,17 +585,17 @@ impl Worker {
         loop {
             let Some(to) = self.unfinished.borrow().get(next).copied() else { return Ok(moved) };
             let Some(mut outbox) = self.outbox(to) else { return Ok(moved) };
-            if outbox.has_staged() {
-                moved |= outbox.send_staged(&self.process)?;
-            }
             if let Some(since) = outbox.batch_since() {
                 if idle {
                     moved |= outbox.flush(FlushCause::Idle);
-                } else if since.elapsed() >= BATCH_AGE_MAX {
+                } else if self.process.clock().now().saturating_duration_since(since) >= BATCH_AGE_MAX {
                     moved |= outbox.flush(FlushCause::Age);
                 }
-                outbox.count_sent(&self.process);
             }
+            if outbox.has_staged() {
+                moved |= outbox.send_staged(&self.process)?;
+            }
+            outbox.count_sent(&self.process);
             if outbox.is_finished() {
                 self.unfinished.borrow_mut().remove(next);
             } else {

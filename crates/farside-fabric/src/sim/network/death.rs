@@ -23,11 +23,11 @@ impl Network {
         }
         while self.receive(dead).is_some() {}
         self.process(dead).inbox.push_back(Event::Disconnected { process: dead });
-        self.process(dead).sleepers.notify();
+        self.stir(dead);
         let peers: Vec<ProcessId> = self.process(dead).peers.keys().copied().filter(|peer| *peer != dead).collect();
         for peer in peers {
             if self.process(peer).peers.get(&dead) == Some(&Peer::Connected) {
-                self.dispatch_in_order(dead, peer, Parcel::Disconnected { with: dead, to: peer });
+                self.dispatch_in_order(dead, peer, 0, Parcel::Disconnected { with: dead, to: peer });
             }
         }
     }
@@ -40,9 +40,10 @@ impl Network {
         self.end_transfers(by, Some(lost), lost);
         let was_connected = self.process(by).peers.get(&lost) == Some(&Peer::Connected);
         self.process(by).lose_peer(lost);
+        self.stir(by);
         if was_connected {
             // The peer may be alive: its messages are no longer heard, and that it must be told.
-            self.dispatch_in_order(by, lost, Parcel::Disconnected { with: by, to: lost });
+            self.dispatch_in_order(by, lost, 0, Parcel::Disconnected { with: by, to: lost });
         }
     }
 
@@ -97,5 +98,6 @@ impl Network {
             }
             completion.end(Err(FabricError::Disconnected { process: gone }));
         }
+        self.stir(from);
     }
 }

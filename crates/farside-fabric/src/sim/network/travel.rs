@@ -7,6 +7,7 @@ use super::Network;
 use crate::ids::ProcessId;
 use crate::sim::parcel::{Due, Parcel, Request, Transfer, TransferId};
 use crate::sim::process::Process;
+use crate::sim::turns::Turns;
 use crate::transport::{Completion, Event, FabricError, RemoteKey};
 
 /// How often a process calls `progress` before others that have something to do, and do not, count as inattentive. So many
@@ -37,21 +38,43 @@ impl Polls {
 
 /// Time.
 impl Network {
-    /// A step passes, and what is due happens. For a process that is alone in doing something, and does nothing but
+    /// A nanosecond passes, and what is due happens. For a process that is alone in doing something, and does nothing but
     /// call this, time runs on to the next thing that concerns it.
+    ///
+    /// Where threads take turns, time passes when they sleep.
     pub(in crate::sim) fn progress(&mut self, process: ProcessId) {
-        self.step += 1;
-        while self.under_way.first_key_value().is_some_and(|(due, _)| due.step <= self.step) {
-            self.deliver_next();
-        }
-        self.polls.count_one(process);
-        if self.is_alone(process) {
-            while self.process(process).arrived.is_empty() && self.process(process).under_way > 0 {
-                self.deliver_next();
+        if self.turns.is_none() {
+            self.deliver_until(self.now_ns + 1);
+            self.polls.count_one(process);
+            if self.is_alone(process) {
+                while self.process(process).arrived.is_empty() && self.process(process).under_way > 0 {
+                    self.deliver_next();
+                }
             }
         }
         while let Some(parcel) = self.process(process).arrived.pop_front() {
             self.accept(parcel);
+        }
+    }
+
+    /// Time passes up to this moment, and what is due by then happens.
+    pub(in crate::sim) fn deliver_until(&mut self, at_ns: u64) {
+        while self.next_due().is_some_and(|due| due <= at_ns) {
+            self.deliver_next();
+        }
+        self.now_ns = self.now_ns.max(at_ns);
+    }
+
+    /// When the next thing happens.
+    pub(in crate::sim) fn next_due(&self) -> Option<u64> {
+        self.under_way.first_key_value().map(|(due, _)| due.at_ns)
+    }
+
+    /// Has those look up who sleep for a process.
+    pub(in crate::sim) fn stir(&mut self, process: ProcessId) {
+        self.process(process).sleepers.notify();
+        if let Some(turns) = &mut self.turns {
+            turns.stir(process);
         }
     }
 
@@ -81,17 +104,29 @@ impl Network {
         self.sequence += 1;
         let transfer = self.sequence;
         let pieces = request.pieces(&mut self.random);
+        let arrives_ns = self.arrival(from, request.bytes_there_and_back().0);
         let state =
             Transfer { from, key, completion: Some(completion), pieces_left: pieces.len(), request, error: None };
         self.transfers.insert(transfer, state);
         for piece in pieces {
-            self.dispatch(Parcel::Effect { transfer, from, target: key.process, piece });
+            self.dispatch(arrives_ns, Parcel::Effect { transfer, from, target: key.process, piece });
         }
     }
 
-    fn draw_due(&mut self) -> Due {
+    /// When something of so many bytes arrives that a process's port sends now, or as soon as it is free.
+    fn arrival(&mut self, from: ProcessId, bytes: usize) -> u64 {
+        let model = self.options.network;
+        let ahead_ns = self.turns.as_ref().map_or(0, Turns::ahead_ns);
+        let port = &mut self.ports[from.index()];
+        let departs_ns = (self.now_ns + ahead_ns).max(*port);
+        *port = departs_ns.saturating_add(model.port_ns(bytes));
+        departs_ns.saturating_add(model.wire_ns(bytes)).saturating_add(model.latency_ns)
+    }
+
+    /// When it is due, with what the seed adds.
+    fn draw_due(&mut self, arrives_ns: u64) -> Due {
         self.sequence += 1;
-        let max = self.options.delay_max_steps;
+        let max = self.options.delay_max_ns;
         let (delay, tie) = if max == 0 {
             (0, 0)
         } else {
@@ -99,20 +134,21 @@ impl Network {
             let scale = self.random.up_to(u64::from(u64::BITS - max.leading_zeros() - 1));
             (self.random.up_to(max >> scale), self.random.next())
         };
-        Due { step: self.step.saturating_add(delay), tie, sequence: self.sequence }
+        Due { at_ns: arrives_ns.saturating_add(delay), tie, sequence: self.sequence }
     }
 
-    fn dispatch(&mut self, parcel: Parcel) {
-        let due = self.draw_due();
+    fn dispatch(&mut self, arrives_ns: u64, parcel: Parcel) {
+        let due = self.draw_due(arrives_ns);
         self.insert(due, parcel);
     }
 
-    /// Sends a parcel that must not overtake the ones sent so before.
-    pub(super) fn dispatch_in_order(&mut self, from: ProcessId, to: ProcessId, parcel: Parcel) {
-        let mut due = self.draw_due();
+    /// Sends a parcel of so many bytes that must not overtake the ones sent so before.
+    pub(super) fn dispatch_in_order(&mut self, from: ProcessId, to: ProcessId, bytes: usize, parcel: Parcel) {
+        let arrives_ns = self.arrival(from, bytes);
+        let mut due = self.draw_due(arrives_ns);
         let lane = self.lanes.entry((from, to)).or_default();
-        (due.step, due.tie) = lane.last.max((due.step, due.tie));
-        lane.last = (due.step, due.tie);
+        (due.at_ns, due.tie) = lane.last.max((due.at_ns, due.tie));
+        lane.last = (due.at_ns, due.tie);
         self.insert(due, parcel);
     }
 
@@ -120,6 +156,7 @@ impl Network {
         for process in self.concerned(&parcel).into_iter().flatten() {
             let process = self.process(process);
             process.under_way += 1;
+            // Where threads take turns, only what arrives is news.
             process.sleepers.notify();
         }
         self.under_way.insert(due, parcel);
@@ -148,13 +185,15 @@ impl Network {
     fn deliver_next(&mut self) {
         let Some((&due, _)) = self.under_way.first_key_value() else { return };
         let Some(parcel) = self.take_out(due) else { return };
-        self.step = self.step.max(due.step);
+        self.now_ns = self.now_ns.max(due.at_ns);
+        let words = parcel.words();
+        self.trace.note_delivery(&[self.now_ns, words[0], words[1], words[2], words[3]]);
         let attentive = self.process(parcel.destination()).alive
             && (self.options.needs_target_progress || !matches!(parcel, Parcel::Effect { .. }));
         if attentive {
-            let process = self.process(parcel.destination());
-            process.arrived.push_back(parcel);
-            process.sleepers.notify();
+            let process = parcel.destination();
+            self.process(process).arrived.push_back(parcel);
+            self.stir(process);
         } else {
             self.accept(parcel);
         }
@@ -169,7 +208,7 @@ impl Network {
                 let process = self.process(to);
                 if process.alive && process.check_peer(from).is_ok() {
                     process.inbox.push_back(Event::Message { from, message });
-                    process.sleepers.notify();
+                    self.stir(to);
                 } else {
                     self.clear_one(from, to);
                 }
@@ -177,6 +216,7 @@ impl Network {
             Parcel::Disconnected { with, to } => {
                 if self.process(to).alive {
                     self.process(to).lose_peer(with);
+                    self.stir(to);
                 }
             }
         }
@@ -194,7 +234,9 @@ impl Network {
         transfer.pieces_left -= 1;
         if transfer.pieces_left == 0 {
             let to = transfer.from;
-            self.dispatch(Parcel::Reply { transfer: id, to });
+            let (_, bytes) = transfer.request.bytes_there_and_back();
+            let arrives_ns = self.arrival(target, bytes);
+            self.dispatch(arrives_ns, Parcel::Reply { transfer: id, to });
         }
     }
 
@@ -211,10 +253,16 @@ impl Network {
         }
         let error = transfer.error.take();
         completion.end(error.map_or_else(|| Ok(transfer.request.into_outcome()), Err));
+        self.stir(transfer.from);
     }
 
     /// A message between these two is received, or lost with one of them.
     pub(super) fn clear_one(&mut self, from: ProcessId, to: ProcessId) {
         self.lanes.entry((from, to)).or_default().waiting -= 1;
+        let sender = self.process(from);
+        if std::mem::take(&mut sender.awaits_room) {
+            sender.has_room = true;
+            self.stir(from);
+        }
     }
 }

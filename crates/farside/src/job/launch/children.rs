@@ -14,6 +14,7 @@ use crate::error::{Error, ProcessEnd, Result};
 use crate::job::child;
 use crate::job::control::link::{Link, LinkState, News};
 use crate::job::control::{ToCoordinator, ToProcess};
+use crate::job::route::ADDRESS;
 
 /// A process whose link is closed is about to end, unless it closed the link by mistake: how long to find out.
 const CLOSED_TO_END: Duration = Duration::from_millis(200);
@@ -49,6 +50,10 @@ impl Children {
             });
             if launch.quiet_stdout {
                 command.stdout(Stdio::null());
+            }
+            if std::env::var_os(ADDRESS).is_none() {
+                // All are on this machine, where nothing need leave it.
+                command.env(ADDRESS, "127.0.0.1");
             }
             child::write_environment(&mut command, process, far.as_fd().as_raw_fd(), launch.site.as_deref(), &choices);
             let spawned = spawn(&mut command, far.as_fd()).map_err(|cause| not_started(process, program, &cause))?;

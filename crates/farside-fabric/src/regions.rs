@@ -1,4 +1,4 @@
-//! The regions that one simulated process has registered.
+//! The regions that one process has registered.
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use crate::transport::{FabricError, RemoteKey};
 
 /// Slot 0 is the starter's for good. A slot that was given back is used again, under the next generation.
 #[derive(Debug)]
-pub(super) struct RegionTable {
-    process: ProcessId,
+pub(crate) struct RegionTable {
     starter: LocalRegion,
     slots: Vec<Slot>,
 }
@@ -23,25 +22,24 @@ struct Slot {
 }
 
 impl RegionTable {
-    pub(super) fn new(process: ProcessId, starter_bytes: usize) -> Result<Self, FabricError> {
-        let memory = Arc::new(SharedMemory::create("farside-sim-starter", starter_bytes)?);
-        let starter = LocalRegion::new(RemoteKey::starter(process, starter_bytes as u64), memory);
-        let slots = vec![Slot { generation: 0, region: Some(starter.clone()) }];
-        Ok(Self { process, starter, slots })
+    /// A table that holds the starter, which is the first `bytes` bytes of `memory`.
+    pub(crate) fn new(process: ProcessId, memory: Arc<SharedMemory>, bytes: usize) -> Self {
+        let starter = LocalRegion::new(RemoteKey::starter(process, bytes as u64), memory);
+        Self { slots: vec![Slot { generation: 0, region: Some(starter.clone()) }], starter }
     }
 
-    pub(super) fn starter(&self) -> LocalRegion {
+    pub(crate) fn starter(&self) -> LocalRegion {
         self.starter.clone()
     }
 
-    pub(super) fn register(&mut self, memory: Arc<SharedMemory>, bytes: usize) -> LocalRegion {
+    pub(crate) fn register(&mut self, memory: Arc<SharedMemory>, bytes: usize) -> LocalRegion {
         let index = self.slots.iter().position(|slot| slot.region.is_none()).unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, region: None });
             self.slots.len() - 1
         });
         let slot = &mut self.slots[index];
         let key = RemoteKey {
-            process: self.process,
+            process: self.starter.key().process,
             slot: index as u32,
             generation: slot.generation,
             reserved: 0,
@@ -50,7 +48,7 @@ impl RegionTable {
         slot.region.insert(LocalRegion::new(key, memory)).clone()
     }
 
-    pub(super) fn deregister(&mut self, key: RemoteKey) -> Result<(), FabricError> {
+    pub(crate) fn deregister(&mut self, key: RemoteKey) -> Result<(), FabricError> {
         if key.slot == 0 || self.find(key).is_none() {
             return Err(FabricError::StaleKey { key });
         }
@@ -60,7 +58,13 @@ impl RegionTable {
         Ok(())
     }
 
-    pub(super) fn find(&self, key: RemoteKey) -> Option<&LocalRegion> {
-        self.slots.get(key.slot as usize)?.region.as_ref().filter(|region| region.key() == key)
+    /// The region with exactly this key.
+    pub(crate) fn find(&self, key: RemoteKey) -> Option<&LocalRegion> {
+        self.find_slot(key.slot, key.generation).filter(|region| region.key() == key)
+    }
+
+    /// The region in this slot, if it is of this generation.
+    pub(crate) fn find_slot(&self, slot: u32, generation: u32) -> Option<&LocalRegion> {
+        self.slots.get(slot as usize)?.region.as_ref().filter(|region| region.key().generation == generation)
     }
 }

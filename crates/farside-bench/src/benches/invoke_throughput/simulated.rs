@@ -1,0 +1,174 @@
+//! The same calls on a simulated network, beside what Seriema's authors measured on a real one (Table 2).
+//!
+//! What is simulated is the network: how many messages there are, how large they are and what the model makes of that. The calls
+//! themselves take no virtual time, so these rows are what the network leaves of them.
+
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use farside::{SimOptions, Simulation};
+use farside_fabric::sim::SimFabric;
+use farside_fabric::{Event, FabricError, ProcessId, Transport};
+
+use super::{Mode, send, sum_below, trad, write};
+use crate::benches::size_name;
+use crate::metric::Metric;
+use crate::row::Row;
+use crate::simulated::{Published, SimNetwork};
+use crate::{BenchError, Options};
+
+/// Calls of one run, when nothing else is asked for.
+const CALLS: u64 = 20_000;
+/// Each run has a seed of its own.
+const RUNS: u64 = 3;
+/// What the calls are set against: their arguments alone, as fast as a port takes them.
+const LIMIT: &str = "simulated port";
+/// Aggregated calls are so many times as many: they need few messages.
+const AGGREGATED: u64 = 10;
+/// Room for a batch in one message.
+const MESSAGE_BYTES_MAX: usize = 16 << 10;
+/// Much longer than any wait.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Seriema, Table 2, in millions of bytes a second.
+const PUBLISHED: &[(&str, [(usize, f64); 3])] = &[
+    ("send", [(8, 12.07), (64, 112.95), (256, 367.08)]),
+    ("write", [(8, 38.39), (64, 301.47), (256, 1129.82)]),
+    ("trad", [(8, 2116.78), (64, 4256.14), (256, 5318.89)]),
+    ("raw", [(8, 35.84), (64, 291.93), (256, 1135.74)]),
+];
+/// What those were measured on.
+const PUBLISHED_ON: &str = "fdr";
+
+pub(crate) fn run(
+    network: SimNetwork,
+    options: Options,
+    on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    for (name, figures) in PUBLISHED {
+        for (bytes, published) in figures {
+            let case = format!("{name}/{}/{network}", size_name(*bytes));
+            let rates = (0..RUNS).map(|run| rate(name, *bytes, network, options, options.seed.wrapping_add(run)));
+            let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
+            let limit = 1e12 / (network.model().gap_per_byte_ps as f64 * *bytes as f64);
+            let megabytes = |rate: f64| rate * *bytes as f64 / 1e6;
+            let published = (network.preset() == PUBLISHED_ON).then_some(*published);
+            let metrics = [
+                (
+                    Metric::new("calls_per_s", "1/s", rates.clone()).against(LIMIT, vec![limit]),
+                    published.map(|mb| mb * 1e6 / *bytes as f64),
+                ),
+                (
+                    Metric::new("payload_mb_per_s", "MB/s", rates.iter().copied().map(megabytes).collect())
+                        .against(LIMIT, vec![megabytes(limit)]),
+                    published,
+                ),
+            ];
+            for (metric, published) in metrics {
+                crate::simulated::report(
+                    "invoke-throughput",
+                    &case,
+                    &metric,
+                    published.map(Published::seriema),
+                    on_row,
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How many a second.
+fn rate(mode: &str, bytes: usize, network: SimNetwork, options: Options, seed: u64) -> Result<f64, BenchError> {
+    let count = options.operations_or(CALLS) * if mode == "trad" { AGGREGATED } else { 1 };
+    let time = match (mode, bytes) {
+        ("send", 8) => calls(send::<1>, 1, count, network, seed),
+        ("send", 64) => calls(send::<8>, 8, count, network, seed),
+        ("send", _) => calls(send::<32>, 32, count, network, seed),
+        ("write", 8) => calls(write::<1>, 1, count, network, seed),
+        ("write", 64) => calls(write::<8>, 8, count, network, seed),
+        ("write", _) => calls(write::<32>, 32, count, network, seed),
+        ("trad", 8) => calls(trad::<1>, 1, count, network, seed),
+        ("trad", 64) => calls(trad::<8>, 8, count, network, seed),
+        ("trad", _) => calls(trad::<32>, 32, count, network, seed),
+        _ => messages(bytes, count, network, seed),
+    }?;
+    Ok(count as f64 / time.as_secs_f64())
+}
+
+fn options(network: SimNetwork) -> SimOptions {
+    let network = network.model();
+    SimOptions { network, delay_max_ns: 0, message_bytes_max: MESSAGE_BYTES_MAX, ..SimOptions::default() }
+}
+
+/// How long so many calls with so many words take.
+fn calls(mode: Mode, words: u64, count: u64, network: SimNetwork, seed: u64) -> Result<Duration, BenchError> {
+    let taken = Mutex::new(Duration::ZERO);
+    let simulated = Simulation::new(2, 1, seed).options(options(network)).run(|me| {
+        let is_sender = me.id().number() == 0;
+        if is_sender {
+            // The first contact is not what is measured.
+            mode(me, me.neighbor(1), 1)?;
+        }
+        me.barrier()?;
+        if is_sender {
+            let start = me.now();
+            let found = mode(me, me.neighbor(1), count)?;
+            *taken.lock().expect("nobody has panicked") = me.now() - start;
+            let expected = sum_below(count).wrapping_mul(words);
+            if found != expected {
+                return Err(BenchError::WrongSum { what: "the arguments of all calls", expected, found }.into());
+            }
+        }
+        me.barrier()
+    })?;
+    simulated.verdict?;
+    Ok(taken.into_inner().expect("nobody has panicked"))
+}
+
+/// How long so many messages of so many bytes take with nothing of a call: Seriema's max-raw.
+fn messages(bytes: usize, count: u64, network: SimNetwork, seed: u64) -> Result<Duration, BenchError> {
+    let fabric = SimFabric::in_turns(2, 4096, seed, options(network)).map_err(farside::Error::from)?;
+    let [sender, receiver] = [0, 1].map(|process| fabric.endpoint(ProcessId::new(process)));
+    let to = receiver.process();
+    let seat = fabric.clock().seat();
+    let sent = thread::scope(|scope| {
+        seat.take(|| {
+            let [sending, receiving] = [&sender, &receiver].map(|end| end.clock().seat());
+            let ends = [sending.end(), receiving.end()];
+            let sending = scope.spawn(|| sending.take(|| send_all(&*sender, to, bytes, count)));
+            let receiving = scope.spawn(|| receiving.take(|| receive_all(&*receiver, count)));
+            ends.iter().for_each(|end| end.wait());
+            let time = Duration::from_nanos(fabric.now_ns());
+            let sent = sending.join().expect("sending does not panic");
+            receiving.join().expect("receiving does not panic");
+            fabric.end();
+            sent.map(|()| time)
+        })
+    });
+    Ok(sent.map_err(farside::Error::from)?)
+}
+
+fn send_all(end: &dyn Transport, to: ProcessId, bytes: usize, count: u64) -> Result<(), FabricError> {
+    let message = vec![7; bytes];
+    for _ in 0..count {
+        while let Err(error) = end.send(to, &message) {
+            let FabricError::QueueFull { .. } = error else { return Err(error) };
+            end.wait(&[], Some(end.clock().now() + PATIENCE));
+        }
+    }
+    Ok(())
+}
+
+fn receive_all(end: &dyn Transport, count: u64) {
+    let mut received = 0;
+    while received < count {
+        end.progress();
+        match end.receive() {
+            Some(Event::Message { .. }) => received += 1,
+            Some(Event::Disconnected { .. }) => return,
+            None => end.wait(&[], Some(end.clock().now() + PATIENCE)),
+        }
+    }
+}

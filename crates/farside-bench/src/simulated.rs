@@ -1,0 +1,190 @@
+//! Benches on simulated networks: virtual time, the same every time, beside what was published of real ones.
+
+use std::fmt;
+use std::io;
+
+use farside::LogGp;
+
+use crate::benches::invoke_throughput_simulated;
+use crate::metric::Metric;
+use crate::row::Row;
+use crate::{BenchError, Listing, Options};
+
+/// A network to be simulated: one of the [presets](LogGp::PRESETS). Displayed as `--fabric` spells it, `sim:fdr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimNetwork {
+    preset: &'static str,
+    model: LogGp,
+}
+
+impl SimNetwork {
+    /// The preset of this name, without `sim:`.
+    #[must_use]
+    pub fn of_preset(name: &str) -> Option<Self> {
+        LogGp::PRESETS.iter().find(|(known, _)| *known == name).map(|(preset, model)| Self { preset, model: *model })
+    }
+
+    /// All there are.
+    pub fn all() -> impl Iterator<Item = Self> {
+        LogGp::PRESETS.iter().map(|(preset, model)| Self { preset, model: *model })
+    }
+
+    /// What things take on it.
+    #[must_use]
+    pub fn model(&self) -> LogGp {
+        self.model
+    }
+
+    pub(crate) fn preset(&self) -> &'static str {
+        self.preset
+    }
+}
+
+impl fmt::Display for SimNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sim:{}", self.preset)
+    }
+}
+
+/// What hands a row on.
+type OnRow<'r> = &'r mut dyn FnMut(Row) -> Result<(), BenchError>;
+
+/// A bench that exists on simulated networks.
+struct SimulatedBench {
+    name: &'static str,
+    about: &'static str,
+    run: fn(SimNetwork, Options, OnRow<'_>) -> Result<(), BenchError>,
+}
+
+const BENCHES: &[SimulatedBench] = &[SimulatedBench {
+    name: "invoke-throughput",
+    about: "one-way calls between two simulated processes, and what was published of them (Seriema, Table 2)",
+    run: invoke_throughput_simulated,
+}];
+
+/// The benches that exist on simulated networks. Their cases are those of the same bench elsewhere, with the network's name
+/// behind; they are not listed.
+#[must_use]
+pub fn list_simulated() -> Vec<Listing> {
+    BENCHES.iter().map(|bench| Listing { name: bench.name, about: bench.about, cases: Vec::new() }).collect()
+}
+
+/// Runs the benches of these names on a simulated network, or all that there are when there are no names, and hands every row
+/// to `on_row` as soon as it is there: what was simulated, and what was published of the real network as a peer's.
+///
+/// The same options and the same [seed](Options::seed) give the same rows, on any machine.
+///
+/// # Errors
+/// As for [`run`](crate::run).
+pub fn run_simulated(
+    names: &[String],
+    options: Options,
+    network: SimNetwork,
+    on_row: &mut dyn FnMut(&Row) -> io::Result<()>,
+) -> Result<(), BenchError> {
+    let mut chosen: Vec<&SimulatedBench> = Vec::new();
+    for name in names {
+        let found = BENCHES.iter().find(|bench| bench.name == name);
+        let known = || BENCHES.iter().map(|bench| bench.name).collect::<Vec<_>>().join(", ");
+        chosen.push(found.ok_or_else(|| BenchError::NotSimulated { name: name.clone(), known: known() })?);
+    }
+    if chosen.is_empty() {
+        chosen.extend(BENCHES);
+    }
+    for bench in chosen {
+        (bench.run)(network, options, &mut |row| on_row(&row).map_err(BenchError::Row))?;
+    }
+    Ok(())
+}
+
+/// What a paper says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Published {
+    value: f64,
+    peer: &'static str,
+    /// How often they say they have measured it.
+    runs: usize,
+}
+
+impl Published {
+    /// "Each reported number is an average of three experiments" (Section 5.2).
+    pub(crate) fn seriema(value: f64) -> Self {
+        Self { value, peer: "seriema-published", runs: 3 }
+    }
+}
+
+/// Hands on the row of a metric, and behind it what was published.
+pub(crate) fn report(
+    bench: &str,
+    case: &str,
+    metric: &Metric,
+    published: Option<Published>,
+    on_row: OnRow<'_>,
+) -> Result<(), BenchError> {
+    let row = Row::new(bench, case, metric).ok_or_else(|| BenchError::NothingMeasured {
+        bench: bench.into(),
+        case: case.into(),
+        metric: metric.name.clone(),
+    })?;
+    on_row(row.clone())?;
+    let Some(Published { value, peer, runs }) = published else { return Ok(()) };
+    let ratio = row.limit.map(|limit| value / limit);
+    on_row(Row { value, min: value, max: value, ratio, runs, peer: Some(peer.into()), ..row })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(network: &str, seed: u64) -> Vec<Row> {
+        let mut rows = Vec::new();
+        let network = SimNetwork::of_preset(network).unwrap();
+        let options = Options::new().operations(Some(300)).seed(seed);
+        run_simulated(&[], options, network, &mut |row| {
+            rows.push(row.clone());
+            Ok(())
+        })
+        .unwrap();
+        rows
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_rows() {
+        let first = rows("fdr", 7);
+        assert_eq!(rows("fdr", 7), first);
+        assert!(first.iter().all(|row| row.case.ends_with("/sim:fdr")), "{first:?}");
+    }
+
+    #[test]
+    fn what_was_published_stands_beside() {
+        let rows = rows("fdr", 1);
+        for (case, megabytes) in [("send/8B", 12.07), ("write/64B", 301.47), ("trad/256B", 5318.89), ("raw/8B", 35.84)]
+        {
+            let case = format!("{case}/sim:fdr");
+            let of = |peer: Option<&str>| {
+                let found = rows
+                    .iter()
+                    .find(|row| row.case == case && row.metric == "payload_mb_per_s" && row.peer.as_deref() == peer);
+                found.unwrap_or_else(|| panic!("{case} of {peer:?}"))
+            };
+            assert_eq!(of(Some("seriema-published")).value, megabytes);
+            let simulated = of(None);
+            assert!(simulated.ratio.is_some_and(|ratio| ratio > 0.0 && ratio <= 1.0), "{simulated:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_published_of_other_networks() {
+        assert!(rows("aries", 1).iter().all(|row| row.peer.is_none()));
+    }
+
+    #[test]
+    fn what_is_not_simulated_is_refused() {
+        let network = SimNetwork::of_preset("100gbe").unwrap();
+        let names = ["mcts-scaling".to_owned()];
+        let refused = run_simulated(&names, Options::new(), network, &mut |_| panic!("nothing is measured"));
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("mcts-scaling") && text.contains("invoke-throughput"), "{text}");
+        assert_eq!(SimNetwork::of_preset("token ring"), None);
+    }
+}

@@ -1,0 +1,231 @@
+//! What this process has asked of others.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::outbox::{Class, Outbox};
+use super::packet::{
+    Answer, Ask, GOT_HEADER_BYTES, NativeAccess, PUT_HEADER_BYTES, Packet, Refusal, RegionName, RequestId,
+};
+use super::{Malformed, PIECES_UNDER_WAY_MAX};
+use crate::ids::ProcessId;
+use crate::transport::{AtomicChange, Completion, FabricError, Operation, Outcome, RemoteKey};
+
+/// Names an operation for as long as it is under way.
+type OperationId = u64;
+
+#[derive(Debug)]
+pub(super) struct Asked {
+    message_bytes_max: usize,
+    operations: HashMap<OperationId, UnderWay>,
+    /// The pieces of those operations that are asked for and not answered.
+    requests: HashMap<RequestId, Piece>,
+    /// How many operations and requests there were so far.
+    sequence: u64,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    key: RemoteKey,
+    work: Work,
+    completion: Completion,
+    /// How much of the data is asked for; `None` before the first piece, which an operation without data has too.
+    asked_to: Option<usize>,
+    pieces_under_way: usize,
+    /// What the first piece that was refused was refused for. No more pieces are asked for then.
+    error: Option<FabricError>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    operation: OperationId,
+    /// Which part of the data.
+    range: Range<usize>,
+}
+
+/// What an operation is for, and what it has brought so far.
+#[derive(Debug)]
+pub(super) enum Work {
+    Attach,
+    Put { offset: u64, data: Vec<u8> },
+    Get { offset: u64, data: Vec<u8> },
+    Atomic32 { offset: u64, change: AtomicChange<u32>, previous: u64 },
+    Atomic64 { offset: u64, change: AtomicChange<u64>, previous: u64 },
+}
+
+impl Work {
+    /// The caller has checked that the operation lies in its region: a get takes its memory here.
+    pub(super) fn new(operation: Operation) -> Self {
+        match operation {
+            Operation::Put { offset, data } => Self::Put { offset, data },
+            Operation::Get { offset, bytes } => Self::Get { offset, data: vec![0; bytes] },
+            Operation::Atomic32 { offset, change } => Self::Atomic32 { offset, change, previous: 0 },
+            Operation::Atomic64 { offset, change } => Self::Atomic64 { offset, change, previous: 0 },
+        }
+    }
+
+    fn data_bytes(&self) -> usize {
+        match self {
+            Self::Put { data, .. } | Self::Get { data, .. } => data.len(),
+            Self::Attach | Self::Atomic32 { .. } | Self::Atomic64 { .. } => 0,
+        }
+    }
+
+    /// How much of the data goes into a message of so many bytes. A get's length travels in 32 bits.
+    fn piece_bytes_max(&self, message_bytes_max: usize) -> usize {
+        match self {
+            Self::Get { .. } => (message_bytes_max - GOT_HEADER_BYTES).min(u32::MAX as usize),
+            _ => message_bytes_max - PUT_HEADER_BYTES,
+        }
+    }
+
+    fn ask(&self, piece: &Range<usize>) -> Ask<'_> {
+        match *self {
+            Self::Attach => Ask::Attach,
+            Self::Put { offset, ref data } => {
+                Ask::Put { offset: offset + piece.start as u64, data: &data[piece.clone()] }
+            }
+            Self::Get { offset, .. } => Ask::Get { offset: offset + piece.start as u64, bytes: piece.len() as u32 },
+            Self::Atomic32 { offset, change, .. } => Ask::Atomic32 { offset, change },
+            Self::Atomic64 { offset, change, .. } => Ask::Atomic64 { offset, change },
+        }
+    }
+
+    fn into_outcome(self) -> Outcome {
+        match self {
+            Self::Attach => Outcome::Got(Vec::new()),
+            Self::Put { data, .. } => Outcome::Put(data),
+            Self::Get { data, .. } => Outcome::Got(data),
+            Self::Atomic32 { previous, .. } | Self::Atomic64 { previous, .. } => Outcome::Previous(previous),
+        }
+    }
+
+    fn error(&self, key: RemoteKey, refusal: Refusal) -> FabricError {
+        let (offset, bytes) = match self {
+            Self::Attach => (0, 0),
+            Self::Put { offset, data } | Self::Get { offset, data } => (*offset, data.len()),
+            Self::Atomic32 { offset, .. } => (*offset, 4),
+            Self::Atomic64 { offset, .. } => (*offset, 8),
+        };
+        match refusal {
+            Refusal::StaleKey => FabricError::StaleKey { key },
+            Refusal::OutOfRange => FabricError::OutOfRange { offset, bytes, region_bytes: key.bytes },
+            Refusal::Misaligned => FabricError::Misaligned { offset, bytes },
+        }
+    }
+}
+
+impl Asked {
+    pub(super) fn new(message_bytes_max: usize) -> Self {
+        Self { message_bytes_max, operations: HashMap::new(), requests: HashMap::new(), sequence: 0 }
+    }
+
+    pub(super) fn operation_count(&self) -> usize {
+        self.operations.len()
+    }
+
+    pub(super) fn start(&mut self, key: RemoteKey, work: Work, completion: Completion, outbox: &mut Outbox) {
+        self.sequence += 1;
+        let operation = self.sequence;
+        let state = UnderWay { key, work, completion, asked_to: None, pieces_under_way: 0, error: None };
+        self.operations.insert(operation, state);
+        self.ask_on(operation, outbox);
+    }
+
+    /// Asks for as many pieces of an operation as may be under way.
+    fn ask_on(&mut self, operation: OperationId, outbox: &mut Outbox) {
+        let Some(state) = self.operations.get_mut(&operation) else { return };
+        while state.pieces_under_way < PIECES_UNDER_WAY_MAX
+            && let Some(range) = state.next_piece(self.message_bytes_max)
+        {
+            self.sequence += 1;
+            let id = RequestId(self.sequence);
+            let region = RegionName { slot: state.key.slot, generation: state.key.generation };
+            let packet = Packet::Request { id, region, ask: state.work.ask(&range) }.encode();
+            outbox.push(state.key.process, Class::Request, packet);
+            state.pieces_under_way += 1;
+            self.requests.insert(id, Piece { operation, range });
+        }
+    }
+
+    /// Takes in an answer. Brings what an attachment has brought.
+    pub(super) fn take(
+        &mut self,
+        from: ProcessId,
+        id: RequestId,
+        answer: &Answer<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<Option<(RemoteKey, NativeAccess)>, Malformed> {
+        let piece = self.requests.get(&id).ok_or(Malformed::Unasked)?;
+        let operation = piece.operation;
+        let state = self.operations.get_mut(&operation).ok_or(Malformed::Unasked)?;
+        if state.key.process != from {
+            return Err(Malformed::Unasked);
+        }
+        state.take(&piece.range, answer)?;
+        let attached = match *answer {
+            Answer::Attached { access, .. } if state.error.is_none() => Some((state.key, access)),
+            _ => None,
+        };
+        state.pieces_under_way -= 1;
+        self.requests.remove(&id);
+        self.ask_on(operation, outbox);
+        self.end_if_done(operation);
+        Ok(attached)
+    }
+
+    fn end_if_done(&mut self, operation: OperationId) {
+        if self.operations.get(&operation).is_some_and(|state| state.pieces_under_way == 0)
+            && let Some(state) = self.operations.remove(&operation)
+        {
+            state.completion.end(state.error.map_or_else(|| Ok(state.work.into_outcome()), Err));
+        }
+    }
+
+    /// Ends all that a peer was asked for.
+    pub(super) fn lose(&mut self, peer: ProcessId) {
+        for (_, state) in self.operations.extract_if(|_, state| state.key.process == peer) {
+            state.completion.end(Err(FabricError::Disconnected { process: peer }));
+        }
+        self.requests.retain(|_, piece| self.operations.contains_key(&piece.operation));
+    }
+}
+
+impl UnderWay {
+    fn next_piece(&mut self, message_bytes_max: usize) -> Option<Range<usize>> {
+        let bytes = self.work.data_bytes();
+        if self.error.is_some() || self.asked_to.is_some_and(|asked_to| asked_to == bytes) {
+            return None;
+        }
+        let start = self.asked_to.unwrap_or(0);
+        let end = bytes.min(start.saturating_add(self.work.piece_bytes_max(message_bytes_max)));
+        self.asked_to = Some(end);
+        Some(start..end)
+    }
+
+    /// Keeps what an answer brings, if it is one to this.
+    fn take(&mut self, range: &Range<usize>, answer: &Answer<'_>) -> Result<(), Malformed> {
+        match (&mut self.work, answer) {
+            (work, Answer::Refused(refusal)) => {
+                let error = work.error(self.key, *refusal);
+                self.error.get_or_insert(error);
+            }
+            // A key that names another size than the region has, names another region.
+            (Work::Attach, Answer::Attached { bytes, .. }) => {
+                if *bytes != self.key.bytes || self.key.reserved != 0 {
+                    self.error = Some(FabricError::StaleKey { key: self.key });
+                }
+            }
+            (Work::Put { .. }, Answer::Done) => {}
+            (Work::Get { data, .. }, Answer::Got(got)) if got.len() == range.len() => {
+                data[range.clone()].copy_from_slice(got);
+            }
+            (Work::Atomic32 { previous, .. }, Answer::Previous(held)) if u32::try_from(*held).is_ok() => {
+                *previous = *held;
+            }
+            (Work::Atomic64 { previous, .. }, Answer::Previous(held)) => *previous = *held,
+            _ => return Err(Malformed::OtherAnswer),
+        }
+        Ok(())
+    }
+}

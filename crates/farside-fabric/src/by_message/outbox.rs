@@ -1,0 +1,65 @@
+//! What is to go out.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use crate::ids::ProcessId;
+
+/// What a packet is, as far as its room is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Request,
+    Answer,
+    Message,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// Only peers to which something is to go out have one.
+    lanes: BTreeMap<ProcessId, Lane>,
+    lost: HashSet<ProcessId>,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    packets: VecDeque<(Class, Vec<u8>)>,
+    /// How many of each class there are.
+    counts: [usize; 3],
+}
+
+impl Outbox {
+    pub(super) fn push(&mut self, to: ProcessId, class: Class, packet: Vec<u8>) {
+        let lane = self.lanes.entry(to).or_default();
+        lane.counts[class as usize] += 1;
+        lane.packets.push_back((class, packet));
+    }
+
+    pub(super) fn count(&self, to: ProcessId, class: Class) -> usize {
+        self.lanes.get(&to).map_or(0, |lane| lane.counts[class as usize])
+    }
+
+    pub(super) fn peers(&self) -> impl Iterator<Item = ProcessId> {
+        self.lanes.keys().copied()
+    }
+
+    pub(super) fn flush(&mut self, mut send: impl FnMut(ProcessId, Vec<u8>) -> Result<(), Vec<u8>>) {
+        self.lanes.retain(|to, lane| {
+            while let Some((class, packet)) = lane.packets.pop_front() {
+                if let Err(refused) = send(*to, packet) {
+                    lane.packets.push_front((class, refused));
+                    return true;
+                }
+                lane.counts[class as usize] -= 1;
+            }
+            false
+        });
+    }
+
+    pub(super) fn lose(&mut self, peer: ProcessId) {
+        self.lanes.remove(&peer);
+        self.lost.insert(peer);
+    }
+
+    pub(super) fn is_lost(&self, peer: ProcessId) -> bool {
+        self.lost.contains(&peer)
+    }
+}

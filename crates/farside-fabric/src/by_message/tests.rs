@@ -1,0 +1,431 @@
+use farside_sys::shm::SharedMemory;
+use proptest::prelude::*;
+
+use super::*;
+use crate::sim::random::Random;
+use crate::transport::AtomicChange;
+
+const LIMITS: Limits = Limits { message_bytes_max: 64, operations_max: 4, messages_max: 3 };
+const STARTER_BYTES: usize = 10_000;
+const ASKER: ProcessId = ProcessId::new(0);
+const OWNER: ProcessId = ProcessId::new(1);
+
+fn registration(bytes: usize, access: NativeAccess) -> Registration {
+    Registration { memory: Arc::new(SharedMemory::create("test", bytes).unwrap()), bytes, access }
+}
+
+fn engines(count: u32, limits: Limits) -> Vec<Engine> {
+    let engine = |number: u32| {
+        let access = NativeAccess { key: number.into(), base: u64::MAX };
+        Engine::new(ProcessId::new(number), count, registration(STARTER_BYTES, access), limits)
+    };
+    (0..count).map(engine).collect()
+}
+
+fn starter_key(of: ProcessId) -> RemoteKey {
+    RemoteKey::starter(of, STARTER_BYTES as u64)
+}
+
+/// Takes out what one engine sends to another.
+fn outgoing(engine: &mut Engine, to: ProcessId) -> Vec<Vec<u8>> {
+    let mut packets = Vec::new();
+    engine.flush(|peer, packet| {
+        if peer != to {
+            return Err(packet);
+        }
+        packets.push(packet);
+        Ok(())
+    });
+    packets
+}
+
+/// Carries packets to and fro until there are none, and gives back the messages: who got them, from whom, and what.
+fn settle(engines: &mut [Engine]) -> Vec<(ProcessId, ProcessId, Vec<u8>)> {
+    let mut messages = Vec::new();
+    loop {
+        let mut packets = Vec::new();
+        for engine in engines.iter_mut() {
+            let from = engine.process;
+            engine.flush(|to, packet| {
+                packets.push((from, to, packet));
+                Ok(())
+            });
+        }
+        if packets.is_empty() {
+            return messages;
+        }
+        for (from, to, packet) in packets {
+            assert!(packet.len() <= LIMITS.message_bytes_max);
+            let message = engines[to.index()].take(from, &packet).unwrap();
+            messages.extend(message.map(|message| (to, from, message.to_vec())));
+        }
+    }
+}
+
+fn result(completion: &Completion) -> Result<Outcome, FabricError> {
+    completion.try_take().expect("the operation has ended")
+}
+
+fn attach(engines: &mut [Engine], key: RemoteKey) -> Result<Outcome, FabricError> {
+    let completion = engines[ASKER.index()].attach(key)?;
+    settle(engines);
+    result(&completion)
+}
+
+fn run(engines: &mut [Engine], key: RemoteKey, operation: Operation) -> Result<Outcome, FabricError> {
+    let completion = engines[ASKER.index()].post(key, operation)?;
+    settle(engines);
+    result(&completion)
+}
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    let mut data = vec![0; bytes];
+    Random::new(bytes as u64).fill(&mut data);
+    data
+}
+
+fn add(offset: u64) -> Operation {
+    Operation::Atomic64 { offset, change: AtomicChange::Add(1) }
+}
+
+#[test]
+fn large_accesses_are_cut_and_put_together() {
+    let mut engines = engines(2, LIMITS);
+    let key = starter_key(OWNER);
+    attach(&mut engines, key).unwrap();
+    for bytes in [0, 1, 8, 38, 39, 40, 55, 56, 500, 9_000] {
+        let data = pattern(bytes);
+        let put = Operation::Put { offset: 3, data: data.clone() };
+        assert_eq!(run(&mut engines, key, put).unwrap(), Outcome::Put(data.clone()));
+        assert_eq!(run(&mut engines, key, Operation::Get { offset: 3, bytes }).unwrap(), Outcome::Got(data));
+    }
+}
+
+#[test]
+fn pieces_on_the_way_are_few() {
+    let mut engines = engines(2, LIMITS);
+    let key = starter_key(OWNER);
+    attach(&mut engines, key).unwrap();
+    let put = engines[0].post(key, Operation::Put { offset: 0, data: pattern(9_000) }).unwrap();
+    for _ in 0..10 {
+        let packets = outgoing(&mut engines[0], OWNER);
+        assert_eq!(packets.len(), PIECES_UNDER_WAY_MAX);
+        for packet in packets {
+            engines[1].take(ASKER, &packet).unwrap();
+        }
+        assert!(outgoing(&mut engines[0], OWNER).is_empty(), "no more before an answer");
+        for packet in outgoing(&mut engines[1], ASKER) {
+            engines[0].take(OWNER, &packet).unwrap();
+        }
+        assert!(!put.has_ended());
+    }
+    settle(&mut engines);
+    assert_eq!(result(&put).unwrap(), Outcome::Put(pattern(9_000)));
+}
+
+#[test]
+fn answers_in_any_order_will_do() {
+    let mut engines = engines(2, LIMITS);
+    let key = starter_key(OWNER);
+    attach(&mut engines, key).unwrap();
+    run(&mut engines, key, Operation::Put { offset: 0, data: pattern(9_000) }).unwrap();
+    let get = engines[0].post(key, Operation::Get { offset: 0, bytes: 9_000 }).unwrap();
+    for _ in 0..30 {
+        for packet in outgoing(&mut engines[0], OWNER).into_iter().rev() {
+            engines[1].take(ASKER, &packet).unwrap();
+        }
+        for packet in outgoing(&mut engines[1], ASKER) {
+            engines[0].take(OWNER, &packet).unwrap();
+        }
+    }
+    assert_eq!(result(&get).unwrap(), Outcome::Got(pattern(9_000)));
+}
+
+#[test]
+fn atomics_bring_what_the_word_held() {
+    let mut engines = engines(2, LIMITS);
+    let key = starter_key(OWNER);
+    attach(&mut engines, key).unwrap();
+    assert_eq!(run(&mut engines, key, add(8)).unwrap(), Outcome::Previous(0));
+    let swap = AtomicChange::CompareSwap { expected: 1, new: u64::MAX };
+    let swap = Operation::Atomic64 { offset: 8, change: swap };
+    assert_eq!(run(&mut engines, key, swap).unwrap(), Outcome::Previous(1));
+    let narrow = Operation::Atomic32 { offset: 12, change: AtomicChange::And(7) };
+    assert_eq!(run(&mut engines, key, narrow).unwrap(), Outcome::Previous(u32::MAX.into()));
+    assert_eq!(run(&mut engines, key, add(8)).unwrap(), Outcome::Previous(0x7_ffff_ffff));
+}
+
+#[test]
+fn attaching_tells_the_native_access() {
+    let mut engines = engines(2, LIMITS);
+    let access = NativeAccess { key: 77, base: 0x1000 };
+    let region = engines[1].register(registration(100, access));
+    assert_eq!(engines[0].attached(region.key()), None);
+    attach(&mut engines, region.key()).unwrap();
+    assert_eq!(engines[0].attached(region.key()), Some(access));
+    engines[1].attach(region.key()).unwrap();
+    assert_eq!(engines[1].attached(region.key()), Some(access));
+    attach(&mut engines, starter_key(OWNER)).unwrap();
+    assert_eq!(engines[0].attached(starter_key(OWNER)), Some(NativeAccess { key: 1, base: u64::MAX }));
+}
+
+#[test]
+fn keys_that_name_nothing_are_stale() {
+    let mut engines = engines(2, LIMITS);
+    let key = engines[1].register(registration(100, NativeAccess::default())).key();
+    let wrong = [
+        RemoteKey { bytes: 101, ..key },
+        RemoteKey { generation: 1, ..key },
+        RemoteKey { slot: 2, ..key },
+        RemoteKey { reserved: 1, ..key },
+        RemoteKey { process: ASKER, ..key },
+    ];
+    for key in wrong {
+        assert!(matches!(attach(&mut engines, key), Err(FabricError::StaleKey { .. })), "{key:?}");
+        let posted = run(&mut engines, key, Operation::Get { offset: 0, bytes: 1 });
+        assert!(matches!(posted, Err(FabricError::StaleKey { .. })), "{key:?}: {posted:?}");
+    }
+    let nobody = RemoteKey { process: ProcessId::new(2), ..key };
+    assert!(matches!(attach(&mut engines, nobody), Err(FabricError::NoSuchProcess { count: 2, .. })));
+}
+
+#[test]
+fn a_region_is_held_until_its_holders_are_lost() {
+    let mut engines = engines(2, LIMITS);
+    let key = engines[1].register(registration(100, NativeAccess::default())).key();
+    assert!(!engines[1].is_held(key));
+    attach(&mut engines, key).unwrap();
+    engines[1].deregister(key).unwrap();
+    assert!(matches!(engines[1].deregister(key), Err(FabricError::StaleKey { .. })));
+    let next = engines[1].register(registration(100, NativeAccess::default()));
+    assert_eq!((next.key().slot, next.key().generation), (key.slot, key.generation + 1));
+    run(&mut engines, key, Operation::Put { offset: 0, data: vec![9; 100] }).unwrap();
+    assert_eq!(run(&mut engines, key, Operation::Get { offset: 99, bytes: 1 }).unwrap(), Outcome::Got(vec![9]));
+    attach(&mut engines, next.key()).unwrap();
+    let get = Operation::Get { offset: 0, bytes: 100 };
+    assert_eq!(run(&mut engines, next.key(), get).unwrap(), Outcome::Got(vec![0; 100]));
+    assert!(engines[1].is_held(key));
+    engines[1].lose(ASKER);
+    assert!(!engines[1].is_held(key) && !engines[1].is_held(next.key()));
+}
+
+#[test]
+fn what_lies_outside_is_refused_on_both_sides() {
+    let mut engines = engines(2, LIMITS);
+    let key = starter_key(OWNER);
+    attach(&mut engines, key).unwrap();
+    let refused = run(&mut engines, key, Operation::Put { offset: 9_999, data: vec![1; 2] });
+    assert!(matches!(refused, Err(FabricError::OutOfRange { offset: 9_999, bytes: 2, .. })), "{refused:?}");
+    assert!(matches!(run(&mut engines, key, add(4)), Err(FabricError::Misaligned { offset: 4, bytes: 8 })));
+
+    // The owner does not rely on the asker's having looked.
+    let region = RegionName { slot: 0, generation: 0 };
+    let change = AtomicChange::Swap(1);
+    let asks = [
+        (Ask::Put { offset: u64::MAX, data: &[1] }, Refusal::OutOfRange),
+        (Ask::Get { offset: 9_999, bytes: 2 }, Refusal::OutOfRange),
+        (Ask::Atomic64 { offset: 10_000, change }, Refusal::OutOfRange),
+        (Ask::Atomic64 { offset: 9, change }, Refusal::Misaligned),
+        (Ask::Atomic32 { offset: 2, change: AtomicChange::Load }, Refusal::Misaligned),
+    ];
+    for (ask, refusal) in asks {
+        let id = RequestId(1);
+        engines[1].take(ASKER, &Packet::Request { id, region, ask }.encode()).unwrap();
+        let refused = Packet::Answer { id, answer: Answer::Refused(refusal) }.encode();
+        assert_eq!(outgoing(&mut engines[1], ASKER), [refused]);
+    }
+    // Nor on its having attached the region.
+    let region = engines[1].register(registration(100, NativeAccess::default())).key();
+    let region = RegionName { slot: region.slot, generation: region.generation };
+    let request = Packet::Request { id: RequestId(1), region, ask: Ask::Get { offset: 0, bytes: 1 } };
+    engines[1].take(ASKER, &request.encode()).unwrap();
+    let refused = Packet::Answer { id: RequestId(1), answer: Answer::Refused(Refusal::StaleKey) };
+    assert_eq!(outgoing(&mut engines[1], ASKER), [refused.encode()]);
+}
+
+#[test]
+fn a_refusal_ends_an_operation_with_its_own_words() {
+    let mut engines = engines(2, LIMITS);
+    let key = starter_key(OWNER);
+    attach(&mut engines, key).unwrap();
+    for (refusal, words) in [
+        (Refusal::StaleKey, "has no region"),
+        (Refusal::OutOfRange, "an access of 9000 bytes at offset 8 of a region of 10000"),
+        (Refusal::Misaligned, "no multiple"),
+    ] {
+        let put = engines[0].post(key, Operation::Put { offset: 8, data: pattern(9_000) }).unwrap();
+        let requests = outgoing(&mut engines[0], OWNER);
+        assert_eq!(requests.len(), PIECES_UNDER_WAY_MAX);
+        for request in requests {
+            let Some(Packet::Request { id, .. }) = Packet::decode(&request) else { panic!("not a request") };
+            assert!(!put.has_ended());
+            let answer = Packet::Answer { id, answer: Answer::Refused(refusal) };
+            engines[0].take(OWNER, &answer.encode()).unwrap();
+        }
+        assert!(outgoing(&mut engines[0], OWNER).is_empty(), "no more is asked for");
+        assert!(result(&put).unwrap_err().to_string().contains(words));
+    }
+}
+
+#[test]
+fn full_queues_refuse_and_recover() {
+    let mut engines = engines(2, LIMITS);
+    let key = starter_key(OWNER);
+    attach(&mut engines, key).unwrap();
+    let posted: Vec<_> = (0..4).map(|_| engines[0].post(key, add(0)).unwrap()).collect();
+    let is_full = |error: FabricError| matches!(error, FabricError::QueueFull { process: OWNER, max: 4 });
+    assert!(engines[0].post(key, add(0)).is_err_and(is_full));
+    let other = RemoteKey { slot: 1, ..key };
+    assert!(engines[0].attach(other).is_err_and(is_full));
+    (0..3).for_each(|number| engines[0].send(OWNER, &[number]).unwrap());
+    assert!(matches!(engines[0].send(OWNER, b"x"), Err(FabricError::QueueFull { process: OWNER, max: 3 })));
+    assert!(matches!(engines[0].send(OWNER, &[0; 64]), Err(FabricError::MessageTooLong { bytes: 64, max: 63 })));
+    assert_eq!(engines[0].waiting_for_room().collect::<Vec<_>>(), [OWNER]);
+    let wanted: Vec<_> = (0..3).map(|number| (OWNER, ASKER, vec![number])).collect();
+    assert_eq!(settle(&mut engines), wanted);
+    let previous: Vec<_> = posted.iter().map(|completion| result(completion).unwrap()).collect();
+    assert_eq!(previous, (0..4).map(Outcome::Previous).collect::<Vec<_>>());
+    assert_eq!(engines[0].waiting_for_room().count(), 0);
+    engines[0].send(OWNER, &[0; 63]).unwrap();
+    run(&mut engines, key, add(0)).unwrap();
+}
+
+#[test]
+fn a_packet_given_back_stays_the_first() {
+    let mut engines = engines(3, LIMITS);
+    let third = ProcessId::new(2);
+    (0..3).for_each(|number| engines[0].send(OWNER, &[number]).unwrap());
+    engines[0].send(third, b"third").unwrap();
+    let mut room = 1;
+    let mut sent = Vec::new();
+    engines[0].flush(|to, packet| {
+        if to == OWNER && room == 0 {
+            return Err(packet);
+        }
+        room -= i32::from(to == OWNER);
+        sent.push(to);
+        Ok(())
+    });
+    assert_eq!(sent, [OWNER, third]);
+    engines[0].send(OWNER, &[3]).unwrap();
+    let messages = outgoing(&mut engines[0], OWNER);
+    assert_eq!(messages, [1, 2, 3].map(|number| Packet::User(&[number]).encode()));
+}
+
+#[test]
+fn losing_a_peer_ends_what_concerns_it_alone() {
+    let mut engines = engines(3, LIMITS);
+    let (gone, stays) = (OWNER, ProcessId::new(2));
+    for key in [starter_key(gone), starter_key(stays)] {
+        attach(&mut engines, key).unwrap();
+    }
+    let put = engines[0].post(starter_key(gone), Operation::Put { offset: 0, data: pattern(500) }).unwrap();
+    let unknown = engines[0].attach(RemoteKey { slot: 5, ..starter_key(gone) }).unwrap();
+    let other = engines[0].post(starter_key(stays), add(0)).unwrap();
+    engines[0].send(gone, b"hello").unwrap();
+    let late = Packet::User(b"late").encode();
+
+    assert!(engines[0].lose(gone));
+    assert!(!engines[0].lose(gone), "no news");
+    assert!(!engines[0].lose(ASKER) && !engines[0].lose(ProcessId::new(3)));
+    let is_gone = |result: Result<Outcome, FabricError>| matches!(result, Err(FabricError::Disconnected { process }) if process == gone);
+    assert!(is_gone(result(&put)) && is_gone(result(&unknown)));
+    assert_eq!(engines[0].waiting_for_room().collect::<Vec<_>>(), [stays]);
+    assert_eq!(engines[0].take(gone, &late), Ok(None), "a lost peer is silent");
+    assert_eq!(engines[0].attached(starter_key(gone)), None);
+    assert!(is_gone(run(&mut engines, starter_key(gone), add(0))));
+    assert!(is_gone(attach(&mut engines, starter_key(gone))));
+    assert!(matches!(engines[0].send(gone, b""), Err(FabricError::Disconnected { .. })));
+    assert_eq!(result(&other).unwrap(), Outcome::Previous(0));
+    for _ in 0..10 {
+        run(&mut engines, starter_key(stays), add(0)).unwrap();
+    }
+}
+
+#[test]
+fn own_memory_is_worked_on_at_once() {
+    let mut engines = engines(1, LIMITS);
+    let key = starter_key(ASKER);
+    assert!(matches!(run(&mut engines, key, add(0)), Err(FabricError::StaleKey { .. })));
+    assert!(engines[0].attach(key).unwrap().has_ended());
+    let data = pattern(9_000);
+    let put = engines[0].post(key, Operation::Put { offset: 1, data: data.clone() }).unwrap();
+    assert_eq!(result(&put).unwrap(), Outcome::Put(data));
+    engines[0].send(ASKER, b"note").unwrap();
+    assert_eq!(settle(&mut engines), [(ASKER, ASKER, b"note".to_vec())]);
+}
+
+#[test]
+fn answers_that_were_not_asked_for_are_malformed() {
+    let mut engines = engines(3, LIMITS);
+    let key = starter_key(OWNER);
+    attach(&mut engines, key).unwrap();
+    let get = engines[0].post(key, Operation::Get { offset: 0, bytes: 20 }).unwrap();
+    let request = outgoing(&mut engines[0], OWNER).remove(0);
+    let Some(Packet::Request { id, .. }) = Packet::decode(&request) else { panic!("not a request") };
+    let answer = |id, answer| Packet::Answer { id, answer }.encode();
+    let good = answer(id, Answer::Got(&[0; 20]));
+    assert_eq!(engines[0].take(ProcessId::new(2), &good), Err(Malformed::Unasked), "another's");
+    assert_eq!(engines[0].take(OWNER, &answer(RequestId(99), Answer::Done)), Err(Malformed::Unasked));
+    let attached = Answer::Attached { bytes: 20, access: NativeAccess::default() };
+    for other in [Answer::Got(&[0; 19]), Answer::Got(&[0; 21]), Answer::Done, Answer::Previous(1), attached] {
+        assert_eq!(engines[0].take(OWNER, &answer(id, other)), Err(Malformed::OtherAnswer));
+    }
+    assert!(!get.has_ended());
+    assert_eq!(engines[0].take(OWNER, &good), Ok(None));
+    assert!(get.has_ended());
+    assert_eq!(engines[0].take(OWNER, &good), Err(Malformed::Unasked), "answered before");
+
+    let narrow = Operation::Atomic32 { offset: 0, change: AtomicChange::Load };
+    engines[0].post(key, narrow).unwrap();
+    let request = outgoing(&mut engines[0], OWNER).remove(0);
+    let Some(Packet::Request { id, .. }) = Packet::decode(&request) else { panic!("not a request") };
+    let too_wide = answer(id, Answer::Previous(1 << 32));
+    assert_eq!(engines[0].take(OWNER, &too_wide), Err(Malformed::OtherAnswer));
+}
+
+#[test]
+fn requests_beyond_the_limits_are_malformed() {
+    let mut engines = engines(2, LIMITS);
+    attach(&mut engines, starter_key(OWNER)).unwrap();
+    let region = RegionName { slot: 0, generation: 0 };
+    let request = |bytes| Packet::Request { id: RequestId(1), region, ask: Ask::Get { offset: 0, bytes } }.encode();
+    let max = 64 - 9;
+    assert_eq!(engines[1].take(ASKER, &request(max)), Ok(None));
+    for bytes in [max + 1, u32::MAX] {
+        let request = request(bytes);
+        let refused = engines[1].take(ASKER, &request);
+        assert_eq!(refused, Err(Malformed::TooMuch { bytes: bytes as usize, max: max as usize }));
+    }
+    let max = LIMITS.operations_max * PIECES_UNDER_WAY_MAX;
+    (1..max).for_each(|_| assert_eq!(engines[1].take(ASKER, &request(1)), Ok(None)));
+    assert_eq!(engines[1].take(ASKER, &request(1)), Err(Malformed::TooMany { max }));
+    assert_eq!(outgoing(&mut engines[1], ASKER).len(), max);
+    assert_eq!(engines[1].take(ASKER, &request(1)), Ok(None));
+    for noise in [&[][..], &[0], &[12, 0, 0], &request(1)[..20]] {
+        assert_eq!(engines[1].take(ASKER, noise), Err(Malformed::Undecodable));
+    }
+    assert_eq!(engines[1].take(ProcessId::new(2), &[]), Ok(None), "from nowhere");
+}
+
+proptest! {
+    /// Whatever a peer sends, nothing panics, and what another asks for goes on.
+    #[test]
+    fn noise_does_no_harm(packets in prop::collection::vec((1..12_u8, any::<[u8; 18]>(), 0..30_usize), 1..40)) {
+        let mut engines = engines(3, LIMITS);
+        let key = starter_key(OWNER);
+        attach(&mut engines, key).unwrap();
+        let noisy = ProcessId::new(2);
+        for (kind, noise, bytes) in packets {
+            // The ids, slots and generations that are in use are small.
+            let mut packet = vec![kind];
+            packet.extend(noise.iter().map(|byte| if byte % 4 == 0 { *byte } else { 0 }));
+            packet.truncate(1 + bytes);
+            let _ = engines[1].take(noisy, &packet);
+            let _ = engines[0].take(noisy, &packet);
+        }
+        engines.iter_mut().for_each(|engine| drop(outgoing(engine, noisy)));
+        let put = Operation::Put { offset: 9_900, data: pattern(100) };
+        prop_assert_eq!(run(&mut engines, key, put).unwrap(), Outcome::Put(pattern(100)));
+    }
+}

@@ -1,0 +1,36 @@
+//! Processes of several machines, over libfabric.
+//!
+//! Each process has one endpoint, shared by its threads. A peer is connected when it is first used. Puts and gets are libfabric's
+//! own; atomics are carried out by the owner's processor when a message asks for it ([`by_message`](crate::by_message)), so that
+//! they are atomic with those of peers that have the memory mapped. So are puts and gets of up to eight bytes where libfabric itself
+//! works in software, since it promises no whole words.
+//!
+//! libfabric is opened at run time and need not be there when a program is built or started. It is asked for API version 1.17;
+//! 1.17 and 2.5 are tested, with the providers `tcp;ofi_rxm`, `verbs;ofi_rxm` (on soft-RoCE) and `shm`.
+//!
+//! # Who makes progress
+//!
+//! Over `tcp` nothing happens at a process that does not make [`progress`](crate::Transport::progress), not even to its memory.
+//! Somebody has to: the thread that sleeps in [`wait`](crate::Transport::wait) blocks on libfabric's descriptor and is woken by
+//! whatever arrives. While another thread makes progress again and again, that one stands back, so that the two do not wake each other
+//! for every message.
+//!
+//! # What is under way belongs to libfabric
+//!
+//! A put or get cannot be recalled. When its peer is lost its completion ends at once, but its buffer stays in *quarantine* until
+//! libfabric lets go of it, or the endpoint is closed ([`OfiEndpoint::quarantined`]).
+
+mod endpoint;
+mod ffi;
+mod flights;
+mod library;
+mod message;
+mod port;
+mod provider;
+mod staging;
+mod state;
+mod transfer;
+
+pub use endpoint::{OfiConfig, OfiEndpoint};
+pub use message::fuzz_decode;
+pub use provider::{Provider, library_version, providers};

@@ -1,0 +1,327 @@
+//! An endpoint as a [`Transport`].
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use farside_sys::net::{self, Interest, Waker};
+use farside_sys::shm::SharedMemory;
+
+use super::library::Api;
+use super::message::Card;
+use super::port::Port;
+use super::provider;
+use super::state::{MESSAGE_BYTES_MAX, OPERATIONS_MAX, State};
+use crate::ids::ProcessId;
+use crate::region::{LocalRegion, RemoteRegion};
+use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, RemoteKey, Transport};
+
+/// When something that libfabric has no room for is tried again, and when a thread that stands back looks whether it still should.
+const RETRY_AFTER: Duration = Duration::from_millis(1);
+/// When a thread that blocks on libfabric's descriptor looks all the same: providers have forgotten to announce things.
+const LOOK_AFTER: Duration = Duration::from_millis(50);
+/// How long the last messages may take to leave when an endpoint is closed.
+const FAREWELL_MAX: Duration = Duration::from_millis(500);
+
+/// Who an endpoint is, and which fabric it is to use.
+#[derive(Clone, Debug)]
+pub struct OfiConfig {
+    /// This process.
+    pub process: ProcessId,
+    /// How many there are.
+    pub process_count: u32,
+    /// The size of everybody's starter memory.
+    pub starter_bytes: usize,
+    /// The provider, `tcp` and `verbs` for short; `None` for the best there is.
+    pub provider: Option<String>,
+    /// The address of this machine to be reached at; `None` for one that other machines can reach.
+    pub address: Option<String>,
+}
+
+/// One process's end of a libfabric fabric.
+#[derive(Debug)]
+pub struct OfiEndpoint {
+    process: ProcessId,
+    process_count: u32,
+    provider: String,
+    card: Vec<u8>,
+    works_in_software: bool,
+    state: Mutex<State>,
+    waker: Waker,
+    /// Readable when libfabric has something to do. `None` where it does not tell, and must be looked at.
+    activity: Option<OwnedFd>,
+    /// How often somebody made progress.
+    looks: AtomicU64,
+    /// The number of looks when the thread in `wait` last looked at it.
+    looks_seen: AtomicU64,
+    /// Nobody makes progress again and again any more.
+    unattended: AtomicBool,
+    this: Weak<Self>,
+}
+
+impl OfiEndpoint {
+    /// Opens this process's end. It reaches nobody before it is [introduced](Self::introduce).
+    ///
+    /// *Cost*: some milliseconds, in which libfabric looks for devices; memory for messages of 2 MiB.
+    ///
+    /// # Errors
+    /// [`FabricError::Unavailable`] when libfabric, the provider or the address is not there; [`FabricError::Provider`] when it
+    /// refuses; [`FabricError::Memory`].
+    pub fn open(config: OfiConfig) -> Result<Arc<Self>, FabricError> {
+        let memory = Arc::new(SharedMemory::create("farside-starter", config.starter_bytes)?);
+        Self::open_over(config, memory)
+    }
+
+    /// As [`open`](Self::open), with starter memory that another transport has registered, too.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_over(config: OfiConfig, starter: Arc<SharedMemory>) -> Result<Arc<Self>, FabricError> {
+        let api = Api::open()?;
+        let (info, provider) = provider::choose(api, config.provider.as_deref(), config.address.as_deref())?;
+        let port = Port::open(api, info, provider.clone(), config.process_count as usize)?;
+        let card = Card { provider: provider.clone(), address: port.address()? }.encode();
+        let state = State::new(port, config.process, config.process_count, starter, config.starter_bytes)?;
+        let activity = state.port().fd().map(|fd| fd.try_clone_to_owned()).transpose();
+        let activity = activity.map_err(|cause| FabricError::System { doing: "sharing a descriptor", cause })?;
+        let waker = Waker::new().map_err(|cause| FabricError::System { doing: "making a waker", cause })?;
+        Ok(Arc::new_cyclic(|this| Self {
+            process: config.process,
+            process_count: config.process_count,
+            provider,
+            card,
+            works_in_software: state.works_in_software(),
+            state: Mutex::new(state),
+            waker,
+            activity,
+            looks: AtomicU64::new(0),
+            looks_seen: AtomicU64::new(0),
+            unattended: AtomicBool::new(false),
+            this: this.clone(),
+        }))
+    }
+
+    /// What the others must know to reach this end: some dozens of bytes, to be brought to all of them.
+    pub fn card(&self) -> &[u8] {
+        &self.card
+    }
+
+    /// Gets to know the others, by their [cards](Self::card) in the order of the processes, its own among them. `secret` is
+    /// known to the processes of the job only; messages of others are passed over.
+    ///
+    /// # Errors
+    /// [`FabricError::Refused`] when a card is none, or of another provider; [`FabricError::Provider`].
+    pub fn introduce(&self, cards: &[Vec<u8>], secret: &[u8; 16]) -> Result<(), FabricError> {
+        let own = Card::decode(&self.card).expect("our own card is one");
+        let mut addresses = Vec::with_capacity(cards.len());
+        for (process, card) in (0..).map(ProcessId::new).zip(cards) {
+            let card =
+                Card::decode(card).ok_or(FabricError::Refused { process, why: "it has no address on this fabric" })?;
+            if card.provider != own.provider || card.address.len() != own.address.len() {
+                let why = "it uses another provider or kind of address: choose one for all with --fabric";
+                return Err(FabricError::Refused { process, why });
+            }
+            addresses.push(card.address);
+        }
+        if addresses.len() != self.process_count as usize {
+            let process = ProcessId::new(addresses.len() as u32);
+            return Err(FabricError::Refused { process, why: "it has no address on this fabric" });
+        }
+        let token = u64::from_le_bytes(*secret.first_chunk().expect("a secret is longer"));
+        self.lock().introduce(&addresses, token)
+    }
+
+    /// The provider, as libfabric spells it.
+    pub fn provider(&self) -> &str {
+        &self.provider
+    }
+
+    /// Buffers of operations that ended because their peers are lost, and that libfabric has not let go of.
+    pub fn quarantined(&self) -> usize {
+        self.lock().quarantined()
+    }
+
+    /// Makes memory that is there already a region.
+    ///
+    /// # Errors
+    /// [`FabricError::Provider`] when libfabric refuses, mostly because no more memory may be locked.
+    pub fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
+        self.lock().register(memory, bytes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change under the lock is finished before anything that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_process(&self, process: ProcessId) -> Result<(), FabricError> {
+        if process.number() < self.process_count {
+            Ok(())
+        } else {
+            Err(FabricError::NoSuchProcess { process, count: self.process_count })
+        }
+    }
+
+    fn region(&self, key: RemoteKey) -> RemoteRegion {
+        let this = self.this.upgrade().expect("an end that is borrowed is alive");
+        RemoteRegion::posted_on(key, this)
+    }
+
+    /// Whether another thread has made progress since this was last asked, apart from the caller's own `looks` times.
+    fn is_attended(&self, own: u64) -> bool {
+        let looks = self.looks.load(Ordering::Relaxed);
+        let seen = self.looks_seen.swap(looks, Ordering::Relaxed);
+        !self.unattended.swap(false, Ordering::Relaxed) && looks.wrapping_sub(seen) > own
+    }
+}
+
+impl Transport for OfiEndpoint {
+    fn process(&self) -> ProcessId {
+        self.process
+    }
+
+    fn process_count(&self) -> u32 {
+        self.process_count
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "ofi",
+            mapped: false,
+            needs_target_progress: self.works_in_software,
+            puts_in_order: false,
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            operations_max: OPERATIONS_MAX,
+        }
+    }
+
+    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
+        let memory = Arc::new(SharedMemory::create("farside-region", bytes)?);
+        self.register_memory(memory, bytes)
+    }
+
+    fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {
+        self.lock().deregister(key)
+    }
+
+    fn starter(&self) -> LocalRegion {
+        self.lock().starter()
+    }
+
+    fn attach(&self, key: RemoteKey, deadline: Instant) -> Result<RemoteRegion, FabricError> {
+        self.check_process(key.process)?;
+        let asked = self.lock().attach(key)?;
+        match asked.wait(self, key.process, deadline) {
+            Ok(_) => Ok(self.region(key)),
+            Err(FabricError::Deadline { process, .. }) => {
+                Err(FabricError::Deadline { doing: "attaching memory", process })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn attached(&self, key: RemoteKey) -> Option<RemoteRegion> {
+        let is_attached = self.lock().is_attached(key);
+        is_attached.then(|| self.region(key))
+    }
+
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+        let mut state = self.lock();
+        let posted = state.post(key, operation);
+        state.progress();
+        posted
+    }
+
+    fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
+        self.check_process(to)?;
+        let mut state = self.lock();
+        state.send(to, message)?;
+        let must_wake = to == self.process || state.waits_for_room();
+        drop(state);
+        if must_wake {
+            self.waker.wake();
+        }
+        Ok(())
+    }
+
+    fn receive(&self) -> Option<Event> {
+        self.lock().next_event()
+    }
+
+    fn progress(&self) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.lock().progress();
+    }
+
+    fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
+        // The thread that waits has made progress once since it last waited.
+        let mut own = 1;
+        loop {
+            let attended = self.is_attended(own);
+            own = 0;
+            let slice = {
+                let mut state = self.lock();
+                if state.has_events() {
+                    return;
+                }
+                if !attended && !state.port().may_sleep() && state.progress() {
+                    return;
+                }
+                let look_soon = attended || self.activity.is_none() || state.waits_for_room();
+                if look_soon { RETRY_AFTER } else { LOOK_AFTER }
+            };
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return;
+            }
+            let until = deadline.map_or(now + slice, |deadline| deadline.min(now + slice));
+            let activity = self.activity.as_ref().filter(|_| !attended).map(AsFd::as_fd);
+            let all = [self.waker.as_fd()].into_iter().chain(also.iter().copied()).chain(activity);
+            let interests: Vec<Interest<'_>> = all.map(|fd| Interest { fd, writable: false }).collect();
+            match net::wait_ready(&interests, Some(until)) {
+                Ok(ready) => {
+                    if ready[0] {
+                        self.waker.reset();
+                    }
+                    if ready[..=also.len()].contains(&true) {
+                        return;
+                    }
+                }
+                // Out of memory for a moment: do not turn the thread into a spinner.
+                Err(_) => std::thread::sleep(RETRY_AFTER),
+            }
+            if !attended && self.lock().progress() {
+                return;
+            }
+        }
+    }
+
+    fn wake(&self) {
+        self.waker.wake();
+    }
+
+    fn stop_polling(&self) {
+        self.unattended.store(true, Ordering::Relaxed);
+        self.waker.wake();
+    }
+
+    fn forget(&self, process: ProcessId) {
+        if self.check_process(process).is_ok() && process != self.process {
+            self.lock().lose(process);
+            self.waker.wake();
+        }
+    }
+}
+
+impl Drop for OfiEndpoint {
+    fn drop(&mut self) {
+        let mut state = self.lock();
+        let deadline = Instant::now() + FAREWELL_MAX;
+        while (!state.say_farewell() || state.sends()) && Instant::now() < deadline {
+            if !state.progress() {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! libfabric, found on this machine when it is asked for.
+
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a walk through libfabric's structures is one step, with one proof"
+)]
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::mem::transmute;
+use std::ptr::{self, NonNull};
+
+use farside_sys::library::{Library, LibraryError};
+
+use super::ffi;
+use crate::transport::FabricError;
+
+/// Where a function of the library is.
+type Address = NonNull<c_void>;
+
+/// The functions that the library exports. All others stand in tables of what these make.
+#[derive(Clone, Copy)]
+pub(super) struct Api {
+    getinfo: ffi::Getinfo,
+    freeinfo: ffi::Freeinfo,
+    dupinfo: ffi::Dupinfo,
+    fabric: ffi::OpenFabric,
+    strerror: ffi::Strerror,
+    version: ffi::Version,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (major, minor) = self.version();
+        write!(f, "libfabric {major}.{minor}")
+    }
+}
+
+impl Api {
+    /// Opens the library.
+    ///
+    /// # Errors
+    /// [`FabricError::Unavailable`] with the package that has it.
+    pub(super) fn open() -> Result<Self, FabricError> {
+        Self::find().map_err(|error| FabricError::Unavailable {
+            what: "libfabric".to_owned(),
+            why: error.to_string(),
+            remedy: "install it (on Debian and Ubuntu: apt-get install libfabric1), or set LD_LIBRARY_PATH to where \
+                     libfabric.so.1 is",
+        })
+    }
+
+    fn find() -> Result<Self, LibraryError> {
+        // SAFETY: libfabric's initialisers read the environment and register its providers; it is made to be opened so.
+        let library = unsafe { Library::open(c"libfabric.so.1") }?;
+        // The structures of `ffi` are those of this version, whatever the library's default is.
+        let info = |name: &CStr| library.symbol(name, Some(c"FABRIC_1.3"));
+        let (getinfo, freeinfo, dupinfo) = (info(c"fi_getinfo")?, info(c"fi_freeinfo")?, info(c"fi_dupinfo")?);
+        let fabric = library.symbol(c"fi_fabric", Some(c"FABRIC_1.1"))?;
+        let strerror = library.symbol(c"fi_strerror", Some(c"FABRIC_1.0"))?;
+        let version = library.symbol(c"fi_version", Some(c"FABRIC_1.0"))?;
+        // SAFETY: these are the types that the headers declare for the functions of these names and versions (a test compares the
+        // structures they take), and the library is never closed.
+        unsafe {
+            Ok(Self {
+                getinfo: transmute::<Address, ffi::Getinfo>(getinfo),
+                freeinfo: transmute::<Address, ffi::Freeinfo>(freeinfo),
+                dupinfo: transmute::<Address, ffi::Dupinfo>(dupinfo),
+                fabric: transmute::<Address, ffi::OpenFabric>(fabric),
+                strerror: transmute::<Address, ffi::Strerror>(strerror),
+                version: transmute::<Address, ffi::Version>(version),
+            })
+        }
+    }
+
+    /// The library's version.
+    pub(super) fn version(&self) -> (u32, u32) {
+        // SAFETY: the function has no arguments and reads a constant.
+        let version = unsafe { (self.version)() };
+        (version >> 16, version & 0xffff)
+    }
+
+    /// What an error number means. Its sign does not matter.
+    pub(super) fn explain(&self, code: i32) -> String {
+        // SAFETY: any number may be asked for; the text is a constant, or this thread's own until the next call.
+        let text = unsafe { CStr::from_ptr((self.strerror)(code.saturating_abs())) };
+        text.to_string_lossy().into_owned()
+    }
+
+    /// What a call that failed means.
+    pub(super) fn failed(&self, doing: &'static str, provider: &str, code: i32) -> FabricError {
+        FabricError::Provider {
+            doing,
+            provider: provider.to_owned(),
+            why: self.explain(code),
+            code: code.saturating_abs(),
+        }
+    }
+
+    /// The fabrics that can do what Farside needs, best first as the library sees it.
+    pub(super) fn find_fabrics(&self, provider: Option<&str>, address: Option<&str>) -> Result<InfoList, FabricError> {
+        let unavailable = |why: String| FabricError::Unavailable {
+            what: format!("libfabric's provider {}", provider.unwrap_or("(any)")),
+            why,
+            remedy: "`farside info` lists what there is; a provider needs its device, and an address must be one of this \
+                     machine",
+        };
+        let text = |text: Option<&str>| {
+            let converted = text.map(CString::new).transpose();
+            converted.map_err(|_| unavailable("its name or address has a zero byte in it".to_owned()))
+        };
+        let (provider_name, node) = (text(provider)?, text(address)?);
+        let hints = self.hints(provider_name)?;
+        let mut found = ptr::null_mut();
+        let node_pointer = node.as_ref().map_or(ptr::null(), |node| node.as_ptr());
+        let flags = if node.is_some() { ffi::SOURCE } else { 0 };
+        // SAFETY: the strings live until the call returns; `hints` is an info of the library's own; `found` receives a list.
+        let code =
+            unsafe { (self.getinfo)(ffi::API_VERSION, node_pointer, ptr::null(), flags, hints.as_ptr(), &mut found) };
+        if code != 0 {
+            let why = match -code {
+                ffi::ENODATA => "it is not there, or its device is not".to_owned(),
+                code => self.explain(code),
+            };
+            return Err(unavailable(why));
+        }
+        Ok(InfoList { api: *self, first: found })
+    }
+
+    /// What Farside asks of a fabric: messages in order, puts and gets; no atomics, which would cost other promises.
+    fn hints(&self, provider: Option<CString>) -> Result<Hints, FabricError> {
+        // SAFETY: a null pointer asks for an empty info.
+        let info = unsafe { (self.dupinfo)(ptr::null()) };
+        if info.is_null() {
+            return Err(self.failed("allocating hints", "(any)", libc_enomem()));
+        }
+        // SAFETY: the library has just allocated the info with all its parts, and nobody else knows of it.
+        unsafe {
+            (*info).caps = ffi::MSG | ffi::RMA;
+            (*info).mode = ffi::MODE_CONTEXT | ffi::MODE_CONTEXT2 | ffi::MODE_RX_CQ_DATA;
+            (*(*info).ep_attr).ep_type = ffi::EP_RDM;
+            (*(*info).domain_attr).threading = ffi::THREAD_SAFE;
+            (*(*info).domain_attr).resource_mgmt = ffi::RM_ENABLED;
+            (*(*info).domain_attr).mr_mode = ffi::MR_LOCAL | ffi::MR_VIRT_ADDR | ffi::MR_ALLOCATED | ffi::MR_PROV_KEY;
+            (*(*info).tx_attr).msg_order = ffi::ORDER_SAS;
+            (*(*info).rx_attr).msg_order = ffi::ORDER_SAS;
+            if let Some(provider) = &provider {
+                (*(*info).fabric_attr).prov_name = provider.as_ptr().cast_mut();
+            }
+        }
+        Ok(Hints { api: *self, info, _provider: provider })
+    }
+
+    /// Opens a fabric.
+    pub(super) fn open_fabric(&self, info: &OneInfo) -> Result<*mut ffi::Fabric, c_int> {
+        let mut fabric = ptr::null_mut();
+        // SAFETY: the attributes are those of an info of the library's own.
+        let code = unsafe { (self.fabric)((*info.as_ptr()).fabric_attr, &mut fabric, ptr::null_mut()) };
+        if code == 0 { Ok(fabric) } else { Err(code) }
+    }
+}
+
+fn libc_enomem() -> i32 {
+    12
+}
+
+/// What is asked of a fabric. The provider's name belongs to us, and is taken out before the library frees the rest.
+struct Hints {
+    api: Api,
+    info: *mut ffi::Info,
+    _provider: Option<CString>,
+}
+
+impl Hints {
+    fn as_ptr(&self) -> *const ffi::Info {
+        self.info
+    }
+}
+
+impl Drop for Hints {
+    fn drop(&mut self) {
+        // SAFETY: the info is the library's and nobody else knows of it; the one pointer in it that is ours is taken out.
+        unsafe {
+            (*(*self.info).fabric_attr).prov_name = ptr::null_mut();
+            (self.api.freeinfo)(self.info);
+        }
+    }
+}
+
+/// Fabrics that were found.
+pub(super) struct InfoList {
+    api: Api,
+    first: *mut ffi::Info,
+}
+
+impl InfoList {
+    /// Each of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = FoundFabric<'_>> {
+        let known = |info: *mut ffi::Info| (!info.is_null()).then_some(info);
+        // SAFETY: the list is the library's, whole, and lives as long as `self`.
+        let next = move |info: &*mut ffi::Info| known(unsafe { (**info).next });
+        let all = std::iter::successors(known(self.first), next);
+        all.map(|info| FoundFabric { list: self, info })
+    }
+}
+
+impl Drop for InfoList {
+    fn drop(&mut self) {
+        // SAFETY: the list is the library's, and this is its only owner.
+        unsafe { (self.api.freeinfo)(self.first) };
+    }
+}
+
+/// One of the fabrics that were found.
+#[derive(Clone, Copy)]
+pub(super) struct FoundFabric<'l> {
+    list: &'l InfoList,
+    info: *mut ffi::Info,
+}
+
+impl FoundFabric<'_> {
+    /// Its provider, as the library spells it.
+    pub(super) fn provider(self) -> String {
+        // SAFETY: an info that was found has all its parts, and lives as long as the list; the name is null or a C string.
+        unsafe {
+            let name = (*(*self.info).fabric_attr).prov_name;
+            if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() }
+        }
+    }
+
+    /// The device or interface.
+    pub(super) fn domain(self) -> String {
+        // SAFETY: as in `provider`.
+        unsafe {
+            let name = (*(*self.info).domain_attr).name;
+            if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() }
+        }
+    }
+
+    /// The bytes of its own address, if it has one already.
+    pub(super) fn source(self) -> Vec<u8> {
+        // SAFETY: as in `provider`; the address has as many bytes as the info says.
+        unsafe {
+            let (address, bytes) = ((*self.info).src_addr, (*self.info).src_addrlen);
+            if address.is_null() {
+                Vec::new()
+            } else {
+                std::slice::from_raw_parts(address.cast::<u8>(), bytes).to_vec()
+            }
+        }
+    }
+
+    /// A copy of its description, to open it by.
+    pub(super) fn to_info(self) -> Option<OneInfo> {
+        // SAFETY: the info lives as long as the list; the copy is ours.
+        let info = unsafe { (self.list.api.dupinfo)(self.info) };
+        (!info.is_null()).then_some(OneInfo { api: self.list.api, info })
+    }
+}
+
+/// The description of one fabric.
+pub(super) struct OneInfo {
+    api: Api,
+    info: *mut ffi::Info,
+}
+
+impl OneInfo {
+    pub(super) fn as_ptr(&self) -> *mut ffi::Info {
+        self.info
+    }
+}
+
+impl Drop for OneInfo {
+    fn drop(&mut self) {
+        // SAFETY: the info is the library's, and this is its only owner.
+        unsafe { (self.api.freeinfo)(self.info) };
+    }
+}

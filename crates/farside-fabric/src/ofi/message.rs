@@ -1,0 +1,122 @@
+//! What goes over libfabric as a message: who sent it, and what it is.
+//!
+//! ```text
+//! token     8 B   known to the processes of the job only
+//! sender    4 B   its number
+//! kind      4 B
+//! payload
+//! ```
+//!
+//! Anybody who can reach the endpoint's address can send to it. What has not the job's token is passed over.
+
+use crate::ids::ProcessId;
+
+/// The bytes before the payload, which so stays aligned.
+pub(super) const HEADER_BYTES: usize = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A message of the layer above.
+    User,
+    /// A request to the owner of memory, or its answer.
+    Packet,
+    /// The sender is about to close its endpoint.
+    Farewell,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) token: u64,
+    pub(super) from: ProcessId,
+    pub(super) kind: Kind,
+}
+
+impl Header {
+    pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let kind: u32 = match self.kind {
+            Kind::User => 1,
+            Kind::Packet => 2,
+            Kind::Farewell => 3,
+        };
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(&self.token.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.from.number().to_le_bytes());
+        bytes[12..].copy_from_slice(&kind.to_le_bytes());
+        bytes
+    }
+
+    /// The header and the payload behind it; `None` when these bytes are no message.
+    pub(super) fn decode(message: &[u8]) -> Option<(Self, &[u8])> {
+        let (token, rest) = message.split_first_chunk()?;
+        let (from, rest) = rest.split_first_chunk()?;
+        let (kind, payload) = rest.split_first_chunk()?;
+        let kind = match u32::from_le_bytes(*kind) {
+            1 => Kind::User,
+            2 => Kind::Packet,
+            3 => Kind::Farewell,
+            _ => return None,
+        };
+        let from = ProcessId::new(u32::from_le_bytes(*from));
+        Some((Self { token: u64::from_le_bytes(*token), from, kind }, payload))
+    }
+}
+
+/// What a process tells the others of its endpoint before they can reach it: its provider, and its address there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Card {
+    pub(super) provider: String,
+    pub(super) address: Vec<u8>,
+}
+
+impl Card {
+    /// # Panics
+    /// When the provider's name is longer than 255 bytes.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let length = u8::try_from(self.provider.len()).expect("a provider's name is short");
+        [&[length], self.provider.as_bytes(), &self.address].concat()
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (length, rest) = bytes.split_first()?;
+        let (provider, address) = rest.split_at_checked(*length as usize)?;
+        let provider = std::str::from_utf8(provider).ok()?.to_owned();
+        (!address.is_empty()).then(|| Self { provider, address: address.to_vec() })
+    }
+}
+
+/// Decodes whatever bytes a stranger might send. For fuzzing: it must not panic.
+pub fn fuzz_decode(bytes: &[u8]) {
+    let _ = Header::decode(bytes);
+    let _ = Card::decode(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn headers_come_out_as_they_went_in(token: u64, from: u32, kind in 0..3_usize, payload: Vec<u8>) {
+            let kind = [Kind::User, Kind::Packet, Kind::Farewell][kind];
+            let header = Header { token, from: ProcessId::new(from), kind };
+            let message = [&header.encode()[..], &payload].concat();
+            prop_assert_eq!(Header::decode(&message), Some((header, &payload[..])));
+        }
+
+        #[test]
+        fn cards_come_out_as_they_went_in(provider in ".{0,60}", address in prop::collection::vec(any::<u8>(), 1..100)) {
+            let card = Card { provider, address };
+            prop_assert_eq!(Card::decode(&card.encode()), Some(card));
+        }
+
+        #[test]
+        fn any_bytes_are_decoded_or_refused(bytes: Vec<u8>) {
+            fuzz_decode(&bytes);
+            if let Some(card) = Card::decode(&bytes) {
+                prop_assert_eq!(card.encode(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! One open endpoint of libfabric, and all that belongs to it.
+//!
+//! This is the only file that calls through libfabric's tables. Its methods are `unsafe` where memory is handed over that must stay
+//! where it is until the operation has ended.
+
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a call through libfabric's tables is one step, with one proof"
+)]
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr::{self, NonNull};
+
+use super::ffi::{self, FiAddr};
+use super::library::{Api, OneInfo};
+use super::transfer::Kind;
+use crate::transport::FabricError;
+
+/// Completions that may wait to be read. Small enough for soft-RoCE, which refuses queues of more than 32,767.
+const CQ_ENTRIES: usize = 4096;
+
+/// An endpoint of its own, with its address vector, completion queue and registrations.
+pub(super) struct Port {
+    api: Api,
+    info: OneInfo,
+    provider: String,
+    attributes: Attributes,
+    fabric: *mut ffi::Fabric,
+    domain: *mut ffi::Domain,
+    av: *mut ffi::Av,
+    cq: *mut ffi::Cq,
+    ep: *mut ffi::Ep,
+    registrations: Vec<NonNull<ffi::Mr>>,
+    /// `None` where the provider has none.
+    wait_fd: Option<RawFd>,
+}
+
+// SAFETY: the domain was opened with FI_THREAD_SAFE, so its objects may be used by any thread; the pointers are used through `self` only.
+unsafe impl Send for Port {}
+
+impl std::fmt::Debug for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Port").field("api", &self.api).field("provider", &self.provider).finish_non_exhaustive()
+    }
+}
+
+/// What a provider asks and offers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attributes {
+    /// Local buffers must be registered, too.
+    pub(super) registers_local: bool,
+    /// Remote addresses are the owner's virtual ones, not offsets.
+    pub(super) virtual_addresses: bool,
+    /// The longest transfer.
+    pub(super) bytes_max: usize,
+}
+
+/// Memory that the provider may access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Registration {
+    mr: NonNull<ffi::Mr>,
+    /// What a peer names it by.
+    pub(super) key: u64,
+}
+
+// SAFETY: the pointer is only handed back to its `Port`.
+unsafe impl Send for Registration {}
+
+/// What became of an operation that was posted.
+#[derive(Debug)]
+pub(super) enum Posted {
+    /// It is under way.
+    Yes,
+    /// There is no room now, or the connection is being made.
+    Later,
+}
+
+/// What a look into the completion queue brought.
+pub(super) enum Polled {
+    Nothing,
+    /// So many operations have ended well.
+    Done(usize),
+    /// One has failed.
+    Failed(Failure),
+}
+
+/// An operation that ended badly.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failure {
+    pub(super) context: *mut c_void,
+    pub(super) code: i32,
+}
+
+/// Room for completions.
+pub(super) type Entries = [MaybeUninit<ffi::CqDataEntry>; 32];
+
+impl Port {
+    /// Opens an endpoint on a fabric that was found, for a job of so many processes.
+    ///
+    /// # Errors
+    /// [`FabricError::Provider`].
+    pub(super) fn open(api: Api, info: OneInfo, provider: String, peers: usize) -> Result<Self, FabricError> {
+        // SAFETY: the info was found by the library and has all its parts.
+        let attributes = unsafe {
+            let info = info.as_ptr();
+            let mr_mode = (*(*info).domain_attr).mr_mode;
+            Attributes {
+                registers_local: mr_mode & ffi::MR_LOCAL != 0,
+                virtual_addresses: mr_mode & ffi::MR_VIRT_ADDR != 0,
+                bytes_max: (*(*info).ep_attr).max_msg_size,
+            }
+        };
+        let fabric = api.open_fabric(&info).map_err(|code| api.failed("opening the fabric", &provider, code))?;
+        let mut port = Self {
+            api,
+            info,
+            provider,
+            attributes,
+            fabric,
+            domain: ptr::null_mut(),
+            av: ptr::null_mut(),
+            cq: ptr::null_mut(),
+            ep: ptr::null_mut(),
+            registrations: Vec::new(),
+            wait_fd: None,
+        };
+        // What was opened by then is closed by `drop`.
+        port.open_parts(peers)?;
+        Ok(port)
+    }
+
+    fn open_parts(&mut self, peers: usize) -> Result<(), FabricError> {
+        let info = self.info.as_ptr();
+        let null = ptr::null_mut::<c_void>();
+        // SAFETY: every call goes through the table of an object that the library has just made, with the arguments that the
+        // headers declare; attributes live until the call returns.
+        unsafe {
+            let code = ((*(*self.fabric).ops).domain)(self.fabric, info, &mut self.domain, null);
+            self.check("opening the domain", code)?;
+
+            let mut attributes: ffi::AvAttr = std::mem::zeroed();
+            attributes.av_type = ffi::AV_TABLE;
+            attributes.count = peers;
+            let code = ((*(*self.domain).ops).av_open)(self.domain, &mut attributes, &mut self.av, null);
+            self.check("opening the address vector", code)?;
+
+            let mut attributes: ffi::CqAttr = std::mem::zeroed();
+            attributes.size = CQ_ENTRIES;
+            attributes.format = ffi::CQ_FORMAT_DATA;
+            attributes.wait_obj = ffi::WAIT_FD;
+            let mut code = ((*(*self.domain).ops).cq_open)(self.domain, &mut attributes, &mut self.cq, null);
+            let has_fd = code != -ffi::ENOSYS;
+            if !has_fd {
+                attributes.wait_obj = ffi::WAIT_NONE;
+                code = ((*(*self.domain).ops).cq_open)(self.domain, &mut attributes, &mut self.cq, null);
+            }
+            self.check("opening the completion queue", code)?;
+
+            let code = ((*(*self.domain).ops).endpoint)(self.domain, info, &mut self.ep, null);
+            self.check("opening the endpoint", code)?;
+            let ep = &raw mut (*self.ep).fid;
+            let (av, cq) = (&raw mut (*self.av).fid, &raw mut (*self.cq).fid);
+            let bind = (*(*ep).ops).bind;
+            self.check("binding the address vector", bind(ep, av, 0))?;
+            // What is sent completes only where that is asked for; what is received always does.
+            self.check("binding the completion queue", bind(ep, cq, ffi::SEND | ffi::SELECTIVE_COMPLETION))?;
+            self.check("binding the completion queue", bind(ep, cq, ffi::RECV))?;
+            let enabled = ((*(*ep).ops).control)(ep, ffi::CONTROL_ENABLE, null);
+            self.check("enabling the endpoint (FI_UNIVERSE_SIZE=16 makes its queues smaller)", enabled)?;
+
+            if has_fd {
+                let mut fd: c_int = -1;
+                let code = ((*(*cq).ops).control)(cq, ffi::CONTROL_GETWAIT, (&raw mut fd).cast());
+                self.check("asking for the queue's descriptor", code)?;
+                self.wait_fd = Some(fd);
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, doing: &'static str, code: c_int) -> Result<(), FabricError> {
+        if code == 0 { Ok(()) } else { Err(self.api.failed(doing, &self.provider, code)) }
+    }
+
+    pub(super) fn provider(&self) -> &str {
+        &self.provider
+    }
+
+    pub(super) fn attributes(&self) -> Attributes {
+        self.attributes
+    }
+
+    /// The address at which peers find this endpoint.
+    pub(super) fn address(&self) -> Result<Vec<u8>, FabricError> {
+        let mut address = vec![0_u8; 512];
+        let mut bytes = address.len();
+        // SAFETY: the endpoint is open; the buffer has as many bytes as `bytes` says.
+        let code =
+            unsafe { ((*(*self.ep).cm).getname)(&raw mut (*self.ep).fid, address.as_mut_ptr().cast(), &mut bytes) };
+        self.check("asking for the endpoint's address", code)?;
+        address.truncate(bytes);
+        Ok(address)
+    }
+
+    /// Makes a peer known, and says what it is called from now on. The address is one that its `address` has returned.
+    pub(super) fn insert(&self, address: &[u8]) -> Result<FiAddr, FabricError> {
+        let mut peer = ffi::ADDR_UNSPEC;
+        // SAFETY: one address is read, of the length that addresses of this format have: the caller has compared it with our own.
+        let inserted =
+            unsafe { ((*(*self.av).ops).insert)(self.av, address.as_ptr().cast(), 1, &mut peer, 0, ptr::null_mut()) };
+        if inserted == 1 {
+            Ok(peer)
+        } else {
+            Err(self.api.failed("inserting a peer's address", &self.provider, inserted))
+        }
+    }
+
+    /// Lets the provider access memory. `key` is used where the provider does not choose.
+    ///
+    /// # Safety
+    /// The memory stays mapped until the registration is given back or the port is dropped.
+    pub(super) unsafe fn register(
+        &mut self,
+        start: *mut u8,
+        bytes: usize,
+        key: u64,
+    ) -> Result<Registration, FabricError> {
+        let access = ffi::READ | ffi::WRITE | ffi::SEND | ffi::RECV | ffi::REMOTE_READ | ffi::REMOTE_WRITE;
+        let mut mr = ptr::null_mut();
+        // SAFETY: the domain is open; by the contract the memory exists.
+        let code = unsafe {
+            let domain = &raw mut (*self.domain).fid;
+            ((*(*self.domain).mr).reg)(domain, start.cast(), bytes, access, 0, key, 0, &mut mr, ptr::null_mut())
+        };
+        self.check("registering memory (if its limit is why: `ulimit -l` shows it)", code)?;
+        let mr = NonNull::new(mr).expect("a registration that succeeded is there");
+        self.registrations.push(mr);
+        // SAFETY: the registration was just made and is open.
+        Ok(Registration { mr, key: unsafe { (*mr.as_ptr()).key } })
+    }
+
+    /// Takes a registration back. No operation uses it any more.
+    pub(super) fn deregister(&mut self, registration: Registration) {
+        let Some(index) = self.registrations.iter().position(|mr| *mr == registration.mr) else { return };
+        let mr = self.registrations.swap_remove(index);
+        // SAFETY: it was in the list, so it is open, and now nobody knows of it.
+        unsafe { close(&raw mut (*mr.as_ptr()).fid) };
+    }
+
+    fn descriptor(&self, registration: Option<Registration>) -> *mut c_void {
+        // SAFETY: registrations that are handed out are open.
+        registration.map_or(ptr::null_mut(), |registration| unsafe { (*registration.mr.as_ptr()).mem_desc })
+    }
+
+    /// Offers memory for the next message.
+    ///
+    /// # Safety
+    /// Until the operation's completion or the end of the port, the memory is mapped and used by nobody else, and `context`
+    /// points to a [`Context2`](ffi::Context2) of the operation's own.
+    pub(super) unsafe fn receive(
+        &self,
+        start: *mut u8,
+        bytes: usize,
+        registration: Option<Registration>,
+        context: *mut c_void,
+    ) -> Result<Posted, FabricError> {
+        // SAFETY: the endpoint is open; the rest is the contract.
+        let code = unsafe {
+            ((*(*self.ep).msg).recv)(
+                self.ep,
+                start.cast(),
+                bytes,
+                self.descriptor(registration),
+                ffi::ADDR_UNSPEC,
+                context,
+            )
+        };
+        self.posted("posting a receive", code)
+    }
+
+    /// Sends a message and asks for a completion.
+    ///
+    /// # Safety
+    /// As for [`receive`](Self::receive), except that others may read the memory.
+    pub(super) unsafe fn send(
+        &self,
+        to: FiAddr,
+        start: *const u8,
+        bytes: usize,
+        registration: Option<Registration>,
+        context: *mut c_void,
+    ) -> Result<Posted, FabricError> {
+        let iov = ffi::Iovec { base: start.cast_mut().cast(), len: bytes };
+        let mut descriptor = self.descriptor(registration);
+        let message = ffi::Msg { msg_iov: &iov, desc: &mut descriptor, iov_count: 1, addr: to, context, data: 0 };
+        // SAFETY: the endpoint is open; the vector lives until the call returns; the rest is the contract.
+        let code = unsafe { ((*(*self.ep).msg).sendmsg)(self.ep, &message, ffi::COMPLETION) };
+        self.posted("sending a message", code)
+    }
+
+    /// Writes into a peer's memory, or reads it. The completion comes when the bytes are there.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send) when it writes, as for [`receive`](Self::receive) when it reads; with the memory from `start` on.
+    pub(super) unsafe fn transfer(&self, piece: &Piece, start: *mut u8) -> Result<Posted, FabricError> {
+        let iov = ffi::Iovec { base: start.cast(), len: piece.bytes };
+        let remote = ffi::RmaIov { addr: piece.remote_address, len: piece.bytes, key: piece.remote_key };
+        let mut descriptor = self.descriptor(piece.registration);
+        let message = ffi::MsgRma {
+            msg_iov: &iov,
+            desc: &mut descriptor,
+            iov_count: 1,
+            addr: piece.peer,
+            rma_iov: &remote,
+            rma_iov_count: 1,
+            context: piece.context,
+            data: 0,
+        };
+        // SAFETY: the endpoint is open; the vectors live until the call returns; the rest is the contract.
+        unsafe {
+            let rma = &*(*self.ep).rma;
+            match piece.kind {
+                Kind::Put => {
+                    let code = (rma.writemsg)(self.ep, &message, ffi::COMPLETION | ffi::DELIVERY_COMPLETE);
+                    self.posted("writing to a peer", code)
+                }
+                Kind::Get => self.posted("reading from a peer", (rma.readmsg)(self.ep, &message, ffi::COMPLETION)),
+            }
+        }
+    }
+
+    fn posted(&self, doing: &'static str, code: ffi::Ssize) -> Result<Posted, FabricError> {
+        match code {
+            0 => Ok(Posted::Yes),
+            code if code == -ffi::EAGAIN => Ok(Posted::Later),
+            code => Err(self.api.failed(doing, &self.provider, code as i32)),
+        }
+    }
+
+    /// Asks for an operation to be called off. Whether it is, its completion tells.
+    ///
+    /// # Safety
+    /// `context` is that of an operation under way.
+    pub(super) unsafe fn cancel(&self, context: *mut c_void) {
+        // SAFETY: the endpoint is open; the rest is the contract. That it cannot be called off is no error.
+        let _ = unsafe { ((*(*self.ep).ops).cancel)(&raw mut (*self.ep).fid, context) };
+    }
+
+    /// Makes progress, and looks for operations that have ended.
+    pub(super) fn poll(&self, entries: &mut Entries) -> Result<Polled, FabricError> {
+        // SAFETY: the queue is open, with entries of this format; there is room for as many as are asked for.
+        let code = unsafe { ((*(*self.cq).ops).read)(self.cq, entries.as_mut_ptr().cast(), entries.len()) };
+        match code {
+            count if count > 0 => Ok(Polled::Done(count as usize)),
+            0 => Ok(Polled::Nothing),
+            code if code == -ffi::EAGAIN => Ok(Polled::Nothing),
+            code if code == -ffi::EAVAIL => self.failure(),
+            code => Err(self.api.failed("reading the completion queue", &self.provider, code as i32)),
+        }
+    }
+
+    fn failure(&self) -> Result<Polled, FabricError> {
+        // SAFETY: zeroes are a valid entry, one that offers no room for the provider's own data.
+        let mut entry: ffi::CqErrEntry = unsafe { std::mem::zeroed() };
+        // SAFETY: the queue is open.
+        let code = unsafe { ((*(*self.cq).ops).readerr)(self.cq, &mut entry, 0) };
+        match code {
+            1 => Ok(Polled::Failed(Failure { context: entry.op_context, code: entry.err })),
+            code if code == -ffi::EAGAIN => Ok(Polled::Nothing),
+            code => Err(self.api.failed("reading a failed completion", &self.provider, code as i32)),
+        }
+    }
+
+    /// Whether one may sleep on the [descriptor](Self::fd): nothing has come that it will not tell of.
+    pub(super) fn may_sleep(&self) -> bool {
+        if self.wait_fd.is_none() {
+            return true;
+        }
+        // SAFETY: fabric and queue are open.
+        unsafe {
+            let mut fids = [&raw mut (*self.cq).fid];
+            ((*(*self.fabric).ops).trywait)(self.fabric, fids.as_mut_ptr(), 1) == 0
+        }
+    }
+
+    /// Becomes readable when there is progress to be made. `None` where the provider has no such thing, and must be looked at.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the descriptor is the queue's, which is open as long as `self`.
+        self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+}
+
+/// A put or get, or a piece of one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) kind: Kind,
+    pub(super) peer: FiAddr,
+    pub(super) remote_address: u64,
+    pub(super) remote_key: u64,
+    pub(super) bytes: usize,
+    pub(super) registration: Option<Registration>,
+    pub(super) context: *mut c_void,
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        // SAFETY: each part is null or open and known here alone; they are closed before what they were opened on. After the
+        // endpoint nothing touches any buffer.
+        unsafe {
+            if !self.ep.is_null() {
+                close(&raw mut (*self.ep).fid);
+            }
+            for mr in self.registrations.drain(..) {
+                close(&raw mut (*mr.as_ptr()).fid);
+            }
+            if !self.cq.is_null() {
+                close(&raw mut (*self.cq).fid);
+            }
+            if !self.av.is_null() {
+                close(&raw mut (*self.av).fid);
+            }
+            if !self.domain.is_null() {
+                close(&raw mut (*self.domain).fid);
+            }
+            close(&raw mut (*self.fabric).fid);
+        }
+    }
+}
+
+/// # Safety
+/// The descriptor is open, and nobody uses it any more.
+unsafe fn close(fid: *mut ffi::Fid) {
+    // SAFETY: the contract. A failure leaves something open, which nothing here could change.
+    let _ = unsafe { ((*(*fid).ops).close)(fid) };
+}

@@ -1,0 +1,130 @@
+//! Which of libfabric's providers carries the bytes.
+
+use super::library::{Api, FoundFabric, OneInfo};
+use crate::transport::FabricError;
+
+/// A fabric that can be opened, as `farside info` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provider {
+    /// As libfabric spells it.
+    pub name: String,
+    /// The device or interface.
+    pub domain: String,
+}
+
+/// What is there, best first. Of a provider that has several interfaces each is listed.
+///
+/// # Errors
+/// [`FabricError::Unavailable`] when libfabric is not installed or has nothing that would do.
+pub fn providers() -> Result<Vec<Provider>, FabricError> {
+    let api = Api::open()?;
+    let found = api.find_fabrics(None, None)?;
+    let mut fabrics: Vec<FoundFabric<'_>> = found.iter().filter(|fabric| rank(&fabric.provider()).is_some()).collect();
+    fabrics.sort_by_key(|fabric| rank(&fabric.provider()));
+    let mut providers: Vec<Provider> =
+        fabrics.iter().map(|fabric| Provider { name: fabric.provider(), domain: fabric.domain() }).collect();
+    providers.dedup();
+    Ok(providers)
+}
+
+/// The version of the libfabric that is installed.
+///
+/// # Errors
+/// [`FabricError::Unavailable`].
+pub fn library_version() -> Result<(u32, u32), FabricError> {
+    Api::open().map(|api| api.version())
+}
+
+/// How good a provider is for a job across machines: less is better. `None` for those that are not to be used: slow ones, ones that
+/// crash, and those that reach this machine only.
+fn rank(provider: &str) -> Option<usize> {
+    const BEST_FIRST: [&str; 7] = ["cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "tcp;ofi_rxm", "tcp"];
+    BEST_FIRST.iter().position(|known| *known == provider)
+}
+
+/// The full names of those that have a short one, and the names to try in turn.
+fn full_names(name: &str) -> Vec<&str> {
+    match name {
+        // Version 2 of libfabric may have one or the other.
+        "tcp" => vec!["tcp;ofi_rxm", "tcp"],
+        "verbs" => vec!["verbs;ofi_rxm"],
+        name => vec![name],
+    }
+}
+
+/// Finds the fabric for a provider, or the best there is, at an address of this machine or the one that the outside world sees.
+pub(super) fn choose(
+    api: Api,
+    provider: Option<&str>,
+    address: Option<&str>,
+) -> Result<(OneInfo, String), FabricError> {
+    let Some(provider) = provider else {
+        let found = api.find_fabrics(None, address)?;
+        let best = best_of(found.iter().filter(|fabric| rank(&fabric.provider()).is_some()));
+        return best.ok_or_else(|| FabricError::Unavailable {
+            what: "libfabric".to_owned(),
+            why: "none of its providers here can be used between machines".to_owned(),
+            remedy: "`farside info` lists what there is",
+        });
+    };
+    // The provider for one machine has no such addresses, and crashes when it is given one.
+    let address = address.filter(|_| provider != "shm");
+    let mut names = full_names(provider).into_iter();
+    let first = names.next().expect("there is one name at least");
+    let found = names.fold(api.find_fabrics(Some(first), address), |found, name| {
+        found.or_else(|error| api.find_fabrics(Some(name), address).map_err(|_| error))
+    })?;
+    let best = best_of(found.iter());
+    best.ok_or_else(|| FabricError::Unavailable {
+        what: format!("libfabric's provider {provider}"),
+        why: "there is no memory left".to_owned(),
+        remedy: "end other programs",
+    })
+}
+
+/// Of equally good providers the one whose address others can reach.
+fn best_of<'l>(fabrics: impl Iterator<Item = FoundFabric<'l>>) -> Option<(OneInfo, String)> {
+    let best = fabrics.min_by_key(|fabric| (rank(&fabric.provider()), reach(&fabric.source())))?;
+    Some((best.to_info()?, best.provider()))
+}
+
+/// How far a socket address reaches: less is better. Other kinds of addresses are all alike.
+fn reach(address: &[u8]) -> u32 {
+    // The family is the first field of every socket address; IPv4 stands behind the port, IPv6 behind port and flow.
+    let family = address.first_chunk().map(|family| u16::from_ne_bytes(*family));
+    match (family, address.get(4..8), address.get(8..24)) {
+        (Some(2), Some([127, ..]), _) => 3,
+        (Some(2), Some(_), _) => 0,
+        (Some(10), _, Some([0xfe, 0x80, ..])) => 4,
+        (Some(10), _, Some([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])) => 4,
+        (Some(10), _, Some(_)) => 2,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_others_reach_come_first() {
+        let ipv4 = |address: [u8; 4]| [&2_u16.to_ne_bytes()[..], &[0, 0], &address, &[0; 8]].concat();
+        let ipv6 = |address: [u8; 16]| [&10_u16.to_ne_bytes()[..], &[0; 6], &address, &[0; 4]].concat();
+        let mut link_local = [0; 16];
+        link_local[..2].copy_from_slice(&[0xfe, 0x80]);
+        let mut public = link_local;
+        public[0] = 0xfd;
+        let order = [ipv4([192, 0, 2, 7]), ipv6(public), ipv4([127, 0, 0, 1]), ipv6(link_local)];
+        assert!(order.is_sorted_by(|better, worse| reach(better) < reach(worse)), "{:?}", order.map(|a| reach(&a)));
+        assert_eq!(reach(b"fi_shm://1:2"), 0);
+        assert_eq!(reach(&[]), 0);
+    }
+
+    #[test]
+    fn what_crashes_or_crawls_is_not_chosen() {
+        for provider in ["sockets", "net", "udp;ofi_rxd", "shm", ""] {
+            assert_eq!(rank(provider), None);
+        }
+        assert!(rank("verbs;ofi_rxm") < rank("tcp;ofi_rxm"));
+    }
+}

@@ -1,0 +1,641 @@
+//! All that an endpoint's lock guards.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use farside_sys::process::random_bytes;
+use farside_sys::shm::SharedMemory;
+
+use super::ffi::{CqDataEntry, FiAddr};
+use super::flights::Flights;
+use super::message::{HEADER_BYTES, Header, Kind};
+use super::port::{Entries, Failure, Piece, Polled, Port, Posted};
+use super::staging::{RECEIVE_SLOTS, SEND_SLOTS, SLOT_BYTES, Staging};
+use super::transfer::{self, Transfer, TransferId};
+use crate::by_message::{Engine, Limits, NativeAccess, Registration as NewRegion};
+use crate::ids::ProcessId;
+use crate::region::LocalRegion;
+use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey};
+
+/// Operations that a process may have under way.
+pub(super) const OPERATIONS_MAX: usize = 64;
+/// Pieces of transfers under way at once; the others wait.
+const PIECES_MAX: usize = 128;
+/// The longest payload of a message.
+pub(super) const MESSAGE_BYTES_MAX: usize = SLOT_BYTES - HEADER_BYTES;
+/// Slots that messages to one peer may take while it is being connected or has no room.
+const BACKLOG_MAX: usize = 8;
+/// The longest piece of a transfer. (The provider's own limit may be lower.)
+const PIECE_BYTES_MAX: usize = 4 << 20;
+/// An access of up to so many bytes is never seen in pieces.
+const WHOLE_BYTES_MAX: usize = 8;
+
+// Error numbers of a completion that say that the key or address was wrong, and not that the peer is gone.
+const EPERM: i32 = 1;
+const EACCES: i32 = 13;
+const ENOKEY: i32 = 266;
+
+#[derive(Debug)]
+pub(super) struct State {
+    // The port first: what it uses may go when it is closed, and fields are dropped in this order.
+    port: Port,
+    flights: Flights<Flight>,
+    staging: Staging,
+    transfers: HashMap<TransferId, Transfer>,
+    engine: Engine,
+    /// Registered memory, until the end: nothing tells when the last peer lets go of it.
+    memories: Vec<Arc<SharedMemory>>,
+
+    process: ProcessId,
+    token: u64,
+    peers: Vec<Peer>,
+    next_transfer: TransferId,
+    /// Transfers of which pieces wait to be posted.
+    unposted: VecDeque<TransferId>,
+    events: VecDeque<Event>,
+    /// Why nothing works any more.
+    broken: Option<String>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    address: Option<FiAddr>,
+    /// Something came from it or went to it.
+    met: bool,
+    /// Messages in their slots that wait for room.
+    backlog: VecDeque<(usize, usize)>,
+    /// Messages that are under way.
+    messages: usize,
+}
+
+/// What an operation under way is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flight {
+    /// A slot waits for a message.
+    Receive { slot: usize },
+    /// A message is sent from a slot.
+    Message { to: ProcessId, slot: usize },
+    /// A piece of a transfer.
+    Piece { of: TransferId },
+}
+
+impl State {
+    /// The state of an open port. The starter is the first `bytes` bytes of `memory`.
+    pub(super) fn new(
+        mut port: Port,
+        process: ProcessId,
+        process_count: u32,
+        memory: Arc<SharedMemory>,
+        bytes: usize,
+    ) -> Result<Self, FabricError> {
+        let staging = Staging::new(&mut port)?;
+        let access = register(&mut port, &memory)?;
+        let limits =
+            Limits { message_bytes_max: MESSAGE_BYTES_MAX, operations_max: OPERATIONS_MAX, messages_max: SEND_SLOTS };
+        let engine = Engine::new(process, process_count, NewRegion { memory: memory.clone(), bytes, access }, limits);
+        let peer = |_| Peer { address: None, met: false, backlog: VecDeque::new(), messages: 0 };
+        let mut state = Self {
+            port,
+            flights: Flights::new(RECEIVE_SLOTS + SEND_SLOTS + PIECES_MAX),
+            staging,
+            transfers: HashMap::new(),
+            engine,
+            memories: vec![memory],
+            process,
+            token: 0,
+            peers: (0..process_count).map(peer).collect(),
+            next_transfer: 0,
+            unposted: VecDeque::new(),
+            events: VecDeque::new(),
+            broken: None,
+        };
+        for slot in 0..RECEIVE_SLOTS {
+            state.post_receive(slot)?;
+        }
+        Ok(state)
+    }
+
+    /// Makes the peers known by their addresses.
+    pub(super) fn introduce(&mut self, addresses: &[Vec<u8>], token: u64) -> Result<(), FabricError> {
+        for (number, address) in addresses.iter().enumerate().filter(|(number, _)| *number != self.process.index()) {
+            self.peers[number].address = Some(self.port.insert(address)?);
+        }
+        self.token = token;
+        Ok(())
+    }
+
+    pub(super) fn port(&self) -> &Port {
+        &self.port
+    }
+
+    // Regions.
+
+    pub(super) fn starter(&self) -> LocalRegion {
+        self.engine.starter()
+    }
+
+    pub(super) fn register(&mut self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
+        let access = register(&mut self.port, &memory)?;
+        self.memories.push(memory.clone());
+        Ok(self.engine.register(NewRegion { memory, bytes, access }))
+    }
+
+    pub(super) fn deregister(&mut self, key: RemoteKey) -> Result<(), FabricError> {
+        self.engine.deregister(key)
+    }
+
+    pub(super) fn attach(&mut self, key: RemoteKey) -> Result<Completion, FabricError> {
+        self.check()?;
+        self.engine.attach(key)
+    }
+
+    pub(super) fn is_attached(&self, key: RemoteKey) -> bool {
+        self.engine.attached(key).is_some()
+    }
+
+    // Operations.
+
+    pub(super) fn post(&mut self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+        self.check()?;
+        let native = match &operation {
+            Operation::Put { data, .. } => self.is_native(key, data.len()),
+            Operation::Get { bytes, .. } => self.is_native(key, *bytes),
+            Operation::Atomic32 { .. } | Operation::Atomic64 { .. } => None,
+        };
+        let Some(access) = native else { return self.engine.post(key, operation) };
+        let (kind, offset, data) = match operation {
+            Operation::Put { offset, data } => (transfer::Kind::Put, offset, data),
+            Operation::Get { offset, bytes } => {
+                if let Err(error) = key.check(offset, bytes) {
+                    return Ok(ended(Err(error)));
+                }
+                (transfer::Kind::Get, offset, vec![0; bytes])
+            }
+            Operation::Atomic32 { .. } | Operation::Atomic64 { .. } => unreachable!("atomics are not native"),
+        };
+        if let Err(error) = key.check(offset, data.len()) {
+            return Ok(ended(Err(error)));
+        }
+        if self.transfers.len() >= OPERATIONS_MAX {
+            return Err(FabricError::QueueFull { process: key.process, max: OPERATIONS_MAX });
+        }
+        self.start(key, access, kind, offset, data)
+    }
+
+    /// How libfabric reaches a region, if an access of so many bytes is to be its own.
+    fn is_native(&self, key: RemoteKey, bytes: usize) -> Option<NativeAccess> {
+        let in_software = self.works_in_software();
+        let wanted = key.process != self.process && bytes > if in_software { WHOLE_BYTES_MAX } else { 0 };
+        let reachable = wanted && self.engine.check_peer(key.process).is_ok();
+        if reachable { self.engine.attached(key) } else { None }
+    }
+
+    /// The provider copies with this machine's processor, and works only while somebody makes progress.
+    pub(super) fn works_in_software(&self) -> bool {
+        !self.port.provider().starts_with("verbs")
+    }
+
+    fn start(
+        &mut self,
+        key: RemoteKey,
+        access: NativeAccess,
+        kind: transfer::Kind,
+        offset: u64,
+        mut data: Vec<u8>,
+    ) -> Result<Completion, FabricError> {
+        let registration = if self.port.attributes().registers_local {
+            // SAFETY: the buffer stays in the transfer, which outlives its registration: `finish` gives that back first, and
+            // the port, which is dropped first, all that are left.
+            Some(unsafe { self.port.register(data.as_mut_ptr(), data.len(), random_key()?) }?)
+        } else {
+            None
+        };
+        let completion = Completion::pending();
+        let id = self.next_transfer;
+        self.next_transfer += 1;
+        let transfer = Transfer {
+            key,
+            access,
+            offset,
+            kind,
+            data,
+            registration,
+            posted: 0,
+            pieces: 0,
+            error: None,
+            completion: Some(completion.clone()),
+        };
+        self.transfers.insert(id, transfer);
+        self.unposted.push_back(id);
+        self.post_pieces();
+        Ok(completion)
+    }
+
+    /// Posts what waits to be posted, as far as there is room. Not in order: what goes to a peer that is being connected does not
+    /// hold the others up.
+    fn post_pieces(&mut self) {
+        for _ in 0..self.unposted.len() {
+            let Some(id) = self.unposted.pop_front() else { return };
+            if self.post_transfer(id) {
+                self.finish(id);
+            } else {
+                self.unposted.push_back(id);
+            }
+        }
+    }
+
+    /// Posts the pieces of a transfer. Says whether all are.
+    fn post_transfer(&mut self, id: TransferId) -> bool {
+        let attributes = self.port.attributes();
+        let Some(transfer) = self.transfers.get_mut(&id) else { return true };
+        let Some(peer) = self.peers[transfer.key.process.index()].address else {
+            transfer.error = Some(FabricError::Disconnected { process: transfer.key.process });
+            return true;
+        };
+        while transfer.has_more() {
+            let left = transfer.data.len() - transfer.posted;
+            let bytes = left.min(attributes.bytes_max).min(PIECE_BYTES_MAX);
+            let Ok(context) = self.flights.begin(Flight::Piece { of: id }) else { return false };
+            let base = if attributes.virtual_addresses { transfer.access.base } else { 0 };
+            let piece = Piece {
+                kind: transfer.kind,
+                peer,
+                remote_address: base.wrapping_add(transfer.offset).wrapping_add(transfer.posted as u64),
+                remote_key: transfer.access.key,
+                bytes,
+                registration: transfer.registration,
+                context,
+            };
+            let start = transfer.data.as_mut_ptr().wrapping_add(transfer.posted);
+            // SAFETY: the piece lies in the buffer, which is not touched here until its last piece has landed; the context is the
+            // flight's own.
+            let posted = unsafe { self.port.transfer(&piece, start) };
+            match posted {
+                Ok(Posted::Yes) => {
+                    transfer.pieces += 1;
+                    transfer.posted += bytes;
+                }
+                Ok(Posted::Later) => {
+                    self.flights.end(context);
+                    return false;
+                }
+                Err(error) => {
+                    self.flights.end(context);
+                    transfer.error.get_or_insert(error);
+                }
+            }
+        }
+        true
+    }
+
+    /// Ends a transfer that is over.
+    fn finish(&mut self, id: TransferId) {
+        if !self.transfers.get(&id).is_some_and(Transfer::is_over) {
+            return;
+        }
+        if let Some(transfer) = self.transfers.remove(&id) {
+            if let Some(registration) = transfer.registration {
+                self.port.deregister(registration);
+            }
+            transfer.tell();
+        }
+    }
+
+    /// Buffers that libfabric has not let go of, though their peers are lost.
+    pub(super) fn quarantined(&self) -> usize {
+        self.transfers.values().filter(|transfer| transfer.completion.is_none()).count()
+    }
+
+    // Messages.
+
+    pub(super) fn send(&mut self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
+        self.check()?;
+        self.engine.check_peer(to)?;
+        if message.len() > MESSAGE_BYTES_MAX {
+            return Err(FabricError::MessageTooLong { bytes: message.len(), max: MESSAGE_BYTES_MAX });
+        }
+        if to == self.process {
+            self.events.push_back(Event::Message { from: to, message: message.to_vec() });
+            return Ok(());
+        }
+        let header = Header { token: self.token, from: self.process, kind: Kind::User };
+        let peer = &mut self.peers[to.index()];
+        if transmit(&self.port, &mut self.flights, &mut self.staging, peer, to, header, message)? {
+            Ok(())
+        } else {
+            Err(FabricError::QueueFull { process: to, max: SEND_SLOTS })
+        }
+    }
+
+    /// Sends the packets of the engine, and messages that had no room, as far as there is room now.
+    fn send_waiting(&mut self) {
+        for (number, peer) in (0..).map(ProcessId::new).zip(&mut self.peers) {
+            if !peer.backlog.is_empty() {
+                send_backlog(&self.port, &mut self.flights, &self.staging, peer, number);
+            }
+        }
+        let Self { engine, port, flights, staging, peers, token, process, .. } = self;
+        let header = Header { token: *token, from: *process, kind: Kind::Packet };
+        engine.flush(|to, packet| {
+            match transmit(port, flights, staging, &mut peers[to.index()], to, header, &packet) {
+                Ok(true) => Ok(()),
+                Ok(false) | Err(_) => Err(packet),
+            }
+        });
+        self.post_pieces();
+    }
+
+    fn post_receive(&mut self, slot: usize) -> Result<(), FabricError> {
+        let Ok(context) = self.flights.begin(Flight::Receive { slot }) else {
+            unreachable!("there is a flight for each slot");
+        };
+        let (start, registration) = (self.staging.address(slot), self.staging.registration());
+        // SAFETY: the slot is the provider's until this flight has ended; it is as long; the context is the flight's own.
+        let posted = unsafe { self.port.receive(start, SLOT_BYTES, registration, context) };
+        match posted {
+            Ok(Posted::Yes) => Ok(()),
+            Ok(Posted::Later) => {
+                self.flights.end(context);
+                Err(FabricError::Provider {
+                    doing: "posting a receive",
+                    provider: self.port.provider().to_owned(),
+                    why: "its queue is shorter than it said".to_owned(),
+                    code: 11,
+                })
+            }
+            Err(error) => {
+                self.flights.end(context);
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    pub(super) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    // Progress.
+
+    /// Moves on what can move. Says whether anything came in or ended.
+    pub(super) fn progress(&mut self) -> bool {
+        if self.broken.is_some() {
+            return false;
+        }
+        let mut any = false;
+        let mut entries: Entries = [MaybeUninit::uninit(); 32];
+        loop {
+            let polled = match self.port.poll(&mut entries) {
+                Ok(polled) => polled,
+                Err(error) => {
+                    self.break_down(&error);
+                    return true;
+                }
+            };
+            match polled {
+                Polled::Nothing => break,
+                Polled::Done(count) => {
+                    any = true;
+                    for entry in &entries[..count] {
+                        // SAFETY: the port has filled in so many entries.
+                        let entry: CqDataEntry = unsafe { entry.assume_init() };
+                        self.landed(entry.op_context, entry.len);
+                    }
+                }
+                Polled::Failed(failure) => {
+                    any = true;
+                    self.failed(failure);
+                }
+            }
+        }
+        self.send_waiting();
+        any
+    }
+
+    /// Whether something waits for room, which libfabric does not announce.
+    pub(super) fn waits_for_room(&self) -> bool {
+        !self.unposted.is_empty()
+            || self.engine.waiting_for_room().next().is_some()
+            || self.peers.iter().any(|peer| !peer.backlog.is_empty())
+    }
+
+    /// Whether messages are under way.
+    pub(super) fn sends(&self) -> bool {
+        self.peers.iter().any(|peer| peer.messages > 0 || !peer.backlog.is_empty())
+    }
+
+    fn landed(&mut self, context: *mut c_void, bytes: usize) {
+        match self.flights.end(context) {
+            Some(Flight::Receive { slot }) => {
+                let message = self.staging.read(slot, bytes);
+                if let Err(error) = self.post_receive(slot) {
+                    self.break_down(&error);
+                }
+                self.take_message(message);
+            }
+            Some(Flight::Message { to, slot }) => {
+                self.peers[to.index()].messages -= 1;
+                self.staging.give_back(slot);
+            }
+            Some(Flight::Piece { of }) => {
+                if let Some(transfer) = self.transfers.get_mut(&of) {
+                    transfer.pieces -= 1;
+                }
+                self.finish(of);
+            }
+            None => {}
+        }
+    }
+
+    fn failed(&mut self, failure: Failure) {
+        match self.flights.end(failure.context) {
+            // A message that no slot could hold, from somebody who is no process of this job.
+            Some(Flight::Receive { slot }) => {
+                if let Err(error) = self.post_receive(slot) {
+                    self.break_down(&error);
+                }
+            }
+            Some(Flight::Message { to, slot }) => {
+                self.peers[to.index()].messages -= 1;
+                self.staging.give_back(slot);
+                self.lose(to);
+            }
+            Some(Flight::Piece { of }) => {
+                let Some(transfer) = self.transfers.get_mut(&of) else { return };
+                transfer.pieces -= 1;
+                let key = transfer.key;
+                let is_refused = matches!(failure.code, EPERM | EACCES | ENOKEY);
+                transfer.error.get_or_insert(if is_refused {
+                    FabricError::StaleKey { key }
+                } else {
+                    FabricError::Disconnected { process: key.process }
+                });
+                self.finish(of);
+                if !is_refused {
+                    self.lose(key.process);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn take_message(&mut self, mut message: Vec<u8>) {
+        let Some((header, payload)) = Header::decode(&message) else { return };
+        let from = header.from;
+        if header.token != self.token || from == self.process || self.engine.check_peer(from).is_err() {
+            return;
+        }
+        self.peers[from.index()].met = true;
+        match header.kind {
+            Kind::User => {
+                message.drain(..HEADER_BYTES);
+                self.events.push_back(Event::Message { from, message });
+            }
+            Kind::Packet => {
+                if self.engine.take(from, payload).is_err() {
+                    self.lose(from);
+                }
+            }
+            Kind::Farewell => self.lose(from),
+        }
+    }
+
+    // Ends.
+
+    /// A peer is gone, and stays so.
+    pub(super) fn lose(&mut self, process: ProcessId) {
+        if !self.engine.lose(process) {
+            return;
+        }
+        let peer = &mut self.peers[process.index()];
+        for (slot, _) in peer.backlog.drain(..) {
+            self.staging.give_back(slot);
+        }
+        let with_it = self.transfers.iter_mut().filter(|(_, transfer)| transfer.key.process == process);
+        let mut ids = Vec::new();
+        for (id, transfer) in with_it {
+            if let Some(completion) = transfer.completion.take() {
+                completion.end(Err(FabricError::Disconnected { process }));
+            }
+            ids.push(*id);
+        }
+        self.unposted.retain(|id| !ids.contains(id));
+        ids.into_iter().for_each(|id| self.finish(id));
+        // Messages to it need not be waited for any more; whether the provider calls them off, their completions tell.
+        let to_it: Vec<_> = self
+            .flights
+            .iter()
+            .filter(|(_, flight)| matches!(flight, Flight::Message { to, .. } if *to == process))
+            .map(|(context, _)| context)
+            .collect();
+        for context in to_it {
+            // SAFETY: these operations are under way.
+            unsafe { self.port.cancel(context) };
+        }
+        self.events.push_back(Event::Disconnected { process });
+    }
+
+    /// Tells all peers that were met that this end closes. Says whether all are told, as far as there was room.
+    pub(super) fn say_farewell(&mut self) -> bool {
+        let header = Header { token: self.token, from: self.process, kind: Kind::Farewell };
+        let mut all = true;
+        for (number, peer) in (0..).map(ProcessId::new).zip(&mut self.peers) {
+            if peer.met && self.engine.check_peer(number).is_ok() {
+                // One that cannot be told at all finds out, or is told by who watches the processes.
+                let told = transmit(&self.port, &mut self.flights, &mut self.staging, peer, number, header, &[]);
+                peer.met = matches!(told, Ok(false));
+                all &= !peer.met;
+            }
+        }
+        all
+    }
+
+    fn check(&self) -> Result<(), FabricError> {
+        match &self.broken {
+            None => Ok(()),
+            Some(why) => Err(FabricError::Provider {
+                doing: "an operation on an endpoint that broke down",
+                provider: self.port.provider().to_owned(),
+                why: why.clone(),
+                code: 0,
+            }),
+        }
+    }
+
+    /// Nothing works any more: all peers are out of reach.
+    fn break_down(&mut self, why: &FabricError) {
+        self.broken.get_or_insert_with(|| why.to_string());
+        let own = self.process;
+        for process in (0..self.peers.len() as u32).map(ProcessId::new).filter(|process| *process != own) {
+            self.lose(process);
+        }
+    }
+}
+
+/// Lets a port access memory that lives as long as the port.
+fn register(port: &mut Port, memory: &Arc<SharedMemory>) -> Result<NativeAccess, FabricError> {
+    // SAFETY: the callers keep the memory in their `memories`, which are dropped after the port.
+    let registration = unsafe { port.register(memory.base().as_ptr(), memory.bytes(), random_key()?) }?;
+    Ok(NativeAccess { key: registration.key, base: memory.base().as_ptr() as u64 })
+}
+
+/// A key that nobody guesses: whoever can reach the endpoint may use a key that it knows.
+fn random_key() -> Result<u64, FabricError> {
+    let random = random_bytes().map_err(|cause| FabricError::System { doing: "getting random bytes", cause })?;
+    Ok(u64::from_le_bytes(random))
+}
+
+fn ended(result: Result<crate::transport::Outcome, FabricError>) -> Completion {
+    let completion = Completion::pending();
+    completion.end(result);
+    completion
+}
+
+/// Sends a message, or puts it behind those that wait. Says whether there was room for that.
+fn transmit(
+    port: &Port,
+    flights: &mut Flights<Flight>,
+    staging: &mut Staging,
+    peer: &mut Peer,
+    to: ProcessId,
+    header: Header,
+    payload: &[u8],
+) -> Result<bool, FabricError> {
+    if peer.address.is_none() {
+        return Err(FabricError::Disconnected { process: to });
+    }
+    if peer.backlog.len() >= BACKLOG_MAX {
+        return Ok(false);
+    }
+    let Some(slot) = staging.take() else { return Ok(false) };
+    let bytes = staging.fill(slot, &[&header.encode(), payload]);
+    peer.met = true;
+    peer.backlog.push_back((slot, bytes));
+    send_backlog(port, flights, staging, peer, to);
+    Ok(true)
+}
+
+/// Sends what waits for a peer, in its order, as far as there is room.
+fn send_backlog(port: &Port, flights: &mut Flights<Flight>, staging: &Staging, peer: &mut Peer, to: ProcessId) {
+    let Some(address) = peer.address else { return };
+    while let Some((slot, bytes)) = peer.backlog.front().copied() {
+        let Ok(context) = flights.begin(Flight::Message { to, slot }) else { return };
+        // SAFETY: the slot is taken and filled, and nobody touches it until this flight has ended; the context is the flight's own.
+        let posted = unsafe { port.send(address, staging.address(slot), bytes, staging.registration(), context) };
+        match posted {
+            Ok(Posted::Yes) => {
+                peer.backlog.pop_front();
+                peer.messages += 1;
+            }
+            Ok(Posted::Later) | Err(_) => {
+                flights.end(context);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A put or get of libfabric's own, in as many pieces as the provider needs.
+
+use crate::by_message::NativeAccess;
+use crate::ofi::port::Registration;
+use crate::transport::{Completion, FabricError, Outcome, RemoteKey};
+
+/// Names a transfer while it is under way.
+pub(super) type TransferId = u64;
+
+/// From when it is posted until libfabric has let go of its buffer.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub(super) key: RemoteKey,
+    pub(super) access: NativeAccess,
+    pub(super) offset: u64,
+    pub(super) kind: Kind,
+    /// The buffer. It is not touched here while pieces are under way.
+    pub(super) data: Vec<u8>,
+    /// Of the buffer, where the provider asks for that.
+    pub(super) registration: Option<Registration>,
+    /// So many bytes are posted.
+    pub(super) posted: usize,
+    /// So many pieces are under way.
+    pub(super) pieces: usize,
+    /// The first that went wrong.
+    pub(super) error: Option<FabricError>,
+    /// `None` when it was told already: the peer is lost, and the buffer is in quarantine.
+    pub(super) completion: Option<Completion>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Put,
+    Get,
+}
+
+impl Transfer {
+    /// Nothing of it is under way, and nothing more is to be posted.
+    pub(super) fn is_over(&self) -> bool {
+        self.pieces == 0 && (self.posted == self.data.len() || self.error.is_some() || self.completion.is_none())
+    }
+
+    /// Whether there is something to post.
+    pub(super) fn has_more(&self) -> bool {
+        self.posted < self.data.len() && self.error.is_none() && self.completion.is_some()
+    }
+
+    /// Tells the end, if it was not told.
+    pub(super) fn tell(self) {
+        let Some(completion) = self.completion else { return };
+        completion.end(match (self.error, self.kind) {
+            (Some(error), _) => Err(error),
+            (None, Kind::Put) => Ok(Outcome::Put(self.data)),
+            (None, Kind::Get) => Ok(Outcome::Got(self.data)),
+        });
+    }
+}

@@ -1,0 +1,486 @@
+//! Turns: exactly one simulated thread runs at a time, and the seed says which comes next.
+//!
+//! A simulated thread is a thread of the system that is parked until it has the turn. It hands the turn on when it sleeps, and now and then, as the seed has it, at a call of the transport. Time passes when all sleep: it goes on
+//! to the next moment at which one of them wakes up or something arrives.
+//!
+//! What a call costs by the network's model its thread does not sleep off at once: the thread runs *ahead* of the clock, what it
+//! sends leaves at its own time, and the debt is paid before it sleeps for anything else. So a thread need not switch for each
+//! message, and none holds a lock at a switch that it would not hold at a call of the transport.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, MutexGuard};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use super::model::nanoseconds;
+use super::network::{Network, SharedNetwork};
+use super::random::Random;
+use super::trace::Trace;
+use crate::clock;
+use crate::ids::ProcessId;
+
+/// A thread hands its turn on at one of so many calls of the transport, on average.
+const CALLS_PER_SWITCH: u64 = 8;
+/// How far ahead of the clock a thread may run before it hands its turn on at the next call.
+const AHEAD_MAX_NS: u64 = 100_000;
+/// Behind the end of a simulation there is no deadline that has not passed.
+const END_OF_TIME: Duration = Duration::from_secs(1 << 32);
+
+/// One of the simulated threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SeatNumber(usize);
+
+/// The threads, and whose turn it is.
+#[derive(Debug)]
+pub(super) struct Turns {
+    random: Random,
+    seats: Vec<Seat>,
+    /// The threads of each process, and at the end those of none.
+    groups: Vec<Vec<SeatNumber>>,
+    /// How many times its time a process's computing takes.
+    slowness: Vec<u32>,
+    /// Who can run, in no order: the seed chooses.
+    ready: Vec<SeatNumber>,
+    timers: BTreeSet<(u64, SeatNumber)>,
+    running: Option<SeatNumber>,
+    is_over: bool,
+    /// What the clock's beginning is as an instant.
+    epoch: Instant,
+}
+
+#[derive(Debug)]
+struct Seat {
+    group: usize,
+    state: State,
+    /// How much later it is for this thread than by the clock.
+    ahead_ns: u64,
+    /// Set when the thread is given its turn, or there will be none any more; cleared when it hands it on. The thread is parked
+    /// while it is not.
+    may_run: Arc<AtomicBool>,
+    /// Known from when it first waits for a turn.
+    thread: Option<Thread>,
+}
+
+#[derive(Debug)]
+enum State {
+    Ready,
+    Running,
+    Asleep(Asleep),
+    /// Its process was killed.
+    Frozen,
+    Gone,
+}
+
+/// What ends a sleep; whichever comes first.
+#[derive(Debug, Default)]
+pub(crate) struct Asleep {
+    until_ns: Option<u64>,
+    time: Option<Duration>,
+    word: Option<Watched>,
+    /// Something happened at the process's end of the network.
+    news: bool,
+    end_of: Option<SeatNumber>,
+}
+
+/// A word that a sleeping thread has lent to the simulation.
+#[derive(Debug)]
+struct Watched {
+    word: *const AtomicU32,
+    seen: u32,
+}
+
+// SAFETY: the pointer is only read, as an atomic, while the thread that lent the word sleeps (see `Turn::sleep_on`).
+unsafe impl Send for Watched {}
+
+impl Watched {
+    fn has_changed(&self) -> bool {
+        // SAFETY: `sleep_on` borrows the word until `sleep` returns, and by then there is no `Watched` of it: either it never
+        // became the state of the seat, or that state was changed, under the network's lock, when the seat was made ready,
+        // frozen, or the simulation ended, and only then does `await_turn` return.
+        let word = unsafe { &*self.word };
+        word.load(Ordering::Acquire) != self.seen
+    }
+}
+
+impl Asleep {
+    /// For so long.
+    pub(crate) fn for_time(time: Duration) -> Self {
+        Self { time: Some(time), ..Self::default() }
+    }
+
+    /// Until then, if that is said, or until there is news.
+    pub(super) fn until(deadline_ns: Option<u64>) -> Self {
+        Self { until_ns: deadline_ns, news: true, ..Self::default() }
+    }
+
+    /// Or until something happens at the process's end of the network.
+    pub(crate) fn or_news(self) -> Self {
+        Self { news: true, ..self }
+    }
+}
+
+impl Turns {
+    pub(super) fn new(processes: u32, seed: u64) -> Self {
+        Self {
+            // Another sequence than the network's own.
+            random: Random::new(!seed),
+            seats: Vec::new(),
+            groups: vec![Vec::new(); processes as usize + 1],
+            slowness: vec![1; processes as usize],
+            ready: Vec::new(),
+            timers: BTreeSet::new(),
+            running: None,
+            is_over: false,
+            epoch: Instant::now(),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// How far ahead of the clock the running thread is.
+    pub(super) fn ahead_ns(&self) -> u64 {
+        self.running.map_or(0, |seat| self.seats[seat.0].ahead_ns)
+    }
+
+    pub(super) fn slow_down(&mut self, process: ProcessId, times: u32) {
+        self.slowness[process.index()] = times;
+    }
+
+    /// Something happened at a process's end of the network.
+    pub(super) fn stir(&mut self, process: ProcessId) {
+        self.rouse(process.index(), |asleep| asleep.news);
+    }
+
+    /// The threads of a process never run again.
+    pub(super) fn freeze(&mut self, process: ProcessId) {
+        for seat in self.groups[process.index()].clone() {
+            match self.seats[seat.0].state {
+                State::Gone => continue,
+                State::Asleep(_) => self.wake_up(seat),
+                State::Ready | State::Running | State::Frozen => {}
+            }
+            self.seats[seat.0].state = State::Frozen;
+        }
+        self.ready.retain(|seat| !matches!(self.seats[seat.0].state, State::Frozen));
+    }
+
+    /// Makes those threads of a group ready whose sleep has ended.
+    fn rouse(&mut self, group: usize, is_awake: impl Fn(&Asleep) -> bool) {
+        for place in 0..self.groups[group].len() {
+            let seat = self.groups[group][place];
+            if let State::Asleep(asleep) = &self.seats[seat.0].state
+                && is_awake(asleep)
+            {
+                self.wake_up(seat);
+            }
+        }
+    }
+
+    fn wake_up(&mut self, seat: SeatNumber) {
+        let state = &mut self.seats[seat.0].state;
+        if let State::Asleep(asleep) = std::mem::replace(state, State::Ready) {
+            if let Some(until) = asleep.until_ns {
+                self.timers.remove(&(until, seat));
+            }
+            self.ready.push(seat);
+        }
+    }
+
+    /// The running thread stops.
+    fn stop(&mut self, seat: SeatNumber, state: State) {
+        // A thread that was frozen meanwhile stays so.
+        if matches!(self.seats[seat.0].state, State::Running) {
+            match &state {
+                State::Ready => self.ready.push(seat),
+                State::Asleep(Asleep { until_ns: Some(until), .. }) => drop(self.timers.insert((*until, seat))),
+                _ => {}
+            }
+            self.seats[seat.0].state = state;
+        }
+        self.running = None;
+        self.seats[seat.0].may_run.store(false, Ordering::Relaxed);
+        let group = self.seats[seat.0].group;
+        let others = self.groups.len() - 1;
+        for group in [group, others] {
+            self.rouse(group, |asleep| asleep.word.as_ref().is_some_and(Watched::has_changed));
+        }
+    }
+}
+
+/// Time and turns.
+impl Network {
+    /// Gives the turn to the next thread that can run, letting time pass if there is none now. The thread is returned if it
+    /// is to be unparked, which is better done without the lock that it needs first.
+    #[must_use]
+    fn pass_turn(&mut self) -> Option<Thread> {
+        if self.turns().is_over {
+            return None;
+        }
+        let next = loop {
+            let due = self.next_due();
+            let turns = self.turns();
+            if !turns.ready.is_empty() {
+                let place = turns.random.index(turns.ready.len());
+                break turns.ready.swap_remove(place);
+            }
+            let timer = turns.timers.first().map(|(at, _)| *at);
+            let Some(at) = timer.into_iter().chain(due).min() else {
+                // Nobody will ever move again: let all of them find out.
+                turns.end();
+                return None;
+            };
+            self.pass_time(at);
+        };
+        self.trace.note_switch(self.now_ns(), next.0);
+        let turns = self.turns();
+        turns.running = Some(next);
+        turns.seats[next.0].state = State::Running;
+        turns.seats[next.0].let_run()
+    }
+
+    fn pass_time(&mut self, at: u64) {
+        self.deliver_until(at);
+        let now = self.now_ns();
+        let turns = self.turns();
+        while let Some((until, seat)) = turns.timers.first().copied()
+            && until <= now
+        {
+            turns.wake_up(seat);
+        }
+    }
+}
+
+impl Seat {
+    fn let_run(&self) -> Option<Thread> {
+        // SYNC: release, for the acquire in `await_turn`.
+        self.may_run.store(true, Ordering::Release);
+        self.thread.clone()
+    }
+}
+
+impl Turns {
+    fn end(&mut self) {
+        self.is_over = true;
+        self.ready.clear();
+        self.timers.clear();
+        for seat in &mut self.seats {
+            // Sleepers come back from now on, and with them go the words that they have lent.
+            if !matches!(seat.state, State::Gone) {
+                seat.state = State::Frozen;
+            }
+            seat.let_run().inspect(Thread::unpark);
+        }
+    }
+}
+
+/// A simulation in turns, as a process or who watches them sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn {
+    network: Arc<SharedNetwork>,
+    process: Option<ProcessId>,
+}
+
+impl Turn {
+    /// `None` when threads on this network do not take turns.
+    pub(super) fn new(network: &Arc<SharedNetwork>, process: Option<ProcessId>) -> Option<Self> {
+        network.takes_turns.then(|| Self { network: network.clone(), process })
+    }
+
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.network, &other.network)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.network.lock().turns().is_over
+    }
+
+    /// Ends the simulation: whoever has no turn yet gets none any more.
+    pub(super) fn end(&self) {
+        self.network.lock().turns().end();
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        let mut network = self.network.lock();
+        let now_ns = network.now_ns();
+        let turns = network.turns();
+        if turns.is_over {
+            return turns.epoch + END_OF_TIME;
+        }
+        let ahead = clock::seat_here(self).map_or(0, |seat| turns.seats[seat.0].ahead_ns);
+        turns.epoch + Duration::from_nanos(now_ns + ahead)
+    }
+
+    /// How long computing takes here that takes `time` elsewhere.
+    pub(crate) fn slowed(&self, time: Duration) -> Duration {
+        let Some(process) = self.process else { return time };
+        let times = self.network.lock().turns().slowness[process.index()];
+        time.saturating_mul(times)
+    }
+
+    pub(crate) fn new_seat(&self) -> SeatNumber {
+        let mut network = self.network.lock();
+        let turns = network.turns();
+        let seat = SeatNumber(turns.seats.len());
+        let group = self.process.map_or(turns.groups.len() - 1, ProcessId::index);
+        turns.seats.push(Seat { group, state: State::Ready, ahead_ns: 0, may_run: Arc::default(), thread: None });
+        turns.groups[group].push(seat);
+        turns.ready.push(seat);
+        seat
+    }
+
+    /// Waits for the first turn of a seat.
+    pub(crate) fn await_first(&self, seat: SeatNumber) {
+        let mut network = self.network.lock();
+        network.turns().seats[seat.0].thread = Some(thread::current());
+        let next = if network.turns().running.is_none() { network.pass_turn() } else { None };
+        drop(await_turn(&self.network, network, seat, next));
+    }
+
+    /// The thread has done its work.
+    pub(crate) fn leave(&self, seat: SeatNumber) {
+        let mut network = self.network.lock();
+        let turns = network.turns();
+        if turns.is_over {
+            turns.seats[seat.0].state = State::Gone;
+            return;
+        }
+        let was_running = turns.running == Some(seat);
+        turns.ready.retain(|ready| *ready != seat);
+        let group = turns.seats[seat.0].group;
+        if was_running {
+            turns.stop(seat, State::Gone);
+        } else {
+            turns.seats[seat.0].state = State::Gone;
+        }
+        turns.rouse(group, |asleep| asleep.end_of == Some(seat));
+        let next = if was_running { network.pass_turn() } else { None };
+        drop(network);
+        next.inspect(Thread::unpark);
+    }
+
+    /// Sleeps until another thread has done its work.
+    pub(crate) fn await_end(&self, seat: SeatNumber, other: SeatNumber) {
+        let mut network = self.network.lock();
+        while !network.turns().is_over && !matches!(network.turns().seats[other.0].state, State::Gone) {
+            network = sleep(&self.network, network, seat, Asleep { end_of: Some(other), ..Asleep::default() });
+        }
+    }
+
+    pub(crate) fn sleep(&self, seat: SeatNumber, asleep: Asleep) {
+        drop(sleep(&self.network, self.network.lock(), seat, asleep));
+    }
+
+    pub(crate) fn sleep_on(&self, seat: SeatNumber, word: &AtomicU32, seen: u32, timeout: Duration) {
+        // The word stays borrowed until `sleep` has returned, and by then the seat is not asleep.
+        let watched = Watched { word, seen };
+        self.sleep(seat, Asleep { word: Some(watched), ..Asleep::for_time(timeout) });
+    }
+
+    /// Converts a deadline to the network's clock.
+    pub(super) fn nanoseconds_of(&self, deadline: Instant) -> u64 {
+        nanoseconds(deadline.saturating_duration_since(self.network.lock().turns().epoch))
+    }
+}
+
+/// Pays what the thread is ahead, and sleeps then. Returns at once if the simulation is over.
+pub(super) fn sleep<'n>(
+    shared: &'n SharedNetwork,
+    network: MutexGuard<'n, Network>,
+    seat: SeatNumber,
+    mut asleep: Asleep,
+) -> MutexGuard<'n, Network> {
+    let network = pay(shared, network, seat);
+    let now = network.now_ns();
+    if let Some(time) = asleep.time {
+        asleep.until_ns = Some(now.saturating_add(nanoseconds(time)));
+    }
+    if asleep.word.as_ref().is_some_and(Watched::has_changed) || asleep.until_ns.is_some_and(|until| until <= now) {
+        return network;
+    }
+    hand_on(shared, network, seat, State::Asleep(asleep))
+}
+
+/// Lets time pass until the thread is not ahead of the clock any more.
+pub(super) fn pay<'n>(
+    shared: &'n SharedNetwork,
+    mut network: MutexGuard<'n, Network>,
+    seat: SeatNumber,
+) -> MutexGuard<'n, Network> {
+    let ahead = std::mem::take(&mut network.turns().seats[seat.0].ahead_ns);
+    if ahead == 0 {
+        return network;
+    }
+    let until_ns = Some(network.now_ns() + ahead);
+    hand_on(shared, network, seat, State::Asleep(Asleep { until_ns, ..Asleep::default() }))
+}
+
+/// The thread has spent so much on a call of the transport. Hands its turn on if the seed says so.
+pub(super) fn spend(shared: &SharedNetwork, seat: SeatNumber, cost_ns: u64) {
+    let mut network = shared.lock();
+    let turns = network.turns();
+    let ahead = &mut turns.seats[seat.0].ahead_ns;
+    *ahead += cost_ns;
+    let ahead = *ahead;
+    if turns.is_over || (ahead < AHEAD_MAX_NS && turns.random.up_to(CALLS_PER_SWITCH - 1) > 0) {
+        return;
+    }
+    if ahead == 0 {
+        drop(hand_on(shared, network, seat, State::Ready));
+    } else {
+        drop(pay(shared, network, seat));
+    }
+}
+
+fn hand_on<'n>(
+    shared: &'n SharedNetwork,
+    mut network: MutexGuard<'n, Network>,
+    seat: SeatNumber,
+    state: State,
+) -> MutexGuard<'n, Network> {
+    let turns = network.turns();
+    if turns.is_over {
+        return network;
+    }
+    turns.stop(seat, state);
+    let next = network.pass_turn();
+    await_turn(shared, network, seat, next)
+}
+
+/// Unparks the one who is next, and waits for the turn.
+fn await_turn<'n>(
+    shared: &'n SharedNetwork,
+    mut network: MutexGuard<'n, Network>,
+    seat: SeatNumber,
+    next: Option<Thread>,
+) -> MutexGuard<'n, Network> {
+    let turns = network.turns();
+    if turns.is_over || turns.running == Some(seat) {
+        return network;
+    }
+    let may_run = turns.seats[seat.0].may_run.clone();
+    drop(network);
+    next.inspect(Thread::unpark);
+    // SYNC: acquire, for the release in `let_run`.
+    while !may_run.load(Ordering::Acquire) {
+        thread::park();
+    }
+    shared.lock()
+}
+
+impl Network {
+    /// # Panics
+    /// When threads on this network do not take turns.
+    pub(super) fn turns(&mut self) -> &mut Turns {
+        self.turns.as_mut().expect("only who takes turns asks for them")
+    }
+}
+
+impl Trace {
+    fn note_switch(&mut self, now_ns: u64, seat: usize) {
+        self.switches += 1;
+        self.note(&[1, now_ns, seat as u64]);
+    }
+}

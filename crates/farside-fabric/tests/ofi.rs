@@ -1,0 +1,80 @@
+//! The suite over libfabric: every check on every provider that FARSIDE_TEST_PROVIDERS names, a list separated by commas.
+//!
+//! Without it, those are tested that any Linux machine has. libfabric itself must be installed (on Debian and Ubuntu: apt-get install
+//! libfabric1).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_fabric::conformance::Fabric;
+use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
+use farside_fabric::{FabricError, ProcessId, Transport};
+
+/// Providers that work without any device.
+const EVERYWHERE: &str = "tcp";
+
+struct Ofi {
+    provider: String,
+    address: Option<String>,
+}
+
+impl Fabric for Ofi {
+    fn name(&self) -> String {
+        format!("ofi:{}", self.provider)
+    }
+
+    fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
+        let open = |number| {
+            OfiEndpoint::open(OfiConfig {
+                process: ProcessId::new(number),
+                process_count: processes,
+                starter_bytes,
+                provider: Some(self.provider.clone()),
+                address: self.address.clone(),
+            })
+        };
+        let ends = (0..processes).map(open).collect::<Result<Vec<_>, _>>()?;
+        let cards: Vec<Vec<u8>> = ends.iter().map(|end| end.card().to_vec()).collect();
+        for end in &ends {
+            end.introduce(&cards, &[7; 16])?;
+        }
+        Ok(ends.into_iter().map(|end| end as Arc<dyn Transport>).collect())
+    }
+
+    fn patience(&self) -> Duration {
+        // An emulated machine with emulated devices is slow.
+        Duration::from_secs(if self.provider.starts_with("verbs") { 120 } else { 30 })
+    }
+}
+
+/// The providers to be tested, each with the address to use.
+fn fabrics() -> Vec<Ofi> {
+    let providers = std::env::var("FARSIDE_TEST_PROVIDERS").unwrap_or_else(|_| EVERYWHERE.to_owned());
+    let address = std::env::var("FARSIDE_TEST_ADDRESS").ok();
+    let of = |provider: &str| {
+        // Loopback is always there, and nothing leaves the machine.
+        let loopback = provider.starts_with("tcp").then(|| "127.0.0.1".to_owned());
+        Ofi { provider: provider.to_owned(), address: address.clone().or(loopback) }
+    };
+    // None at all: the developer asked for tests without libfabric.
+    providers.split(',').filter(|provider| !provider.is_empty()).map(of).collect()
+}
+
+fn run(check: fn(&dyn Fabric)) {
+    fabrics().iter().for_each(|fabric| check(fabric));
+}
+
+macro_rules! checks {
+    ($($room:ident: { $($check:ident,)+ })+) => {
+        $(mod $room {
+            $(
+                #[test]
+                fn $check() {
+                    super::run(farside_fabric::conformance::$room::$check);
+                }
+            )+
+        })+
+    };
+}
+
+farside_fabric::conformance_checks! { [checks] }

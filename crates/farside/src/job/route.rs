@@ -1,0 +1,74 @@
+//! Opening what carries the bytes: shared memory, libfabric, or both.
+
+use std::sync::Arc;
+
+use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
+use farside_fabric::route::{FabricChoice, Routes, Way};
+use farside_fabric::shm::{ShmConfig, ShmEndpoint};
+use farside_fabric::{ProcessId, Transport};
+
+use super::control::PeerCard;
+use super::home::{HomeLayout, Shape};
+use super::settings::{Lookup, Settings};
+use crate::error::Result;
+
+/// The address of this machine at which libfabric is to be reached.
+pub(crate) const ADDRESS: &str = "FARSIDE_ADDRESS";
+
+/// What a process knows of its job when it starts.
+#[derive(Debug)]
+pub(crate) struct StartOrders {
+    pub(crate) job_id: u64,
+    pub(crate) secret: [u8; 16],
+    /// All processes of the job in their order; none when all reach each other over shared memory.
+    pub(crate) peers: Vec<PeerCard>,
+}
+
+/// Opens the fabric between machines. The others find it by its [card](OfiEndpoint::card).
+///
+/// # Errors
+/// [`Error::Fabric`](crate::Error::Fabric) when libfabric or the provider is not there.
+pub(crate) fn open_fabric(process: ProcessId, settings: &Settings, lookup: Lookup<'_>) -> Result<Arc<OfiEndpoint>> {
+    let provider = match &settings.fabric {
+        FabricChoice::Ofi(provider) => provider.clone(),
+        FabricChoice::Auto | FabricChoice::Shm => None,
+    };
+    Ok(OfiEndpoint::open(OfiConfig {
+        process,
+        process_count: settings.processes,
+        starter_bytes: HomeLayout::new(Shape::new(settings)).bytes(),
+        provider,
+        address: lookup(ADDRESS).map(|address| address.to_string_lossy().into_owned()),
+    })?)
+}
+
+/// The transport over which this process reaches the others.
+///
+/// # Errors
+/// Those of the transports.
+pub(crate) fn open_route(
+    process: ProcessId,
+    settings: &Settings,
+    orders: &StartOrders,
+    fabric: Option<Arc<OfiEndpoint>>,
+) -> Result<Arc<dyn Transport>> {
+    let StartOrders { job_id, secret, peers } = orders;
+    let config = ShmConfig {
+        process,
+        process_count: settings.processes,
+        job_id: *job_id,
+        secret: *secret,
+        starter_bytes: HomeLayout::new(Shape::new(settings)).bytes(),
+    };
+    let Some(fabric) = fabric else { return Ok(ShmEndpoint::open(config)?) };
+    let cards: Vec<Vec<u8>> = peers.iter().map(|peer| peer.card.clone()).collect();
+    fabric.introduce(&cards, secret)?;
+    let host = peers.get(process.index()).map(|own| own.host);
+    let is_near = |peer: &PeerCard| settings.fabric == FabricChoice::Auto && Some(peer.host) == host;
+    let ways: Vec<Way> = peers.iter().map(|peer| if is_near(peer) { Way::Shm } else { Way::Ofi }).collect();
+    // Alone on its machine, or told to use nothing else.
+    if ways.iter().filter(|way| **way == Way::Shm).count() <= 1 {
+        return Ok(fabric);
+    }
+    Ok(Arc::new(Routes::open(config, fabric, ways)?))
+}

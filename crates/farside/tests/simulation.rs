@@ -1,0 +1,296 @@
+//! Simulations of whole jobs: that they replay, what time passes in them, and how their processes die.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use farside::prelude::*;
+use farside::{Error, LogGp, ProcessEnd, Result, SimOptions, Simulated, Simulation, Trace};
+
+/// A network that adds no delays of its own.
+fn exact(network: LogGp) -> SimOptions {
+    SimOptions { network, delay_max_ns: 0, ..SimOptions::default() }
+}
+
+/// A job with a bit of everything, in which process 3 is killed half way.
+fn eventful(seed: u64, options: SimOptions) -> Simulated {
+    let simulation = Simulation::new(5, 2, seed).options(options).kill(ProcessId::new(3), Duration::from_micros(300));
+    let simulated = simulation.run(|me| {
+        let sum = PerWorker::new(me, Cell::new(0_u64))?;
+        let add = |there: &Worker, (sum, x): (PerWorker<Cell<u64>>, u64)| {
+            sum.here(there).set(sum.here(there).get() + x);
+            there.charge(Duration::from_nanos(x));
+        };
+        me.barrier()?;
+        for round in 0..200_u64 {
+            let to = me.neighbor(1 + round as u32 % 9);
+            let called = match round % 4 {
+                0 => me.call(to, (sum, round), add).map_err(Error::from),
+                1 => me.to(to).send_based().call((sum, round), add).map_err(Error::from),
+                2 => me.call_buffer(to, sum, &vec![7; 100 * round as usize], |_, _, _| ()).map_err(Error::from),
+                _ => me
+                    .call_return(to, (sum, round), |there, (sum, x)| sum.here(there).get() ^ x)
+                    .map_err(Error::from)
+                    .and_then(|pending| pending.wait().map(drop)),
+            };
+            me.charge(Duration::from_micros(3));
+            match called {
+                Err(Error::PeerLost { process, .. }) if process == ProcessId::new(3) => {}
+                other => other?,
+            }
+        }
+        match me.barrier() {
+            Err(Error::PeerLost { .. }) => Ok(()),
+            other => other,
+        }
+    });
+    simulated.unwrap()
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for options in
+        [SimOptions::default(), exact(LogGp::FDR), SimOptions { network: LogGp::ARIES, ..SimOptions::default() }]
+    {
+        let traces: Vec<Trace> = (0..6)
+            .map(|seed| {
+                let simulated = eventful(seed, options);
+                let Err(Error::ProcessFailed { process, how: ProcessEnd::Killed(_) }) = simulated.verdict else {
+                    panic!("{:?}", simulated.verdict);
+                };
+                assert_eq!(process, ProcessId::new(3));
+                simulated.trace
+            })
+            .collect();
+        for (seed, trace) in (0..).zip(&traces) {
+            let again = eventful(seed, options);
+            assert_eq!(again.trace, *trace, "of seed {seed}");
+        }
+        let different: BTreeSet<u64> = traces.iter().map(|trace| trace.hash).collect();
+        assert_eq!(different.len(), traces.len(), "another seed is another run");
+        assert!(traces.iter().all(|trace| trace.deliveries > 1000 && trace.switches > 1000), "{traces:?}");
+    }
+}
+
+#[test]
+fn time_is_what_the_model_says() {
+    let network = LogGp { latency_ns: 5000, overhead_ns: 300, gap_ns: 400, gap_per_byte_ps: 1000 };
+    let simulated = Simulation::new(2, 1, 1).options(exact(network)).run(|me| {
+        me.barrier()?;
+        me.barrier()?;
+        if me.id().number() == 0 {
+            let before = me.now();
+            me.call_return(me.neighbor(1), 7_u64, |_, x| x)?.wait()?;
+            let passed = (me.now() - before).as_nanos() as u64;
+            // Two latencies and four overheads; the credit may come before the answer; and two messages of less than 150 bytes.
+            let least = 2 * network.latency_ns + 4 * network.overhead_ns;
+            assert!((least..least + 2 * network.overhead_ns + network.gap_ns + 300).contains(&passed), "{passed} ns");
+        }
+        me.barrier()
+    });
+    simulated.unwrap().verdict.unwrap();
+}
+
+#[test]
+fn a_burst_is_as_fast_as_the_ports() {
+    const CALLS: u64 = 2000;
+    let network = LogGp { latency_ns: 1000, overhead_ns: 100, gap_ns: 500, gap_per_byte_ps: 0 };
+    let simulated = Simulation::new(2, 1, 1).options(exact(network)).run(|me| {
+        let count = PerWorker::new(me, Cell::new(0_u64))?;
+        me.barrier()?;
+        let before = me.now();
+        if me.id().number() == 0 {
+            for _ in 0..CALLS {
+                me.call(me.neighbor(1), count, |there, count| count.here(there).set(count.here(there).get() + 1))?;
+            }
+        } else {
+            me.wait_while_serving(|| count.here(me).get() == CALLS)?;
+            let passed = (me.now() - before).as_nanos() as u64;
+            assert!((CALLS * 500..CALLS * 600).contains(&passed), "{passed} ns for {CALLS} calls");
+        }
+        me.barrier()
+    });
+    simulated.unwrap().verdict.unwrap();
+}
+
+#[test]
+fn a_slow_process_computes_for_longer() {
+    let times = Mutex::new(vec![Duration::ZERO; 3]);
+    let simulated = Simulation::new(3, 1, 1).slow_down(ProcessId::new(1), 40).run(|me| {
+        let before = me.now();
+        me.charge(Duration::from_micros(10));
+        times.lock().unwrap()[me.id().index()] = me.now() - before;
+        // Meanwhile it does not answer.
+        if me.id().number() == 2 {
+            let answer = me.call_return(WorkerId::new(1), (), |there, ()| there.charge(Duration::from_micros(1)))?;
+            answer.wait()?;
+            assert!(me.now() - before >= Duration::from_micros(440));
+        }
+        me.barrier()
+    });
+    simulated.unwrap().verdict.unwrap();
+    assert_eq!(*times.lock().unwrap(), [10, 400, 10].map(Duration::from_micros));
+}
+
+#[test]
+fn deadlines_are_met_in_virtual_time() {
+    let started = Instant::now();
+    let simulated = Simulation::new(2, 1, 1).deadline(Duration::from_secs(1000)).run(|me| {
+        if me.id().number() == 0 {
+            let waited = me.wait_while_serving(|| false);
+            assert!(matches!(waited, Err(Error::Deadline { .. })), "{waited:?}");
+        }
+        Ok(())
+    });
+    let simulated = simulated.unwrap();
+    simulated.verdict.unwrap();
+    assert!(simulated.time >= Duration::from_secs(1000));
+    assert!(started.elapsed() < Duration::from_secs(1000));
+}
+
+#[test]
+fn polling_lets_time_pass() {
+    Simulation::new(2, 2, 1)
+        .options(exact(LogGp::FDR))
+        .run(|me| {
+            let met = PerWorker::new(me, Cell::new(0_u32))?;
+            for to in me.workers() {
+                me.call(to, met, |there, met| met.here(there).set(met.here(there).get() + 1))?;
+            }
+            while met.here(me).get() < 4 {
+                me.progress()?;
+            }
+            me.barrier()
+        })
+        .unwrap()
+        .verdict
+        .unwrap();
+}
+
+/// Counts how often one of it is dropped.
+struct Counted<'a>(&'a AtomicU64);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_killed_process_drops_nothing_while_others_run() {
+    for seed in 0..20 {
+        let drops = AtomicU64::new(0);
+        let survivors = AtomicU64::new(0);
+        let dead = ProcessId::new(1);
+        let simulated = Simulation::new(3, 2, seed).kill(dead, Duration::from_micros(50)).run(|me| {
+            let counted = (me.process() == dead).then(|| Counted(&drops));
+            let lost = me.wait_together(Duration::from_secs(5), || false);
+            assert!(counted.is_none(), "{} has survived", me.id());
+            let Err(Error::PeerLost { process, .. }) = lost else { panic!("{lost:?}") };
+            assert_eq!(process, dead);
+            let refused = me.call_return(WorkerId::new(2), (), |_, ()| ()).map_err(Error::from).and_then(Pending::wait);
+            assert!(matches!(refused, Err(Error::PeerLost { .. })), "{refused:?}");
+            assert_eq!(drops.load(Ordering::Relaxed), 0, "nothing was dropped by then");
+            survivors.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        let simulated = simulated.unwrap();
+        assert!(matches!(simulated.verdict, Err(Error::ProcessFailed { process, .. }) if process == dead));
+        assert_eq!(survivors.load(Ordering::Relaxed), 4);
+        assert_eq!(drops.load(Ordering::Relaxed), 2, "afterwards all was");
+        assert!(simulated.time < Duration::from_secs(1), "{:?}", simulated.time);
+    }
+}
+
+/// Deaths at every moment of a job's beginning, middle and end.
+#[test]
+fn death_at_any_moment_is_survived() {
+    for step in 0..60_u64 {
+        let after = Duration::from_nanos(step * step * 40);
+        let simulated = Simulation::new(4, 1, step).kill(ProcessId::new(2), after).run(|me| -> Result<()> {
+            for _ in 0..5 {
+                match me.all_reduce(1_u64, |a, b| a + b) {
+                    Ok(sum) => assert_eq!(sum, 4),
+                    Err(Error::PeerLost { process, .. }) if process == ProcessId::new(2) => return Ok(()),
+                    Err(other) => return Err(other),
+                }
+            }
+            Ok(())
+        });
+        match simulated.unwrap().verdict {
+            Ok(()) | Err(Error::ProcessFailed { how: ProcessEnd::Killed(_), .. }) => {}
+            // Before the job has begun it does not begin.
+            Err(Error::JobEnded { .. }) if after < Duration::from_millis(2) => {}
+            other => panic!("killed after {after:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn nobody_cannot_be_killed() {
+    let refused = Simulation::new(2, 1, 1).kill(ProcessId::new(2), Duration::ZERO).run(|_| Ok(()));
+    assert!(matches!(refused, Err(Error::Fabric(_))), "{refused:?}");
+}
+
+#[test]
+fn short_queues_lose_nothing() {
+    for seed in 0..10 {
+        let options =
+            SimOptions { messages_max: 1, operations_max: 1, message_bytes_max: 256, ..SimOptions::default() };
+        let simulated = Simulation::new(3, 1, seed).options(options).run(|me| {
+            let sum = PerWorker::new(me, Cell::new(0_u64))?;
+            for x in 0..300_u64 {
+                for to in me.workers() {
+                    me.call(to, (sum, x), |there, (sum, x)| sum.here(there).set(sum.here(there).get() + x))?;
+                }
+            }
+            me.wait_while_serving(|| sum.here(me).get() == 3 * 300 * 299 / 2)?;
+            me.barrier()
+        });
+        simulated.unwrap().verdict.unwrap();
+    }
+}
+
+/// What happens in one simulation is nothing to another, also when one is inside the other.
+#[test]
+fn simulations_do_not_mix() {
+    let inner = || {
+        let simulated = Simulation::new(2, 1, 9).run(|me| {
+            me.charge(Duration::from_micros(10));
+            me.barrier()
+        });
+        simulated.unwrap().trace
+    };
+    let expected = inner();
+    Simulation::new(2, 2, 1)
+        .run(|me| {
+            me.barrier()?;
+            let before = me.now();
+            assert_eq!(inner(), expected);
+            assert_eq!(me.now(), before);
+            me.barrier()
+        })
+        .unwrap()
+        .verdict
+        .unwrap();
+}
+
+#[test]
+fn a_thousand_processes() {
+    let calls = AtomicU64::new(0);
+    let simulated = Simulation::new(1000, 1, 1).options(exact(LogGp::FDR)).run(|me| {
+        me.barrier()?;
+        let sum = me.all_reduce(u64::from(me.id().number()), |a, b| a + b)?;
+        assert_eq!(sum, 1000 * 999 / 2);
+        let far = me.neighbor(500);
+        assert_eq!(me.call_return(far, (), |there, ()| there.id())?.wait()?, far);
+        calls.fetch_add(1, Ordering::Relaxed);
+        me.barrier()
+    });
+    let simulated = simulated.unwrap();
+    simulated.verdict.unwrap();
+    assert_eq!(calls.load(Ordering::Relaxed), 1000);
+    assert!(simulated.time > Duration::from_micros(40), "ten rounds of a barrier, twice: {:?}", simulated.time);
+}
