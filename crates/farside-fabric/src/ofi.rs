@@ -34,3 +34,4 @@ mod transfer;
 pub use endpoint::{OfiConfig, OfiEndpoint};
 pub use message::fuzz_decode;
 pub use provider::{Provider, library_version, providers};
+pub use staging::PROCESS_BYTES;
