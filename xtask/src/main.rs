@@ -1,34 +1,62 @@
 //! The developer's commands: `cargo xtask COMMAND`.
 
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod beds;
 mod steps;
 mod tidy;
 
 use std::process::ExitCode;
 
+use arguments::Arguments;
+
 const USAGE: &str = "usage: cargo xtask COMMAND
 
-  test    run every test: units, documents, processes that are started and killed, the model checker
-  lint    formatting, clippy, documents, tidiness; all with warnings denied
-  ci      what continuous integration runs: lint, then test
-  tidy    the rules of the house that no compiler checks
-  loom    the model checker alone
+  test       set up, then run every test: units, documents, processes that are started and killed, the model checker, the beds
+  lint       formatting, clippy, documents, tidiness; all with warnings denied
+  ci         what continuous integration runs: setup, lint, test
+  tidy       the rules of the house that no compiler checks
+  loom       the model checker alone
+
+test beds (docs/testing.md):
+  setup      install what the beds need, or say how
+  netns      [--cut MS] [--delay MS] [--loss PERCENT] [--limit S] [-- COMMAND [: COMMAND]]
+             two ranks in two network namespaces with a cable between them
+  launchers  [--limit S] [-- COMMAND]     four ranks under mpirun, then under srun of a Slurm of its own
+  rdma-vm    [--limit S] [-- COMMAND]     soft-RoCE in an emulated machine
+
+test, ci, setup and launchers take --without BED, once for each bed to be left out: fabric, mpi, slurm, netns, rdma-vm
 ";
 
 fn main() -> ExitCode {
-    let command = std::env::args().nth(1);
-    let outcome = match command.as_deref() {
-        Some("test") => steps::test(),
-        Some("lint") => steps::lint(),
-        Some("ci") => steps::lint().and_then(|()| steps::test()),
-        Some("tidy") => tidy::check(),
-        Some("loom") => steps::loom(),
+    let mut words = std::env::args().skip(1);
+    let command = words.next().unwrap_or_default();
+    let arguments = match Arguments::parse(&command, words) {
+        Ok(arguments) => arguments,
+        Err(message) => {
+            eprint!("xtask: {message}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut code = ExitCode::SUCCESS;
+    let outcome = match command.as_str() {
+        "test" => steps::test(&arguments.without),
+        "lint" => steps::lint(),
+        "ci" => steps::ci(&arguments.without),
+        "tidy" => tidy::check(),
+        "loom" => steps::loom(),
+        "setup" => beds::setup::setup(&arguments.without),
+        "netns" => beds::netns::run(&arguments),
+        "launchers" => beds::launchers::run(&arguments),
+        "rdma-vm" => beds::rdma_vm::run(&arguments).map(|status| code = status),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);
         }
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => code,
         Err(message) => {
             eprintln!("xtask: {message}");
             ExitCode::FAILURE

@@ -3,17 +3,29 @@
 use std::process::Command;
 use std::time::Instant;
 
+use crate::arguments::Arguments;
+use crate::beds::{self, Bed};
 use crate::tidy;
 
-/// Every test. They need nothing but the Rust toolchain and a C linker, which a toolchain needs anyway.
-pub(crate) fn test() -> Result<(), String> {
+/// All that continuous integration runs. What is missing is noticed before anything takes long.
+pub(crate) fn ci(without: &[Bed]) -> Result<(), String> {
+    beds::setup::setup(without)?;
+    lint()?;
+    test(without)
+}
+
+/// Every test. They need the Rust toolchain, a C linker, which a toolchain needs anyway, and what the beds that are not
+/// left out need.
+pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
+    beds::setup::setup(without)?;
     needs_linker()?;
     // Names of functions must hold in every kind of build, so what starts processes is tested optimised, too. (`--tests` alone would
     // not build the examples that some tests start.)
     run(cargo().args(["build", "--release", "--package", "farside", "--examples"]))?;
-    run(cargo().args(["test", "--workspace"]))?;
-    run(cargo().args(["test", "--release", "--package", "farside", "--tests"]))?;
+    run(beds::tell(cargo().args(["test", "--workspace"]), without))?;
+    run(beds::tell(cargo().args(["test", "--release", "--package", "farside", "--tests"]), without))?;
     loom()?;
+    beds::run_all(&Arguments { without: without.to_vec(), ..Arguments::default() })?;
     println!("xtask: all tests passed");
     Ok(())
 }
@@ -43,11 +55,11 @@ fn needs_linker() -> Result<(), String> {
     Err("no C linker (`cc`) is installed; on Debian and Ubuntu: apt-get install gcc libc6-dev".to_owned())
 }
 
-fn cargo() -> Command {
+pub(crate) fn cargo() -> Command {
     Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
 }
 
-fn run(command: &mut Command) -> Result<(), String> {
+pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
     let line = format!("cargo {}", arguments.join(" "));
     println!("xtask: {line}");

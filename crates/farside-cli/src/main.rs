@@ -61,8 +61,8 @@ fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The launcher was told what went wrong, and says so for all.
-        Err(error) if farside::job::is_member() => ExitCode::from(error.exit_status()),
+        // The launcher, or process 0, was told what went wrong, and says so for all.
+        Err(error) if farside::job::is_reported() => ExitCode::from(error.exit_status()),
         Err(error) => {
             eprintln!("farside: error: {}", error::with_causes(&error));
             ExitCode::from(error.exit_status())

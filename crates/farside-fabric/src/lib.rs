@@ -2,7 +2,7 @@
 //!
 //! The seam is [`Transport`]: one value of it is one process's end of the fabric. Two kinds are here: [`shm`] for the
 //! processes of one machine, and [`sim`] for many processes simulated in one program. What they must have in common is
-//! written down in [`transport`] and checked by [`conformance`].
+//! written down in [`transport`] and checked by [`conformance`]. [`by_message`] helps those that only carry messages.
 //!
 //! A transport that can map a peer's memory hands out the mapping once, and every put, get, atomic and ring write is then
 //! a plain (racy) access with no call through the seam. One that cannot is given the operation whole.

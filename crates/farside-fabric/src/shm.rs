@@ -9,6 +9,8 @@
 
 mod link;
 mod message;
+#[cfg(test)]
+mod tests;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -327,7 +329,8 @@ impl ShmEndpoint {
         fd: Option<OwnedFd>,
     ) -> Result<(), EndOfLink> {
         let process = greeting.process;
-        if greeting.secret != self.config.secret || process.number() >= self.config.process_count {
+        let is_a_peer = process.number() < self.config.process_count && process != self.config.process;
+        if greeting.secret != self.config.secret || !is_a_peer {
             return Err(EndOfLink::Intruder);
         }
         check_user(state.links[index].socket(), process).map_err(|_| EndOfLink::Intruder)?;

@@ -15,6 +15,9 @@
 //!    reported [`Event::Disconnected`].
 //! 7. Nothing blocks without a deadline, and a peer that died is an error and not a silence.
 //!
+//! `docs/adding-a-transport.md` is the guide for who writes one; [`by_message`](crate::by_message) has the one-sided operations
+//! for those that only carry messages.
+//!
 //! A transport has no thread of its own. Whoever needs something from it calls [`progress`](Transport::progress); in a
 //! job that is the service thread, which sleeps in [`wait`](Transport::wait) between.
 

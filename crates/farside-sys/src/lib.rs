@@ -11,6 +11,7 @@ pub mod image;
 pub mod library;
 pub mod limits;
 pub mod net;
+pub mod pmix;
 pub mod prefetch;
 pub mod process;
 pub mod racy;

@@ -122,6 +122,9 @@ pub enum Error {
         /// How.
         how: ProcessEnd,
     },
+    /// The processes that another launcher started did not find each other.
+    #[error(transparent)]
+    Rendezvous(#[from] RendezvousError),
     /// The function called panicked.
     #[error("the function called on {on} panicked: {message}")]
     RemotePanic {
@@ -210,6 +213,109 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// Why a process could not come to a job that Farside's launcher did not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RendezvousError {
+    /// Nothing says where process 0 is.
+    #[error("the launcher's environment does not say where process 0 listens: set {what} for all processes")]
+    NoAddress {
+        /// What is missing.
+        what: &'static str,
+    },
+    /// The launcher's numbers do not fit.
+    #[error(
+        "the launcher says that this is rank {rank} of {processes} processes, which count from 0: correct RANK or WORLD_SIZE"
+    )]
+    NoSuchRank {
+        /// The process's own number.
+        rank: u32,
+        /// How many there are.
+        processes: u32,
+    },
+    /// PMIx, which the launcher offers, is not there, and variables do not do either.
+    #[error(
+        "libpmix cannot be opened ({missing}): install it (Debian: libpmix2) on all machines; without it, {otherwise}"
+    )]
+    NoPmix {
+        /// What the loader said.
+        missing: String,
+        /// What the variables lack.
+        otherwise: String,
+    },
+    /// There is no secret.
+    #[error(
+        "FARSIDE_SECRET is not set: processes that find each other over the network must know a secret; set it to the same \
+         text for all of them, such as the output of `openssl rand -hex 16`"
+    )]
+    NoSecret,
+    /// PMIx could not do its part.
+    #[error("the launcher offers PMIx, and it does not work: {why}; set FARSIDE_START=variables to do without it")]
+    Pmix {
+        /// The reason.
+        why: String,
+    },
+    /// Process 0 cannot listen.
+    #[error(
+        "process 0 cannot listen at port {port}: {cause}; another program uses it, or another job: set FARSIDE_PORT (or \
+         MASTER_PORT) to a free one for all processes"
+    )]
+    Port {
+        /// The port.
+        port: u16,
+        /// The system's reason.
+        cause: String,
+    },
+    /// There was somebody else, of the same number, before.
+    #[error("there is a rank {rank} at {address} already: give each process a RANK of its own")]
+    RankTaken {
+        /// The number.
+        rank: u32,
+        /// Where process 0 listens.
+        address: String,
+    },
+    /// Process 0 takes it for a job of another size.
+    #[error(
+        "rank {rank} was started for a job of {processes} processes, and process 0 at {address} for one of {host_processes}: \
+         give all the same WORLD_SIZE, and each job its own MASTER_PORT"
+    )]
+    OtherSize {
+        /// This process.
+        rank: u32,
+        /// How many it takes there to be.
+        processes: u32,
+        /// How many process 0 takes there to be.
+        host_processes: u32,
+        /// Where process 0 listens.
+        address: String,
+    },
+    /// Process 0 was not found in time.
+    #[error(
+        "rank {rank} did not reach process 0 at {address} within {after:?} ({cause}): see that process 0 has started, that \
+         MASTER_ADDR names its machine, and that no firewall keeps the port closed; or raise the deadline (FARSIDE_TIMEOUT_S)"
+    )]
+    Unreachable {
+        /// This process.
+        rank: u32,
+        /// Where process 0 was looked for.
+        address: String,
+        /// How long.
+        after: Duration,
+        /// What happened at the last attempt.
+        cause: String,
+    },
+    /// The two ends do not have the same secret.
+    #[error(
+        "rank {rank} and the process at {address} do not have the same secret: set FARSIDE_SECRET to the same text for all"
+    )]
+    WrongSecret {
+        /// This process.
+        rank: u32,
+        /// Where process 0 was looked for.
+        address: String,
+    },
 }
 
 /// Who fills a ring: one worker, or all threads of a process together.

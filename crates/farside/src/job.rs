@@ -36,6 +36,7 @@ pub mod launch;
 pub(crate) mod outgoing;
 pub(crate) mod pool;
 pub(crate) mod process;
+pub(crate) mod rendezvous;
 pub(crate) mod route;
 pub(crate) mod run;
 pub(crate) mod service;
@@ -50,7 +51,7 @@ use std::panic::Location;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use child::is_member;
+pub use child::{is_member, is_reported};
 #[doc(hidden)]
 pub use control::fuzz_decode as fuzz_control_decode;
 pub use farside_fabric::route::FabricChoice;
@@ -217,6 +218,7 @@ impl Job {
         }
         match child::role(&site, manner, self.choices.clone())? {
             Role::Member(member) => run::run_process(member, &body),
+            Role::Host(member, hosting) => hosting.see_through(|| run::run_process(member, &body)),
             Role::Launcher => self.launch(site),
         }
     }

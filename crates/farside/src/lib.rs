@@ -45,7 +45,7 @@ pub mod wire;
 extern crate self as farside;
 
 pub use dist::{Dist, PerWorker};
-pub use error::{CorruptRecord, Error, FullCause, ProcessEnd, Refused, Result, Source};
+pub use error::{CorruptRecord, Error, FullCause, ProcessEnd, Refused, RendezvousError, Result, Source};
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};

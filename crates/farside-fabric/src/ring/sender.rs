@@ -192,6 +192,24 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         true
     }
 
+    /// Takes the batch out instead of publishing it, for a sender whose records go on by another way: `take` is told the chunk, at
+    /// whose beginning the records lie whole, and how many bytes they are. The chunk is empty again then.
+    ///
+    /// Such a sender has one chunk and publishes nothing.
+    pub fn take_batch<R>(&mut self, take: impl FnOnce(&M, usize) -> R) -> Option<R> {
+        if self.batch_offset == NONE {
+            return None;
+        }
+        debug_assert_eq!(self.batch_offset, 0, "what was published before is not taken back");
+        self.chunk.word(0).store(self.batch_header, Ordering::Relaxed);
+        let taken = take(&self.chunk, self.offset);
+        self.left_bytes += self.offset as u64;
+        self.offset = 0;
+        self.batch_offset = NONE;
+        self.batch_end = 0;
+        Some(taken)
+    }
+
     /// Adds a chunk that the receiver knows of already. It is spliced in when the current one is full.
     pub fn grant(&mut self, chunk: M) {
         self.granted.push_back(chunk);

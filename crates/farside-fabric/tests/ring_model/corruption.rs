@@ -1,8 +1,10 @@
-//! What a receiver makes of memory that no sender of ours has written.
+//! What a receiver makes of memory that no sender of ours has written, and a sender of credit that no receiver gave.
 
 use std::sync::atomic::Ordering;
 
-use farside_fabric::ring::{Corrupt, Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, RunEnd};
+use farside_fabric::ring::{
+    Corrupt, Header, MappedChunk, MappedControl, Next, Receiver, RingControlMemory, RingMemory, RunEnd, Sender,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -118,6 +120,29 @@ proptest! {
         let words = [circle_words, granted_words];
         look_at_garbage(Heap, words.clone(), &writes, |receiver, _| look(receiver));
         look_at_garbage(Mapped::new(4096), words, &writes, look_at_some);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1000) })]
+
+    /// It may write over what was not read, to the receiver's harm, but only in its own chunks.
+    #[test]
+    fn whatever_credit_says_a_sender_stays_in_its_chunks(
+        chunk_words in vec(8..40_usize, 1..=6),
+        steps in vec((prop_oneof![any::<u64>(), 0..20_u64, Just(u64::MAX)], 1..40_usize, any::<bool>()), 1..200),
+    ) {
+        let chunks: Vec<HeapChunk> = chunk_words.iter().map(|words| HeapChunk::new(words * 8)).collect();
+        let control = HeapControl::default();
+        let mut sender = Sender::new(control.clone(), chunks);
+        for (credit, words, batched) in steps {
+            control.control().consumed.store(credit, Ordering::Relaxed);
+            let bytes = words * 8;
+            let Ok(offset) = sender.reserve(bytes) else { continue };
+            prop_assert!(offset.is_multiple_of(8) && offset + bytes <= sender.chunk().bytes() - 8);
+            let header = Header::new(1, 0, bytes);
+            if batched { sender.batch(header, bytes) } else { sender.publish(header, bytes) }
+        }
     }
 }
 

@@ -316,9 +316,7 @@ impl<'w> To<'w> {
                 }
                 Err(payload) => payload,
             };
-            let asked = outbox.ensure_asked(process);
-            let holds_batch = outbox.holds_batch(how.batch_bytes);
-            if let Err(error) = asked.and_then(|()| if holds_batch { Ok(false) } else { outbox.send_staged(process) }) {
+            if let Err(error) = outbox.ensure_asked(process).and_then(|()| outbox.send_staged(process)) {
                 return Err(Box::new((error, payload)));
             }
             if outbox.is_lost() || process.lost(outbox.to_process()).is_some() {
@@ -329,14 +327,25 @@ impl<'w> To<'w> {
                 // What was staged is on its way, and there is room behind it.
                 continue;
             }
-            if outbox.awaits_ring() || when_full == WhenFull::Queue {
+            if outbox.is_framed() {
+                payload = match outbox.frame(process, how, payload) {
+                    Ok(sent) => {
+                        if matches!(sent, Sent::BatchBegun) {
+                            outbox.batch_begun(worker.now());
+                        }
+                        if !outbox.is_finished() {
+                            worker.list_unfinished(self.to);
+                        }
+                        self.note_sent(&mut outbox);
+                        return Ok(());
+                    }
+                    Err(payload) => payload,
+                };
+            } else if outbox.awaits_ring() || when_full == WhenFull::Queue {
                 payload = match outbox.stage(how, payload) {
                     Ok(()) => {
                         worker.list_unfinished(self.to);
                         self.note_sent(&mut outbox);
-                        if outbox.holds_batch(how.batch_bytes) {
-                            return Ok(());
-                        }
                         return match outbox.send_staged(process) {
                             Ok(_) => Ok(()),
                             // The call is kept; that it cannot be sent is told by what waits for it.

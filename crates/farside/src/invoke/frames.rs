@@ -12,6 +12,8 @@ use crate::error::CorruptRecord;
 const RECORD_BYTES_MAX: usize = 1 << 30;
 /// As much may be sent and not run.
 const WINDOW_BYTES: u64 = 256 << 10;
+/// So many looks in vain after a record its sender is told that it was run, if it was not told before.
+const IDLE_LOOKS: u32 = 64;
 
 /// The sender's side of a stream.
 #[derive(Debug, Default)]
@@ -21,9 +23,14 @@ pub(crate) struct OutFrames {
 }
 
 impl OutFrames {
+    /// So many bytes may be sent now.
+    pub(crate) fn room(&self) -> usize {
+        (self.consumed + WINDOW_BYTES).saturating_sub(self.sent) as usize
+    }
+
     /// Whether a record of so many bytes may be sent now. One that is longer than the window goes alone.
     pub(crate) fn has_room(&self, record_bytes: usize) -> bool {
-        self.are_consumed() || self.sent + record_bytes as u64 <= self.consumed + WINDOW_BYTES
+        self.consumed == self.sent || record_bytes <= self.room()
     }
 
     /// So many bytes are sent. Returns their position.
@@ -39,11 +46,6 @@ impl OutFrames {
             self.consumed = self.consumed.max(consumed);
         }
     }
-
-    /// Whether the receiver has run all that was sent.
-    pub(crate) fn are_consumed(&self) -> bool {
-        self.consumed == self.sent
-    }
 }
 
 /// The receiver's side of a stream.
@@ -58,6 +60,9 @@ pub(crate) struct InFrames {
     consumed: u64,
     /// How much of that the sender knows of.
     credited: u64,
+    /// Looks in a row that found nothing new, and how much was handed out at the last that did.
+    idle_looks: u32,
+    consumed_before: u64,
     /// Where a frame began that does not follow the one before it, and where it should have.
     gap: Option<(u64, u64)>,
     /// Nothing is taken any more.
@@ -76,20 +81,36 @@ impl InFrames {
             self.gap = Some((position, expected));
             return;
         }
-        self.rest.extend(bytes);
-        let (whole, rest) = self.rest.as_chunks();
+        if self.first > self.words.len() / 2 {
+            // At most one move of a word for each word taken.
+            self.words.drain(..self.first);
+            self.first = 0;
+        }
+        let bytes = if self.rest.is_empty() {
+            bytes
+        } else {
+            self.rest.extend(bytes);
+            &std::mem::take(&mut self.rest)
+        };
+        let (whole, rest) = bytes.as_chunks();
         self.words.extend(whole.iter().map(|word| u64::from_ne_bytes(*word)));
         self.rest = rest.to_vec();
     }
 
-    /// The next record, header included, if all of it is here.
+    /// The next record, header included, if all of it is here. It is handed out once.
     ///
     /// # Errors
     /// [`CorruptRecord`] when there can be no such record, and then again at every call until the stream is closed.
-    pub(crate) fn next_record(&mut self) -> Result<Option<Vec<u64>>, CorruptRecord> {
-        match (self.next_whole()?, self.gap) {
+    pub(crate) fn next_record(&mut self) -> Result<Option<&[u64]>, CorruptRecord> {
+        match (self.next_length()?, self.gap) {
             (None, Some((position, expected))) => Err(CorruptRecord::Gap { position, expected }),
-            (record, _) => Ok(record),
+            (None, None) => Ok(None),
+            (Some(length), _) => {
+                let begin = self.first;
+                self.first += length;
+                self.consumed += length as u64 * 8;
+                Ok(Some(&self.words[begin..self.first]))
+            }
         }
     }
 
@@ -98,7 +119,8 @@ impl InFrames {
         *self = Self { closed: true, ..Self::default() };
     }
 
-    fn next_whole(&mut self) -> Result<Option<Vec<u64>>, Corrupt> {
+    /// The words of the next record, if all of it is here.
+    fn next_length(&self) -> Result<Option<usize>, Corrupt> {
         let words = &self.words[self.first..];
         let Some(header) = words.first() else { return Ok(None) };
         let (bytes, bytes_min) = match Header::from_word(*header).short_bytes() {
@@ -111,22 +133,32 @@ impl InFrames {
         if bytes < bytes_min || !bytes.is_multiple_of(8) || bytes > RECORD_BYTES_MAX as u64 {
             return Err(Corrupt::Length { offset: 0, bytes, chunk_bytes: RECORD_BYTES_MAX });
         }
-        let Some(record) = words.get(..bytes as usize / 8).map(<[u64]>::to_vec) else { return Ok(None) };
-        self.first += record.len();
-        self.consumed += bytes;
-        if self.first > self.words.len() / 2 {
-            // At most one move of a word for each word taken.
-            self.words.drain(..self.first);
-            self.first = 0;
-        }
-        Ok(Some(record))
+        let length = bytes as usize / 8;
+        Ok((length <= words.len()).then_some(length))
     }
 
-    /// How far the stream was handed out, if the sender does not know yet.
+    /// How far the stream was handed out, if it is time to tell the sender: it has run a good part of its window, or nothing more
+    /// has come for a while. Called once for each look at the stream.
     pub(crate) fn credit(&mut self) -> Option<u64> {
-        let news = self.credited != self.consumed;
+        let untold = self.consumed - self.credited;
+        if untold == 0 {
+            return None;
+        }
+        let found = std::mem::replace(&mut self.consumed_before, self.consumed) != self.consumed;
+        self.idle_looks = if found { 0 } else { self.idle_looks + 1 };
+        if untold < WINDOW_BYTES / 4 && self.idle_looks < IDLE_LOOKS {
+            return None;
+        }
+        self.idle_looks = 0;
         self.credited = self.consumed;
-        news.then_some(self.consumed)
+        Some(self.consumed)
+    }
+
+    /// As [`credit`](Self::credit), without waiting for more to come.
+    pub(crate) fn credit_now(&mut self) -> Option<u64> {
+        self.idle_looks = IDLE_LOOKS;
+        self.consumed_before = self.consumed;
+        self.credit()
     }
 }
 
@@ -169,13 +201,13 @@ mod tests {
                 while let Some(record) = frames.next_record().unwrap() {
                     out.push(record.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>());
                 }
-                if let Some(consumed) = frames.credit() {
+                if let Some(consumed) = frames.credit_now() {
                     sender.credit(consumed);
                 }
             }
-            prop_assert!(sender.are_consumed());
+            prop_assert_eq!(sender.room() as u64, WINDOW_BYTES);
             prop_assert!(out == records);
-            prop_assert_eq!(frames.credit(), None);
+            prop_assert_eq!(frames.credit_now(), None);
         }
 
         #[test]
@@ -208,8 +240,26 @@ mod tests {
             }
             frames.close();
             frames.take(0, &one);
-            assert!(matches!((frames.next_record(), frames.credit()), (Ok(None), None)));
+            assert!(matches!(frames.next_record(), Ok(None)));
+            assert_eq!(frames.credit_now(), None);
         }
+    }
+
+    #[test]
+    fn credit_is_told_in_large_parts_or_when_nothing_comes() {
+        let mut frames = InFrames::default();
+        let one = record(1, &[7; 24]);
+        frames.take(0, &one);
+        assert_eq!(frames.credit(), None);
+        frames.next_record().unwrap().unwrap();
+        let looks = (0..1000).map(|_| frames.credit()).collect::<Vec<_>>();
+        assert_eq!(looks.iter().position(Option::is_some), Some(IDLE_LOOKS as usize));
+        assert_eq!(looks.iter().flatten().collect::<Vec<_>>(), [&32]);
+
+        let large = record(2, &vec![7; WINDOW_BYTES as usize / 4]);
+        frames.take(32, &large);
+        frames.next_record().unwrap().unwrap();
+        assert_eq!(frames.credit(), Some(32 + large.len() as u64));
     }
 
     #[test]
@@ -224,8 +274,8 @@ mod tests {
         // What was never sent cannot have been run, and nothing is taken back.
         sender.credit(u64::MAX);
         sender.credit(8);
-        assert!(sender.has_room(24) && !sender.has_room(32) && !sender.are_consumed());
+        assert!(sender.has_room(24) && !sender.has_room(32));
         sender.credit(WINDOW_BYTES - 8);
-        assert!(sender.are_consumed() && sender.has_room(10 * window));
+        assert!(sender.room() == window && sender.has_room(10 * window));
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Inbox {
     /// By source.
     rings: Vec<Option<Box<InRing>>>,
     frames: Vec<Option<InFrames>>,
+    /// The sources whose frames have come.
+    streams: Vec<u32>,
     watched: Vec<u32>,
     /// The rings that were watched until just now, and have not been looked at again.
     left: Vec<u32>,
@@ -71,6 +73,7 @@ impl Inbox {
             local,
             rings: (0..sources).map(|_| None).collect(),
             frames: (0..sources).map(|_| None).collect(),
+            streams: Vec::new(),
             watched: Vec::new(),
             left: Vec::new(),
         }
@@ -99,6 +102,7 @@ impl Inbox {
     pub(crate) fn close(&mut self, index: usize) -> Vec<Piece> {
         self.stop_watching(index, clear_bits);
         self.frames[index] = None;
+        self.streams.retain(|stream| *stream as usize != index);
         self.rings[index].take().map_or(Vec::new(), |ring| ring.pieces)
     }
 
@@ -176,7 +180,11 @@ impl Inbox {
 
     /// A piece of a stream of frames has come.
     pub(crate) fn take_frame(&mut self, ring: RingName, position: u64, bytes: &[u8]) {
-        self.frames[ring.source as usize].get_or_insert_default().take(position, bytes);
+        let index = ring.source as usize;
+        if self.frames[index].is_none() {
+            self.streams.push(ring.source);
+        }
+        self.frames[index].get_or_insert_default().take(position, bytes);
     }
 }
 
@@ -338,10 +346,25 @@ fn run_frames(worker: &Worker, inbox: &mut Inbox) -> Result<usize> {
         return Ok(0);
     }
     let before = worker.executed();
-    for index in 0..inbox.frames.len() {
-        run_stream(worker, inbox, index)?;
+    for turn in 0..inbox.streams.len() {
+        run_stream(worker, inbox, inbox.streams[turn] as usize)?;
     }
     Ok((worker.executed() - before) as usize)
+}
+
+/// Tells the senders of frames what was run, since this worker goes to sleep and will not for a while.
+pub(crate) fn tell_credit(worker: &Worker) {
+    if !worker.process_handle().has_unmapped_peers() {
+        return;
+    }
+    let mut inbox = worker.inbox();
+    let Inbox { frames, streams, .. } = &mut *inbox;
+    for stream in streams {
+        if let Some(consumed) = frames[*stream as usize].as_mut().and_then(InFrames::credit_now) {
+            let source = worker.process_handle().source(*stream as usize);
+            worker.process_handle().credit_frames(source, worker, consumed);
+        }
+    }
 }
 
 /// Runs what has come whole of one stream of frames.

@@ -5,7 +5,8 @@
 //! *Direct*: the ring stands and nothing waits: records are written into the receiver's memory at once. Only in the last
 //! state does a call touch nothing but the ring, and `direct` tells it by one flag.
 //!
-//! Towards a receiver whose memory is not mapped here the outbox always stages, and sends what it staged as frames.
+//! Towards a receiver whose memory is not mapped here the ring has only its sending side, in memory of this process: one chunk, in which
+//! records are batched as in any other. A batch that is long enough is staged, and what is staged is sent as frames.
 
 use std::time::Instant;
 
@@ -34,6 +35,9 @@ pub(crate) const FIRST_CHUNK_BYTES: usize = 4 << 10;
 pub(crate) const FIRST_CHUNK_COUNT: usize = 2;
 /// The same for lanes, which carry less.
 pub(crate) const FIRST_LANE_CHUNK_BYTES: usize = 2 << 10;
+
+/// The chunk in which records are batched that go as frames.
+pub(crate) const FRAME_CHUNK_BYTES: usize = 16 << 10;
 
 /// Why a batch was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +132,17 @@ struct Refusal {
 #[derive(Debug)]
 struct Ring {
     sender: Sender<MappedChunk, MappedControl>,
-    announcer: Announcer,
+    /// `None` towards a receiver whose memory is not mapped here: nothing is ever published then, only batched.
+    announcer: Option<Announcer>,
+}
+
+impl Ring {
+    #[inline(always)]
+    fn announce(&self) {
+        if let Some(announcer) = &self.announcer {
+            announcer.announce();
+        }
+    }
 }
 
 /// How far ahead of the record being written the ring's lines are asked for: they are in the receiver's cache, which read them a
@@ -192,7 +206,7 @@ impl Outbox {
         unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
         prefetch_to_write(ring.sender.chunk().ahead(offset + WRITE_AHEAD_BYTES));
         ring.sender.publish(Header::new(entry, operand, bytes), bytes);
-        ring.announcer.announce();
+        ring.announce();
         self.counters.calls += 1;
         Ok(Sent::Now)
     }
@@ -267,7 +281,7 @@ impl Outbox {
         let ring = self.ring.as_mut()?;
         let reserved = ring.sender.reserve(record_bytes);
         // The rotation is news for the receiver, too.
-        ring.announcer.announce();
+        ring.announce();
         reserved.ok()
     }
 
@@ -276,10 +290,13 @@ impl Outbox {
         // Also when a call that was not batched has published it before.
         self.batch_since = None;
         let Some(ring) = &mut self.ring else { return false };
-        if !ring.sender.flush() {
+        let flushed = if ring.announcer.is_some() { ring.sender.flush() } else { self.stage_batch() };
+        if !flushed {
             return false;
         }
-        ring.announcer.announce();
+        if let Some(ring) = &self.ring {
+            ring.announce();
+        }
         self.counters.flushes[cause as usize] += 1;
         true
     }
@@ -315,9 +332,14 @@ impl Outbox {
         !self.staged.is_empty()
     }
 
-    /// Whether nothing that was called is still here, or under way as a frame. (What is in a ring has arrived.)
+    /// Whether nothing that was called is still here.
     pub(crate) fn is_finished(&self) -> bool {
-        self.staged.is_empty() && self.batch_since.is_none() && (self.frames.are_consumed() || self.lost)
+        self.staged.is_empty() && self.batch_since.is_none()
+    }
+
+    /// Whether records go to the receiver as frames.
+    pub(crate) fn is_framed(&self) -> bool {
+        self.is_framed
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -339,9 +361,60 @@ impl Outbox {
     }
 
     fn may_stage(&self, record_bytes: usize) -> bool {
-        // Where there is no ring a record goes by way of the queue, however long it is.
+        // Where nothing is written into a ring a record goes by way of the queue, however long it is.
         let alone = self.is_framed && self.staged.is_empty();
         alone || self.staged.bytes() + record_bytes <= self.queue_cap_bytes
+    }
+
+    /// Adds a record to the batch that is to go as a frame, and sends that if it is long enough. Hands the payload back when the queue is
+    /// full.
+    pub(crate) fn frame<P: Payload>(&mut self, process: &Process, how: Dispatch, payload: P) -> Result<Sent, P> {
+        let bytes = record_bytes(payload.bytes());
+        if !self.may_stage(bytes) {
+            return Err(payload);
+        }
+        self.counters.calls += 1;
+        let header = Header::new(how.entry, how.operand, bytes);
+        if self.ring.as_ref().is_none_or(|ring| ring.sender.try_reserve(bytes).is_none()) {
+            self.stage_batch();
+        }
+        let reserved = self.ring.as_mut().and_then(|ring| Some((ring.sender.try_reserve(bytes)?, ring)));
+        if let Some((offset, ring)) = reserved {
+            // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved so many at `offset`.
+            unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
+            ring.sender.batch(header, bytes);
+            ring.sender.let_join(how.batch_bytes);
+            let batched = ring.sender.batched_bytes();
+            if batched < how.batch_bytes {
+                return Ok(if batched == bytes { Sent::BatchBegun } else { Sent::Batched });
+            }
+            if how.batch_bytes > 0 {
+                self.counters.flushes[FlushCause::Size as usize] += 1;
+            }
+            self.stage_batch();
+        } else {
+            self.staged.push(header, bytes, payload);
+            self.counters.bytes += bytes as u64;
+        }
+        // That it cannot be sent is told by what waits for it.
+        let _ = self.send_staged(process);
+        Ok(Sent::Now)
+    }
+
+    /// Moves the batch that is to go as a frame to what is staged. Says whether there was one.
+    fn stage_batch(&mut self) -> bool {
+        self.batch_since = None;
+        let Some(ring) = &mut self.ring else { return false };
+        let staged = &mut self.staged;
+        let taken = ring.sender.take_batch(|chunk, bytes| {
+            staged.push_records(bytes, |words| {
+                // SAFETY: the batch lies at the beginning of the chunk, in memory that only this outbox knows of.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(chunk.address(0).cast_const().cast(), words.as_mut_ptr(), bytes / 8)
+                };
+            });
+        });
+        taken.is_some()
     }
 
     /// Asks for the ring, once.
@@ -357,6 +430,7 @@ impl Outbox {
             process.send_setup(self.to_process, &SetupMessage::Open { ring: self.name })?;
             process.kill_point(KillPoint::RingAsked);
         } else {
+            self.ring = Some(Ring { sender: process.new_frame_batch()?, announcer: None });
             self.is_framed = true;
         }
         // Only now: what could not be asked for is asked for by the next call.
@@ -368,7 +442,7 @@ impl Outbox {
     pub(crate) fn open(&mut self, sender: Sender<MappedChunk, MappedControl>, announcer: Announcer) {
         self.counters.rings += 1;
         self.counters.ring_bytes += sender.chunk_bytes() as u64;
-        self.ring = Some(Ring { sender, announcer });
+        self.ring = Some(Ring { sender, announcer: Some(announcer) });
         self.direct = self.staged.is_empty();
     }
 
@@ -409,10 +483,10 @@ impl Outbox {
     /// # Errors
     /// [`Error::TooLarge`] when no ring could ever hold the record.
     pub(crate) fn ask_to_grow(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
-        let Some(ring) = &mut self.ring else { return Ok(()) };
+        let Some(ring) = self.ring.as_mut().filter(|ring| ring.announcer.is_some()) else { return Ok(()) };
         let no_room = ring.sender.reserve(record_bytes).err();
         let needs_chunk = no_room.is_some_and(|no_room| no_room.needs_chunk_bytes.is_some());
-        ring.announcer.announce();
+        ring.announce();
         let chunks = ring.sender.chunk_count();
         self.counters.stalls += 1;
         if self.growing.is_some() {
@@ -447,7 +521,8 @@ impl Outbox {
 
     /// Whether what is staged would find room by now.
     pub(crate) fn staged_may_move(&self) -> bool {
-        let front = self.staged.front().map(|record| record.len() * 8);
+        // For frames room comes with a notice.
+        let front = self.staged.front().filter(|_| !self.is_framed).map(|record| record.len() * 8);
         front.is_some_and(|bytes| self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(bytes)))
     }
 
@@ -458,14 +533,18 @@ impl Outbox {
 
     /// Whether nothing that was granted or asked for could ever hold a record of this size.
     pub(crate) fn needs_chunk_for(&self, record_bytes: usize) -> bool {
-        self.growing.is_none() && self.ring.as_ref().is_some_and(|ring| !ring.sender.has_chunk_for(record_bytes))
+        self.growing.is_none()
+            && !self.is_framed
+            && self.ring.as_ref().is_some_and(|ring| !ring.sender.has_chunk_for(record_bytes))
     }
 
     /// Why a record of this size cannot be sent now.
     pub(crate) fn full(&self) -> Error {
         let cause = match (&self.ring, self.refused) {
             (_, Some(Refusal { cap_bytes, .. })) => FullCause::RingCap { cap_bytes },
-            (Some(ring), None) if self.staged.is_empty() => FullCause::Credit { ring_bytes: ring.sender.chunk_bytes() },
+            (Some(ring), None) if self.staged.is_empty() && !self.is_framed => {
+                FullCause::Credit { ring_bytes: ring.sender.chunk_bytes() }
+            }
             _ => FullCause::Queue { queued_bytes: self.staged.bytes() },
         };
         Error::Full { to: self.to, cause }
@@ -474,8 +553,9 @@ impl Outbox {
     /// Whether a record of this size would find room, or its receiver is gone.
     pub(crate) fn may_send(&self, record_bytes: usize) -> bool {
         let has_room = match &self.ring {
+            _ if self.is_framed => self.may_stage(record_bytes),
             Some(ring) => self.staged.is_empty() && ring.sender.has_room(record_bytes),
-            None => self.is_framed && self.may_stage(record_bytes),
+            None => false,
         };
         has_room || self.lost
     }
@@ -498,7 +578,11 @@ impl Outbox {
         if self.staged.is_empty() {
             return Ok(false);
         }
-        let sent = if self.ring.is_some() { self.send_into_ring(process) } else { self.send_frames(process) };
+        let sent = match &self.ring {
+            _ if self.is_framed => self.send_frames(process),
+            Some(_) => self.send_into_ring(process),
+            None => Ok(false),
+        };
         match sent {
             // Whoever calls there or waits for it is told so; this may be somebody else.
             Err(Error::PeerLost { .. }) => {
@@ -540,7 +624,7 @@ impl Outbox {
         }
         if let Some(ring) = &mut self.ring {
             ring.sender.flush();
-            ring.announcer.announce();
+            ring.announce();
         }
         match no_room_for {
             Some(bytes) if self.needs_chunk_for(bytes) => self.ask_for_chunk(process, bytes)?,
@@ -553,42 +637,28 @@ impl Outbox {
 
     /// Sends what is staged to a receiver that is not mapped.
     fn send_frames(&mut self, process: &Process) -> Result<bool> {
-        if !self.is_framed {
-            return Ok(false);
-        }
         let max = process.transport().capabilities().message_bytes_max - SetupMessage::OVERHEAD_BYTES;
         let mut sent = false;
-        let mut bytes = Vec::new();
-        while let Some(record_bytes) = self.staged.front().map(|record| record.len() * 8) {
-            if !bytes.is_empty() && bytes.len() + record_bytes > max {
-                self.send_pieces(process, &std::mem::take(&mut bytes), max)?;
-            }
-            if !self.frames.has_room(bytes.len() + record_bytes) {
+        while let Some(front) = self.staged.front().map(<[u64]>::len) {
+            // As many records as a frame takes; one that is longer goes in pieces.
+            let whole = self.staged.front_within(max.min(self.frames.room()));
+            let words = match whole {
+                [] if self.frames.has_room(front * 8) => self.staged.front_within(front * 8),
+                whole => whole,
+            };
+            if words.is_empty() {
                 break;
             }
-            bytes.extend(self.staged.front().into_iter().flatten().flat_map(|word| word.to_ne_bytes()));
-            self.staged.pop();
+            for piece in words.chunks(max / 8) {
+                let position = self.frames.advance(size_of_val(piece));
+                process.send_frame(self.to_process, self.name, position, piece)?;
+            }
+            let words = words.len();
+            self.staged.pop_words(words);
             sent = true;
         }
-        self.send_pieces(process, &bytes, max)?;
         self.count_sent(process);
         Ok(sent)
-    }
-
-    /// Sends the next bytes of the record stream, so many a frame.
-    fn send_pieces(&mut self, process: &Process, bytes: &[u8], max: usize) -> Result<()> {
-        for piece in bytes.chunks(max) {
-            let position = self.frames.advance(piece.len());
-            let frame = SetupMessage::Frame { ring: self.name, position, bytes: piece.to_vec() };
-            process.send_setup(self.to_process, &frame)?;
-        }
-        Ok(())
-    }
-
-    /// Whether what is staged waits for more to come, since it is a batch of less than `batch_bytes`. (In a ring, batches are in
-    /// the ring.)
-    pub(crate) fn holds_batch(&self, batch_bytes: usize) -> bool {
-        self.is_framed && self.staged.bytes() < batch_bytes
     }
 
     /// The receiver has run so many bytes of frames in all.
@@ -608,7 +678,7 @@ impl Outbox {
         for (place, word) in words.iter().enumerate().rev() {
             chunk.word(offset + 8 * place).store(*word, Ordering::Release);
         }
-        ring.announcer.announce();
+        ring.announce();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Records that wait at the sender, in order: until their ring stands, or until there is room in it.
+//! Records that wait at the sender, in order: until their ring stands, until there is room in it, or until they can be sent as frames.
 
 use farside_fabric::ring::Header;
 
@@ -7,16 +7,15 @@ use super::payload::Payload;
 /// A queue of whole records in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Staged {
-    /// Records as they go into the ring, each behind its length. In words, so that payloads are aligned.
+    /// Records as they go into the ring, one behind the other. In words, so that payloads are aligned.
     words: Vec<u64>,
-    /// Where the oldest record's length is.
+    /// Where the oldest record begins.
     first: usize,
-    records: usize,
 }
 
 impl Staged {
     pub(crate) fn is_empty(&self) -> bool {
-        self.records == 0
+        self.first == self.words.len()
     }
 
     /// The bytes queued.
@@ -27,10 +26,9 @@ impl Staged {
     /// Adds a record, whose header is written already in its final form.
     pub(crate) fn push<P: Payload>(&mut self, header: Header, record_bytes: usize, payload: P) {
         let at = self.words.len();
-        self.words.resize(at + 1 + record_bytes / 8, 0);
-        self.words[at] = record_bytes as u64;
-        self.words[at + 1] = header.word();
-        let mut payload_at = at + 2;
+        self.words.resize(at + record_bytes / 8, 0);
+        self.words[at] = header.word();
+        let mut payload_at = at + 1;
         if Header::is_long_for(record_bytes) {
             self.words[payload_at] = record_bytes as u64;
             payload_at += 1;
@@ -39,24 +37,45 @@ impl Staged {
         debug_assert!(payload.bytes() <= room.len() * 8);
         // SAFETY: `record_bytes` was made for this payload, so that the words behind the header have room for it.
         unsafe { payload.write(room.as_mut_ptr().cast()) };
-        self.records += 1;
+    }
+
+    /// Adds records that `copy` writes: whole ones, as many bytes as are asked for.
+    pub(crate) fn push_records(&mut self, bytes: usize, copy: impl FnOnce(&mut [u64])) {
+        let at = self.words.len();
+        self.words.resize(at + bytes / 8, 0);
+        copy(&mut self.words[at..]);
     }
 
     /// The oldest record, header included.
     pub(crate) fn front(&self) -> Option<&[u64]> {
-        if self.records == 0 {
-            return None;
+        let words = &self.words[self.first..];
+        (!words.is_empty()).then(|| &words[..record_words(words)])
+    }
+
+    /// The oldest records, as many as are no more than so many bytes together.
+    pub(crate) fn front_within(&self, bytes: usize) -> &[u64] {
+        let words = &self.words[self.first..];
+        let mut end = 0;
+        while end < words.len() {
+            let next = end + record_words(&words[end..]);
+            if next * 8 > bytes {
+                break;
+            }
+            end = next;
         }
-        let words = self.words[self.first] as usize / 8;
-        Some(&self.words[self.first + 1..self.first + 1 + words])
+        &words[..end]
     }
 
     /// Takes the oldest record away.
     pub(crate) fn pop(&mut self) {
-        debug_assert!(self.records > 0);
-        self.first += 1 + self.words[self.first] as usize / 8;
-        self.records -= 1;
-        if self.records == 0 {
+        self.pop_words(record_words(&self.words[self.first..]));
+    }
+
+    /// Takes the oldest records away, which are so many words.
+    pub(crate) fn pop_words(&mut self, words: usize) {
+        debug_assert!(self.first + words <= self.words.len());
+        self.first += words;
+        if self.is_empty() {
             self.words.clear();
             self.first = 0;
         } else if self.first > self.words.len() / 2 {
@@ -70,6 +89,12 @@ impl Staged {
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
+}
+
+/// The length of the record at the beginning of these words.
+fn record_words(words: &[u64]) -> usize {
+    let bytes = Header::from_word(words[0]).short_bytes().unwrap_or_else(|| words[1] as usize);
+    bytes / 8
 }
 
 #[cfg(test)]
@@ -104,7 +129,11 @@ mod tests {
                     staged.pop();
                 }
                 prop_assert_eq!(staged.is_empty(), oracle.is_empty());
-                prop_assert_eq!(staged.bytes(), oracle.iter().map(|(_, record, _)| record + 8).sum::<usize>());
+                prop_assert_eq!(staged.bytes(), oracle.iter().map(|(_, record, _)| record).sum::<usize>());
+                let two = oracle.iter().take(2).map(|(_, record, _)| record).sum::<usize>();
+                prop_assert_eq!(staged.front_within(two).len() * 8, two);
+                let less = oracle.front().map_or(0, |(_, record, _)| record - 8);
+                prop_assert!(staged.front_within(less).is_empty());
             }
         }
     }

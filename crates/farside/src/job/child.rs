@@ -4,6 +4,9 @@
 //! number. Because their own children inherit the environment too, a process believes it only when its parent is the
 //! launcher named there.
 //!
+//! A process that was not started so may have been started by a launcher of another make, such as `mpirun`: then it takes its place
+//! in the job by a [rendezvous](super::rendezvous).
+//!
 //! # The one piece of process-wide state
 //!
 //! The environment and the inherited descriptor are a process's own, once: whoever takes the descriptor must know that
@@ -21,6 +24,7 @@ use farside_sys::process::take_inherited;
 use crate::error::{Error, Result};
 use crate::job::control::{Control, SocketControl, ToCoordinator};
 use crate::job::kill_point::KillPlan;
+use crate::job::rendezvous::{Hosting, Way};
 use crate::job::settings::{self, Choices, Lookup, Settings, own_environment, variable};
 
 const PROCESS: &str = "FARSIDE_PROCESS";
@@ -40,7 +44,7 @@ enum Standing {
     },
     /// It came to the job that it was started for. The link stays open until the process ends, so that the launcher can
     /// be told of what goes wrong later.
-    Joined { first: String, control: Arc<dyn Control> },
+    Joined { first: String, control: Arc<dyn Control>, is_host: bool },
     /// It was started for a job and could not come to it; it must not launch jobs instead.
     Failed { why: String },
 }
@@ -85,6 +89,8 @@ pub(crate) enum Role {
     Launcher,
     /// Be this process of it.
     Member(Member),
+    /// Be process 0 of it, and run it for the others.
+    Host(Member, Hosting),
 }
 
 /// What this process has to do for the job at `site`, of which the program says `choices`.
@@ -97,17 +103,28 @@ pub(crate) fn role(site: &str, manner: Manner, choices: Choices) -> Result<Role>
     let mut standing = STANDING.lock().unwrap_or_else(PoisonError::into_inner);
     match &*standing {
         Some(Standing::Failed { why }) => Err(Error::JobEnded { why: why.clone() }),
-        Some(Standing::Joined { first, control }) => Err(reported(second_job(first, site), &**control)),
+        Some(Standing::Joined { first, control, .. }) => Err(reported(second_job(first, site), &**control)),
         Some(Standing::Launched { first }) if manner == Manner::Again => Err(second_job(first, site)),
         Some(Standing::Launched { .. }) => Ok(Role::Launcher),
-        None => match Invitation::from_environment(&own_environment, std::os::unix::process::parent_id())? {
-            Some(invitation) => {
-                let joined = invitation.accept(site, choices);
-                *standing = Some(match &joined {
-                    Ok(member) => Standing::Joined { first: site.into(), control: member.control.clone() },
-                    Err(error) => Standing::Failed { why: error.to_string() },
-                });
-                joined.map(Role::Member)
+        None => match Calling::of_this_process()? {
+            Some(calling) => {
+                let (role, control) = match calling.follow(site, choices) {
+                    Ok((member, hosting)) => {
+                        let control = member.control.clone();
+                        let role = match hosting {
+                            Some(hosting) => Role::Host(member, hosting),
+                            None => Role::Member(member),
+                        };
+                        (role, control)
+                    }
+                    Err(error) => {
+                        *standing = Some(Standing::Failed { why: error.to_string() });
+                        return Err(error);
+                    }
+                };
+                let is_host = matches!(role, Role::Host(..));
+                *standing = Some(Standing::Joined { first: site.into(), control, is_host });
+                Ok(role)
             }
             None => {
                 if manner == Manner::Again {
@@ -119,12 +136,52 @@ pub(crate) fn role(site: &str, manner: Manner, choices: Choices) -> Result<Role>
     }
 }
 
-/// Whether a launcher started this process as a member of a job.
-///
-/// A program that reports errors to its user asks this, so that not every process of a job reports the same: the launcher does, for
-/// all.
+/// What somebody wants of this process.
+#[derive(Debug)]
+enum Calling {
+    /// Farside's launcher started it.
+    Invitation(Invitation),
+    /// Another launcher did.
+    Rendezvous(Way),
+}
+
+impl Calling {
+    /// `None` when nobody started this process for a job.
+    fn of_this_process() -> Result<Option<Self>> {
+        let invitation = Invitation::from_environment(&own_environment, std::os::unix::process::parent_id())?;
+        match invitation {
+            Some(invitation) => Ok(Some(Self::Invitation(invitation))),
+            None => Ok(Way::from_environment(&own_environment)?.map(Self::Rendezvous)),
+        }
+    }
+
+    /// Comes to the job at `site`. Called once in the life of the process.
+    fn follow(self, site: &str, choices: Choices) -> Result<(Member, Option<Hosting>)> {
+        match self {
+            Self::Invitation(invitation) => Ok((invitation.accept(site, choices)?, None)),
+            Self::Rendezvous(way) => way.take(&choices, &own_environment),
+        }
+    }
+}
+
+/// Whether this process is one of a job that somebody else started: Farside's launcher, or another such as `mpirun`.
 pub fn is_member() -> bool {
-    matches!(Invitation::from_environment(&own_environment, std::os::unix::process::parent_id()), Ok(Some(_)))
+    !matches!(Calling::of_this_process(), Ok(None))
+}
+
+/// Whether another process reports for this one what goes wrong in their job: Farside's launcher does so for all processes, and where
+/// there is none, process 0 does for those that have reached it.
+///
+/// A program that reports errors to its user asks this, so that not every process of a job reports the same.
+pub fn is_reported() -> bool {
+    match Calling::of_this_process() {
+        Ok(Some(Calling::Invitation(_))) => true,
+        Ok(Some(Calling::Rendezvous(_))) => match &*STANDING.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(Standing::Joined { control, is_host, .. }) => !is_host && control.is_heard(),
+            _ => false,
+        },
+        Ok(None) | Err(_) => false,
+    }
 }
 
 /// Tells a child what it is.

@@ -5,9 +5,12 @@
 //! nothing that processes have to say to each other goes this way. What is said when, the
 //! [coordinator](crate::job::coordinator) decides.
 
+pub(crate) mod frames;
+pub(crate) mod link;
 mod local;
 mod message;
 mod socket;
+pub(crate) mod tcp;
 
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
@@ -18,6 +21,7 @@ pub(crate) use message::{
     Ending, FABRIC_BYTES_MAX, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess, peers_messages,
 };
 pub(crate) use socket::SocketControl;
+pub(crate) use tcp::TcpControl;
 
 /// A process's end of its link with the coordinator.
 pub(crate) trait Control: Send + Sync + Debug {
@@ -30,4 +34,12 @@ pub(crate) trait Control: Send + Sync + Debug {
     /// Becomes readable when there is something to receive. `None` when there is no descriptor to wait for: the link is
     /// at its end, or it wakes the process by itself.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether the coordinator has heard all that was said, as far as is known here.
+    fn is_heard(&self) -> bool {
+        true
+    }
+
+    /// This process has done its part in the job and says no more.
+    fn leave(&self) {}
 }

@@ -81,13 +81,19 @@ impl Process {
             return Err((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload));
         }
         let may_stage = lane.awaits_ring() || when_full == WhenFull::Queue;
-        let payload = match if may_stage { lane.stage(how, payload) } else { Err(payload) } {
+        let kept = if lane.is_framed() {
+            lane.frame(self, how, payload).map(drop)
+        } else if may_stage {
+            lane.stage(how, payload)
+        } else {
+            Err(payload)
+        };
+        let payload = match kept {
             Ok(()) => {
-                self.lanes().queued.store(true, Ordering::Relaxed);
-                // Towards an unmapped receiver staging is sending; elsewhere the ring's arrival sends it.
-                return match lane.send_staged(self) {
-                    Ok(_) | Err(_) => Ok(()),
-                };
+                if !lane.is_finished() {
+                    self.lanes().queued.store(true, Ordering::Relaxed);
+                }
+                return Ok(());
             }
             Err(payload) => payload,
         };

@@ -43,6 +43,14 @@ impl RingPool {
         Ok(piece)
     }
 
+    /// A piece for this process's own use, which counts for no receiver.
+    ///
+    /// # Errors
+    /// As for [`allocate`](Self::allocate).
+    pub(crate) fn allocate_own(&mut self, transport: &dyn Transport, bytes: usize) -> Result<Piece> {
+        self.cut(transport, bytes.next_multiple_of(ALIGN_BYTES))
+    }
+
     /// A piece for the growth of a ring to this receiver, `None` when that would exceed its cap.
     ///
     /// # Errors

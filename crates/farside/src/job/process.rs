@@ -50,6 +50,10 @@ pub(crate) struct Process {
     homes: Box<[OnceLock<Home>]>,
     /// A peer was met that cannot map our memory.
     unmapped_peers: AtomicBool,
+    /// Workers that wait make the transport's progress themselves.
+    polls: bool,
+    /// Held by the thread that takes in what the transport brings, so that it stays in order.
+    pub(super) taking_in: Mutex<()>,
     /// Why a peer is gone.
     lost: Box<[OnceLock<String>]>,
     /// Why the job was ended.
@@ -138,6 +142,7 @@ impl Process {
         } else {
             WaitPolicy::for_load(shape.callable() as usize, cpus)
         };
+        let polls = !clock.is_simulated() && !transport.capabilities().mapped;
         let hears_fences = fence::register();
         let process = Self {
             id,
@@ -150,6 +155,8 @@ impl Process {
             home,
             homes,
             unmapped_peers: AtomicBool::new(false),
+            polls,
+            taking_in: Mutex::new(()),
             lost: (0..processes).map(|_| OnceLock::new()).collect(),
             ended: OnceLock::new(),
             finished: AtomicBool::new(false),
@@ -307,6 +314,13 @@ impl Process {
         Ok(self.home_of(process))
     }
 
+    /// Whether workers that wait are to [make the transport's progress](super::service::poll) themselves, since what they wait for
+    /// comes by messages.
+    #[inline]
+    pub(crate) fn polls(&self) -> bool {
+        self.polls
+    }
+
     /// Notes that there are peers who send frames.
     pub(crate) fn meet_unmapped_peer(&self) {
         self.unmapped_peers.store(true, Ordering::Relaxed);
@@ -322,6 +336,15 @@ impl Process {
     /// [`Error::PeerLost`], or what else the transport said.
     pub(crate) fn send_setup(&self, to: ProcessId, message: &SetupMessage) -> Result<()> {
         self.outgoing.send(&*self.transport, to, message.encode()).map_err(|error| self.explain(error))
+    }
+
+    /// Sends a piece of a record stream to a peer, as [`send_setup`](Self::send_setup) does.
+    ///
+    /// # Errors
+    /// Those of [`send_setup`](Self::send_setup).
+    pub(crate) fn send_frame(&self, to: ProcessId, ring: RingName, position: u64, words: &[u64]) -> Result<()> {
+        let message = SetupMessage::encode_frame(ring, position, words);
+        self.outgoing.send(&*self.transport, to, message).map_err(|error| self.explain(error))
     }
 
     /// Sends messages that the transport had no room for. Says whether some are left.
@@ -463,6 +486,16 @@ impl Process {
         self.notify(local, Notice::RingOpened { ring, control, chunks: pieces.clone() });
         self.kill_point(KillPoint::RingMade);
         Ok(SetupMessage::Opened { ring, control, chunks: pieces })
+    }
+
+    /// Memory of this process in which calls are batched that go on as frames.
+    pub(crate) fn new_frame_batch(&self) -> Result<Sender<MappedChunk, MappedControl>> {
+        use crate::invoke::outbox::FRAME_CHUNK_BYTES;
+        let mut pool = lock(&self.pool);
+        let control = pool.allocate_own(&*self.transport, size_of::<RingControl>())?;
+        let chunk = pool.allocate_own(&*self.transport, FRAME_CHUNK_BYTES)?;
+        drop(pool);
+        Ok(Sender::new(self.control_block(control)?, vec![self.chunk(chunk)?]))
     }
 
     /// Grants a chunk to a ring that leads to a thread of this process.

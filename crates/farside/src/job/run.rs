@@ -43,31 +43,16 @@ where
     F: Fn(&Worker) -> Result<()> + Send + Sync,
 {
     let control = member.control.clone();
-    let process = match start(member) {
-        Ok(process) => process,
+    let outcomes = match start(member) {
+        Ok(process) => run_started(&process, body),
         Err(error) => {
             control.send(ToCoordinator::failed_with(&error));
-            return Err(error);
+            Err(error)
         }
     };
-    let stop = AtomicBool::new(false);
-    let outcomes = thread::scope(|scope| {
-        let seat = process.clock().seat();
-        let end = seat.end();
-        let service = thread::Builder::new().name("farside service".to_owned());
-        let service = service.spawn_scoped(scope, || seat.take(|| serve(&process, &stop)));
-        let service = service.map_err(|cause| Error::System { doing: "starting the service thread", cause })?;
-        let outcomes = run_threads(scope, &process, body);
-        stop.store(true, Ordering::Release);
-        process.transport().wake();
-        end.wait();
-        if let Err(panic) = service.join() {
-            resume_unwind(panic);
-        }
-        outcomes
-    })?;
+    control.leave();
     let mut first_error = Ok(());
-    for outcome in outcomes {
+    for outcome in outcomes? {
         match outcome {
             Ok(result) => first_error = first_error.and(result),
             Err(panic) => resume_unwind(panic),
@@ -77,6 +62,29 @@ where
 }
 
 type Outcome = thread::Result<Result<()>>;
+
+/// Runs the service thread, and with it all others to their ends.
+fn run_started<F>(process: &Arc<Process>, body: &F) -> Result<Vec<Outcome>>
+where
+    F: Fn(&Worker) -> Result<()> + Send + Sync,
+{
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let seat = process.clock().seat();
+        let end = seat.end();
+        let service = thread::Builder::new().name("farside service".to_owned());
+        let service = service.spawn_scoped(scope, || seat.take(|| serve(process, &stop)));
+        let service = service.map_err(|cause| Error::System { doing: "starting the service thread", cause })?;
+        let outcomes = run_threads(scope, process, body);
+        stop.store(true, Ordering::Release);
+        process.transport().wake();
+        end.wait();
+        if let Err(panic) = service.join() {
+            resume_unwind(panic);
+        }
+        outcomes
+    })
+}
 
 /// Runs all threads of the process that can be called, to their end.
 fn run_threads<'scope, F>(

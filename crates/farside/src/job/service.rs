@@ -11,7 +11,7 @@ use farside_fabric::{Event, ProcessId, WorkerId};
 
 use super::control::{ToCoordinator, ToProcess};
 use super::kill_point::KillPoint;
-use super::process::{Notice, Process};
+use super::process::{Notice, Process, lock};
 use super::setup::{RingName, SetupMessage};
 use crate::error::{Error, Source};
 use crate::invoke::notify::count_down;
@@ -23,30 +23,50 @@ const RESEND_AFTER: Duration = Duration::from_millis(1);
 /// Runs until `stop` is set and the transport woken.
 pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
+        let taking_in = lock(&process.taking_in);
         process.transport().progress();
         while let Some(message) = process.control().receive() {
             take_order(process, message);
         }
-        while let Some(event) = process.transport().receive() {
-            match event {
-                Event::Message { from, message } => {
-                    // What is no message of ours, or asks for what it may not, is dropped: its sender is not of this job. So is
-                    // what comes from one that was given up.
-                    if process.lost(from).is_none()
-                        && let Some(message) = SetupMessage::decode(&message)
-                        && let Err(error) = take_message(process, from, message)
-                    {
-                        process.control().send(ToCoordinator::failed_with(&error));
-                        process.end(super::control::Ending::Other(error.to_string()));
-                    }
-                }
-                Event::Disconnected { process: peer } => process.lose(peer, "its connection ended".to_owned()),
-            }
-        }
+        take_events(process);
+        drop(taking_in);
         let resend_at = process.flush_outgoing().then(|| process.clock().now() + RESEND_AFTER);
         let control = process.control().fd();
         process.transport().wait(control.as_slice(), resend_at);
     }
+}
+
+/// Does what the service thread does for the transport, if no other thread is at it: a worker that waits finds sooner what it waits for
+/// than if it were woken. Says whether something came.
+pub(crate) fn poll(process: &Process) -> bool {
+    let Ok(_taking_in) = process.taking_in.try_lock() else { return false };
+    process.transport().progress();
+    let any = take_events(process);
+    process.flush_outgoing();
+    any
+}
+
+/// Takes in what the transport has brought. Says whether that was anything.
+fn take_events(process: &Process) -> bool {
+    let mut any = false;
+    while let Some(event) = process.transport().receive() {
+        any = true;
+        match event {
+            Event::Message { from, message } => {
+                // What is no message of ours, or asks for what it may not, is dropped: its sender is not of this job. So is
+                // what comes from one that was given up.
+                if process.lost(from).is_none()
+                    && let Some(message) = SetupMessage::decode(&message)
+                    && let Err(error) = take_message(process, from, message)
+                {
+                    process.control().send(ToCoordinator::failed_with(&error));
+                    process.end(super::control::Ending::Other(error.to_string()));
+                }
+            }
+            Event::Disconnected { process: peer } => process.lose(peer, "its connection ended".to_owned()),
+        }
+    }
+    any
 }
 
 /// Does what the coordinator says.

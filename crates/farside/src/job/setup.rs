@@ -101,6 +101,14 @@ impl SetupMessage {
         out.0
     }
 
+    /// A [`Frame`](Self::Frame) of these words.
+    pub(crate) fn encode_frame(ring: RingName, position: u64, words: &[u64]) -> Vec<u8> {
+        let mut out = Encoder(Vec::with_capacity(Self::OVERHEAD_BYTES + size_of_val(words)));
+        out.byte(6).ring(&ring).u64(position);
+        out.0.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        out.0
+    }
+
     /// `None` when the bytes are no message.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut input = Decoder(bytes);

@@ -38,6 +38,7 @@ fn run(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) -> Result<
     let choices = Choices { processes: Some(shape.processes), threads: Some(shape.threads), ..Choices::default() };
     match child::role(name, Manner::Entry, choices.clone())? {
         Role::Member(member) => run_process(member, &body),
+        Role::Host(member, hosting) => hosting.see_through(|| run_process(member, &body)),
         Role::Launcher => {
             let arguments = [name, "--exact", "--nocapture", "--test-threads=1", "--include-ignored"];
             let program = Program {

@@ -11,9 +11,10 @@ use farside_fabric::{MachineId, ProcessId, WorkerId};
 use super::collective::Collectives;
 use super::home::Home;
 use super::process::{Notice, Process};
+use super::service::poll;
 use crate::error::{Error, Refused, Result};
 use crate::invoke::call::{Aggregator, To, WhenFull};
-use crate::invoke::inbox::{Handling, Inbox, run_arrivals, run_last};
+use crate::invoke::inbox::{Handling, Inbox, run_arrivals, run_last, tell_credit};
 use crate::invoke::notify::Synchronizer;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
 use crate::invoke::pending::{Continuation, Pending};
@@ -427,13 +428,15 @@ impl Worker {
     }
 
     pub(crate) fn flush_to(&self, to: WorkerId, cause: FlushCause) {
-        let Some(mut outbox) = self.outbox(to) else { return };
-        if outbox.flush(cause) {
-            outbox.count_sent(&self.process);
-        }
-        if outbox.has_staged() {
-            // Where there is no ring this is the batch. That it cannot be sent is told by what waits for it.
+        if let Some(mut outbox) = self.outbox(to)
+            && outbox.flush(cause)
+        {
+            // What could not be sent is told by what waits for it.
             let _ = outbox.send_staged(&self.process);
+            if !outbox.is_finished() {
+                self.list_unfinished(to);
+            }
+            outbox.count_sent(&self.process);
         }
     }
 
@@ -528,11 +531,15 @@ impl Worker {
             if moved {
                 continue;
             }
+            tell_credit(self);
             let token = self.home.doorbell(self.local).prepare(self.process.fencing(), || self.inbox().leave_all());
             self.inbox().look_back();
             let nothing_new = !self.has_notices() && !self.inbox.borrow().has_arrivals() && !self.staged_may_move();
             match look(self) {
                 None if nothing_new => {
+                    if self.process.polls() {
+                        self.process.transport().stop_polling();
+                    }
                     let time = (deadline - now).min(NAP_MAX);
                     let sleep = |word: &_, seen| self.process.clock().sleep(word, seen, time);
                     self.home.doorbell(self.local).sleep_on(token, sleep);
@@ -551,10 +558,11 @@ impl Worker {
     /// One round of everything that a worker does for others.
     #[inline]
     fn step(&self) -> Result<bool> {
+        let polled = self.process.polls() && poll(&self.process);
         if self.has_notices() {
             self.take_notices()?;
         }
-        let mut moved = run_arrivals(self)? > 0;
+        let mut moved = polled | (run_arrivals(self)? > 0);
         if !self.unfinished.borrow().is_empty() {
             moved |= self.send_unfinished(false)?;
         }
@@ -577,17 +585,17 @@ impl Worker {
         loop {
             let Some(to) = self.unfinished.borrow().get(next).copied() else { return Ok(moved) };
             let Some(mut outbox) = self.outbox(to) else { return Ok(moved) };
-            if outbox.has_staged() {
-                moved |= outbox.send_staged(&self.process)?;
-            }
             if let Some(since) = outbox.batch_since() {
                 if idle {
                     moved |= outbox.flush(FlushCause::Idle);
                 } else if self.process.clock().now().saturating_duration_since(since) >= BATCH_AGE_MAX {
                     moved |= outbox.flush(FlushCause::Age);
                 }
-                outbox.count_sent(&self.process);
             }
+            if outbox.has_staged() {
+                moved |= outbox.send_staged(&self.process)?;
+            }
+            outbox.count_sent(&self.process);
             if outbox.is_finished() {
                 self.unfinished.borrow_mut().remove(next);
             } else {

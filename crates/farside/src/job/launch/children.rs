@@ -1,19 +1,18 @@
 //! The processes that a launcher started, and its links with them.
 
-use std::collections::VecDeque;
-use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use farside_fabric::ProcessId;
-use farside_sys::net::{Interest, MESSAGE_BYTES_MAX, MessageSocket, wait_ready};
+use farside_sys::net::{Interest, MessageSocket, wait_ready};
 use farside_sys::process::{Spawned, spawn};
 
 use super::{Launch, Program};
 use crate::error::{Error, ProcessEnd, Result};
 use crate::job::child;
+use crate::job::control::link::{Link, LinkState, News};
 use crate::job::control::{ToCoordinator, ToProcess};
 use crate::job::route::ADDRESS;
 
@@ -30,32 +29,6 @@ struct Child {
     ended: bool,
     /// `None` when it is closed.
     link: Option<Link>,
-}
-
-/// The launcher's end of a control link.
-#[derive(Debug)]
-struct Link {
-    socket: MessageSocket,
-    /// What the process has not had room for. At most a few messages for each process of the job.
-    unsent: VecDeque<Vec<u8>>,
-}
-
-/// What came to light about a process.
-#[derive(Debug)]
-pub(super) struct News {
-    pub(super) process: ProcessId,
-    /// What it said, in order.
-    pub(super) messages: Vec<ToCoordinator>,
-    /// How it ended, after all that it said.
-    pub(super) end: Option<ProcessEnd>,
-}
-
-impl News {
-    /// It ended and did not say why.
-    pub(super) fn is_sudden_end(&self) -> bool {
-        let explained = self.messages.iter().any(|message| matches!(message, ToCoordinator::Failed { .. }));
-        self.end.is_some() && !explained
-    }
 }
 
 impl Children {
@@ -84,8 +57,7 @@ impl Children {
             }
             child::write_environment(&mut command, process, far.as_fd().as_raw_fd(), launch.site.as_deref(), &choices);
             let spawned = spawn(&mut command, far.as_fd()).map_err(|cause| not_started(process, program, &cause))?;
-            let link = Link { socket: near, unsent: VecDeque::new() };
-            children.push(Child { spawned, ended: false, link: Some(link) });
+            children.push(Child { spawned, ended: false, link: Some(Link::over_socket(near)) });
         }
         Ok(Self(children))
     }
@@ -93,8 +65,7 @@ impl Children {
     /// Sends a message, now or when the process has room for it. One that is gone needs none.
     pub(super) fn tell(&mut self, process: ProcessId, message: &ToProcess) {
         if let Some(link) = &mut self.0[process.index()].link {
-            link.unsent.push_back(message.encode());
-            link.flush();
+            link.tell(message);
         }
     }
 
@@ -107,7 +78,7 @@ impl Children {
         let mut owners = Vec::with_capacity(2 * self.0.len());
         for (process, child) in (0..).map(ProcessId::new).zip(&self.0) {
             if let Some(link) = &child.link {
-                interests.push(Interest { fd: link.socket.as_fd(), writable: !link.unsent.is_empty() });
+                interests.push(Interest { fd: link.fd(), writable: link.has_unsent() });
                 owners.push(process);
             }
             if !child.ended {
@@ -171,47 +142,6 @@ impl Child {
         match self.spawned.child.wait() {
             Ok(status) => end_of(status),
             Err(error) => ProcessEnd::Reported(format!("it ended, and how is not known: {error}")),
-        }
-    }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum LinkState {
-    Open,
-    Closed,
-}
-
-impl Link {
-    /// Sends what there is room for.
-    fn flush(&mut self) {
-        while let Some(message) = self.unsent.front() {
-            match self.socket.send(message, None) {
-                Ok(()) => {
-                    self.unsent.pop_front();
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // The process is gone, as receiving will tell.
-                Err(_) => self.unsent.clear(),
-            }
-        }
-    }
-
-    /// Takes everything that the process has said.
-    fn receive(&self, messages: &mut Vec<ToCoordinator>) -> LinkState {
-        let mut buffer = [0; MESSAGE_BYTES_MAX];
-        loop {
-            match self.socket.receive(&mut buffer) {
-                Ok(Some(received)) => {
-                    messages.push(ToCoordinator::decode(&buffer[..received.bytes]).unwrap_or_else(|| {
-                        let message = "it said what the launcher does not understand: build both at once".into();
-                        ToCoordinator::Failed { message, because_of: None }
-                    }))
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return LinkState::Open,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Ok(None) | Err(_) => return LinkState::Closed,
-            }
         }
     }
 }

@@ -1,0 +1,84 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const STARTER_BYTES: u64 = 4096;
+const SECRET: [u8; 16] = [7; 16];
+const NOISY: ProcessId = ProcessId::new(2);
+
+fn open(process: u32, job_id: u64) -> Arc<ShmEndpoint> {
+    let process = ProcessId::new(process);
+    let starter_bytes = STARTER_BYTES as usize;
+    ShmEndpoint::open(ShmConfig { process, process_count: 3, job_id, secret: SECRET, starter_bytes }).unwrap()
+}
+
+fn new_job() -> u64 {
+    static JOBS: AtomicU64 = AtomicU64::new(0);
+    u64::from(std::process::id()) << 32 | 1 << 31 | JOBS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What may come over a socket: a message that is in itself sound, or not even that; some bring a descriptor.
+fn noise() -> impl Strategy<Value = (Vec<u8>, bool)> {
+    let sound = (0..5, 0..4_u32, prop_oneof![Just(STARTER_BYTES), any::<u64>()], any::<bool>()).prop_map(
+        |(kind, number, bytes, right)| {
+            let secret = if right { SECRET } else { [0; 16] };
+            let greeting = Greeting { secret, process: ProcessId::new(number), starter_bytes: bytes };
+            let (slot, generation) = (number, u32::from(!right));
+            match kind {
+                0 => Message::Hello(greeting).encode(),
+                1 => Message::Welcome(greeting).encode(),
+                2 => Message::Fetch { slot, generation }.encode(),
+                3 => Message::Fetched(Fetched { slot, generation, bytes: right.then_some(bytes) }).encode(),
+                _ => Message::User(b"noise").encode(),
+            }
+        },
+    );
+    let unsound = prop::collection::vec(any::<u8>(), 1..40);
+    (prop_oneof![3 => sound, 1 => unsound], any::<bool>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    /// Whatever comes over a socket, from a stranger or from one who knows the secret: nobody panics, and other peers
+    /// are served.
+    #[test]
+    fn noise_on_a_socket_does_no_harm(greets: bool, noise in prop::collection::vec(noise(), 1..20)) {
+        let job_id = new_job();
+        let (served, friend) = (open(0, job_id), open(1, job_id));
+        let memory = SharedMemory::create("noise", STARTER_BYTES as usize).unwrap();
+        let socket = net::MessageSocket::connect(&name(job_id, served.process())).unwrap();
+        let hello = Message::Hello(Greeting { secret: SECRET, process: NOISY, starter_bytes: STARTER_BYTES }).encode();
+        let hello = greets.then_some((hello, true));
+        for (message, with_memory) in hello.into_iter().chain(noise) {
+            // Refused when the endpoint has hung up.
+            let _ = socket.send(&message, with_memory.then(|| memory.fd()));
+            served.progress();
+        }
+        drop(socket);
+        served.progress();
+
+        // A noisy process that knows the secret may have passed for the friend: then that is who hung up.
+        let gone: Vec<_> = std::iter::from_fn(|| served.receive()).collect();
+        assert!(!gone.contains(&Event::Disconnected { process: served.process() }), "a process does not lose itself");
+        if gone.contains(&Event::Disconnected { process: friend.process() }) {
+            return Ok(());
+        }
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let key = served.starter().key();
+        std::thread::scope(|scope| {
+            let attaching = scope.spawn(|| friend.attach(key, deadline));
+            while !attaching.is_finished() {
+                served.progress();
+                std::thread::yield_now();
+            }
+            let region = attaching.join().expect("attaching does not panic").expect("the endpoint serves its friend");
+            region.put(0, b"friend", deadline).unwrap();
+        });
+        let mut found = [0; 6];
+        served.starter().as_remote().get(0, &mut found, deadline).unwrap();
+        assert_eq!(&found, b"friend");
+    }
+}

@@ -1,0 +1,228 @@
+//! Two hosts that are not there: network namespaces of this machine, joined by a pair of virtual Ethernet devices.
+//!
+//! Each namespace has no name and is held by a process that reads from a pipe of ours: when this process ends, however
+//! that happens, so do the holders, and with them the namespaces, the devices and the addresses. So any number of pairs
+//! can be there at once, all with the same addresses.
+//!
+//! The two sides share everything that is not network: file system, processes, clock, host name.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::{Failure, ending_with_us, is_privileged, run};
+
+/// The name of the cable's end in either namespace.
+const DEVICE: &str = "veth0";
+
+/// How long one change of the network may take.
+const STEP_LIMIT: Duration = Duration::from_secs(20);
+
+/// Where the processes of a test find each other: variables of the rendezvous that any launcher can set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rendezvous<'a> {
+    /// How many processes there are.
+    pub world_size: u32,
+    /// The side whose first process has rank 0.
+    pub master: Side,
+    /// The port on which that process listens.
+    pub port: u16,
+    /// What the processes must know to be let in.
+    pub secret: &'a str,
+}
+
+impl Rendezvous<'_> {
+    /// Tells a process its place in the job.
+    pub fn tell(&self, command: &mut Command, rank: u32) {
+        command
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", self.world_size.to_string())
+            .env("MASTER_ADDR", self.master.address().to_string())
+            .env("MASTER_PORT", self.port.to_string())
+            .env("FARSIDE_SECRET", self.secret);
+    }
+}
+
+/// One of the two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The first.
+    A,
+    /// The second.
+    B,
+}
+
+impl Side {
+    /// Both, in their order.
+    pub const BOTH: [Self; 2] = [Self::A, Self::B];
+
+    /// This side's address on the cable. (On other interfaces than the loopback, each side has no other.)
+    pub const fn address(self) -> Ipv4Addr {
+        match self {
+            Self::A => Ipv4Addr::new(10, 77, 0, 1),
+            Self::B => Ipv4Addr::new(10, 77, 0, 2),
+        }
+    }
+}
+
+/// Two network namespaces with a cable between them.
+#[derive(Debug)]
+pub struct Pair {
+    a: Holder,
+    b: Holder,
+}
+
+/// Whether the kernel could do what was asked of a cable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shaping {
+    /// Packets are delayed and lost as asked.
+    Applied,
+    /// This kernel has no `netem`; this is what it said.
+    Unavailable(String),
+}
+
+impl Pair {
+    /// Makes both namespaces and the cable. With no privileges that is done in a user namespace, where the system lets
+    /// everybody have one.
+    ///
+    /// # Errors
+    /// A program is missing (`unshare`, `nsenter`, `setpriv`: util-linux; `ip`: iproute2), or namespaces are forbidden.
+    pub fn new() -> Result<Self, Failure> {
+        let a = Holder::start(None)?;
+        let b = Holder::start(Some(&a))?;
+        let pair = Self { a, b };
+        let other = pair.b.child.id().to_string();
+        let add = ["link", "add", DEVICE, "type", "veth", "peer", "name", DEVICE, "netns", other.as_str()];
+        pair.ip(Side::A, &add)?;
+        for side in Side::BOTH {
+            let address = format!("{}/24", side.address());
+            pair.ip(side, &["address", "add", &address, "dev", DEVICE])?;
+            pair.ip(side, &["link", "set", "lo", "up"])?;
+            pair.ip(side, &["link", "set", DEVICE, "up"])?;
+        }
+        Ok(pair)
+    }
+
+    /// A command for a program on one side. It is killed when the thread that starts it ends.
+    pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
+        let holder = match side {
+            Side::A => &self.a,
+            Side::B => &self.b,
+        };
+        let mut command = holder.enter();
+        command.args(ending_with_us()).arg(program);
+        command
+    }
+
+    /// Takes the cable down: from now on every packet is lost, and nobody is told.
+    ///
+    /// # Errors
+    /// What `ip` said.
+    pub fn cut(&self) -> Result<(), Failure> {
+        self.ip(Side::A, &["link", "set", DEVICE, "down"])
+    }
+
+    /// Puts the cable back.
+    ///
+    /// # Errors
+    /// What `ip` said.
+    pub fn mend(&self) -> Result<(), Failure> {
+        self.ip(Side::A, &["link", "set", DEVICE, "up"])
+    }
+
+    /// Delays every packet, in both directions, by `delay_ms`, and loses so many of a hundred. Replaces what was asked
+    /// before.
+    ///
+    /// # Errors
+    /// `tc` is missing, or refuses for another reason than that this kernel has no `netem`.
+    pub fn shape(&self, delay_ms: u32, loss_percent: f32) -> Result<Shaping, Failure> {
+        let (delay, loss) = (format!("{delay_ms}ms"), format!("{loss_percent}%"));
+        for side in Side::BOTH {
+            let mut command = self.command(side, "tc");
+            command.args(["qdisc", "replace", "dev", DEVICE, "root", "netem", "delay", &delay, "loss", &loss]);
+            match run("tc qdisc replace", &mut command, STEP_LIMIT) {
+                Ok(_) => (),
+                Err(failure) if failure.to_string().contains("qdisc kind is unknown") => {
+                    return Ok(Shaping::Unavailable(failure.to_string()));
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(Shaping::Applied)
+    }
+
+    fn ip(&self, side: Side, arguments: &[&str]) -> Result<(), Failure> {
+        let mut command = self.command(side, "ip");
+        run(&format!("ip {} on side {side:?}", arguments.join(" ")), command.args(arguments), STEP_LIMIT).map(|_| ())
+    }
+}
+
+/// A process that keeps a network namespace alive for as long as we hold its standard input open.
+#[derive(Debug)]
+struct Holder {
+    child: Child,
+    in_user_namespace: bool,
+}
+
+impl Holder {
+    /// Starts one; `beside` another, both have the same owner, so that a cable can be laid between them.
+    fn start(beside: Option<&Self>) -> Result<Self, Failure> {
+        let in_user_namespace = beside.map_or_else(|| !is_privileged(), |other| other.in_user_namespace);
+        let mut command = match beside {
+            Some(other) if in_user_namespace => {
+                let mut command = other.enter();
+                command.arg("unshare");
+                command
+            }
+            _ => Command::new("unshare"),
+        };
+        if in_user_namespace && beside.is_none() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--net", "sh", "-c", "echo ready; exec cat"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let step = "making a network namespace";
+        let mut child = command.spawn().map_err(|error| Failure::new(step, format!("unshare: {error}")))?;
+        // No deadline is needed: it speaks or ends, at once.
+        let mut word = String::new();
+        let spoke = child.stdout.take().map(|out| BufReader::new(out).read_line(&mut word));
+        let holder = Self { child, in_user_namespace };
+        if word.trim() == "ready" {
+            return Ok(holder);
+        }
+        Err(holder.refused(step, spoke))
+    }
+
+    fn refused(mut self, step: &str, spoke: Option<std::io::Result<usize>>) -> Failure {
+        let mut said = String::new();
+        if let Some(mut errors) = self.child.stderr.take() {
+            let _ = std::io::Read::read_to_string(&mut errors, &mut said);
+        }
+        let why = match spoke {
+            Some(Err(error)) => error.to_string(),
+            _ => "this needs root, or a system that lets every user make user namespaces".to_owned(),
+        };
+        Failure::new(step, why).with_log(&said)
+    }
+
+    /// The beginning of a command that goes on in this namespace.
+    fn enter(&self) -> Command {
+        let namespaces = format!("/proc/{}/ns", self.child.id());
+        let mut command = Command::new("nsenter");
+        if self.in_user_namespace {
+            command.args([&format!("--user={namespaces}/user"), "--preserve-credentials"]);
+        }
+        command.arg(format!("--net={namespaces}/net"));
+        command
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,259 @@
+//! The control link of a process that came to its job by itself: a stream to process 0.
+
+use std::io::ErrorKind;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use farside_sys::net::{Interest, wait_ready};
+
+use super::frames::{FrameReader, FrameWriter};
+use super::{Control, Ending, ToCoordinator, ToProcess};
+
+/// How long process 0 may leave messages unread before the link counts as dead.
+const UNREAD_MAX: Duration = Duration::from_secs(30);
+
+/// What conceals the job's secret on one stream. Both ends compute it.
+pub(crate) type Pad = [u8; 16];
+
+/// The message with the secret in it concealed, or revealed: that is the same.
+pub(crate) fn concealed(message: ToProcess, pad: &Pad) -> ToProcess {
+    match message {
+        ToProcess::Start { job_id, mut secret } => {
+            for (byte, pad) in secret.iter_mut().zip(pad) {
+                *byte ^= pad;
+            }
+            ToProcess::Start { job_id, secret }
+        }
+        other => other,
+    }
+}
+
+/// The process's end of the stream.
+#[derive(Debug)]
+pub(crate) struct TcpControl {
+    stream: TcpStream,
+    reader: Mutex<FrameReader>,
+    writer: Mutex<FrameWriter>,
+    pad: Pad,
+    /// A message could not be sent. Set by any thread that sends, read by the one that receives; it orders nothing else.
+    unsendable: AtomicBool,
+    /// There is nothing to receive any more. Set by the one that receives.
+    ended: AtomicBool,
+    /// The link broke before the job was over, so that process 0 may not know of this one. Set by the one that receives.
+    broken: AtomicBool,
+}
+
+impl TcpControl {
+    /// Over a stream that does not block, and what has been read of it.
+    pub(crate) fn new(stream: TcpStream, reader: FrameReader, pad: Pad) -> Self {
+        Self {
+            stream,
+            reader: Mutex::new(reader),
+            writer: Mutex::default(),
+            pad,
+            unsendable: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+        }
+    }
+
+    /// The link is of no use any more.
+    fn break_off(&self, why: String) -> Option<ToProcess> {
+        self.broken.store(true, Ordering::Relaxed);
+        let ended_before = self.ended.swap(true, Ordering::Relaxed);
+        (!ended_before).then_some(ToProcess::Ended { why: Ending::Other(why) })
+    }
+
+    fn writer(&self) -> MutexGuard<'_, FrameWriter> {
+        // What a panic left is what was not sent.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends what has not been sent; `false` when that is not possible.
+    fn flush(&self) -> bool {
+        let deadline = Instant::now() + UNREAD_MAX;
+        loop {
+            let mut writer = self.writer();
+            if writer.flush(&self.stream).is_err() {
+                return false;
+            }
+            if writer.is_empty() {
+                return true;
+            }
+            drop(writer);
+            let writable = Interest { fd: self.stream.as_fd(), writable: true };
+            if Instant::now() >= deadline || wait_ready(&[writable], Some(deadline)).is_err() {
+                return false;
+            }
+        }
+    }
+}
+
+impl Control for TcpControl {
+    /// Waits only when process 0 has left very many messages unread.
+    fn send(&self, message: ToCoordinator) {
+        self.writer().push(&message.encode());
+        if !self.flush() {
+            self.unsendable.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn receive(&self) -> Option<ToProcess> {
+        if self.ended.load(Ordering::Relaxed) {
+            return None;
+        }
+        let received = self.reader.lock().unwrap_or_else(PoisonError::into_inner).receive(&self.stream);
+        match received {
+            Ok(Some(bytes)) => {
+                let Some(message) = ToProcess::decode(&bytes) else {
+                    return self
+                        .break_off("process 0 said what this process does not understand: build both at once".into());
+                };
+                // After these two there is nothing to say, and process 0 may go.
+                let is_last = matches!(message, ToProcess::Finish | ToProcess::Ended { .. });
+                self.ended.fetch_or(is_last, Ordering::Relaxed);
+                Some(concealed(message, &self.pad))
+            }
+            Ok(None) => self.break_off("process 0, which coordinates it, is gone".into()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let unsendable = self.unsendable.load(Ordering::Relaxed);
+                unsendable
+                    .then(|| self.break_off("process 0, which coordinates it, takes no messages any more".into()))?
+            }
+            Err(error) => {
+                self.break_off(format!("the connection with process 0, which coordinates it, broke: {error}"))
+            }
+        }
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        // After its end the stream would be readable for ever.
+        (!self.ended.load(Ordering::Relaxed)).then(|| self.stream.as_fd())
+    }
+
+    fn is_heard(&self) -> bool {
+        !self.broken.load(Ordering::Relaxed) && !self.unsendable.load(Ordering::Relaxed)
+    }
+
+    fn leave(&self) {
+        // Either end may be gone already, and then nobody waits for this.
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use farside_sys::net::{MESSAGE_BYTES_MAX, tcp};
+
+    use super::super::link::{Link, LinkState};
+    use super::*;
+
+    const PAD: Pad = [0x5a; 16];
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn link() -> (Link, TcpControl) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        [&near, &far].into_iter().for_each(|stream| tcp::tend(stream, LONG).unwrap());
+        let reader = || FrameReader::new(MESSAGE_BYTES_MAX);
+        (Link::over_stream(near, reader(), PAD), TcpControl::new(far, reader(), PAD))
+    }
+
+    fn await_readable(fd: BorrowedFd<'_>) {
+        assert!(wait_ready(&[Interest { fd, writable: false }], Some(Instant::now() + LONG)).unwrap()[0]);
+    }
+
+    fn next(control: &TcpControl) -> ToProcess {
+        loop {
+            if let Some(message) = control.receive() {
+                return message;
+            }
+            await_readable(control.fd().expect("the link is open"));
+        }
+    }
+
+    fn ending(control: &TcpControl) -> String {
+        match next(control) {
+            ToProcess::Ended { why: Ending::Other(why) } => why,
+            other => panic!("no end, but {other:?}"),
+        }
+    }
+
+    #[test]
+    fn messages_go_both_ways_in_order_and_the_secret_conceals_itself() {
+        let (mut link, control) = link();
+        let idle = |round| ToCoordinator::Idle { round, sent: 1, executed: 2 };
+        (0..3).for_each(|round| control.send(idle(round)));
+        let mut heard = Vec::new();
+        while heard.len() < 3 {
+            await_readable(link.fd());
+            assert_eq!(link.receive(&mut heard), LinkState::Open);
+        }
+        assert_eq!(heard, [0, 1, 2].map(idle));
+
+        let start = ToProcess::Start { job_id: 3, secret: [9; 16] };
+        assert_ne!(concealed(start.clone(), &PAD), start);
+        assert_eq!(control.receive(), None);
+        link.tell(&start);
+        link.tell(&ToProcess::Finish);
+        assert_eq!(next(&control), start);
+        assert_eq!(next(&control), ToProcess::Finish);
+        assert!(control.fd().is_none(), "nothing comes after the finish");
+        drop(link);
+        assert_eq!(control.receive(), None);
+        assert!(control.is_heard());
+    }
+
+    #[test]
+    fn a_link_that_breaks_ends_once() {
+        let (link, control) = link();
+        drop(link);
+        assert!(ending(&control).contains("process 0, which coordinates it, is gone"));
+        assert_eq!(control.receive(), None);
+        assert!(control.fd().is_none() && !control.is_heard());
+    }
+
+    #[test]
+    fn what_is_not_understood_ends_the_link() {
+        let (mut link, control) = link();
+        let Link::Stream { writer, .. } = &mut link else { unreachable!() };
+        writer.push(b"hello?");
+        link.flush();
+        assert!(ending(&control).contains("understand"));
+        assert!(!control.is_heard());
+    }
+
+    #[test]
+    fn who_leaves_is_seen_to_leave_and_can_say_no_more() {
+        let (mut link, control) = link();
+        control.leave();
+        await_readable(link.fd());
+        assert_eq!(link.receive(&mut Vec::new()), LinkState::Closed);
+        assert!(control.is_heard());
+        control.send(ToCoordinator::Idle { round: 0, sent: 0, executed: 0 });
+        assert!(!control.is_heard());
+    }
+
+    #[test]
+    fn a_sender_waits_for_a_slow_reader() {
+        let (mut link, control) = link();
+        let message = ToCoordinator::Failed { message: "x".repeat(4000), because_of: None };
+        let count = 2000;
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..count).for_each(|_| control.send(message.clone())));
+            let mut heard = Vec::new();
+            while heard.len() < count {
+                await_readable(link.fd());
+                assert_eq!(link.receive(&mut heard), LinkState::Open);
+            }
+            assert!(heard.iter().all(|heard| *heard == message));
+        });
+        assert!(control.is_heard());
+    }
+}

@@ -1,0 +1,252 @@
+//! What two ends of a stream say before it is a control link.
+//!
+//! ```text
+//! process 0 ──── Challenge: nonce ───────────────────► process r
+//!           ◄─── Request: r, size, nonce, proof ──────
+//!           ───► Answer: proof, or why not ──────────
+//! ```
+//!
+//! A proof is an HMAC-SHA256, with the job's secret as its key, over both nonces, what the process says it is, and which side makes
+//! it. So the secret does not travel, and nothing that was overheard is of use in another greeting or for the other side. Each
+//! message is fixed fields without any space; numbers are little endian.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::job::control::tcp::Pad;
+
+/// Begins what both sides say first, with the version of all this.
+const MAGIC: [u8; 8] = *b"farside\x01";
+/// The longest message of a greeting.
+pub(super) const GREETING_BYTES_MAX: usize = MAGIC.len() + 8 + 16 + 32;
+
+pub(super) type Nonce = [u8; 16];
+pub(super) type Proof = [u8; 32];
+
+/// What all processes of a job know, and nobody else.
+#[derive(Clone)]
+pub(super) struct Secret(Hmac<Sha256>);
+
+impl Secret {
+    pub(super) fn new(text: &[u8]) -> Self {
+        Self(Hmac::new_from_slice(text).expect("a key of any length will do"))
+    }
+
+    fn over(&self, what: &[u8], exchange: &Exchange) -> Hmac<Sha256> {
+        let Exchange { host_nonce, nonce, process, processes } = exchange;
+        let mut mac = self.0.clone();
+        for part in [what, host_nonce, nonce, &process.to_le_bytes(), &processes.to_le_bytes()] {
+            mac.update(part);
+        }
+        mac
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Who proves something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Process 0.
+    Host,
+    /// Another.
+    Member,
+}
+
+/// What one greeting is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Exchange {
+    /// Drawn by process 0.
+    pub(super) host_nonce: Nonce,
+    /// Drawn by the other.
+    pub(super) nonce: Nonce,
+    /// Which process it is.
+    pub(super) process: u32,
+    /// Of how many.
+    pub(super) processes: u32,
+}
+
+impl Exchange {
+    pub(super) fn proof(&self, side: Side, secret: &Secret) -> Proof {
+        secret.over(side.label(), self).finalize().into_bytes().into()
+    }
+
+    /// In a time that says nothing of the proof.
+    pub(super) fn is_proven(&self, side: Side, secret: &Secret, proof: &Proof) -> bool {
+        secret.over(side.label(), self).verify_slice(proof).is_ok()
+    }
+
+    /// What conceals the job's own secret on this stream.
+    pub(super) fn pad(&self, secret: &Secret) -> Pad {
+        let bytes = secret.over(b"pad ", self).finalize().into_bytes();
+        std::array::from_fn(|index| bytes[index])
+    }
+}
+
+impl Side {
+    fn label(self) -> &'static [u8] {
+        match self {
+            Self::Host => b"host",
+            Self::Member => b"join",
+        }
+    }
+}
+
+/// What process 0 says first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Challenge {
+    pub(super) host_nonce: Nonce,
+}
+
+impl Challenge {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        [&MAGIC[..], &self.host_nonce].concat()
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        Some(Self { host_nonce: bytes.strip_prefix(&MAGIC)?.try_into().ok()? })
+    }
+}
+
+/// What the other answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) process: u32,
+    pub(super) processes: u32,
+    pub(super) nonce: Nonce,
+    pub(super) proof: Proof,
+}
+
+impl Request {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let Self { process, processes, nonce, proof } = self;
+        [&MAGIC[..], &process.to_le_bytes(), &processes.to_le_bytes(), nonce, proof].concat()
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (process, rest) = bytes.strip_prefix(&MAGIC)?.split_first_chunk()?;
+        let (processes, rest) = rest.split_first_chunk()?;
+        let (nonce, proof) = rest.split_first_chunk()?;
+        Some(Self {
+            process: u32::from_le_bytes(*process),
+            processes: u32::from_le_bytes(*processes),
+            nonce: *nonce,
+            proof: proof.try_into().ok()?,
+        })
+    }
+}
+
+/// What process 0 makes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Come in; process 0 knows the secret, too.
+    Welcome(Proof),
+    /// The proof is not one.
+    WrongSecret,
+    /// There is such a process already.
+    Taken,
+    /// The job has so many processes.
+    OtherSize(u32),
+}
+
+impl Answer {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Welcome(proof) => [&[0], &proof[..]].concat(),
+            Self::WrongSecret => vec![1],
+            Self::Taken => vec![2],
+            Self::OtherSize(processes) => [&[3], &processes.to_le_bytes()[..]].concat(),
+        }
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [0, proof @ ..] => Some(Self::Welcome(proof.try_into().ok()?)),
+            [1] => Some(Self::WrongSecret),
+            [2] => Some(Self::Taken),
+            [3, processes @ ..] => Some(Self::OtherSize(u32::from_le_bytes(processes.try_into().ok()?))),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn exchange() -> impl Strategy<Value = Exchange> {
+        any::<(Nonce, Nonce, u32, u32)>().prop_map(|(host_nonce, nonce, process, processes)| Exchange {
+            host_nonce,
+            nonce,
+            process,
+            processes,
+        })
+    }
+
+    fn answer() -> impl Strategy<Value = Answer> {
+        prop_oneof![
+            any::<Proof>().prop_map(Answer::Welcome),
+            Just(Answer::WrongSecret),
+            Just(Answer::Taken),
+            any::<u32>().prop_map(Answer::OtherSize),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_greeting_arrives_as_it_is_said(exchange in exchange(), proof: Proof, answer in answer()) {
+            let challenge = Challenge { host_nonce: exchange.host_nonce };
+            prop_assert_eq!(Challenge::decode(&challenge.encode()), Some(challenge));
+            let Exchange { nonce, process, processes, .. } = exchange;
+            let request = Request { process, processes, nonce, proof };
+            prop_assert_eq!(Request::decode(&request.encode()), Some(request));
+            prop_assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+            for bytes in [challenge.encode(), request.encode(), answer.encode()] {
+                prop_assert!(bytes.len() <= GREETING_BYTES_MAX);
+                for other in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat()] {
+                    prop_assert_eq!(Challenge::decode(other), None);
+                    prop_assert_eq!(Request::decode(other), None);
+                    prop_assert_eq!(Answer::decode(other), None);
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_greeting_or_none(bytes in prop::collection::vec(any::<u8>(), 0..80), known: bool) {
+            let bytes = if known { [&MAGIC[..], &bytes].concat() } else { bytes };
+            if let Some(challenge) = Challenge::decode(&bytes) {
+                prop_assert_eq!(challenge.encode(), &bytes[..]);
+            }
+            if let Some(request) = Request::decode(&bytes) {
+                prop_assert_eq!(request.encode(), &bytes[..]);
+            }
+            if let Some(answer) = Answer::decode(&bytes) {
+                prop_assert_eq!(answer.encode(), &bytes[..]);
+            }
+        }
+
+        #[test]
+        fn a_proof_holds_for_its_secret_its_side_and_its_exchange_alone(exchange in exchange(), other in exchange()) {
+            let (secret, wrong) = (Secret::new(b"right"), Secret::new(b"wrong"));
+            let proof = exchange.proof(Side::Member, &secret);
+            prop_assert!(exchange.is_proven(Side::Member, &secret, &proof));
+            prop_assert!(!exchange.is_proven(Side::Host, &secret, &proof));
+            prop_assert!(!exchange.is_proven(Side::Member, &wrong, &proof));
+            prop_assert_eq!(exchange == other, other.is_proven(Side::Member, &secret, &proof));
+            prop_assert_ne!(exchange.pad(&secret), exchange.pad(&wrong));
+        }
+    }
+
+    #[test]
+    fn a_secret_does_not_show() {
+        assert_eq!(format!("{:?}", Secret::new(b"swordfish")), "Secret");
+    }
+}

@@ -1,0 +1,95 @@
+//! What may follow the name of a command.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::beds::Bed;
+
+/// The options of all commands, and what to run.
+#[derive(Debug, Default)]
+pub(crate) struct Arguments {
+    /// Beds that the developer does without.
+    pub(crate) without: Vec<Bed>,
+    /// When to cut the cable, counted from the start of the ranks.
+    pub(crate) cut_after: Option<Duration>,
+    /// The delay of every packet.
+    pub(crate) delay_ms: u32,
+    /// How many packets of a hundred are lost.
+    pub(crate) loss_percent: f32,
+    /// How long the whole run may take.
+    pub(crate) limit: Option<Duration>,
+    /// The program to be run and its arguments; empty for what the bed runs by itself.
+    pub(crate) program: Vec<String>,
+}
+
+impl Arguments {
+    /// Reads the words after `command`.
+    pub(crate) fn parse(command: &str, words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let (mut arguments, mut words) = (Self::default(), words);
+        while let Some(word) = words.next() {
+            if !options_of(command).contains(&word.as_str()) {
+                return Err(format!("{command} does not take {word:?}"));
+            }
+            match word.as_str() {
+                "--without" => arguments.without.push(value(&word, words.next())?),
+                "--cut" => arguments.cut_after = Some(Duration::from_millis(value(&word, words.next())?)),
+                "--delay" => arguments.delay_ms = value(&word, words.next())?,
+                "--loss" => arguments.loss_percent = value(&word, words.next())?,
+                "--limit" => arguments.limit = Some(Duration::from_secs(value(&word, words.next())?)),
+                _ => arguments.program = words.by_ref().collect(),
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+/// The options of a command; `--` stands for a program.
+fn options_of(command: &str) -> &'static [&'static str] {
+    match command {
+        "test" | "ci" | "setup" => &["--without"],
+        "netns" => &["--cut", "--delay", "--loss", "--limit", "--"],
+        "launchers" => &["--without", "--limit", "--"],
+        "rdma-vm" => &["--limit", "--"],
+        _ => &[],
+    }
+}
+
+fn value<T: FromStr>(option: &str, word: Option<String>) -> Result<T, String>
+where
+    T::Err: std::fmt::Display,
+{
+    let word = word.ok_or_else(|| format!("{option} wants a value"))?;
+    word.parse().map_err(|error| format!("{option} {word}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(command: &str, line: &str) -> Result<Arguments, String> {
+        Arguments::parse(command, line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn options_and_a_program_are_read() {
+        let arguments = parse("netns", "--cut 250 --delay 5 --loss 0.5 --limit 9 -- prog --cut : x").unwrap();
+        assert_eq!((arguments.cut_after, arguments.delay_ms), (Some(Duration::from_millis(250)), 5));
+        assert_eq!((arguments.loss_percent, arguments.limit), (0.5, Some(Duration::from_secs(9))));
+        assert_eq!(arguments.program, ["prog", "--cut", ":", "x"]);
+        assert_eq!(parse("ci", "--without slurm --without mpi").unwrap().without, [Bed::Slurm, Bed::Mpi]);
+    }
+
+    #[test]
+    fn what_a_command_does_not_take_is_refused() {
+        for (command, line, words) in [
+            ("test", "--without mars", "mars"),
+            ("test", "--without", "wants a value"),
+            ("lint", "--without mpi", "does not take"),
+            ("netns", "--cut soon", "soon"),
+            ("setup", "-- ls", "does not take"),
+        ] {
+            let refusal = parse(command, line).unwrap_err();
+            assert!(refusal.contains(words), "{command} {line}: {refusal}");
+        }
+    }
+}

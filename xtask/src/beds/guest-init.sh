@@ -1,0 +1,29 @@
+#!/bin/busybox sh
+# The first process of the emulated machine: loads modules, makes the host's files its own (to read) and a folder of the
+# host's (to write), and runs the script that lies there. $SHARE in the host's view is /run/share in the guest's.
+/bin/busybox mkdir -p /proc /sys /dev /host
+/bin/busybox --install -s /bin
+export PATH=/bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mkdir -p /dev/shm /dev/pts
+mount -t tmpfs tmpfs /dev/shm
+mount -t devpts devpts /dev/pts
+for module in /modules/*; do
+    insmod "$module" || echo "cannot load $module"
+done
+options=trans=virtio,version=9p2000.L,msize=512000
+mount -t 9p -o "ro,cache=loose,$options" hostroot /host || echo "cannot mount the host's files"
+mount -t tmpfs tmpfs /host/run
+mkdir -p /host/run/share /host/run/tmp
+mount -t 9p -o "$options" share /host/run/share || echo "cannot mount the shared folder"
+mount -t proc proc /host/proc
+mount -t sysfs sysfs /host/sys
+mount -o bind /dev /host/dev
+# libfabric looks up the name of the machine it runs on.
+hostname rdma-vm
+mount -o bind /host/run/share/hosts /host/etc/hosts
+chroot /host /bin/sh /run/share/guest.sh
+echo $? > /host/run/share/status
+poweroff -f

@@ -1,0 +1,109 @@
+//! `cargo xtask launchers`: four ranks under mpirun, then under srun.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use farside_testbed::{Echo, Running, ended_with_us};
+
+use super::slurm::Slurm;
+use super::{Bed, build_farside, cell, farside, is_one_search, setup};
+use crate::arguments::Arguments;
+
+/// How long a run may take if nothing else is said.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// How many ranks are started.
+const RANKS: usize = 4;
+
+/// Runs a program and, if it succeeds, leaves a file with the number of its rank. Launchers have been seen to report
+/// success when they had started nothing.
+const WRAPPER: &str = r#""$@" && : > "$0/$PMIX_RANK""#;
+
+/// A program for all ranks.
+#[derive(Clone, Debug)]
+struct Plan {
+    program: Vec<String>,
+    /// Whether the ranks together print one JSON object of a search by all of them.
+    is_search: bool,
+}
+
+/// Runs the given program, or what there is to check, under each launcher that is not left out.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let beds: Vec<_> =
+        Bed::all_but(&arguments.without).into_iter().filter(|bed| matches!(bed, Bed::Mpi | Bed::Slurm)).collect();
+    if beds.is_empty() {
+        return Ok(());
+    }
+    let plans = plans(arguments)?;
+    let limit = arguments.limit.unwrap_or(LIMIT);
+    if !cell::is_inside() {
+        setup::install(&beds)?;
+        if arguments.program.is_empty() {
+            build_farside()?;
+        }
+    }
+    cell::inside(limit, || {
+        let deadline = Instant::now() + limit;
+        if beds.contains(&Bed::Mpi) {
+            for plan in &plans {
+                check("mpirun", mpirun(), plan, deadline)?;
+            }
+        }
+        if beds.contains(&Bed::Slurm) {
+            let begun = Instant::now();
+            let slurm = Slurm::start()?;
+            println!("xtask: Slurm is ready after {:.1} s", begun.elapsed().as_secs_f64());
+            for plan in &plans {
+                check("srun", slurm.srun(RANKS), plan, deadline)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn plans(arguments: &Arguments) -> Result<Vec<Plan>, String> {
+    if !arguments.program.is_empty() {
+        return Ok(vec![Plan { program: arguments.program.clone(), is_search: false }]);
+    }
+    let (farside, ranks) = (farside()?.display().to_string(), RANKS.to_string());
+    let hex = [&farside, "hex", "-n", &ranks, "--seconds", "1", "--json"];
+    // The first shows whether the launcher itself is in order.
+    Ok(vec![
+        Plan { program: vec!["true".to_owned()], is_search: false },
+        Plan { program: hex.map(str::to_owned).to_vec(), is_search: true },
+    ])
+}
+
+fn mpirun() -> Command {
+    let mut command = ended_with_us("mpirun");
+    // Inside the cell we are root, and there may be fewer processors than ranks.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.args(["--oversubscribe", "-n", &RANKS.to_string()]);
+    command
+}
+
+/// Runs a program under a launcher and looks at what became of each rank.
+fn check(launcher: &str, mut command: Command, plan: &Plan, deadline: Instant) -> Result<(), String> {
+    let begun = Instant::now();
+    let marks = Path::new(cell::STATE).join("ranks");
+    let _ = fs::remove_dir_all(&marks);
+    fs::create_dir(&marks).map_err(|error| format!("{}: {error}", marks.display()))?;
+    command.args(["sh", "-c", WRAPPER]).arg(&marks).args(&plan.program).env("TMPDIR", cell::temporary_dir());
+    let name = format!("{launcher}: {}", plan.program.join(" "));
+    let mut running = Running::start(&name, &mut command, Echo::Prefixed(format!("{launcher}: ")))?;
+    let status = running.wait(deadline)?;
+    if !status.success() {
+        return Err(running.failure(status).into());
+    }
+    let missing: Vec<_> = (0..RANKS).filter(|rank| !marks.join(rank.to_string()).exists()).collect();
+    if !missing.is_empty() {
+        return Err(running.failure(format!("ranks {missing:?} did not come, or PMIx did not number them")).into());
+    }
+    if plan.is_search {
+        is_one_search(&running.printed(), RANKS).map_err(|why| running.failure(why))?;
+    }
+    println!("xtask: {name}: {RANKS} ranks: passed after {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! `cargo xtask netns`: two ranks in two network namespaces with a cable between them.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farside_testbed::netns::{Pair, Rendezvous, Shaping, Side};
+use farside_testbed::{Echo, Running, run as run_step};
+
+use super::{Bed, build_farside, cell, farside, is_one_search, setup};
+use crate::arguments::Arguments;
+
+/// How long a run may take if nothing else is said.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Where rank 0 listens. The namespaces are our own, so every port is free.
+const PORT: u16 = 7077;
+
+/// Runs the ranks, and cuts the cable if that is asked for.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let limit = arguments.limit.unwrap_or(LIMIT);
+    if !cell::is_inside() {
+        setup::install(&[Bed::Netns])?;
+        if arguments.program.is_empty() {
+            build_farside()?;
+        }
+    }
+    cell::inside(limit, || {
+        let pair = Pair::new()?;
+        if (arguments.delay_ms, arguments.loss_percent) != (0, 0.0)
+            && let Shaping::Unavailable(why) = pair.shape(arguments.delay_ms, arguments.loss_percent)?
+        {
+            println!("xtask: netns: no delay and no loss, for this kernel has no netem: {why}");
+        }
+        let deadline = Instant::now() + limit;
+        if !arguments.program.is_empty() {
+            return two_ranks(&pair, &split(&arguments.program)?, arguments.cut_after, deadline).map(drop);
+        }
+        ping_pong(&pair, deadline)?;
+        let farside = farside()?.display().to_string();
+        let hex =
+            [&farside, "hex", "-n", "2", "--seconds", "1", "--fabric", "ofi:tcp", "--json"].map(str::to_owned).to_vec();
+        let printed = two_ranks(&pair, &[hex.clone(), hex], arguments.cut_after, deadline)?;
+        if arguments.cut_after.is_none() {
+            is_one_search(&printed, 2)?;
+        }
+        Ok(())
+    })
+}
+
+/// The programs of both ranks: one for both, or two with a colon between them.
+fn split(program: &[String]) -> Result<[Vec<String>; 2], String> {
+    let parts: Vec<_> = program.split(|word| word == ":").map(<[String]>::to_vec).collect();
+    if parts.iter().any(Vec::is_empty) {
+        return Err("a colon wants a command on either side".to_owned());
+    }
+    match parts.as_slice() {
+        [both] => Ok([both.clone(), both.clone()]),
+        [first, second] => Ok([first.clone(), second.clone()]),
+        _ => Err(format!("there are two ranks, but {} commands", parts.len())),
+    }
+}
+
+/// libfabric's own program gets through, over the provider that Farside uses.
+fn ping_pong(pair: &Pair, deadline: Instant) -> Result<(), String> {
+    let begun = Instant::now();
+    let ping_pong = |side| {
+        let mut command = pair.command(side, "fi_pingpong");
+        command.args(["-p", "tcp;ofi_rxm", "-e", "rdm", "-I", "100", "-S", "64", "-c"]);
+        command
+    };
+    let mut server = Running::start("fi_pingpong server", &mut ping_pong(Side::A), Echo::Quiet)?;
+    await_listener(pair, &mut server, deadline)?;
+    let mut client = ping_pong(Side::B);
+    client.arg(Side::A.address().to_string());
+    run_step("fi_pingpong client", &mut client, deadline.saturating_duration_since(Instant::now()))?;
+    server.finish(deadline)?;
+    println!("xtask: netns: fi_pingpong over tcp;ofi_rxm: passed after {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Waits until somebody listens on side A.
+fn await_listener(pair: &Pair, server: &mut Running, deadline: Instant) -> Result<(), String> {
+    while Instant::now() < deadline {
+        if let Some(status) = server.status() {
+            return Err(server.failure(status).into());
+        }
+        // State 0A is LISTEN.
+        let table = run_step("cat /proc/net/tcp", pair.command(Side::A, "cat").args(["/proc/net/tcp"]), LIMIT)?;
+        if table.lines().any(|line| line.split_whitespace().nth(3) == Some("0A")) {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Err(server.failure("does not listen").into())
+}
+
+/// Runs one command in each namespace, waits for both, and returns what they printed.
+fn two_ranks(
+    pair: &Pair,
+    programs: &[Vec<String>; 2],
+    cut_after: Option<Duration>,
+    deadline: Instant,
+) -> Result<String, String> {
+    let secret = format!("{:x}-{:?}", std::process::id(), std::time::SystemTime::now());
+    let rendezvous = Rendezvous { world_size: 2, master: Side::A, port: PORT, secret: &secret };
+    let begun = Instant::now();
+    let mut ranks = Vec::new();
+    for (rank, (side, program)) in (0_u32..).zip(Side::BOTH.into_iter().zip(programs)) {
+        let mut command = pair.command(side, &program[0]);
+        rendezvous.tell(command.args(&program[1..]).env("TMPDIR", cell::temporary_dir()), rank);
+        let name = format!("rank {rank}");
+        ranks.push(Running::start(&name, &mut command, Echo::Prefixed(format!("{name}: ")))?);
+    }
+    if let Some(after) = cut_after {
+        thread::sleep(after.saturating_sub(begun.elapsed()).min(deadline.saturating_duration_since(Instant::now())));
+        let running = ranks.iter_mut().filter_map(|rank| rank.status().is_none().then_some(())).count();
+        pair.cut()?;
+        println!("xtask: netns: cable cut after {} ms, with {running} ranks running", after.as_millis());
+    }
+    let mut failed = Vec::new();
+    for (rank, running) in ranks.iter_mut().enumerate() {
+        let status = running.wait(deadline)?;
+        println!("xtask: netns: rank {rank}: {status} after {:.1} s", begun.elapsed().as_secs_f64());
+        // With the cable cut, a rank may well fail; but it must end by itself.
+        if status.code().is_none() || (cut_after.is_none() && !status.success()) {
+            failed.push(format!("rank {rank}: {status}"));
+        }
+    }
+    let printed: Vec<_> = ranks.iter().map(Running::printed).collect();
+    if failed.is_empty() { Ok(printed.join("\n")) } else { Err(failed.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn one_program_is_for_both_ranks() {
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(split(&words("a b")).unwrap(), [words("a b"), words("a b")]);
+        assert_eq!(split(&words("a b : c")).unwrap(), [words("a b"), words("c")]);
+        assert!(split(&words("a :")).is_err() && split(&words("a : b : c")).is_err());
+    }
+}

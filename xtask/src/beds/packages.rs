@@ -1,0 +1,122 @@
+//! What each bed needs of the system, and the Debian package that has it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Bed;
+
+/// Something that a package brings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Thing {
+    /// A program in the search path, or where system programs are.
+    Program(&'static str),
+    /// A shared library that the loader knows.
+    Library(&'static str),
+    /// A file.
+    File(&'static str),
+}
+
+/// A need of some beds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    /// The Debian package.
+    pub(crate) package: &'static str,
+    /// What to look for: it may be there without the package, where there are no Debian packages.
+    pub(crate) thing: Thing,
+    beds: &'static [Bed],
+}
+
+const FABRICS: &[Bed] = &[Bed::Fabric, Bed::Netns, Bed::RdmaVm];
+
+/// All needs.
+const NEEDS: [Need; 15] = [
+    Need { package: "libfabric1", thing: Thing::Library("libfabric.so.1"), beds: FABRICS },
+    Need { package: "libfabric-bin", thing: Thing::Program("fi_pingpong"), beds: FABRICS },
+    // A test compares our declarations with these.
+    Need { package: "libfabric-dev", thing: Thing::File("/usr/include/rdma/fabric.h"), beds: &[Bed::Fabric] },
+    Need { package: "gcc", thing: Thing::Program("cc"), beds: &[Bed::Fabric] },
+    Need { package: "openmpi-bin", thing: Thing::Program("mpirun"), beds: &[Bed::Mpi] },
+    Need { package: "libpmix2", thing: Thing::Library("libpmix.so.2"), beds: &[Bed::Mpi, Bed::Slurm] },
+    // Slurm loads the library by the name that only this package has.
+    Need { package: "libpmix-dev", thing: Thing::Library("libpmix.so"), beds: &[Bed::Slurm] },
+    Need { package: "slurm-wlm", thing: Thing::Program("slurmctld"), beds: &[Bed::Slurm] },
+    Need { package: "slurm-wlm", thing: Thing::Program("srun"), beds: &[Bed::Slurm] },
+    Need { package: "munge", thing: Thing::Program("munged"), beds: &[Bed::Slurm] },
+    Need { package: "iproute2", thing: Thing::Program("ip"), beds: &[Bed::Mpi, Bed::Slurm, Bed::Netns, Bed::RdmaVm] },
+    Need { package: "iproute2", thing: Thing::Program("rdma"), beds: &[Bed::RdmaVm] },
+    Need { package: "ibverbs-providers", thing: Thing::File("/etc/libibverbs.d/rxe.driver"), beds: &[Bed::RdmaVm] },
+    Need { package: "dpkg", thing: Thing::Program("dpkg-deb"), beds: &[Bed::RdmaVm] },
+    Need { package: "xz-utils", thing: Thing::Program("xz"), beds: &[Bed::RdmaVm] },
+];
+
+/// What of these beds' needs is not there.
+pub(crate) fn missing(beds: &[Bed]) -> Vec<Need> {
+    let libraries = known_libraries();
+    let is_there = |thing| match thing {
+        Thing::Program(name) => has_program(name),
+        Thing::Library(name) => has_library(&libraries, name),
+        Thing::File(path) => Path::new(path).exists(),
+    };
+    NEEDS.into_iter().filter(|need| need.is_of(beds) && !is_there(need.thing)).collect()
+}
+
+/// The packages to be installed, each once.
+pub(crate) fn packages(needs: &[Need]) -> BTreeSet<&'static str> {
+    needs.iter().map(|need| need.package).collect()
+}
+
+/// Those of `beds` that cannot be had with these needs missing.
+pub(crate) fn beds_lacking(needs: &[Need], beds: &[Bed]) -> Vec<Bed> {
+    beds.iter().copied().filter(|bed| needs.iter().any(|need| need.beds.contains(bed))).collect()
+}
+
+impl Need {
+    fn is_of(&self, beds: &[Bed]) -> bool {
+        self.beds.iter().any(|bed| beds.contains(bed))
+    }
+}
+
+/// Whether a program is in the search path or where system programs are.
+pub(crate) fn has_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(system).any(|folder| folder.join(name).is_file())
+}
+
+fn has_library(known: &str, name: &str) -> bool {
+    known.lines().any(|line| line.split_whitespace().next() == Some(name))
+}
+
+/// The loader's list.
+fn known_libraries() -> String {
+    let tried = ["/sbin/ldconfig", "ldconfig"].map(|program| Command::new(program).arg("-p").output());
+    let listed = tried.into_iter().flatten().find(|output| output.status.success());
+    listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bed_has_needs_and_no_bed_has_none() {
+        for bed in Bed::ALL {
+            assert!(NEEDS.iter().any(|need| need.is_of(&[bed])), "{bed}");
+        }
+        assert!(missing(&[]).is_empty());
+    }
+
+    #[test]
+    fn programs_and_libraries_are_found() {
+        assert!(has_program("sh") && !has_program("no-such-program"));
+        assert!(has_library(&known_libraries(), "libc.so.6") && !has_library(&known_libraries(), "libc.so"));
+    }
+
+    #[test]
+    fn only_the_beds_that_lack_something_are_named() {
+        let need = Need { package: "munge", thing: Thing::Program("munged"), beds: &[Bed::Slurm] };
+        assert_eq!(beds_lacking(&[need], &Bed::ALL), [Bed::Slurm]);
+        assert!(beds_lacking(&[need], &[Bed::Mpi]).is_empty());
+    }
+}

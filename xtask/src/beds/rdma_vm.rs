@@ -1,0 +1,202 @@
+//! `cargo xtask rdma-vm`: programs of this machine in an emulated one that has a verbs device, soft-RoCE.
+//!
+//! The emulated machine boots Debian's kernel, takes this machine's files as its own, read-only, and so runs what was
+//! built here. It has no network but its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use farside_testbed::{Echo, Running, ended_with_us};
+
+use super::cpio::Archive;
+use super::vm_pieces::{self, Pieces};
+use super::{Bed, quoted, setup, target_dir};
+use crate::arguments::Arguments;
+use crate::steps::cargo;
+
+/// How long a run may take if nothing else is said.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// The address of the verbs device.
+const ADDRESS: &str = "10.77.0.1";
+
+/// Processors of the emulated machine.
+const PROCESSORS: usize = 2;
+
+/// Its memory. The tests want some hundred.
+const MEMORY_MIB: usize = 1024;
+
+/// The test that exercises libfabric, and its package.
+const FABRIC_TEST: (&str, &str) = ("farside-fabric", "ofi");
+
+/// Settings of libfabric and of the tests. A completion queue of soft-RoCE has at most 32767 entries, and libfabric sizes
+/// it by the number of peers that it expects.
+const ENVIRONMENT: [(&str, &str); 4] = [
+    ("RXE_ADDRESS", ADDRESS),
+    ("FI_UNIVERSE_SIZE", "16"),
+    ("FARSIDE_TEST_PROVIDERS", "verbs;ofi_rxm"),
+    ("TERM", "dumb"),
+];
+
+/// Runs the given program, or what there is to check. The status is the guest's.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    setup::install(&[Bed::RdmaVm])?;
+    let pieces = vm_pieces::fetch()?;
+    let script = if arguments.program.is_empty() { checks()? } else { given(&arguments.program)? };
+    let begun = Instant::now();
+    let home = Home::new()?;
+    home.fill(&pieces, &script).map_err(|error| format!("{}: {error}", home.path.display()))?;
+    let mut machine =
+        Running::start("the emulated machine", &mut emulator(&pieces, &home), Echo::Prefixed("  | ".into()))?;
+    machine.wait(begun + arguments.limit.unwrap_or(LIMIT))?;
+    let status = fs::read_to_string(home.share().join("status")).unwrap_or_default();
+    let status: u8 = status.trim().parse().map_err(|_| machine.failure("it ended before its script"))?;
+    let verdict = if status == 0 { "passed".to_owned() } else { format!("failed with status {status}") };
+    println!("xtask: rdma-vm: tested on soft-RoCE: {verdict} after {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(ExitCode::from(status))
+}
+
+/// libfabric's own program, then the tests of our transport, if there are any.
+fn checks() -> Result<String, String> {
+    let mut script = String::from(
+        "timeout 60 fi_pingpong -p 'verbs;ofi_rxm' -e rdm -I 50 -S 64 -c > /run/tmp/server 2>&1 &
+# Its port, 47592, in state LISTEN.
+for try in $(seq 200); do grep -q ':B9E8 .* 0A ' /proc/net/tcp /proc/net/tcp6 && break; sleep 0.1; done
+timeout 60 fi_pingpong -p 'verbs;ofi_rxm' -e rdm -I 50 -S 64 -c \"$RXE_ADDRESS\" || { cat /run/tmp/server; exit 1; }
+wait
+",
+    );
+    let (package, test) = FABRIC_TEST;
+    if Path::new("crates").join(package).join("tests").join(test).with_extension("rs").exists() {
+        let folder = std::path::absolute(Path::new("crates").join(package)).map_err(|error| error.to_string())?;
+        let program = build_test(package, test)?;
+        let words = ["cd".to_owned(), folder.display().to_string()];
+        script.push_str(&format!("{} && {} || exit\n", quoted(&words), quoted(&[program.display().to_string()])));
+    }
+    Ok(script)
+}
+
+/// The given program, where we are.
+fn given(program: &[String]) -> Result<String, String> {
+    let here = std::env::current_dir().map_err(|error| format!("the current folder: {error}"))?;
+    Ok(format!("{} && {}\n", quoted(&["cd".to_owned(), here.display().to_string()]), quoted(program)))
+}
+
+/// Builds a test and returns where it is.
+fn build_test(package: &str, test: &str) -> Result<PathBuf, String> {
+    let line = format!("cargo test --package {package} --test {test} --no-run");
+    println!("xtask: {line}");
+    let mut command = cargo();
+    command.args(["test", "--package", package, "--test", test, "--no-run"]);
+    let output = command.output().map_err(|error| format!("{line}: {error}"))?;
+    let printed = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("{line}: {}\n{printed}", output.status));
+    }
+    let path = printed.lines().find_map(executable).ok_or_else(|| format!("{line}: names no program\n{printed}"))?;
+    std::path::absolute(path).map_err(|error| format!("{path}: {error}"))
+}
+
+/// From `Executable tests/NAME.rs (PATH)`.
+fn executable(line: &str) -> Option<&str> {
+    line.trim_start().strip_prefix("Executable ")?.split_once('(')?.1.strip_suffix(')')
+}
+
+/// A run's own folder; it is removed at the end.
+#[derive(Debug)]
+struct Home {
+    path: PathBuf,
+}
+
+impl Home {
+    fn new() -> Result<Self, String> {
+        let runs = target_dir()?.join("beds");
+        remove_left(&runs);
+        let path = runs.join(format!("{RUN_PREFIX}{}", std::process::id()));
+        let home = Self { path };
+        fs::create_dir_all(home.share()).map_err(|error| format!("{}: {error}", home.path.display()))?;
+        Ok(home)
+    }
+
+    /// What the guest may write to.
+    fn share(&self) -> PathBuf {
+        self.path.join("share")
+    }
+
+    fn initial_files(&self) -> PathBuf {
+        self.path.join("initramfs")
+    }
+
+    fn fill(&self, pieces: &Pieces, script: &str) -> std::io::Result<()> {
+        let mut files = Archive::default();
+        for folder in ["bin", "modules"] {
+            files.folder(folder);
+        }
+        files.file("bin/busybox", &fs::read(pieces.busybox())?);
+        for module in pieces.modules()? {
+            let name = module.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            files.file(&format!("modules/{name}"), &fs::read(&module)?);
+        }
+        files.file("init", include_bytes!("guest-init.sh"));
+        fs::write(self.initial_files(), files.finish())?;
+        let settings: String = ENVIRONMENT.map(|(name, value)| format!("export {name}='{value}'\n")).concat();
+        let device = include_str!("guest-device.sh");
+        fs::write(self.share().join("guest.sh"), format!("{settings}{device}{script}"))?;
+        fs::write(self.share().join("hosts"), format!("127.0.0.1 localhost\n{ADDRESS} rdma-vm\n"))
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// How the name of a run's folder begins; the process follows.
+const RUN_PREFIX: &str = "vm-run-";
+
+/// Removes the folders of runs that were killed.
+fn remove_left(runs: &Path) {
+    for entry in fs::read_dir(runs).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(process) = name.strip_prefix(RUN_PREFIX) else { continue };
+        if !Path::new("/proc").join(process).exists() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// The emulator. It computes every instruction itself: what KVM makes of a machine inside a virtual machine differs from
+/// host to host, from refusing to hanging, and the tests are short.
+fn emulator(pieces: &Pieces, home: &Home) -> Command {
+    let root = pieces.root();
+    let mut command = ended_with_us(root.join("usr/bin/qemu-system-x86_64"));
+    // Beside the libraries that are installed, those that were unpacked with the emulator.
+    command.env("LD_LIBRARY_PATH", root.join("usr/lib/x86_64-linux-gnu"));
+    command.args(["-accel", "tcg,thread=multi", "-machine", "q35", "-cpu", "max"]);
+    command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio"]);
+    command.args(["-smp", &PROCESSORS.to_string(), "-m", &MEMORY_MIB.to_string()]);
+    for firmware in ["usr/share/qemu", "usr/share/seabios"] {
+        command.arg("-L").arg(root.join(firmware));
+    }
+    command.arg("-kernel").arg(pieces.kernel()).arg("-initrd").arg(home.initial_files());
+    command.args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr random.trust_cpu=on audit=0"]);
+    let shared =
+        |path: &str, tag: &str| format!("local,path={path},mount_tag={tag},security_model=none,multidevs=remap");
+    command.arg("-virtfs").arg(shared(&home.share().display().to_string(), "share"));
+    command.arg("-virtfs").arg(format!("{},readonly=on", shared("/", "hostroot")));
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::executable;
+
+    #[test]
+    fn cargo_says_where_a_test_is() {
+        assert_eq!(executable("  Executable tests/ofi.rs (target/debug/deps/ofi-1)"), Some("target/debug/deps/ofi-1"));
+        assert_eq!(executable("    Finished `test` profile (x)"), None);
+    }
+}
