@@ -36,6 +36,13 @@ pub enum PmixError {
     },
 }
 
+impl PmixError {
+    /// There is no such value, or not yet.
+    pub fn is_absence(&self) -> bool {
+        matches!(self, Self::Failed { status: ffi::NOT_FOUND, .. })
+    }
+}
+
 /// The library, opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Pmix(Functions);
@@ -101,7 +108,7 @@ impl Session {
         self.functions.check("publishing by PMIx", status)
     }
 
-    /// What another process has published, or publishes within this time.
+    /// What another process has published. Some servers wait for this time until it has, others do not wait.
     ///
     /// # Errors
     /// [`PmixError::Failed`], [`PmixError::Type`].
