@@ -65,8 +65,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
                  {gap_ns} ns, {gap_per_byte_ps} ps a byte; calls take no time)\n\n",
                 arguments.seed
             );
-            io::stdout().write_all(text.as_bytes()).map_err(CliError::Output)?;
-            farside_bench::run_simulated(&arguments.names, options, network, &mut |row| output.take(row))
+            let mut heading = Some(text);
+            farside_bench::run_simulated(&arguments.names, options, network, &mut |row| {
+                // Not before it is known that something is simulated.
+                if let Some(text) = heading.take() {
+                    io::stdout().write_all(text.as_bytes())?;
+                }
+                output.take(row)
+            })
         }
     };
     // What was measured before something failed is drawn, too.
