@@ -21,7 +21,7 @@ use crate::error::{Error, ProcessEnd, Result};
 use crate::job::control::SocketControl;
 use crate::job::control::link::{Link, LinkState, News};
 use crate::job::coordinator::{Coordinator, Plan};
-use crate::job::settings::Settings;
+use crate::job::settings::{Limits, Settings};
 
 /// How long a process may stay that has failed or was told that the job is over, when it is the only kind left.
 const GRACE: Duration = Duration::from_secs(2);
@@ -71,8 +71,9 @@ pub(super) struct Guests {
 /// Starts to run a job. Returns process 0's link with it.
 ///
 /// # Errors
-/// [`Error::System`].
+/// [`Error::JobShape`] when the processes are more than this one may have connections; [`Error::System`].
 pub(super) fn start(mut guests: Guests, settings: &Settings) -> Result<(Arc<SocketControl>, Hosting)> {
+    settings.check_open_files("process 0", settings.processes.into(), &Limits::here())?;
     let failed = |doing| move |cause| Error::System { doing, cause };
     let random = failed("getting random bytes");
     let coordinator = Coordinator::new(Plan {
