@@ -27,6 +27,7 @@ mod library;
 mod message;
 mod port;
 mod provider;
+pub mod raw;
 mod staging;
 mod state;
 mod transfer;
