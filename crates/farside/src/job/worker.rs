@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use farside_fabric::wait::{Backoff, StreamWatch};
+use farside_fabric::wait::{Backoff, PollPace, StreamWatch};
 use farside_fabric::{MachineId, ProcessId, WorkerId};
 
 use super::collective::Collectives;
@@ -58,6 +58,7 @@ pub struct Worker {
     executed: Cell<u64>,
     /// The count of things that the service thread had for this worker, when it last looked.
     attention_seen: Cell<u32>,
+    poll_pace: Cell<PollPace>,
     /// The function that was found last, and its offset.
     function: Cell<(u32, usize)>,
 }
@@ -101,6 +102,7 @@ impl Worker {
             in_handler: Cell::new(false),
             executed: Cell::new(0),
             attention_seen: Cell::new(0),
+            poll_pace: Cell::default(),
             function: Cell::new((u32::MAX, 0)),
             home,
             process,
@@ -558,7 +560,7 @@ impl Worker {
     /// One round of everything that a worker does for others.
     #[inline]
     fn step(&self) -> Result<bool> {
-        let polled = self.process.polls() && poll(&self.process);
+        let polled = self.process.polls() && self.poll_if_due();
         if self.has_notices() {
             self.take_notices()?;
         }
@@ -576,6 +578,16 @@ impl Worker {
             self.wake_futures();
         }
         Ok(moved)
+    }
+
+    /// Makes the transport's progress, but the less often the longer nothing has come: each look is a system call, and what this worker waits
+    /// for may come over mapped memory. Says whether anything came.
+    fn poll_if_due(&self) -> bool {
+        let mut pace = self.poll_pace.get();
+        let found = pace.is_due() && poll(&self.process);
+        pace.looked(found);
+        self.poll_pace.set(pace);
+        found
     }
 
     /// Publishes batches that are due, or all if the worker is idle, and sends what is staged.
