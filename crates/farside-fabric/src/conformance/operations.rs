@@ -287,7 +287,9 @@ pub fn targets_need_not_pay_attention(fabric: &dyn Fabric) {
     Trial::new("targets_need_not_pay_attention", 3).starter_bytes(1 << 16).run(fabric, |process| {
         if process.number() == 0 {
             for peer in process.others() {
-                use_one_sidedly(process, &process.attach_starter(peer));
+                let region = process.attach_starter(peer);
+                put_and_get(process, &region);
+                change_words(process, &region);
             }
         }
         process.meet_inattentively();
