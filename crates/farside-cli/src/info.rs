@@ -10,7 +10,7 @@ use farside_fabric::ofi::{self, Provider};
 use farside_fabric::route::FabricChoice;
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::sim::{SimFabric, SimOptions};
-use farside_fabric::{Capabilities, Transport};
+use farside_fabric::{Capabilities, NeedsTarget, Transport};
 use farside_sys::topology::{HugePagePolicy, Topology, host_id, hostname};
 use farside_sys::{limits, process};
 use serde_json::{Value, json};
@@ -259,7 +259,7 @@ fn transport_to_json(transport: &Capabilities) -> Value {
     json!({
         "name": transport.name,
         "mapped": transport.mapped,
-        "needs_target_progress": transport.needs_target_progress,
+        "needs_target_progress": transport.needs_target_progress != NeedsTarget::Nothing,
         "puts_in_order": transport.puts_in_order,
         "message_bytes_max": transport.message_bytes_max,
         // A transport without a limit says so with the largest number.
