@@ -98,12 +98,7 @@ impl<'a> Shape<'a> {
     }
 
     /// An expression: a `Result` with the value that `build` reads, whose variant is `tag`.
-    fn value_of(
-        &self,
-        krate: &Path,
-        tag: &TokenStream,
-        build: impl Fn(&Variant<'a>) -> TokenStream,
-    ) -> TokenStream {
+    fn value_of(&self, krate: &Path, tag: &TokenStream, build: impl Fn(&Variant<'a>) -> TokenStream) -> TokenStream {
         match self {
             Self::Struct(fields) => {
                 let value = build(fields);
@@ -158,11 +153,9 @@ impl<'a> Shape<'a> {
 
     /// An expression: a `Result` with the value that is decoded from `input`.
     pub(super) fn decode(&self, krate: &Path) -> TokenStream {
-        self.value_of(
-            krate,
-            &quote!(<::core::primitive::u32 as #krate::Wire>::decode(input)?),
-            |variant| variant.build_decoded(krate),
-        )
+        self.value_of(krate, &quote!(<::core::primitive::u32 as #krate::Wire>::decode(input)?), |variant| {
+            variant.build_decoded(krate)
+        })
     }
 
     /// A `match` on `value`, a reference, with the result of `arm` for each variant and its tag.

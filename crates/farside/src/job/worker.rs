@@ -15,9 +15,10 @@ use super::service::poll;
 use crate::error::{Error, Refused, Result};
 use crate::invoke::call::{Aggregator, To, WhenFull};
 use crate::invoke::inbox::{Handling, Inbox, run_arrivals, run_last, tell_credit};
+use crate::invoke::named::Named;
 use crate::invoke::notify::Synchronizer;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
-use crate::invoke::pending::{Continuation, Pending};
+use crate::invoke::pending::{ByName, Continuation, Pending};
 use crate::invoke::reply::Reply;
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
 use crate::invoke::table::FunctionTable;
@@ -56,6 +57,12 @@ pub struct Worker {
     pub(crate) next_local: Cell<u32>,
     in_handler: Cell<bool>,
     executed: Cell<u64>,
+    /// Calls of named functions that did not run here.
+    refused: Cell<u64>,
+    /// The first of them whose caller gets no answer, until it is reported.
+    refusal: RefCell<Option<Error>>,
+    /// For values on their way to or from processes of other binaries. Empty while it is in use.
+    buffer: RefCell<Vec<u8>>,
     /// The count of things that the service thread had for this worker, when it last looked.
     attention_seen: Cell<u32>,
     /// The function that was found last, and its offset.
@@ -68,13 +75,18 @@ pub struct Worker {
 pub struct Counters {
     /// What it sent.
     pub sent: SendCounters,
-    /// Calls that it ran for others.
+    /// Calls that it ran for others, with those that it refused.
     pub executed: u64,
+    /// Calls of named functions that it refused to run.
+    pub refused: u64,
     /// Its calls that wait for their results now.
     pub replies_pending: u64,
     /// Memory of rings that lead to this process, in use now.
     pub ring_bytes_here: u64,
 }
+
+/// The largest buffer that is kept.
+const BUFFER_BYTES_KEPT: usize = 64 << 10;
 
 /// Things in per-worker memory, at most.
 pub(crate) const LOCALS_MAX: usize = 256;
@@ -100,6 +112,9 @@ impl Worker {
             next_local: Cell::new(0),
             in_handler: Cell::new(false),
             executed: Cell::new(0),
+            refused: Cell::new(0),
+            refusal: RefCell::default(),
+            buffer: RefCell::default(),
             attention_seen: Cell::new(0),
             function: Cell::new((u32::MAX, 0)),
             home,
@@ -248,6 +263,38 @@ impl Worker {
         self.to(to).call_with_reply(arguments, function)
     }
 
+    /// Has a function run on another worker that is registered there by its name: [`To::call_named`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn call_named<A: Wire, R: Wire>(
+        &self,
+        to: WorkerId,
+        function: Named<A, R>,
+        arguments: A,
+    ) -> Result<(), Refused<A>> {
+        self.to(to).call_named(function, arguments)
+    }
+
+    /// Has a named function run on another worker and brings its result: [`To::call_named_return`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn call_named_return<A: Wire, R: Wire>(
+        &self,
+        to: WorkerId,
+        function: Named<A, R>,
+        arguments: A,
+    ) -> Result<Pending<'_, R, ByName>, Refused<A>> {
+        self.to(to).call_named_return(function, arguments)
+    }
+
+    /// Whether the process of a worker runs the same binary as this one, so that closures and function pointers can be called there.
+    /// Those of a worker that does not exist run none.
+    pub fn runs_same_binary(&self, worker: WorkerId) -> bool {
+        self.process.place_of(worker).is_some_and(|(process, _)| self.process.is_alike(process))
+    }
+
     /// A counter of calls that are to be sent or executed, to wait for.
     ///
     /// # Errors
@@ -332,7 +379,8 @@ impl Worker {
         self.outboxes.iter().filter_map(OnceCell::get).for_each(|outbox| sent.add(&outbox.borrow().counters()));
         let replies_pending = self.replies.borrow().in_use() as u64;
         let ring_bytes_here = self.process.ring_memory_bytes() as u64;
-        Counters { sent, executed: self.executed.get(), replies_pending, ring_bytes_here }
+        let (executed, refused) = (self.executed.get(), self.refused.get());
+        Counters { sent, executed, refused, replies_pending, ring_bytes_here }
     }
 
     // For the rooms around.
@@ -407,6 +455,37 @@ impl Worker {
     #[inline]
     pub(crate) fn count_executed(&self, records: u64) {
         self.executed.set(self.executed.get() + records);
+    }
+
+    pub(crate) fn count_refused(&self) {
+        self.refused.set(self.refused.get() + 1);
+    }
+
+    /// Has [`refused`](Self::refused) return this, unless another waits for that.
+    pub(crate) fn report_refused(&self, error: Error) {
+        self.refusal.borrow_mut().get_or_insert(error);
+    }
+
+    /// Whether a named function did not run whose caller gets no answer. Tells it once.
+    #[inline]
+    pub(crate) fn refused(&self) -> Result<()> {
+        if self.refusal.borrow().is_none() {
+            return Ok(());
+        }
+        self.refusal.take().map_or(Ok(()), Err)
+    }
+
+    /// A buffer to encode into.
+    pub(crate) fn take_buffer(&self) -> Vec<u8> {
+        self.buffer.take()
+    }
+
+    /// Keeps a buffer for the next time, unless it is large.
+    pub(crate) fn give_buffer(&self, mut buffer: Vec<u8>) {
+        if buffer.capacity() <= BUFFER_BYTES_KEPT {
+            buffer.clear();
+            self.buffer.replace(buffer);
+        }
     }
 
     pub(crate) fn add_continuation(&self, continuation: Continuation) {
