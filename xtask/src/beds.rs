@@ -21,10 +21,6 @@ use std::time::Instant;
 
 use crate::arguments::Arguments;
 
-/// Whether `farside` takes its place in a job that mpirun, srun or the variables of a rendezvous describe. The beds run
-/// `farside hex` over several ranks if so, and what Debian has for the purpose if not.
-pub(crate) const FARSIDE_JOINS: bool = false;
-
 /// The variable that names the providers of libfabric which tests are to use.
 const PROVIDERS: &str = "FARSIDE_TEST_PROVIDERS";
 
@@ -109,11 +105,8 @@ fn in_process_of_its_own(command: &str, without: &[Bed]) -> Result<(), String> {
 pub(crate) fn tell<'a>(command: &'a mut Command, without: &[Bed]) -> &'a mut Command {
     let names: Vec<_> = without.iter().map(|bed| bed.name()).collect();
     command.env(farside_testbed::WITHOUT, names.join(","));
-    if without.contains(&Bed::Fabric) {
-        command.env_remove(PROVIDERS)
-    } else {
-        command.env(PROVIDERS, "tcp;ofi_rxm,shm")
-    }
+    // Otherwise tests choose their providers themselves.
+    if without.contains(&Bed::Fabric) { command.env(PROVIDERS, "") } else { command }
 }
 
 /// Where cargo puts what it builds, as a path from the root of the file system.
@@ -122,10 +115,25 @@ pub(crate) fn target_dir() -> Result<PathBuf, String> {
     std::path::absolute(&target).map_err(|error| format!("{}: {error}", target.display()))
 }
 
-/// Builds the command `farside` and returns where it is.
-fn build_farside() -> Result<PathBuf, String> {
-    crate::steps::run(crate::steps::cargo().args(["build", "--release", "--package", "farside-cli"]))?;
+/// Builds the command `farside`.
+fn build_farside() -> Result<(), String> {
+    crate::steps::run(crate::steps::cargo().args(["build", "--release", "--package", "farside-cli"]))
+}
+
+/// Where the command `farside` is when it has been built.
+fn farside() -> Result<PathBuf, String> {
     Ok(target_dir()?.join("release/farside"))
+}
+
+/// Whether ranks printed one search (`farside hex --json`) by all of them, and not each its own.
+fn is_one_search(printed: &str, ranks: usize) -> Result<(), String> {
+    let found: Vec<_> = printed.lines().filter(|line| line.starts_with('{')).collect();
+    let wanted = format!("\"processes\":{ranks},");
+    match found.as_slice() {
+        [one] if one.replace(' ', "").contains(&wanted) => Ok(()),
+        [_] => Err(format!("the search did not have {ranks} processes")),
+        _ => Err(format!("{} searches instead of one: the ranks did not form one job", found.len())),
+    }
 }
 
 /// A command line for a shell that runs exactly these words.
@@ -142,6 +150,14 @@ mod tests {
         let words = ["printf", "%s|", "a b", "it's", "$HOME", ""].map(str::to_owned);
         let output = Command::new("sh").arg("-c").arg(quoted(&words)).output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), "a b|it's|$HOME||");
+    }
+
+    #[test]
+    fn four_jobs_of_one_are_not_one_job_of_four() {
+        let one = r#"{"size":11,"processes": 4,"threads":1}"#;
+        assert!(is_one_search(one, 4).is_ok());
+        assert!(is_one_search(&[one; 4].join("\n"), 4).unwrap_err().contains("4 searches"));
+        assert!(is_one_search(r#"{"processes":40,"threads":1}"#, 4).is_err());
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The benches.
 
-mod invoke_latency;
-mod invoke_throughput;
+pub(crate) mod invoke_latency;
+pub(crate) mod invoke_throughput;
 mod mcts_scaling;
-mod oversubscribed;
+pub(crate) mod oversubscribed;
+pub(crate) mod transfer_throughput;
 
 use crate::Bench;
-pub(crate) use invoke_throughput::run_simulated as invoke_throughput_simulated;
 
 pub(crate) const BENCHES: &[Bench] = &[
     Bench {

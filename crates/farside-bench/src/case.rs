@@ -5,10 +5,11 @@ use std::num::NonZero;
 use std::path::Path;
 use std::time::Duration;
 
-use farside::job::Bind;
+use farside::job::{Bind, FabricChoice};
 use farside::{Worker, WorkerId};
 
 use crate::metric::Metric;
+use crate::over_ofi::OfiFabric;
 use crate::results::{self, Results};
 use crate::{BenchError, CHILD_COMMAND, Options};
 
@@ -46,6 +47,7 @@ pub(crate) type RunOnce<'r> = &'r mut dyn FnMut() -> Result<Vec<Metric>, BenchEr
 pub(crate) type Around = fn(Options, RunOnce<'_>) -> Result<Vec<Metric>, BenchError>;
 
 struct JobCase {
+    fabric: FabricChoice,
     processes: u32,
     threads: u32,
     body: Box<Body>,
@@ -85,13 +87,24 @@ impl Case {
         body: impl Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync + 'static,
         around: Around,
     ) -> Self {
-        Self { name: name.into(), work: Work::Job(JobCase { processes, threads: 1, body: Box::new(body), around }) }
+        let fabric = FabricChoice::Shm;
+        let job = JobCase { fabric, processes, threads: 1, body: Box::new(body), around };
+        Self { name: name.into(), work: Work::Job(job) }
     }
 
     /// Gives each process so many workers.
     pub(crate) fn threads(mut self, threads: u32) -> Self {
         if let Work::Job(job) = &mut self.work {
             job.threads = threads;
+        }
+        self
+    }
+
+    /// Has the processes reach each other by libfabric, and says so in the name.
+    pub(crate) fn over(mut self, fabric: &OfiFabric) -> Self {
+        if let Work::Job(job) = &mut self.work {
+            job.fabric = fabric.choice();
+            self.name = format!("{}/{fabric}", self.name);
         }
         self
     }
@@ -125,7 +138,7 @@ impl Case {
         let results_argument = results.to_string_lossy().into_owned();
         let arguments = [CHILD_COMMAND.into(), bench.into(), self.name.clone(), results_argument, quick, operations];
         let job_to_run = farside::job().processes(job.processes).threads_per_process(job.threads).bind(job.bind());
-        job_to_run.entry(arguments).time_limit(TIME_LIMIT).run(|me| {
+        job_to_run.force_fabric(job.fabric.clone()).entry(arguments).time_limit(TIME_LIMIT).run(|me| {
             let metrics = (job.body)(me, options)?;
             if me.id() == WorkerId::new(0) {
                 results::leave(&metrics, results)?;

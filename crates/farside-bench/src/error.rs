@@ -15,12 +15,14 @@ pub enum BenchError {
         /// The names there are.
         known: String,
     },
-    /// A bench measures this machine, and not a simulated network.
-    #[error("the bench {name:?} does not run on a simulated network; {known} does")]
-    NotSimulated {
+    /// There is such a bench, but not on this fabric.
+    #[error("the bench {name:?} does not exist on {fabric}; there are {known}")]
+    NotOnFabric {
         /// What was asked for.
         name: String,
-        /// The names of those that do.
+        /// On what.
+        fabric: String,
+        /// The names of those that do exist on it.
         known: String,
     },
     /// A bench has no such case.
@@ -101,6 +103,12 @@ pub enum BenchError {
     /// A row could not be handed on.
     #[error("writing a row failed: {0}")]
     Row(#[source] io::Error),
+}
+
+impl From<farside_fabric::FabricError> for BenchError {
+    fn from(error: farside_fabric::FabricError) -> Self {
+        Self::Job(error.into())
+    }
 }
 
 /// For the body of a job, which fails with errors of the library.

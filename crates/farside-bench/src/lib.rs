@@ -16,6 +16,7 @@ mod error;
 mod limits;
 mod metric;
 mod options;
+mod over_ofi;
 #[cfg(feature = "plots")]
 mod plot;
 mod results;
@@ -35,6 +36,7 @@ use self::case::Case;
 
 pub use error::BenchError;
 pub use options::Options;
+pub use over_ofi::{OfiFabric, list_over_ofi, run_over_ofi};
 #[cfg(feature = "plots")]
 pub use plot::plot;
 pub use row::Row;
@@ -85,15 +87,26 @@ pub fn run(
         chosen.extend(BENCHES);
     }
     for bench in chosen {
-        for case in (bench.cases)() {
-            for metric in case.measure(bench.name, options)? {
-                let row = Row::new(bench.name, &case.name, &metric).ok_or_else(|| BenchError::NothingMeasured {
-                    bench: bench.name.into(),
-                    case: case.name.clone(),
-                    metric: metric.name.clone(),
-                })?;
-                on_row(&row).map_err(BenchError::Row)?;
-            }
+        measure_all(bench.name, &(bench.cases)(), options, on_row)?;
+    }
+    Ok(())
+}
+
+/// Measures these cases of a bench, one after the other.
+fn measure_all(
+    bench: &str,
+    cases: &[Case],
+    options: Options,
+    on_row: &mut dyn FnMut(&Row) -> io::Result<()>,
+) -> Result<(), BenchError> {
+    for case in cases {
+        for metric in case.measure(bench, options)? {
+            let row = Row::new(bench, &case.name, &metric).ok_or_else(|| BenchError::NothingMeasured {
+                bench: bench.into(),
+                case: case.name.clone(),
+                metric: metric.name.clone(),
+            })?;
+            on_row(&row).map_err(BenchError::Row)?;
         }
     }
     Ok(())
@@ -110,10 +123,13 @@ pub fn child(arguments: &[String]) -> Result<(), BenchError> {
     };
     let options = Options::from_arguments(quick, operations);
     let options = options.ok_or(BenchError::ChildArguments { what: "the options are not readable" })?;
-    let bench = find_bench(bench)?;
-    let found = (bench.cases)().into_iter().find(|found| found.name == *case);
-    let found = found.ok_or_else(|| BenchError::UnknownCase { bench: bench.name.into(), case: case.clone() })?;
-    found.take_part(bench.name, options, Path::new(results))
+    let cases = match over_ofi::cases_with(bench, case)? {
+        Some(cases) => cases,
+        None => (find_bench(bench)?.cases)(),
+    };
+    let found = cases.iter().find(|found| found.name == *case);
+    let found = found.ok_or_else(|| BenchError::UnknownCase { bench: bench.clone(), case: case.clone() })?;
+    found.take_part(bench, options, Path::new(results))
 }
 
 /// A bench.

@@ -5,7 +5,7 @@ use std::io;
 
 use farside::LogGp;
 
-use crate::benches::invoke_throughput_simulated;
+use crate::benches::invoke_throughput;
 use crate::metric::Metric;
 use crate::row::Row;
 use crate::{BenchError, Listing, Options};
@@ -59,7 +59,7 @@ struct SimulatedBench {
 const BENCHES: &[SimulatedBench] = &[SimulatedBench {
     name: "invoke-throughput",
     about: "one-way calls between two simulated processes, and what was published of them (Seriema, Table 2)",
-    run: invoke_throughput_simulated,
+    run: invoke_throughput::run_simulated,
 }];
 
 /// The benches that exist on simulated networks. Their cases are those of the same bench elsewhere, with the network's name
@@ -86,7 +86,11 @@ pub fn run_simulated(
     for name in names {
         let found = BENCHES.iter().find(|bench| bench.name == name);
         let known = || BENCHES.iter().map(|bench| bench.name).collect::<Vec<_>>().join(", ");
-        chosen.push(found.ok_or_else(|| BenchError::NotSimulated { name: name.clone(), known: known() })?);
+        chosen.push(found.ok_or_else(|| BenchError::NotOnFabric {
+            name: name.clone(),
+            fabric: network.to_string(),
+            known: known(),
+        })?);
     }
     if chosen.is_empty() {
         chosen.extend(BENCHES);

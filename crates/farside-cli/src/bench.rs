@@ -32,7 +32,8 @@ pub(crate) struct Arguments {
     /// Draw one SVG file for each bench and metric in this folder
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
-    /// What carries the bytes: shm, or a simulated network (sim:fdr, sim:aries, sim:100gbe), whose time is virtual
+    /// What carries the bytes: shm, libfabric (ofi, ofi:tcp, ofi:verbs), or a simulated network (sim:fdr, sim:aries,
+    /// sim:100gbe), whose time is virtual
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
     fabric: Option<Fabric>,
     /// Operations in each run, instead of what each case finds enough
@@ -44,10 +45,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
-    let fabric = arguments.fabric.unwrap_or_default();
+    let fabric = arguments.fabric.clone().unwrap_or_default();
     if arguments.list {
         return list(match fabric {
             Fabric::Shm => farside_bench::list(),
+            Fabric::Ofi(fabric) => farside_bench::list_over_ofi(&fabric),
             Fabric::Simulated(_) => farside_bench::list_simulated(),
         });
     }
@@ -58,6 +60,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
     let mut output = Output::new(arguments)?;
     let result = match fabric {
         Fabric::Shm => farside_bench::run(&arguments.names, options, &mut |row| output.take(row)),
+        Fabric::Ofi(fabric) => {
+            farside_bench::run_over_ofi(&arguments.names, options, &fabric, &mut |row| output.take(row))
+        }
         Fabric::Simulated(network) => {
             let LogGp { latency_ns, overhead_ns, gap_ns, gap_per_byte_ps } = network.model();
             let text = format!(
@@ -65,8 +70,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
                  {gap_ns} ns, {gap_per_byte_ps} ps a byte; calls take no time)\n\n",
                 arguments.seed
             );
-            io::stdout().write_all(text.as_bytes()).map_err(CliError::Output)?;
-            farside_bench::run_simulated(&arguments.names, options, network, &mut |row| output.take(row))
+            let mut heading = Some(text);
+            farside_bench::run_simulated(&arguments.names, options, network, &mut |row| {
+                // Not before it is known that something is simulated.
+                if let Some(text) = heading.take() {
+                    io::stdout().write_all(text.as_bytes())?;
+                }
+                output.take(row)
+            })
         }
     };
     // What was measured before something failed is drawn, too.

@@ -82,7 +82,7 @@ impl CliError {
             | Self::NoPlots => USAGE,
             Self::Job(error) => status_of_job(error),
             Self::Bench(
-                farside_bench::BenchError::UnknownBench { .. } | farside_bench::BenchError::NotSimulated { .. },
+                farside_bench::BenchError::UnknownBench { .. } | farside_bench::BenchError::NotOnFabric { .. },
             ) => USAGE,
             _ => 1,
         }

@@ -6,6 +6,8 @@ use std::io::{self, Write as _};
 use clap::Args;
 use farside::ProcessId;
 use farside::job::{Footprint, footprint};
+use farside_fabric::ofi::{self, Provider};
+use farside_fabric::route::FabricChoice;
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::sim::{SimFabric, SimOptions};
 use farside_fabric::{Capabilities, Transport};
@@ -39,14 +41,35 @@ struct Machine {
     topology: Topology,
     transports: Vec<Capabilities>,
     footprint: Footprint,
+    libfabric: Result<Libfabric, String>,
+    routes: Result<Vec<Route>, String>,
+}
+
+/// The libfabric of this machine.
+#[derive(Debug)]
+struct Libfabric {
+    version: (u32, u32),
+    /// Best first.
+    providers: Vec<Provider>,
+}
+
+/// What would carry a job's bytes.
+#[derive(Debug)]
+struct Route {
+    to: &'static str,
+    name: String,
+    why: String,
 }
 
 impl Machine {
     fn look() -> Result<Self, CliError> {
+        let libfabric = look_for_libfabric();
         Ok(Self {
             topology: Topology::of_this_machine()?,
             transports: transports()?,
             footprint: footprint(PROCESSES, THREADS),
+            routes: routes(&libfabric),
+            libfabric,
         })
     }
 
@@ -80,6 +103,14 @@ impl Machine {
             "user_processes_max": limits::max_user_processes(),
             "footprint": footprint_to_json(&self.footprint),
             "transports": self.transports.iter().map(transport_to_json).collect::<Vec<_>>(),
+            "libfabric": match &self.libfabric {
+                Ok(found) => libfabric_to_json(found),
+                Err(why) => json!({ "missing": why }),
+            },
+            "routes": match &self.routes {
+                Ok(routes) => routes.iter().map(Route::to_json).collect(),
+                Err(why) => json!({ "unusable": why }),
+            },
         })
     }
 
@@ -113,7 +144,27 @@ impl Machine {
         for transport in &self.transports {
             lines.add("transport", transport_to_text(transport));
         }
+        match &self.libfabric {
+            Ok(Libfabric { version: (major, minor), providers }) => {
+                let staging = ofi::PROCESS_BYTES;
+                lines.add("libfabric", format!("{major}.{minor}; a process that uses it takes {staging} bytes more"));
+                providers.iter().for_each(|found| lines.add("provider", format!("{} on {}", found.name, found.domain)));
+            }
+            Err(why) => lines.add("libfabric", why),
+        }
+        match &self.routes {
+            Ok(routes) => {
+                routes.iter().for_each(|Route { to, name, why }| lines.add("route", format!("{to}: {name} ({why})")))
+            }
+            Err(why) => lines.add("route", why),
+        }
         lines.0
+    }
+}
+
+impl Route {
+    fn to_json(&self) -> Value {
+        json!({ "to": self.to, "name": self.name, "why": self.why })
     }
 }
 
@@ -144,6 +195,45 @@ fn transports() -> Result<Vec<Capabilities>, CliError> {
     })?;
     let sim = SimFabric::new(1, starter_bytes, 0, SimOptions::default())?.endpoint(ProcessId::new(0));
     Ok(vec![shm.capabilities(), sim.capabilities()])
+}
+
+fn look_for_libfabric() -> Result<Libfabric, String> {
+    let version = ofi::library_version().map_err(|error| error.to_string())?;
+    Ok(Libfabric { version, providers: ofi::providers().map_err(|error| error.to_string())? })
+}
+
+/// What a job started here would use, and why.
+fn routes(libfabric: &Result<Libfabric, String>) -> Result<Vec<Route>, String> {
+    let forced = std::env::var("FARSIDE_FABRIC").ok().map(|text| (text.parse::<FabricChoice>(), text));
+    let (choice, why) = match forced {
+        None => (FabricChoice::Auto, None),
+        Some((Ok(choice), text)) => (choice, Some(format!("FARSIDE_FABRIC={text} forces it"))),
+        Some((Err(error), _)) => return Err(format!("FARSIDE_FABRIC: {error}")),
+    };
+    let best = || match libfabric {
+        Ok(found) => found.providers.first().map_or("none".to_owned(), |provider| format!("ofi:{}", provider.name)),
+        Err(_) => "none: libfabric is missing".to_owned(),
+    };
+    let because = |default: &str| why.clone().unwrap_or_else(|| default.to_owned());
+    let route = |to, name, why| Route { to, name, why };
+    Ok(match &choice {
+        FabricChoice::Auto => vec![
+            route("this machine", "shm".to_owned(), because("its memory can be mapped")),
+            route("other machines", best(), because("the best provider here")),
+        ],
+        FabricChoice::Shm => vec![route("this machine", "shm".to_owned(), because(""))],
+        FabricChoice::Ofi(None) => vec![route("all", best(), because(""))],
+        FabricChoice::Ofi(Some(provider)) => vec![route("all", format!("ofi:{provider}"), because(""))],
+    })
+}
+
+fn libfabric_to_json(found: &Libfabric) -> Value {
+    let provider = |found: &Provider| json!({ "name": found.name, "domain": found.domain });
+    json!({
+        "version": format!("{}.{}", found.version.0, found.version.1),
+        "providers": found.providers.iter().map(provider).collect::<Vec<_>>(),
+        "process_bytes": ofi::PROCESS_BYTES,
+    })
 }
 
 fn footprint_to_json(footprint: &Footprint) -> Value {
@@ -200,6 +290,8 @@ mod tests {
         assert_eq!(names, ["shm", "sim"]);
         assert!(names.iter().all(|name| text.contains(&format!("transport       {name}: "))), "{text}");
         assert!(text.contains(value["host"].as_str().unwrap()), "{text}");
+        assert!(text.contains("libfabric       ") && text.contains("route           this machine: shm"), "{text}");
+        assert_eq!(value["routes"][0]["name"], "shm");
         let pair = &value["footprint"]["idle_pair_bytes"];
         assert!(pair.as_u64().unwrap() > 0 && text.contains(&format!("an idle pair    {pair} bytes")), "{text}");
     }

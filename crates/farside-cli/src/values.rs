@@ -4,14 +4,16 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use farside_bench::SimNetwork;
+use farside_bench::{OfiFabric, SimNetwork};
 
 /// What carries the bytes of a measurement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fabric {
     /// Shared memory of one machine.
     #[default]
     Shm,
+    /// libfabric, also inside one machine.
+    Ofi(OfiFabric),
     /// None: the network is simulated, in virtual time.
     Simulated(SimNetwork),
 }
@@ -19,7 +21,8 @@ pub(crate) enum Fabric {
 /// A text that names no fabric to measure on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "nothing is measured on the fabric {0:?}; there are shm, the shared memory of this machine, and the simulated networks {known}",
+    "nothing is measured on the fabric {0:?}; there are shm, the shared memory of this machine, libfabric as ofi or ofi:PROVIDER \
+     (ofi:tcp, ofi:verbs), and the simulated networks {known}",
     known = simulated_networks()
 )]
 pub(crate) struct UnknownFabric(String);
@@ -33,7 +36,12 @@ impl FromStr for Fabric {
 
     fn from_str(text: &str) -> Result<Self, UnknownFabric> {
         let simulated = || SimNetwork::of_preset(text.strip_prefix("sim:")?).map(Self::Simulated);
-        if text == "shm" { Ok(Self::Shm) } else { simulated().ok_or_else(|| UnknownFabric(text.into())) }
+        let over_ofi = || OfiFabric::named(text).map(Self::Ofi);
+        if text == "shm" {
+            Ok(Self::Shm)
+        } else {
+            over_ofi().or_else(simulated).ok_or_else(|| UnknownFabric(text.into()))
+        }
     }
 }
 
@@ -81,9 +89,18 @@ mod tests {
         for network in SimNetwork::all() {
             assert_eq!(network.to_string().parse(), Ok(Fabric::Simulated(network)));
         }
-        for text in ["", "SHM", "ofi:tcp", "sim", "sim:", "sim:token ring", "fdr"] {
+        for text in ["ofi", "ofi:tcp", "ofi:verbs"] {
+            assert_eq!(text.parse(), Ok(Fabric::Ofi(OfiFabric::named(text).unwrap())));
+        }
+        for text in ["", "SHM", "ofi:", "tcp", "auto", "sim", "sim:", "sim:token ring", "fdr"] {
             let error = text.parse::<Fabric>().unwrap_err().to_string();
-            assert!(error.contains(text) && error.contains("shm") && error.contains("sim:fdr"), "{error}");
+            assert!(
+                error.contains(text)
+                    && error.contains("shm")
+                    && error.contains("ofi:PROVIDER")
+                    && error.contains("sim:fdr"),
+                "{error}"
+            );
         }
     }
 

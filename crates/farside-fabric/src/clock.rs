@@ -41,11 +41,13 @@ impl Clock {
     }
 
     /// Whether time is virtual, and threads take turns.
+    #[inline]
     pub fn is_simulated(&self) -> bool {
         self.simulated.is_some()
     }
 
     /// What time it is.
+    #[inline]
     pub fn now(&self) -> Instant {
         match &self.simulated {
             None => Instant::now(),

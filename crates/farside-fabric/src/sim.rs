@@ -139,6 +139,8 @@ impl SimFabric {
 
     /// The same for threads that take turns. The seed also decides whose turn it is.
     ///
+    /// Threads without a seat must not wait on such a network: they do not move its clock.
+    ///
     /// Whoever made it takes a [seat](Clock::seat) of [its clock](Self::clock) before anybody else, starts the threads of the
     /// processes with seats of the clocks of their [ends](Self::endpoint), and [ends](Self::end) the simulation when all is done.
     ///

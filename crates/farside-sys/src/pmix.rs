@@ -1,6 +1,6 @@
 //! PMIx: by which processes that `mpirun` or `srun` started learn who they are, and read what the others have published.
 //!
-//! The library is opened at run time, and only the few functions that are needed are declared here, by hand ([`ffi`]). It is
+//! The library is opened at run time, and only the few functions that are needed are declared here, by hand. It is
 //! left again when the [`Session`] is dropped.
 
 mod ffi;
@@ -34,6 +34,13 @@ pub enum PmixError {
         /// What was expected.
         expected: &'static str,
     },
+}
+
+impl PmixError {
+    /// There is no such value, or not yet.
+    pub fn is_absence(&self) -> bool {
+        matches!(self, Self::Failed { status: ffi::NOT_FOUND, .. })
+    }
 }
 
 /// The library, opened.
@@ -101,7 +108,7 @@ impl Session {
         self.functions.check("publishing by PMIx", status)
     }
 
-    /// What another process has published, or publishes within this time.
+    /// What another process has published. Some servers wait for this time until it has, others do not wait.
     ///
     /// # Errors
     /// [`PmixError::Failed`], [`PmixError::Type`].

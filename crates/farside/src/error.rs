@@ -283,6 +283,26 @@ impl From<crate::wire::WireError> for NameRefusal {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
+    /// The variables for several groups do not go together.
+    #[error(
+        "a group that joins others needs FARSIDE_JOIN=HOST:PORT, where the first process of group 0 listens, and \
+         FARSIDE_GROUP=INDEX/COUNT, such as 0/2 and 1/2, both in all processes of all groups: correct or unset them"
+    )]
+    GroupVariables,
+    /// Groups did not come in time.
+    #[error(
+        "of {groups} groups, no process of {} came within {after:?}: see that they were started with the same FARSIDE_JOIN and \
+         FARSIDE_SECRET, or raise the deadline (FARSIDE_TIMEOUT_S)",
+        missing.iter().map(|group| format!("group {group}")).collect::<Vec<_>>().join(", ")
+    )]
+    GroupsMissing {
+        /// Which.
+        missing: Vec<u32>,
+        /// How many there are.
+        groups: u32,
+        /// How long.
+        after: Duration,
+    },
     /// Nothing says where process 0 is.
     #[error("the launcher's environment does not say where process 0 listens: set {what} for all processes")]
     NoAddress {
@@ -337,6 +357,21 @@ pub enum RendezvousError {
     RankTaken {
         /// The number.
         rank: u32,
+        /// Where process 0 listens.
+        address: String,
+    },
+    /// Process 0 takes it for a job of more or fewer groups.
+    #[error(
+        "group {group} was started as one of {groups}, and the process at {address} as one of {host_groups}: give all the same \
+         count in FARSIDE_GROUP"
+    )]
+    OtherGroups {
+        /// This process's group.
+        group: u32,
+        /// How many it takes there to be.
+        groups: u32,
+        /// How many process 0 takes there to be.
+        host_groups: u32,
         /// Where process 0 listens.
         address: String,
     },

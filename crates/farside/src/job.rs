@@ -14,6 +14,10 @@
 //! The command `farside run -n 4 PROGRAM` is a launcher, too; then none of the program's processes is one, and the options
 //! of the command win over what the program says.
 //!
+//! Processes that another launcher started, such as `mpirun` or `srun`, see that from their environment and are a job together,
+//! again with none that is the launcher: process 0 runs the job for the others. `docs/running-on-a-cluster.md` says what there is to
+//! set. Then too it counts how many processes were started, whatever the program says.
+//!
 //! # How it ends
 //!
 //! When the bodies of all workers have returned, every call that was sent is executed, and those that these send; then `run`
@@ -232,6 +236,9 @@ impl Job {
     /// - [`Error::ProcessFailed`] with the process that failed first;
     /// - [`Error::JobEnded`] when processes did not come to the job, or it did not come to rest in time;
     /// - [`Error::SecondJob`] when the program has started a job already, and neither has an [entry](Self::entry).
+    ///
+    /// - [`Error::Rendezvous`] when processes that another launcher started do not find each other. Process 0 of such a job also
+    ///   gets the launcher's errors.
     ///
     /// In a process of the job: the error of its worker, or [`Error::JobEnded`]; [`Error::WrongJob`] or [`Error::SecondJob`]
     /// when this is not the job that the process was started for.

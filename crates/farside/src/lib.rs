@@ -6,7 +6,7 @@
 //! use farside::prelude::*;
 //!
 //! fn main() -> farside::Result<()> {
-//!     // Started by `farside run -n 4 -t 2 PROGRAM`, or, started plainly, it starts its own processes.
+//!     // Started by `farside run -n 4 -t 2 PROGRAM`, by mpirun or srun, or, started plainly, it starts its own processes.
 //!     farside::job().processes(2).run(|me: &Worker| {
 //!         let peer = me.neighbor(1);
 //!         // Written here, runs there. It captures nothing; what it needs travels as a value.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use farside::prelude::*;
 use farside::{Error, Result};
+use farside_testbed::netns::{Pair, Rendezvous, Side};
 
 /// The longest that anything here takes on a machine that is very busy.
 const LONG: Duration = Duration::from_secs(60);
@@ -17,6 +18,9 @@ const LONG: Duration = Duration::from_secs(60);
 const PROGRAM: [&str; 5] = ["program", "--exact", "--nocapture", "--test-threads=1", "--include-ignored"];
 /// What a rank has to do.
 const TASK: &str = "FARSIDE_TEST_TASK";
+
+/// What its number in the job has to be.
+const EXPECTED: &str = "FARSIDE_TEST_PROCESS";
 
 /// A port that nobody listens at, and that the system does not hand out by itself.
 fn free_port() -> u16 {
@@ -169,6 +173,13 @@ fn work(me: &Worker, task: &str) -> Result<()> {
             assert_eq!(sum, (0..me.worker_count()).sum());
             me.barrier()
         }
+        // In which group it is and which of that, the launcher said; here it is one of all.
+        "joined" => {
+            assert_eq!(me.process().number().to_string(), std::env::var(EXPECTED).unwrap());
+            assert_eq!(me.all_reduce(1, |a, b| a + b)?, me.process_count());
+            assert_eq!(me.process_count(), 6);
+            me.barrier()
+        }
         "fail" => Err(Error::JobEnded { why: "it has had enough".into() }),
         "stay" => {
             eprintln!("here");
@@ -286,7 +297,7 @@ fn ranks_of_different_sizes_are_told_so() {
     let (first, second) = (job.start(0, "work"), other.start(1, "work"));
     let words = "OtherSize { rank: 1, processes: 2, host_processes: 3";
     assert_failed(&second.end(), &["this process reports", words]);
-    assert_failed(&first.end(), &["process 1 was started for a job of 2 processes, and process 0 for one of 3"]);
+    assert_failed(&first.end(), &["process 1 was started with 2 processes in all, and others with 3"]);
 }
 
 #[test]
@@ -342,18 +353,102 @@ fn without_process_0_the_job_ends() {
     }
 }
 
+/// Two ranks that take themselves for different machines.
+fn apart(fabric: &str) -> Vec<Report> {
+    let job = Ranks::of(2);
+    let start = |rank: u32| {
+        let mut command = job.command(rank, "work");
+        command.env("FARSIDE_HOST_ID", rank.to_string()).env("FARSIDE_FABRIC", fabric);
+        Rank(command.env("FARSIDE_ADDRESS", "127.0.0.1").spawn().unwrap())
+    };
+    ends(vec![start(0), start(1)])
+}
+
 #[test]
-fn machines_that_share_no_memory_are_told_what_is_missing() {
-    for (fabric, words) in [("auto", "NoRoute"), ("shm", "DifferentMachines { a: ProcessId(0), b: ProcessId(1) }")] {
-        let job = Ranks::of(2);
-        let start = |rank: u32| {
-            let mut command = job.command(rank, "work");
-            Rank(command.env("FARSIDE_HOST_ID", rank.to_string()).env("FARSIDE_FABRIC", fabric).spawn().unwrap())
-        };
-        let reports = ends(vec![start(0), start(1)]);
-        assert!(reports.iter().all(|report| report.status == Some(1)), "{reports:#?}");
-        assert!(reports.iter().any(|report| report.text.contains(words)), "{reports:#?}");
+fn different_machines_share_no_memory() {
+    for report in apart("shm") {
+        assert_failed(&report, &["DifferentMachines { a: ProcessId(0), b: ProcessId(1) }"]);
     }
+}
+
+#[test]
+fn different_machines_exchange_cards() {
+    if !farside_testbed::is_left_out("fabric") {
+        assert_well(&apart("auto"));
+    }
+}
+
+/// A connection of which nobody says that it has ended.
+#[test]
+fn a_cable_that_is_cut_ends_the_job_on_both_sides() {
+    if farside_testbed::is_left_out("netns") || farside_testbed::is_left_out("fabric") {
+        return;
+    }
+    let pair = Pair::new().unwrap();
+    let job = Ranks::of(2);
+    let start = |(side, rank): (Side, u32)| {
+        let mut command = pair.command(side, std::env::current_exe().unwrap());
+        command.args(PROGRAM).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        Rendezvous { world_size: 2, master: Side::A, port: job.port, secret: "swordfish" }.tell(&mut command, rank);
+        Rank(command.env("FARSIDE_TIMEOUT_S", job.timeout_s).env(TASK, "stay").spawn().unwrap())
+    };
+    let mut ranks = [(Side::A, 0), (Side::B, 1)].map(start);
+    ranks.iter_mut().for_each(|rank| rank.await_line("here"));
+    pair.cut().unwrap();
+    let reports = ends(ranks.into());
+    assert!(reports.iter().all(|report| report.status == Some(1)), "{reports:#?}");
+    assert_failed(&reports[0], &["this process reports", "process 1"]);
+    assert_failed(&reports[1], &["this process reports", "process 0"]);
+}
+
+/// A rank of a group among others that come together at a port.
+fn grouped(group: &Ranks, rank: u32, port: u16, which: &str) -> Command {
+    let mut command = group.command(rank, "joined");
+    command.env("FARSIDE_JOIN", format!("127.0.0.1:{port}")).env("FARSIDE_GROUP", which);
+    command
+}
+
+#[test]
+fn groups_launched_separately_are_one_job() {
+    let port = free_port();
+    let sizes = [2, 3, 1];
+    let mut ranks = Vec::new();
+    let mut before: u32 = sizes.iter().sum();
+    // The first group comes last.
+    for (index, size) in sizes.into_iter().enumerate().rev() {
+        let group = Ranks::of(size);
+        before -= size;
+        for rank in 0..size {
+            let mut command = grouped(&group, rank, port, &format!("{index}/3"));
+            if size == 1 {
+                // One that no launcher started.
+                command.env_remove("RANK").env_remove("WORLD_SIZE");
+            }
+            ranks.push(Rank(command.env(EXPECTED, (before + rank).to_string()).spawn().unwrap()));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_well(&ends(ranks));
+}
+
+#[test]
+fn groups_that_never_come_are_named() {
+    let group = Ranks { timeout_s: "1", ..Ranks::of(1) };
+    let report = Rank(grouped(&group, 0, group.port, "0/3").spawn().unwrap()).end();
+    assert_failed(&report, &["this process reports", "of 3 groups, no process of group 1, group 2 came within 1s"]);
+    let report = Rank(grouped(&group, 0, group.port, "1/3").spawn().unwrap()).end();
+    assert_failed(&report, &["this process reports", "did not reach process 0"]);
+    let report = Rank(grouped(&group, 0, group.port, "3/3").spawn().unwrap()).end();
+    assert_failed(&report, &["GroupVariables", "FARSIDE_GROUP=INDEX/COUNT"]);
+}
+
+#[test]
+fn groups_that_disagree_are_told_so() {
+    let group = Ranks::of(1);
+    let ranks = ["0/2", "1/3"].map(|which| Rank(grouped(&group, 0, group.port, which).spawn().unwrap()));
+    let [first, other] = ranks.map(Rank::end);
+    assert_failed(&first, &["process 0 of group 1 was started as one of 3 groups, and process 0 as one of 2"]);
+    assert_failed(&other, &["OtherGroups { group: 1, groups: 3, host_groups: 2"]);
 }
 
 /// Whoever says nothing, or nonsense, or closes at once, or comes in crowds.

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside::prelude::*;
-use farside::{Error, FullCause, ProcessEnd, Result, simulate};
+use farside::{Error, FullCause, ProcessEnd, Result, Simulated, Simulation, simulate};
 
 type Sum = PerWorker<Cell<u64>>;
 
@@ -302,55 +302,61 @@ impl Random {
     }
 }
 
-/// Everything at once, over networks that behave differently.
+/// Everything at once, over networks that behave differently, and the same way when the seed is the same.
 #[test]
 fn soak() {
-    for seed in 1..=20_u64 {
-        simulate(3, 1 + seed as u32 % 2, seed, |me| {
-            let sum = PerWorker::new(me, Cell::new(0))?;
-            let mut random = Random(seed << 32 | u64::from(me.id().number() + 1));
-            let mut sent = vec![0; me.worker_count() as usize];
-            let executed = me.synchronizer(0)?;
-            for _ in 0..150 {
-                let to = WorkerId::new(random.below(u64::from(me.worker_count())) as u32);
-                let x = random.below(1000);
-                sent[to.index()] += x;
-                match random.below(7) {
-                    0 => me.call(to, (sum, x), add)?,
-                    1 => me.aggregate(to).call((sum, x), add)?,
-                    2 => me.to(to).send_based().call((sum, x), add)?,
-                    3 => {
-                        executed.add(1);
-                        me.to(to).notify(&executed, On::Executed).call((sum, x), add)?;
-                    }
-                    4 => {
-                        let buffer = vec![1; random.below(20_000) as usize];
-                        me.call_buffer(to, (sum, x), &buffer, |there, (sum, x), buffer| {
-                            assert!(buffer.iter().all(|byte| *byte == 1));
-                            add(there, (sum, x));
-                        })?;
-                    }
-                    5 => {
-                        let pending = me.call_return(to, (sum, x), |there, (sum, x)| {
-                            add(there, (sum, x));
-                            !x
-                        })?;
-                        assert_eq!(pending.wait()?, !x);
-                    }
-                    _ => {
-                        let pending = me.call_with_reply(to, (sum, x), |there, (sum, x), reply: Reply<Vec<u64>>| {
-                            add(there, (sum, x));
-                            reply.send(vec![x; 400]);
-                        })?;
-                        assert_eq!(pending.wait()?, [x; 400]);
-                    }
+    for seed in 1..=20 {
+        let simulated = everything_at_once(seed);
+        simulated.verdict.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_eq!(everything_at_once(seed).trace, simulated.trace, "of seed {seed}");
+    }
+}
+
+fn everything_at_once(seed: u64) -> Simulated {
+    let simulated = Simulation::new(3, 1 + seed as u32 % 2, seed).run(|me| {
+        let sum = PerWorker::new(me, Cell::new(0))?;
+        let mut random = Random(seed << 32 | u64::from(me.id().number() + 1));
+        let mut sent = vec![0; me.worker_count() as usize];
+        let executed = me.synchronizer(0)?;
+        for _ in 0..150 {
+            let to = WorkerId::new(random.below(u64::from(me.worker_count())) as u32);
+            let x = random.below(1000);
+            sent[to.index()] += x;
+            match random.below(7) {
+                0 => me.call(to, (sum, x), add)?,
+                1 => me.aggregate(to).call((sum, x), add)?,
+                2 => me.to(to).send_based().call((sum, x), add)?,
+                3 => {
+                    executed.add(1);
+                    me.to(to).notify(&executed, On::Executed).call((sum, x), add)?;
+                }
+                4 => {
+                    let buffer = vec![1; random.below(20_000) as usize];
+                    me.call_buffer(to, (sum, x), &buffer, |there, (sum, x), buffer| {
+                        assert!(buffer.iter().all(|byte| *byte == 1));
+                        add(there, (sum, x));
+                    })?;
+                }
+                5 => {
+                    let pending = me.call_return(to, (sum, x), |there, (sum, x)| {
+                        add(there, (sum, x));
+                        !x
+                    })?;
+                    assert_eq!(pending.wait()?, !x);
+                }
+                _ => {
+                    let pending = me.call_with_reply(to, (sum, x), |there, (sum, x), reply: Reply<Vec<u64>>| {
+                        add(there, (sum, x));
+                        reply.send(vec![x; 400]);
+                    })?;
+                    assert_eq!(pending.wait()?, [x; 400]);
                 }
             }
-            executed.wait()?;
-            let totals = me.all_reduce(sent, |a, b| a.iter().zip(b).map(|(a, b)| a + b).collect())?;
-            me.wait_while_serving(|| sum.here(me).get() == totals[me.id().index()])?;
-            me.barrier()
-        })
-        .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    }
+        }
+        executed.wait()?;
+        let totals = me.all_reduce(sent, |a, b| a.iter().zip(b).map(|(a, b)| a + b).collect())?;
+        me.wait_while_serving(|| sum.here(me).get() == totals[me.id().index()])?;
+        me.barrier()
+    });
+    simulated.unwrap()
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::slurm::Slurm;
-use super::{Bed, FARSIDE_JOINS, build_farside, cell, setup, target_dir};
+use super::{Bed, build_farside, cell, farside, is_one_search, setup};
 use crate::arguments::Arguments;
 
 /// How long a run may take if nothing else is said.
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let limit = arguments.limit.unwrap_or(LIMIT);
     if !cell::is_inside() {
         setup::install(&beds)?;
-        if arguments.program.is_empty() && FARSIDE_JOINS {
+        if arguments.program.is_empty() {
             build_farside()?;
         }
     }
@@ -67,14 +67,13 @@ fn plans(arguments: &Arguments) -> Result<Vec<Plan>, String> {
     if !arguments.program.is_empty() {
         return Ok(vec![Plan { program: arguments.program.clone(), is_search: false }]);
     }
-    let mut plans = vec![Plan { program: vec!["true".to_owned()], is_search: false }];
-    if FARSIDE_JOINS {
-        let farside = target_dir()?.join("release/farside").display().to_string();
-        let ranks = RANKS.to_string();
-        let hex = [&farside, "hex", "-n", &ranks, "--seconds", "1", "--json"];
-        plans.push(Plan { program: hex.map(str::to_owned).to_vec(), is_search: true });
-    }
-    Ok(plans)
+    let (farside, ranks) = (farside()?.display().to_string(), RANKS.to_string());
+    let hex = [&farside, "hex", "-n", &ranks, "--seconds", "1", "--json"];
+    // The first shows whether the launcher itself is in order.
+    Ok(vec![
+        Plan { program: vec!["true".to_owned()], is_search: false },
+        Plan { program: hex.map(str::to_owned).to_vec(), is_search: true },
+    ])
 }
 
 fn mpirun() -> Command {
@@ -103,32 +102,8 @@ fn check(launcher: &str, mut command: Command, plan: &Plan, deadline: Instant) -
         return Err(running.failure(format!("ranks {missing:?} did not come, or PMIx did not number them")).into());
     }
     if plan.is_search {
-        is_one_search(&running.printed()).map_err(|why| running.failure(why))?;
+        is_one_search(&running.printed(), RANKS).map_err(|why| running.failure(why))?;
     }
     println!("xtask: {name}: {RANKS} ranks: passed after {:.1} s", begun.elapsed().as_secs_f64());
     Ok(())
-}
-
-/// Whether one search by all ranks was printed, and not one by each.
-fn is_one_search(printed: &str) -> Result<(), String> {
-    let found: Vec<_> = printed.lines().filter(|line| line.starts_with('{')).collect();
-    let wanted = format!("\"processes\":{RANKS},");
-    match found.as_slice() {
-        [one] if one.replace(' ', "").contains(&wanted) => Ok(()),
-        [_] => Err(format!("the search did not have {RANKS} processes")),
-        _ => Err(format!("{} searches instead of one: the ranks did not form one job", found.len())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn four_jobs_of_one_are_not_one_job_of_four() {
-        let one = r#"{"size":11,"processes": 4,"threads":1}"#;
-        assert!(is_one_search(one).is_ok());
-        assert!(is_one_search(&[one; 4].join("\n")).unwrap_err().contains("4 searches"));
-        assert!(is_one_search(r#"{"processes":40,"threads":1}"#).is_err());
-    }
 }

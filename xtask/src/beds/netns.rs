@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::netns::{Pair, Rendezvous, Shaping, Side};
 use farside_testbed::{Echo, Running, run as run_step};
 
-use super::{Bed, FARSIDE_JOINS, build_farside, cell, setup, target_dir};
+use super::{Bed, build_farside, cell, farside, is_one_search, setup};
 use crate::arguments::Arguments;
 
 /// How long a run may take if nothing else is said.
@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let limit = arguments.limit.unwrap_or(LIMIT);
     if !cell::is_inside() {
         setup::install(&[Bed::Netns])?;
-        if arguments.program.is_empty() && FARSIDE_JOINS {
+        if arguments.program.is_empty() {
             build_farside()?;
         }
     }
@@ -33,13 +33,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         }
         let deadline = Instant::now() + limit;
         if !arguments.program.is_empty() {
-            return two_ranks(&pair, &split(&arguments.program)?, arguments.cut_after, deadline);
+            return two_ranks(&pair, &split(&arguments.program)?, arguments.cut_after, deadline).map(drop);
         }
         ping_pong(&pair, deadline)?;
-        if FARSIDE_JOINS {
-            let farside = target_dir()?.join("release/farside").display().to_string();
-            let hex = [&farside, "hex", "-n", "2", "--seconds", "1", "--fabric", "ofi:tcp"].map(str::to_owned).to_vec();
-            two_ranks(&pair, &[hex.clone(), hex], arguments.cut_after, deadline)?;
+        let farside = farside()?.display().to_string();
+        let hex =
+            [&farside, "hex", "-n", "2", "--seconds", "1", "--fabric", "ofi:tcp", "--json"].map(str::to_owned).to_vec();
+        let printed = two_ranks(&pair, &[hex.clone(), hex], arguments.cut_after, deadline)?;
+        if arguments.cut_after.is_none() {
+            is_one_search(&printed, 2)?;
         }
         Ok(())
     })
@@ -92,13 +94,13 @@ fn await_listener(pair: &Pair, server: &mut Running, deadline: Instant) -> Resul
     Err(server.failure("does not listen").into())
 }
 
-/// Runs one command in each namespace and waits for both.
+/// Runs one command in each namespace, waits for both, and returns what they printed.
 fn two_ranks(
     pair: &Pair,
     programs: &[Vec<String>; 2],
     cut_after: Option<Duration>,
     deadline: Instant,
-) -> Result<(), String> {
+) -> Result<String, String> {
     let secret = format!("{:x}-{:?}", std::process::id(), std::time::SystemTime::now());
     let rendezvous = Rendezvous { world_size: 2, master: Side::A, port: PORT, secret: &secret };
     let begun = Instant::now();
@@ -124,7 +126,8 @@ fn two_ranks(
             failed.push(format!("rank {rank}: {status}"));
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(failed.join(", ")) }
+    let printed: Vec<_> = ranks.iter().map(Running::printed).collect();
+    if failed.is_empty() { Ok(printed.join("\n")) } else { Err(failed.join(", ")) }
 }
 
 #[cfg(test)]

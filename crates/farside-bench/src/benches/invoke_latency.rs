@@ -1,12 +1,16 @@
 //! Round trips between two processes: how long from a call until its caller knows that it was executed.
 
+mod over_ofi;
+
 use std::hint::black_box;
 
 use farside::{On, Worker, WorkerId};
 
+pub(crate) use self::over_ofi::cases as cases_over_ofi;
 use super::size_name;
 use crate::case::Case;
-use crate::limits::ping_pong::{PingPong, TWO_LINES};
+use crate::limits::Yardstick;
+use crate::limits::ping_pong::{PingPong, TWO_LINES, TwoLines};
 use crate::metric::Metric;
 use crate::shared::{Patience, Shared};
 use crate::stats::median;
@@ -20,14 +24,14 @@ const BYTES_PER_TRIP: usize = 4096;
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = vec![
-        Case::job(name("call-return", 8), 2, |me, options| measure(me, options, 8, echo::<1>)),
-        Case::job(name("call-return", 64), 2, |me, options| measure(me, options, 64, echo::<8>)),
-        Case::job(name("call-return", 1024), 2, |me, options| measure(me, options, 1024, echo::<128>)),
-        Case::job("notify-executed", 2, |me, options| measure(me, options, 0, notify)),
+        Case::job(name("call-return", 8), 2, |me, options| beside_two_lines(me, options, 8, echo::<1>)),
+        Case::job(name("call-return", 64), 2, |me, options| beside_two_lines(me, options, 64, echo::<8>)),
+        Case::job(name("call-return", 1024), 2, |me, options| beside_two_lines(me, options, 1024, echo::<128>)),
+        Case::job("notify-executed", 2, |me, options| beside_two_lines(me, options, 0, notify)),
     ];
     for bytes in [4 << 10, 64 << 10, 1 << 20] {
         cases.push(Case::job(name("call-buffer", bytes), 2, move |me, options| {
-            measure(me, options, bytes, pass_buffer)
+            beside_two_lines(me, options, bytes, pass_buffer)
         }));
     }
     cases.push(Case::job("one-line-ping-pong", 2, one_line));
@@ -41,27 +45,37 @@ fn name(kind: &str, bytes: usize) -> String {
 /// Makes so many round trips to a worker, with a buffer of so many bytes if it takes one.
 type RoundTrips = fn(&Worker, WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency>;
 
-/// Measures round trips and limit in turns. Worker 1 answers while it waits at a barrier.
-fn measure(me: &Worker, options: Options, bytes: usize, round_trips: RoundTrips) -> Result<Vec<Metric>, BenchError> {
+fn beside_two_lines(
+    me: &Worker,
+    options: Options,
+    bytes: usize,
+    round_trips: RoundTrips,
+) -> Result<Vec<Metric>, BenchError> {
     let memory = Shared::new(me, PingPong::BYTES)?;
     let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
-    let limit_trips = options.operations_or(TRIPS);
+    let mut limit = TwoLines { ping_pong, trips: options.operations_or(TRIPS) };
     let trips = options.operations_or(TRIPS / (1 + bytes / BYTES_PER_TRIP) as u64);
+    measure(me, options, &mut limit, |peer| round_trips(me, peer, trips, bytes))
+}
+
+/// Measures round trips and limit in turns. Worker 1 answers while it waits at a barrier.
+fn measure(
+    me: &Worker,
+    options: Options,
+    limit: &mut impl Yardstick,
+    round_trips: impl Fn(WorkerId) -> farside::Result<Latency>,
+) -> Result<Vec<Metric>, BenchError> {
     let is_caller = me.id() == WorkerId::new(0);
     let (mut medians, mut tails, mut limits) = (Vec::new(), Vec::new(), Vec::new());
     // The first run is for the rings to be set up.
     for run in 0..=options.runs() {
         me.barrier()?;
-        let limit = if is_caller {
-            ping_pong.ask(limit_trips, TOGETHER)?
-        } else {
-            ping_pong.answer(limit_trips).map(|()| vec![])?
-        };
+        let limit_ns = if is_caller { limit.lead()? } else { limit.follow().map(|()| 0.0)? };
         me.barrier()?;
         if is_caller {
-            let latency = round_trips(me, me.neighbor(1), trips, bytes)?;
+            let latency = round_trips(me.neighbor(1))?;
             if run > 0 {
-                limits.push(median(&limit));
+                limits.push(limit_ns);
                 medians.push(latency.median_ns);
                 tails.push(latency.p99_ns);
             }
@@ -69,8 +83,8 @@ fn measure(me: &Worker, options: Options, bytes: usize, round_trips: RoundTrips)
     }
     me.barrier()?;
     Ok(vec![
-        Metric::new("rtt_ns", "ns", medians).against(TWO_LINES, limits.clone()),
-        Metric::new("rtt_p99_ns", "ns", tails).against(TWO_LINES, limits),
+        Metric::new("rtt_ns", "ns", medians).against(limit.name(), limits.clone()),
+        Metric::new("rtt_p99_ns", "ns", tails).against(limit.name(), limits),
     ])
 }
 

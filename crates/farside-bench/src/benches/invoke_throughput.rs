@@ -3,6 +3,7 @@
 //! The function that is called adds up all words of its argument, so that every byte of it has to come to the receiver.
 //! The sums are checked at the end, which also says that every call was executed.
 
+mod over_ofi;
 mod raw;
 mod simulated;
 
@@ -11,11 +12,13 @@ use std::time::Instant;
 
 use farside::{Worker, WorkerId, remote};
 
+pub(crate) use self::over_ofi::cases as cases_over_ofi;
 use self::raw::Raw;
 pub(crate) use self::simulated::run as run_simulated;
 use super::size_name;
 use crate::case::Case;
-use crate::limits::stream::{self, Stream};
+use crate::limits::Yardstick;
+use crate::limits::stream::{RawStream, Stream};
 use crate::metric::Metric;
 use crate::{BenchError, Options};
 
@@ -36,10 +39,13 @@ fn add_cases<const WORDS: usize>(cases: &mut Vec<Case>) {
     let name = |mode: &str| format!("{mode}/{}", size_name(WORDS * 8));
     let modes = [("send", send::<WORDS> as Mode), ("write", write::<WORDS>), ("trad", trad::<WORDS>)];
     for (mode, calls) in modes {
-        let body = move |me: &Worker, options: Options| measure(me, options, WORDS, |_| Ok(Calls { mode: calls }));
+        let body = move |me: &Worker, options: Options| beside_stream(me, options, WORDS, Calls { mode: calls });
         cases.push(Case::job(name(mode), 2, body));
     }
-    cases.push(Case::job(name("raw"), 2, |me, options| measure(me, options, WORDS, Raw::<WORDS>::new)));
+    cases.push(Case::job(name("raw"), 2, |me, options| {
+        let raw = Raw::<WORDS>::new(me)?;
+        beside_stream(me, options, WORDS, raw)
+    }));
 }
 
 /// What is measured, on both sides. Each call carries its number, in every word.
@@ -51,24 +57,40 @@ trait Traffic {
     fn consume(&mut self, calls: u64) -> Result<(), BenchError>;
 }
 
-/// Measures traffic and limit in turns.
-fn measure<T: Traffic>(
+fn beside_stream(
     me: &Worker,
     options: Options,
     words: usize,
-    make: impl FnOnce(&Worker) -> Result<T, BenchError>,
+    traffic: impl Traffic,
 ) -> Result<Vec<Metric>, BenchError> {
-    let mut traffic = make(me)?;
-    let stream = Stream::new(me)?;
     let calls = options.operations_or(CALLS);
-    let payload_bytes = words as u64 * 8;
-    let blocks = Stream::blocks_for(calls.saturating_mul(payload_bytes));
+    let payload_bytes = words * 8;
+    let blocks = Stream::blocks_for(calls.saturating_mul(payload_bytes as u64));
+    let limit = RawStream { stream: Stream::new(me)?, blocks, bytes_of_each: payload_bytes };
+    measure(me, options, Load { words, calls }, traffic, limit)
+}
+
+/// So many calls, with so many words each.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    words: usize,
+    calls: u64,
+}
+
+/// Measures traffic and limit in turns.
+fn measure(
+    me: &Worker,
+    options: Options,
+    Load { words, calls }: Load,
+    mut traffic: impl Traffic,
+    mut limit: impl Yardstick,
+) -> Result<Vec<Metric>, BenchError> {
     let is_sender = me.id() == WorkerId::new(0);
     let (mut rates, mut limits) = (Vec::new(), Vec::new());
     // The first run is for the rings to grow and the memory to be touched.
     for run in 0..=options.runs() {
         me.barrier()?;
-        let limit = if is_sender { stream.send(blocks)? } else { stream.receive(blocks).map(|()| 0.0)? };
+        let limit_rate = if is_sender { limit.lead()? } else { limit.follow().map(|()| 0.0)? };
         me.barrier()?;
         if !is_sender {
             traffic.consume(calls)?;
@@ -83,11 +105,11 @@ fn measure<T: Traffic>(
         }
         if run > 0 {
             rates.push(calls as f64 / elapsed.as_secs_f64());
-            limits.push(limit / payload_bytes as f64);
+            limits.push(limit_rate);
         }
     }
     me.barrier()?;
-    Ok(vec![Metric::new("calls_per_s", "1/s", rates).against(stream::NAME, limits)])
+    Ok(vec![Metric::new("calls_per_s", "1/s", rates).against(limit.name(), limits)])
 }
 
 /// 0 + 1 + ... + (count - 1), as far as it fits.

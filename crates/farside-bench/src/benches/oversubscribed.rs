@@ -9,6 +9,7 @@ use farside_sys::process::{cpu_time_used, monotonic_time};
 use crate::case::{Case, RunOnce};
 use crate::limits::ping_pong::{PingPong, TWO_LINES};
 use crate::metric::Metric;
+use crate::over_ofi::OfiFabric;
 use crate::shared::{Patience, Shared};
 use crate::stats::{median, quantile};
 use crate::timing::{ALONE, time_batches};
@@ -18,6 +19,8 @@ use crate::{BenchError, Options};
 const TRIPS: u64 = 20_000;
 /// How long processes are watched that wait.
 const IDLE: Duration = Duration::from_secs(1);
+/// And where they look for what libfabric forgets to announce, which they do now and then.
+const IDLE_OVER_OFI: Duration = Duration::from_secs(2);
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -34,10 +37,15 @@ pub(crate) fn cases() -> Vec<Case> {
         }));
     }
     // One process more than is counted: the one that the others wait for.
-    cases.push(Case::job("idle/4p", 5, wait_idly));
+    cases.push(Case::job("idle/4p", 5, |me, options| wait_idly(me, options, IDLE)));
     cases.push(Case::around_job("start/4p", 4, start_and_end, time_start));
     cases.push(Case::around_job("end/4p", 4, start_and_end, time_end));
     cases
+}
+
+/// Over libfabric: what waiting costs while somebody has to watch it.
+pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
+    vec![Case::job("idle/2p", 3, |me, options| wait_idly(me, options, IDLE_OVER_OFI)).over(fabric)]
 }
 
 /// Measures an operation of those workers that are `active`, all at the same time, and in turns with that the ping-pong of
@@ -93,14 +101,14 @@ impl Samples {
 }
 
 /// All but the last wait at a barrier, to which that one comes late. What share of a CPU does each of them use?
-fn wait_idly(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn wait_idly(me: &Worker, options: Options, time: Duration) -> Result<Vec<Metric>, BenchError> {
     let is_late = me.id().number() + 1 == me.worker_count();
     let mut shares = Vec::new();
     for _ in 0..options.runs() {
         me.barrier()?;
         let (start, used_before) = (Instant::now(), cpu_time_used());
         if is_late {
-            thread::sleep(IDLE);
+            thread::sleep(time);
         }
         me.barrier()?;
         let used = cpu_time_used() - used_before;

@@ -3,8 +3,10 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::Yardstick;
 use crate::BenchError;
 use crate::shared::{Patience, Shared, WORD_DISTANCE};
+use crate::stats::median;
 use crate::timing::{TOGETHER, time_batches};
 
 /// What the rows call it.
@@ -92,6 +94,27 @@ impl<'m> PingPong<'m> {
             self.single.store(2 * trip + 2, Ordering::Release);
             Ok(())
         })
+    }
+}
+
+/// Round trips of such a word on two lines, in nanoseconds.
+#[derive(Debug)]
+pub(crate) struct TwoLines<'m> {
+    pub(crate) ping_pong: PingPong<'m>,
+    pub(crate) trips: u64,
+}
+
+impl Yardstick for TwoLines<'_> {
+    fn name(&self) -> &str {
+        TWO_LINES
+    }
+
+    fn lead(&mut self) -> Result<f64, BenchError> {
+        Ok(median(&self.ping_pong.ask(self.trips, TOGETHER)?))
+    }
+
+    fn follow(&mut self) -> Result<(), BenchError> {
+        self.ping_pong.answer(self.trips)
     }
 }
 

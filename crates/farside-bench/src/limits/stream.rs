@@ -11,11 +11,9 @@ use std::time::Instant;
 
 use farside::Worker;
 
+use super::Yardstick;
 use crate::BenchError;
 use crate::shared::{Patience, Shared, WORD_DISTANCE};
-
-/// What the rows call it.
-pub(crate) const NAME: &str = "raw stream";
 
 /// Fits into the first cache. Blocks of 4 KiB are a sixth slower.
 const BLOCK_BYTES: usize = 16 << 10;
@@ -124,6 +122,29 @@ impl Stream {
             }
         }
         Ok(())
+    }
+}
+
+/// Such a stream, as what it could carry of something else.
+#[derive(Debug)]
+pub(crate) struct RawStream {
+    pub(crate) stream: Stream,
+    pub(crate) blocks: u64,
+    /// The bytes that one of the things carried takes.
+    pub(crate) bytes_of_each: usize,
+}
+
+impl Yardstick for RawStream {
+    fn name(&self) -> &str {
+        "raw stream"
+    }
+
+    fn lead(&mut self) -> Result<f64, BenchError> {
+        Ok(self.stream.send(self.blocks)? / self.bytes_of_each as f64)
+    }
+
+    fn follow(&mut self) -> Result<(), BenchError> {
+        self.stream.receive(self.blocks)
     }
 }
 

@@ -19,10 +19,11 @@ pub struct Provider {
 pub fn providers() -> Result<Vec<Provider>, FabricError> {
     let api = Api::open()?;
     let found = api.find_fabrics(None, None)?;
-    let mut fabrics: Vec<FoundFabric<'_>> = found.iter().filter(|fabric| rank(&fabric.provider()).is_some()).collect();
-    fabrics.sort_by_key(|fabric| rank(&fabric.provider()));
+    let fabrics = found.iter().filter(|fabric| rank(&fabric.provider()).is_some());
     let mut providers: Vec<Provider> =
-        fabrics.iter().map(|fabric| Provider { name: fabric.provider(), domain: fabric.domain() }).collect();
+        fabrics.map(|fabric| Provider { name: fabric.provider(), domain: fabric.domain() }).collect();
+    // One for each address of the interface.
+    providers.sort_by(|a, b| (rank(&a.name), &a.domain).cmp(&(rank(&b.name), &b.domain)));
     providers.dedup();
     Ok(providers)
 }

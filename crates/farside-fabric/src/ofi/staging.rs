@@ -14,6 +14,9 @@ pub(super) const RECEIVE_SLOTS: usize = 64;
 /// Slots that messages are sent from.
 pub(super) const SEND_SLOTS: usize = 64;
 
+/// What an endpoint takes beside the memory that is registered: slots to receive into and to send from.
+pub const PROCESS_BYTES: usize = (RECEIVE_SLOTS + SEND_SLOTS) * SLOT_BYTES;
+
 /// The memory: first the slots to receive, then those to send.
 ///
 /// A slot is the library's, a peer's message's, or free; it is accessed here only while it is free or its message has come.
@@ -27,7 +30,7 @@ pub(super) struct Staging {
 impl Staging {
     /// Memory of a port.
     pub(super) fn new(port: &mut Port) -> Result<Self, FabricError> {
-        let bytes = (RECEIVE_SLOTS + SEND_SLOTS) * SLOT_BYTES;
+        let bytes = PROCESS_BYTES;
         let memory = Arc::new(SharedMemory::create("farside-staging", bytes)?);
         let registration = if port.attributes().registers_local {
             // SAFETY: the port is dropped before the memory, in `State`, whose fields stand in that order.

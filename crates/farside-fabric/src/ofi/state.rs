@@ -331,8 +331,8 @@ impl State {
 
     /// Sends the packets of the engine, and messages that had no room, as far as there is room now.
     fn send_waiting(&mut self) {
-        for (number, peer) in (0..).map(ProcessId::new).zip(&mut self.peers) {
-            if !peer.backlog.is_empty() {
+        if self.peers.iter().any(|peer| !peer.backlog.is_empty()) {
+            for (number, peer) in (0..).map(ProcessId::new).zip(&mut self.peers) {
                 send_backlog(&self.port, &mut self.flights, &self.staging, peer, number);
             }
         }
@@ -405,6 +405,10 @@ impl State {
                         // SAFETY: the port has filled in so many entries.
                         let entry: CqDataEntry = unsafe { entry.assume_init() };
                         self.landed(entry.op_context, entry.len);
+                    }
+                    if count < entries.len() {
+                        // That was all. Another look would cost a system call, which can wait for the next time.
+                        break;
                     }
                 }
                 Polled::Failed(failure) => {

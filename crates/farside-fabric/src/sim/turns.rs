@@ -1,7 +1,8 @@
 //! Turns: exactly one simulated thread runs at a time, and the seed says which comes next.
 //!
-//! A simulated thread is a thread of the system that is parked until it has the turn. It hands the turn on when it sleeps, and now and then, as the seed has it, at a call of the transport. Time passes when all sleep: it goes on
-//! to the next moment at which one of them wakes up or something arrives.
+//! A simulated thread is a thread of the system that is parked until it has the turn. It hands the turn on when it sleeps, and
+//! now and then, as the seed has it, at a call of the transport. Time passes when all sleep: it goes on to the next moment at which
+//! one of them wakes up or something arrives.
 //!
 //! What a call costs by the network's model its thread does not sleep off at once: the thread runs *ahead* of the clock, what it
 //! sends leaves at its own time, and the debt is paid before it sleeps for anything else. So a thread need not switch for each

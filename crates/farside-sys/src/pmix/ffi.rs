@@ -10,6 +10,7 @@ const NAMESPACE_BYTES: usize = 256;
 const KEY_BYTES: usize = 512;
 
 pub(super) const SUCCESS: c_int = 0;
+pub(super) const NOT_FOUND: c_int = -46;
 pub(super) const GLOBAL: u8 = 3;
 pub(super) const RANK_WILDCARD: u32 = u32::MAX - 1;
 pub(super) const JOB_SIZE: &CStr = c"pmix.job.size";
@@ -172,23 +173,26 @@ mod tests {
             printf("%zu %zu ", sizeof(pmix_byte_object_t), offsetof(pmix_byte_object_t, size));
             printf("%zu %zu %zu ", sizeof(pmix_info_t), offsetof(pmix_info_t, flags), offsetof(pmix_info_t, value));
             printf("%zu %zu ", sizeof(pmix_scope_t), sizeof(pmix_status_t));
-            printf("%d %d %d %d %u ", PMIX_SUCCESS, PMIX_INT, PMIX_UINT32, PMIX_BYTE_OBJECT, PMIX_RANK_WILDCARD);
+            printf("%d %d %d %d %d %u ", PMIX_SUCCESS, PMIX_ERR_NOT_FOUND, PMIX_INT, PMIX_UINT32, PMIX_BYTE_OBJECT, PMIX_RANK_WILDCARD);
             printf("%d %s %s", PMIX_GLOBAL, PMIX_JOB_SIZE, PMIX_TIMEOUT);
             return 0;
         }
     "#;
 
     /// Where Debian and others put the headers.
-    fn headers() -> Option<&'static Path> {
+    fn headers() -> &'static Path {
         let places =
             ["/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/lib/aarch64-linux-gnu/pmix2/include", "/usr/include"];
-        places.into_iter().map(Path::new).find(|place| place.join("pmix.h").exists())
+        let found = places.into_iter().map(Path::new).find(|place| place.join("pmix.h").exists());
+        found.expect("the headers of PMIx are needed (on Debian: apt-get install libpmix-dev)")
     }
 
-    /// Compares with the headers of this machine, where it has them.
     #[test]
     fn layouts_and_numbers_are_those_of_the_headers() {
-        let Some(headers) = headers() else { return };
+        if farside_testbed::is_left_out("slurm") {
+            return;
+        }
+        let headers = headers();
         let folder = std::env::temp_dir().join(format!("farside-pmix-layout-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (source, program) = (folder.join("layout.c"), folder.join("layout"));
@@ -214,7 +218,7 @@ mod tests {
         ];
         let sizes = sizes.map(|size| size.to_string()).join(" ");
         let names = [JOB_SIZE, TIMEOUT].map(|name| name.to_str().unwrap()).join(" ");
-        let numbers = format!("{SUCCESS} {INT} {UINT32} {BYTE_OBJECT} {RANK_WILDCARD} {GLOBAL}");
+        let numbers = format!("{SUCCESS} {NOT_FOUND} {INT} {UINT32} {BYTE_OBJECT} {RANK_WILDCARD} {GLOBAL}");
         assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{sizes} {numbers} {names}"));
     }
 

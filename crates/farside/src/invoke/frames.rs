@@ -60,8 +60,9 @@ pub(crate) struct InFrames {
     consumed: u64,
     /// How much of that the sender knows of.
     credited: u64,
-    /// Looks in a row that found nothing new.
+    /// Looks in a row that found nothing new, and how much was handed out at the last that did.
     idle_looks: u32,
+    consumed_before: u64,
     /// Where a frame began that does not follow the one before it, and where it should have.
     gap: Option<(u64, u64)>,
     /// Nothing is taken any more.
@@ -143,7 +144,8 @@ impl InFrames {
         if untold == 0 {
             return None;
         }
-        self.idle_looks = if self.first == self.words.len() { self.idle_looks + 1 } else { 0 };
+        let found = std::mem::replace(&mut self.consumed_before, self.consumed) != self.consumed;
+        self.idle_looks = if found { 0 } else { self.idle_looks + 1 };
         if untold < WINDOW_BYTES / 4 && self.idle_looks < IDLE_LOOKS {
             return None;
         }
@@ -155,6 +157,7 @@ impl InFrames {
     /// As [`credit`](Self::credit), without waiting for more to come.
     pub(crate) fn credit_now(&mut self) -> Option<u64> {
         self.idle_looks = IDLE_LOOKS;
+        self.consumed_before = self.consumed;
         self.credit()
     }
 }
@@ -250,7 +253,7 @@ mod tests {
         assert_eq!(frames.credit(), None);
         frames.next_record().unwrap().unwrap();
         let looks = (0..1000).map(|_| frames.credit()).collect::<Vec<_>>();
-        assert_eq!(looks.iter().position(Option::is_some), Some(IDLE_LOOKS as usize - 1));
+        assert_eq!(looks.iter().position(Option::is_some), Some(IDLE_LOOKS as usize));
         assert_eq!(looks.iter().flatten().collect::<Vec<_>>(), [&32]);
 
         let large = record(2, &vec![7; WINDOW_BYTES as usize / 4]);

@@ -410,7 +410,10 @@ impl Process {
     /// What the transport said, where a peer that is gone is a loss like any other.
     fn explain(&self, error: FabricError) -> Error {
         match error {
-            FabricError::Disconnected { process } => self.gone(process),
+            FabricError::Disconnected { process } => match self.check_ended() {
+                Ok(()) => self.gone(process),
+                Err(ended) => ended,
+            },
             other => other.into(),
         }
     }
@@ -650,6 +653,9 @@ impl Process {
     pub(crate) fn end(&self, why: Ending) {
         // The first reason counts.
         let _ = self.ended.set(why);
+        // A worker may be waiting in the transport, and has nothing to expect of anybody.
+        let others = (0..self.shape.processes).map(ProcessId::new).filter(|process| *process != self.id);
+        others.for_each(|process| self.transport.forget(process));
         self.call_attention_of_all();
     }
 

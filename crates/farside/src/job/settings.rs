@@ -20,8 +20,8 @@ use crate::job::home::{HomeLayout, Shape};
 const PROCESSES_MAX: u32 = (1 << 18) - 2;
 /// What a process takes before it does anything: its text and stacks as far as they are touched, and a first ring.
 const PROCESS_BYTES_MIN: u64 = 4 << 20;
-/// The launcher's own open files: three standard ones, and as many again for the libraries and for starting a process.
-const LAUNCHER_FILES: u64 = 16;
+/// Open files of whoever runs a job, besides those for its processes: three standard ones, and as many again for the libraries and for starting a process.
+const OWN_FILES: u64 = 16;
 
 /// The default deadline, set by people.
 const TIMEOUT_S: &str = "FARSIDE_TIMEOUT_S";
@@ -262,12 +262,7 @@ impl Settings {
             )));
         }
         // For each process a control socket and a handle on its end.
-        let files = processes * 2 + LAUNCHER_FILES;
-        if let Some(max) = limits.open_files.filter(|max| files > *max) {
-            return Err(self.refused(format!(
-                "the launcher would hold {files} files open, and may {max}: start fewer, or raise `ulimit -n`"
-            )));
-        }
+        self.check_open_files("the launcher", processes * 2, limits)?;
         let process_bytes = PROCESS_BYTES_MIN + HomeLayout::new(Shape::new(self)).bytes() as u64;
         let bytes = processes.saturating_mul(process_bytes);
         if bytes > limits.memory_bytes {
@@ -279,6 +274,20 @@ impl Settings {
             )));
         }
         Ok(())
+    }
+
+    /// Whether `who` may hold so many files open for the processes.
+    ///
+    /// # Errors
+    /// [`Error::JobShape`] with the numbers.
+    pub(crate) fn check_open_files(&self, who: &str, for_processes: u64, limits: &Limits) -> Result<()> {
+        let files = for_processes + OWN_FILES;
+        match limits.open_files.filter(|max| files > *max) {
+            Some(max) => Err(self.refused(format!(
+                "{who} would hold {files} files open, and may {max}: start fewer, or raise `ulimit -n`"
+            ))),
+            None => Ok(()),
+        }
     }
 
     fn refused(&self, why: String) -> Error {

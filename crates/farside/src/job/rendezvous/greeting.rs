@@ -1,13 +1,13 @@
 //! What two ends of a stream say before it is a control link.
 //!
 //! ```text
-//! process 0 ──── Challenge: nonce ───────────────────► process r
-//!           ◄─── Request: r, size, nonce, proof ──────
-//!           ───► Answer: proof, or why not ──────────
+//! process 0 ──── Challenge: nonce ─────────────────────► another
+//!           ◄─── Request: its claim, nonce, proof ──────
+//!           ───► Answer: its seat and proof, or why not ─
 //! ```
 //!
-//! A proof is an HMAC-SHA256, with the job's secret as its key, over both nonces, what the process says it is, and which side makes
-//! it. So the secret does not travel, and nothing that was overheard is of use in another greeting or for the other side. Each
+//! A proof is an HMAC-SHA256, with the job's secret as its key, over both nonces, what the process claims to be, which side makes it,
+//! and what that side grants. So the secret does not travel, and nothing that was overheard is of use in another greeting or for the other side. Each
 //! message is fixed fields without any space; numbers are little endian.
 
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::job::control::tcp::Pad;
 /// Begins what both sides say first, with the version of all this.
 const MAGIC: [u8; 8] = *b"farside\x01";
 /// The longest message of a greeting.
-pub(super) const GREETING_BYTES_MAX: usize = MAGIC.len() + 8 + 16 + 32;
+pub(super) const GREETING_BYTES_MAX: usize = MAGIC.len() + 16 + 16 + 32;
 
 pub(super) type Nonce = [u8; 16];
 pub(super) type Proof = [u8; 32];
@@ -35,9 +35,9 @@ impl Secret {
     }
 
     fn over(&self, what: &[u8], exchange: &Exchange) -> Hmac<Sha256> {
-        let Exchange { host_nonce, nonce, process, processes } = exchange;
+        let Exchange { host_nonce, nonce, claim } = exchange;
         let mut mac = self.0.clone();
-        for part in [what, host_nonce, nonce, &process.to_le_bytes(), &processes.to_le_bytes()] {
+        for part in [what, host_nonce, nonce, &claim.encode()] {
             mac.update(part);
         }
         mac
@@ -50,11 +50,51 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// What a process says it is: which of a group that a launcher has started together, and which of the groups that make up the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    /// Which process of its group.
+    pub(super) process: u32,
+    /// How many the group has.
+    pub(super) processes: u32,
+    /// Which group.
+    pub(super) group: u32,
+    /// How many the job has.
+    pub(super) groups: u32,
+}
+
+impl Claim {
+    /// One of processes that were all started together.
+    pub(super) fn ungrouped(process: u32, processes: u32) -> Self {
+        Self { process, processes, group: 0, groups: 1 }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let Self { process, processes, group, groups } = self;
+        [process, processes, group, groups].map(|number| number.to_le_bytes()).concat()
+    }
+
+    fn decode(bytes: &[u8; 16]) -> Self {
+        let (numbers, _) = bytes.as_chunks::<4>();
+        let number = |index: usize| u32::from_le_bytes(numbers[index]);
+        Self { process: number(0), processes: number(1), group: number(2), groups: number(3) }
+    }
+}
+
+/// What a process is in the whole job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seat {
+    /// Which process.
+    pub(super) process: u32,
+    /// Of how many.
+    pub(super) processes: u32,
+}
+
 /// Who proves something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// Process 0.
-    Host,
+    /// Process 0, which gives the other this seat.
+    Host(Seat),
     /// Another.
     Member,
 }
@@ -66,20 +106,18 @@ pub(super) struct Exchange {
     pub(super) host_nonce: Nonce,
     /// Drawn by the other.
     pub(super) nonce: Nonce,
-    /// Which process it is.
-    pub(super) process: u32,
-    /// Of how many.
-    pub(super) processes: u32,
+    /// What the other says it is.
+    pub(super) claim: Claim,
 }
 
 impl Exchange {
     pub(super) fn proof(&self, side: Side, secret: &Secret) -> Proof {
-        secret.over(side.label(), self).finalize().into_bytes().into()
+        secret.over(&side.label(), self).finalize().into_bytes().into()
     }
 
     /// In a time that says nothing of the proof.
     pub(super) fn is_proven(&self, side: Side, secret: &Secret, proof: &Proof) -> bool {
-        secret.over(side.label(), self).verify_slice(proof).is_ok()
+        secret.over(&side.label(), self).verify_slice(proof).is_ok()
     }
 
     /// What conceals the job's own secret on this stream.
@@ -90,10 +128,13 @@ impl Exchange {
 }
 
 impl Side {
-    fn label(self) -> &'static [u8] {
+    /// What a side's proofs begin with; the first four bytes are no other's.
+    fn label(self) -> Vec<u8> {
         match self {
-            Self::Host => b"host",
-            Self::Member => b"join",
+            Self::Host(Seat { process, processes }) => {
+                [&b"host"[..], &process.to_le_bytes(), &processes.to_le_bytes()].concat()
+            }
+            Self::Member => b"join".to_vec(),
         }
     }
 }
@@ -117,28 +158,21 @@ impl Challenge {
 /// What the other answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
-    pub(super) process: u32,
-    pub(super) processes: u32,
+    pub(super) claim: Claim,
     pub(super) nonce: Nonce,
     pub(super) proof: Proof,
 }
 
 impl Request {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let Self { process, processes, nonce, proof } = self;
-        [&MAGIC[..], &process.to_le_bytes(), &processes.to_le_bytes(), nonce, proof].concat()
+        let Self { claim, nonce, proof } = self;
+        [&MAGIC[..], &claim.encode(), nonce, proof].concat()
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (process, rest) = bytes.strip_prefix(&MAGIC)?.split_first_chunk()?;
-        let (processes, rest) = rest.split_first_chunk()?;
+        let (claim, rest) = bytes.strip_prefix(&MAGIC)?.split_first_chunk()?;
         let (nonce, proof) = rest.split_first_chunk()?;
-        Some(Self {
-            process: u32::from_le_bytes(*process),
-            processes: u32::from_le_bytes(*processes),
-            nonce: *nonce,
-            proof: proof.try_into().ok()?,
-        })
+        Some(Self { claim: Claim::decode(claim), nonce: *nonce, proof: proof.try_into().ok()? })
     }
 }
 
@@ -146,31 +180,43 @@ impl Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// Come in; process 0 knows the secret, too.
-    Welcome(Proof),
+    Welcome(Seat, Proof),
     /// The proof is not one.
     WrongSecret,
     /// There is such a process already.
     Taken,
-    /// The job has so many processes.
+    /// The group has so many processes.
     OtherSize(u32),
+    /// The job has so many groups.
+    OtherGroups(u32),
 }
 
 impl Answer {
     pub(super) fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Welcome(proof) => [&[0], &proof[..]].concat(),
+            Self::Welcome(Seat { process, processes }, proof) => {
+                [&[0], &process.to_le_bytes()[..], &processes.to_le_bytes(), proof].concat()
+            }
             Self::WrongSecret => vec![1],
             Self::Taken => vec![2],
             Self::OtherSize(processes) => [&[3], &processes.to_le_bytes()[..]].concat(),
+            Self::OtherGroups(groups) => [&[4], &groups.to_le_bytes()[..]].concat(),
         }
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let number = |bytes: [u8; 4]| u32::from_le_bytes(bytes);
         match bytes {
-            [0, proof @ ..] => Some(Self::Welcome(proof.try_into().ok()?)),
+            [0, rest @ ..] => {
+                let (process, rest) = rest.split_first_chunk()?;
+                let (processes, proof) = rest.split_first_chunk()?;
+                let seat = Seat { process: number(*process), processes: number(*processes) };
+                Some(Self::Welcome(seat, proof.try_into().ok()?))
+            }
             [1] => Some(Self::WrongSecret),
             [2] => Some(Self::Taken),
-            [3, processes @ ..] => Some(Self::OtherSize(u32::from_le_bytes(processes.try_into().ok()?))),
+            [3, processes @ ..] => Some(Self::OtherSize(number(processes.try_into().ok()?))),
+            [4, groups @ ..] => Some(Self::OtherGroups(number(groups.try_into().ok()?))),
             _ => None,
         }
     }
@@ -183,20 +229,22 @@ mod tests {
     use super::*;
 
     fn exchange() -> impl Strategy<Value = Exchange> {
-        any::<(Nonce, Nonce, u32, u32)>().prop_map(|(host_nonce, nonce, process, processes)| Exchange {
-            host_nonce,
-            nonce,
-            process,
-            processes,
+        any::<(Nonce, Nonce, [u32; 4])>().prop_map(|(host_nonce, nonce, [process, processes, group, groups])| {
+            Exchange { host_nonce, nonce, claim: Claim { process, processes, group, groups } }
         })
+    }
+
+    fn seat() -> impl Strategy<Value = Seat> {
+        any::<(u32, u32)>().prop_map(|(process, processes)| Seat { process, processes })
     }
 
     fn answer() -> impl Strategy<Value = Answer> {
         prop_oneof![
-            any::<Proof>().prop_map(Answer::Welcome),
+            (seat(), any::<Proof>()).prop_map(|(seat, proof)| Answer::Welcome(seat, proof)),
             Just(Answer::WrongSecret),
             Just(Answer::Taken),
             any::<u32>().prop_map(Answer::OtherSize),
+            any::<u32>().prop_map(Answer::OtherGroups),
         ]
     }
 
@@ -205,8 +253,7 @@ mod tests {
         fn a_greeting_arrives_as_it_is_said(exchange in exchange(), proof: Proof, answer in answer()) {
             let challenge = Challenge { host_nonce: exchange.host_nonce };
             prop_assert_eq!(Challenge::decode(&challenge.encode()), Some(challenge));
-            let Exchange { nonce, process, processes, .. } = exchange;
-            let request = Request { process, processes, nonce, proof };
+            let request = Request { claim: exchange.claim, nonce: exchange.nonce, proof };
             prop_assert_eq!(Request::decode(&request.encode()), Some(request));
             prop_assert_eq!(Answer::decode(&answer.encode()), Some(answer));
             for bytes in [challenge.encode(), request.encode(), answer.encode()] {
@@ -234,11 +281,17 @@ mod tests {
         }
 
         #[test]
-        fn a_proof_holds_for_its_secret_its_side_and_its_exchange_alone(exchange in exchange(), other in exchange()) {
+        fn a_proof_holds_for_its_secret_its_side_and_its_exchange_alone(
+            (exchange, other) in (exchange(), exchange()),
+            (seat, other_seat) in (seat(), seat()),
+        ) {
             let (secret, wrong) = (Secret::new(b"right"), Secret::new(b"wrong"));
             let proof = exchange.proof(Side::Member, &secret);
             prop_assert!(exchange.is_proven(Side::Member, &secret, &proof));
-            prop_assert!(!exchange.is_proven(Side::Host, &secret, &proof));
+            prop_assert!(!exchange.is_proven(Side::Host(seat), &secret, &proof));
+            let granted = exchange.proof(Side::Host(seat), &secret);
+            prop_assert!(exchange.is_proven(Side::Host(seat), &secret, &granted));
+            prop_assert_eq!(seat == other_seat, exchange.is_proven(Side::Host(other_seat), &secret, &granted));
             prop_assert!(!exchange.is_proven(Side::Member, &wrong, &proof));
             prop_assert_eq!(exchange == other, other.is_proven(Side::Member, &secret, &proof));
             prop_assert_ne!(exchange.pad(&secret), exchange.pad(&wrong));

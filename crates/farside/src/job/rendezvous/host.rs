@@ -14,13 +14,14 @@ use farside_sys::net::{Interest, MessageSocket, Waker, wait_ready};
 use farside_sys::pmix::Session;
 use farside_sys::process::random_bytes;
 
-use self::strangers::{Request, Strangers};
+pub(super) use self::strangers::{Request, Strangers};
 use super::greeting::{Answer, Secret};
+use super::groups::{Groups, complaint};
 use crate::error::{Error, ProcessEnd, Result};
 use crate::job::control::SocketControl;
 use crate::job::control::link::{Link, LinkState, News};
 use crate::job::coordinator::{Coordinator, Plan};
-use crate::job::settings::Settings;
+use crate::job::settings::{Limits, Settings};
 
 /// How long a process may stay that has failed or was told that the job is over, when it is the only kind left.
 const GRACE: Duration = Duration::from_secs(2);
@@ -57,11 +58,22 @@ pub(super) struct Door {
     pub(super) pmix: Option<Session>,
 }
 
-/// Starts to run a job, to whose other processes, if there are any, this listens. Returns process 0's link with it.
+/// Who can come to a job, and who has.
+#[derive(Debug)]
+pub(super) struct Guests {
+    /// Those who have not proven anything. None come to a job of one process.
+    pub(super) strangers: Option<Strangers>,
+    pub(super) groups: Groups,
+    /// Those who have, and wait to be let in.
+    pub(super) requests: Vec<Request>,
+}
+
+/// Starts to run a job. Returns process 0's link with it.
 ///
 /// # Errors
-/// [`Error::System`].
-pub(super) fn start(door: Option<Door>, settings: &Settings) -> Result<(Arc<SocketControl>, Hosting)> {
+/// [`Error::JobShape`] when the processes are more than this one may have connections; [`Error::System`].
+pub(super) fn start(mut guests: Guests, settings: &Settings) -> Result<(Arc<SocketControl>, Hosting)> {
+    settings.check_open_files("process 0", settings.processes.into(), &Limits::here())?;
     let failed = |doing| move |cause| Error::System { doing, cause };
     let random = failed("getting random bytes");
     let coordinator = Coordinator::new(Plan {
@@ -76,10 +88,13 @@ pub(super) fn start(door: Option<Door>, settings: &Settings) -> Result<(Arc<Sock
     let own_end = Arc::new(OwnEnd { end: Mutex::default(), waker });
     let mut links: Vec<Option<Link>> = (0..settings.processes).map(|_| None).collect();
     links[0] = Some(Link::over_socket(near));
+    if let Some(strangers) = &mut guests.strangers {
+        strangers.expect(settings.processes);
+    }
     let host = Host {
         coordinator,
         links,
-        strangers: door.map(|door| Strangers::new(door, settings.processes)),
+        guests,
         own_end: own_end.clone(),
         started: Instant::now(),
         patience: settings.deadline,
@@ -122,7 +137,7 @@ struct Host {
     coordinator: Coordinator,
     /// With those that have come and not gone.
     links: Vec<Option<Link>>,
-    strangers: Option<Strangers>,
+    guests: Guests,
     own_end: Arc<OwnEnd>,
     started: Instant,
     /// How long those that were told to return may take until they have heard it.
@@ -133,6 +148,7 @@ struct Host {
 
 impl Host {
     fn run(mut self) -> Result<()> {
+        self.admit_all();
         loop {
             while let Some((process, message)) = self.coordinator.next_message() {
                 if let Some(link) = &mut self.links[process.index()] {
@@ -175,7 +191,7 @@ impl Host {
     /// Sleeps until there is something to do. Returns whose links are ready.
     fn wait(&self) -> Result<Vec<ProcessId>> {
         let tick = self.coordinator.next_tick().and_then(|at| self.started.checked_add(at));
-        let strangers = self.strangers.as_ref().and_then(Strangers::next_deadline);
+        let strangers = self.guests.strangers.as_ref().and_then(Strangers::next_deadline);
         // Whoever was counted as gone is not waited for again.
         let leave_by = self.leave_by.filter(|at| *at > Instant::now());
         let deadline = [tick, strangers, leave_by].into_iter().flatten().min();
@@ -189,7 +205,7 @@ impl Host {
             }
         }
         interests.push(Interest { fd: self.own_end.waker.as_fd(), writable: false });
-        if let Some(strangers) = &self.strangers {
+        if let Some(strangers) = &self.guests.strangers {
             interests.extend(strangers.interests());
         }
         let doing = "waiting for the processes of the job";
@@ -239,35 +255,36 @@ impl Host {
         Some(News { process, messages, end })
     }
 
-    /// Lets those in who have a place in the job.
+    /// Hears who wants to come in.
     fn meet_strangers(&mut self) {
-        let Some(strangers) = &mut self.strangers else { return };
+        let Some(strangers) = &mut self.guests.strangers else { return };
         let (requests, turned_away) = strangers.meet();
         turned_away.into_iter().for_each(|why| self.coordinator.turned_away(why));
-        for request in requests {
-            self.admit(request);
+        self.guests.requests.extend(requests);
+        self.admit_all();
+    }
+
+    /// Lets those in who have a seat in the job.
+    fn admit_all(&mut self) {
+        for request in std::mem::take(&mut self.guests.requests) {
+            let claim = *request.claim();
+            match self.guests.groups.seat(&claim) {
+                Ok(seat) => {
+                    let place = ProcessId::new(seat.process);
+                    let is_free = self.coordinator.running().any(|running| running == place);
+                    match self.links.get_mut(place.index()) {
+                        Some(link @ None) if is_free => *link = Some(request.welcome(seat)),
+                        _ => self.refuse(request, Answer::Taken),
+                    }
+                }
+                Err(answer) => self.refuse(request, answer),
+            }
         }
     }
 
-    fn admit(&mut self, request: Request) {
-        let (process, processes, own) = (request.process(), request.processes(), self.links.len());
-        if processes as usize != own {
-            request.refuse(Answer::OtherSize(own as u32));
-            self.coordinator.give_up(format!(
-                "process {process} was started for a job of {processes} processes, and process 0 for one of {own}: give all the \
-                 same WORLD_SIZE, and each job its own MASTER_PORT"
-            ));
-            return;
-        }
-        let place = ProcessId::new(process);
-        let is_free = self.coordinator.running().any(|running| running == place);
-        match self.links.get_mut(place.index()) {
-            Some(link @ None) if is_free => *link = Some(request.welcome()),
-            _ => {
-                request.refuse(Answer::Taken);
-                self.coordinator
-                    .give_up(format!("two processes say that they are {place}: give each process a RANK of its own"));
-            }
-        }
+    /// Somebody who knows the secret was started wrongly, so that the job cannot become whole.
+    fn refuse(&mut self, request: Request, answer: Answer) {
+        self.coordinator.give_up(complaint(request.claim(), answer));
+        request.refuse(answer);
     }
 }

@@ -10,14 +10,14 @@ use farside_sys::net::{Interest, tcp, wait_ready};
 use farside_sys::process::random_bytes;
 
 use super::SILENCE_MAX;
-use super::greeting::{Answer, Challenge, Exchange, GREETING_BYTES_MAX, Request, Secret, Side};
+use super::greeting::{Answer, Challenge, Claim, Exchange, GREETING_BYTES_MAX, Request, Seat, Secret, Side};
 use crate::error::{Error, RendezvousError, Result};
 use crate::job::control::TcpControl;
 use crate::job::control::frames::{FrameReader, FrameWriter};
 
 /// How long an address may take to answer before the next is tried.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// How long process 0 may take for its part of the greeting. It has nothing else to do, but very many may come at once.
+/// How long process 0 may take to begin the greeting. It has nothing else to do, but very many may come at once.
 const GREETING_MAX: Duration = Duration::from_secs(10);
 /// The pause before all addresses are tried again: at first, and at last.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -26,8 +26,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// Who comes, and to whom.
 #[derive(Debug)]
 pub(super) struct Joining<'a> {
-    pub(super) process: u32,
-    pub(super) processes: u32,
+    pub(super) claim: Claim,
     /// Where process 0 may be found, the best first: names or addresses with their ports.
     pub(super) targets: &'a [(String, u16)],
     pub(super) secret: &'a Secret,
@@ -51,18 +50,18 @@ impl From<std::io::Error> for Failure {
 }
 
 impl Joining<'_> {
-    /// Connects to process 0, as often as it takes.
+    /// Connects to process 0, as often as it takes. Returns the link and what this process is in the job.
     ///
     /// # Errors
     /// [`Error::Rendezvous`].
-    pub(super) fn join(&self) -> Result<TcpControl> {
+    pub(super) fn join(&self) -> Result<(TcpControl, Seat)> {
         let deadline = Instant::now() + self.time;
         let mut pause = PAUSE_MIN;
         loop {
             let mut causes = Vec::new();
             for target in self.targets {
                 match self.try_target(target, deadline) {
-                    Ok(control) => return Ok(control),
+                    Ok(joined) => return Ok(joined),
                     Err(Failure::Final(error)) => return Err(error),
                     Err(Failure::Passing(cause)) => causes.push(cause),
                 }
@@ -78,11 +77,11 @@ impl Joining<'_> {
 
     fn unreachable(&self, cause: String) -> Error {
         let address = self.targets.iter().map(|(host, port)| format!("{host}:{port}")).collect::<Vec<_>>().join(" or ");
-        RendezvousError::Unreachable { rank: self.process, address, after: self.time, cause }.into()
+        RendezvousError::Unreachable { rank: self.claim.process, address, after: self.time, cause }.into()
     }
 
     /// Tries all addresses that a name stands for.
-    fn try_target(&self, target: &(String, u16), deadline: Instant) -> Result<TcpControl, Failure> {
+    fn try_target(&self, target: &(String, u16), deadline: Instant) -> Result<(TcpControl, Seat), Failure> {
         let mut failure = Failure::Passing(format!("{} is not known", target.0));
         for address in (target.0.as_str(), target.1).to_socket_addrs()? {
             match self.try_address(address, deadline) {
@@ -93,7 +92,7 @@ impl Joining<'_> {
         Err(failure)
     }
 
-    fn try_address(&self, address: SocketAddr, deadline: Instant) -> Result<TcpControl, Failure> {
+    fn try_address(&self, address: SocketAddr, deadline: Instant) -> Result<(TcpControl, Seat), Failure> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Failure::Passing("the time is up".into()));
@@ -104,36 +103,40 @@ impl Joining<'_> {
             return Err(Failure::Passing("nobody listens there".into()));
         }
         tcp::tend(&stream, SILENCE_MAX)?;
-        self.greet(stream, address, deadline.min(Instant::now() + GREETING_MAX))
+        self.greet(stream, address, deadline)
     }
 
-    fn greet(&self, stream: TcpStream, address: SocketAddr, deadline: Instant) -> Result<TcpControl, Failure> {
+    fn greet(&self, stream: TcpStream, address: SocketAddr, deadline: Instant) -> Result<(TcpControl, Seat), Failure> {
         let stranger = || Failure::Passing("something else than a process of this job answers there".into());
         let mut reader = FrameReader::new(GREETING_BYTES_MAX);
-        let challenge = await_message(&stream, &mut reader, deadline)?;
+        let challenge = await_message(&stream, &mut reader, deadline.min(Instant::now() + GREETING_MAX))?;
         let Challenge { host_nonce } = Challenge::decode(&challenge).ok_or_else(stranger)?;
-        let Self { process, processes, secret, .. } = *self;
-        let exchange = Exchange { host_nonce, nonce: random_bytes()?, process, processes };
+        let Self { claim, secret, .. } = *self;
+        let exchange = Exchange { host_nonce, nonce: random_bytes()?, claim };
         let proof = exchange.proof(Side::Member, secret);
         let mut writer = FrameWriter::default();
-        writer.push(&Request { process, processes, nonce: exchange.nonce, proof }.encode());
+        writer.push(&Request { claim, nonce: exchange.nonce, proof }.encode());
         // It is the first that is written, and the buffers of a stream hold more than this.
         writer.flush(&stream)?;
+        // Process 0 answers when it knows of all groups.
         let answer = await_message(&stream, &mut reader, deadline)?;
-        let (rank, address) = (process, address.to_string());
+        let (rank, address) = (claim.process, address.to_string());
         let refusal = match Answer::decode(&answer).ok_or_else(stranger)? {
-            Answer::Welcome(proof) if exchange.is_proven(Side::Host, secret, &proof) => {
+            Answer::Welcome(seat, proof) if exchange.is_proven(Side::Host(seat), secret, &proof) => {
                 reader.accept_all();
-                return Ok(TcpControl::new(stream, reader, exchange.pad(secret)));
+                return Ok((TcpControl::new(stream, reader, exchange.pad(secret)), seat));
             }
             // Under one of several addresses there may be another machine, and another job.
-            Answer::Welcome(_) | Answer::WrongSecret if self.targets.len() > 1 => {
+            Answer::Welcome(..) | Answer::WrongSecret if self.targets.len() > 1 => {
                 return Err(Failure::Passing(format!("another job answers at {address}")));
             }
-            Answer::Welcome(_) | Answer::WrongSecret => RendezvousError::WrongSecret { rank, address },
+            Answer::Welcome(..) | Answer::WrongSecret => RendezvousError::WrongSecret { rank, address },
             Answer::Taken => RendezvousError::RankTaken { rank, address },
             Answer::OtherSize(host_processes) => {
-                RendezvousError::OtherSize { rank, processes, host_processes, address }
+                RendezvousError::OtherSize { rank, processes: claim.processes, host_processes, address }
+            }
+            Answer::OtherGroups(host_groups) => {
+                RendezvousError::OtherGroups { group: claim.group, groups: claim.groups, host_groups, address }
             }
         };
         Err(Failure::Final(refusal.into()))

@@ -6,22 +6,24 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farside_sys::net::tcp;
 use farside_sys::pmix::{Pmix, PmixError, Session};
 use farside_sys::process::random_bytes;
 
-use super::greeting::Secret;
+use super::greeting::{Claim, Secret};
 use super::host::{Door, Hosting};
 use super::join::Joining;
-use super::{host_job, join_job, listen, settings_for};
+use super::{host_job, join_job, listen, time_of};
 use crate::error::{Error, RendezvousError, Result};
 use crate::job::child::Member;
 use crate::job::settings::{Choices, Lookup};
 
 /// Under which process 0 publishes its bulletin.
 const KEY: &std::ffi::CStr = c"farside.rendezvous";
+/// The pause before process 0's bulletin is looked for again.
+const PAUSE: Duration = Duration::from_millis(10);
 /// How many addresses a bulletin names.
 const ADDRESSES_MAX: usize = 64;
 
@@ -35,16 +37,12 @@ pub(super) fn is_offered(lookup: Lookup<'_>) -> bool {
 /// # Errors
 /// [`Error::Rendezvous`], [`Error::Deadline`]; those of bad settings.
 pub(super) fn take_place(pmix: Pmix, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
-    let time = choices.clone().resolve(lookup)?.deadline;
-    let (session, processes) = within(time, "joining the PMIx server", move || {
-        let session = Session::begin(pmix)?;
-        let processes = session.size()?;
-        Ok((session, processes))
-    })?;
-    let settings = settings_for(processes, choices, lookup)?;
+    let time = time_of(choices, lookup)?;
+    let (session, processes) = begin(pmix, time)?;
     let process = session.rank();
+    let claim = Claim::ungrouped(process, processes);
     if processes == 1 {
-        return host_job(None, settings, lookup);
+        return host_job(claim, None, choices, lookup);
     }
     if process == 0 {
         let (bulletin, door) = open_door()?;
@@ -52,17 +50,41 @@ pub(super) fn take_place(pmix: Pmix, choices: &Choices, lookup: Lookup<'_>) -> R
             session.publish(KEY, &bulletin.encode())?;
             Ok(session)
         })?;
-        return host_job(Some(Door { pmix: Some(session), ..door }), settings, lookup);
+        return host_job(claim, Some(Door { pmix: Some(session), ..door }), choices, lookup);
     }
-    let fetched = within(time, "waiting for process 0 to say where it is", move || session.fetch(0, KEY, time))?;
+    let fetched = within(time, "waiting for process 0 to say where it is", move || fetch(&session, time))?;
     let bulletin = Bulletin::decode(&fetched).ok_or_else(|| RendezvousError::Pmix {
         why: "process 0 has published what this process does not understand: start one program for the whole job"
             .into(),
     })?;
     let targets: Vec<_> = bulletin.addresses.iter().map(|address| (address.to_string(), bulletin.port)).collect();
     let secret = Secret::new(&bulletin.secret);
-    let joining = Joining { process, processes, targets: &targets, secret: &secret, time: settings.deadline };
-    join_job(&joining, settings, lookup)
+    join_job(&Joining { claim, targets: &targets, secret: &secret, time }, choices, lookup)
+}
+
+/// Which of the launcher's processes this is, and how many there are.
+pub(super) fn own_number(pmix: Pmix, time: Duration) -> Result<(u32, u32)> {
+    let (session, processes) = begin(pmix, time)?;
+    Ok((session.rank(), processes))
+}
+
+fn begin(pmix: Pmix, time: Duration) -> Result<(Session, u32)> {
+    within(time, "joining the PMIx server", move || {
+        let session = Session::begin(pmix)?;
+        let processes = session.size()?;
+        Ok((session, processes))
+    })
+}
+
+/// What process 0 publishes, as soon as it has.
+fn fetch(session: &Session, time: Duration) -> Result<Vec<u8>, PmixError> {
+    let deadline = Instant::now() + time;
+    loop {
+        match session.fetch(0, KEY, time) {
+            Err(error) if error.is_absence() && Instant::now() < deadline => thread::sleep(PAUSE),
+            result => return result,
+        }
+    }
 }
 
 /// Calls what may block for ever in a thread of its own, which is left to itself when the time is up: the library's calls cannot be
@@ -162,10 +184,7 @@ mod tests {
     use super::*;
 
     fn bulletin() -> impl Strategy<Value = Bulletin> {
-        let address = prop_oneof![
-            any::<[u8; 4]>().prop_map(|octets| IpAddr::from(octets)),
-            any::<[u8; 16]>().prop_map(|octets| IpAddr::from(octets)),
-        ];
+        let address = prop_oneof![any::<[u8; 4]>().prop_map(IpAddr::from), any::<[u8; 16]>().prop_map(IpAddr::from),];
         (any::<([u8; 32], u16)>(), prop::collection::vec(address, 1..=ADDRESSES_MAX))
             .prop_map(|((secret, port), addresses)| Bulletin { secret, port, addresses })
     }

@@ -13,7 +13,7 @@ use farside_sys::net::{Interest, tcp};
 use farside_sys::process::random_bytes;
 
 use super::super::SILENCE_MAX;
-use super::super::greeting::{self, Answer, Challenge, Exchange, GREETING_BYTES_MAX, Nonce, Proof, Secret, Side};
+use super::super::greeting::{self, Answer, Challenge, Claim, Exchange, GREETING_BYTES_MAX, Nonce, Seat, Secret, Side};
 use super::Door;
 use crate::job::control::frames::{FrameReader, FrameWriter};
 use crate::job::control::link::Link;
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Those who have connected and not proven anything.
 #[derive(Debug)]
-pub(super) struct Strangers {
+pub(in super::super) struct Strangers {
     door: Door,
     count_max: usize,
     /// The oldest first.
@@ -47,33 +47,36 @@ struct Stranger {
 
 /// A process that knows the secret and wants to come in.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(in super::super) struct Request {
     stranger: Stranger,
     exchange: Exchange,
-    proof: Proof,
-    pad: crate::job::control::tcp::Pad,
+    secret: Secret,
 }
 
 impl Strangers {
-    pub(super) fn new(door: Door, processes: u32) -> Self {
-        let count_max = processes as usize + STRANGERS_MORE;
-        Self { door, count_max, waiting: VecDeque::new(), paused_until: None }
+    pub(in super::super) fn new(door: Door) -> Self {
+        Self { door, count_max: STRANGERS_MORE, waiting: VecDeque::new(), paused_until: None }
+    }
+
+    /// So many may come at once.
+    pub(super) fn expect(&mut self, processes: u32) {
+        self.count_max = processes as usize + STRANGERS_MORE;
     }
 
     /// What there is to wait for.
-    pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_>> {
+    pub(in super::super) fn interests(&self) -> impl Iterator<Item = Interest<'_>> {
         let listener = self.paused_until.is_none().then_some(self.door.listener.as_fd());
         let streams = self.waiting.iter().map(|stranger| stranger.stream.as_fd());
         listener.into_iter().chain(streams).map(|fd| Interest { fd, writable: false })
     }
 
     /// When [`meet`](Self::meet) has something to do even if nobody says anything.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
+    pub(in super::super) fn next_deadline(&self) -> Option<Instant> {
         self.waiting.iter().map(|stranger| stranger.until).chain(self.paused_until).min()
     }
 
     /// Takes in who has connected, and hears what they say. Returns those who know the secret, and what is to be said about others.
-    pub(super) fn meet(&mut self) -> (Vec<Request>, Vec<String>) {
+    pub(in super::super) fn meet(&mut self) -> (Vec<Request>, Vec<String>) {
         let now = Instant::now();
         self.paused_until = self.paused_until.filter(|until| now < *until);
         if self.paused_until.is_none() {
@@ -134,41 +137,33 @@ impl Stranger {
 
     /// Whether it knows the secret.
     fn examine(self, request: &greeting::Request, secret: &Secret) -> Result<Request, String> {
-        let greeting::Request { process, processes, nonce, proof } = *request;
-        let exchange = Exchange { host_nonce: self.host_nonce, nonce, process, processes };
+        let greeting::Request { claim, nonce, proof } = *request;
+        let exchange = Exchange { host_nonce: self.host_nonce, nonce, claim };
         if exchange.is_proven(Side::Member, secret, &proof) {
-            let proof = exchange.proof(Side::Host, secret);
-            return Ok(Request { stranger: self, exchange, proof, pad: exchange.pad(secret) });
+            return Ok(Request { stranger: self, exchange, secret: secret.clone() });
         }
         say(&self.stream, &Answer::WrongSecret.encode());
-        Err(format!(
-            "a process at {} that calls itself process {process} and has another FARSIDE_SECRET",
-            self.address.ip()
-        ))
+        let (address, process) = (self.address.ip(), claim.process);
+        Err(format!("a process at {address} that calls itself process {process} and has another FARSIDE_SECRET"))
     }
 }
 
 impl Request {
-    /// Which process it is.
-    pub(super) fn process(&self) -> u32 {
-        self.exchange.process
+    /// What it says it is.
+    pub(in super::super) fn claim(&self) -> &Claim {
+        &self.exchange.claim
     }
 
-    /// Of how many.
-    pub(super) fn processes(&self) -> u32 {
-        self.exchange.processes
-    }
-
-    pub(super) fn refuse(self, answer: Answer) {
+    pub(in super::super) fn refuse(self, answer: Answer) {
         say(&self.stranger.stream, &answer.encode());
     }
 
     /// Lets it in: the stream becomes its link.
-    pub(super) fn welcome(self) -> Link {
-        let Stranger { stream, mut reader, .. } = self.stranger;
-        say(&stream, &Answer::Welcome(self.proof).encode());
+    pub(super) fn welcome(self, seat: Seat) -> Link {
+        let Self { stranger: Stranger { stream, mut reader, .. }, exchange, secret } = self;
+        say(&stream, &Answer::Welcome(seat, exchange.proof(Side::Host(seat), &secret)).encode());
         reader.accept_all();
-        Link::over_stream(stream, reader, self.pad)
+        Link::over_stream(stream, reader, exchange.pad(&secret))
     }
 }
 

@@ -1,0 +1,31 @@
+//! The same round trips over libfabric, beside a message of its own that goes there and back.
+
+use farside::Worker;
+
+use super::{RoundTrips, echo, measure, name, notify};
+use crate::Options;
+use crate::case::Case;
+use crate::limits::libfabric::{Libfabric, RoundTrip};
+use crate::over_ofi::OfiFabric;
+
+/// Round trips of one run, when nothing else is asked for.
+const TRIPS: u64 = 20_000;
+
+pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
+    let kinds: [(String, RoundTrips); 4] = [
+        (name("call-return", 8), echo::<1>),
+        (name("call-return", 64), echo::<8>),
+        (name("call-return", 1024), echo::<128>),
+        ("notify-executed".into(), notify),
+    ];
+    let case = |(name, round_trips): (String, RoundTrips)| {
+        let of = fabric.clone();
+        let body = move |me: &Worker, options: Options| {
+            let trips = options.operations_or(TRIPS);
+            let mut limit = RoundTrip { libfabric: Libfabric::new(me, &of, 0)?, trips };
+            measure(me, options, &mut limit, |peer| round_trips(me, peer, trips, 0))
+        };
+        Case::job(name, 2, body).over(fabric)
+    };
+    kinds.into_iter().map(case).collect()
+}

@@ -1,0 +1,45 @@
+//! The same calls over libfabric, beside a stream of its puts: as many calls as the bytes of the stream would hold.
+//!
+//! What counts is a call's whole record, its header with its arguments, since that is what has to travel.
+
+use farside::Worker;
+use farside_fabric::ring::record_bytes;
+
+use super::{Calls, Load, Mode, measure, send, trad, write};
+use crate::Options;
+use crate::benches::size_name;
+use crate::case::Case;
+use crate::limits::libfabric::{Libfabric, PutStream, Puts};
+use crate::over_ofi::OfiFabric;
+
+/// Calls of one run that are published at once, when nothing else is asked for, and of one that are aggregated.
+const CALLS: u64 = 200_000;
+const AGGREGATED_CALLS: u64 = 4_000_000;
+/// The stream: blocks like those that aggregated calls make.
+const PUT_BYTES: usize = 4096;
+const UNDER_WAY: usize = 64;
+const PUTS: u64 = 100_000;
+
+pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
+    let modes: [(&str, u64, [(usize, Mode); 3]); 3] = [
+        ("send", CALLS, [(1, send::<1>), (8, send::<8>), (32, send::<32>)]),
+        ("write", CALLS, [(1, write::<1>), (8, write::<8>), (32, write::<32>)]),
+        ("trad", AGGREGATED_CALLS, [(1, trad::<1>), (8, trad::<8>), (32, trad::<32>)]),
+    ];
+    let mut cases = Vec::new();
+    for (name, calls, sizes) in modes {
+        for (words, mode) in sizes {
+            let of = fabric.clone();
+            let body = move |me: &Worker, options: Options| {
+                let puts = Puts { bytes: PUT_BYTES, under_way: UNDER_WAY, count: options.operations_or(PUTS) };
+                let libfabric = Libfabric::new(me, &of, puts.area_bytes())?;
+                let bytes_of_each = record_bytes(words * 8);
+                let name = format!("libfabric 4KiB puts / {bytes_of_each} B a record");
+                let limit = PutStream { libfabric, puts, bytes_of_each, name };
+                measure(me, options, Load { words, calls: options.operations_or(calls) }, Calls { mode }, limit)
+            };
+            cases.push(Case::job(format!("{name}/{}", size_name(words * 8)), 2, body).over(fabric));
+        }
+    }
+    cases
+}

@@ -1,0 +1,416 @@
+//! libfabric alone: what it takes by itself for a message, and for puts, so that the route over it has something to be measured
+//! against.
+//!
+//! A [`RawEnd`] is one of two ends. Nothing is copied, queued or looked up: whoever calls decides when to poll, and polls as
+//! long as there is something to wait for. What the bytes are is of no interest.
+//!
+//! ```no_run
+//! use farside_fabric::ofi::raw::RawEnd;
+//!
+//! # fn swap(card: Vec<u8>) -> Vec<u8> { card }
+//! let mut end = RawEnd::open(Some("tcp"), None, 1 << 20)?;
+//! // By some other way, such as a pipe.
+//! let card_of_the_other = swap(end.card()?);
+//! end.introduce(&card_of_the_other)?;
+//! while !end.try_put(0, 4096)? {
+//!     end.poll()?;
+//! }
+//! while end.puts_under_way() > 0 {
+//!     end.poll()?;
+//! }
+//! # Ok::<(), farside_fabric::FabricError>(())
+//! ```
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+
+use farside_sys::process::random_bytes;
+use farside_sys::shm::SharedMemory;
+
+use super::ffi::{CqDataEntry, FiAddr};
+use super::flights::Flights;
+use super::library::Api;
+use super::message::Card;
+use super::port::{Entries, Piece, Polled, Port, Posted, Registration};
+use super::provider;
+use super::transfer::Kind;
+use crate::ids::ProcessId;
+use crate::transport::FabricError;
+
+/// The longest message.
+pub const MESSAGE_BYTES_MAX: usize = 64;
+/// Messages that may arrive before they are polled for.
+const RECEIVES: usize = 64;
+/// Messages and puts that may be under way.
+const POSTS_MAX: usize = 128;
+
+// Where things lie in the memory: what is received, what is sent, and on the next page what is put.
+const SENT: usize = RECEIVES * MESSAGE_BYTES_MAX;
+const PUT: usize = SENT.next_multiple_of(4096) + 4096;
+
+const _: () = assert!(SENT + MESSAGE_BYTES_MAX <= PUT);
+
+/// One of two ends that are joined by libfabric, and by nothing of Farside.
+#[derive(Debug)]
+pub struct RawEnd {
+    // The port first: what it uses may go when it is closed, and fields are dropped in this order.
+    port: Port,
+    flights: Flights<Flight>,
+    memory: SharedMemory,
+    registration: Registration,
+    put_bytes: usize,
+    peer: Option<Peer>,
+    /// Places for messages that are to be offered again.
+    taken: Vec<usize>,
+    received: u64,
+    sends: usize,
+    puts: usize,
+}
+
+/// What an operation under way is for.
+#[derive(Clone, Copy, Debug)]
+enum Flight {
+    Receive { place: usize },
+    Send,
+    Put,
+}
+
+/// The other end.
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    address: FiAddr,
+    memory: Target,
+}
+
+/// The memory that an end lets the other write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Target {
+    key: u64,
+    /// What libfabric calls its beginning.
+    base: u64,
+    bytes: u64,
+}
+
+impl RawEnd {
+    /// Opens an end on a provider, or the best there is, at an address of this machine or the one that others see; as
+    /// [`OfiConfig`](super::OfiConfig) has them. The other may put into `put_bytes` bytes of its memory.
+    ///
+    /// # Errors
+    /// [`FabricError::Unavailable`] when libfabric or the provider is not there; [`FabricError::Memory`];
+    /// [`FabricError::Provider`].
+    pub fn open(provider: Option<&str>, address: Option<&str>, put_bytes: usize) -> Result<Self, FabricError> {
+        let api = Api::open()?;
+        let (info, provider) = provider::choose(api, provider, address)?;
+        let memory = SharedMemory::create("farside-raw", PUT + put_bytes)?;
+        let mut port = Port::open(api, info, provider, 2)?;
+        let key = random_bytes().map_err(|cause| FabricError::System { doing: "getting random bytes", cause })?;
+        // SAFETY: the port is dropped before the memory, here as the later of two locals, and below as the first field.
+        let registration = unsafe { port.register(memory.base().as_ptr(), PUT + put_bytes, u64::from_le_bytes(key)) }?;
+        let mut end = Self {
+            port,
+            flights: Flights::new(RECEIVES + POSTS_MAX),
+            memory,
+            registration,
+            put_bytes,
+            peer: None,
+            taken: (0..RECEIVES).collect(),
+            received: 0,
+            sends: 0,
+            puts: 0,
+        };
+        end.offer_places()?;
+        Ok(end)
+    }
+
+    /// The provider, as libfabric spells it.
+    pub fn provider(&self) -> &str {
+        self.port.provider()
+    }
+
+    /// What the other end must know of this one.
+    ///
+    /// # Errors
+    /// [`FabricError::Provider`].
+    pub fn card(&self) -> Result<Vec<u8>, FabricError> {
+        let is_virtual = self.port.attributes().virtual_addresses;
+        let base = if is_virtual { self.memory.base().as_ptr() as u64 } else { 0 };
+        let memory = Target { key: self.registration.key, base, bytes: self.put_bytes as u64 };
+        let card = Card { provider: self.provider().to_owned(), address: self.port.address()? };
+        Ok([&memory.encode()[..], &card.encode()].concat())
+    }
+
+    /// Gets to know the other end, by its [card](Self::card).
+    ///
+    /// # Errors
+    /// [`FabricError::Refused`] when that is none, or one of another provider; [`FabricError::Provider`].
+    pub fn introduce(&mut self, card: &[u8]) -> Result<(), FabricError> {
+        // Ends have no numbers; this one is 0.
+        let refused = |why| FabricError::Refused { process: ProcessId::new(1), why };
+        let (memory, card) = decode(card).ok_or(refused("it has no address on this fabric"))?;
+        if card.provider != self.provider() || card.address.len() != self.port.address()?.len() {
+            return Err(refused("it uses another provider or kind of address: choose one for both"));
+        }
+        self.peer = Some(Peer { address: self.port.insert(&card.address)?, memory });
+        Ok(())
+    }
+
+    /// Sends a message of so many bytes, whatever they are. Says whether there was room; if not, polling makes some.
+    ///
+    /// # Errors
+    /// [`FabricError::Provider`].
+    ///
+    /// # Panics
+    /// When it is longer than [`MESSAGE_BYTES_MAX`], or there is no other end yet.
+    pub fn try_send(&mut self, bytes: usize) -> Result<bool, FabricError> {
+        assert!(bytes <= MESSAGE_BYTES_MAX, "a message has at most {MESSAGE_BYTES_MAX} bytes");
+        let peer = self.peer();
+        let Some(context) = self.begin(Flight::Send) else { return Ok(false) };
+        let start = self.memory.base().as_ptr().wrapping_add(SENT);
+        // SAFETY: the message lies in memory that outlives the port and that nobody writes; the context is the flight's own.
+        let posted = unsafe { self.port.send(peer.address, start, bytes, Some(self.registration), context) };
+        let is_posted = self.posted(posted, context)?;
+        self.sends += usize::from(is_posted);
+        Ok(is_posted)
+    }
+
+    /// Puts so many bytes into the other's memory, from the same offset of this end's. Says whether there was room; if not,
+    /// polling makes some. It has ended when the bytes are there.
+    ///
+    /// # Errors
+    /// [`FabricError::Provider`].
+    ///
+    /// # Panics
+    /// When that is more than either memory has, or there is no other end yet.
+    pub fn try_put(&mut self, offset: usize, bytes: usize) -> Result<bool, FabricError> {
+        let peer = self.peer();
+        let end = offset.checked_add(bytes).expect("an end that can be counted");
+        assert!(end <= self.put_bytes && end as u64 <= peer.memory.bytes, "a put lies inside the memory");
+        let Some(context) = self.begin(Flight::Put) else { return Ok(false) };
+        let piece = Piece {
+            kind: Kind::Put,
+            peer: peer.address,
+            remote_address: peer.memory.base.wrapping_add((PUT + offset) as u64),
+            remote_key: peer.memory.key,
+            bytes,
+            registration: Some(self.registration),
+            context,
+        };
+        let start = self.memory.base().as_ptr().wrapping_add(PUT + offset);
+        // SAFETY: the bytes lie in memory that outlives the port; only the other end may write them meanwhile, which is the
+        // provider's doing, too. The context is the flight's own.
+        let posted = unsafe { self.port.transfer(&piece, start) };
+        let is_posted = self.posted(posted, context)?;
+        self.puts += usize::from(is_posted);
+        Ok(is_posted)
+    }
+
+    /// Makes progress, and notes what has come and ended.
+    ///
+    /// # Errors
+    /// [`FabricError::Provider`], also for an operation that has failed.
+    pub fn poll(&mut self) -> Result<(), FabricError> {
+        let mut entries: Entries = [MaybeUninit::uninit(); 32];
+        match self.port.poll(&mut entries)? {
+            // Whoever waits for a message is answered before its place is offered again.
+            Polled::Nothing => self.offer_places(),
+            Polled::Done(count) => {
+                for entry in &entries[..count] {
+                    // SAFETY: the port has filled in so many entries.
+                    let entry: CqDataEntry = unsafe { entry.assume_init() };
+                    match self.flights.end(entry.op_context) {
+                        Some(Flight::Receive { place }) => {
+                            self.received += 1;
+                            self.taken.push(place);
+                        }
+                        Some(Flight::Send) => self.sends -= 1,
+                        Some(Flight::Put) => self.puts -= 1,
+                        None => {}
+                    }
+                }
+                Ok(())
+            }
+            Polled::Failed(failure) => {
+                let why = Api::open()?.explain(failure.code);
+                let provider = self.provider().to_owned();
+                Err(FabricError::Provider { doing: "an operation of a raw end", provider, why, code: failure.code })
+            }
+        }
+    }
+
+    /// How many messages have come so far.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// How many messages of this end are under way.
+    pub fn sends_under_way(&self) -> usize {
+        self.sends
+    }
+
+    /// How many puts of this end are under way.
+    pub fn puts_under_way(&self) -> usize {
+        self.puts
+    }
+
+    fn peer(&self) -> Peer {
+        self.peer.expect("the other end is introduced first")
+    }
+
+    /// The context of a message or a put, if it may be posted. The receives have their flights for themselves.
+    fn begin(&mut self, flight: Flight) -> Option<*mut c_void> {
+        if self.sends + self.puts < POSTS_MAX { self.flights.begin(flight).ok() } else { None }
+    }
+
+    fn posted(&mut self, posted: Result<Posted, FabricError>, context: *mut c_void) -> Result<bool, FabricError> {
+        if !matches!(posted, Ok(Posted::Yes)) {
+            self.flights.end(context);
+        }
+        posted.map(|posted| matches!(posted, Posted::Yes))
+    }
+
+    /// Offers the places whose messages have come for others.
+    fn offer_places(&mut self) -> Result<(), FabricError> {
+        while let Some(place) = self.taken.pop() {
+            let Ok(context) = self.flights.begin(Flight::Receive { place }) else {
+                unreachable!("posts leave a flight for each place");
+            };
+            let start = self.memory.base().as_ptr().wrapping_add(place * MESSAGE_BYTES_MAX);
+            // SAFETY: the place is the provider's until this flight has ended, and as long; the context is the flight's own.
+            let posted = unsafe { self.port.receive(start, MESSAGE_BYTES_MAX, Some(self.registration), context) };
+            if !self.posted(posted, context)? {
+                self.taken.push(place);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of a [`Target`], as they are sent.
+const TARGET_BYTES: usize = 24;
+
+impl Target {
+    fn encode(self) -> [u8; TARGET_BYTES] {
+        let mut bytes = [0; TARGET_BYTES];
+        for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip([self.key, self.base, self.bytes]) {
+            *place = word.to_le_bytes();
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8; TARGET_BYTES]) -> Self {
+        let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("three words are there"));
+        Self { key: word(0), base: word(8), bytes: word(16) }
+    }
+}
+
+/// The memory and the address of an end; `None` when these bytes are no card.
+fn decode(card: &[u8]) -> Option<(Target, Card)> {
+    let (memory, card) = card.split_first_chunk()?;
+    Some((Target::decode(memory), Card::decode(card)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use farside_sys::racy;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BYTES: usize = 1 << 20;
+
+    fn pair() -> [RawEnd; 2] {
+        let mut ends = [0, 1].map(|_| RawEnd::open(Some("tcp"), Some("127.0.0.1"), BYTES).unwrap());
+        let cards = [0, 1].map(|index: usize| ends[index].card().unwrap());
+        ends[0].introduce(&cards[1]).unwrap();
+        ends[1].introduce(&cards[0]).unwrap();
+        ends
+    }
+
+    /// Polls both until the condition holds.
+    fn poll_until(ends: &mut [RawEnd; 2], mut condition: impl FnMut(&mut [RawEnd; 2]) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !condition(ends) {
+            assert!(Instant::now() < deadline, "the other end does not answer");
+            ends.iter_mut().for_each(|end| end.poll().unwrap());
+        }
+    }
+
+    #[test]
+    fn every_message_is_counted_once() {
+        let mut ends = pair();
+        let messages = 3 * RECEIVES as u64;
+        for number in 1..=messages {
+            for (from, to) in [(0, 1), (1, 0)] {
+                poll_until(&mut ends, |ends| ends[from].try_send(number as usize % (MESSAGE_BYTES_MAX + 1)).unwrap());
+                poll_until(&mut ends, |ends| ends[to].received() == number);
+            }
+        }
+        poll_until(&mut ends, |ends| ends.iter().all(|end| end.sends_under_way() == 0));
+        assert_eq!([ends[0].received(), ends[1].received()], [messages; 2]);
+    }
+
+    #[test]
+    fn puts_have_ended_when_the_bytes_are_there() {
+        let mut ends = pair();
+        let bytes = 4096;
+        let pattern: Vec<u8> = (0..BYTES).map(|index| (index / 8) as u8).collect();
+        let at = |end: &RawEnd| end.memory.base().as_ptr().wrapping_add(PUT);
+        // SAFETY: the memory has so many bytes from there on.
+        unsafe { racy::copy_out(pattern.as_ptr(), at(&ends[0]), BYTES) };
+        for offset in (0..BYTES / 2).step_by(bytes) {
+            poll_until(&mut ends, |ends| ends[0].try_put(offset, bytes).unwrap());
+        }
+        poll_until(&mut ends, |ends| ends[0].puts_under_way() == 0);
+        let mut found = vec![0; BYTES];
+        // SAFETY: as above.
+        unsafe { racy::copy_in(at(&ends[1]), found.as_mut_ptr(), BYTES) };
+        assert!(found[..BYTES / 2] == pattern[..BYTES / 2], "all bytes have come");
+        assert!(found[BYTES / 2..].iter().all(|byte| *byte == 0), "nothing else was written");
+    }
+
+    #[test]
+    fn no_more_is_under_way_than_there_is_room_for() {
+        let mut ends = pair();
+        poll_until(&mut ends, |ends| ends[0].try_put(0, 8).unwrap());
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while ends[0].try_put(0, BYTES).unwrap() {
+            assert!(ends[0].puts_under_way() <= POSTS_MAX && Instant::now() < deadline);
+        }
+        poll_until(&mut ends, |ends| ends[0].puts_under_way() == 0);
+    }
+
+    #[test]
+    fn strangers_are_refused() {
+        let [mut end, other] = pair();
+        let mut card = other.card().unwrap();
+        card.truncate(card.len() - 1);
+        assert!(matches!(end.introduce(&card), Err(FabricError::Refused { .. })));
+        assert!(matches!(end.introduce(&[]), Err(FabricError::Refused { .. })));
+        let refused = RawEnd::open(Some("no_such_provider"), None, BYTES).unwrap_err();
+        assert!(matches!(refused, FabricError::Unavailable { .. }), "{refused}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_card_is_read_as_it_was_written(
+            (key, base, bytes) in any::<(u64, u64, u64)>(),
+            provider in "[a-z;_]{0,40}",
+            address in prop::collection::vec(any::<u8>(), 1..64),
+        ) {
+            let memory = Target { key, base, bytes };
+            let card = Card { provider, address };
+            let written = [&memory.encode()[..], &card.encode()].concat();
+            prop_assert_eq!(decode(&written), Some((memory, card)));
+        }
+
+        #[test]
+        fn any_bytes_are_a_card_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            if let Some((memory, card)) = decode(&bytes) {
+                prop_assert_eq!([&memory.encode()[..], &card.encode()].concat(), bytes);
+            }
+        }
+    }
+}
