@@ -4,27 +4,25 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use farside::Named;
 use farside::prelude::*;
 
-/// What both programs know: the names, and what goes with them.
-mod names {
-    use farside::Named;
+// What both programs know: the names, and what goes with them.
 
-    /// Adds to a bucket.
-    pub const ADD: Named<(u64, u64)> = Named::new("histogram/add");
-    /// How much is in a bucket; `None` when there is no such bucket.
-    pub const COUNT: Named<u64, Option<u64>> = Named::new("histogram/count");
-}
+/// Adds to a bucket.
+const ADD: Named<(u64, u64)> = Named::new("histogram/add");
+/// How much is in a bucket; `None` when there is no such bucket.
+const COUNT: Named<u64, Option<u64>> = Named::new("histogram/count");
 
 /// This process's part of the histogram. The functions that are called by name capture nothing, and find it here.
 static BUCKETS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 
 fn main() -> farside::Result<()> {
     farside::job()
-        .register(names::ADD, |_, (bucket, by)| {
+        .register(ADD, |_, (bucket, by)| {
             BUCKETS[bucket as usize % BUCKETS.len()].fetch_add(by, Ordering::Relaxed);
         })
-        .register(names::COUNT, |_, bucket| BUCKETS.get(bucket as usize).map(|bucket| bucket.load(Ordering::Relaxed)))
+        .register(COUNT, |_, bucket| BUCKETS.get(bucket as usize).map(|bucket| bucket.load(Ordering::Relaxed)))
         .run(|me: &Worker| {
             // Collectives are for all processes, whatever they run. What others call here runs meanwhile.
             me.barrier()?;

@@ -2,17 +2,15 @@
 //!
 //! `farside run -n 2 ./histogram : -n 2 ./sampler`
 
+use farside::Named;
 use farside::prelude::*;
 
-/// What both programs know: the names, and what goes with them.
-mod names {
-    use farside::Named;
+// What both programs know: the names, and what goes with them.
 
-    /// Adds to a bucket.
-    pub const ADD: Named<(u64, u64)> = Named::new("histogram/add");
-    /// How much is in a bucket; `None` when there is no such bucket.
-    pub const COUNT: Named<u64, Option<u64>> = Named::new("histogram/count");
-}
+/// Adds to a bucket.
+const ADD: Named<(u64, u64)> = Named::new("histogram/add");
+/// How much is in a bucket; `None` when there is no such bucket.
+const COUNT: Named<u64, Option<u64>> = Named::new("histogram/count");
 
 fn main() -> farside::Result<()> {
     farside::job().processes(2).run(|me: &Worker| {
@@ -20,10 +18,10 @@ fn main() -> farside::Result<()> {
         for to in &histograms {
             let added = me.synchronizer(16)?;
             for bucket in 0..16 {
-                me.to(*to).notify(&added, On::Executed).call_named(names::ADD, (bucket, bucket))?;
+                me.to(*to).notify(&added, On::Executed).call_named(ADD, (bucket, bucket))?;
             }
             added.wait()?;
-            let count = me.call_named_return(*to, names::COUNT, 15)?.wait()?;
+            let count = me.call_named_return(*to, COUNT, 15)?.wait()?;
             println!("{} finds {count:?} in the last bucket of {to}", me.id());
         }
         me.barrier()?;

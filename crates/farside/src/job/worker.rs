@@ -15,10 +15,9 @@ use super::service::poll;
 use crate::error::{Error, Refused, Result};
 use crate::invoke::call::{Aggregator, To, WhenFull};
 use crate::invoke::inbox::{Handling, Inbox, run_arrivals, run_last, tell_credit};
-use crate::invoke::named::Named;
 use crate::invoke::notify::Synchronizer;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
-use crate::invoke::pending::{ByName, Continuation, Pending};
+use crate::invoke::pending::{Continuation, Pending};
 use crate::invoke::reply::Reply;
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
 use crate::invoke::table::FunctionTable;
@@ -261,32 +260,6 @@ impl Worker {
         function: fn(&Worker, A, Reply<R>),
     ) -> Result<Pending<'_, R>, Refused<A>> {
         self.to(to).call_with_reply(arguments, function)
-    }
-
-    /// Has a function run on another worker that is registered there by its name: [`To::call_named`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn call_named<A: Wire, R: Wire>(
-        &self,
-        to: WorkerId,
-        function: Named<A, R>,
-        arguments: A,
-    ) -> Result<(), Refused<A>> {
-        self.to(to).call_named(function, arguments)
-    }
-
-    /// Has a named function run on another worker and brings its result: [`To::call_named_return`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn call_named_return<A: Wire, R: Wire>(
-        &self,
-        to: WorkerId,
-        function: Named<A, R>,
-        arguments: A,
-    ) -> Result<Pending<'_, R, ByName>, Refused<A>> {
-        self.to(to).call_named_return(function, arguments)
     }
 
     /// Whether the process of a worker runs the same binary as this one, so that closures and function pointers can be called there.

@@ -53,7 +53,7 @@ impl Schema {
 
     /// Adds what `part` does, `times` times in a row.
     pub(super) fn repeated(&mut self, times: usize, part: fn(&mut Self)) {
-        let before = std::mem::replace(&mut self.bytes_max, Some(0));
+        let before = self.bytes_max.replace(0);
         part(self);
         let all = self.bytes_max.and_then(|bytes| bytes.checked_mul(times));
         self.bytes_max = before.zip(all).and_then(|(before, all)| before.checked_add(all));
