@@ -34,8 +34,6 @@ use std::mem::MaybeUninit;
 
 pub(crate) use encode::{from_bytes, to_bytes};
 pub use error::WireError;
-#[doc(hidden)]
-pub use portable::fuzz_decode;
 pub use portable::{Decoder, Encoder};
 pub(crate) use portable::{decode, encode};
 pub use reader::Reader;

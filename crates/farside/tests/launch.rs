@@ -251,6 +251,13 @@ fn a_process_that_comes_to_another_job_says_so() {
     assert!(why.contains("launch.rs") && why.contains("`Job::entry`"), "{why}");
 }
 
+/// Runs one of the programs below, and returns whether it went well and what it printed.
+fn run_program(name: &str) -> (bool, String) {
+    let output = within_time(|| Command::new(this_program()).args(only(name)).output().unwrap());
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&printed).into_owned())
+}
+
 #[test]
 #[ignore = "a program for `only_process_0_has_the_standard_input`"]
 fn program_that_reads() {

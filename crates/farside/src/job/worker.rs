@@ -262,12 +262,6 @@ impl Worker {
         self.to(to).call_with_reply(arguments, function)
     }
 
-    /// Whether the process of a worker runs the same binary as this one, so that closures and function pointers can be called there.
-    /// Those of a worker that does not exist run none.
-    pub fn runs_same_binary(&self, worker: WorkerId) -> bool {
-        self.process.place_of(worker).is_some_and(|(process, _)| self.process.is_alike(process))
-    }
-
     /// A counter of calls that are to be sent or executed, to wait for.
     ///
     /// # Errors

@@ -175,15 +175,6 @@ pub(crate) fn decode<T: Wire>(mut input: Decoder<'_>, padding_max: usize) -> Res
     }
 }
 
-/// Decodes as a function that is called by its name does, for a fuzzer: whatever the bytes, there is no panic, and a value that they are
-/// is the same when it has travelled once more.
-pub fn fuzz_decode<T: Wire + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
-    if let Ok(value) = decode::<T>(Decoder::new(bytes), 0) {
-        let again = encode(&value, Vec::new());
-        assert_eq!(decode(Decoder::new(&again), 0), Ok(value));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::marker::PhantomData;
@@ -214,9 +205,11 @@ mod tests {
         ids: (ProcessId, WorkerId, Wrapping<u32>, PhantomData<u8>),
         time: Duration,
         several: [Option<Result<u8, String>>; 3],
-        vectors: (Vec<u8>, Vec<u64>, Vec<()>, Vec<String>, Box<[bool]>),
+        vectors: Vectors,
         tree: Tree,
     }
+
+    type Vectors = (Vec<u8>, Vec<u64>, Vec<()>, Vec<String>, Box<[bool]>);
 
     fn tree() -> impl Strategy<Value = Tree> {
         let leaf = prop_oneof![
@@ -259,6 +252,14 @@ mod tests {
             })
     }
 
+    /// Whatever the bytes, there is no panic, and a value that they are is the same when it has travelled once more.
+    fn check<T: Wire + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
+        if let Ok(value) = decode::<T>(Decoder::new(bytes), 0) {
+            let again = encode(&value, Vec::new());
+            assert_eq!(decode(Decoder::new(&again), 0), Ok(value));
+        }
+    }
+
     proptest! {
         #[test]
         fn a_value_arrives_as_it_was(value in all()) {
@@ -268,10 +269,10 @@ mod tests {
 
         #[test]
         fn any_bytes_are_a_value_or_refused(bytes: Vec<u8>) {
-            fuzz_decode::<All>(&bytes);
-            fuzz_decode::<Tree>(&bytes);
-            fuzz_decode::<(Vec<Option<u16>>, String, char)>(&bytes);
-            fuzz_decode::<Vec<[(); 3]>>(&bytes);
+            check::<All>(&bytes);
+            check::<Tree>(&bytes);
+            check::<(Vec<Option<u16>>, String, char)>(&bytes);
+            check::<Vec<[(); 3]>>(&bytes);
         }
 
         /// Most random bytes stop at once; these come further.
@@ -280,8 +281,8 @@ mod tests {
             let mut bytes = encode(&value, Vec::new());
             let place = place.index(bytes.len());
             bytes[place] = byte;
-            fuzz_decode::<All>(&bytes);
-            fuzz_decode::<All>(&bytes[..cut.index(bytes.len())]);
+            check::<All>(&bytes);
+            check::<All>(&bytes[..cut.index(bytes.len())]);
         }
 
         #[test]
@@ -297,11 +298,11 @@ mod tests {
 
         #[test]
         fn no_value_is_longer_than_its_schema_says(value: (Option<u16>, [Result<bool, (u8, char)>; 3], Duration)) {
-            fn check<T: Wire>(value: &T) {
+            fn check_length<T: Wire>(value: &T) {
                 let max = Schema::of::<T>().bytes_max().expect("it has a limit");
                 assert!(encode(value, Vec::new()).len() <= max);
             }
-            check(&value);
+            check_length(&value);
         }
     }
 

@@ -97,6 +97,12 @@ impl<'w> To<'w> {
 }
 
 impl Worker {
+    /// Whether the process of a worker runs the same binary as this one, so that closures and function pointers can be called there.
+    /// Those of a worker that does not exist run none.
+    pub fn runs_same_binary(&self, worker: WorkerId) -> bool {
+        self.process_handle().place_of(worker).is_some_and(|(process, _)| self.process_handle().is_alike(process))
+    }
+
     /// Has a function run on another worker that is registered there by its name: [`To::call_named`].
     ///
     /// # Errors
