@@ -56,6 +56,12 @@ pub struct Worker {
     pub(crate) next_local: Cell<u32>,
     in_handler: Cell<bool>,
     executed: Cell<u64>,
+    /// Calls of named functions that did not run here.
+    refused: Cell<u64>,
+    /// The first of them whose caller gets no answer, until it is reported.
+    refusal: RefCell<Option<Error>>,
+    /// For values on their way to or from processes of other binaries. Empty while it is in use.
+    buffer: RefCell<Vec<u8>>,
     /// The count of things that the service thread had for this worker, when it last looked.
     attention_seen: Cell<u32>,
     poll_pace: Cell<PollPace>,
@@ -69,13 +75,18 @@ pub struct Worker {
 pub struct Counters {
     /// What it sent.
     pub sent: SendCounters,
-    /// Calls that it ran for others.
+    /// Calls that it ran for others, with those that it refused.
     pub executed: u64,
+    /// Calls of named functions that it refused to run.
+    pub refused: u64,
     /// Its calls that wait for their results now.
     pub replies_pending: u64,
     /// Memory of rings that lead to this process, in use now.
     pub ring_bytes_here: u64,
 }
+
+/// The largest buffer that is kept.
+const BUFFER_BYTES_KEPT: usize = 64 << 10;
 
 /// Things in per-worker memory, at most.
 pub(crate) const LOCALS_MAX: usize = 256;
@@ -101,6 +112,9 @@ impl Worker {
             next_local: Cell::new(0),
             in_handler: Cell::new(false),
             executed: Cell::new(0),
+            refused: Cell::new(0),
+            refusal: RefCell::default(),
+            buffer: RefCell::default(),
             attention_seen: Cell::new(0),
             poll_pace: Cell::default(),
             function: Cell::new((u32::MAX, 0)),
@@ -334,7 +348,8 @@ impl Worker {
         self.outboxes.iter().filter_map(OnceCell::get).for_each(|outbox| sent.add(&outbox.borrow().counters()));
         let replies_pending = self.replies.borrow().in_use() as u64;
         let ring_bytes_here = self.process.ring_memory_bytes() as u64;
-        Counters { sent, executed: self.executed.get(), replies_pending, ring_bytes_here }
+        let (executed, refused) = (self.executed.get(), self.refused.get());
+        Counters { sent, executed, refused, replies_pending, ring_bytes_here }
     }
 
     // For the rooms around.
@@ -409,6 +424,37 @@ impl Worker {
     #[inline]
     pub(crate) fn count_executed(&self, records: u64) {
         self.executed.set(self.executed.get() + records);
+    }
+
+    pub(crate) fn count_refused(&self) {
+        self.refused.set(self.refused.get() + 1);
+    }
+
+    /// Has [`refused`](Self::refused) return this, unless another waits for that.
+    pub(crate) fn report_refused(&self, error: Error) {
+        self.refusal.borrow_mut().get_or_insert(error);
+    }
+
+    /// Whether a named function did not run whose caller gets no answer. Tells it once.
+    #[inline]
+    pub(crate) fn refused(&self) -> Result<()> {
+        if self.refusal.borrow().is_none() {
+            return Ok(());
+        }
+        self.refusal.take().map_or(Ok(()), Err)
+    }
+
+    /// A buffer to encode into.
+    pub(crate) fn take_buffer(&self) -> Vec<u8> {
+        self.buffer.take()
+    }
+
+    /// Keeps a buffer for the next time, unless it is large.
+    pub(crate) fn give_buffer(&self, mut buffer: Vec<u8>) {
+        if buffer.capacity() <= BUFFER_BYTES_KEPT {
+            buffer.clear();
+            self.buffer.replace(buffer);
+        }
     }
 
     pub(crate) fn add_continuation(&self, continuation: Continuation) {
