@@ -34,7 +34,7 @@ impl Table {
         if self.bench.as_ref() != Some(&row.bench) {
             let gap = if self.bench.is_some() { "\n" } else { "" };
             lines = format!(
-                "{gap}{}\n  {:<22} {:<20} {:>10}  {:>10} {:>7}  {:<20} limit\n",
+                "{gap}{}\n  {:<26} {:<20} {:>10}  {:>10} {:>7}  {:<20} limit\n",
                 row.bench, "case", "metric", "median", "limit", "ratio", "min .. max"
             );
             self.bench = Some(row.bench.clone());
@@ -46,7 +46,7 @@ impl Table {
         };
         let line = writeln!(
             lines,
-            "  {:<22} {:<20} {:>10}  {:>10} {:>7}  {:<20} {}",
+            "  {:<26} {:<20} {:>10}  {:>10} {:>7}  {:<20} {}",
             case,
             row.metric,
             show(row.value, &row.unit),

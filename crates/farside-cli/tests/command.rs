@@ -10,7 +10,13 @@ use serde_json::Value;
 
 fn farside(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
-    command.args(arguments).env_remove("FARSIDE_FABRIC").output().expect("the command can be started")
+    // Loopback is always there, and nothing leaves the machine.
+    command
+        .args(arguments)
+        .env_remove("FARSIDE_FABRIC")
+        .env("FARSIDE_ADDRESS", "127.0.0.1")
+        .output()
+        .expect("the command can be started")
 }
 
 /// The standard output of a command that succeeds and has nothing to complain about.
@@ -78,9 +84,11 @@ fn budgets_and_numbers_of_nothing_are_refused() {
 fn fabrics_that_are_not_there_are_refused() {
     assert_refused(&["hex", "--local", "--fabric", "sim:fdr"], 2, &["sim:fdr", "shm", "ofi:PROVIDER"]);
     assert_refused(&["run", "-n", "1", "--fabric", "verbs", "true"], 2, &["verbs", "shm"]);
-    assert_refused(&["bench", "--list", "--fabric", "ofi:tcp"], 2, &["ofi:tcp", "shm", "sim:aries"]);
+    assert_refused(&["bench", "--list", "--fabric", "tcp"], 2, &["tcp", "shm", "ofi:PROVIDER", "sim:aries"]);
     assert_refused(&["bench", "--list", "--fabric", "sim:myrinet"], 2, &["sim:myrinet", "sim:fdr"]);
     assert_refused(&["bench", "mcts-scaling", "--fabric", "sim:fdr"], 2, &["mcts-scaling", "invoke-throughput"]);
+    assert_refused(&["bench", "mcts-scaling", "--fabric", "ofi:tcp"], 2, &["mcts-scaling", "invoke-latency"]);
+    assert_refused(&["bench", "invoke-latency", "--fabric", "ofi:tpc"], 1, &["provider tpc", "farside info"]);
 }
 
 #[test]
@@ -238,15 +246,24 @@ fn the_benches_are_listed() {
 }
 
 /// Runs a bench with few operations and returns its rows.
-fn rows(bench: &str, operations: &str) -> Vec<Value> {
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{bench}.json"));
+fn rows(bench: &str, fabric: &str, operations: &str) -> Vec<Value> {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{bench}-{fabric}.json"));
     let path = file.to_str().expect("a path of letters");
-    let text = printed(&["bench", bench, "--quick", "-n", operations, "--json", path]);
+    let text = printed(&["bench", bench, "--fabric", fabric, "--quick", "-n", operations, "--json", path]);
     let lines = std::fs::read_to_string(&file).expect("the rows were written");
     let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a row is an object")).collect();
     // The table has the same rows under two lines of heading.
     assert_eq!(text.lines().count(), rows.len() + 2, "{text}");
     rows
+}
+
+/// libfabric, where any machine has it.
+const OVER_TCP: &str = "ofi:tcp";
+
+#[track_caller]
+fn row<'r>(rows: &'r [Value], case: &str, metric: &str) -> &'r Value {
+    let found = rows.iter().find(|row| row["case"] == case && row["metric"] == metric);
+    found.unwrap_or_else(|| panic!("{case} {metric} is not among {rows:?}"))
 }
 
 #[track_caller]
@@ -261,7 +278,7 @@ fn assert_is_row(row: &Value, bench: &str, limit_name: &str) {
 
 #[test]
 fn a_bench_in_this_process_writes_rows() {
-    let rows = rows("mcts-scaling", "20");
+    let rows = rows("mcts-scaling", "shm", "20");
     let rates: Vec<_> = rows.iter().filter(|row| row["metric"] == "rollouts_per_s").collect();
     rates.iter().for_each(|row| assert_is_row(row, "mcts-scaling", "sequential program"));
     for case in ["sequential", "local", "2x1/trad"] {
@@ -271,9 +288,43 @@ fn a_bench_in_this_process_writes_rows() {
 
 #[test]
 fn a_bench_of_two_processes_writes_rows() {
-    let rows = rows("invoke-throughput", "1000");
+    let rows = rows("invoke-throughput", "shm", "1000");
     rows.iter().for_each(|row| assert_is_row(row, "invoke-throughput", "raw stream"));
     assert!(rows.iter().any(|row| row["case"] == "trad/64B" && row["metric"] == "calls_per_s"), "{rows:?}");
+}
+
+#[test]
+fn calls_over_libfabric_have_rows() {
+    let throughput = rows("invoke-throughput", OVER_TCP, "200");
+    for (mode, sizes) in [("send", [8, 64, 256]), ("write", [8, 64, 256]), ("trad", [8, 64, 256])] {
+        for bytes in sizes {
+            let row = row(&throughput, &format!("{mode}/{bytes}B/{OVER_TCP}"), "calls_per_s");
+            assert_is_row(row, "invoke-throughput", &format!("libfabric 4KiB puts / {} B a record", bytes + 8));
+        }
+    }
+    let latency = rows("invoke-latency", OVER_TCP, "50");
+    for size in ["8B", "64B", "1KiB"] {
+        let row = row(&latency, &format!("call-return/{size}/{OVER_TCP}"), "rtt_ns");
+        assert_is_row(row, "invoke-latency", "libfabric ping-pong x2");
+    }
+}
+
+#[test]
+fn transfers_over_libfabric_have_rows() {
+    let rows = rows("transfer-throughput", OVER_TCP, "70");
+    for size in ["4KiB", "64KiB", "1MiB"] {
+        let put = row(&rows, &format!("put/{size}/{OVER_TCP}"), "msgs_per_s");
+        assert_is_row(put, "transfer-throughput", "libfabric puts");
+        let raw = row(&rows, &format!("raw/{size}/{OVER_TCP}"), "msgs_per_s");
+        assert!(raw["limit"].is_null() && raw["value"].as_f64() > Some(0.0), "{raw}");
+    }
+}
+
+#[test]
+fn waiting_over_libfabric_has_a_row() {
+    let rows = rows("oversubscribed", OVER_TCP, "1");
+    let idle = row(&rows, &format!("idle/2p/{OVER_TCP}"), "cpu_fraction");
+    assert!(idle["value"].as_f64() > Some(0.0) && idle["runs"].as_u64() >= Some(3), "{idle}");
 }
 
 #[test]

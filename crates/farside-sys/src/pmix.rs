@@ -1,6 +1,6 @@
 //! PMIx: by which processes that `mpirun` or `srun` started learn who they are, and read what the others have published.
 //!
-//! The library is opened at run time, and only the few functions that are needed are declared here, by hand ([`ffi`]). It is
+//! The library is opened at run time, and only the few functions that are needed are declared here, by hand. It is
 //! left again when the [`Session`] is dropped.
 
 mod ffi;

@@ -27,8 +27,8 @@ const SMALL_UNDER_WAY: usize = 64;
 const LARGE_UNDER_WAY: usize = 8;
 const LARGE_BYTES: usize = 256 << 10;
 /// What a run moves, when nothing else is asked for.
-const BYTES: u64 = 2 << 30;
-const COUNT_MAX: u64 = 200_000;
+const BYTES: u64 = 1 << 30;
+const COUNT_MAX: u64 = 100_000;
 
 /// How long the first contact may take.
 const ATTACH_MAX: Duration = Duration::from_secs(20);

@@ -11,7 +11,7 @@ use crate::BenchError;
 use crate::over_ofi::{OfiFabric, address};
 use crate::shared::Patience;
 use crate::stats::median;
-use crate::timing::{TOGETHER, time_batches};
+use crate::timing::{ALONE, time_batches};
 
 /// What goes to and fro.
 const MESSAGE_BYTES: usize = 8;
@@ -61,12 +61,12 @@ impl Libfabric {
         Self { end, patience, heard: 0 }
     }
 
-    /// Sends a message and waits for the answer, `trips` times. Returns what a trip takes in each batch.
+    /// Sends a message and waits for the answer, `trips` times. Returns what each trip takes.
     ///
     /// # Errors
     /// [`BenchError::NoAnswer`], and those of libfabric.
     pub(crate) fn ask(&mut self, trips: u64) -> Result<Vec<f64>, BenchError> {
-        time_batches(trips, TOGETHER, || {
+        time_batches(trips, ALONE, || {
             self.send()?;
             self.hear()
         })
