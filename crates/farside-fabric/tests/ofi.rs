@@ -4,6 +4,8 @@
 //! must be installed (on Debian and Ubuntu: apt-get install libfabric1); FARSIDE_TEST_LIBFABRIC says which version it has to be, such as
 //! 2.5. FARSIDE_TEST_ADDRESS is the address of this machine to be used in all of a run; without it, `tcp` uses the loopback device.
 
+mod over_ofi;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,11 +36,7 @@ impl Fabric for Ofi {
                 address: self.address.clone(),
             })
         };
-        let ends = (0..processes).map(open).collect::<Result<Vec<_>, _>>()?;
-        let cards: Vec<Vec<u8>> = ends.iter().map(|end| end.card().to_vec()).collect();
-        for end in &ends {
-            end.introduce(&cards, &[7; 16])?;
-        }
+        let ends = over_ofi::introduced((0..processes).map(open).collect::<Result<_, _>>()?)?;
         Ok(ends.into_iter().map(|end| end as Arc<dyn Transport>).collect())
     }
 
