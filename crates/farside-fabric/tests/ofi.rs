@@ -77,7 +77,7 @@ fn shm_refuses_two_ends_in_one_process() {
         return;
     }
     let shm = Ofi { provider: "shm".to_owned(), address: None };
-    let refused = shm.start(2, 4096).err().expect("it is refused");
+    let refused = shm.start(2, 4096).expect_err("it is refused");
     assert!(matches!(refused, FabricError::Refused { .. }), "{refused}");
 }
 
