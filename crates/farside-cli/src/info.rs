@@ -269,8 +269,11 @@ fn transport_to_json(transport: &Capabilities) -> Value {
 
 fn transport_to_text(transport: &Capabilities) -> String {
     let reach = if transport.mapped { "mapped memory" } else { "posted operations" };
-    let progress =
-        if transport.needs_target_progress { "needs the target's progress" } else { "needs nothing of the target" };
+    let progress = match transport.needs_target_progress {
+        NeedsTarget::Nothing => "needs nothing of the target",
+        NeedsTarget::Atomics => "needs the target's progress for atomics",
+        NeedsTarget::Everything => "needs the target's progress",
+    };
     let order = if transport.puts_in_order { "puts in order" } else { "puts in any order" };
     format!("{}: {reach}, {progress}, {order}, messages to {} bytes", transport.name, transport.message_bytes_max)
 }
