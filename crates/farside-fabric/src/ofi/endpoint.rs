@@ -138,7 +138,7 @@ impl OfiEndpoint {
         &self.provider
     }
 
-    /// Buffers of operations that ended because their peers are lost, and that libfabric has not let go of.
+    /// Buffers of operations that ended because their peers are lost or they were cancelled, and that libfabric has not let go of.
     pub fn quarantined(&self) -> usize {
         self.lock().quarantined()
     }
