@@ -24,8 +24,8 @@ const ADDRESS: &str = "10.77.0.1";
 /// Processors of the emulated machine.
 const PROCESSORS: usize = 2;
 
-/// Its memory. The tests want some hundred.
-const MEMORY_MIB: usize = 1024;
+/// Its memory. An end over verbs takes some hundred, and the tests have three at a time, twice.
+const MEMORY_MIB: usize = 2048;
 
 /// Without this setting our transport refuses verbs. `farside` makes it for the processes that it starts.
 const SHARED_RECEIVES: &str = "FI_OFI_RXM_USE_SRX=1";
