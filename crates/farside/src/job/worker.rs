@@ -1,11 +1,13 @@
 //! A worker: a thread of the job that calls and is called.
 
+mod drain;
+
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use farside_fabric::wait::{Backoff, StreamWatch};
+use farside_fabric::wait::{Backoff, PollPace, StreamWatch};
 use farside_fabric::{MachineId, ProcessId, WorkerId};
 
 use super::collective::Collectives;
@@ -64,6 +66,7 @@ pub struct Worker {
     buffer: RefCell<Vec<u8>>,
     /// The count of things that the service thread had for this worker, when it last looked.
     attention_seen: Cell<u32>,
+    poll_pace: Cell<PollPace>,
     /// The function that was found last, and its offset.
     function: Cell<(u32, usize)>,
 }
@@ -115,6 +118,7 @@ impl Worker {
             refusal: RefCell::default(),
             buffer: RefCell::default(),
             attention_seen: Cell::new(0),
+            poll_pace: Cell::default(),
             function: Cell::new((u32::MAX, 0)),
             home,
             process,
@@ -604,7 +608,7 @@ impl Worker {
     /// One round of everything that a worker does for others.
     #[inline]
     fn step(&self) -> Result<bool> {
-        let polled = self.process.polls() && poll(&self.process);
+        let polled = self.process.polls() && self.poll_if_due();
         if self.has_notices() {
             self.take_notices()?;
         }
@@ -622,6 +626,16 @@ impl Worker {
             self.wake_futures();
         }
         Ok(moved)
+    }
+
+    /// Makes the transport's progress, but the less often the longer nothing has come: each look is a system call, and what this worker waits
+    /// for may come over mapped memory. Says whether anything came.
+    fn poll_if_due(&self) -> bool {
+        let mut pace = self.poll_pace.get();
+        let found = pace.is_due() && poll(&self.process);
+        pace.looked(found);
+        self.poll_pace.set(pace);
+        found
     }
 
     /// Publishes batches that are due, or all if the worker is idle, and sends what is staged.
@@ -747,39 +761,6 @@ impl Worker {
         // Only now, so that who waits for it finds all that it did.
         self.lost.borrow_mut().push(process);
         ran
-    }
-
-    /// After the body: serves until the whole job is quiet.
-    pub(crate) fn drain(&self) -> Result<()> {
-        let forever = Duration::from_secs(u32::MAX.into());
-        let mut answered = None;
-        self.wait_until("waiting for the other processes to finish", forever, |worker| {
-            if worker.process.is_finished() {
-                return Some(Ok(()));
-            }
-            let round = worker.process.round();
-            if answered == Some(round) || !worker.is_quiet() {
-                return None;
-            }
-            // What was called before the round began runs before it is counted. Two rounds that count the same, with a call under
-            // way all the time, would say that there is none.
-            if let Err(error) = worker.step() {
-                return Some(Err(error));
-            }
-            if worker.is_quiet() {
-                answered = Some(round);
-                let counters = worker.counters();
-                worker.process.report_quiet(worker.local, round, counters.sent.calls, counters.executed);
-            }
-            None
-        })
-    }
-
-    /// Whether nothing waits here to be sent or gone on with.
-    fn is_quiet(&self) -> bool {
-        self.unfinished.borrow().is_empty()
-            && self.continuations.borrow().is_empty()
-            && !self.process.lanes_are_queued()
     }
 
     /// How internal calls are made: they wait for room.
