@@ -12,9 +12,8 @@ use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::cpio::Archive;
 use super::vm_pieces::{self, Pieces};
-use super::{Bed, quoted, setup, target_dir};
+use super::{Bed, build_test, quoted, setup, target_dir};
 use crate::arguments::Arguments;
-use crate::steps::cargo;
 
 /// How long a run may take if nothing else is said.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -71,7 +70,7 @@ wait
     let (package, test) = FABRIC_TEST;
     if Path::new("crates").join(package).join("tests").join(test).with_extension("rs").exists() {
         let folder = std::path::absolute(Path::new("crates").join(package)).map_err(|error| error.to_string())?;
-        let program = build_test(package, test)?;
+        let program = build_test(package, test, &[])?;
         let words = ["cd".to_owned(), folder.display().to_string()];
         script.push_str(&format!("{} && {} || exit\n", quoted(&words), quoted(&[program.display().to_string()])));
     }
@@ -82,26 +81,6 @@ wait
 fn given(program: &[String]) -> Result<String, String> {
     let here = std::env::current_dir().map_err(|error| format!("the current folder: {error}"))?;
     Ok(format!("{} && {}\n", quoted(&["cd".to_owned(), here.display().to_string()]), quoted(program)))
-}
-
-/// Builds a test and returns where it is.
-fn build_test(package: &str, test: &str) -> Result<PathBuf, String> {
-    let line = format!("cargo test --package {package} --test {test} --no-run");
-    println!("xtask: {line}");
-    let mut command = cargo();
-    command.args(["test", "--package", package, "--test", test, "--no-run"]);
-    let output = command.output().map_err(|error| format!("{line}: {error}"))?;
-    let printed = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        return Err(format!("{line}: {}\n{printed}", output.status));
-    }
-    let path = printed.lines().find_map(executable).ok_or_else(|| format!("{line}: names no program\n{printed}"))?;
-    std::path::absolute(path).map_err(|error| format!("{path}: {error}"))
-}
-
-/// From `Executable tests/NAME.rs (PATH)`.
-fn executable(line: &str) -> Option<&str> {
-    line.trim_start().strip_prefix("Executable ")?.split_once('(')?.1.strip_suffix(')')
 }
 
 /// A run's own folder; it is removed at the end.
@@ -188,15 +167,4 @@ fn emulator(pieces: &Pieces, home: &Home) -> Command {
     command.arg("-virtfs").arg(shared(&home.share().display().to_string(), "share"));
     command.arg("-virtfs").arg(format!("{},readonly=on", shared("/", "hostroot")));
     command
-}
-
-#[cfg(test)]
-mod tests {
-    use super::executable;
-
-    #[test]
-    fn cargo_says_where_a_test_is() {
-        assert_eq!(executable("  Executable tests/ofi.rs (target/debug/deps/ofi-1)"), Some("target/debug/deps/ofi-1"));
-        assert_eq!(executable("    Finished `test` profile (x)"), None);
-    }
 }
