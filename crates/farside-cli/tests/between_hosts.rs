@@ -89,14 +89,15 @@ impl Hosts {
     /// Connections over the cable that are established.
     fn connections(&self) -> u32 {
         let mut command = self.pair.command(Side::A, "cat");
-        let table = farside_testbed::run("cat /proc/net/tcp", command.arg("/proc/net/tcp"), LONG).unwrap();
+        command.args(["/proc/net/tcp", "/proc/net/tcp6"]);
+        let tables = farside_testbed::run("cat /proc/net/tcp", &mut command, LONG).unwrap();
         // The third word is the address of the other side, as a number in this machine's order; 01 is the state.
         let other = format!("{:08X}:", u32::from_ne_bytes(Side::B.address().octets()));
         let is_over_cable = |line: &&str| {
             let mut words = line.split_whitespace().skip(2);
-            words.next().is_some_and(|address| address.starts_with(&other)) && words.next() == Some("01")
+            words.next().is_some_and(|address| address.contains(&other)) && words.next() == Some("01")
         };
-        table.lines().filter(is_over_cable).count() as u32
+        tables.lines().filter(is_over_cable).count() as u32
     }
 
     /// Waits for the ends of all, and looks whether anything is left of them.
@@ -221,6 +222,18 @@ fn a_cable_that_is_cut_before_the_start_is_an_address_that_is_not_reached() {
 }
 
 #[test]
+fn an_address_that_others_cannot_reach_is_named() {
+    let Some(hosts) = Hosts::new("address", 2, 10) else { return };
+    let first = hosts.start(0, &ENDLESS);
+    let mut second = hosts.command(1, &ENDLESS);
+    second.env("FARSIDE_ADDRESS", "127.0.0.1");
+    let reports = hosts.ends(vec![first, Hosts::start_with(1, second)]);
+    let words = ["an address that only its own machine can reach", "FARSIDE_ADDRESS"];
+    assert_failed(&reports[0], &words);
+    assert_eq!(reports[1].status, Some(1), "{reports:?}");
+}
+
+#[test]
 fn who_has_another_secret_is_turned_away() {
     let Some(hosts) = Hosts::new("secret", 2, 3) else { return };
     let first = hosts.start(0, &ENDLESS);
@@ -250,5 +263,5 @@ fn a_port_in_use_is_named_with_the_remedy() {
     let port = format!("cannot listen at port {PORT}");
     let refused: Vec<_> = reports.iter().filter(|report| report.text.contains(&port)).collect();
     assert_eq!(refused.len(), 1, "{reports:?}");
-    assert_failed(refused[0], &["another FARSIDE_PORT"]);
+    assert_failed(refused[0], &["set FARSIDE_PORT"]);
 }

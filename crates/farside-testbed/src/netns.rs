@@ -12,12 +12,15 @@ use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{Failure, ending_with_us, is_privileged, run};
 
 /// The name of the cable's end in either namespace.
 const DEVICE: &str = "veth0";
+
+/// How often it is looked whether a change has come to be.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// How long one change of the network may take.
 const STEP_LIMIT: Duration = Duration::from_secs(20);
@@ -123,6 +126,7 @@ impl Pair {
             pair.ip(side, &["link", "set", "lo", "up"])?;
             pair.ip(side, &["link", "set", DEVICE, "up"])?;
         }
+        pair.await_carrier()?;
         Ok(pair)
     }
 
@@ -155,13 +159,6 @@ impl Pair {
         ids.filter(is_here).collect()
     }
 
-    fn holder(&self, side: Side) -> &Holder {
-        match side {
-            Side::A => &self.a,
-            Side::B => &self.b,
-        }
-    }
-
     /// Takes the cable down: from now on every packet is lost, and nobody is told.
     ///
     /// # Errors
@@ -175,7 +172,25 @@ impl Pair {
     /// # Errors
     /// What `ip` said.
     pub fn mend(&self) -> Result<(), Failure> {
-        self.ip(Side::A, &["link", "set", DEVICE, "up"])
+        self.ip(Side::A, &["link", "set", DEVICE, "up"])?;
+        self.await_carrier()
+    }
+
+    /// Waits until both sides know that the cable is there. The kernel tells them up to a second after the fact, and until then
+    /// libfabric passes the device over.
+    fn await_carrier(&self) -> Result<(), Failure> {
+        let deadline = Instant::now() + STEP_LIMIT;
+        for side in Side::BOTH {
+            let mut command = self.command(side, "ip");
+            command.args(["-o", "link", "show", "dev", DEVICE, "up"]);
+            while !run("ip link show", &mut command, STEP_LIMIT)?.contains("state UP") {
+                if Instant::now() > deadline {
+                    return Err(Failure::new("laying a cable", format!("side {side:?} does not notice it")));
+                }
+                std::thread::sleep(LOOK_AGAIN);
+            }
+        }
+        Ok(())
     }
 
     /// Delays every packet, in both directions, by `delay_ms`, and loses so many of a hundred. Replaces what was asked
@@ -197,6 +212,13 @@ impl Pair {
             }
         }
         Ok(Shaping::Applied)
+    }
+
+    fn holder(&self, side: Side) -> &Holder {
+        match side {
+            Side::A => &self.a,
+            Side::B => &self.b,
+        }
     }
 
     fn ip(&self, side: Side, arguments: &[&str]) -> Result<(), Failure> {

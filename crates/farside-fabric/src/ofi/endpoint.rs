@@ -123,6 +123,11 @@ impl OfiEndpoint {
             if let Some(why) = refusal {
                 return Err(FabricError::Refused { process, why });
             }
+            if provider::is_loopback(&card.address) != provider::is_loopback(&own.address) {
+                let why = "one of the two has an address that only its own machine can reach: see whether its network is up, or set \
+                           FARSIDE_ADDRESS there";
+                return Err(FabricError::Refused { process, why });
+            }
             addresses.push(card.address);
         }
         if addresses.len() != self.process_count as usize {
