@@ -50,6 +50,7 @@ fn options_of(command: &str) -> &'static [&'static str] {
         "netns" => &["--cut", "--delay", "--loss", "--limit", "--"],
         "launchers" => &["--without", "--limit", "--"],
         "rdma-vm" => &["--limit", "--"],
+        "wheel" => &["--limit"],
         _ => &[],
     }
 }

@@ -5,6 +5,7 @@
 
 mod cell;
 mod cpio;
+mod fabric_test;
 pub(crate) mod launchers;
 pub(crate) mod netns;
 pub(crate) mod packages;
@@ -12,6 +13,7 @@ pub(crate) mod rdma_vm;
 pub(crate) mod setup;
 mod slurm;
 mod vm_pieces;
+pub(crate) mod wheel;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -37,11 +39,13 @@ pub(crate) enum Bed {
     Netns,
     /// An emulated machine with soft-RoCE.
     RdmaVm,
+    /// Another libfabric, from a Python package.
+    Wheel,
 }
 
 impl Bed {
     /// All beds.
-    pub(crate) const ALL: [Self; 5] = [Self::Fabric, Self::Mpi, Self::Slurm, Self::Netns, Self::RdmaVm];
+    pub(crate) const ALL: [Self; 6] = [Self::Fabric, Self::Mpi, Self::Slurm, Self::Netns, Self::RdmaVm, Self::Wheel];
 
     /// The name on the command line.
     pub(crate) fn name(self) -> &'static str {
@@ -51,6 +55,7 @@ impl Bed {
             Self::Slurm => "slurm",
             Self::Netns => "netns",
             Self::RdmaVm => "rdma-vm",
+            Self::Wheel => "wheel",
         }
     }
 
@@ -84,6 +89,9 @@ pub(crate) fn run_all(arguments: &Arguments) -> Result<(), String> {
     }
     if with(Bed::Mpi) || with(Bed::Slurm) {
         in_process_of_its_own("launchers", &arguments.without)?;
+    }
+    if with(Bed::Wheel) {
+        wheel::run(&Arguments::default())?;
     }
     if with(Bed::RdmaVm) {
         in_process_of_its_own(Bed::RdmaVm.name(), &[])?;

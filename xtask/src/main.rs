@@ -25,8 +25,10 @@ test beds (docs/testing.md):
              two ranks in two network namespaces with a cable between them
   launchers  [--limit S] [-- COMMAND]     four ranks under mpirun, then under srun of a Slurm of its own
   rdma-vm    [--limit S] [-- COMMAND]     soft-RoCE in an emulated machine
+  wheel      [--limit S]                  the tests of libfabric with the one of a Python package
 
-test, ci, setup and launchers take --without BED, once for each bed to be left out: fabric, mpi, slurm, netns, rdma-vm
+test, ci, setup and launchers take --without BED, once for each bed to be left out: fabric, mpi, slurm, netns, rdma-vm,
+wheel
 ";
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         "setup" => beds::setup::setup(&arguments.without),
         "netns" => beds::netns::run(&arguments),
         "launchers" => beds::launchers::run(&arguments),
+        "wheel" => beds::wheel::run(&arguments),
         "rdma-vm" => beds::rdma_vm::run(&arguments).map(|status| code = status),
         _ => {
             eprint!("{USAGE}");

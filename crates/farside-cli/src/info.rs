@@ -10,7 +10,7 @@ use farside_fabric::ofi::{self, Provider};
 use farside_fabric::route::FabricChoice;
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::sim::{SimFabric, SimOptions};
-use farside_fabric::{Capabilities, Transport};
+use farside_fabric::{Capabilities, NeedsTarget, Transport};
 use farside_sys::topology::{HugePagePolicy, Topology, host_id, hostname};
 use farside_sys::{limits, process};
 use serde_json::{Value, json};
@@ -259,7 +259,7 @@ fn transport_to_json(transport: &Capabilities) -> Value {
     json!({
         "name": transport.name,
         "mapped": transport.mapped,
-        "needs_target_progress": transport.needs_target_progress,
+        "needs_target_progress": transport.needs_target_progress != NeedsTarget::Nothing,
         "puts_in_order": transport.puts_in_order,
         "message_bytes_max": transport.message_bytes_max,
         // A transport without a limit says so with the largest number.
@@ -269,8 +269,11 @@ fn transport_to_json(transport: &Capabilities) -> Value {
 
 fn transport_to_text(transport: &Capabilities) -> String {
     let reach = if transport.mapped { "mapped memory" } else { "posted operations" };
-    let progress =
-        if transport.needs_target_progress { "needs the target's progress" } else { "needs nothing of the target" };
+    let progress = match transport.needs_target_progress {
+        NeedsTarget::Nothing => "needs nothing of the target",
+        NeedsTarget::Atomics => "needs the target's progress for atomics",
+        NeedsTarget::Everything => "needs the target's progress",
+    };
     let order = if transport.puts_in_order { "puts in order" } else { "puts in any order" };
     format!("{}: {reach}, {progress}, {order}, messages to {} bytes", transport.name, transport.message_bytes_max)
 }

@@ -301,6 +301,19 @@ fn a_bench_of_two_processes_writes_rows() {
 }
 
 #[test]
+fn processes_search_over_libfabric() {
+    if farside_testbed::is_left_out("fabric") {
+        return;
+    }
+    for fabric in ["ofi:shm", OVER_TCP] {
+        let text = printed(&["hex", "-n", "2", "--fabric", fabric, "--seconds", "1", "--json"]);
+        let found: Value = serde_json::from_str(&text).expect("the line is an object");
+        assert_eq!(found["processes"], 2, "{fabric}: {found}");
+        assert!(found["messages_per_rollout"].as_f64() > Some(0.0), "{fabric}: {found}");
+    }
+}
+
+#[test]
 fn calls_over_libfabric_have_rows() {
     let throughput = rows("invoke-throughput", OVER_TCP, "200");
     for (mode, sizes) in [("send", [8, 64, 256]), ("write", [8, 64, 256]), ("trad", [8, 64, 256])] {

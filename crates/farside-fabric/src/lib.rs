@@ -28,4 +28,6 @@ pub mod wait;
 
 pub use ids::{MachineId, ProcessId, WorkerId};
 pub use region::{LocalRegion, RemoteRegion};
-pub use transport::{Capabilities, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Transport};
+pub use transport::{
+    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, RemoteKey, Transport,
+};

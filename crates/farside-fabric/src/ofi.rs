@@ -34,5 +34,5 @@ mod transfer;
 
 pub use endpoint::{OfiConfig, OfiEndpoint};
 pub use message::fuzz_decode;
-pub use provider::{Provider, library_version, providers};
+pub use provider::{Provider, SHARED_RECEIVES, library_version, providers};
 pub use staging::PROCESS_BYTES;

@@ -26,7 +26,7 @@ use self::message::{Fetched, Greeting, Message};
 use crate::ids::ProcessId;
 use crate::region::{self, LocalRegion, RemoteRegion};
 use crate::regions::RegionTable;
-use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, RemoteKey, Transport};
+use crate::transport::{Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Transport};
 
 pub use self::message::fuzz_decode;
 
@@ -396,7 +396,7 @@ impl Transport for ShmEndpoint {
         Capabilities {
             name: "shm",
             mapped: true,
-            needs_target_progress: false,
+            needs_target_progress: NeedsTarget::Nothing,
             puts_in_order: true,
             message_bytes_max: MESSAGE_BYTES_MAX - message::USER_HEADER_BYTES,
             operations_max: usize::MAX,

@@ -110,14 +110,25 @@ pub struct Capabilities {
     pub name: &'static str,
     /// Attached regions are mapped: accesses are loads and stores.
     pub mapped: bool,
-    /// One-sided operations complete only while the target makes progress.
-    pub needs_target_progress: bool,
+    /// Which one-sided operations complete only while the target makes progress.
+    pub needs_target_progress: NeedsTarget,
     /// Two puts to the same peer take effect in the order in which they were posted.
     pub puts_in_order: bool,
     /// The largest message, in bytes.
     pub message_bytes_max: usize,
     /// How many operations may be under way.
     pub operations_max: usize,
+}
+
+/// Which one-sided operations on attached memory stand still while nobody at the target makes progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeedsTarget {
+    /// None.
+    Nothing,
+    /// Atomics: the target's processor carries them out. Puts and gets go on.
+    Atomics,
+    /// All.
+    Everything,
 }
 
 /// Names a registered region to its peers. Plain data: 24 bytes that can be sent anywhere in the job.

@@ -1,13 +1,16 @@
 //! The suite over libfabric: every check on every provider that FARSIDE_TEST_PROVIDERS names, a list separated by commas.
 //!
-//! Without it, those are tested that any Linux machine has. libfabric itself must be installed (on Debian and Ubuntu: apt-get install
-//! libfabric1).
+//! Without it, those are tested that any Linux machine has. `shm` is not for this suite, whose processes are threads. libfabric itself
+//! must be installed (on Debian and Ubuntu: apt-get install libfabric1); FARSIDE_TEST_LIBFABRIC says which version it has to be, such as
+//! 2.5. FARSIDE_TEST_ADDRESS is the address of this machine to be used in all of a run; without it, `tcp` uses the loopback device.
+
+mod over_ofi;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use farside_fabric::conformance::Fabric;
-use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
+use farside_fabric::ofi::{OfiConfig, OfiEndpoint, library_version};
 use farside_fabric::{FabricError, ProcessId, Transport};
 
 /// Providers that work without any device.
@@ -33,11 +36,7 @@ impl Fabric for Ofi {
                 address: self.address.clone(),
             })
         };
-        let ends = (0..processes).map(open).collect::<Result<Vec<_>, _>>()?;
-        let cards: Vec<Vec<u8>> = ends.iter().map(|end| end.card().to_vec()).collect();
-        for end in &ends {
-            end.introduce(&cards, &[7; 16])?;
-        }
+        let ends = over_ofi::introduced((0..processes).map(open).collect::<Result<_, _>>()?)?;
         Ok(ends.into_iter().map(|end| end as Arc<dyn Transport>).collect())
     }
 
@@ -58,6 +57,28 @@ fn fabrics() -> Vec<Ofi> {
     };
     // None at all: the developer asked for tests without libfabric.
     providers.split(',').filter(|provider| !provider.is_empty()).map(of).collect()
+}
+
+#[test]
+fn the_library_is_the_one_that_is_meant() {
+    if fabrics().is_empty() {
+        return;
+    }
+    let (major, minor) = library_version().expect("libfabric can be opened");
+    println!("libfabric {major}.{minor}");
+    if let Ok(wanted) = std::env::var("FARSIDE_TEST_LIBFABRIC") {
+        assert_eq!(format!("{major}.{minor}"), wanted);
+    }
+}
+
+#[test]
+fn shm_refuses_two_ends_in_one_process() {
+    if fabrics().is_empty() {
+        return;
+    }
+    let shm = Ofi { provider: "shm".to_owned(), address: None };
+    let refused = shm.start(2, 4096).expect_err("it is refused");
+    assert!(matches!(refused, FabricError::Refused { .. }), "{refused}");
 }
 
 fn run(check: fn(&dyn Fabric)) {

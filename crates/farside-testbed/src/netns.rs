@@ -7,8 +7,10 @@
 //! The two sides share everything that is not network: file system, processes, clock, host name.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -74,6 +76,25 @@ pub struct Pair {
     b: Holder,
 }
 
+/// Runs a test that has threads enter namespaces: here and now where this process may do that, else in a process of its own
+/// that may, this test binary with this test alone.
+///
+/// # Panics
+/// When the test fails there.
+pub fn with_privileges(limit: Duration, test: impl FnOnce()) {
+    if is_privileged() {
+        return test();
+    }
+    let thread = std::thread::current();
+    let name = thread.name().expect("the harness gives a test's thread the test's name");
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--"]).args(ending_with_us());
+    command.arg(std::env::current_exe().expect("a test binary is a file")).args(["--exact", name, "--nocapture"]);
+    if let Err(failure) = run(name, &mut command, limit) {
+        panic!("{failure}");
+    }
+}
+
 /// Whether the kernel could do what was asked of a cable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shaping {
@@ -107,13 +128,38 @@ impl Pair {
 
     /// A command for a program on one side. It is killed when the thread that starts it ends.
     pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
-        let holder = match side {
-            Side::A => &self.a,
-            Side::B => &self.b,
-        };
-        let mut command = holder.enter();
+        let mut command = self.holder(side).enter();
         command.args(ending_with_us()).arg(program);
         command
+    }
+
+    /// A side's namespace, for a thread that wants to go there (`farside_sys::process::enter_network`). That takes privileges;
+    /// see [`with_privileges`].
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn namespace(&self, side: Side) -> std::io::Result<File> {
+        File::open(self.holder(side).namespace())
+    }
+
+    /// The processes that run on either side. None are left when all commands have ended, and what these started.
+    pub fn processes(&self) -> Vec<u32> {
+        let sides = Side::BOTH.map(|side| std::fs::read_link(self.holder(side).namespace()).ok());
+        let holders = Side::BOTH.map(|side| self.holder(side).child.id());
+        let all = std::fs::read_dir("/proc").into_iter().flatten();
+        let ids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+        let is_here = |id: &u32| {
+            let namespace = std::fs::read_link(format!("/proc/{id}/ns/net")).ok();
+            namespace.is_some() && sides.contains(&namespace) && !holders.contains(id)
+        };
+        ids.filter(is_here).collect()
+    }
+
+    fn holder(&self, side: Side) -> &Holder {
+        match side {
+            Side::A => &self.a,
+            Side::B => &self.b,
+        }
     }
 
     /// Takes the cable down: from now on every packet is lost, and nobody is told.
@@ -205,6 +251,10 @@ impl Holder {
             _ => "this needs root, or a system that lets every user make user namespaces".to_owned(),
         };
         Failure::new(step, why).with_log(&said)
+    }
+
+    fn namespace(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.child.id()).into()
     }
 
     /// The beginning of a command that goes on in this namespace.

@@ -30,7 +30,7 @@ pub(crate) struct Need {
 const FABRICS: &[Bed] = &[Bed::Fabric, Bed::Netns, Bed::RdmaVm];
 
 /// All needs.
-const NEEDS: [Need; 15] = [
+const NEEDS: [Need; 16] = [
     Need { package: "libfabric1", thing: Thing::Library("libfabric.so.1"), beds: FABRICS },
     Need { package: "libfabric-bin", thing: Thing::Program("fi_pingpong"), beds: FABRICS },
     // A test compares our declarations with these.
@@ -46,6 +46,7 @@ const NEEDS: [Need; 15] = [
     Need { package: "iproute2", thing: Thing::Program("ip"), beds: &[Bed::Mpi, Bed::Slurm, Bed::Netns, Bed::RdmaVm] },
     Need { package: "iproute2", thing: Thing::Program("rdma"), beds: &[Bed::RdmaVm] },
     Need { package: "ibverbs-providers", thing: Thing::File("/etc/libibverbs.d/rxe.driver"), beds: &[Bed::RdmaVm] },
+    Need { package: "python3-pip", thing: Thing::Program("pip3"), beds: &[Bed::Wheel] },
     Need { package: "dpkg", thing: Thing::Program("dpkg-deb"), beds: &[Bed::RdmaVm] },
     Need { package: "xz-utils", thing: Thing::Program("xz"), beds: &[Bed::RdmaVm] },
 ];

@@ -9,7 +9,7 @@ use std::time::Duration;
 use farside_testbed::{Failure, ended_with_us, is_privileged, run};
 
 use super::packages::{beds_lacking, has_program, missing, packages};
-use super::{Bed, vm_pieces};
+use super::{Bed, vm_pieces, wheel};
 
 /// How long one run of `apt-get` may take.
 const APT_LIMIT: Duration = Duration::from_secs(300);
@@ -29,6 +29,9 @@ pub(crate) fn setup(without: &[Bed]) -> Result<(), String> {
     install(&beds)?;
     if beds.contains(&Bed::RdmaVm) {
         vm_pieces::fetch()?;
+    }
+    if beds.contains(&Bed::Wheel) {
+        wheel::fetch()?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::Fabric;
 use super::harness::{Process, Service, Trial, assert_same, expect, pattern};
 use crate::ids::ProcessId;
 use crate::region::RemoteRegion;
-use crate::transport::{AtomicChange, Completion, FabricError, Operation, Outcome};
+use crate::transport::{AtomicChange, Completion, FabricError, NeedsTarget, Operation, Outcome};
 
 const OWNER: ProcessId = ProcessId::new(1);
 
@@ -287,7 +287,9 @@ pub fn targets_need_not_pay_attention(fabric: &dyn Fabric) {
     Trial::new("targets_need_not_pay_attention", 3).starter_bytes(1 << 16).run(fabric, |process| {
         if process.number() == 0 {
             for peer in process.others() {
-                use_one_sidedly(process, &process.attach_starter(peer));
+                let region = process.attach_starter(peer);
+                put_and_get(process, &region);
+                change_words(process, &region);
             }
         }
         process.meet_inattentively();
@@ -305,18 +307,27 @@ pub fn the_caller_alone_makes_progress(fabric: &dyn Fabric) {
             Vec::new()
         };
         process.meet();
-        if !process.end().capabilities().needs_target_progress {
-            regions.iter().for_each(|region| use_one_sidedly(process, region));
+        let needs = process.end().capabilities().needs_target_progress;
+        if needs != NeedsTarget::Everything {
+            regions.iter().for_each(|region| put_and_get(process, region));
+        }
+        if needs == NeedsTarget::Nothing {
+            regions.iter().for_each(|region| change_words(process, region));
         }
         process.meet_inattentively();
     });
 }
 
-fn use_one_sidedly(process: &Process, region: &RemoteRegion) {
+fn put_and_get(process: &Process, region: &RemoteRegion) {
     for round in 0..20 {
         let data = pattern(round, 1 << (round % 15));
         process.put(region, 16, &data);
         assert_same(&process.get(region, 16, data.len()), &data, "an inattentive process's memory");
+    }
+}
+
+fn change_words(process: &Process, region: &RemoteRegion) {
+    for round in 0..20 {
         assert_eq!(process.atomic64(region, 0, AtomicChange::Add(1)), round);
         assert_eq!(process.atomic32(region, 8, AtomicChange::Swap(round as u32 + 1)), round as u32);
     }

@@ -15,7 +15,7 @@ use super::provider;
 use super::state::{MESSAGE_BYTES_MAX, OPERATIONS_MAX, State};
 use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion};
-use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, RemoteKey, Transport};
+use crate::transport::{Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Transport};
 
 /// When something that libfabric has no room for is tried again, and when a thread that stands back looks whether it still should.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
@@ -81,7 +81,7 @@ impl OfiEndpoint {
         let api = Api::open()?;
         let (info, provider) = provider::choose(api, config.provider.as_deref(), config.address.as_deref())?;
         let port = Port::open(api, info, provider.clone(), config.process_count as usize)?;
-        let card = Card { provider: provider.clone(), address: port.address()? }.encode();
+        let card = Card::new(&provider, port.address()?).encode();
         let state = State::new(port, config.process, config.process_count, starter, config.starter_bytes)?;
         let activity = state.port().fd().map(|fd| fd.try_clone_to_owned()).transpose();
         let activity = activity.map_err(|cause| FabricError::System { doing: "sharing a descriptor", cause })?;
@@ -111,15 +111,16 @@ impl OfiEndpoint {
     /// known to the processes of the job only; messages of others are passed over.
     ///
     /// # Errors
-    /// [`FabricError::Refused`] when a card is none, or of another provider; [`FabricError::Provider`].
+    /// [`FabricError::Refused`] when a card is none, or of another provider, or the provider is `shm` and another process of the
+    /// job is in this program, too; [`FabricError::Provider`].
     pub fn introduce(&self, cards: &[Vec<u8>], secret: &[u8; 16]) -> Result<(), FabricError> {
         let own = Card::decode(&self.card).expect("our own card is one");
         let mut addresses = Vec::with_capacity(cards.len());
         for (process, card) in (0..).map(ProcessId::new).zip(cards) {
             let card =
                 Card::decode(card).ok_or(FabricError::Refused { process, why: "it has no address on this fabric" })?;
-            if card.provider != own.provider || card.address.len() != own.address.len() {
-                let why = "it uses another provider or kind of address: choose one for all with --fabric";
+            let refusal = own.refusal(&card).filter(|_| process != self.process);
+            if let Some(why) = refusal {
                 return Err(FabricError::Refused { process, why });
             }
             addresses.push(card.address);
@@ -189,7 +190,7 @@ impl Transport for OfiEndpoint {
         Capabilities {
             name: "ofi",
             mapped: false,
-            needs_target_progress: self.works_in_software,
+            needs_target_progress: if self.works_in_software { NeedsTarget::Everything } else { NeedsTarget::Atomics },
             puts_in_order: false,
             message_bytes_max: MESSAGE_BYTES_MAX,
             operations_max: OPERATIONS_MAX,

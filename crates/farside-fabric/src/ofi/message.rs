@@ -9,6 +9,7 @@
 //!
 //! Anybody who can reach the endpoint's address can send to it. What has not the job's token is passed over.
 
+use super::provider::SHM;
 use crate::ids::ProcessId;
 
 /// The bytes before the payload, which so stays aligned.
@@ -64,23 +65,42 @@ impl Header {
 /// What a process tells the others of its endpoint before they can reach it: its provider, and its address there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Card {
+    /// The system's number of the process. It tells ends of one process from others, on one machine.
+    pub(super) system_id: u32,
     pub(super) provider: String,
     pub(super) address: Vec<u8>,
 }
 
 impl Card {
+    /// The card of an end of this process.
+    pub(super) fn new(provider: &str, address: Vec<u8>) -> Self {
+        Self { system_id: std::process::id(), provider: provider.to_owned(), address }
+    }
+
+    /// Why this end cannot reach the one with the `other` card, if it cannot.
+    pub(super) fn refusal(&self, other: &Self) -> Option<&'static str> {
+        if other.provider != self.provider || other.address.len() != self.address.len() {
+            return Some("it uses another provider or kind of address: choose one for all with --fabric");
+        }
+        // The provider follows pointers into ends of its own process, also when they are closed.
+        (self.provider == SHM && other.system_id == self.system_id)
+            .then_some("libfabric's provider shm is for ends in different processes: choose tcp")
+    }
+
     /// # Panics
     /// When the provider's name is longer than 255 bytes.
     pub(super) fn encode(&self) -> Vec<u8> {
         let length = u8::try_from(self.provider.len()).expect("a provider's name is short");
-        [&[length], self.provider.as_bytes(), &self.address].concat()
+        [&self.system_id.to_le_bytes()[..], &[length], self.provider.as_bytes(), &self.address].concat()
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (length, rest) = bytes.split_first()?;
+        let (system_id, rest) = bytes.split_first_chunk()?;
+        let (length, rest) = rest.split_first()?;
         let (provider, address) = rest.split_at_checked(*length as usize)?;
         let provider = std::str::from_utf8(provider).ok()?.to_owned();
-        (!address.is_empty()).then(|| Self { provider, address: address.to_vec() })
+        let system_id = u32::from_le_bytes(*system_id);
+        (!address.is_empty()).then(|| Self { system_id, provider, address: address.to_vec() })
     }
 }
 
@@ -96,6 +116,17 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn shm_does_not_reach_ends_of_its_own_process() {
+        let own = |provider| Card::new(provider, vec![1, 2]);
+        let of_another_process = |provider| Card { system_id: own(provider).system_id ^ 1, ..own(provider) };
+        assert!(own(SHM).refusal(&own(SHM)).is_some_and(|why| why.contains("different processes")));
+        assert_eq!(own(SHM).refusal(&of_another_process(SHM)), None);
+        assert_eq!(own("tcp").refusal(&own("tcp")), None);
+        assert!(own("tcp").refusal(&of_another_process(SHM)).is_some());
+        assert!(own("tcp").refusal(&Card::new("tcp", vec![1])).is_some());
+    }
+
     proptest! {
         #[test]
         fn headers_come_out_as_they_went_in(token: u64, from: u32, kind in 0..3_usize, payload: Vec<u8>) {
@@ -106,8 +137,12 @@ mod tests {
         }
 
         #[test]
-        fn cards_come_out_as_they_went_in(provider in ".{0,60}", address in prop::collection::vec(any::<u8>(), 1..100)) {
-            let card = Card { provider, address };
+        fn cards_come_out_as_they_went_in(
+            system_id: u32,
+            provider in ".{0,60}",
+            address in prop::collection::vec(any::<u8>(), 1..100),
+        ) {
+            let card = Card { system_id, provider, address };
             prop_assert_eq!(Card::decode(&card.encode()), Some(card));
         }
 

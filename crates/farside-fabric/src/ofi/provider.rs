@@ -1,7 +1,17 @@
 //! Which of libfabric's providers carries the bytes.
 
+use std::ffi::OsStr;
+
 use super::library::{Api, FoundFabric, OneInfo};
 use crate::transport::FabricError;
+
+/// The provider that reaches other processes of this machine only.
+pub(super) const SHM: &str = "shm";
+
+/// What libfabric's layer `rxm` must find in the environment, before it is opened, unless it stands on `tcp`: one queue of receives
+/// for all connections. With a queue for each, which is its default on `verbs`, it frees a connection that a peer closes and then
+/// offers receives on it, in all versions up to 2.5.
+pub const SHARED_RECEIVES: (&str, &str) = ("FI_OFI_RXM_USE_SRX", "1");
 
 /// A fabric that can be opened, as `farside info` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,12 +63,35 @@ fn full_names(name: &str) -> Vec<&str> {
     }
 }
 
+/// Refuses a provider that would use memory that it has freed.
+fn check_receives(provider: &str, setting: Option<&str>) -> Result<(), FabricError> {
+    let Some(below) = provider.strip_suffix(";ofi_rxm") else { return Ok(()) };
+    // As the library reads it.
+    let is_on = |text: &str| ["1", "true", "yes", "on"].iter().any(|word| text.eq_ignore_ascii_case(word));
+    if setting.map_or(below == "tcp", is_on) {
+        return Ok(());
+    }
+    Err(FabricError::Unavailable {
+        what: format!("libfabric's provider {provider}"),
+        why: "with a queue of receives for each connection it uses connections that it has closed".to_owned(),
+        remedy: "set FI_OFI_RXM_USE_SRX=1 for all processes before they start (mpirun -x FI_OFI_RXM_USE_SRX=1), or choose \
+                 --fabric ofi:tcp",
+    })
+}
+
 /// Finds the fabric for a provider, or the best there is, at an address of this machine or the one that the outside world sees.
 pub(super) fn choose(
     api: Api,
     provider: Option<&str>,
     address: Option<&str>,
 ) -> Result<(OneInfo, String), FabricError> {
+    let (info, name) = find(api, provider, address)?;
+    let setting = std::env::var_os(SHARED_RECEIVES.0);
+    check_receives(&name, setting.as_deref().map(OsStr::to_string_lossy).as_deref())?;
+    Ok((info, name))
+}
+
+fn find(api: Api, provider: Option<&str>, address: Option<&str>) -> Result<(OneInfo, String), FabricError> {
     let Some(provider) = provider else {
         let found = api.find_fabrics(None, address)?;
         let best = best_of(found.iter().filter(|fabric| rank(&fabric.provider()).is_some()));
@@ -69,7 +102,7 @@ pub(super) fn choose(
         });
     };
     // The provider for one machine has no such addresses, and crashes when it is given one.
-    let address = address.filter(|_| provider != "shm");
+    let address = address.filter(|_| provider != SHM);
     let mut names = full_names(provider).into_iter();
     let first = names.next().expect("there is one name at least");
     let found = names.fold(api.find_fabrics(Some(first), address), |found, name| {
@@ -119,6 +152,25 @@ mod tests {
         assert!(order.is_sorted_by(|better, worse| reach(better) < reach(worse)), "{:?}", order.map(|a| reach(&a)));
         assert_eq!(reach(b"fi_shm://1:2"), 0);
         assert_eq!(reach(&[]), 0);
+    }
+
+    #[test]
+    fn rxm_must_share_its_receives() {
+        let check = |provider, setting| check_receives(provider, setting).is_ok();
+        for (provider, setting) in
+            [("verbs;ofi_rxm", Some("1")), ("verbs;ofi_rxm", Some("Yes")), ("tcp;ofi_rxm", None), ("tcp", Some("0"))]
+        {
+            assert!(check(provider, setting), "{provider} {setting:?}");
+        }
+        for (provider, setting) in [
+            ("verbs;ofi_rxm", None),
+            ("verbs;ofi_rxm", Some("0")),
+            ("verbs;ofi_rxm", Some("")),
+            ("tcp;ofi_rxm", Some("no")),
+        ] {
+            let refusal = check_receives(provider, setting).unwrap_err().to_string();
+            assert!(refusal.contains(SHARED_RECEIVES.0), "{provider} {setting:?}: {refusal}");
+        }
     }
 
     #[test]

@@ -135,8 +135,12 @@ impl RawEnd {
         let is_virtual = self.port.attributes().virtual_addresses;
         let base = if is_virtual { self.memory.base().as_ptr() as u64 } else { 0 };
         let memory = Target { key: self.registration.key, base, bytes: self.put_bytes as u64 };
-        let card = Card { provider: self.provider().to_owned(), address: self.port.address()? };
+        let card = self.own_card()?;
         Ok([&memory.encode()[..], &card.encode()].concat())
+    }
+
+    fn own_card(&self) -> Result<Card, FabricError> {
+        Ok(Card::new(self.provider(), self.port.address()?))
     }
 
     /// Gets to know the other end, by its [card](Self::card).
@@ -147,8 +151,8 @@ impl RawEnd {
         // Ends have no numbers; this one is 0.
         let refused = |why| FabricError::Refused { process: ProcessId::new(1), why };
         let (memory, card) = decode(card).ok_or(refused("it has no address on this fabric"))?;
-        if card.provider != self.provider() || card.address.len() != self.port.address()?.len() {
-            return Err(refused("it uses another provider or kind of address: choose one for both"));
+        if let Some(why) = self.own_card()?.refusal(&card) {
+            return Err(refused(why));
         }
         self.peer = Some(Peer { address: self.port.insert(&card.address)?, memory });
         Ok(())
@@ -396,12 +400,12 @@ mod tests {
     proptest! {
         #[test]
         fn a_card_is_read_as_it_was_written(
-            (key, base, bytes) in any::<(u64, u64, u64)>(),
+            (key, base, bytes, system_id) in any::<(u64, u64, u64, u32)>(),
             provider in "[a-z;_]{0,40}",
             address in prop::collection::vec(any::<u8>(), 1..64),
         ) {
             let memory = Target { key, base, bytes };
-            let card = Card { provider, address };
+            let card = Card { system_id, provider, address };
             let written = [&memory.encode()[..], &card.encode()].concat();
             prop_assert_eq!(decode(&written), Some((memory, card)));
         }

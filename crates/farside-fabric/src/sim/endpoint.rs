@@ -13,7 +13,7 @@ use super::turns::{self, Asleep, SeatNumber, Turn};
 use crate::clock::{self, Clock};
 use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion};
-use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, RemoteKey, Transport};
+use crate::transport::{Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Transport};
 
 /// How long a wait that also watches descriptors looks at them alone.
 const DESCRIPTOR_SLICE: Duration = Duration::from_millis(1);
@@ -121,7 +121,11 @@ impl Transport for SimEndpoint {
         Capabilities {
             name: "sim",
             mapped: false,
-            needs_target_progress: options.needs_target_progress,
+            needs_target_progress: if options.needs_target_progress {
+                NeedsTarget::Everything
+            } else {
+                NeedsTarget::Nothing
+            },
             puts_in_order: false,
             message_bytes_max: options.message_bytes_max,
             operations_max: options.operations_max,

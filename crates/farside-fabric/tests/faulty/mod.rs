@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{
-    Capabilities, Completion, Event, FabricError, LocalRegion, Operation, Outcome, ProcessId, RemoteKey, RemoteRegion,
-    Transport,
+    Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, ProcessId, RemoteKey,
+    RemoteRegion, Transport,
 };
 
 /// What is wrong.
@@ -341,8 +341,11 @@ impl Transport for FaultyEnd {
 
     fn capabilities(&self) -> Capabilities {
         let sound = self.sound.capabilities();
-        let hides = self.has(Fault::HidesThatItNeedsTargets);
-        Capabilities { needs_target_progress: sound.needs_target_progress && !hides, ..sound }
+        if self.has(Fault::HidesThatItNeedsTargets) {
+            Capabilities { needs_target_progress: NeedsTarget::Nothing, ..sound }
+        } else {
+            sound
+        }
     }
 
     fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {

