@@ -4,8 +4,13 @@
 //! workers of its group; the results come back the same way. The master and each group are launched by themselves and
 //! join (`joined`), or all are launched together (`one-job`).
 //!
-//! The processes have the same numbers and do the same in both. `everybody-meets` shows what they would pay if each talked with each, as
-//! the ranks of one large communicator may.
+//! **Both come out equal**, for groups that join become one job with one numbering. What ACP saves by joining small MPI jobs is here saved in
+//! any job: a process pays for those whom it talks with, not for those who are there. `everybody-meets` shows what one pays
+//! who talks with all, as the ranks of one large communicator may.
+//!
+//! Metrics: `bytes_per_process`, the mean over all processes of what each has of the machine's memory; `data_bytes`, the same without the
+//! program and its libraries, and `data_bytes_max`, the most that one process has; `reported_bytes`, what Farside says that it has
+//! reserved for a process (starter memory and rings, touched or not; not what libfabric takes).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,8 +25,7 @@ use crate::resident::Resident;
 use crate::{BenchError, Options};
 
 pub(crate) const NAME: &str = "multi-job";
-pub(crate) const ABOUT: &str =
-    "memory of a process where groups launched separately make one job: master, sub-masters, workers (ACP + MPI)";
+pub(crate) const ABOUT: &str = "memory of a process where groups launched separately join: they become one job, and cost what it costs (ACP + MPI)";
 
 /// Groups under the master, and workers under each sub-master. The first shape's cases have no suffix.
 const SHAPES: [Crew; 2] = [Crew { groups: 2, workers: 2 }, Crew { groups: 4, workers: 4 }];
@@ -45,7 +49,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Of the first shape only: a process takes so much memory for libfabric that it takes a third of a second to start.
+/// Of the first shape only: a process takes so much memory for libfabric that many take long to start.
 pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
     cases_in_jobs(&SHAPES[..1]).into_iter().map(|case| case.over(fabric)).collect()
 }
