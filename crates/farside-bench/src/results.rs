@@ -68,12 +68,13 @@ pub(crate) fn leave(metrics: &[Metric], path: &Path) -> Result<(), BenchError> {
     leave_text(&metric::to_text(metrics), path)
 }
 
-/// Leaves a text instead.
+/// Leaves a text instead. Of several the last counts.
 ///
 /// # Errors
 /// As for [`leave`].
 pub(crate) fn leave_text(text: &str, path: &Path) -> Result<(), BenchError> {
-    let written = OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    let written =
+        OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(format!("{text}\0").as_bytes()));
     written.map_err(|cause| BenchError::System { doing: "writing results to", path: path.into(), cause })
 }
 
@@ -96,7 +97,8 @@ mod tests {
         let results = Results::new().unwrap();
         assert_eq!(results.text().unwrap(), "");
         leave_text("all is lost", &results.path()).unwrap();
-        assert_eq!(results.text().unwrap(), "all is lost");
+        leave_text("all is", &results.path()).unwrap();
+        assert_eq!(results.text().unwrap(), "all is");
     }
 
     #[test]
