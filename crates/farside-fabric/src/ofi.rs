@@ -17,6 +17,14 @@
 //!
 //! # What is under way belongs to libfabric
 //!
+//! An end is closed while peers are still connected to it, and peers go while it is open. With a queue of receives for each connection,
+//! which is its default over `verbs`, libfabric's layer `rxm` frees a connection that ends, and then looks for what had arrived on it: it
+//! offers receives on the freed connection and counts credits into it. It did so under the address sanitizer, in 1.17, and the lines are the
+//! same in 2.5. One queue for all connections leaves nothing to be offered on one of them, so `verbs` is refused unless the environment asks
+//! for that ([`SHARED_RECEIVES`]). It costs a process some 140 MiB, for all connections together.
+//!
+//! libfabric's `shm` follows pointers into ends of its own process, also when they are closed. So it is refused between these.
+//!
 //! A put or get cannot be recalled. When its peer is lost its completion ends at once, but its buffer stays in *quarantine* until
 //! libfabric lets go of it, or the endpoint is closed ([`OfiEndpoint::quarantined`]).
 
