@@ -42,5 +42,5 @@ mod transfer;
 
 pub use endpoint::{OfiConfig, OfiEndpoint};
 pub use message::fuzz_decode;
-pub use provider::{Provider, SHARED_RECEIVES, library_version, providers};
+pub use provider::{ENVIRONMENT, Provider, SHARED_RECEIVES, library_version, providers};
 pub use staging::PROCESS_BYTES;
