@@ -68,14 +68,13 @@ impl Hosts {
         (0..self.world_size).map(|rank| self.start(rank, arguments)).collect()
     }
 
-    /// Starts all ranks on an endless search, and waits until they are at it: when the connections of libfabric stand beside those
-    /// by which the ranks found each other.
+    /// Starts all ranks on an endless search, and waits until they are at it: when the connections of libfabric stand.
     fn search(&self) -> Vec<Running> {
         let mut ranks = self.start_all(&ENDLESS);
         let deadline = Instant::now() + LONG;
-        // What crosses the cable: an odd rank's link with process 0, and its connections with each even rank.
+        // What crosses the cable: connections of an odd rank with each even one.
         let (even, odd) = (self.world_size.div_ceil(2), self.world_size / 2);
-        while self.connections() < odd + odd * even {
+        while self.fabric_connections() < odd * even {
             for rank in &mut ranks {
                 assert!(rank.status().is_none() && Instant::now() < deadline, "{}", rank.failure("it does not search"));
             }
@@ -86,18 +85,19 @@ impl Hosts {
         ranks
     }
 
-    /// Connections over the cable that are established.
-    fn connections(&self) -> u32 {
+    /// libfabric's connections over the cable that are established: all but those by which the ranks found each other.
+    fn fabric_connections(&self) -> u32 {
         let mut command = self.pair.command(Side::A, "cat");
         command.args(["/proc/net/tcp", "/proc/net/tcp6"]);
         let tables = farside_testbed::run("cat /proc/net/tcp", &mut command, LONG).unwrap();
-        // The third word is the address of the other side, as a number in this machine's order; 01 is the state.
-        let other = format!("{:08X}:", u32::from_ne_bytes(Side::B.address().octets()));
-        let is_over_cable = |line: &&str| {
-            let mut words = line.split_whitespace().skip(2);
-            words.next().is_some_and(|address| address.contains(&other)) && words.next() == Some("01")
+        // The second and third words are the addresses of the two sides, as numbers in this machine's order, each with its port; 01 is the state.
+        let (other, port) =
+            (format!("{:08X}:", u32::from_ne_bytes(Side::B.address().octets())), format!(":{PORT:04X}"));
+        let is_fabric = |line: &&str| {
+            let words: Vec<&str> = line.split_whitespace().skip(1).take(3).collect();
+            matches!(words[..], [here, there, "01"] if there.contains(&other) && !here.ends_with(&port) && !there.ends_with(&port))
         };
-        tables.lines().filter(is_over_cable).count() as u32
+        tables.lines().filter(is_fabric).count() as u32
     }
 
     /// Waits for the ends of all, and looks whether anything is left of them.
@@ -199,7 +199,7 @@ fn a_cable_that_is_mended_in_time_costs_nobody_his_job() {
     let Some(hosts) = Hosts::new("mended", 2, 30) else { return };
     let ranks = hosts.start_all(&SHORT);
     let deadline = Instant::now() + LONG;
-    while hosts.connections() < 2 {
+    while hosts.fabric_connections() < 1 {
         assert!(Instant::now() < deadline, "the ranks do not find each other");
         thread::sleep(Duration::from_millis(5));
     }
