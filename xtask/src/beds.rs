@@ -16,15 +16,18 @@ mod vm_pieces;
 pub(crate) mod wheel;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::arguments::Arguments;
 
 /// The variable that names the providers of libfabric which tests are to use.
 const PROVIDERS: &str = "FARSIDE_TEST_PROVIDERS";
+
+/// How long a program of tests may take to say which it has.
+const LISTING_LIMIT: Duration = Duration::from_secs(20);
 
 /// What tests may need beyond a Rust toolchain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +136,35 @@ fn farside() -> Result<PathBuf, String> {
     Ok(target_dir()?.join("release/farside"))
 }
 
+/// Builds a program of tests and returns where it is.
+fn build_test(package: &str, test: &str, options: &[&str]) -> Result<PathBuf, String> {
+    let mut command = crate::steps::cargo();
+    command.args(["test", "--package", package, "--test", test, "--no-run"]).args(options);
+    let line = crate::steps::line(&command);
+    println!("xtask: {line}");
+    let output = command.output().map_err(|error| format!("{line}: {error}"))?;
+    let printed = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("{line}: {}\n{printed}", output.status));
+    }
+    let path = printed.lines().find_map(executable).ok_or_else(|| format!("{line}: names no program\n{printed}"))?;
+    std::path::absolute(path).map_err(|error| format!("{path}: {error}"))
+}
+
+/// From `Executable tests/NAME.rs (PATH)`.
+fn executable(line: &str) -> Option<&str> {
+    line.trim_start().strip_prefix("Executable ")?.split_once('(')?.1.strip_suffix(')')
+}
+
+/// The tests of a program.
+fn tests_of(program: &Path) -> Result<Vec<String>, String> {
+    let mut command = Command::new(program);
+    let printed =
+        farside_testbed::run("listing the tests", command.args(["--list", "--format", "terse"]), LISTING_LIMIT)?;
+    let names = printed.lines().filter_map(|line| line.strip_suffix(": test"));
+    Ok(names.map(str::to_owned).collect())
+}
+
 /// Whether ranks printed one search (`farside hex --json`) by all of them, and not each its own.
 fn is_one_search(printed: &str, ranks: usize) -> Result<(), String> {
     let found: Vec<_> = printed.lines().filter(|line| line.starts_with('{')).collect();
@@ -166,6 +198,12 @@ mod tests {
         assert!(is_one_search(one, 4).is_ok());
         assert!(is_one_search(&[one; 4].join("\n"), 4).unwrap_err().contains("4 searches"));
         assert!(is_one_search(r#"{"processes":40,"threads":1}"#, 4).is_err());
+    }
+
+    #[test]
+    fn cargo_says_where_a_test_is() {
+        assert_eq!(executable("  Executable tests/ofi.rs (target/debug/deps/ofi-1)"), Some("target/debug/deps/ofi-1"));
+        assert_eq!(executable("    Finished `test` profile (x)"), None);
     }
 
     #[test]

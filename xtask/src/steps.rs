@@ -24,10 +24,21 @@ pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
     run(cargo().args(["build", "--release", "--package", "farside", "--examples"]))?;
     run(beds::tell(cargo().args(["test", "--workspace"]), without))?;
     run(beds::tell(cargo().args(["test", "--release", "--package", "farside", "--tests"]), without))?;
+    if !without.contains(&Bed::Fabric) {
+        calls_over_libfabric()?;
+    }
     loom()?;
     beds::run_all(&Arguments { without: without.to_vec(), ..Arguments::default() })?;
     println!("xtask: all tests passed");
     Ok(())
+}
+
+/// The tests of calls again, between processes of this machine that share no memory.
+fn calls_over_libfabric() -> Result<(), String> {
+    println!("xtask: the next with FARSIDE_FABRIC=ofi:tcp");
+    let mut command = cargo();
+    command.env("FARSIDE_FABRIC", "ofi:tcp");
+    run(command.args(["test", "--release", "--package", "farside", "--test", "calls"]))
 }
 
 /// The protocols on shared words, checked in all their interleavings.
@@ -59,9 +70,14 @@ pub(crate) fn cargo() -> Command {
     Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
 }
 
-pub(crate) fn run(command: &mut Command) -> Result<(), String> {
+/// A command of cargo as it would be typed.
+pub(crate) fn line(command: &Command) -> String {
     let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
-    let line = format!("cargo {}", arguments.join(" "));
+    format!("cargo {}", arguments.join(" "))
+}
+
+pub(crate) fn run(command: &mut Command) -> Result<(), String> {
+    let line = line(command);
     println!("xtask: {line}");
     let begun = Instant::now();
     let status = command.status().map_err(|error| format!("{line}: {error}"))?;

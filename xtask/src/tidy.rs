@@ -11,7 +11,7 @@ const BELOW: [(&str, &[&str]); 8] = [
     ("farside-testbed", &[]),
     ("farside-sys", &["farside-testbed"]),
     ("farside-macros", &[]),
-    ("farside-fabric", &["farside-sys"]),
+    ("farside-fabric", &["farside-sys", "farside-testbed"]),
     ("farside", &["farside-sys", "farside-fabric", "farside-macros", "farside-testbed"]),
     ("farside-mcts", &["farside", "farside-macros"]),
     ("farside-bench", &["farside", "farside-fabric", "farside-mcts", "farside-sys"]),

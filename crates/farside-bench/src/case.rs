@@ -11,7 +11,7 @@ use farside::{Worker, WorkerId};
 use crate::metric::Metric;
 use crate::over_ofi::OfiFabric;
 use crate::results::{self, Results};
-use crate::{BenchError, CHILD_COMMAND, Options};
+use crate::{BenchError, CHILD_COMMAND, Options, launches};
 
 /// A case that takes longer than this hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(300);
@@ -52,6 +52,8 @@ struct JobCase {
     threads: u32,
     body: Box<Body>,
     around: Around,
+    /// The sizes of the groups that are launched separately and join, if it is not one launch.
+    groups: Option<Vec<u32>>,
 }
 
 impl JobCase {
@@ -88,7 +90,7 @@ impl Case {
         around: Around,
     ) -> Self {
         let fabric = FabricChoice::Shm;
-        let job = JobCase { fabric, processes, threads: 1, body: Box::new(body), around };
+        let job = JobCase { fabric, processes, threads: 1, body: Box::new(body), around, groups: None };
         Self { name: name.into(), work: Work::Job(job) }
     }
 
@@ -96,6 +98,14 @@ impl Case {
     pub(crate) fn threads(mut self, threads: u32) -> Self {
         if let Work::Job(job) = &mut self.work {
             job.threads = threads;
+        }
+        self
+    }
+
+    /// Has the processes launched in groups of these sizes, each by itself, which join into one job.
+    pub(crate) fn launched_in(mut self, groups: Vec<u32>) -> Self {
+        if let Work::Job(job) = &mut self.work {
+            job.groups = Some(groups);
         }
         self
     }
@@ -115,7 +125,13 @@ impl Case {
             Work::Here(measure) => measure(options),
             Work::Job(job) => (job.around)(options, &mut || {
                 let results = Results::new()?;
-                self.run_job(job, bench, options, &results.path())?;
+                match &job.groups {
+                    None => self.run_job(job, bench, options, &results.path())?,
+                    Some(groups) => {
+                        let arguments = self.child_arguments(bench, options, &results.path());
+                        launches::run(groups, &arguments, &results, TIME_LIMIT)?;
+                    }
+                }
                 results.take()
             }),
         }
@@ -128,23 +144,40 @@ impl Case {
     pub(crate) fn take_part(&self, bench: &str, options: Options, results: &Path) -> Result<(), BenchError> {
         match &self.work {
             Work::Here(_) => Err(BenchError::ChildArguments { what: "the case needs no job" }),
-            Work::Job(job) => self.run_job(job, bench, options, results),
+            Work::Job(job) => {
+                let result = self.run_job(job, bench, options, results);
+                if let Err(error) = &result
+                    && !farside::job::is_reported()
+                {
+                    // Nobody else can say what went wrong: groups that join have no launcher in common.
+                    results::leave_text(&error.to_string(), results)?;
+                }
+                result
+            }
         }
+    }
+
+    /// What a process that takes part is started with.
+    fn child_arguments(&self, bench: &str, options: Options, results: &Path) -> [String; 6] {
+        let [quick, operations] = options.to_arguments();
+        let results = results.to_string_lossy().into_owned();
+        [CHILD_COMMAND.into(), bench.into(), self.name.clone(), results, quick, operations]
     }
 
     /// The one place where jobs are run: the launcher and its children both come here.
     fn run_job(&self, job: &JobCase, bench: &str, options: Options, results: &Path) -> Result<(), BenchError> {
-        let [quick, operations] = options.to_arguments();
-        let results_argument = results.to_string_lossy().into_owned();
-        let arguments = [CHILD_COMMAND.into(), bench.into(), self.name.clone(), results_argument, quick, operations];
         let job_to_run = farside::job().processes(job.processes).threads_per_process(job.threads).bind(job.bind());
-        job_to_run.force_fabric(job.fabric.clone()).entry(arguments).time_limit(TIME_LIMIT).run(|me| {
-            let metrics = (job.body)(me, options)?;
-            if me.id() == WorkerId::new(0) {
-                results::leave(&metrics, results)?;
-            }
-            Ok(())
-        })?;
+        job_to_run
+            .force_fabric(job.fabric.clone())
+            .entry(self.child_arguments(bench, options, results))
+            .time_limit(TIME_LIMIT)
+            .run(|me| {
+                let metrics = (job.body)(me, options)?;
+                if me.id() == WorkerId::new(0) {
+                    results::leave(&metrics, results)?;
+                }
+                Ok(())
+            })?;
         Ok(())
     }
 }

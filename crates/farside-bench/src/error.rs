@@ -64,6 +64,16 @@ pub enum BenchError {
         /// The beginning of what it left.
         text: String,
     },
+    /// One of several groups of processes that were launched separately failed.
+    #[error("{who} of those launched separately {how}{}", reason(why))]
+    Launch {
+        /// Which process.
+        who: String,
+        /// How it ended.
+        how: String,
+        /// What process 0 has said of it, if anything.
+        why: String,
+    },
     /// A case measured nothing, or what is no number.
     #[error("{bench} {case} measured no {metric}: repeat it on a machine with less to do")]
     NothingMeasured {
@@ -103,6 +113,10 @@ pub enum BenchError {
     /// A row could not be handed on.
     #[error("writing a row failed: {0}")]
     Row(#[source] io::Error),
+}
+
+fn reason(why: &str) -> String {
+    if why.is_empty() { String::new() } else { format!(": {why}") }
 }
 
 impl From<farside_fabric::FabricError> for BenchError {

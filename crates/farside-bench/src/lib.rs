@@ -13,12 +13,14 @@
 mod benches;
 mod case;
 mod error;
+mod launches;
 mod limits;
 mod metric;
 mod options;
 mod over_ofi;
 #[cfg(feature = "plots")]
 mod plot;
+mod resident;
 mod results;
 mod row;
 mod sequential;
@@ -187,6 +189,9 @@ mod tests {
         }
         for case in ["sequential", "local", "1x1/trad", "2x1/trad", "1x2/trad", "1x1/ovfl", "2x1/ovfl", "1x2/ovfl"] {
             assert!(has("mcts-scaling", case), "{case}");
+        }
+        for case in ["joined", "one-job"] {
+            assert!(has("multi-job", case), "{case}");
         }
     }
 

@@ -11,6 +11,8 @@ pub(crate) struct Metric {
     pub(crate) unit: String,
     pub(crate) samples: Vec<f64>,
     pub(crate) limit: Option<Limit>,
+    /// Whose it is, when it is not Farside's.
+    pub(crate) peer: Option<String>,
 }
 
 /// What the quantity could be at best.
@@ -22,12 +24,18 @@ pub(crate) struct Limit {
 
 impl Metric {
     pub(crate) fn new(name: &str, unit: &str, samples: Vec<f64>) -> Self {
-        Self { name: name.into(), unit: unit.into(), samples, limit: None }
+        Self { name: name.into(), unit: unit.into(), samples, limit: None, peer: None }
     }
 
     /// Sets it against a limit, in the same unit.
     pub(crate) fn against(mut self, name: &str, samples: Vec<f64>) -> Self {
         self.limit = Some(Limit { name: name.into(), samples });
+        self
+    }
+
+    /// Makes it somebody else's.
+    pub(crate) fn of_peer(mut self, peer: &str) -> Self {
+        self.peer = Some(peer.into());
         self
     }
 
@@ -38,6 +46,7 @@ impl Metric {
             "samples": self.samples,
             "limit_name": self.limit.as_ref().map(|limit| &limit.name),
             "limit_samples": self.limit.as_ref().map(|limit| &limit.samples),
+            "peer": self.peer,
         })
     }
 
@@ -48,7 +57,7 @@ impl Metric {
             Some(name) => Some(Limit { name, samples: numbers("limit_samples")? }),
             None => None,
         };
-        Some(Self { name: text("name")?, unit: text("unit")?, samples: numbers("samples")?, limit })
+        Some(Self { name: text("name")?, unit: text("unit")?, samples: numbers("samples")?, limit, peer: text("peer") })
     }
 }
 
@@ -75,7 +84,7 @@ mod tests {
     fn what_was_measured_arrives() {
         let metrics = [
             Metric::new("rtt_ns", "ns", vec![0.1, 2e9, 3.0]).against("ping-pong", vec![0.05]),
-            Metric::new("start_ms", "ms", vec![]),
+            Metric::new("start_ms", "ms", vec![]).of_peer("somebody"),
         ];
         assert_eq!(from_text(&to_text(&metrics)).unwrap(), metrics);
         assert_eq!(from_text("[]").unwrap(), []);

@@ -6,7 +6,7 @@ use std::io;
 use farside::job::FabricChoice;
 use farside_fabric::ofi::raw::RawEnd;
 
-use crate::benches::{invoke_latency, invoke_throughput, oversubscribed, transfer_throughput};
+use crate::benches::{invoke_latency, invoke_throughput, multi_job, oversubscribed, transfer_throughput};
 use crate::case::Case;
 use crate::row::Row;
 use crate::{BenchError, Listing, Options, measure_all};
@@ -44,9 +44,12 @@ impl fmt::Display for OfiFabric {
     }
 }
 
-/// The address of this machine at which libfabric is to be reached, where jobs take it from.
+/// The variable from which jobs take the address of this machine at which libfabric is to be reached.
+pub(crate) const ADDRESS: &str = "FARSIDE_ADDRESS";
+
+/// What it says.
 pub(crate) fn address() -> Option<String> {
-    std::env::var("FARSIDE_ADDRESS").ok()
+    std::env::var(ADDRESS).ok()
 }
 
 /// A bench that exists over libfabric. The names of its cases are those of the same bench elsewhere, with the fabric's behind.
@@ -77,6 +80,7 @@ const BENCHES: &[BenchOverOfi] = &[
         about: "what processes cost that wait for something to arrive",
         cases: oversubscribed::cases_over_ofi,
     },
+    BenchOverOfi { name: multi_job::NAME, about: multi_job::ABOUT, cases: multi_job::cases_over_ofi },
 ];
 
 /// The benches that exist over libfabric.
@@ -180,6 +184,7 @@ mod tests {
             }
         }
         assert!(has("oversubscribed", "idle/2p"));
+        assert!(has("multi-job", "joined") && has("multi-job", "one-job"));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use farside_sys::shm::SharedMemory;
@@ -32,18 +32,31 @@ impl Results {
         path_of(std::process::id(), self.0.fd().as_raw_fd())
     }
 
+    /// The memory, for processes to inherit.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.fd()
+    }
+
     /// What was left here.
     ///
     /// # Errors
     /// [`BenchError::Results`] when that is nothing, or half of something.
     pub(crate) fn take(&self) -> Result<Vec<Metric>, BenchError> {
+        metric::from_text(&self.text()?)
+    }
+
+    /// The text that was left here; empty when there is none.
+    ///
+    /// # Errors
+    /// [`BenchError::System`].
+    pub(crate) fn text(&self) -> Result<String, BenchError> {
         let path = self.path();
         let mut bytes = Vec::new();
         let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
         read.map_err(|cause| BenchError::System { doing: "reading results from", path, cause })?;
         // The memory is all zero behind the text.
         let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-        metric::from_text(&String::from_utf8_lossy(text))
+        Ok(String::from_utf8_lossy(text).into_owned())
     }
 }
 
@@ -52,8 +65,16 @@ impl Results {
 /// # Errors
 /// [`BenchError::System`] when there is no such place, or it is too small.
 pub(crate) fn leave(metrics: &[Metric], path: &Path) -> Result<(), BenchError> {
-    let text = metric::to_text(metrics);
-    let written = OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    leave_text(&metric::to_text(metrics), path)
+}
+
+/// Leaves a text instead. Of several the last counts.
+///
+/// # Errors
+/// As for [`leave`].
+pub(crate) fn leave_text(text: &str, path: &Path) -> Result<(), BenchError> {
+    let written =
+        OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(format!("{text}\0").as_bytes()));
     written.map_err(|cause| BenchError::System { doing: "writing results to", path: path.into(), cause })
 }
 
@@ -73,6 +94,11 @@ mod tests {
         let metrics = [Metric::new("rtt_ns", "ns", vec![1.0, 2.0])];
         leave(&metrics, &results.path()).unwrap();
         assert_eq!(results.take().unwrap(), metrics);
+        let results = Results::new().unwrap();
+        assert_eq!(results.text().unwrap(), "");
+        leave_text("all is lost", &results.path()).unwrap();
+        leave_text("all is", &results.path()).unwrap();
+        assert_eq!(results.text().unwrap(), "all is");
     }
 
     #[test]

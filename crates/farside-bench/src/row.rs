@@ -17,7 +17,7 @@ pub struct Row {
     pub metric: String,
     /// The median of all runs.
     pub value: f64,
-    /// Its unit: `1/s`, `ns`, `ms`, or `1` for a share or a count.
+    /// Its unit: `1/s`, `ns`, `ms`, `B`, or `1` for a share or a count.
     pub unit: String,
     /// The median of what it could be at best.
     pub limit: Option<f64>,
@@ -52,7 +52,7 @@ impl Row {
             runs,
             min,
             max,
-            peer: None,
+            peer: metric.peer.clone(),
         })
     }
 
@@ -104,6 +104,8 @@ mod tests {
     fn what_was_not_measured_makes_no_row() {
         assert_eq!(Row::new("b", "c", &Metric::new("rtt_ns", "ns", vec![])), None);
         let row = Row::new("b", "c", &Metric::new("rtt_ns", "ns", vec![1.0]).against("nothing", vec![])).unwrap();
-        assert_eq!((row.limit, row.ratio), (None, None));
+        assert_eq!((row.limit, row.ratio, row.peer), (None, None, None));
+        let row = Row::new("b", "c", &Metric::new("rtt_ns", "ns", vec![1.0]).of_peer("somebody")).unwrap();
+        assert_eq!(row.peer.as_deref(), Some("somebody"));
     }
 }

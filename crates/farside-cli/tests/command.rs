@@ -239,8 +239,15 @@ fn a_search_for_people_shows_a_board_and_a_move() {
 #[test]
 fn the_benches_are_listed() {
     let text = printed(&["bench", "--list"]);
-    for name in ["invoke-throughput", "invoke-latency", "oversubscribed", "mcts-scaling", "trad/8B", "call-buffer/1MiB"]
-    {
+    for name in [
+        "invoke-throughput",
+        "invoke-latency",
+        "oversubscribed",
+        "mcts-scaling",
+        "multi-job",
+        "trad/8B",
+        "call-buffer/1MiB",
+    ] {
         assert!(text.contains(name), "{name}: {text}");
     }
 }
@@ -338,6 +345,37 @@ fn waiting_over_libfabric_has_a_row() {
     let rows = rows("oversubscribed", OVER_TCP, "1");
     let idle = row(&rows, &format!("idle/2p/{OVER_TCP}"), "cpu_fraction");
     assert!(idle["value"].as_f64() > Some(0.0) && idle["runs"].as_u64() >= Some(3), "{idle}");
+}
+
+#[test]
+fn groups_that_join_have_rows() {
+    for (fabric, suffix) in [("shm", String::new()), (OVER_TCP, format!("/{OVER_TCP}"))] {
+        let rows = rows("multi-job", fabric, "3");
+        for case in ["joined", "one-job", "everybody-meets"].map(|case| format!("{case}{suffix}")) {
+            for metric in ["bytes_per_process", "data_bytes", "data_bytes_max"] {
+                let row = row(&rows, &case, metric);
+                assert_is_row(row, "multi-job", "before the first call");
+                assert_eq!(row["unit"], "B");
+            }
+            let reported = row(&rows, &case, "reported_bytes");
+            assert!(reported["value"].as_f64() > Some(4096.0), "{reported}");
+        }
+        let published: Vec<_> = rows.iter().filter_map(|row| row["peer"].as_str()).collect();
+        assert_eq!(published.len(), if fabric == "shm" { 3 } else { 0 }, "{published:?}");
+        assert!(published.iter().all(|peer| peer.starts_with("acp-")), "{published:?}");
+    }
+}
+
+#[test]
+fn groups_that_cannot_join_are_named_with_the_reason() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
+    command.args(["bench", "multi-job", "--quick"]).env("FARSIDE_TIMEOUT_S", "soon").env_remove("FARSIDE_FABRIC");
+    let output = command.output().expect("the command can be started");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for word in ["process ", "of group ", "launched separately", "exit status: 1", "FARSIDE_TIMEOUT_S=\"soon\""] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
 }
 
 #[test]

@@ -45,6 +45,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ids::ProcessId;
 use crate::transport::{FabricError, Transport};
 
 /// Something that can start a fabric, as often as it is asked to.
@@ -60,6 +61,13 @@ pub trait Fabric: Sync {
     /// # Errors
     /// What keeps the fabric from starting. It fails the check.
     fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError>;
+
+    /// What the thread of a process does before all else; the threads that it starts inherit what this changes. So a fabric
+    /// can give each process a network of its own.
+    fn entrance(&self, process: ProcessId) -> Box<dyn FnOnce() + Send> {
+        let _ = process;
+        Box::new(|| ())
+    }
 
     /// How long something that must happen may take before the check gives up. Long: a busy machine is no fault.
     fn patience(&self) -> Duration {

@@ -66,6 +66,37 @@ impl Backoff {
     }
 }
 
+/// How often to look at something whose every look costs a system call, beside things that cost nothing to look at: at once while it
+/// brings something, and the less often the longer it does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PollPace {
+    /// Chances passed over since the last look.
+    passed: u32,
+    /// How many are passed over between two looks.
+    pause: u32,
+}
+
+impl PollPace {
+    /// So many chances are passed over at most. They are some dozens of nanoseconds each, a look is about a microsecond.
+    const PAUSE_MAX: u32 = 16;
+
+    /// Whether it is time to look.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.passed >= self.pause
+    }
+
+    /// A chance was used, if it was [due](Self::is_due), or passed over. `found`: it brought something.
+    #[inline]
+    pub fn looked(&mut self, found: bool) {
+        *self = match (self.is_due(), found) {
+            (false, _) => Self { passed: self.passed + 1, ..*self },
+            (true, true) => Self::default(),
+            (true, false) => Self { passed: 0, pause: (self.pause + 1).min(Self::PAUSE_MAX) },
+        };
+    }
+}
+
 /// Notices when records come one by one during one wait, and then looks away for a moment.
 ///
 /// A receiver that takes every record as soon as it is there fights with its sender for the cache line they both work on: each
@@ -150,6 +181,32 @@ mod tests {
             backoff.reset();
             assert!(looks(&mut backoff) > 0);
         }
+    }
+
+    #[test]
+    fn looks_in_vain_become_rare_and_a_find_brings_them_back() {
+        let mut pace = PollPace::default();
+        let looks = |pace: &mut PollPace, chances: usize| {
+            (0..chances)
+                .filter(|_| {
+                    std::mem::replace(pace, {
+                        let mut next = *pace;
+                        next.looked(false);
+                        next
+                    })
+                    .is_due()
+                })
+                .count()
+        };
+        let (first, later) = (looks(&mut pace, 100), looks(&mut pace, 1700));
+        assert!((10..20).contains(&first), "{first}");
+        assert_eq!(later, 100);
+        while !pace.is_due() {
+            pace.looked(false);
+        }
+        pace.looked(true);
+        assert_eq!(pace, PollPace::default());
+        assert!(pace.is_due());
     }
 
     #[test]

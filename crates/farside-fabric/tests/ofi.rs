@@ -4,12 +4,15 @@
 //! must be installed (on Debian and Ubuntu: apt-get install libfabric1); FARSIDE_TEST_LIBFABRIC says which version it has to be, such as
 //! 2.5. FARSIDE_TEST_ADDRESS is the address of this machine to be used in all of a run; without it, `tcp` uses the loopback device.
 
+mod over_ofi;
+
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use farside_fabric::conformance::Fabric;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint, library_version};
-use farside_fabric::{FabricError, ProcessId, Transport};
+use farside_fabric::{FabricError, Operation, ProcessId, RemoteKey, Transport};
 
 /// Providers that work without any device.
 const EVERYWHERE: &str = "tcp";
@@ -25,6 +28,17 @@ impl Fabric for Ofi {
     }
 
     fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
+        Ok(self.open(processes, starter_bytes)?.into_iter().map(|end| end as Arc<dyn Transport>).collect())
+    }
+
+    fn patience(&self) -> Duration {
+        // An emulated machine with emulated devices is slow.
+        Duration::from_secs(if self.provider.starts_with("verbs") { 120 } else { 30 })
+    }
+}
+
+impl Ofi {
+    fn open(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<OfiEndpoint>>, FabricError> {
         let open = |number| {
             OfiEndpoint::open(OfiConfig {
                 process: ProcessId::new(number),
@@ -34,17 +48,7 @@ impl Fabric for Ofi {
                 address: self.address.clone(),
             })
         };
-        let ends = (0..processes).map(open).collect::<Result<Vec<_>, _>>()?;
-        let cards: Vec<Vec<u8>> = ends.iter().map(|end| end.card().to_vec()).collect();
-        for end in &ends {
-            end.introduce(&cards, &[7; 16])?;
-        }
-        Ok(ends.into_iter().map(|end| end as Arc<dyn Transport>).collect())
-    }
-
-    fn patience(&self) -> Duration {
-        // An emulated machine with emulated devices is slow.
-        Duration::from_secs(if self.provider.starts_with("verbs") { 120 } else { 30 })
+        over_ofi::introduced((0..processes).map(open).collect::<Result<_, _>>()?)
     }
 }
 
@@ -79,8 +83,41 @@ fn shm_refuses_two_ends_in_one_process() {
         return;
     }
     let shm = Ofi { provider: "shm".to_owned(), address: None };
-    let refused = shm.start(2, 4096).err().expect("it is refused");
+    let refused = shm.start(2, 4096).expect_err("it is refused");
     assert!(matches!(refused, FabricError::Refused { .. }), "{refused}");
+}
+
+#[test]
+fn a_cancelled_put_ends_at_once_and_its_buffer_later() {
+    const BYTES: usize = 1 << 20;
+    for fabric in fabrics().iter().filter(|fabric| fabric.provider.starts_with("tcp")) {
+        let ends = fabric.open(2, BYTES).unwrap();
+        let [here, there] = [&ends[0], &ends[1]];
+        let deadline = Instant::now() + fabric.patience();
+        let stop = AtomicBool::new(false);
+        let region = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
+                    there.progress();
+                    std::thread::yield_now();
+                }
+            });
+            let region = here.attach(RemoteKey::starter(there.process(), BYTES as u64), deadline);
+            stop.store(true, Ordering::Relaxed);
+            region.unwrap()
+        });
+        // The target makes no progress now, so that nothing ends by itself.
+        let put = here.post(region.key(), Operation::Put { offset: 0, data: vec![7; BYTES] }).unwrap();
+        put.cancel();
+        let ended = put.try_take();
+        assert!(matches!(ended, Some(Err(FabricError::Cancelled))), "{ended:?}");
+        assert_eq!(here.quarantined(), 1);
+        while here.quarantined() > 0 {
+            assert!(Instant::now() < deadline, "libfabric never lets go of the buffer");
+            here.progress();
+            there.progress();
+        }
+    }
 }
 
 fn run(check: fn(&dyn Fabric)) {

@@ -14,6 +14,9 @@ use syn::{DeriveInput, parse_macro_input};
 /// The type is plain, and travels as its own bytes, if all its fields are plain. Otherwise the fields travel in order,
 /// behind the number of the variant (`u32`) in an enum.
 ///
+/// Between processes of unlike binaries the fields travel one by one, and are checked; types are the same there whose fields and variants
+/// have the same names and types in the same order.
+///
 /// A type parameter gets the bound `T: Wire`. If a field's type is an associated type, add the bound in the type's own
 /// where-clause.
 ///

@@ -27,6 +27,9 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let wire_bytes = shape.wire_bytes(&krate);
     let write = shape.write(&krate);
     let read = shape.read(&krate);
+    let describe = shape.describe(&krate);
+    let encode = shape.encode(&krate);
+    let decode = shape.decode(&krate);
 
     // Safety of what is generated, by the promises in the documentation of `Wire`: (1, 3) the fields travel, by their
     // own promise, each moved out of a `ManuallyDrop` once; (2, 4) `write` and `read` go through the same fields; (5) a
@@ -64,6 +67,22 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
                 } else {
                     #read
                 }
+            }
+
+            fn describe(schema: &mut #krate::wire::Schema) {
+                #describe
+            }
+
+            fn encode(&self, out: &mut #krate::wire::Encoder) {
+                let _ = &out;
+                #encode
+            }
+
+            fn decode(
+                input: &mut #krate::wire::Decoder<'_>,
+            ) -> ::core::result::Result<Self, #krate::wire::WireError> {
+                let _ = &input;
+                #decode
             }
         }
     })

@@ -110,6 +110,15 @@ pub fn random_bytes<const N: usize>() -> std::io::Result<[u8; N]> {
     Ok(bytes)
 }
 
+/// Takes the calling thread, and those that it starts from now on, to another network: for tests that are several hosts.
+/// `namespace` is an open file such as `/proc/PID/ns/net`.
+///
+/// # Errors
+/// What the system said: usually that this takes privileges.
+pub fn enter_network(namespace: BorrowedFd<'_>) -> std::io::Result<()> {
+    Ok(rustix::thread::move_into_link_name_space(namespace, Some(rustix::thread::LinkNameSpaceType::Network))?)
+}
+
 /// Ends this process at once as a kill from outside would: for tests of what its peers do then.
 pub fn kill_self() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);

@@ -7,15 +7,20 @@
 //! The two sides share everything that is not network: file system, processes, clock, host name.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{Failure, ending_with_us, is_privileged, run};
 
 /// The name of the cable's end in either namespace.
 const DEVICE: &str = "veth0";
+
+/// How often it is looked whether a change has come to be.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// How long one change of the network may take.
 const STEP_LIMIT: Duration = Duration::from_secs(20);
@@ -74,6 +79,25 @@ pub struct Pair {
     b: Holder,
 }
 
+/// Runs a test that has threads enter namespaces: here and now where this process may do that, else in a process of its own
+/// that may, this test binary with this test alone.
+///
+/// # Panics
+/// When the test fails there.
+pub fn with_privileges(limit: Duration, test: impl FnOnce()) {
+    if is_privileged() {
+        return test();
+    }
+    let thread = std::thread::current();
+    let name = thread.name().expect("the harness gives a test's thread the test's name");
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--"]).args(ending_with_us());
+    command.arg(std::env::current_exe().expect("a test binary is a file")).args(["--exact", name, "--nocapture"]);
+    if let Err(failure) = run(name, &mut command, limit) {
+        panic!("{failure}");
+    }
+}
+
 /// Whether the kernel could do what was asked of a cable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shaping {
@@ -102,18 +126,37 @@ impl Pair {
             pair.ip(side, &["link", "set", "lo", "up"])?;
             pair.ip(side, &["link", "set", DEVICE, "up"])?;
         }
+        pair.await_carrier()?;
         Ok(pair)
     }
 
     /// A command for a program on one side. It is killed when the thread that starts it ends.
     pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
-        let holder = match side {
-            Side::A => &self.a,
-            Side::B => &self.b,
-        };
-        let mut command = holder.enter();
+        let mut command = self.holder(side).enter();
         command.args(ending_with_us()).arg(program);
         command
+    }
+
+    /// A side's namespace, for a thread that wants to go there (`farside_sys::process::enter_network`). That takes privileges;
+    /// see [`with_privileges`].
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn namespace(&self, side: Side) -> std::io::Result<File> {
+        File::open(self.holder(side).namespace())
+    }
+
+    /// The processes that run on either side. None are left when all commands have ended, and what these started.
+    pub fn processes(&self) -> Vec<u32> {
+        let sides = Side::BOTH.map(|side| std::fs::read_link(self.holder(side).namespace()).ok());
+        let holders = Side::BOTH.map(|side| self.holder(side).child.id());
+        let all = std::fs::read_dir("/proc").into_iter().flatten();
+        let ids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+        let is_here = |id: &u32| {
+            let namespace = std::fs::read_link(format!("/proc/{id}/ns/net")).ok();
+            namespace.is_some() && sides.contains(&namespace) && !holders.contains(id)
+        };
+        ids.filter(is_here).collect()
     }
 
     /// Takes the cable down: from now on every packet is lost, and nobody is told.
@@ -129,7 +172,25 @@ impl Pair {
     /// # Errors
     /// What `ip` said.
     pub fn mend(&self) -> Result<(), Failure> {
-        self.ip(Side::A, &["link", "set", DEVICE, "up"])
+        self.ip(Side::A, &["link", "set", DEVICE, "up"])?;
+        self.await_carrier()
+    }
+
+    /// Waits until both sides know that the cable is there. The kernel tells them up to a second after the fact, and until then
+    /// libfabric passes the device over.
+    fn await_carrier(&self) -> Result<(), Failure> {
+        let deadline = Instant::now() + STEP_LIMIT;
+        for side in Side::BOTH {
+            let mut command = self.command(side, "ip");
+            command.args(["-o", "link", "show", "dev", DEVICE, "up"]);
+            while !run("ip link show", &mut command, STEP_LIMIT)?.contains("state UP") {
+                if Instant::now() > deadline {
+                    return Err(Failure::new("laying a cable", format!("side {side:?} does not notice it")));
+                }
+                std::thread::sleep(LOOK_AGAIN);
+            }
+        }
+        Ok(())
     }
 
     /// Delays every packet, in both directions, by `delay_ms`, and loses so many of a hundred. Replaces what was asked
@@ -151,6 +212,13 @@ impl Pair {
             }
         }
         Ok(Shaping::Applied)
+    }
+
+    fn holder(&self, side: Side) -> &Holder {
+        match side {
+            Side::A => &self.a,
+            Side::B => &self.b,
+        }
     }
 
     fn ip(&self, side: Side, arguments: &[&str]) -> Result<(), Failure> {
@@ -205,6 +273,10 @@ impl Holder {
             _ => "this needs root, or a system that lets every user make user namespaces".to_owned(),
         };
         Failure::new(step, why).with_log(&said)
+    }
+
+    fn namespace(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.child.id()).into()
     }
 
     /// The beginning of a command that goes on in this namespace.

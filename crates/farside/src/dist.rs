@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use crate::error::{Error, Result};
 use crate::job::worker::{LOCALS_MAX, Worker};
-use crate::wire::{self, Reader, Wire, WireError};
+use crate::wire::{self, Decoder, Encoder, Reader, Schema, Wire, WireError};
 
 /// One value per process, shared by its workers: a handle that resolves to the value of the process it is used in.
 ///
@@ -90,6 +90,18 @@ impl<T: 'static> PerWorker<T> {
     }
 }
 
+impl<T: 'static> Dist<T> {
+    fn is_on(self, worker: &Worker) -> bool {
+        worker.process_handle().shared(self.index as usize).is_some_and(|value| value.is::<T>())
+    }
+}
+
+impl<T: 'static> PerWorker<T> {
+    fn is_on(self, worker: &Worker) -> bool {
+        worker.locals().get(self.index as usize).and_then(|cell| cell.get()).is_some_and(|value| value.is::<T>())
+    }
+}
+
 macro_rules! handle {
     ($name:ident) => {
         impl<T> Clone for $name<T> {
@@ -119,6 +131,22 @@ macro_rules! handle {
             unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
                 // SAFETY: passed on.
                 unsafe { wire::read_plain(input) }
+            }
+
+            // What is behind the handle does not travel, and may be of another type in another binary.
+            fn describe(schema: &mut Schema) {
+                schema.word(stringify!($name));
+                u32::describe(schema);
+            }
+
+            fn encode(&self, out: &mut Encoder) {
+                self.index.encode(out);
+            }
+
+            fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
+                let handle = Self { index: u32::decode(input)?, value: PhantomData };
+                let here = input.here().ok_or_else(WireError::outside_a_job::<Self>)?;
+                if handle.is_on(here) { Ok(handle) } else { Err(WireError::invalid::<Self>(handle.index)) }
             }
         }
     };

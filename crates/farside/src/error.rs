@@ -40,15 +40,15 @@ pub enum Error {
         /// How long.
         after: Duration,
     },
-    /// The processes of the job do not run the same program.
+    /// A closure or function pointer was to be called where it does not exist.
     #[error(
-        "{a} and {b} run different binaries, and functions can be called only where they exist: start one program for the \
-         whole job, built once"
+        "{a} and {b} run different binaries, and a closure of one is nothing to the other: register a function by name there \
+         (`Job::register`) and call that (`call_named`), or start one program, built once, for both"
     )]
     DifferentBinaries {
-        /// One.
+        /// The caller's process.
         a: ProcessId,
-        /// Another.
+        /// The receiver's.
         b: ProcessId,
     },
     /// The job was to keep to shared memory, and its processes are on more than one machine.
@@ -105,6 +105,37 @@ pub enum Error {
         threads: u32,
         /// What is wrong with it.
         why: String,
+    },
+    /// A function that others called here by its name did not run, and its caller gets no answer.
+    #[error("a call of the named function {name:?} from {from} did not run: {why}")]
+    NamedCallRefused {
+        /// The caller.
+        from: Source,
+        /// The function's name, or a number where no function of that name is registered.
+        name: String,
+        /// Why not.
+        why: NameRefusal,
+    },
+    /// The named function that was called did not run.
+    #[error("the named function {name:?} did not run on {on}: {why}")]
+    NamedRefused {
+        /// Where.
+        on: WorkerId,
+        /// The function's name.
+        name: &'static str,
+        /// Why not.
+        why: NameRefusal,
+    },
+    /// A type travels only among processes of one binary.
+    #[error(
+        "{name}: {type_name} travels only among processes of one binary: send a type with `#[derive(Wire)]` made of others that \
+         travel"
+    )]
+    NotPortable {
+        /// What it was to be part of: a named function, or a collective.
+        name: &'static str,
+        /// The type.
+        type_name: &'static str,
     },
     /// A process of the job is gone.
     #[error("{process} was lost: {why}")]
@@ -212,6 +243,39 @@ impl Error {
             Self::PeerLost { process, .. } => Some(*process),
             _ => None,
         }
+    }
+}
+
+/// Why a named function did not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum NameRefusal {
+    /// It is not there.
+    #[error(
+        "no function of this name is registered there: register it with `Job::register`, and see that both spell it alike"
+    )]
+    Unknown = 1,
+    /// The caller's types are not its types.
+    #[error(
+        "it is registered with other types: caller and function must have arguments and results of the same shape (fields, variants \
+         and their names, in the same order)"
+    )]
+    OtherTypes = 2,
+    /// What came is none of its arguments.
+    #[error("its arguments are malformed: the caller has a bug or overwrote its memory")]
+    Malformed = 3,
+}
+
+impl NameRefusal {
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Unknown, Self::OtherTypes, Self::Malformed].into_iter().find(|refusal| *refusal as u8 == byte)
+    }
+}
+
+impl From<crate::wire::WireError> for NameRefusal {
+    fn from(_: crate::wire::WireError) -> Self {
+        Self::Malformed
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod call;
 mod corruption;
 pub(crate) mod frames;
 pub(crate) mod inbox;
+pub(crate) mod named;
 pub(crate) mod notify;
 pub(crate) mod outbox;
 pub(crate) mod payload;

@@ -68,14 +68,23 @@ use self::launch::{Launch, Program};
 use self::settings::{Choices, own_environment};
 use crate::Worker;
 use crate::error::{Error, Result};
+use crate::invoke::named::{Named, Names};
+use crate::wire::Wire;
 
 /// A job of one process with one worker, until more is asked for.
 pub fn job() -> Job {
-    Job::default()
+    Job {
+        choices: Choices::default(),
+        entry: None,
+        time_limit: None,
+        quiet_stdout: false,
+        fabric_is_forced: false,
+        names: Names::of_the_library(),
+    }
 }
 
 /// What a job is to be like. Made by [`job()`], started by [`run`](Job::run).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[must_use = "nothing is started before `run`"]
 pub struct Job {
     choices: Choices,
@@ -84,6 +93,14 @@ pub struct Job {
     quiet_stdout: bool,
     /// Whether the environment cannot change the fabric.
     fabric_is_forced: bool,
+    /// The functions that can be called by name in the processes of this program.
+    names: Names,
+}
+
+impl Default for Job {
+    fn default() -> Self {
+        job()
+    }
 }
 
 impl Job {
@@ -151,6 +168,22 @@ impl Job {
         self
     }
 
+    /// Registers a function under a name, by which it can be called from any program of the job, also from one that was built apart
+    /// ([`call_named`](crate::To::call_named)).
+    ///
+    /// Several programs make one job when a launcher starts them together: `farside run -n 2 ./one : -n 2 ./another`. Processes that run the
+    /// same binary call closures on each other as ever; between others only named functions can be called. The functions are registered
+    /// in the processes of the program that registers them; other programs of the job may register others under the same names.
+    ///
+    /// # Panics
+    /// When this job has a function of that name, or the name begins with `farside/`, or a type travels only among processes of one
+    /// binary.
+    #[track_caller]
+    pub fn register<A: Wire, R: Wire>(mut self, name: Named<A, R>, function: fn(&Worker, A) -> R) -> Self {
+        self.names.register(name, function);
+        self
+    }
+
     /// Starts the processes with these arguments instead of the launcher's own.
     ///
     /// This is for programs with several jobs. A process runs the program from its beginning, so it would always come to the
@@ -201,7 +234,6 @@ impl Job {
     /// In the launcher:
     /// - [`Error::JobShape`] when there can be no such job, or it does not fit on this machine;
     /// - [`Error::ProcessFailed`] with the process that failed first;
-    /// - [`Error::DifferentBinaries`];
     /// - [`Error::JobEnded`] when processes did not come to the job, or it did not come to rest in time;
     /// - [`Error::SecondJob`] when the program has started a job already, and neither has an [entry](Self::entry).
     ///
@@ -224,8 +256,8 @@ impl Job {
             self.choices = self.choices.with_forced_fabric(&own_environment)?;
         }
         match child::role(&site, manner, self.choices.clone())? {
-            Role::Member(member) => run::run_process(member, &body),
-            Role::Host(member, hosting) => hosting.see_through(|| run::run_process(member, &body)),
+            Role::Member(member) => run::run_process(member, self.names, &body),
+            Role::Host(member, hosting) => hosting.see_through(|| run::run_process(member, self.names, &body)),
             Role::Launcher => self.launch(site),
         }
     }

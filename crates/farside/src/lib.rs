@@ -23,6 +23,7 @@
 //! | start a job | [`job()`], [`Job`] |
 //! | know who is who, wait, meet the others | [`Worker`] |
 //! | call functions | [`Worker::call`], [`To`], [`Pending`], [`Reply`], [`Synchronizer`], [`Aggregator`] |
+//! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`] |
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
@@ -45,14 +46,15 @@ pub mod wire;
 extern crate self as farside;
 
 pub use dist::{Dist, PerWorker};
-pub use error::{CorruptRecord, Error, FullCause, ProcessEnd, Refused, RendezvousError, Result, Source};
+pub use error::{CorruptRecord, Error, FullCause, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source};
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
 pub use invoke::call::{AGGREGATE_BYTES, Aggregator, To, WhenFull};
+pub use invoke::named::Named;
 pub use invoke::notify::{On, Synchronizer};
 pub use invoke::outbox::{FlushCause, SendCounters};
-pub use invoke::pending::Pending;
+pub use invoke::pending::{ByName, FromLike, Pending, Reading};
 pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
 pub use job::worker::{Counters, Worker};

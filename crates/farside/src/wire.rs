@@ -13,19 +13,32 @@
 //! | arrays, tuples and derived structs with a part that is not plain | the parts in order |
 //!
 //! Nothing on the wire is aligned, and all of it is in the byte order of the machine.
+//!
+//! # Between unlike binaries
+//!
+//! Where programs that were built apart make one job, a type's layout is not the same everywhere, and nothing that arrives may be believed.
+//! There values take another form, in which every part is checked when it is read: [`Wire::encode`] and [`Wire::decode`], with
+//! [`Wire::describe`] to compare the types. [Named functions](crate::Named) use it, and collectives in such a job. A derived `Wire` has
+//! all three. A value that is *encoded* is copied, and dropped at the sender as any other.
 
 mod boxed;
 mod compound;
 mod encode;
 mod error;
 mod plain;
+mod portable;
 mod reader;
+mod schema;
 
 use std::mem::MaybeUninit;
 
 pub(crate) use encode::{from_bytes, to_bytes};
 pub use error::WireError;
+pub use portable::{Decoder, Encoder};
+pub(crate) use portable::{decode, encode};
 pub use reader::Reader;
+pub use schema::Schema;
+pub(crate) use schema::hash_name;
 
 /// A value that may travel from one process of a job to another.
 ///
@@ -145,6 +158,44 @@ pub unsafe trait Wire: Sized + Send + 'static {
     /// Wherever `Self` reads a plain value, `input` holds one: written by a process that runs the same binary.
     /// Everything else is checked. A value is read once: reading moves it.
     unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError>;
+
+    // Between unlike binaries. Nothing unsafe relies on these.
+
+    /// Describes the type, for processes of other binaries to compare. Unless it is implemented, the type does not travel there.
+    fn describe(schema: &mut Schema) {
+        schema.not_portable::<Self>();
+    }
+
+    /// Writes the value as [`decode`](Self::decode) reads it, in any binary that describes its type alike.
+    fn encode(&self, out: &mut Encoder) {
+        let _ = out;
+    }
+
+    /// Reads a value from bytes that anybody may have written.
+    ///
+    /// # Errors
+    /// [`WireError`] if they are no value of the type.
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
+        let _ = input;
+        Err(WireError::not_portable::<Self>())
+    }
+
+    /// Writes values one behind the other.
+    #[doc(hidden)]
+    #[inline]
+    fn encode_each(values: &[Self], out: &mut Encoder) {
+        values.iter().for_each(|value| value.encode(out));
+    }
+
+    /// Reads so many values.
+    ///
+    /// # Errors
+    /// Those of [`decode`](Self::decode).
+    #[doc(hidden)]
+    #[inline]
+    fn decode_each(count: usize, input: &mut Decoder<'_>) -> Result<Vec<Self>, WireError> {
+        input.one_by_one(count)
+    }
 }
 
 /// Moves a plain value out: [`Wire::write`] for types with [`Wire::PLAIN`].

@@ -399,7 +399,7 @@ fn nothing_is_lost_between_eight_on_two_cores(me: &Worker) -> Result<()> {
     for seed in 0..2000_u64 {
         me.call(me.neighbor(seed as u32), (landed, seed * 8 + u64::from(me.id().number()), 10), hop)?;
     }
-    let all = 8 * 2000;
+    let all = u64::from(me.worker_count()) * 2000;
     loop {
         let total = me.all_reduce(landed.here(me).get(), |a, b| a + b)?;
         if total == all {

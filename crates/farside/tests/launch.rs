@@ -251,30 +251,6 @@ fn a_process_that_comes_to_another_job_says_so() {
     assert!(why.contains("launch.rs") && why.contains("`Job::entry`"), "{why}");
 }
 
-#[test]
-fn different_binaries_do_not_make_a_job() {
-    let name = "different_binaries_do_not_make_a_job";
-    if is_launched() {
-        let ended = farside::job().run(|_| Ok(()));
-        assert!(matches!(ended, Err(Error::DifferentBinaries { .. })), "{ended:?}");
-        exit(0);
-    }
-    let hello = example("hello");
-    let programs = vec![program(this_program(), &only(name), 2), program(hello, &[], 1)];
-    let verdict = within_time(|| Launch::new(programs).quiet_stdout().run());
-    let expected = (ProcessId::new(0), ProcessId::new(2));
-    assert!(matches!(verdict, Err(Error::DifferentBinaries { a, b }) if (a, b) == expected), "{verdict:?}");
-}
-
-/// An example of this package. It lies beside the folder that test binaries are in.
-fn example(name: &str) -> PathBuf {
-    let this = this_program();
-    let target = this.parent().and_then(Path::parent).expect("test binaries are in a folder of the target folder");
-    let path = target.join("examples").join(name);
-    assert!(path.exists(), "{} is missing: build it with `cargo build -p farside --examples`", path.display());
-    path
-}
-
 /// Runs one of the programs below, and returns whether it went well and what it printed.
 fn run_program(name: &str) -> (bool, String) {
     let output = within_time(|| Command::new(this_program()).args(only(name)).output().unwrap());

@@ -5,6 +5,7 @@
 //! nothing has to be cleaned up, and several runs do not meet.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -31,8 +32,12 @@ pub(crate) fn is_inside() -> bool {
     env::var_os(INSIDE).is_some()
 }
 
-/// Runs `bed` inside a cell. What this returns outside is what became of it.
-pub(crate) fn inside(limit: Duration, bed: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+/// Runs `bed` inside a cell, with these variables set there. What this returns outside is what became of it.
+pub(crate) fn inside(
+    limit: Duration,
+    variables: &[(&str, OsString)],
+    bed: impl FnOnce() -> Result<(), String>,
+) -> Result<(), String> {
     if is_inside() {
         furnish()?;
         return bed();
@@ -43,6 +48,7 @@ pub(crate) fn inside(limit: Duration, bed: impl FnOnce() -> Result<(), String>) 
         .arg(program)
         .args(env::args_os().skip(1))
         .env(INSIDE, "1")
+        .envs(variables.iter().cloned())
         .env("PATH", search_path())
         .spawn()
         .map_err(|error| format!("unshare (util-linux) cannot be started: {error}"))?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::slurm::Slurm;
-use super::{Bed, build_farside, cell, farside, is_one_search, setup};
+use super::{Bed, build_farside, build_test, cell, farside, is_one_search, setup, tests_of};
 use crate::arguments::Arguments;
 
 /// How long a run may take if nothing else is said.
@@ -20,6 +20,15 @@ const RANKS: usize = 4;
 /// Runs a program and, if it succeeds, leaves a file with the number of its rank. Launchers have been seen to report
 /// success when they had started nothing.
 const WRAPPER: &str = r#""$@" && : > "$0/$PMIX_RANK""#;
+
+/// Has each rank run its share of a program's tests. The file has a line with names for each rank.
+const SHARE: &str = r#"exec "$1" --exact $(sed -n "$((PMIX_RANK + 1))p" "$0")"#;
+
+/// The tests that exercise libfabric, and their package.
+const FABRIC: (&str, &str) = ("farside-fabric", "ofi");
+
+/// Where the first process of the cell finds their program.
+const FABRIC_PROGRAM: &str = "FARSIDE_XTASK_FABRIC_TESTS";
 
 /// A program for all ranks.
 #[derive(Clone, Debug)]
@@ -36,15 +45,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     if beds.is_empty() {
         return Ok(());
     }
-    let plans = plans(arguments)?;
     let limit = arguments.limit.unwrap_or(LIMIT);
+    let mut settings = Vec::new();
     if !cell::is_inside() {
         setup::install(&beds)?;
         if arguments.program.is_empty() {
             build_farside()?;
+            settings.push((FABRIC_PROGRAM, build_test(FABRIC.0, FABRIC.1, &[])?.into()));
         }
     }
-    cell::inside(limit, || {
+    cell::inside(limit, &settings, || {
+        let plans = plans(arguments)?;
         let deadline = Instant::now() + limit;
         if beds.contains(&Bed::Mpi) {
             for plan in &plans {
@@ -73,7 +84,23 @@ fn plans(arguments: &Arguments) -> Result<Vec<Plan>, String> {
     Ok(vec![
         Plan { program: vec!["true".to_owned()], is_search: false },
         Plan { program: hex.map(str::to_owned).to_vec(), is_search: true },
+        Plan { program: shares()?, is_search: false },
     ])
+}
+
+/// The suite of the fabric, a quarter of its checks on each rank.
+fn shares() -> Result<Vec<String>, String> {
+    let program = std::env::var(FABRIC_PROGRAM).map_err(|error| format!("{FABRIC_PROGRAM}: {error}"))?;
+    let tests = tests_of(Path::new(&program))?;
+    let lines: Vec<_> =
+        (0..RANKS).map(|rank| tests.iter().skip(rank).step_by(RANKS).cloned().collect::<Vec<_>>().join(" ")).collect();
+    // Without names a rank would run all, or, in an empty program, nothing.
+    if lines.iter().any(String::is_empty) {
+        return Err(format!("{program}: has only {} tests for {RANKS} ranks", tests.len()));
+    }
+    let file = format!("{}/shares", cell::STATE);
+    fs::write(&file, lines.join("\n")).map_err(|error| format!("{file}: {error}"))?;
+    Ok(["sh", "-c", SHARE, &file, &program].map(str::to_owned).to_vec())
 }
 
 fn mpirun() -> Command {

@@ -1,16 +1,23 @@
 //! `cargo xtask netns`: two ranks in two network namespaces with a cable between them.
 
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use farside_testbed::netns::{Pair, Rendezvous, Shaping, Side};
 use farside_testbed::{Echo, Running, run as run_step};
 
-use super::{Bed, build_farside, cell, farside, is_one_search, setup};
+use super::{Bed, build_farside, build_test, cell, farside, is_one_search, setup, tests_of};
 use crate::arguments::Arguments;
 
 /// How long a run may take if nothing else is said.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// The tests of calls, and their package. Each asks for some number of processes, but takes as many as the launcher started.
+const CALLS: (&str, &str) = ("farside", "calls");
+
+/// Where the first process of the cell finds their program.
+const CALLS_PROGRAM: &str = "FARSIDE_XTASK_CALLS";
 
 /// Where rank 0 listens. The namespaces are our own, so every port is free.
 const PORT: u16 = 7077;
@@ -18,13 +25,15 @@ const PORT: u16 = 7077;
 /// Runs the ranks, and cuts the cable if that is asked for.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let limit = arguments.limit.unwrap_or(LIMIT);
+    let mut settings = Vec::new();
     if !cell::is_inside() {
         setup::install(&[Bed::Netns])?;
         if arguments.program.is_empty() {
             build_farside()?;
+            settings.push((CALLS_PROGRAM, build_test(CALLS.0, CALLS.1, &["--release"])?.into()));
         }
     }
-    cell::inside(limit, || {
+    cell::inside(limit, &settings, || {
         let pair = Pair::new()?;
         if (arguments.delay_ms, arguments.loss_percent) != (0, 0.0)
             && let Shaping::Unavailable(why) = pair.shape(arguments.delay_ms, arguments.loss_percent)?
@@ -33,17 +42,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         }
         let deadline = Instant::now() + limit;
         if !arguments.program.is_empty() {
-            return two_ranks(&pair, &split(&arguments.program)?, arguments.cut_after, deadline).map(drop);
+            let programs = split(&arguments.program)?;
+            return two_ranks(&pair, &programs, arguments.cut_after, Show::Everything, deadline).map(drop);
         }
         ping_pong(&pair, deadline)?;
         let farside = farside()?.display().to_string();
         let hex =
             [&farside, "hex", "-n", "2", "--seconds", "1", "--fabric", "ofi:tcp", "--json"].map(str::to_owned).to_vec();
-        let printed = two_ranks(&pair, &[hex.clone(), hex], arguments.cut_after, deadline)?;
-        if arguments.cut_after.is_none() {
-            is_one_search(&printed, 2)?;
+        let printed = two_ranks(&pair, &[hex.clone(), hex], arguments.cut_after, Show::Everything, deadline)?;
+        if arguments.cut_after.is_some() {
+            return Ok(());
         }
-        Ok(())
+        is_one_search(&printed, 2)?;
+        calls(&pair, deadline)
     })
 }
 
@@ -94,11 +105,47 @@ fn await_listener(pair: &Pair, server: &mut Running, deadline: Instant) -> Resul
     Err(server.failure("does not listen").into())
 }
 
+/// Each test of calls, as a job of one rank on each side.
+fn calls(pair: &Pair, deadline: Instant) -> Result<(), String> {
+    let begun = Instant::now();
+    let program = std::env::var_os(CALLS_PROGRAM).ok_or_else(|| format!("{CALLS_PROGRAM} is not set"))?;
+    let tests = tests_of(Path::new(&program))?;
+    for test in &tests {
+        let words = ["env", "FARSIDE_FABRIC=ofi:tcp", &program.to_string_lossy(), "--exact", test, "--nocapture"];
+        let rank = words.map(str::to_owned).to_vec();
+        let printed = two_ranks(pair, &[rank.clone(), rank], None, Show::Nothing, deadline)
+            .map_err(|why| format!("{test}: {why}"))?;
+        // A name that matches nothing is a success, too.
+        if printed.matches("1 passed").count() != 2 {
+            return Err(format!("{test}: it did not run on both sides\n{printed}"));
+        }
+    }
+    if tests.is_empty() {
+        return Err(format!("{}: there are no tests in it", program.to_string_lossy()));
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "xtask: netns: {} tests of calls over ofi:tcp, with 2 processes each: passed after {seconds:.1} s",
+        tests.len()
+    );
+    Ok(())
+}
+
+/// What of two ranks is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Show {
+    /// Their output and their ends.
+    Everything,
+    /// Nothing but a failure.
+    Nothing,
+}
+
 /// Runs one command in each namespace, waits for both, and returns what they printed.
 fn two_ranks(
     pair: &Pair,
     programs: &[Vec<String>; 2],
     cut_after: Option<Duration>,
+    show: Show,
     deadline: Instant,
 ) -> Result<String, String> {
     let secret = format!("{:x}-{:?}", std::process::id(), std::time::SystemTime::now());
@@ -109,7 +156,8 @@ fn two_ranks(
         let mut command = pair.command(side, &program[0]);
         rendezvous.tell(command.args(&program[1..]).env("TMPDIR", cell::temporary_dir()), rank);
         let name = format!("rank {rank}");
-        ranks.push(Running::start(&name, &mut command, Echo::Prefixed(format!("{name}: ")))?);
+        let echo = if show == Show::Everything { Echo::Prefixed(format!("{name}: ")) } else { Echo::Quiet };
+        ranks.push(Running::start(&name, &mut command, echo)?);
     }
     if let Some(after) = cut_after {
         thread::sleep(after.saturating_sub(begun.elapsed()).min(deadline.saturating_duration_since(Instant::now())));
@@ -120,10 +168,13 @@ fn two_ranks(
     let mut failed = Vec::new();
     for (rank, running) in ranks.iter_mut().enumerate() {
         let status = running.wait(deadline)?;
-        println!("xtask: netns: rank {rank}: {status} after {:.1} s", begun.elapsed().as_secs_f64());
+        if show == Show::Everything {
+            println!("xtask: netns: rank {rank}: {status} after {:.1} s", begun.elapsed().as_secs_f64());
+        }
         // With the cable cut, a rank may well fail; but it must end by itself.
         if status.code().is_none() || (cut_after.is_none() && !status.success()) {
-            failed.push(format!("rank {rank}: {status}"));
+            let failure = running.failure(status);
+            failed.push(if show == Show::Everything { format!("rank {rank}: {status}") } else { failure.to_string() });
         }
     }
     let printed: Vec<_> = ranks.iter().map(Running::printed).collect();

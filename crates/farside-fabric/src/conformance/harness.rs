@@ -71,8 +71,12 @@ impl Trial {
         let (ended, ends_of_processes) = mpsc::channel();
         for end in ends {
             let (shared, body, ended) = (shared.clone(), body.clone(), ended.clone());
+            let enter = fabric.entrance(end.process());
             thread::spawn(move || {
-                shared.clone().guard(|| body(Process::new(end, shared)));
+                shared.clone().guard(|| {
+                    enter();
+                    body(Process::new(end, shared));
+                });
                 // The receiver is gone when the check has failed already.
                 let _ = ended.send(());
             });

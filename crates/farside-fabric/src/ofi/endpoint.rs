@@ -123,6 +123,11 @@ impl OfiEndpoint {
             if let Some(why) = refusal {
                 return Err(FabricError::Refused { process, why });
             }
+            if provider::is_loopback(&card.address) != provider::is_loopback(&own.address) {
+                let why = "one of the two has an address that only its own machine can reach: see whether its network is up, or set \
+                           FARSIDE_ADDRESS there";
+                return Err(FabricError::Refused { process, why });
+            }
             addresses.push(card.address);
         }
         if addresses.len() != self.process_count as usize {
@@ -138,7 +143,7 @@ impl OfiEndpoint {
         &self.provider
     }
 
-    /// Buffers of operations that ended because their peers are lost, and that libfabric has not let go of.
+    /// Buffers of operations that ended because their peers are lost or they were cancelled, and that libfabric has not let go of.
     pub fn quarantined(&self) -> usize {
         self.lock().quarantined()
     }

@@ -1,6 +1,7 @@
 //! Which of libfabric's providers carries the bytes.
 
 use std::ffi::OsStr;
+use std::net::Ipv6Addr;
 
 use super::library::{Api, FoundFabric, OneInfo};
 use crate::transport::FabricError;
@@ -122,15 +123,24 @@ fn best_of<'l>(fabrics: impl Iterator<Item = FoundFabric<'l>>) -> Option<(OneInf
     Some((best.to_info()?, best.provider()))
 }
 
+/// Whether only processes of the same machine can reach a socket address.
+pub(super) fn is_loopback(address: &[u8]) -> bool {
+    match (address.first_chunk().map(|family| u16::from_ne_bytes(*family)), address.get(4..8), address.get(8..24)) {
+        (Some(2), Some([127, ..]), _) => true,
+        (Some(10), _, Some(address)) => address == Ipv6Addr::LOCALHOST.octets(),
+        _ => false,
+    }
+}
+
 /// How far a socket address reaches: less is better. Other kinds of addresses are all alike.
 fn reach(address: &[u8]) -> u32 {
     // The family is the first field of every socket address; IPv4 stands behind the port, IPv6 behind port and flow.
     let family = address.first_chunk().map(|family| u16::from_ne_bytes(*family));
     match (family, address.get(4..8), address.get(8..24)) {
-        (Some(2), Some([127, ..]), _) => 3,
+        (Some(2), ..) if is_loopback(address) => 3,
         (Some(2), Some(_), _) => 0,
         (Some(10), _, Some([0xfe, 0x80, ..])) => 4,
-        (Some(10), _, Some([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])) => 4,
+        (Some(10), ..) if is_loopback(address) => 4,
         (Some(10), _, Some(_)) => 2,
         _ => 0,
     }
@@ -150,6 +160,8 @@ mod tests {
         public[0] = 0xfd;
         let order = [ipv4([192, 0, 2, 7]), ipv6(public), ipv4([127, 0, 0, 1]), ipv6(link_local)];
         assert!(order.is_sorted_by(|better, worse| reach(better) < reach(worse)), "{:?}", order.map(|a| reach(&a)));
+        assert_eq!(order.map(|address| is_loopback(&address)), [false, false, true, false]);
+        assert!(is_loopback(&ipv6(Ipv6Addr::LOCALHOST.octets())));
         assert_eq!(reach(b"fi_shm://1:2"), 0);
         assert_eq!(reach(&[]), 0);
     }

@@ -178,7 +178,8 @@ impl State {
         if let Err(error) = key.check(offset, data.len()) {
             return Ok(ended(Err(error)));
         }
-        if self.transfers.len() >= OPERATIONS_MAX {
+        // Those in quarantine are nobody's any more.
+        if self.transfers.values().filter(|transfer| transfer.is_wanted()).count() >= OPERATIONS_MAX {
             return Err(FabricError::QueueFull { process: key.process, max: OPERATIONS_MAX });
         }
         self.start(key, access, kind, offset, data)
@@ -303,9 +304,9 @@ impl State {
         }
     }
 
-    /// Buffers that libfabric has not let go of, though their peers are lost.
+    /// Buffers that libfabric has not let go of, though their peers are lost or they were cancelled.
     pub(super) fn quarantined(&self) -> usize {
-        self.transfers.values().filter(|transfer| transfer.completion.is_none()).count()
+        self.transfers.values().filter(|transfer| !transfer.is_wanted()).count()
     }
 
     // Messages.

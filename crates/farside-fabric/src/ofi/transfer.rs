@@ -35,14 +35,19 @@ pub(super) enum Kind {
 }
 
 impl Transfer {
+    /// Somebody waits for it: its peer is not lost, and it was not cancelled. Otherwise its buffer is in quarantine.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.completion.as_ref().is_some_and(|completion| !completion.has_ended())
+    }
+
     /// Nothing of it is under way, and nothing more is to be posted.
     pub(super) fn is_over(&self) -> bool {
-        self.pieces == 0 && (self.posted == self.data.len() || self.error.is_some() || self.completion.is_none())
+        self.pieces == 0 && (self.posted == self.data.len() || self.error.is_some() || !self.is_wanted())
     }
 
     /// Whether there is something to post.
     pub(super) fn has_more(&self) -> bool {
-        self.posted < self.data.len() && self.error.is_none() && self.completion.is_some()
+        self.posted < self.data.len() && self.error.is_none() && self.is_wanted()
     }
 
     /// Tells the end, if it was not told.

@@ -138,6 +138,10 @@ impl Transport for Routes {
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
+        let max = self.capabilities().message_bytes_max;
+        if message.len() > max {
+            return Err(FabricError::MessageTooLong { bytes: message.len(), max });
+        }
         self.to(to).send(to, message)
     }
 

@@ -1,7 +1,7 @@
 //! The parts of a type, and the code that goes through them.
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
-use quote::{format_ident, quote};
+use quote::{ToTokens, format_ident, quote};
 use syn::{Data, Fields, Member, Path, Result, Type};
 
 use super::validate;
@@ -14,6 +14,8 @@ pub(super) enum Shape<'a> {
 
 /// What can be matched, or built, as `pattern { member: binding, ... }`. Tuples and units are also written so.
 pub(super) struct Variant<'a> {
+    /// As the description of the type names it.
+    name: String,
     path: TokenStream,
     fields: Vec<Field<'a>>,
 }
@@ -27,11 +29,11 @@ struct Field<'a> {
 impl<'a> Shape<'a> {
     pub(super) fn new(data: &'a Data) -> Result<Self> {
         match data {
-            Data::Struct(data) => Ok(Self::Struct(Variant::new(quote!(Self), &data.fields))),
+            Data::Struct(data) => Ok(Self::Struct(Variant::new("struct".into(), quote!(Self), &data.fields))),
             Data::Enum(data) => {
                 let variants = data.variants.iter().map(|variant| {
                     let name = &variant.ident;
-                    Variant::new(quote!(Self::#name), &variant.fields)
+                    Variant::new(name.to_string(), quote!(Self::#name), &variant.fields)
                 });
                 Ok(Self::Enum(variants.collect()))
             }
@@ -91,16 +93,22 @@ impl<'a> Shape<'a> {
 
     /// An expression: a `Result` with the value that is read from `input`, where the type is not plain.
     pub(super) fn read(&self, krate: &Path) -> TokenStream {
+        let tag = quote!(unsafe { <::core::primitive::u32 as #krate::Wire>::read(input) }?);
+        self.value_of(krate, &tag, |variant| variant.build(krate))
+    }
+
+    /// An expression: a `Result` with the value that `build` reads, whose variant is `tag`.
+    fn value_of(&self, krate: &Path, tag: &TokenStream, build: impl Fn(&Variant<'a>) -> TokenStream) -> TokenStream {
         match self {
             Self::Struct(fields) => {
-                let value = fields.build(krate);
+                let value = build(fields);
                 quote!(::core::result::Result::Ok(#value))
             }
             Self::Enum(variants) => {
                 let tags = (0..).map(Literal::u32_suffixed);
-                let values = variants.iter().map(|variant| variant.build(krate));
+                let values = variants.iter().map(build);
                 quote! {
-                    match unsafe { <::core::primitive::u32 as #krate::Wire>::read(input) }? {
+                    match #tag {
                         #(#tags => ::core::result::Result::Ok(#values),)*
                         tag => ::core::result::Result::Err(#krate::wire::WireError::invalid::<Self>(tag)),
                     }
@@ -109,13 +117,54 @@ impl<'a> Shape<'a> {
         }
     }
 
+    /// Statements: describe the type to `schema`.
+    pub(super) fn describe(&self, krate: &Path) -> TokenStream {
+        let (word, tag_bytes) = match self {
+            Self::Struct(_) => (quote!(), quote!()),
+            Self::Enum(_) => (quote!(schema.word("enum");), quote!(schema.bytes(4);)),
+        };
+        let variants = self.variants().iter().map(|Variant { name, fields, .. }| {
+            let members = fields.iter().map(|field| field.member.to_token_stream().to_string());
+            let types = fields.iter().map(|field| field.ty);
+            quote! {
+                schema.word(#name);
+                #(schema.word(#members); <#types as #krate::Wire>::describe(schema);)*
+                schema.word("}");
+            }
+        });
+        let count = self.variants().len() as u64;
+        quote!(#word #tag_bytes schema.number(#count); #(#variants)*)
+    }
+
+    /// An expression: encodes `self` to `out`.
+    pub(super) fn encode(&self, krate: &Path) -> TokenStream {
+        self.match_on(&quote!(self), |tag, variant| {
+            let tag = match self {
+                Self::Struct(_) => quote!(),
+                Self::Enum(_) => quote!(<::core::primitive::u32 as #krate::Wire>::encode(&#tag, out);),
+            };
+            let fields = variant
+                .fields
+                .iter()
+                .map(|Field { binding, ty, .. }| quote!(<#ty as #krate::Wire>::encode(#binding, out);));
+            quote!(#tag #(#fields)*)
+        })
+    }
+
+    /// An expression: a `Result` with the value that is decoded from `input`.
+    pub(super) fn decode(&self, krate: &Path) -> TokenStream {
+        self.value_of(krate, &quote!(<::core::primitive::u32 as #krate::Wire>::decode(input)?), |variant| {
+            variant.build_decoded(krate)
+        })
+    }
+
     /// A `match` on `value`, a reference, with the result of `arm` for each variant and its tag.
     fn match_on(&self, value: &TokenStream, arm: impl Fn(Literal, &Variant<'a>) -> TokenStream) -> TokenStream {
         if self.variants().is_empty() {
             return quote!(match *#value {});
         }
         let arms = (0..).map(Literal::u32_suffixed).zip(self.variants()).map(|(tag, variant)| {
-            let Variant { path, fields } = variant;
+            let Variant { path, fields, .. } = variant;
             let members = fields.iter().map(|field| &field.member);
             let bindings = fields.iter().map(|field| &field.binding);
             let body = arm(tag, variant);
@@ -126,21 +175,31 @@ impl<'a> Shape<'a> {
 }
 
 impl<'a> Variant<'a> {
-    fn new(path: TokenStream, fields: &'a Fields) -> Self {
+    fn new(name: String, path: TokenStream, fields: &'a Fields) -> Self {
         let fields = fields.members().zip(fields).enumerate().map(|(index, (member, field))| Field {
             member,
             binding: format_ident!("field_{index}", span = Span::mixed_site()),
             ty: &field.ty,
         });
-        Self { path, fields: fields.collect() }
+        Self { name, path, fields: fields.collect() }
     }
 
     /// An expression: the variant, its fields read from `input`.
     fn build(&self, krate: &Path) -> TokenStream {
-        let Self { path, fields } = self;
-        let fields = fields
-            .iter()
-            .map(|Field { member, ty, .. }| quote!(#member: unsafe { <#ty as #krate::Wire>::read(input) }?));
+        self.build_of(|ty| quote!(unsafe { <#ty as #krate::Wire>::read(input) }?))
+    }
+
+    /// An expression: the variant, its fields decoded from `input`.
+    fn build_decoded(&self, krate: &Path) -> TokenStream {
+        self.build_of(|ty| quote!(<#ty as #krate::Wire>::decode(input)?))
+    }
+
+    fn build_of(&self, value: impl Fn(&Type) -> TokenStream) -> TokenStream {
+        let Self { path, fields, .. } = self;
+        let fields = fields.iter().map(|Field { member, ty, .. }| {
+            let value = value(ty);
+            quote!(#member: #value)
+        });
         quote!(#path { #(#fields),* })
     }
 }

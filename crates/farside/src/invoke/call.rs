@@ -1,5 +1,7 @@
 //! Calling functions on other workers.
 
+mod by_name;
+
 use std::cell::RefCell;
 
 use farside_fabric::WorkerId;
@@ -7,7 +9,7 @@ use farside_fabric::WorkerId;
 use super::notify::{LatchAddress, On, Synchronizer, count_down};
 use super::outbox::{Dispatch, FlushCause, Outbox, Sent};
 use super::payload::{Arguments, Payload, WithBuffer};
-use super::pending::Pending;
+use super::pending::{FromLike, Pending};
 use super::remote::{ByPointer, ByType, Call, CallBuffer, CallNotified, CallReturn, CallWithReply, Callee, RemoteFn};
 use super::reply::Reply;
 use super::reply_slots::{RESULT_BYTES_MAX, ReplySlots};
@@ -102,7 +104,7 @@ impl<'w> To<'w> {
     /// # Errors
     /// With the arguments: [`Error::Full`], [`Error::TooLarge`], [`Error::PeerLost`], [`Error::UnknownWorker`],
     /// [`Error::Deadline`] when it waited for room in vain, [`Error::InHandler`] for [`WhenFull::Retry`] in a handler,
-    /// [`Error::ForeignFunction`].
+    /// [`Error::ForeignFunction`], [`Error::DifferentBinaries`].
     #[inline(always)]
     pub fn call<A: Wire, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
         let operand = self.worker.table().offset_of(function as usize);
@@ -231,7 +233,7 @@ impl<'w> To<'w> {
             Err(cause) => return Err(Refused { error: Error::Full { to: self.to, cause }, arguments }),
         };
         // Dropping it gives the slot back.
-        let pending = Pending::new(self.worker, slot);
+        let pending = Pending::new(self.worker, slot, FromLike);
         match self.submit::<T, _>(operand, Arguments((address, arguments))) {
             Ok(()) => Ok(pending),
             Err((error, Arguments((_, arguments)))) => Err(Refused { error, arguments }),
@@ -303,6 +305,9 @@ impl<'w> To<'w> {
             self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
         let deadline = worker.now() + worker.default_deadline();
         let Some(cell) = self.outbox else { return Err(Box::new((worker.unknown(self.to), payload))) };
+        if let Err(error) = process.check_callable(cell.borrow().to_process(), how.entry) {
+            return Err(Box::new((error, payload)));
+        }
         loop {
             let mut outbox = cell.borrow_mut();
             payload = match outbox.send(how, payload) {

@@ -3,10 +3,11 @@
 use farside_fabric::WorkerId;
 use farside_fabric::ring::{Corrupt, Header};
 
+use super::named::{NAMED, Named};
 use super::remote::{ByPointer, Call, CallBuffer};
 use super::table::Remote;
-use crate::error::{CorruptRecord, Error, Source};
-use crate::job::simulate::share_memory;
+use crate::error::{CorruptRecord, Error, NameRefusal, Source};
+use crate::job::simulate::{share_memory, share_memory_among};
 use crate::job::worker::Worker;
 
 type OneWord = Call<ByPointer, fn(&Worker, u64), u64, ()>;
@@ -63,9 +64,44 @@ fn is_malformed(cause: CorruptRecord) -> bool {
 
 #[test]
 fn a_function_that_is_not_listed() {
-    let is_entry = |cause| matches!(cause, CorruptRecord::Entry { entry: 0xfffe, .. });
-    is_noticed(|_| vec![Header::new(0xfffe, 0, 8).word()], is_entry);
+    let is_entry = |cause| matches!(cause, CorruptRecord::Entry { entry: 0xfffd, .. });
+    is_noticed(|_| vec![Header::new(0xfffd, 0, 8).word()], is_entry);
 }
+
+#[test]
+fn a_named_call_that_is_none() {
+    // Too short; of an unknown kind; with a latch of a worker that does not exist, or of another than the sender.
+    let records: [(u32, Vec<u64>); 5] =
+        [(0, vec![1]), (3, vec![1, 2]), (1, vec![1, 2, 99, 7]), (1, vec![1, 2, 2, 7]), (2, vec![1, 2, 1, 7 << 32, 0])];
+    for (operand, payload) in records {
+        let header = Header::new(NAMED, operand, 8 + payload.len() * 8).word();
+        is_noticed(|_| [vec![header], payload.clone()].concat(), is_malformed);
+    }
+}
+
+/// What a like process could have called, and a process of another binary cannot mean.
+#[test]
+fn a_record_of_another_binary() {
+    let receiver = WorkerId::new(1);
+    let verdict = share_memory_among(2, &[0], |me| {
+        if me.id() != receiver {
+            let ran = me.call_named_return(receiver, NOTHING, ())?.wait();
+            assert!(matches!(ran, Err(Error::NamedRefused { why: NameRefusal::Unknown, .. })), "{ran:?}");
+            me.outbox(receiver).unwrap().write_anything(&[header::<OneWord>(me, ONE_WORD as usize, 16), 7]);
+            return Ok(());
+        }
+        match me.wait_while_serving(|| false) {
+            Err(Error::CorruptRing { from: Source::Worker(from), cause: CorruptRecord::Entry { count: 0, .. } }) => {
+                assert_eq!(from.number(), 0);
+                Ok(())
+            }
+            other => panic!("not noticed: {other:?}"),
+        }
+    });
+    verdict.unwrap();
+}
+
+const NOTHING: Named<()> = Named::new("test/nothing");
 
 #[test]
 fn an_offset_where_no_function_begins() {

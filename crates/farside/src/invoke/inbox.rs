@@ -15,7 +15,8 @@ use farside_sys::prefetch::prefetch;
 
 use crate::error::{CorruptRecord, Error, Result, Source};
 use crate::invoke::frames::InFrames;
-use crate::invoke::table::FunctionTable;
+use crate::invoke::named::{self, NAMED};
+use crate::invoke::table::Callable;
 use crate::job::home::Home;
 use crate::job::setup::{Piece, RingName};
 use crate::job::worker::Worker;
@@ -268,13 +269,13 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     let source = ring.source;
     let receiver = &mut ring.receiver;
     let handling = Handling::begin(worker.in_handler_flag());
-    let ended = catch_unwind(AssertUnwindSafe(|| run_records(worker, receiver)));
+    let ended = catch_unwind(AssertUnwindSafe(|| run_records(worker, source, receiver)));
     drop(handling);
     if receiver.credited_sender_waits() {
         worker.process_handle().ring_source(source);
     }
     match ended {
-        Ok(Stop::Empty | Stop::Budget) => Ok(()),
+        Ok(Stop::Empty | Stop::Budget) => worker.refused(),
         Ok(Stop::Corrupt(CorruptRecord::Ring(Corrupt::Rotation))) if worker.has_notices() => {
             // The chunk was granted to us before its sender learned of it; the next turn finds it.
             Ok(())
@@ -289,40 +290,63 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
 
 /// Runs records until there is none.
 #[inline(never)]
-fn run_records(worker: &Worker, receiver: &mut Receiver<MappedChunk, MappedControl>) -> Stop {
-    let table = worker.table();
+fn run_records(worker: &Worker, source: Source, receiver: &mut Receiver<MappedChunk, MappedControl>) -> Stop {
+    let table = worker.process_handle().callable_by(source);
     let mut counted = Counted { worker, records: 0 };
     let run = |header: Header, payload: *const u8, end: *const u8| {
-        let Some(trampoline) = table.trampoline(header.entry()) else { return std::ptr::null() };
         counted.records += 1;
+        let Some(trampoline) = table.trampoline(header.entry()) else {
+            // SAFETY: the receiver found the record complete and inside its chunk.
+            return unsafe { run_unlisted(worker, source, header, payload, end) };
+        };
         if counted.records > RECORDS_BEFORE_PREFETCH {
             prefetch(payload.wrapping_add(PREFETCH_BYTES));
         }
         // SAFETY: the receiver found the record complete and inside its chunk, where nobody writes until it is credited, which
-        // happens after this. Its header names a trampoline of this binary's table, so a sender of this binary made it for
-        // that trampoline, which checks the size of the arguments itself.
+        // happens after this. It comes from a sender of this binary, or there would be no trampoline, and its header names one of
+        // this binary's table: so it was made for that, which checks the size of the arguments itself.
         unsafe { trampoline(worker, payload, end, header.operand()) }
     };
-    // SAFETY: a trampoline returns the record's end, or null.
+    // SAFETY: a trampoline returns the record's end, or null, and so does `run_unlisted`.
     match unsafe { receiver.run(RECORDS_PER_TURN, run) } {
         Ok(RunEnd::Empty) => Stop::Empty,
         Ok(RunEnd::Enough) => Stop::Budget,
         Ok(RunEnd::Refused { header }) => {
             // It was not run after all.
-            counted.records -= u64::from(table.trampoline(header.entry()).is_some());
-            Stop::Corrupt(refusal(table, header))
+            counted.records -= 1;
+            Stop::Corrupt(refusal(worker, table, header))
         }
         Err(cause) => Stop::Corrupt(cause.into()),
     }
 }
 
+/// Runs a record whose entry no table has: one that names its function. Returns its end, or null when it is not one of those.
+///
+/// # Safety
+/// The bytes from `payload` to `end` are readable.
+#[inline(never)]
+unsafe fn run_unlisted(
+    worker: &Worker,
+    source: Source,
+    header: Header,
+    payload: *const u8,
+    end: *const u8,
+) -> *const u8 {
+    match header.entry() {
+        // SAFETY: passed on.
+        NAMED => unsafe { named::run(worker, source, payload, end, header.operand()) },
+        _ => std::ptr::null(),
+    }
+}
+
 /// Why a record was not run.
 #[cold]
-fn refusal(table: &FunctionTable, header: Header) -> CorruptRecord {
+fn refusal(worker: &Worker, table: Callable<'_>, header: Header) -> CorruptRecord {
     match table.trampoline(header.entry()) {
+        None if header.entry() == NAMED => CorruptRecord::Malformed { entry: NAMED },
         None => CorruptRecord::Entry { entry: header.entry(), count: table.len() },
         // A closure that is known by its type has no offset.
-        Some(_) if header.operand() != 0 && table.function_at(header.operand()).is_none() => {
+        Some(_) if header.operand() != 0 && worker.table().function_at(header.operand()).is_none() => {
             CorruptRecord::NoFunction { offset: header.operand() }
         }
         Some(_) => CorruptRecord::Malformed { entry: header.entry() },
@@ -372,13 +396,13 @@ fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     let Some(frames) = &mut inbox.frames[index] else { return Ok(()) };
     let source = worker.process_handle().source(index);
     let handling = Handling::begin(worker.in_handler_flag());
-    let ended = catch_unwind(AssertUnwindSafe(|| run_framed(worker, frames)));
+    let ended = catch_unwind(AssertUnwindSafe(|| run_framed(worker, source, frames)));
     drop(handling);
     if let Some(consumed) = frames.credit() {
         worker.process_handle().credit_frames(source, worker, consumed);
     }
     match ended {
-        Ok(Ok(())) => Ok(()),
+        Ok(Ok(())) => worker.refused(),
         Ok(Err(cause)) => {
             // As with a corrupt ring: it is said once, and what comes after it is not listened to.
             frames.close();
@@ -388,19 +412,23 @@ fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     }
 }
 
-fn run_framed(worker: &Worker, frames: &mut InFrames) -> Result<(), CorruptRecord> {
-    let table = worker.table();
+fn run_framed(worker: &Worker, source: Source, frames: &mut InFrames) -> Result<(), CorruptRecord> {
+    let table = worker.process_handle().callable_by(source);
     while let Some(record) = frames.next_record()? {
         let header = Header::from_word(record[0]);
-        let trampoline = table.trampoline(header.entry()).ok_or_else(|| refusal(table, header))?;
         let first = if header.short_bytes().is_some() { 1 } else { 2 };
         let payload = record[first..].as_ptr_range();
+        let (start, end) = (payload.start.cast(), payload.end.cast());
         worker.count_executed(1);
-        // SAFETY: the record is a copy of our own, complete by its header; a sender of this binary made it for the
-        // trampoline that its header names, which checks the size of the arguments itself.
-        let after = unsafe { trampoline(worker, payload.start.cast(), payload.end.cast(), header.operand()) };
+        let after = match table.trampoline(header.entry()) {
+            // SAFETY: the record is a copy of our own, complete by its header; a sender of this binary, or there would be no trampoline,
+            // made it for the one that its header names, which checks the size of the arguments itself.
+            Some(trampoline) => unsafe { trampoline(worker, start, end, header.operand()) },
+            // SAFETY: the record is complete by its header.
+            None => unsafe { run_unlisted(worker, source, header, start, end) },
+        };
         if after.is_null() {
-            return Err(refusal(table, header));
+            return Err(refusal(worker, table, header));
         }
     }
     Ok(())

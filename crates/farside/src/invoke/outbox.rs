@@ -16,6 +16,7 @@ use farside_fabric::{ProcessId, WorkerId};
 use farside_sys::prefetch::prefetch_to_write;
 
 use super::frames::OutFrames;
+use super::named::NAMED;
 use super::notify::{LatchAddress, count_down};
 use super::payload::Payload;
 use super::staged::Staged;
@@ -101,8 +102,10 @@ pub(crate) struct Outbox {
     name: RingName,
     to: WorkerId,
     to_process: ProcessId,
-    /// The ring stands, nothing is staged, the receiver lives.
+    /// The ring stands, nothing is staged, the receiver lives, and it runs this binary.
     direct: bool,
+    /// The receiver runs this binary: functions of it mean something there.
+    is_alike: bool,
     ring: Option<Ring>,
     asked: bool,
     /// The size of the chunk that was asked for and has not been answered.
@@ -169,12 +172,19 @@ pub(crate) enum Sent {
 }
 
 impl Outbox {
-    pub(crate) fn new(name: RingName, to: WorkerId, to_process: ProcessId, queue_cap_bytes: usize) -> Self {
+    pub(crate) fn new(
+        name: RingName,
+        to: WorkerId,
+        to_process: ProcessId,
+        is_alike: bool,
+        queue_cap_bytes: usize,
+    ) -> Self {
         Self {
             name,
             to,
             to_process,
             direct: false,
+            is_alike,
             ring: None,
             asked: false,
             growing: None,
@@ -255,9 +265,25 @@ impl Outbox {
     /// One or the other.
     pub(crate) fn send<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<Sent, P> {
         match how.batch_bytes {
+            _ if how.entry == NAMED => self.try_send_named(how, payload),
             0 => self.try_send(how.entry, how.operand, payload),
             batch_bytes => self.try_batch(how.entry, how.operand, batch_bytes, payload),
         }
+    }
+
+    /// As [`try_send`](Self::try_send), for a call that a receiver of any binary understands.
+    fn try_send_named<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<Sent, P> {
+        let is_ready = self.is_ready();
+        let direct = std::mem::replace(&mut self.direct, is_ready);
+        let sent = self.try_send(how.entry, how.operand, payload);
+        self.direct = direct;
+        sent
+    }
+
+    /// Whether the ring stands, nothing waits before another record, and the receiver lives.
+    fn is_ready(&self) -> bool {
+        let stands = self.ring.as_ref().is_some_and(|ring| ring.announcer.is_some());
+        stands && self.staged.is_empty() && !self.lost
     }
 
     /// Room for a record in the ring, if the outbox is direct.
@@ -443,7 +469,7 @@ impl Outbox {
         self.counters.rings += 1;
         self.counters.ring_bytes += sender.chunk_bytes() as u64;
         self.ring = Some(Ring { sender, announcer: Some(announcer) });
-        self.direct = self.staged.is_empty();
+        self.direct = self.is_alike && self.is_ready();
     }
 
     /// One more chunk was granted.
@@ -528,7 +554,7 @@ impl Outbox {
 
     /// Whether nothing waits before a record of this size, and it would find room.
     pub(crate) fn has_room_for(&self, record_bytes: usize) -> bool {
-        self.direct && self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(record_bytes))
+        self.is_ready() && self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(record_bytes))
     }
 
     /// Whether nothing that was granted or asked for could ever hold a record of this size.
@@ -629,7 +655,7 @@ impl Outbox {
         match no_room_for {
             Some(bytes) if self.needs_chunk_for(bytes) => self.ask_for_chunk(process, bytes)?,
             Some(bytes) => self.ask_to_grow(process, bytes)?,
-            None => self.direct = !self.lost,
+            None => self.direct = self.is_alike && self.is_ready(),
         }
         self.count_sent(process);
         Ok(sent)

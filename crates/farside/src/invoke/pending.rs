@@ -7,14 +7,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use farside_fabric::WorkerId;
+use farside_sys::racy;
 
 use super::reply::Status;
 use super::reply_slots::{ReplySlots, SlotHandle};
-use crate::error::{Error, Result};
+use crate::error::{Error, NameRefusal, Result};
 use crate::job::worker::Worker;
-use crate::wire::{Wire, from_bytes};
+use crate::wire::{self, Decoder, Wire, from_bytes};
 
-/// The result of a call that was made with [`call_return`](Worker::call_return), on its way.
+/// The result of a call that was made with [`call_return`](Worker::call_return), or with
+/// [`call_named_return`](Worker::call_named_return), on its way.
 ///
 /// Look with [`poll`](Self::poll), wait with [`wait`](Self::wait) or [`wait_for`](Self::wait_for), go on with
 /// [`then`](Self::then), or use it as a [`Future`]. Dropping it lets the call go on and discards its result.
@@ -22,16 +24,80 @@ use crate::wire::{Wire, from_bytes};
 /// As a future it is ready when this worker has made progress; [`Worker::block_on`] sees to both.
 #[derive(Debug)]
 #[must_use = "dropping it discards the result"]
-pub struct Pending<'w, R> {
+pub struct Pending<'w, R, H = FromLike> {
     worker: &'w Worker,
     /// `None` once the result was taken.
     slot: Option<SlotHandle>,
+    how: H,
     result: PhantomData<fn() -> R>,
 }
 
-impl<'w, R: Wire> Pending<'w, R> {
-    pub(crate) fn new(worker: &'w Worker, slot: SlotHandle) -> Self {
-        Self { worker, slot: Some(slot), result: PhantomData }
+/// How a result is read.
+pub trait Reading<R>: Copy + std::fmt::Debug + 'static {
+    /// Reads a result.
+    ///
+    /// # Safety
+    /// The bytes are a complete answer of the call whose `Pending` this belongs to, and are read once. For [`FromLike`] nobody writes
+    /// them meanwhile.
+    #[doc(hidden)]
+    unsafe fn read(self, on: WorkerId, place: *const u8, bytes: usize) -> Result<R>;
+
+    /// How much room there was.
+    #[doc(hidden)]
+    fn room(self) -> usize;
+
+    /// The named function that was called.
+    #[doc(hidden)]
+    fn name(self) -> &'static str {
+        ""
+    }
+}
+
+/// From a process of the same binary, which writes values as this one reads them.
+#[derive(Clone, Copy, Debug)]
+pub struct FromLike;
+
+impl<R: Wire> Reading<R> for FromLike {
+    unsafe fn read(self, on: WorkerId, place: *const u8, bytes: usize) -> Result<R> {
+        // SAFETY: passed on.
+        let content = unsafe { std::slice::from_raw_parts(place, bytes) };
+        // SAFETY: a complete answer was written from an `R`: callers and callees agree on it, being one binary and one
+        // function; and it is read once, since the slot is released now.
+        unsafe { from_bytes(content) }.map_err(|cause| Error::Wire { from: on, cause })
+    }
+
+    fn room(self) -> usize {
+        ReplySlots::room_for::<R>()
+    }
+}
+
+/// From a function called by its name, perhaps in a process of another binary: checked.
+#[derive(Clone, Copy, Debug)]
+pub struct ByName {
+    pub(crate) name: &'static str,
+    pub(crate) room: usize,
+}
+
+impl<R: Wire> Reading<R> for ByName {
+    unsafe fn read(self, on: WorkerId, place: *const u8, bytes: usize) -> Result<R> {
+        let mut content = vec![0; bytes];
+        // SAFETY: the caller passes so many bytes; the buffer is new, and as long.
+        unsafe { racy::copy_in(place, content.as_mut_ptr(), bytes) };
+        wire::decode(Decoder::new(&content), 0).map_err(|cause| Error::Wire { from: on, cause })
+    }
+
+    fn room(self) -> usize {
+        self.room
+    }
+
+    fn name(self) -> &'static str {
+        self.name
+    }
+}
+
+impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
+    pub(crate) fn new(worker: &'w Worker, slot: SlotHandle, how: H) -> Self {
+        Self { worker, slot: Some(slot), how, result: PhantomData }
     }
 
     /// The result, if it is here. Makes no progress, so that it may be used in handlers.
@@ -43,7 +109,7 @@ impl<'w, R: Wire> Pending<'w, R> {
     /// When the result was taken before.
     pub fn poll(&mut self) -> Option<Result<R>> {
         let slot = self.slot.expect("a result is taken once");
-        let outcome = take(self.worker, slot)?;
+        let outcome = take(self.worker, slot, self.how)?;
         self.slot = None;
         Some(outcome)
     }
@@ -53,7 +119,7 @@ impl<'w, R: Wire> Pending<'w, R> {
     ///
     /// # Errors
     /// [`Error::RemotePanic`], [`Error::ReplyDropped`], [`Error::PeerLost`], [`Error::TooLarge`], [`Error::Deadline`];
-    /// [`Error::InHandler`] in a handler.
+    /// [`Error::InHandler`] in a handler; [`Error::NamedRefused`] and [`Error::Wire`] for a named function.
     pub fn wait(mut self) -> Result<R> {
         self.wait_for(self.worker.default_deadline())
     }
@@ -67,7 +133,8 @@ impl<'w, R: Wire> Pending<'w, R> {
     /// When the result was taken before.
     pub fn wait_for(&mut self, time: Duration) -> Result<R> {
         let slot = self.slot.expect("a result is taken once");
-        let result = self.worker.wait_until("waiting for the result of a call", time, |worker| take(worker, slot));
+        let how = self.how;
+        let result = self.worker.wait_until("waiting for the result of a call", time, |worker| take(worker, slot, how));
         if !matches!(result, Err(Error::Deadline { .. } | Error::InHandler { .. })) {
             self.slot = None;
         }
@@ -78,8 +145,9 @@ impl<'w, R: Wire> Pending<'w, R> {
     /// can go on after a call of its own without waiting.
     pub fn then(mut self, next: impl FnOnce(&Worker, Result<R>) + 'static) {
         let slot = self.slot.take().expect("a result is taken once");
+        let how = self.how;
         let run = move |worker: &Worker| {
-            if let Some(result) = take(worker, slot) {
+            if let Some(result) = take(worker, slot, how) {
                 next(worker, result);
             }
         };
@@ -100,7 +168,7 @@ impl std::fmt::Debug for Continuation {
 }
 
 /// Takes the result out of its slot, if it is there or never will be, and releases the slot.
-fn take<R: Wire>(worker: &Worker, slot: SlotHandle) -> Option<Result<R>> {
+fn take<R: Wire, H: Reading<R>>(worker: &Worker, slot: SlotHandle, how: H) -> Option<Result<R>> {
     let mut replies = worker.replies();
     let on = replies.on(slot);
     let Some((status, place, bytes)) = replies.outcome(slot) else {
@@ -108,32 +176,38 @@ fn take<R: Wire>(worker: &Worker, slot: SlotHandle) -> Option<Result<R>> {
         replies.give_up(slot);
         return Some(Err(lost));
     };
-    let result = read(status, place, bytes, on);
+    let result = read(status, place, bytes, on, how);
     replies.release(slot);
     Some(result)
 }
 
 /// Reads a result that is complete and ours.
-fn read<R: Wire>(status: Status, place: *const u8, bytes: usize, on: WorkerId) -> Result<R> {
+fn read<R: Wire, H: Reading<R>>(status: Status, place: *const u8, bytes: usize, on: WorkerId, how: H) -> Result<R> {
     if place.is_null() {
         return Err(Error::ReplyDropped { on });
     }
-    // SAFETY: `outcome` found the answer complete and inside the slot's room; nobody writes there until it is released.
+    if status == Status::Done {
+        // SAFETY: `outcome` found the answer complete and inside the slot's room; nobody writes there until it is released, which it is
+        // after this.
+        return unsafe { how.read(on, place, bytes) };
+    }
+    // SAFETY: as above.
     let content = unsafe { std::slice::from_raw_parts(place, bytes) };
     match status {
-        // SAFETY: a complete answer was written from an `R`: callers and callees agree on it, being one binary and one
-        // function; and it is read once, since the slot is released now.
-        Status::Done => unsafe { from_bytes(content) }.map_err(|cause| Error::Wire { from: on, cause }),
         Status::Panicked => Err(Error::RemotePanic { on, message: String::from_utf8_lossy(content).into_owned() }),
         Status::TooLarge => {
             let bytes = content.first_chunk().map_or(usize::MAX, |bytes| u64::from_ne_bytes(*bytes) as usize);
-            Err(Error::TooLarge { what: "a result", bytes, max: ReplySlots::room_for::<R>() })
+            Err(Error::TooLarge { what: "a result", bytes, max: how.room() })
         }
+        Status::Refused => match content.first().copied().and_then(NameRefusal::from_byte) {
+            Some(why) => Err(Error::NamedRefused { on, name: how.name(), why }),
+            None => Err(Error::ReplyDropped { on }),
+        },
         _ => Err(Error::ReplyDropped { on }),
     }
 }
 
-impl<R> Drop for Pending<'_, R> {
+impl<R, H> Drop for Pending<'_, R, H> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
             self.worker.replies().give_up(slot);
@@ -141,7 +215,7 @@ impl<R> Drop for Pending<'_, R> {
     }
 }
 
-impl<R: Wire> Future for Pending<'_, R> {
+impl<R: Wire, H: Reading<R> + Unpin> Future for Pending<'_, R, H> {
     type Output = Result<R>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {

@@ -71,6 +71,8 @@ pub(crate) enum Status {
     Dropped = 5,
     /// The result does not fit; it is its size as a `u64`.
     TooLarge = 6,
+    /// The function called by name did not run; the result is a [`NameRefusal`](crate::error::NameRefusal).
+    Refused = 7,
 }
 
 impl Status {
@@ -81,7 +83,7 @@ impl Status {
 
     fn from_byte(byte: u8) -> Option<Self> {
         use Status::*;
-        [Free, Waiting, Claimed, Done, Panicked, Dropped, TooLarge].into_iter().find(|s| *s as u8 == byte)
+        [Free, Waiting, Claimed, Done, Panicked, Dropped, TooLarge, Refused].into_iter().find(|s| *s as u8 == byte)
     }
 }
 
@@ -365,7 +367,7 @@ mod tests {
             let word = 0xfedc_ba98_0000_0000 | 0x00ab_cdef << 8 | status;
             match SlotState::from_word(word) {
                 Some(state) => assert_eq!(state.word(), word),
-                None => assert!(status > 6),
+                None => assert!(status > 7),
             }
         }
     }

@@ -64,7 +64,11 @@ impl ReplySlots {
 
     /// The room that is made for a result of this type.
     pub(crate) fn room_for<R: Wire>() -> usize {
-        let bytes = if R::PLAIN { size_of::<R>() } else { RESULT_BYTES_UNKNOWN };
+        Self::room_of(if R::PLAIN { size_of::<R>() } else { RESULT_BYTES_UNKNOWN })
+    }
+
+    /// The room that is made for a result of at most so many bytes.
+    pub(crate) fn room_of(bytes: usize) -> usize {
         if bytes <= REPLY_INLINE_BYTES { REPLY_INLINE_BYTES } else { bytes.next_multiple_of(UNIT_BYTES) }
     }
 

@@ -10,10 +10,10 @@
 //! The other half of a name, where a function pointer was passed, is an offset into the program's text, believed only if a
 //! function begins there (`farside_sys::image`).
 
-use farside_fabric::ring::Header;
 use farside_sys::image::{Image, hash_bytes};
 
 use crate::error::{Error, Result};
+use crate::invoke::named::NAMED;
 use crate::job::worker::Worker;
 
 /// Takes a record apart and runs it. Returns the end of the record, or null when it does not hold what it should.
@@ -42,6 +42,9 @@ struct Entry {
 }
 
 const LISTED: u32 = 0x4661_7253;
+
+/// The longest table: the number behind it is no entry's in any binary.
+const ENTRY_COUNT_MAX: usize = NAMED as usize;
 
 #[used]
 #[unsafe(link_section = "farside_calls")]
@@ -139,12 +142,8 @@ impl FunctionTable {
         })?;
         let start = &raw const TABLE_START as usize;
         let count = (&raw const TABLE_END as usize - start) / size_of::<Entry>();
-        if count > Header::ENTRY_COUNT_MAX {
-            return Err(Error::TooLarge {
-                what: "a table of remote functions",
-                bytes: count,
-                max: Header::ENTRY_COUNT_MAX,
-            });
+        if count > ENTRY_COUNT_MAX {
+            return Err(Error::TooLarge { what: "a table of remote functions", bytes: count, max: ENTRY_COUNT_MAX });
         }
         let trampolines = (0..count).map(|index| listed(start + index * size_of::<Entry>())).collect();
         Ok(Self { entries: Entries { start, count }, trampolines, image })
@@ -156,15 +155,10 @@ impl FunctionTable {
         self.entries
     }
 
-    /// How many entries there are.
-    pub(crate) fn len(&self) -> usize {
-        self.trampolines.len()
-    }
-
-    /// What to run for this entry.
-    #[inline(always)]
-    pub(crate) fn trampoline(&self, entry: u16) -> Option<Trampoline> {
-        self.trampolines.get(entry as usize).copied().flatten()
+    /// What a process may call whose binary is this one, or is not: then nothing.
+    #[inline]
+    pub(crate) fn callable_by(&self, is_alike: bool) -> Callable<'_> {
+        Callable { trampolines: if is_alike { &self.trampolines } else { &[] } }
     }
 
     /// The name of a function pointer: its offset in the program's text.
@@ -198,6 +192,25 @@ impl FunctionTable {
         program[..8].copy_from_slice(&self.image.fingerprint().0.to_le_bytes());
         program[8..].copy_from_slice(&(self.image.text().len() as u64).to_le_bytes());
         (program, hash_bytes(0, &bytes))
+    }
+}
+
+/// What a sender may call.
+#[derive(Clone, Copy)]
+pub(crate) struct Callable<'a> {
+    trampolines: &'a [Option<Trampoline>],
+}
+
+impl Callable<'_> {
+    /// What to run for this entry.
+    #[inline(always)]
+    pub(crate) fn trampoline(self, entry: u16) -> Option<Trampoline> {
+        self.trampolines.get(entry as usize).copied().flatten()
+    }
+
+    /// How many entries there are.
+    pub(crate) fn len(self) -> usize {
+        self.trampolines.len()
     }
 }
 
@@ -240,8 +253,9 @@ mod tests {
         let numbers =
             [table.entries.number_of::<Listed<u8>>().unwrap(), table.entries.number_of::<Listed<u16>>().unwrap()];
         assert_ne!(numbers[0], numbers[1]);
-        assert!(numbers.iter().all(|number| table.trampoline(*number).is_some()));
-        assert!(table.trampoline(table.len() as u16).is_none());
+        assert!(numbers.iter().all(|number| table.callable_by(false).trampoline(*number).is_none()));
+        assert!(numbers.iter().all(|number| table.callable_by(true).trampoline(*number).is_some()));
+        assert!(table.callable_by(true).trampoline(table.trampolines.len() as u16).is_none());
     }
 
     /// A library has a table of its own, anywhere else.

@@ -62,6 +62,8 @@ pub(crate) struct Member {
     pub(crate) transport: TransportChoice,
     /// Where it is to die, if a test has it so.
     pub(crate) kill_plan: Option<KillPlan>,
+    /// Makes this process one of another binary, if it is not 0. For simulations.
+    pub(crate) build: u64,
 }
 
 /// Where a process's transport comes from.
@@ -273,7 +275,7 @@ impl Invitation {
             Some(number) if number < settings.processes => {
                 let process = ProcessId::new(number);
                 let kill_plan = KillPlan::from_environment(lookup, process)?;
-                Ok(Member { process, settings, control, transport: TransportChoice::ByRoute, kill_plan })
+                Ok(Member { process, settings, control, transport: TransportChoice::ByRoute, kill_plan, build: 0 })
             }
             number => Err(Error::JobEnded {
                 why: format!("{PROCESS} is {number:?} in a job of {} processes: unset it", settings.processes),

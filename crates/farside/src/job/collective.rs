@@ -9,7 +9,8 @@ use farside_fabric::WorkerId;
 
 use super::worker::Worker;
 use crate::error::{Error, Result};
-use crate::wire::{Wire, from_bytes, to_bytes};
+use crate::invoke::named::{Named, Names};
+use crate::wire::{self, Decoder, Schema, Wire, WireError, from_bytes, to_bytes};
 
 /// What has arrived for collectives that this worker has not come to yet, or is in.
 #[derive(Debug, Default)]
@@ -51,7 +52,7 @@ impl Worker {
             collectives.barriers
         };
         for round in 0..rounds {
-            self.internal(self.neighbor(1 << round)).call(round, announce_arrival)?;
+            self.tell(self.neighbor(1 << round), ARRIVED, round, announce_arrival)?;
             self.wait_for_all("waiting at a barrier", |worker| {
                 (worker.collectives.borrow().arrived[round as usize] >= passed).then_some(())
             })?;
@@ -81,7 +82,7 @@ impl Worker {
         self.begin_collective("a broadcast")?;
         let exchange = self.begin_exchange(root)?;
         let bytes = if self.id() == root {
-            to_bytes(value.expect("the root of a broadcast has a value"))
+            self.bytes_of(value.expect("the root of a broadcast has a value"))?
         } else {
             self.wait_for_value(exchange, self.parent(root))?
         };
@@ -101,7 +102,7 @@ impl Worker {
         self.begin_collective("a gather")?;
         let exchange = self.begin_exchange(root)?;
         if self.id() != root {
-            self.send_value(root, exchange, to_bytes(value))?;
+            self.send_value(root, exchange, self.bytes_of(value)?)?;
             self.wait_until_sent([root].into_iter())?;
             return Ok(None);
         }
@@ -145,7 +146,7 @@ impl Worker {
         if self.id() == root {
             return self.broadcast(root, Some(combined));
         }
-        self.send_value(self.parent(root), exchange, to_bytes(combined))?;
+        self.send_value(self.parent(root), exchange, self.bytes_of(combined)?)?;
         self.broadcast(root, None)
     }
 
@@ -192,7 +193,27 @@ impl Worker {
     }
 
     fn send_value(&self, to: WorkerId, exchange: u64, bytes: Vec<u8>) -> Result<()> {
-        Ok(self.internal(to).call((exchange, self.id(), bytes), keep_value)?)
+        self.tell(to, VALUE, (exchange, self.id(), bytes), keep_value)
+    }
+
+    /// Calls a function of this file on another worker, by its name where the binary is another.
+    fn tell<A: Wire>(&self, to: WorkerId, name: Named<A>, arguments: A, function: fn(&Self, A)) -> Result<()> {
+        match self.runs_same_binary(to) {
+            true => Ok(self.internal(to).call(arguments, function)?),
+            false => Ok(self.internal(to).call_named(name, arguments)?),
+        }
+    }
+
+    /// A value as all processes of the job read it.
+    fn bytes_of<T: Wire>(&self, value: T) -> Result<Vec<u8>> {
+        if !self.process_handle().is_mixed() {
+            return Ok(to_bytes(value));
+        }
+        let schema = Schema::of::<T>();
+        match schema.unportable() {
+            None => Ok(wire::encode(&value, schema.hash().to_le_bytes().to_vec())),
+            Some(type_name) => Err(Error::NotPortable { name: "a collective in a job of several binaries", type_name }),
+        }
     }
 
     fn wait_for_value(&self, exchange: u64, from: WorkerId) -> Result<Vec<u8>> {
@@ -202,9 +223,14 @@ impl Worker {
     }
 
     fn value_of<T: Wire>(&self, from: WorkerId, bytes: &[u8]) -> Result<T> {
-        // SAFETY: the bytes were written by the same collective on another worker, with the same type, this being one program
-        // in which all take part in the same order.
-        unsafe { from_bytes(bytes) }.map_err(|cause| Error::Wire { from, cause })
+        let value = if self.process_handle().is_mixed() {
+            portable_value_of(self, bytes)
+        } else {
+            // SAFETY: the bytes were written by the same collective on another worker, with the same type, this being one program
+            // in which all take part in the same order.
+            unsafe { from_bytes(bytes) }
+        };
+        value.map_err(|cause| Error::Wire { from, cause })
     }
 
     /// Waits until these have what was sent to them. While its ring does not stand a call waits here; and if this worker made no
@@ -223,7 +249,31 @@ impl Worker {
     }
 }
 
+/// A value from a process of any binary.
+fn portable_value_of<T: Wire>(here: &Worker, bytes: &[u8]) -> Result<T, WireError> {
+    let (hash, value) = bytes.split_first_chunk().ok_or_else(WireError::other_type::<T>)?;
+    match Schema::of::<T>().hash() == u64::from_le_bytes(*hash) {
+        true => wire::decode(Decoder::new(value).on(here), 0),
+        false => Err(WireError::other_type::<T>()),
+    }
+}
+
+/// Round `k` of a barrier.
+const ARRIVED: Named<u32> = Named::new("farside/arrived");
+/// An exchange, a sender, and its value.
+const VALUE: Named<(u64, WorkerId, Vec<u8>)> = Named::new("farside/value");
+
+/// What collectives call in processes of other binaries.
+pub(crate) fn register(names: &mut Names) {
+    names.add(ARRIVED, announce_arrival);
+    names.add(VALUE, keep_value);
+}
+
 fn announce_arrival(there: &Worker, round: u32) {
+    // Another binary may say anything.
+    if round >= u32::BITS {
+        return;
+    }
     let mut collectives = there.collectives.borrow_mut();
     collectives.make_room_for(round as usize + 1);
     collectives.arrived[round as usize] += 1;

@@ -4,7 +4,7 @@
 //! Gathering ──all said hello──► Running ──all idle, and the counts agree twice──► Finished
 //!     │  └─► Exchanging ──cards─►  │
 //!     │          │                 │
-//!     └──────────┴─ one is lost, is late, runs another binary, is out of reach,
+//!     └──────────┴─ one is lost, is late, is out of reach, takes the job for another,
 //!                   or the job does not come to rest ───────────────────────────► Ended
 //! ```
 //!
@@ -22,7 +22,7 @@ mod census;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use farside_fabric::ProcessId;
@@ -30,7 +30,9 @@ use farside_fabric::route::FabricChoice;
 
 use self::census::{Census, Counts};
 use crate::error::{Error, ProcessEnd, Result};
-use crate::job::control::{Ending, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess, peers_messages};
+use crate::job::control::{
+    Ending, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess, builds_messages, peers_messages,
+};
 
 /// The pause before a count is repeated that cannot have come out right: some call is still under way.
 const PACE: Duration = Duration::from_millis(1);
@@ -301,7 +303,20 @@ impl Coordinator {
 
     fn begin(&mut self) {
         self.phase = Phase::Running;
+        let builds = self.builds();
+        if builds.iter().any(|build| *build != 0) {
+            for message in builds_messages(&builds) {
+                self.tell_all(&message);
+            }
+        }
         self.tell_all(&ToProcess::Start { job_id: self.plan.job_id, secret: self.plan.secret });
+    }
+
+    /// For each process the first that runs the same binary. All have said hello.
+    fn builds(&self) -> Vec<u32> {
+        let mut first = HashMap::new();
+        let greetings = self.greetings();
+        greetings.map(|(process, greeting)| *first.entry(greeting.build()).or_insert(process.number())).collect()
     }
 
     /// Why the processes cannot make one job, if they cannot. All have said hello.
@@ -309,9 +324,6 @@ impl Coordinator {
         let (first, rest) = self.greetings().next().zip(Some(self.greetings().skip(1)))?;
         let (a, first) = first;
         for (b, other) in rest {
-            if (first.fingerprint, first.table_hash) != (other.fingerprint, other.table_hash) {
-                return Some(Ending::DifferentBinaries { a, b });
-            }
             if first.shape != other.shape {
                 let [first, other] = [first.shape, other.shape].map(describe);
                 let remedy = "start all with the same options and the same environment";

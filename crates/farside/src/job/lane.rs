@@ -61,6 +61,9 @@ impl Process {
         if let Some(lost) = self.lost(lane.to_process()) {
             return Err((lost, payload));
         }
+        if let Err(error) = self.check_callable(lane.to_process(), how.entry) {
+            return Err((error, payload));
+        }
         let payload = match lane.send(how, payload) {
             Ok(_) => return Ok(()),
             Err(payload) => payload,

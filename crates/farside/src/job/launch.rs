@@ -62,7 +62,8 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// A job of these programs. They must be the same file, or copies of it: functions can be called only where they exist.
+    /// A job of these programs. Where they are different files, not copies of one, their processes share collectives, and functions that
+    /// are registered by name ([`Job::register`](crate::Job::register)); closures can be called only where they exist.
     pub fn new(programs: Vec<Program>) -> Self {
         Self { programs, choices: Choices::default(), site: None, time_limit: None, quiet_stdout: false }
     }
@@ -105,7 +106,7 @@ impl Launch {
     /// - [`Error::JobShape`] when there can be no such job, or it does not fit on this machine; nothing was started.
     /// - [`Error::ProcessFailed`] with the process that failed first: it could not be started, ended with another status
     ///   than 0, was killed, reported an error or a panic of a worker, or was stopped by the time limit.
-    /// - [`Error::DifferentBinaries`]; [`Error::JobEnded`] when processes did not come to the job, or it did not come to
+    /// - [`Error::JobEnded`] when processes did not come to the job, or it did not come to
     ///   rest.
     pub fn run(mut self) -> Result<()> {
         let started = Instant::now();

@@ -24,9 +24,10 @@ use super::settings::Settings;
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
+use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
 use crate::invoke::outbox::Outbox;
-use crate::invoke::table::FunctionTable;
+use crate::invoke::table::{Callable, FunctionTable};
 
 /// Values shared by a process's workers, at most.
 const SHARED_MAX: usize = 1024;
@@ -38,6 +39,9 @@ pub(crate) struct Process {
     shape: Shape,
     settings: Settings,
     table: FunctionTable,
+    names: Names,
+    /// Whether each process runs this binary. Empty when all do.
+    alike: Box<[bool]>,
     transport: Arc<dyn Transport>,
     clock: Clock,
     outgoing: Outgoing,
@@ -112,6 +116,15 @@ impl Notice {
     }
 }
 
+/// What can be called in this process, and by whom.
+#[derive(Debug)]
+pub(crate) struct Functions {
+    pub(crate) table: FunctionTable,
+    pub(crate) names: Names,
+    /// Whether each process runs this binary. Empty when all do.
+    pub(crate) alike: Box<[bool]>,
+}
+
 /// Which threads of this process have reported themselves quiet in a round, with what they sent and ran so far.
 #[derive(Debug)]
 struct Quiet {
@@ -122,12 +135,13 @@ struct Quiet {
 impl Process {
     pub(crate) fn new(
         settings: Settings,
-        table: FunctionTable,
+        functions: Functions,
         transport: Arc<dyn Transport>,
         control: Arc<dyn Control>,
         cpus: usize,
         kill_plan: Option<KillPlan>,
     ) -> Arc<Self> {
+        let Functions { table, names, alike } = functions;
         let shape = Shape::new(&settings);
         let home = Home::new(HomeLayout::new(shape), transport.starter().memory().clone());
         let id = transport.process();
@@ -148,6 +162,8 @@ impl Process {
             id,
             shape,
             table,
+            names,
+            alike,
             control,
             clock,
             wait_policy,
@@ -207,6 +223,40 @@ impl Process {
         &self.table
     }
 
+    /// The functions that can be called here by their names.
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Whether a process runs the same binary as this one.
+    #[inline]
+    pub(crate) fn is_alike(&self, process: ProcessId) -> bool {
+        self.alike.is_empty() || self.alike.get(process.index()).copied().unwrap_or(false)
+    }
+
+    /// Whether the job's processes run several binaries.
+    pub(crate) fn is_mixed(&self) -> bool {
+        !self.alike.is_empty()
+    }
+
+    /// What the records from this source may call.
+    #[inline]
+    pub(crate) fn callable_by(&self, source: Source) -> Callable<'_> {
+        let is_alike = !self.is_mixed() || self.process_of(source).is_some_and(|process| self.is_alike(process));
+        self.table.callable_by(is_alike)
+    }
+
+    /// Whether a process understands calls of this entry.
+    ///
+    /// # Errors
+    /// [`Error::DifferentBinaries`].
+    pub(crate) fn check_callable(&self, process: ProcessId, entry: u16) -> Result<()> {
+        match entry == NAMED || self.is_alike(process) {
+            true => Ok(()),
+            false => Err(Error::DifferentBinaries { a: self.id, b: process }),
+        }
+    }
+
     pub(crate) fn transport(&self) -> &dyn Transport {
         &*self.transport
     }
@@ -255,6 +305,11 @@ impl Process {
         let exists = (source as usize) < self.shape.sources();
         let (process, _) = exists.then(|| self.process_of_source(self.source(source as usize)))??;
         Some(process)
+    }
+
+    /// The process that a source belongs to; `None` when there is no such source.
+    pub(crate) fn process_of(&self, source: Source) -> Option<ProcessId> {
+        self.process_of_source(source).map(|(process, _)| process)
     }
 
     /// The process whose ring it is, and its thread if it is one's.
@@ -393,7 +448,7 @@ impl Process {
     pub(crate) fn new_outbox(&self, source: u32, to: WorkerId) -> Outbox {
         let (process, _) = self.shape.place_of(to);
         let name = RingName { source, to: to.number() };
-        Outbox::new(name, to, process, self.settings.queue_cap_bytes)
+        Outbox::new(name, to, process, self.is_alike(process), self.settings.queue_cap_bytes)
     }
 
     /// A piece of this process's own memory as a chunk.

@@ -222,7 +222,7 @@ fn join_job(joining: &Joining<'_>, choices: &Choices, lookup: Lookup<'_>) -> Res
 fn member(process: u32, settings: Settings, control: Arc<dyn Control>, lookup: Lookup<'_>) -> Result<Member> {
     let process = ProcessId::new(process);
     let kill_plan = KillPlan::from_environment(lookup, process)?;
-    Ok(Member { process, settings, control, transport: TransportChoice::ByRoute, kill_plan })
+    Ok(Member { process, settings, control, transport: TransportChoice::ByRoute, kill_plan, build: 0 })
 }
 
 fn listen(port: u16) -> Result<TcpListener, RendezvousError> {

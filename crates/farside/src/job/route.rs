@@ -22,6 +22,16 @@ pub(crate) struct StartOrders {
     pub(crate) secret: [u8; 16],
     /// All processes of the job in their order; none when all reach each other over shared memory.
     pub(crate) peers: Vec<PeerCard>,
+    /// For each process, which of the job's binaries it runs; none when all run the same.
+    pub(crate) builds: Vec<u32>,
+}
+
+impl StartOrders {
+    /// Whether each process runs the same binary as `process`; nothing when all do.
+    pub(crate) fn alike(&self, process: ProcessId) -> Box<[bool]> {
+        let own = self.builds.get(process.index());
+        self.builds.iter().map(|build| Some(build) == own).collect()
+    }
 }
 
 /// Opens the fabric between machines. The others find it by its [card](OfiEndpoint::card).
@@ -52,7 +62,7 @@ pub(crate) fn open_route(
     orders: &StartOrders,
     fabric: Option<Arc<OfiEndpoint>>,
 ) -> Result<Arc<dyn Transport>> {
-    let StartOrders { job_id, secret, peers } = orders;
+    let StartOrders { job_id, secret, peers, .. } = orders;
     let config = ShmConfig {
         process,
         process_count: settings.processes,

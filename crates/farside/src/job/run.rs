@@ -17,13 +17,14 @@ use super::child::{Member, TransportChoice};
 use super::control::{Control, Greeting, JobShape, ToCoordinator, ToProcess};
 use super::host::host_id;
 use super::kill_point::KillPoint;
-use super::process::Process;
+use super::process::{Functions, Process};
 use super::route::{StartOrders, open_fabric, open_route};
 use super::service::serve;
 use super::settings::{Settings, own_environment};
 use super::worker::Worker;
 use crate::error::{Error, Result};
 use crate::invoke::inbox::panic_message;
+use crate::invoke::named::Names;
 use crate::invoke::table::FunctionTable;
 
 /// How long a transport without descriptors sleeps between looks for the start.
@@ -38,12 +39,12 @@ const START_MARGIN: Duration = Duration::from_secs(2);
 ///
 /// # Panics
 /// When a worker panicked, after the others were told.
-pub(crate) fn run_process<F>(member: Member, body: &F) -> Result<()>
+pub(crate) fn run_process<F>(member: Member, names: Names, body: &F) -> Result<()>
 where
     F: Fn(&Worker) -> Result<()> + Send + Sync,
 {
     let control = member.control.clone();
-    let outcomes = match start(member) {
+    let outcomes = match start(member, names) {
         Ok(process) => run_started(&process, body),
         Err(error) => {
             control.send(ToCoordinator::failed_with(&error));
@@ -177,10 +178,10 @@ fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
 }
 
 /// Greets the coordinator, waits for the start, opens the transport.
-fn start(member: Member) -> Result<Arc<Process>> {
-    let Member { process, settings, control, transport, kill_plan } = member;
+fn start(member: Member, names: Names) -> Result<Arc<Process>> {
+    let Member { process, settings, control, transport, kill_plan, build } = member;
     let table = FunctionTable::of_this_program()?;
-    control.send(ToCoordinator::Hello(greeting(&table, &settings, &transport)?));
+    control.send(ToCoordinator::Hello(greeting(&table, build, &settings, &transport)?));
     if let Some(plan) = &kill_plan {
         plan.pass(KillPoint::GreetingSent);
     }
@@ -194,13 +195,15 @@ fn start(member: Member) -> Result<Arc<Process>> {
         TransportChoice::ByRoute => open_route(process, &settings, &orders, fabric)?,
     };
     let cpus = topology::current_affinity().map_err(unreadable)?.len();
-    let process = Process::new(settings, table, transport, control, cpus, kill_plan);
+    let functions = Functions { table, names, alike: orders.alike(process) };
+    let process = Process::new(settings, functions, transport, control, cpus, kill_plan);
     process.kill_point(KillPoint::EndpointOpened);
     Ok(process)
 }
 
-fn greeting(table: &FunctionTable, settings: &Settings, transport: &TransportChoice) -> Result<Greeting> {
+fn greeting(table: &FunctionTable, build: u64, settings: &Settings, transport: &TransportChoice) -> Result<Greeting> {
     let (fingerprint, table_hash) = table.identity();
+    let table_hash = table_hash ^ build;
     let Settings { processes, threads, service_threads, .. } = *settings;
     let (host, fabric) = match transport {
         TransportChoice::ByRoute => (host_id(&own_environment)?, settings.fabric.clone()),
@@ -208,6 +211,10 @@ fn greeting(table: &FunctionTable, settings: &Settings, transport: &TransportCho
         TransportChoice::Ready(_) => ([0; 16], FabricChoice::Auto),
     };
     Ok(Greeting { fingerprint, table_hash, host, shape: JobShape { processes, threads, service_threads }, fabric })
+}
+
+fn mixed_up() -> Error {
+    Error::JobEnded { why: "the coordinator mixed up what it knows of the processes".into() }
 }
 
 /// Waits for the start. When processes are on several machines, the fabric between them is opened meanwhile.
@@ -219,12 +226,15 @@ fn wait_for_start(
 ) -> Result<(StartOrders, Option<Arc<OfiEndpoint>>)> {
     let time = settings.deadline.saturating_add(START_MARGIN);
     let mut deadline = clock.now() + time;
-    let mut peers = Vec::new();
+    let (mut peers, mut builds) = (Vec::new(), Vec::new());
     let mut fabric = None;
     loop {
         match control.receive() {
             Some(ToProcess::Start { job_id, secret }) => {
-                return Ok((StartOrders { job_id, secret, peers }, fabric));
+                if !builds.is_empty() && builds.len() != settings.processes as usize {
+                    return Err(mixed_up());
+                }
+                return Ok((StartOrders { job_id, secret, peers, builds }, fabric));
             }
             Some(ToProcess::Exchange) => {
                 let endpoint = open_fabric(process, settings, &own_environment)?;
@@ -234,11 +244,15 @@ fn wait_for_start(
             }
             Some(ToProcess::Peers { first, cards }) => {
                 if first as usize != peers.len() || peers.len() + cards.len() > settings.processes as usize {
-                    return Err(Error::JobEnded {
-                        why: "the coordinator mixed up the addresses of the processes".into(),
-                    });
+                    return Err(mixed_up());
                 }
                 peers.extend(cards);
+            }
+            Some(ToProcess::Builds { first, builds: more }) => {
+                if first as usize != builds.len() || builds.len() + more.len() > settings.processes as usize {
+                    return Err(mixed_up());
+                }
+                builds.extend(more);
             }
             Some(ToProcess::Ended { why }) => return Err(why.into()),
             Some(ToProcess::Lost { process, why }) => return Err(Error::PeerLost { process, why }),

@@ -72,7 +72,7 @@ fn take_events(process: &Process) -> bool {
 /// Does what the coordinator says.
 fn take_order(process: &Process, message: ToProcess) {
     match message {
-        ToProcess::Start { .. } | ToProcess::Exchange | ToProcess::Peers { .. } => {}
+        ToProcess::Start { .. } | ToProcess::Exchange | ToProcess::Peers { .. } | ToProcess::Builds { .. } => {}
         ToProcess::Ended { why } => process.end(why),
         ToProcess::Lost { process: lost, why } => process.lose(lost, why),
         ToProcess::Confirm { round } => process.begin_round(round),

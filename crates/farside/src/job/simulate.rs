@@ -1,6 +1,6 @@
 //! A whole job inside this program, over a simulated network.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -12,12 +12,14 @@ use farside_fabric::{FabricError, ProcessId, Transport};
 
 use crate::Worker;
 use crate::error::{ProcessEnd, Result};
+use crate::invoke::named::{Named, Names};
 use crate::job::child::{Member, TransportChoice};
 use crate::job::control::{LocalControl, ToCoordinator};
 use crate::job::coordinator::{Coordinator, Plan};
 use crate::job::home::{HomeLayout, Shape};
 use crate::job::run::run_process;
 use crate::job::settings::{Choices, Settings, own_environment};
+use crate::wire::Wire;
 
 /// The signal by which processes die that were to be killed.
 const KILLED: i32 = 9;
@@ -75,6 +77,21 @@ pub struct Simulation {
     options: SimOptions,
     deaths: Vec<(Duration, ProcessId)>,
     slow: Vec<(ProcessId, u32)>,
+    programs: Programs,
+}
+
+/// What the processes of a job in this program take themselves to run.
+#[derive(Clone, Debug)]
+struct Programs {
+    names: Names,
+    /// Those that are of other binaries.
+    others: HashMap<ProcessId, u64>,
+}
+
+impl Default for Programs {
+    fn default() -> Self {
+        Self { names: Names::of_the_library(), others: HashMap::new() }
+    }
 }
 
 /// How a simulation went.
@@ -93,7 +110,14 @@ impl Simulation {
     /// A job of so many processes with so many workers each.
     pub fn new(processes: u32, threads: u32, seed: u64) -> Self {
         let choices = Choices { processes: Some(processes), threads: Some(threads), ..Choices::default() };
-        Self { choices, seed, options: SimOptions::default(), deaths: Vec::new(), slow: Vec::new() }
+        Self {
+            choices,
+            seed,
+            options: SimOptions::default(),
+            deaths: Vec::new(),
+            slow: Vec::new(),
+            programs: Programs::default(),
+        }
     }
 
     /// What the network is like.
@@ -114,6 +138,22 @@ impl Simulation {
     /// Makes a process slow: what its workers [charge](Worker::charge) counts so many times.
     pub fn slow_down(mut self, process: ProcessId, times: u32) -> Self {
         self.slow.push((process, times));
+        self
+    }
+
+    /// Registers a function by its name in all processes, as [`Job::register`](crate::Job::register) does.
+    ///
+    /// # Panics
+    /// As there.
+    #[track_caller]
+    pub fn register<A: Wire, R: Wire>(mut self, name: Named<A, R>, function: fn(&Worker, A) -> R) -> Self {
+        self.programs.names.register(name, function);
+        self
+    }
+
+    /// Has a process count as one of another binary: only such of the same `number` run the same. 0 is that of all others.
+    pub fn binary(mut self, process: ProcessId, number: u64) -> Self {
+        self.programs.others.insert(process, number);
         self
     }
 
@@ -141,7 +181,9 @@ impl Simulation {
     {
         let settings = self.choices.resolve(&own_environment)?;
         let named = self.deaths.iter().map(|(_, process)| process).chain(self.slow.iter().map(|(process, _)| process));
-        if let Some(nobody) = named.into_iter().find(|process| process.number() >= settings.processes) {
+        if let Some(nobody) =
+            named.chain(self.programs.others.keys()).find(|process| process.number() >= settings.processes)
+        {
             let count = settings.processes;
             return Err(FabricError::NoSuchProcess { process: *nobody, count }.into());
         }
@@ -150,7 +192,7 @@ impl Simulation {
         self.slow.iter().for_each(|(process, times)| fabric.slow_down(*process, *times));
         let ends = (0..settings.processes).map(|process| fabric.endpoint(ProcessId::new(process))).collect();
         let world = World { clock: fabric.clock(), deaths: self.deaths, fabric: Some(&fabric) };
-        let verdict = run_in_this_program(&settings, self.seed, ends, world, body);
+        let verdict = run_in_this_program(&settings, self.seed, ends, world, &self.programs, body);
         let time = Duration::from_nanos(fabric.now_ns());
         Ok(Simulated { verdict, time, trace: fabric.trace() })
     }
@@ -172,6 +214,7 @@ fn run_in_this_program<F>(
     job_id: u64,
     endpoints: Vec<Arc<dyn Transport>>,
     world: World<'_>,
+    programs: &Programs,
     body: F,
 ) -> Result<()>
 where
@@ -191,7 +234,8 @@ where
         let control = Arc::new(link(process, Arc::downgrade(&endpoint), news.clone()));
         links.push(control.clone());
         let transport = TransportChoice::Ready(endpoint);
-        members.push(Member { process, settings: settings.clone(), control, transport, kill_plan: None });
+        let build = programs.others.get(&process).copied().unwrap_or(0);
+        members.push(Member { process, settings: settings.clone(), control, transport, kill_plan: None, build });
     }
     let seat = world.clock.seat();
     std::thread::scope(|scope| {
@@ -204,7 +248,7 @@ where
                 threads.push(scope.spawn(move || {
                     seat.take(|| {
                         let process = member.process;
-                        let end = run_member(member, body);
+                        let end = run_member(member, programs.names.clone(), body);
                         news.tell(process, Said::Ended(end));
                     });
                 }));
@@ -269,13 +313,13 @@ fn link(process: ProcessId, endpoint: Weak<dyn Transport>, news: Arc<News>) -> L
 }
 
 /// Runs one process, which ends as a process of its own would.
-fn run_member<F>(member: Member, body: &F) -> ProcessEnd
+fn run_member<F>(member: Member, names: Names, body: &F) -> ProcessEnd
 where
     F: Fn(&Worker) -> Result<()> + Send + Sync,
 {
     // A panic ends the process, so nobody sees what it left half done; the others share with it what `body` borrows, whose
     // owner gets to know of the panic by the verdict.
-    match catch_unwind(AssertUnwindSafe(|| run_process(member, body))) {
+    match catch_unwind(AssertUnwindSafe(|| run_process(member, names, body))) {
         Ok(Ok(())) => ProcessEnd::Exited(0),
         Ok(Err(_)) => ProcessEnd::Exited(1),
         Err(_) => ProcessEnd::Exited(101),
@@ -318,6 +362,17 @@ pub(crate) fn share_memory<F>(processes: u32, body: F) -> Result<()>
 where
     F: Fn(&Worker) -> Result<()> + Send + Sync,
 {
+    share_memory_among(processes, &[], body)
+}
+
+/// The same where some of the processes are of another binary.
+#[cfg(test)]
+pub(crate) fn share_memory_among<F>(processes: u32, others: &[u32], body: F) -> Result<()>
+where
+    F: Fn(&Worker) -> Result<()> + Send + Sync,
+{
+    let others = others.iter().map(|other| (ProcessId::new(*other), 1)).collect();
+    let programs = &Programs { others, ..Programs::default() };
     use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 
     let settings = Choices { processes: Some(processes), ..Choices::default() }.resolve(&|_| None)?;
@@ -330,7 +385,7 @@ where
     };
     let endpoints = (0..processes).map(open).collect::<Result<_>>()?;
     let world = World { clock: Clock::real(), deaths: Vec::new(), fabric: None };
-    run_in_this_program(&settings, job_id, endpoints, world, body)
+    run_in_this_program(&settings, job_id, endpoints, world, programs, body)
 }
 
 #[cfg(test)]

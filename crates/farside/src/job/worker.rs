@@ -1,11 +1,13 @@
 //! A worker: a thread of the job that calls and is called.
 
+mod drain;
+
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use farside_fabric::wait::{Backoff, StreamWatch};
+use farside_fabric::wait::{Backoff, PollPace, StreamWatch};
 use farside_fabric::{MachineId, ProcessId, WorkerId};
 
 use super::collective::Collectives;
@@ -56,8 +58,15 @@ pub struct Worker {
     pub(crate) next_local: Cell<u32>,
     in_handler: Cell<bool>,
     executed: Cell<u64>,
+    /// Calls of named functions that did not run here.
+    refused: Cell<u64>,
+    /// The first of them whose caller gets no answer, until it is reported.
+    refusal: RefCell<Option<Error>>,
+    /// For values on their way to or from processes of other binaries. Empty while it is in use.
+    buffer: RefCell<Vec<u8>>,
     /// The count of things that the service thread had for this worker, when it last looked.
     attention_seen: Cell<u32>,
+    poll_pace: Cell<PollPace>,
     /// The function that was found last, and its offset.
     function: Cell<(u32, usize)>,
 }
@@ -68,13 +77,18 @@ pub struct Worker {
 pub struct Counters {
     /// What it sent.
     pub sent: SendCounters,
-    /// Calls that it ran for others.
+    /// Calls that it ran for others, with those that it refused.
     pub executed: u64,
+    /// Calls of named functions that it refused to run.
+    pub refused: u64,
     /// Its calls that wait for their results now.
     pub replies_pending: u64,
     /// Memory of rings that lead to this process, in use now.
     pub ring_bytes_here: u64,
 }
+
+/// The largest buffer that is kept.
+const BUFFER_BYTES_KEPT: usize = 64 << 10;
 
 /// Things in per-worker memory, at most.
 pub(crate) const LOCALS_MAX: usize = 256;
@@ -100,7 +114,11 @@ impl Worker {
             next_local: Cell::new(0),
             in_handler: Cell::new(false),
             executed: Cell::new(0),
+            refused: Cell::new(0),
+            refusal: RefCell::default(),
+            buffer: RefCell::default(),
             attention_seen: Cell::new(0),
+            poll_pace: Cell::default(),
             function: Cell::new((u32::MAX, 0)),
             home,
             process,
@@ -332,7 +350,8 @@ impl Worker {
         self.outboxes.iter().filter_map(OnceCell::get).for_each(|outbox| sent.add(&outbox.borrow().counters()));
         let replies_pending = self.replies.borrow().in_use() as u64;
         let ring_bytes_here = self.process.ring_memory_bytes() as u64;
-        Counters { sent, executed: self.executed.get(), replies_pending, ring_bytes_here }
+        let (executed, refused) = (self.executed.get(), self.refused.get());
+        Counters { sent, executed, refused, replies_pending, ring_bytes_here }
     }
 
     // For the rooms around.
@@ -407,6 +426,37 @@ impl Worker {
     #[inline]
     pub(crate) fn count_executed(&self, records: u64) {
         self.executed.set(self.executed.get() + records);
+    }
+
+    pub(crate) fn count_refused(&self) {
+        self.refused.set(self.refused.get() + 1);
+    }
+
+    /// Has [`refused`](Self::refused) return this, unless another waits for that.
+    pub(crate) fn report_refused(&self, error: Error) {
+        self.refusal.borrow_mut().get_or_insert(error);
+    }
+
+    /// Whether a named function did not run whose caller gets no answer. Tells it once.
+    #[inline]
+    pub(crate) fn refused(&self) -> Result<()> {
+        if self.refusal.borrow().is_none() {
+            return Ok(());
+        }
+        self.refusal.take().map_or(Ok(()), Err)
+    }
+
+    /// A buffer to encode into.
+    pub(crate) fn take_buffer(&self) -> Vec<u8> {
+        self.buffer.take()
+    }
+
+    /// Keeps a buffer for the next time, unless it is large.
+    pub(crate) fn give_buffer(&self, mut buffer: Vec<u8>) {
+        if buffer.capacity() <= BUFFER_BYTES_KEPT {
+            buffer.clear();
+            self.buffer.replace(buffer);
+        }
     }
 
     pub(crate) fn add_continuation(&self, continuation: Continuation) {
@@ -558,7 +608,7 @@ impl Worker {
     /// One round of everything that a worker does for others.
     #[inline]
     fn step(&self) -> Result<bool> {
-        let polled = self.process.polls() && poll(&self.process);
+        let polled = self.process.polls() && self.poll_if_due();
         if self.has_notices() {
             self.take_notices()?;
         }
@@ -576,6 +626,16 @@ impl Worker {
             self.wake_futures();
         }
         Ok(moved)
+    }
+
+    /// Makes the transport's progress, but the less often the longer nothing has come: each look is a system call, and what this worker waits
+    /// for may come over mapped memory. Says whether anything came.
+    fn poll_if_due(&self) -> bool {
+        let mut pace = self.poll_pace.get();
+        let found = pace.is_due() && poll(&self.process);
+        pace.looked(found);
+        self.poll_pace.set(pace);
+        found
     }
 
     /// Publishes batches that are due, or all if the worker is idle, and sends what is staged.
@@ -701,39 +761,6 @@ impl Worker {
         // Only now, so that who waits for it finds all that it did.
         self.lost.borrow_mut().push(process);
         ran
-    }
-
-    /// After the body: serves until the whole job is quiet.
-    pub(crate) fn drain(&self) -> Result<()> {
-        let forever = Duration::from_secs(u32::MAX.into());
-        let mut answered = None;
-        self.wait_until("waiting for the other processes to finish", forever, |worker| {
-            if worker.process.is_finished() {
-                return Some(Ok(()));
-            }
-            let round = worker.process.round();
-            if answered == Some(round) || !worker.is_quiet() {
-                return None;
-            }
-            // What was called before the round began runs before it is counted. Two rounds that count the same, with a call under
-            // way all the time, would say that there is none.
-            if let Err(error) = worker.step() {
-                return Some(Err(error));
-            }
-            if worker.is_quiet() {
-                answered = Some(round);
-                let counters = worker.counters();
-                worker.process.report_quiet(worker.local, round, counters.sent.calls, counters.executed);
-            }
-            None
-        })
-    }
-
-    /// Whether nothing waits here to be sent or gone on with.
-    fn is_quiet(&self) -> bool {
-        self.unfinished.borrow().is_empty()
-            && self.continuations.borrow().is_empty()
-            && !self.process.lanes_are_queued()
     }
 
     /// How internal calls are made: they wait for room.

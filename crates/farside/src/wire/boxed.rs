@@ -1,6 +1,6 @@
 //! Values that own heap memory: `String`, `Vec<T>`, `Box<[T]>`, `Box<T>`.
 
-use super::{Reader, Wire, WireError, read_plain, write_next};
+use super::{Decoder, Encoder, Reader, Schema, Wire, WireError, read_plain, write_next};
 
 /// The bytes of a length on the wire.
 const LENGTH_BYTES: usize = size_of::<u64>();
@@ -55,6 +55,22 @@ unsafe impl<T: Wire> Wire for Vec<T> {
             // SAFETY: the caller vouches for the plain values in each element.
             unsafe { read_each(length, input) }
         }
+    }
+
+    #[inline]
+    fn describe(schema: &mut Schema) {
+        schema.word("Vec");
+        schema.owned(T::describe);
+    }
+
+    #[inline]
+    fn encode(&self, out: &mut Encoder) {
+        out.elements(self);
+    }
+
+    #[inline]
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
+        input.elements()
     }
 }
 
@@ -126,6 +142,22 @@ unsafe impl<T: Wire> Wire for Box<[T]> {
         // SAFETY: the caller vouches for the plain values in each element.
         unsafe { Vec::read(input) }.map(Vec::into_boxed_slice)
     }
+
+    #[inline]
+    fn describe(schema: &mut Schema) {
+        schema.word("Vec");
+        schema.owned(T::describe);
+    }
+
+    #[inline]
+    fn encode(&self, out: &mut Encoder) {
+        out.elements(self);
+    }
+
+    #[inline]
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
+        Vec::decode(input).map(Vec::into_boxed_slice)
+    }
 }
 
 /// The byte in front of the value of a `Box`. It is there because a value that is not plain has at least one byte, and
@@ -159,6 +191,22 @@ unsafe impl<T: Wire> Wire for Box<T> {
             tag => Err(WireError::invalid::<Self>(tag)),
         }
     }
+
+    #[inline]
+    fn describe(schema: &mut Schema) {
+        schema.word("Box");
+        schema.owned(T::describe);
+    }
+
+    #[inline]
+    fn encode(&self, out: &mut Encoder) {
+        T::encode(self, out);
+    }
+
+    #[inline]
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
+        input.inside::<Self, _>(T::decode).map(Self::new)
+    }
 }
 
 // SAFETY: it travels as the `Vec<u8>` of its bytes, which are checked to be UTF-8 when they arrive.
@@ -180,6 +228,26 @@ unsafe impl Wire for String {
     unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         // SAFETY: any bytes are valid `u8`s.
         let bytes = unsafe { Vec::<u8>::read(input) }?;
-        Self::from_utf8(bytes).map_err(|error| WireError::NotUtf8 { valid_bytes: error.utf8_error().valid_up_to() })
+        text(bytes)
     }
+
+    #[inline]
+    fn describe(schema: &mut Schema) {
+        schema.word("String");
+        schema.owned(u8::describe);
+    }
+
+    #[inline]
+    fn encode(&self, out: &mut Encoder) {
+        out.elements(self.as_bytes());
+    }
+
+    #[inline]
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
+        text(Vec::decode(input)?)
+    }
+}
+
+fn text(bytes: Vec<u8>) -> Result<String, WireError> {
+    String::from_utf8(bytes).map_err(|error| WireError::NotUtf8 { valid_bytes: error.utf8_error().valid_up_to() })
 }

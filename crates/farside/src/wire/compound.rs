@@ -2,7 +2,7 @@
 
 use std::array;
 
-use super::{Reader, Wire, WireError, read_plain, write_next, write_plain};
+use super::{Decoder, Encoder, Reader, Schema, Wire, WireError, read_plain, write_next, write_plain};
 
 /// The bytes of a variant's number on the wire, for enums that are not plain.
 const TAG_BYTES: usize = size_of::<u32>();
@@ -41,24 +41,37 @@ unsafe impl<T: Wire, const N: usize> Wire for [T; N] {
             unsafe { read_plain(input) }
         } else {
             // SAFETY: the caller vouches for the plain values in each element.
-            unsafe { read_array(input) }
+            array_of(|| unsafe { T::read(input) })
         }
+    }
+
+    #[inline]
+    fn describe(schema: &mut Schema) {
+        schema.word("array");
+        schema.number(N as u64);
+        schema.repeated(N, T::describe);
+    }
+
+    #[inline]
+    fn encode(&self, out: &mut Encoder) {
+        T::encode_each(self, out);
+    }
+
+    #[inline]
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
+        array_of(|| T::decode(input))
     }
 }
 
-/// Reads the elements of an array one by one.
-///
-/// # Safety
-/// That of [`Wire::read`] for each element.
+/// An array of what is read element by element.
 #[inline]
-unsafe fn read_array<T: Wire, const N: usize>(input: &mut Reader<'_>) -> Result<[T; N], WireError> {
+fn array_of<T, const N: usize>(mut read: impl FnMut() -> Result<T, WireError>) -> Result<[T; N], WireError> {
     let mut failure = None;
     let elements: [Option<T>; N] = array::from_fn(|_| {
         if failure.is_some() {
             return None;
         }
-        // SAFETY: the caller vouches for the plain values in each element.
-        unsafe { T::read(input) }.map_err(|error| failure = Some(error)).ok()
+        read().map_err(|error| failure = Some(error)).ok()
     });
     match failure {
         Some(error) => Err(error),
@@ -109,6 +122,30 @@ unsafe impl<T: Wire> Wire for Option<T> {
             tag => Err(WireError::invalid::<Self>(tag)),
         }
     }
+
+    #[inline]
+    fn describe(schema: &mut Schema) {
+        schema.word("Option");
+        schema.bytes(1);
+        T::describe(schema);
+    }
+
+    #[inline]
+    fn encode(&self, out: &mut Encoder) {
+        out.bytes(&[u8::from(self.is_some())]);
+        if let Some(value) = self {
+            value.encode(out);
+        }
+    }
+
+    #[inline]
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
+        match input.array::<Self, 1>()? {
+            [0] => Ok(None),
+            [1] => T::decode(input).map(Some),
+            [tag] => Err(WireError::invalid::<Self>(tag)),
+        }
+    }
 }
 
 // SAFETY: plain if both values are, and then (5) one copy. Otherwise (1, 3) the value travels, by its own promise; (2,
@@ -157,6 +194,32 @@ unsafe impl<T: Wire, E: Wire> Wire for Result<T, E> {
             tag => Err(WireError::invalid::<Self>(tag)),
         }
     }
+
+    #[inline]
+    fn describe(schema: &mut Schema) {
+        schema.word("Result");
+        schema.bytes(1);
+        T::describe(schema);
+        E::describe(schema);
+    }
+
+    #[inline]
+    fn encode(&self, out: &mut Encoder) {
+        out.bytes(&[u8::from(self.is_err())]);
+        match self {
+            Ok(value) => value.encode(out),
+            Err(error) => error.encode(out),
+        }
+    }
+
+    #[inline]
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
+        match input.array::<Self, 1>()? {
+            [0] => T::decode(input).map(Ok),
+            [1] => E::decode(input).map(Err),
+            [tag] => Err(WireError::invalid::<Self>(tag)),
+        }
+    }
 }
 
 /// A tuple with the parts `$part`, whose fields are bound to `$field`.
@@ -203,6 +266,24 @@ macro_rules! tuple {
                     let $field = unsafe { $part::read(input) }?;
                 )+
                 Ok(($($field,)+))
+            }
+
+            #[inline]
+            fn describe(schema: &mut Schema) {
+                schema.word("(");
+                $($part::describe(schema);)+
+                schema.word(")");
+            }
+
+            #[inline]
+            fn encode(&self, out: &mut Encoder) {
+                let ($($field,)+) = self;
+                $($field.encode(out);)+
+            }
+
+            #[inline]
+            fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
+                Ok(($($part::decode(input)?,)+))
             }
         }
     };

@@ -45,6 +45,28 @@ pub enum WireError {
         /// The type that was being read.
         type_name: &'static str,
     },
+    /// Values lie in each other deeper than anybody writes them.
+    #[error("{type_name} lies more than {depth_max} values deep: send a flatter one")]
+    TooDeep {
+        /// The type that was being read.
+        type_name: &'static str,
+        /// How deep it may lie.
+        depth_max: u32,
+    },
+    /// The type travels only among processes of one binary.
+    #[error(
+        "{type_name} travels only among processes of one binary: send a type with `#[derive(Wire)]` made of others that travel"
+    )]
+    NotPortable {
+        /// The type.
+        type_name: &'static str,
+    },
+    /// The sender's type is another.
+    #[error("it was sent as another type than {type_name}: use types of the same shape in all programs of the job")]
+    OtherType {
+        /// The type that was to be read.
+        type_name: &'static str,
+    },
     /// The value ends before its record does.
     #[error("{left_bytes} bytes are left behind {type_name}: check that `write` and `read` of its `Wire` agree")]
     LeftOver {
@@ -69,12 +91,27 @@ impl WireError {
     }
 
     #[cold]
+    pub(super) fn too_deep<T: ?Sized>(depth_max: u32) -> Self {
+        Self::TooDeep { type_name: type_name::<T>(), depth_max }
+    }
+
+    #[cold]
+    pub(super) fn not_portable<T>() -> Self {
+        Self::NotPortable { type_name: type_name::<T>() }
+    }
+
+    #[cold]
+    pub(crate) fn other_type<T>() -> Self {
+        Self::OtherType { type_name: type_name::<T>() }
+    }
+
+    #[cold]
     pub(crate) fn outside_a_job<T>() -> Self {
         Self::OutsideAJob { type_name: type_name::<T>() }
     }
 
     #[cold]
-    pub(super) fn left_over<T>(left_bytes: usize) -> Self {
+    pub(crate) fn left_over<T>(left_bytes: usize) -> Self {
         Self::LeftOver { type_name: type_name::<T>(), left_bytes }
     }
 }

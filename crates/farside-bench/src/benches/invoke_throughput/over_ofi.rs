@@ -21,14 +21,14 @@ const UNDER_WAY: usize = 64;
 const PUTS: u64 = 100_000;
 
 pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
-    let modes: [(&str, u64, [(usize, Mode); 3]); 3] = [
-        ("send", CALLS, [(1, send::<1>), (8, send::<8>), (32, send::<32>)]),
-        ("write", CALLS, [(1, write::<1>), (8, write::<8>), (32, write::<32>)]),
-        ("trad", AGGREGATED_CALLS, [(1, trad::<1>), (8, trad::<8>), (32, trad::<32>)]),
+    let modes: [(&str, u64, [Mode; 3]); 3] = [
+        ("send", CALLS, [send::<1>, send::<8>, send::<32>]),
+        ("write", CALLS, [write::<1>, write::<8>, write::<32>]),
+        ("trad", AGGREGATED_CALLS, [trad::<1>, trad::<8>, trad::<32>]),
     ];
     let mut cases = Vec::new();
-    for (name, calls, sizes) in modes {
-        for (words, mode) in sizes {
+    for (name, calls, by_size) in modes {
+        for (words, mode) in [1, 8, 32].into_iter().zip(by_size) {
             let of = fabric.clone();
             let body = move |me: &Worker, options: Options| {
                 let puts = Puts { bytes: PUT_BYTES, under_way: UNDER_WAY, count: options.operations_or(PUTS) };

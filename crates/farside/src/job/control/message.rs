@@ -15,8 +15,10 @@ use farside_sys::net::MESSAGE_BYTES_MAX;
 
 use crate::error::Error;
 
-/// Raised with every change of a message, so that programs built from different versions part at their first word.
-const VERSION: u8 = 2;
+/// Raised with every change of a message, so that programs built from different versions part at their first word. Programs of one job may
+/// be built apart: so it is raised, too, when anything else changes that their processes have in common: memory layouts, the messages
+/// of service threads, records of named functions.
+const VERSION: u8 = 3;
 /// The longest text: what a message holds besides version, kind, its other fields (4 B at most) and the length.
 const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 2 - 4 - 2;
 /// The longest card of a process.
@@ -67,6 +69,13 @@ pub(crate) struct Greeting {
     pub(crate) shape: JobShape,
     /// What it is to use.
     pub(crate) fabric: FabricChoice,
+}
+
+impl Greeting {
+    /// What is the same of two processes whose functions are the same.
+    pub(crate) fn build(&self) -> ([u8; 16], u64) {
+        (self.fingerprint, self.table_hash)
+    }
 }
 
 /// What every process of a job must take it to be.
@@ -133,6 +142,13 @@ pub(crate) enum ToProcess {
         /// Theirs, and of those behind it.
         cards: Vec<PeerCard>,
     },
+    /// Which binaries some processes run that follow each other. Not sent when all run the same.
+    Builds {
+        /// The number of the first.
+        first: u32,
+        /// A number for each binary: that of the first process that runs it.
+        builds: Vec<u32>,
+    },
 }
 
 /// Why a job is over before its time.
@@ -140,13 +156,6 @@ pub(crate) enum ToProcess {
 pub(crate) enum Ending {
     /// Two processes are on different machines, and shared memory was asked for.
     Apart {
-        /// One.
-        a: ProcessId,
-        /// Another.
-        b: ProcessId,
-    },
-    /// Two processes run different programs.
-    DifferentBinaries {
         /// One.
         a: ProcessId,
         /// Another.
@@ -160,7 +169,6 @@ impl From<Ending> for Error {
     fn from(ending: Ending) -> Self {
         match ending {
             Ending::Apart { a, b } => Error::DifferentMachines { a, b },
-            Ending::DifferentBinaries { a, b } => Error::DifferentBinaries { a, b },
             Ending::Other(why) => Error::JobEnded { why },
         }
     }
@@ -204,7 +212,6 @@ impl ToProcess {
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Start { job_id, secret } => message(1).u64(*job_id).bytes(secret),
-            Self::Ended { why: Ending::DifferentBinaries { a, b } } => message(2).u32(a.number()).u32(b.number()),
             Self::Ended { why: Ending::Other(why) } => message(3).text(why),
             Self::Lost { process, why } => message(4).u32(process.number()).text(why),
             Self::Confirm { round } => message(5).u32(*round),
@@ -212,6 +219,9 @@ impl ToProcess {
             Self::Exchange => message(7),
             Self::Peers { first, cards } => {
                 cards.iter().fold(message(8).u32(*first), |message, peer| message.bytes(&peer.host).card(&peer.card))
+            }
+            Self::Builds { first, builds } => {
+                builds.iter().fold(message(2).u32(*first), |message, build| message.u32(*build))
             }
             Self::Ended { why: Ending::Apart { a, b } } => message(9).u32(a.number()).u32(b.number()),
         }
@@ -223,7 +233,7 @@ impl ToProcess {
         let (kind, mut fields) = open(bytes)?;
         let message = match kind {
             1 => Self::Start { job_id: fields.u64()?, secret: fields.array()? },
-            2 => Self::Ended { why: Ending::DifferentBinaries { a: fields.process()?, b: fields.process()? } },
+            2 => Self::Builds { first: fields.u32()?, builds: fields.numbers()? },
             3 => Self::Ended { why: Ending::Other(fields.text()?) },
             4 => Self::Lost { process: fields.process()?, why: fields.text()? },
             5 => Self::Confirm { round: fields.u32()? },
@@ -253,6 +263,14 @@ pub(crate) fn peers_messages(cards: impl IntoIterator<Item = PeerCard>) -> Vec<T
     }
     messages.push(ToProcess::Peers { first, cards: batch });
     messages
+}
+
+/// Which binaries all processes run, in as many messages as they need.
+pub(crate) fn builds_messages(builds: &[u32]) -> impl Iterator<Item = ToProcess> {
+    // What a message holds besides version, kind and the first number.
+    const BUILDS_MAX: usize = (MESSAGE_BYTES_MAX - 2 - 4) / 4;
+    let parts = (0_u32..).step_by(BUILDS_MAX).zip(builds.chunks(BUILDS_MAX));
+    parts.map(|(first, builds)| ToProcess::Builds { first, builds: builds.to_vec() })
 }
 
 /// Decodes as both ends do, for a fuzzer: whatever the bytes, there is no panic, and what is understood is the same when it
@@ -368,6 +386,14 @@ impl Decoder<'_> {
         Some(peers)
     }
 
+    fn numbers(&mut self) -> Option<Vec<u32>> {
+        let mut numbers = Vec::new();
+        while !self.0.is_empty() {
+            numbers.push(self.u32()?);
+        }
+        Some(numbers)
+    }
+
     fn greeting(&mut self) -> Option<Greeting> {
         let (fingerprint, table_hash, host) = (self.array()?, self.u64()?, self.array()?);
         let shape = JobShape { processes: self.u32()?, threads: self.u32()?, service_threads: self.u32()? };
@@ -431,7 +457,8 @@ mod tests {
     fn to_process() -> impl Strategy<Value = ToProcess> {
         prop_oneof![
             any::<(u64, [u8; 16])>().prop_map(|(job_id, secret)| ToProcess::Start { job_id, secret }),
-            (process(), process()).prop_map(|(a, b)| ToProcess::Ended { why: Ending::DifferentBinaries { a, b } }),
+            (any::<u32>(), prop::collection::vec(any::<u32>(), 0..20))
+                .prop_map(|(first, builds)| ToProcess::Builds { first, builds }),
             any::<String>().prop_map(|why| ToProcess::Ended { why: Ending::Other(why) }),
             (process(), any::<String>()).prop_map(|(process, why)| ToProcess::Lost { process, why }),
             any::<u32>().prop_map(|round| ToProcess::Confirm { round }),
@@ -476,6 +503,19 @@ mod tests {
                 arrived.extend(cards);
             }
             prop_assert_eq!(arrived, cards);
+        }
+
+        #[test]
+        fn builds_are_divided_among_messages_that_fit(builds in prop::collection::vec(any::<u32>(), 0..3000)) {
+            let mut arrived = Vec::new();
+            for message in builds_messages(&builds) {
+                let bytes = message.encode();
+                prop_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
+                let Some(ToProcess::Builds { first, builds }) = ToProcess::decode(&bytes) else { panic!("{message:?}") };
+                prop_assert_eq!(first as usize, arrived.len());
+                arrived.extend(builds);
+            }
+            prop_assert_eq!(arrived, builds);
         }
 
         #[test]

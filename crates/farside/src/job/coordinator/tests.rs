@@ -151,7 +151,7 @@ fn jobs_of_any_size_end_well() {
 }
 
 #[test]
-fn different_programs_are_told_apart_from_process_0() {
+fn everybody_is_told_who_runs_the_same_binary() {
     let others = [
         ToCoordinator::Hello(Greeting { fingerprint: [9; 16], ..greeting() }),
         ToCoordinator::Hello(Greeting { table_hash: 9, ..greeting() }),
@@ -161,11 +161,8 @@ fn different_programs_are_told_apart_from_process_0() {
         script.said(2, other);
         script.said(1, hello());
         script.said(0, hello());
-        let why = Ending::DifferentBinaries { a: id(0), b: id(2) };
-        assert_eq!(script.told(), to_all(0..3, &ToProcess::Ended { why }));
-        assert!(script.coordinator.only_stragglers_run());
-        script.ended(1, ProcessEnd::Exited(1));
-        assert!(matches!(script.verdict(), Err(Error::DifferentBinaries { a, b }) if (a, b) == (id(0), id(2))));
+        let builds = ToProcess::Builds { first: 0, builds: vec![0, 0, 2] };
+        assert_eq!(script.told(), [to_all(0..3, &builds), to_all(0..3, &start())].concat());
     }
 }
 
@@ -617,7 +614,7 @@ impl Dutiful {
             ToProcess::Confirm { round } => self.to_say.push_back(idle(round)),
             ToProcess::Exchange => self.to_say.push_back(ToCoordinator::Card { bytes: vec![1] }),
             ToProcess::Finish | ToProcess::Ended { .. } => self.returns = true,
-            ToProcess::Lost { .. } | ToProcess::Peers { .. } => {}
+            ToProcess::Lost { .. } | ToProcess::Peers { .. } | ToProcess::Builds { .. } => {}
         }
     }
 }

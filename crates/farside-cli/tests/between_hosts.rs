@@ -1,0 +1,267 @@
+//! The command as ranks on two hosts, which are network namespaces with a cable between them: ranks are killed, the cable is cut,
+//! and what the others say is what a user would read.
+//!
+//! Ranks with even numbers are on side A, the others on side B.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farside_testbed::netns::{Pair, Rendezvous, Side};
+use farside_testbed::{Echo, Running, is_left_out};
+
+/// The longest that anything here takes on a machine that is very busy.
+const LONG: Duration = Duration::from_secs(60);
+/// A search that ends only because something happened to it.
+const ENDLESS: [&str; 5] = ["hex", "--size", "5", "--seconds", "600"];
+/// A search that ends by itself.
+const SHORT: [&str; 6] = ["hex", "--size", "5", "--seconds", "2", "--json"];
+/// Runs a program with a folder in the place of /dev/shm, so that what it leaves there can be told from what others do.
+const WITH_OWN_SHM: &str = r#"mount --bind "$0" /dev/shm && exec "$@""#;
+/// Where rank 0 listens. The namespaces are our own, so every port is free.
+const PORT: u16 = 7077;
+
+/// Two hosts, and a job on them.
+struct Hosts {
+    pair: Pair,
+    world_size: u32,
+    timeout_s: u32,
+    /// Where the ranks have their temporary files and their shared memory.
+    folders: [PathBuf; 2],
+}
+
+impl Hosts {
+    /// `None` if the developer asked for tests without what this needs.
+    fn new(test: &str, world_size: u32, timeout_s: u32) -> Option<Self> {
+        if is_left_out("netns") || is_left_out("fabric") {
+            return None;
+        }
+        let own = format!("between-hosts-{}-{test}-{world_size}", std::process::id());
+        let own = Path::new(env!("CARGO_TARGET_TMPDIR")).join(own);
+        let folders = ["tmp", "shm"].map(|name| own.join(name));
+        folders.iter().for_each(|folder| std::fs::create_dir_all(folder).expect("a folder for tests can be made"));
+        let pair = Pair::new().unwrap_or_else(|failure| panic!("{failure}"));
+        Some(Self { pair, world_size, timeout_s, folders })
+    }
+
+    fn command(&self, rank: u32, arguments: &[&str]) -> Command {
+        let side = Side::BOTH[rank as usize % 2];
+        let mut command = self.pair.command(side, "unshare");
+        command.args(["--mount", "--", "sh", "-c", WITH_OWN_SHM]).arg(&self.folders[1]);
+        command.arg(env!("CARGO_BIN_EXE_farside")).args(arguments).args(["--fabric", "ofi:tcp"]);
+        command.env("FARSIDE_TIMEOUT_S", self.timeout_s.to_string()).env("TMPDIR", &self.folders[0]);
+        Rendezvous { world_size: self.world_size, master: Side::A, port: PORT, secret: "swordfish" }
+            .tell(&mut command, rank);
+        command
+    }
+
+    fn start_with(rank: u32, mut command: Command) -> Running {
+        Running::start(&format!("rank {rank}"), &mut command, Echo::Quiet).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    fn start(&self, rank: u32, arguments: &[&str]) -> Running {
+        Self::start_with(rank, self.command(rank, arguments))
+    }
+
+    fn start_all(&self, arguments: &[&str]) -> Vec<Running> {
+        (0..self.world_size).map(|rank| self.start(rank, arguments)).collect()
+    }
+
+    /// Starts all ranks on an endless search, and waits until they are at it: when the connections of libfabric stand beside those
+    /// by which the ranks found each other.
+    fn search(&self) -> Vec<Running> {
+        let mut ranks = self.start_all(&ENDLESS);
+        let deadline = Instant::now() + LONG;
+        // What crosses the cable: an odd rank's link with process 0, and its connections with each even rank.
+        let (even, odd) = (self.world_size.div_ceil(2), self.world_size / 2);
+        while self.connections() < odd + odd * even {
+            for rank in &mut ranks {
+                assert!(rank.status().is_none() && Instant::now() < deadline, "{}", rank.failure("it does not search"));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        // Long enough for calls to be on their way; if not, what happens is noticed all the same.
+        thread::sleep(Duration::from_millis(200));
+        ranks
+    }
+
+    /// Connections over the cable that are established.
+    fn connections(&self) -> u32 {
+        let mut command = self.pair.command(Side::A, "cat");
+        command.args(["/proc/net/tcp", "/proc/net/tcp6"]);
+        let tables = farside_testbed::run("cat /proc/net/tcp", &mut command, LONG).unwrap();
+        // The third word is the address of the other side, as a number in this machine's order; 01 is the state.
+        let other = format!("{:08X}:", u32::from_ne_bytes(Side::B.address().octets()));
+        let is_over_cable = |line: &&str| {
+            let mut words = line.split_whitespace().skip(2);
+            words.next().is_some_and(|address| address.contains(&other)) && words.next() == Some("01")
+        };
+        tables.lines().filter(is_over_cable).count() as u32
+    }
+
+    /// Waits for the ends of all, and looks whether anything is left of them.
+    fn ends(self, mut ranks: Vec<Running>) -> Vec<Report> {
+        let deadline = Instant::now() + LONG;
+        let wait = |rank: &mut Running| {
+            let status = rank.wait(deadline).unwrap_or_else(|failure| panic!("{failure}"));
+            Report { status: status.code(), text: rank.printed() }
+        };
+        let reports = ranks.iter_mut().map(wait).collect();
+        assert_eq!(self.pair.processes(), [0; 0], "processes are left: {reports:?}");
+        for folder in &self.folders {
+            let left: Vec<_> = std::fs::read_dir(folder).expect("the folder is there").collect();
+            assert!(left.is_empty(), "{left:?} are left in {}", folder.display());
+        }
+        reports
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        if let Some(own) = self.folders[0].parent() {
+            let _ = std::fs::remove_dir_all(own);
+        }
+    }
+}
+
+/// What became of a rank.
+#[derive(Debug)]
+struct Report {
+    /// `None` when it was killed.
+    status: Option<i32>,
+    text: String,
+}
+
+/// Asserts that a rank failed by itself, and said so in words that contain these.
+#[track_caller]
+fn assert_failed(report: &Report, words: &[&str]) {
+    assert_eq!(report.status, Some(1), "{report:?}");
+    for word in words {
+        assert!(report.text.contains(word), "{word:?} is missing in {report:?}");
+    }
+}
+
+#[test]
+fn ranks_on_two_hosts_print_one_result() {
+    for world_size in [2, 3] {
+        let Some(hosts) = Hosts::new("result", world_size, 30) else { return };
+        let ranks = hosts.start_all(&SHORT);
+        let reports = hosts.ends(ranks);
+        assert!(reports.iter().all(|report| report.status == Some(0)), "{reports:?}");
+        assert!(reports[0].text.contains(&format!("\"processes\":{world_size},")), "{reports:?}");
+        assert!(reports[1..].iter().all(|report| report.text.is_empty()), "{reports:?}");
+    }
+}
+
+#[test]
+fn a_killed_rank_is_named() {
+    for world_size in [2, 3] {
+        let Some(hosts) = Hosts::new("killed", world_size, 30) else { return };
+        let mut ranks = hosts.search();
+        ranks[1].kill();
+        let reports = hosts.ends(ranks);
+        assert_eq!(reports[1].status, None);
+        assert_failed(&reports[0], &["farside: error: process 1 failed"]);
+        // Process 0 has said it for all.
+        reports[2..].iter().for_each(|report| assert_failed(report, &[]));
+        assert!(reports[1..].iter().all(|report| report.text.is_empty()), "{reports:?}");
+    }
+}
+
+#[test]
+fn without_process_0_the_others_say_that_it_is_gone() {
+    for world_size in [2, 3] {
+        let Some(hosts) = Hosts::new("coordinator", world_size, 30) else { return };
+        let mut ranks = hosts.search();
+        ranks[0].kill();
+        let reports = hosts.ends(ranks);
+        assert_eq!(reports[0].status, None);
+        reports[1..].iter().for_each(|report| assert_failed(report, &["process 0, which coordinates it, is gone"]));
+    }
+}
+
+#[test]
+fn a_cut_cable_ends_both_sides_and_each_names_the_other() {
+    for world_size in [2, 3] {
+        let Some(hosts) = Hosts::new("cut", world_size, 30) else { return };
+        let ranks = hosts.search();
+        hosts.pair.cut().unwrap();
+        let reports = hosts.ends(ranks);
+        assert_failed(&reports[0], &["process 1 failed: its connection with process 0 ended", "the network was cut"]);
+        assert_failed(&reports[1], &["the connection with process 0, which coordinates it, broke"]);
+        reports[2..].iter().for_each(|report| assert_failed(report, &[]));
+    }
+}
+
+#[test]
+fn a_cable_that_is_mended_in_time_costs_nobody_his_job() {
+    let Some(hosts) = Hosts::new("mended", 2, 30) else { return };
+    let ranks = hosts.start_all(&SHORT);
+    let deadline = Instant::now() + LONG;
+    while hosts.connections() < 2 {
+        assert!(Instant::now() < deadline, "the ranks do not find each other");
+        thread::sleep(Duration::from_millis(5));
+    }
+    hosts.pair.cut().unwrap();
+    thread::sleep(Duration::from_millis(300));
+    hosts.pair.mend().unwrap();
+    let reports = hosts.ends(ranks);
+    assert!(reports.iter().all(|report| report.status == Some(0)), "{reports:?}");
+}
+
+#[test]
+fn a_cable_that_is_cut_before_the_start_is_an_address_that_is_not_reached() {
+    let Some(hosts) = Hosts::new("cut-before", 2, 3) else { return };
+    hosts.pair.cut().unwrap();
+    let ranks = hosts.start_all(&ENDLESS);
+    let reports = hosts.ends(ranks);
+    assert_failed(&reports[0], &["of 2 processes, process 1 did not come to the job within 3s"]);
+    let address = format!("did not reach process 0 at {}:{PORT}", Side::A.address());
+    assert_failed(&reports[1], &[&address, "MASTER_ADDR", "firewall"]);
+}
+
+#[test]
+fn an_address_that_others_cannot_reach_is_named() {
+    let Some(hosts) = Hosts::new("address", 2, 10) else { return };
+    let first = hosts.start(0, &ENDLESS);
+    let mut second = hosts.command(1, &ENDLESS);
+    second.env("FARSIDE_ADDRESS", "127.0.0.1");
+    let reports = hosts.ends(vec![first, Hosts::start_with(1, second)]);
+    let words = ["an address that only its own machine can reach", "FARSIDE_ADDRESS"];
+    assert_failed(&reports[0], &words);
+    assert_eq!(reports[1].status, Some(1), "{reports:?}");
+}
+
+#[test]
+fn who_has_another_secret_is_turned_away() {
+    let Some(hosts) = Hosts::new("secret", 2, 3) else { return };
+    let first = hosts.start(0, &ENDLESS);
+    let mut intruder = hosts.command(1, &ENDLESS);
+    intruder.env("FARSIDE_SECRET", "guess");
+    let intruder = Hosts::start_with(1, intruder);
+    let reports = hosts.ends(vec![first, intruder]);
+    assert_failed(&reports[0], &["process 1 did not come", "turned away", "another FARSIDE_SECRET"]);
+    assert_failed(&reports[1], &["do not have the same secret", "FARSIDE_SECRET"]);
+}
+
+#[test]
+fn a_rank_that_never_comes_is_named() {
+    let Some(hosts) = Hosts::new("absent", 3, 3) else { return };
+    let ranks = [0, 1].map(|rank| hosts.start(rank, &ENDLESS));
+    let reports = hosts.ends(ranks.into());
+    assert_failed(&reports[0], &["of 3 processes, process 2 did not come to the job within 3s"]);
+    assert_failed(&reports[1], &[]);
+}
+
+#[test]
+fn a_port_in_use_is_named_with_the_remedy() {
+    let Some(hosts) = Hosts::new("port", 2, 3) else { return };
+    // The first waits for a rank that does not come. When the second starts, it listens, or it came too late and is refused itself.
+    let ranks = [0, 0].map(|rank| hosts.start(rank, &ENDLESS));
+    let reports = hosts.ends(ranks.into());
+    let port = format!("cannot listen at port {PORT}");
+    let refused: Vec<_> = reports.iter().filter(|report| report.text.contains(&port)).collect();
+    assert_eq!(refused.len(), 1, "{reports:?}");
+    assert_failed(refused[0], &["set FARSIDE_PORT"]);
+}

@@ -1,0 +1,32 @@
+//! One of two programs of a job: it adds samples to the histogram that the other program, `histogram`, keeps.
+//!
+//! `farside run -n 2 ./histogram : -n 2 ./sampler`
+
+use farside::Named;
+use farside::prelude::*;
+
+// What both programs know: the names, and what goes with them.
+
+/// Adds to a bucket.
+const ADD: Named<(u64, u64)> = Named::new("histogram/add");
+/// How much is in a bucket; `None` when there is no such bucket.
+const COUNT: Named<u64, Option<u64>> = Named::new("histogram/count");
+
+fn main() -> farside::Result<()> {
+    farside::job().processes(2).run(|me: &Worker| {
+        let histograms: Vec<WorkerId> = me.workers().filter(|worker| !me.runs_same_binary(*worker)).collect();
+        for to in &histograms {
+            let added = me.synchronizer(16)?;
+            for bucket in 0..16 {
+                me.to(*to).notify(&added, On::Executed).call_named(ADD, (bucket, bucket))?;
+            }
+            added.wait()?;
+            let count = me.call_named_return(*to, COUNT, 15)?.wait()?;
+            println!("{} finds {count:?} in the last bucket of {to}", me.id());
+        }
+        me.barrier()?;
+        let total: u64 = me.all_reduce(0, |a, b| a + b)?;
+        println!("{} of {total} samples are from {}", 120 * histograms.len(), me.id());
+        me.barrier()
+    })
+}

@@ -1,0 +1,131 @@
+//! Calling functions by their names, also in processes of other binaries.
+
+use farside_fabric::WorkerId;
+
+use super::{Dispatch, To};
+use crate::error::{Error, Refused, Result};
+use crate::invoke::named::{After, NAMED, Named, NamedCall};
+use crate::invoke::notify::On;
+use crate::invoke::pending::{ByName, Pending};
+use crate::invoke::reply_slots::{RESULT_BYTES_MAX, RESULT_BYTES_UNKNOWN, ReplySlots};
+use crate::job::worker::Worker;
+use crate::wire::{self, Wire};
+
+impl<'w> To<'w> {
+    /// Has a function run on the other worker that is [registered](crate::Job::register) there by its name, perhaps in a process of another
+    /// binary. It keeps its place among the other calls to that worker.
+    ///
+    /// Whether the other has such a function is found out there. If not, that worker reports [`Error::NamedCallRefused`] as it does a
+    /// panic, and this one learns nothing; use [`call_named_return`](Self::call_named_return) to learn of it.
+    ///
+    /// *Completion*: as for [`call`](Self::call). *Cost*: the arguments are encoded part by part, and checked likewise by the receiver;
+    /// each side makes one copy more than for [`call`](Self::call), and the receiver looks the name up. Never batched.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call), and [`Error::NotPortable`].
+    pub fn call_named<A: Wire, R: Wire>(self, function: Named<A, R>, arguments: A) -> Result<(), Refused<A>> {
+        let after = match self.notify {
+            Some((latch, On::Executed)) => After::CountDown(latch),
+            _ => After::Nothing,
+        };
+        match self.submit_named(function, after, &arguments) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Refused { error, arguments }),
+        }
+    }
+
+    /// As [`call_named`](Self::call_named), and brings the result back.
+    ///
+    /// # Errors
+    /// As for [`call_named`](Self::call_named). That the function did not run is told by the [`Pending`].
+    pub fn call_named_return<A: Wire, R: Wire>(
+        self,
+        function: Named<A, R>,
+        arguments: A,
+    ) -> Result<Pending<'w, R, ByName>, Refused<A>> {
+        match self.submit_named_return(function, &arguments) {
+            Ok(pending) => Ok(pending),
+            Err(error) => Err(Refused { error, arguments }),
+        }
+    }
+
+    fn submit_named_return<A: Wire, R: Wire>(
+        &self,
+        function: Named<A, R>,
+        arguments: &A,
+    ) -> Result<Pending<'w, R, ByName>> {
+        let (_, result_bytes_max) = function.head(After::Nothing)?;
+        // A limit beyond what a result may have need not be reached.
+        let room = ReplySlots::room_of(result_bytes_max.unwrap_or(RESULT_BYTES_UNKNOWN)).min(RESULT_BYTES_MAX);
+        let reserved = self.worker.replies().reserve(room, self.to);
+        let (slot, address) = reserved.map_err(|cause| Error::Full { to: self.to, cause })?;
+        // Dropping it gives the slot back.
+        let pending = Pending::new(self.worker, slot, ByName { name: function.name(), room });
+        self.submit_named(function, After::Answer(address), arguments)?;
+        Ok(pending)
+    }
+
+    fn submit_named<A: Wire, R: Wire>(&self, function: Named<A, R>, after: After, arguments: &A) -> Result<()> {
+        let (head, _) = function.head(after)?;
+        let mut encoded = wire::encode(arguments, self.worker.take_buffer());
+        let outcome = self.submit_encoded(NamedCall { head, arguments: &encoded });
+        encoded.clear();
+        self.worker.give_buffer(encoded);
+        outcome
+    }
+
+    fn submit_encoded(&self, call: NamedCall<'_>) -> Result<()> {
+        let Some(cell) = self.outbox else { return Err(self.worker.unknown(self.to)) };
+        let how = Dispatch { entry: NAMED, operand: call.head.operand(), batch_bytes: 0 };
+        let unsent = if self.lane {
+            self.submit_on_lane(how, Box::new(call))
+        } else {
+            let mut outbox = cell.borrow_mut();
+            match outbox.send(how, call) {
+                Ok(_) => {
+                    self.note_sent(&mut outbox);
+                    return Ok(());
+                }
+                Err(call) => {
+                    drop(outbox);
+                    self.submit_slowly(how, Box::new(call))
+                }
+            }
+        };
+        unsent.map_err(|refused| refused.0)
+    }
+}
+
+impl Worker {
+    /// Whether the process of a worker runs the same binary as this one, so that closures and function pointers can be called there.
+    /// Those of a worker that does not exist run none.
+    pub fn runs_same_binary(&self, worker: WorkerId) -> bool {
+        self.process_handle().place_of(worker).is_some_and(|(process, _)| self.process_handle().is_alike(process))
+    }
+
+    /// Has a function run on another worker that is registered there by its name: [`To::call_named`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn call_named<A: Wire, R: Wire>(
+        &self,
+        to: WorkerId,
+        function: Named<A, R>,
+        arguments: A,
+    ) -> Result<(), Refused<A>> {
+        self.to(to).call_named(function, arguments)
+    }
+
+    /// Has a named function run on another worker and brings its result: [`To::call_named_return`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn call_named_return<A: Wire, R: Wire>(
+        &self,
+        to: WorkerId,
+        function: Named<A, R>,
+        arguments: A,
+    ) -> Result<Pending<'_, R, ByName>, Refused<A>> {
+        self.to(to).call_named_return(function, arguments)
+    }
+}

@@ -1,0 +1,476 @@
+//! Functions that a program has registered by name, for callers in programs that were built apart.
+//!
+//! Programs that are built apart have no table in common, and lay types out as each of them likes. So a name travels, and with it what
+//! the types look like: both as hashes that depend on the source alone. The record has the entry [`NAMED`], which is no entry of any
+//! table, and is copied and checked before anything of it is believed.
+//!
+//! ```text
+//! operand     what to do after: 0 nothing, 1 count a latch down, 2 answer
+//! function    hash of the name, 8 B
+//! signature   hash of the shapes of arguments and result, 8 B
+//! after       1: worker, index, generation of the latch, 4 B each
+//!             2: worker, slot, generation, capacity, 4 B each, and place, 8 B, of the answer
+//! arguments   as `wire::portable` has it
+//! ```
+//!
+//! All numbers are little endian. Functions of the library that all programs need are registered by it, under names that begin with
+//! `farside/`.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use farside_fabric::WorkerId;
+use farside_fabric::ring::Header;
+use farside_sys::racy;
+
+use super::inbox::panic_message;
+use super::notify::{LatchAddress, count_down};
+use super::payload::Payload;
+use super::reply::{Answer, ReplyAddress, Status, answer};
+use crate::error::{Error, NameRefusal, Source};
+use crate::job::worker::Worker;
+use crate::wire::{self, Decoder, Schema, Wire, WireError, hash_name};
+
+/// The entry of records that name their function. No table is so long.
+pub(crate) const NAMED: u16 = Header::ENTRY_COUNT_MAX as u16 - 1;
+
+/// What the names of the library's own functions begin with.
+const OWN_PREFIX: &str = "farside/";
+
+/// The name and the types of a function that can be called from any program of the job, also from one that was built apart.
+///
+/// The program that has the function [registers](crate::Job::register) it; whoever calls it needs no more than the same `Named`, by
+/// [`call_named`](crate::To::call_named) or [`call_named_return`](crate::To::call_named_return). The types need not be the same, but of
+/// the same shape: the same fields and variants, of the same names, in the same order. A call of another shape, or of a name that is not
+/// registered where it arrives, does not run, and its caller gets [`Error::NamedRefused`].
+///
+/// ```no_run
+/// use farside::prelude::*;
+/// use farside::Named;
+///
+/// const ADD: Named<(u64, u64)> = Named::new("histogram/add");
+/// const SIZE: Named<(), u64> = Named::new("histogram/size");
+///
+/// # fn main() -> farside::Result<()> {
+/// farside::job()
+///     .register(ADD, |there, (bucket, by)| println!("{}: {by} more in {bucket}", there.id()))
+///     .register(SIZE, |_, ()| 100)
+///     .run(|me: &Worker| {
+///         let size = me.call_named_return(me.neighbor(1), SIZE, ())?.wait()?;
+///         me.call_named(me.neighbor(1), ADD, (size / 2, 1))?;
+///         me.barrier()
+///     })
+/// # }
+/// ```
+///
+/// Arguments and results are copied, and those that were sent are dropped where they were sent from.
+pub struct Named<A, R = ()> {
+    name: &'static str,
+    function: u64,
+    types: PhantomData<fn(A) -> R>,
+}
+
+impl<A, R> Named<A, R> {
+    /// The function of this name. By custom it begins with that of the program or library it belongs to, and a slash; `farside/` is
+    /// this library.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, function: hash_name(name), types: PhantomData }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<A, R> Clone for Named<A, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A, R> Copy for Named<A, R> {}
+
+impl<A, R> fmt::Debug for Named<A, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Named").field(&self.name).finish()
+    }
+}
+
+impl<A: Wire, R: Wire> Named<A, R> {
+    /// What a caller and the registered function must have in common.
+    ///
+    /// # Errors
+    /// [`Error::NotPortable`].
+    #[inline]
+    fn signature(self) -> Result<(u64, Schema), Error> {
+        let (arguments, result) = (Schema::of::<A>(), Schema::of::<R>());
+        match arguments.unportable().or(result.unportable()) {
+            Some(type_name) => Err(Error::NotPortable { name: self.name, type_name }),
+            None => Ok((arguments.hash().rotate_left(1) ^ result.hash(), result)),
+        }
+    }
+
+    /// The head of a call, and the bytes that a result has at most, if there is a limit.
+    ///
+    /// # Errors
+    /// [`Error::NotPortable`].
+    #[inline]
+    pub(crate) fn head(self, after: After) -> Result<(Head, Option<usize>), Error> {
+        let (signature, result) = self.signature()?;
+        Ok((Head { function: self.function, signature, after }, result.bytes_max()))
+    }
+}
+
+/// The functions that a program has registered, by the hashes of their names.
+#[derive(Clone, Default)]
+pub(crate) struct Names {
+    functions: HashMap<u64, Registered>,
+}
+
+#[derive(Clone)]
+struct Registered {
+    name: &'static str,
+    signature: u64,
+    function: Arc<dyn Function>,
+}
+
+impl Names {
+    /// Those that every program has.
+    pub(crate) fn of_the_library() -> Self {
+        let mut names = Self::default();
+        crate::job::collective::register(&mut names);
+        names
+    }
+
+    /// Adds a function of the program.
+    ///
+    /// # Panics
+    /// When it has one of this name, or the name is the library's, or a type does not travel.
+    #[track_caller]
+    pub(crate) fn register<A: Wire, R: Wire>(&mut self, named: Named<A, R>, function: fn(&Worker, A) -> R) {
+        assert!(
+            !named.name.starts_with(OWN_PREFIX),
+            "{}: names that begin with {OWN_PREFIX} are this library's",
+            named.name
+        );
+        self.add(named, function);
+    }
+
+    /// Adds any function.
+    #[track_caller]
+    pub(crate) fn add<A: Wire, R: Wire>(&mut self, named: Named<A, R>, function: fn(&Worker, A) -> R) {
+        let signature = match named.signature() {
+            Ok((signature, _)) => signature,
+            Err(error) => panic!("{error}"),
+        };
+        let registered = Registered { name: named.name, signature, function: Arc::new(Typed(function)) };
+        if let Some(other) = self.functions.insert(named.function, registered) {
+            panic!("{} and {}: two functions with one name", other.name, named.name);
+        }
+    }
+}
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.functions.values().map(|registered| registered.name)).finish()
+    }
+}
+
+/// A registered function, whatever its types.
+trait Function: Send + Sync {
+    /// Decodes the arguments, runs the function, and encodes the result if it is wanted.
+    ///
+    /// # Errors
+    /// [`WireError`] when the arguments are none; then it was not run.
+    fn run(&self, there: &Worker, arguments: &[u8], result: Option<&mut Vec<u8>>) -> Result<(), WireError>;
+}
+
+struct Typed<A, R>(fn(&Worker, A) -> R);
+
+/// Records are whole words.
+const PADDING_BYTES_MAX: usize = 7;
+
+impl<A: Wire, R: Wire> Function for Typed<A, R> {
+    fn run(&self, there: &Worker, arguments: &[u8], wanted: Option<&mut Vec<u8>>) -> Result<(), WireError> {
+        let arguments = wire::decode(Decoder::new(arguments).on(there), PADDING_BYTES_MAX)?;
+        let result = (self.0)(there, arguments);
+        if let Some(bytes) = wanted {
+            *bytes = wire::encode(&result, std::mem::take(bytes));
+        }
+        Ok(())
+    }
+}
+
+/// What becomes of a call when it has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    Nothing,
+    CountDown(LatchAddress),
+    Answer(ReplyAddress),
+}
+
+/// What stands before the arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    function: u64,
+    signature: u64,
+    after: After,
+}
+
+/// The longest head.
+const HEAD_BYTES_MAX: usize = 40;
+
+impl Head {
+    /// The operand of the record.
+    pub(crate) fn operand(&self) -> u32 {
+        match self.after {
+            After::Nothing => 0,
+            After::CountDown(_) => 1,
+            After::Answer(_) => 2,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self.after {
+            After::Nothing => 16,
+            After::CountDown(_) => 28,
+            After::Answer(_) => HEAD_BYTES_MAX,
+        }
+    }
+
+    /// The head's bytes, and zeroes behind them.
+    fn encode(&self) -> [u8; HEAD_BYTES_MAX] {
+        let mut bytes = [0; HEAD_BYTES_MAX];
+        bytes[..8].copy_from_slice(&self.function.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.signature.to_le_bytes());
+        let mut put = |words: &[u32]| {
+            for (place, word) in bytes[16..].chunks_exact_mut(4).zip(words) {
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+        };
+        match self.after {
+            After::Nothing => {}
+            After::CountDown(LatchAddress { worker, index, generation }) => put(&[worker, index, generation]),
+            After::Answer(ReplyAddress { worker, slot, generation, capacity, place }) => {
+                put(&[worker, slot, generation, capacity, place as u32, (place >> 32) as u32]);
+            }
+        }
+        bytes
+    }
+
+    /// The head of a record, and what follows it. `None` when the record has none.
+    fn decode(operand: u32, record: &[u8]) -> Option<(Self, &[u8])> {
+        let mut rest = record;
+        let mut u32 = || {
+            let (bytes, after) = rest.split_first_chunk()?;
+            rest = after;
+            Some(u32::from_le_bytes(*bytes))
+        };
+        let mut u64 = || Some(u64::from(u32()?) | u64::from(u32()?) << 32);
+        let (function, signature) = (u64()?, u64()?);
+        let after = match operand {
+            0 => After::Nothing,
+            1 => After::CountDown(LatchAddress { worker: u32()?, index: u32()?, generation: u32()? }),
+            2 => {
+                let (worker, slot, generation, capacity) = (u32()?, u32()?, u32()?, u32()?);
+                let place = u64::from(u32()?) | u64::from(u32()?) << 32;
+                After::Answer(ReplyAddress { worker, slot, generation, capacity, place })
+            }
+            _ => return None,
+        };
+        Some((Self { function, signature, after }, rest))
+    }
+
+    /// Whose latch or slot it is.
+    fn owner(&self) -> Option<WorkerId> {
+        match self.after {
+            After::Nothing => None,
+            After::CountDown(latch) => Some(WorkerId::new(latch.worker)),
+            After::Answer(reply) => Some(WorkerId::new(reply.worker)),
+        }
+    }
+}
+
+/// A call of a named function on its way.
+#[derive(Debug)]
+pub(crate) struct NamedCall<'a> {
+    pub(crate) head: Head,
+    /// As they are encoded.
+    pub(crate) arguments: &'a [u8],
+}
+
+impl Payload for NamedCall<'_> {
+    fn bytes(&self) -> usize {
+        self.head.bytes() + self.arguments.len()
+    }
+
+    unsafe fn write(self, out: *mut u8) {
+        let head = self.head.encode();
+        let head_bytes = self.head.bytes();
+        // SAFETY: `out` has room for the head first; it is no part of this process's stack.
+        unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), out, head_bytes) };
+        let arguments_at = out.wrapping_add(head_bytes);
+        // SAFETY: `out` has room for the arguments behind the head; a record's memory is not a slice of this process.
+        unsafe { std::ptr::copy_nonoverlapping(self.arguments.as_ptr(), arguments_at, self.arguments.len()) };
+    }
+}
+
+/// A result as it is encoded.
+struct Encoded<'a>(&'a [u8]);
+
+impl Answer for Encoded<'_> {
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    unsafe fn write(self, out: *mut u8) {
+        // SAFETY: passed on.
+        unsafe { self.0.write(out) };
+    }
+
+    fn shortened(&self, _: usize) -> Option<&[u8]> {
+        None
+    }
+}
+
+/// Runs a call of a named function. Returns the end of the record, or null when it is not one of such a call.
+///
+/// # Safety
+/// The bytes from `payload` to `end` are readable. Others may write them.
+pub(crate) unsafe fn run(worker: &Worker, from: Source, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
+    let bytes = end.addr() - payload.addr();
+    // The sender may be of any binary, and so may do anything. What is checked must not change any more.
+    let mut record = worker.take_buffer();
+    record.resize(bytes, 0);
+    // SAFETY: the caller says that so many bytes are readable; the buffer has as many, and is this thread's own.
+    unsafe { racy::copy_in(payload, record.as_mut_ptr(), bytes) };
+    let is_call = run_copy(worker, from, operand, &record);
+    worker.give_buffer(record);
+    if is_call { end } else { std::ptr::null() }
+}
+
+/// Runs the call that this record is. `false` when it is none.
+fn run_copy(worker: &Worker, from: Source, operand: u32, record: &[u8]) -> bool {
+    let process = worker.process_handle();
+    let Some((head, arguments)) = Head::decode(operand, record) else { return false };
+    // A caller has its own latches counted down and its own slots filled.
+    let owner = head.owner().map(|worker| process.place_of(worker).map(|(process, _)| process));
+    if owner.is_some_and(|owner| owner.is_none() || owner != process.process_of(from)) {
+        return false;
+    }
+    let function = find(process.names(), &head);
+    match head.after {
+        After::Nothing => {
+            let ran = function.and_then(|function| function.run(worker, arguments, None).map_err(NameRefusal::from));
+            note(worker, from, &head, ran);
+        }
+        After::CountDown(latch) => {
+            let ran = function.and_then(|function| function.run(worker, arguments, None).map_err(NameRefusal::from));
+            if ran.is_ok() {
+                count_down(process, latch);
+            }
+            note(worker, from, &head, ran);
+        }
+        After::Answer(reply) => {
+            let mut result = Vec::new();
+            let run = || function?.run(worker, arguments, Some(&mut result)).map_err(NameRefusal::from);
+            match catch_unwind(AssertUnwindSafe(run)) {
+                Ok(Ok(())) => answer(process, reply, Status::Done, Encoded(&result)),
+                Ok(Err(refusal)) => {
+                    worker.count_refused();
+                    answer(process, reply, Status::Refused, [refusal as u8].as_slice());
+                }
+                Err(panic) => answer(process, reply, Status::Panicked, panic_message(&*panic).as_bytes()),
+            }
+        }
+    }
+    true
+}
+
+fn find<'a>(names: &'a Names, head: &Head) -> Result<&'a dyn Function, NameRefusal> {
+    match names.functions.get(&head.function) {
+        None => Err(NameRefusal::Unknown),
+        Some(registered) if registered.signature != head.signature => Err(NameRefusal::OtherTypes),
+        Some(registered) => Ok(&*registered.function),
+    }
+}
+
+/// Notes that a call did not run whose caller gets no answer. Its worker reports it as it does a panic.
+fn note(worker: &Worker, from: Source, head: &Head, ran: Result<(), NameRefusal>) {
+    if let Err(why) = ran {
+        let registered = worker.process_handle().names().functions.get(&head.function);
+        let name =
+            registered.map_or_else(|| format!("#{:016x}", head.function), |registered| registered.name.to_owned());
+        worker.count_refused();
+        worker.report_refused(Error::NamedCallRefused { from, name, why });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn head() -> impl Strategy<Value = Head> {
+        let after = prop_oneof![
+            Just(After::Nothing),
+            any::<[u32; 3]>().prop_map(|[worker, index, generation]| {
+                After::CountDown(LatchAddress { worker, index, generation })
+            }),
+            any::<([u32; 4], u64)>().prop_map(|([worker, slot, generation, capacity], place)| {
+                After::Answer(ReplyAddress { worker, slot, generation, capacity, place })
+            }),
+        ];
+        (any::<[u64; 2]>(), after).prop_map(|([function, signature], after)| Head { function, signature, after })
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_tells_what_was_put_in(head in head(), arguments: Vec<u8>) {
+            let call = NamedCall { head, arguments: &arguments };
+            let mut record = vec![0xee; call.bytes()];
+            // SAFETY: the record is as long as the payload.
+            unsafe { call.write(record.as_mut_ptr()) };
+            prop_assert_eq!(Head::decode(head.operand(), &record), Some((head, &arguments[..])));
+        }
+
+        #[test]
+        fn any_bytes_are_a_record_or_none(operand in 0..4_u32, record: Vec<u8>) {
+            match Head::decode(operand, &record) {
+                Some((head, rest)) => {
+                    prop_assert_eq!(head.operand(), operand);
+                    let again = [&head.encode()[..head.bytes()], rest].concat();
+                    prop_assert_eq!(again, record);
+                }
+                None => prop_assert!(operand > 2 || record.len() < HEAD_BYTES_MAX),
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "two functions with one name")]
+    fn a_name_is_registered_once() {
+        let mut names = Names::of_the_library();
+        names.register(Named::<u8>::new("test/a"), |_, _| ());
+        names.register(Named::<u16>::new("test/a"), |_, _| ());
+    }
+
+    #[test]
+    #[should_panic(expected = "this library's")]
+    fn the_librarys_names_are_its_own() {
+        Names::of_the_library().register(Named::<u8>::new("farside/a"), |_, _| ());
+    }
+
+    #[test]
+    #[should_panic(expected = "among processes of one binary")]
+    fn what_does_not_travel_is_not_registered() {
+        Names::of_the_library().register(Named::<crate::Reply<u8>>::new("test/a"), |_, _| ());
+    }
+}

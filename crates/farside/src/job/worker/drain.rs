@@ -1,0 +1,41 @@
+//! What a worker does between the end of its body and the end of the job.
+
+use std::time::Duration;
+
+use super::Worker;
+use crate::error::Result;
+
+impl Worker {
+    /// After the body: serves until the whole job is quiet.
+    pub(crate) fn drain(&self) -> Result<()> {
+        let forever = Duration::from_secs(u32::MAX.into());
+        let mut answered = None;
+        self.wait_until("waiting for the other processes to finish", forever, |worker| {
+            if worker.process.is_finished() {
+                return Some(Ok(()));
+            }
+            let round = worker.process.round();
+            if answered == Some(round) || !worker.is_quiet() {
+                return None;
+            }
+            // What was called before the round began runs before it is counted. Two rounds that count the same, with a call under
+            // way all the time, would say that there is none.
+            if let Err(error) = worker.step() {
+                return Some(Err(error));
+            }
+            if worker.is_quiet() {
+                answered = Some(round);
+                let counters = worker.counters();
+                worker.process.report_quiet(worker.local, round, counters.sent.calls, counters.executed);
+            }
+            None
+        })
+    }
+
+    /// Whether nothing waits here to be sent or gone on with.
+    fn is_quiet(&self) -> bool {
+        self.unfinished.borrow().is_empty()
+            && self.continuations.borrow().is_empty()
+            && !self.process.lanes_are_queued()
+    }
+}
