@@ -22,7 +22,7 @@ const RANKS: usize = 4;
 const WRAPPER: &str = r#""$@" && : > "$0/$PMIX_RANK""#;
 
 /// Has each rank run its share of a program's tests. The file has a line with names for each rank.
-const SHARE: &str = r#"exec "$1" --exact $(sed -n "$((PMIX_RANK + 1))p" "$0")"#;
+const SHARE: &str = r#"exec "$1" --quiet --exact $(sed -n "$((PMIX_RANK + 1))p" "$0")"#;
 
 /// The tests that exercise libfabric, and their package.
 const FABRIC: (&str, &str) = ("farside-fabric", "ofi");

@@ -25,6 +25,8 @@ pub(super) struct Staging {
     memory: Arc<SharedMemory>,
     registration: Option<Registration>,
     free: Vec<usize>,
+    /// Messages that are filled in and not on their way.
+    waiting: usize,
 }
 
 impl Staging {
@@ -38,7 +40,7 @@ impl Staging {
         } else {
             None
         };
-        Ok(Self { memory, registration, free: (RECEIVE_SLOTS..RECEIVE_SLOTS + SEND_SLOTS).collect() })
+        Ok(Self { memory, registration, free: (RECEIVE_SLOTS..RECEIVE_SLOTS + SEND_SLOTS).collect(), waiting: 0 })
     }
 
     pub(super) fn registration(&self) -> Option<Registration> {
@@ -61,6 +63,17 @@ impl Staging {
         self.memory.base().as_ptr().wrapping_add(slot * SLOT_BYTES)
     }
 
+    /// Whether some message is filled in and not [on its way](Self::left).
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// A message that was filled in is on its way, or never will be.
+    pub(super) fn left(&mut self) {
+        debug_assert!(self.waiting > 0);
+        self.waiting -= 1;
+    }
+
     /// Writes the parts one after the other into a slot that was [taken](Self::take), and says how long they are together.
     ///
     /// # Panics
@@ -74,6 +87,7 @@ impl Staging {
             unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len()) };
             to = to.wrapping_add(part.len());
         }
+        self.waiting += 1;
         bytes
     }
 

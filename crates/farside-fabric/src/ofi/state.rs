@@ -332,9 +332,9 @@ impl State {
 
     /// Sends the packets of the engine, and messages that had no room, as far as there is room now.
     fn send_waiting(&mut self) {
-        if self.peers.iter().any(|peer| !peer.backlog.is_empty()) {
+        if self.staging.has_waiting() {
             for (number, peer) in (0..).map(ProcessId::new).zip(&mut self.peers) {
-                send_backlog(&self.port, &mut self.flights, &self.staging, peer, number);
+                send_backlog(&self.port, &mut self.flights, &mut self.staging, peer, number);
             }
         }
         let Self { engine, port, flights, staging, peers, token, process, .. } = self;
@@ -424,14 +424,12 @@ impl State {
 
     /// Whether something waits for room, which libfabric does not announce.
     pub(super) fn waits_for_room(&self) -> bool {
-        !self.unposted.is_empty()
-            || self.engine.waiting_for_room().next().is_some()
-            || self.peers.iter().any(|peer| !peer.backlog.is_empty())
+        !self.unposted.is_empty() || self.engine.waiting_for_room().next().is_some() || self.staging.has_waiting()
     }
 
     /// Whether messages are under way.
     pub(super) fn sends(&self) -> bool {
-        self.peers.iter().any(|peer| peer.messages > 0 || !peer.backlog.is_empty())
+        self.staging.has_waiting() || self.peers.iter().any(|peer| peer.messages > 0)
     }
 
     fn landed(&mut self, context: *mut c_void, bytes: usize) {
@@ -519,6 +517,7 @@ impl State {
         }
         let peer = &mut self.peers[process.index()];
         for (slot, _) in peer.backlog.drain(..) {
+            self.staging.left();
             self.staging.give_back(slot);
         }
         let with_it = self.transfers.iter_mut().filter(|(_, transfer)| transfer.key.process == process);
@@ -626,7 +625,7 @@ fn transmit(
 }
 
 /// Sends what waits for a peer, in its order, as far as there is room.
-fn send_backlog(port: &Port, flights: &mut Flights<Flight>, staging: &Staging, peer: &mut Peer, to: ProcessId) {
+fn send_backlog(port: &Port, flights: &mut Flights<Flight>, staging: &mut Staging, peer: &mut Peer, to: ProcessId) {
     let Some(address) = peer.address else { return };
     while let Some((slot, bytes)) = peer.backlog.front().copied() {
         let Ok(context) = flights.begin(Flight::Message { to, slot }) else { return };
@@ -635,6 +634,7 @@ fn send_backlog(port: &Port, flights: &mut Flights<Flight>, staging: &Staging, p
         match posted {
             Ok(Posted::Yes) => {
                 peer.backlog.pop_front();
+                staging.left();
                 peer.messages += 1;
             }
             Ok(Posted::Later) | Err(_) => {

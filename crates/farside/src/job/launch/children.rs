@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use farside_fabric::ProcessId;
-use farside_fabric::ofi::SHARED_RECEIVES;
+use farside_fabric::ofi;
 use farside_fabric::route::FabricChoice;
 use farside_sys::net::{Interest, MessageSocket, wait_ready};
 use farside_sys::process::{Spawned, spawn};
@@ -153,8 +153,7 @@ fn prepare_libfabric(command: &mut Command, choices: &Choices) {
             command.env(name, value);
         }
     };
-    let (receives, shared) = SHARED_RECEIVES;
-    default(receives, shared);
+    ofi::ENVIRONMENT.iter().for_each(|(name, value)| default(name, value));
     // All are on this machine, where nothing need leave it. Only sockets are on the loopback device.
     if matches!(&choices.fabric, Some(FabricChoice::Ofi(Some(provider))) if provider.starts_with("tcp")) {
         default(ADDRESS, "127.0.0.1");
