@@ -20,8 +20,15 @@
 //! An end is closed while peers are still connected to it, and peers go while it is open. With a queue of receives for each connection,
 //! which is its default over `verbs`, libfabric's layer `rxm` frees a connection that ends, and then looks for what had arrived on it: it
 //! offers receives on the freed connection and counts credits into it. It did so under the address sanitizer, in 1.17, and the lines are the
-//! same in 2.5. One queue for all connections leaves nothing to be offered on one of them, so `verbs` is refused unless the environment asks
-//! for that ([`SHARED_RECEIVES`]). It costs a process some 140 MiB, for all connections together.
+//! same in 2.5. One queue for all connections leaves nothing to be offered on one of them, and costs a process
+//! up to 140 MiB, for all connections together.
+//!
+//! Over `verbs` it also keeps registrations of memory in a cache, and for its sake wants to know what is unmapped: it writes 13 bytes over the
+//! beginning of `munmap`, `mmap` and others when the first endpoint is opened, and the old ones back when the last is closed. A thread that
+//! returns from the system call meanwhile finds other instructions there. (Seen: `add %al,-1(%rcx)`, in the middle of the new ones.)
+//!
+//! Neither can be prevented by calls, so such providers are refused unless the environment says what they must not do ([`REQUIRED`]). The
+//! launcher sets it for the processes that it starts ([`ENVIRONMENT`]).
 //!
 //! libfabric's `shm` follows pointers into ends of its own process, also when they are closed. So it is refused between these.
 //!
@@ -42,5 +49,5 @@ mod transfer;
 
 pub use endpoint::{OfiConfig, OfiEndpoint};
 pub use message::fuzz_decode;
-pub use provider::{ENVIRONMENT, Provider, SHARED_RECEIVES, library_version, providers};
+pub use provider::{ENVIRONMENT, Provider, REQUIRED, library_version, providers};
 pub use staging::PROCESS_BYTES;

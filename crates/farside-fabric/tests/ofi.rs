@@ -6,6 +6,8 @@
 
 mod over_ofi;
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -118,6 +120,41 @@ fn a_cancelled_put_ends_at_once_and_its_buffer_later() {
             there.progress();
         }
     }
+}
+
+/// libfabric can be told to write over the beginnings of `munmap` and others, in which other threads may be.
+#[test]
+fn the_code_of_the_c_library_stays_as_it_is() {
+    for fabric in fabrics() {
+        let ends = fabric.start(2, 4096).expect("the ends can be opened");
+        let changed = changed_code("libc.so.6").expect("this process can be looked at");
+        assert_eq!(changed, 0, "bytes are changed by {}", fabric.name());
+        drop(ends);
+    }
+}
+
+/// In how many bytes the code of a library that is loaded differs from its file.
+fn changed_code(library: &str) -> std::io::Result<usize> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let memory = File::open("/proc/self/mem")?;
+    let mut changed = 0;
+    let mut pieces = 0;
+    // Such as `7f36aeaf0000-7f36aebc7000 r-xp 00026000 00:19 652561    /usr/lib/x86_64-linux-gnu/libc.so.6`.
+    for line in maps.lines().filter(|line| line.ends_with(library)) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [range, "r-xp", offset, _, _, path] = words[..] else { continue };
+        let number = |text| u64::from_str_radix(text, 16).map_err(std::io::Error::other);
+        let (start, end) = range.split_once('-').ok_or(std::io::ErrorKind::InvalidData)?;
+        let (start, end) = (number(start)?, number(end)?);
+        // The last page may reach beyond the end of the file.
+        let file = std::fs::read(path)?;
+        let there = file.get(number(offset)? as usize..).unwrap_or_default();
+        let mut here = vec![0; there.len().min((end - start) as usize)];
+        memory.read_exact_at(&mut here, start)?;
+        changed += here.iter().zip(there).filter(|(here, there)| here != there).count();
+        pieces += 1;
+    }
+    if pieces > 0 { Ok(changed) } else { Err(std::io::Error::other(format!("{library} is not loaded"))) }
 }
 
 fn run(check: fn(&dyn Fabric)) {

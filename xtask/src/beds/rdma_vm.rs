@@ -27,8 +27,8 @@ const PROCESSORS: usize = 2;
 /// Its memory. An end over verbs takes some hundred, and the tests have three at a time, twice.
 const MEMORY_MIB: usize = 2048;
 
-/// Without this setting our transport refuses verbs. `farside` makes it for the processes that it starts.
-const SHARED_RECEIVES: &str = "FI_OFI_RXM_USE_SRX=1";
+/// Without these settings our transport refuses verbs. `farside` makes them for the processes that it starts.
+const REQUIRED: [&str; 2] = ["FI_OFI_RXM_USE_SRX=1", "FI_MR_CACHE_MONITOR=disabled"];
 
 /// Settings of libfabric and of the tests. A completion queue of soft-RoCE has at most 32767 entries, and libfabric sizes
 /// it by the number of peers that it expects.
@@ -62,8 +62,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(ExitCode::from(status))
 }
 
-/// libfabric's own program; then a search by two processes, and every check of the transport. The search comes without a setting that the
-/// tests need: its launcher makes it.
+/// libfabric's own program; then a search by two processes, and every check of the transport. The search comes without the settings that
+/// the tests need: its launcher makes them.
 fn checks() -> Result<String, String> {
     build_farside()?;
     let test = fabric_test::build()?.display().to_string();
@@ -71,7 +71,7 @@ fn checks() -> Result<String, String> {
     let farside = farside()?.display().to_string();
     let search = words(&[&farside, "hex", "-n", "2", "--fabric", "ofi:verbs", "--seconds", "2", "--json"]);
     let folder = words(&["cd", &fabric_test::folder()?.display().to_string()]);
-    let tests = words(&["env", SHARED_RECEIVES, &test]);
+    let tests = words(&["env", REQUIRED[0], REQUIRED[1], &test]);
     Ok(format!(
         "timeout 60 fi_pingpong -p 'verbs;ofi_rxm' -e rdm -I 50 -S 64 -c > /run/tmp/server 2>&1 &
 # Its port, 47592, in state LISTEN.
@@ -89,7 +89,7 @@ cat /run/share/search
 fn given(program: &[String]) -> Result<String, String> {
     let here = std::env::current_dir().map_err(|error| format!("the current folder: {error}"))?;
     let folder = quoted(&["cd".to_owned(), here.display().to_string()]);
-    Ok(format!("export {SHARED_RECEIVES}\n{folder} && {}\n", quoted(program)))
+    Ok(format!("export {}\n{folder} && {}\n", REQUIRED.join(" "), quoted(program)))
 }
 
 /// A run's own folder; it is removed at the end.

@@ -1,6 +1,6 @@
 //! Which of libfabric's providers carries the bytes.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::net::Ipv6Addr;
 
 use super::library::{Api, FoundFabric, OneInfo};
@@ -9,15 +9,22 @@ use crate::transport::FabricError;
 /// The provider that reaches other processes of this machine only.
 pub(super) const SHM: &str = "shm";
 
-/// What libfabric's layer `rxm` must find in the environment, before it is opened, unless it stands on `tcp`: one queue of receives
-/// for all connections. With a queue for each, which is its default on `verbs`, it frees a connection that a peer closes and then
-/// offers receives on it, in all versions up to 2.5.
-pub const SHARED_RECEIVES: (&str, &str) = ("FI_OFI_RXM_USE_SRX", "1");
+/// What libfabric must find in the environment before it is opened, unless its provider is `tcp` or `shm`: variables and values.
+///
+/// - One queue of receives for all connections. With a queue for each, its layer `rxm` frees a connection that ends and then offers
+///   receives on it.
+/// - No watch over the program's mappings. To keep one for its cache of registrations it writes over the code of `munmap` and others when
+///   it is opened, and back when it is closed, while other threads are in there.
+///
+/// Both hold for all versions from 1.17 to 2.5.
+pub const REQUIRED: [(&str, &str); 2] = [SHARED_RECEIVES, ("FI_MR_CACHE_MONITOR", "disabled")];
 
-/// What a launcher should put into the environment of processes that may use libfabric, where nothing else is set: with
-/// [`SHARED_RECEIVES`], that `rxm` keeps less memory ready to receive into. It would be some 60 MiB a process, without any gain in
-/// speed (measured on `tcp`).
-pub const ENVIRONMENT: [(&str, &str); 2] = [SHARED_RECEIVES, ("FI_OFI_RXM_MSG_RX_SIZE", "64")];
+const SHARED_RECEIVES: (&str, &str) = ("FI_OFI_RXM_USE_SRX", "1");
+
+/// What a launcher should put into the environment of processes that may use libfabric, where nothing else is set: what is
+/// [`REQUIRED`], and that `rxm` keeps less memory ready to receive into. It would be some 60 MiB a process, without any gain in speed
+/// (measured on `tcp`).
+pub const ENVIRONMENT: [(&str, &str); 3] = [REQUIRED[0], REQUIRED[1], ("FI_OFI_RXM_MSG_RX_SIZE", "64")];
 
 /// A fabric that can be opened, as `farside info` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,20 +76,26 @@ fn full_names(name: &str) -> Vec<&str> {
     }
 }
 
-/// Refuses a provider that would use memory that it has freed.
-fn check_receives(provider: &str, setting: Option<&str>) -> Result<(), FabricError> {
-    let Some(below) = provider.strip_suffix(";ofi_rxm") else { return Ok(()) };
-    // As the library reads it.
-    let is_on = |text: &str| ["1", "true", "yes", "on"].iter().any(|word| text.eq_ignore_ascii_case(word));
-    if setting.map_or(below == "tcp", is_on) {
-        return Ok(());
+/// Refuses a provider that would use memory that it has freed, or change code that runs.
+fn check_environment(provider: &str, lookup: impl Fn(&str) -> Option<OsString>) -> Result<(), FabricError> {
+    let is_tame = provider == SHM || provider.starts_with("tcp");
+    let is_right = |(name, value): &(&str, &str)| match lookup(name) {
+        Some(set) => set == *value,
+        None => is_tame,
+    };
+    // What `rxm` must not do over `tcp` either, it does only if it is told to.
+    let matters = |(name, _): &(&str, &str)| !is_tame || (*name == SHARED_RECEIVES.0 && provider.ends_with(";ofi_rxm"));
+    match REQUIRED.iter().filter(|setting| matters(setting)).find(|setting| !is_right(setting)) {
+        None => Ok(()),
+        Some((name, value)) => Err(FabricError::Unavailable {
+            what: format!("libfabric's provider {provider}"),
+            why: format!(
+                "it is not safe to use in a program of several threads without {name}={value} in the environment"
+            ),
+            remedy: "set FI_OFI_RXM_USE_SRX=1 and FI_MR_CACHE_MONITOR=disabled for all processes before they start (mpirun has -x \
+                     for that), or choose --fabric ofi:tcp",
+        }),
     }
-    Err(FabricError::Unavailable {
-        what: format!("libfabric's provider {provider}"),
-        why: "with a queue of receives for each connection it uses connections that it has closed".to_owned(),
-        remedy: "set FI_OFI_RXM_USE_SRX=1 for all processes before they start (mpirun -x FI_OFI_RXM_USE_SRX=1), or choose \
-                 --fabric ofi:tcp",
-    })
 }
 
 /// Finds the fabric for a provider, or the best there is, at an address of this machine or the one that the outside world sees.
@@ -92,8 +105,7 @@ pub(super) fn choose(
     address: Option<&str>,
 ) -> Result<(OneInfo, String), FabricError> {
     let (info, name) = find(api, provider, address)?;
-    let setting = std::env::var_os(SHARED_RECEIVES.0);
-    check_receives(&name, setting.as_deref().map(OsStr::to_string_lossy).as_deref())?;
+    check_environment(&name, |name| std::env::var_os(name))?;
     Ok((info, name))
 }
 
@@ -172,21 +184,33 @@ mod tests {
     }
 
     #[test]
-    fn rxm_must_share_its_receives() {
-        let check = |provider, setting| check_receives(provider, setting).is_ok();
-        for (provider, setting) in
-            [("verbs;ofi_rxm", Some("1")), ("verbs;ofi_rxm", Some("Yes")), ("tcp;ofi_rxm", None), ("tcp", Some("0"))]
-        {
-            assert!(check(provider, setting), "{provider} {setting:?}");
-        }
-        for (provider, setting) in [
-            ("verbs;ofi_rxm", None),
-            ("verbs;ofi_rxm", Some("0")),
-            ("verbs;ofi_rxm", Some("")),
-            ("tcp;ofi_rxm", Some("no")),
+    fn what_is_not_safe_is_refused() {
+        let check = |provider, receives: Option<&str>, monitor: Option<&str>| {
+            check_environment(provider, |name| {
+                let set = if name == SHARED_RECEIVES.0 { receives } else { monitor };
+                set.map(OsString::from)
+            })
+        };
+        for (provider, receives, monitor) in [
+            ("verbs;ofi_rxm", Some("1"), Some("disabled")),
+            ("efa", Some("1"), Some("disabled")),
+            ("tcp;ofi_rxm", None, None),
+            ("tcp;ofi_rxm", Some("1"), Some("memhooks")),
+            ("tcp", Some("0"), None),
+            (SHM, None, Some("memhooks")),
         ] {
-            let refusal = check_receives(provider, setting).unwrap_err().to_string();
-            assert!(refusal.contains(SHARED_RECEIVES.0), "{provider} {setting:?}: {refusal}");
+            assert!(check(provider, receives, monitor).is_ok(), "{provider} {receives:?} {monitor:?}");
+        }
+        for (provider, receives, monitor, missing) in [
+            ("verbs;ofi_rxm", None, None, "without FI_OFI_RXM_USE_SRX=1"),
+            ("verbs;ofi_rxm", Some("0"), Some("disabled"), "without FI_OFI_RXM_USE_SRX=1"),
+            ("verbs;ofi_rxm", Some("1"), None, "without FI_MR_CACHE_MONITOR=disabled"),
+            ("verbs;ofi_rxm", Some("1"), Some("memhooks"), "without FI_MR_CACHE_MONITOR=disabled"),
+            ("efa", Some("1"), None, "without FI_MR_CACHE_MONITOR=disabled"),
+            ("tcp;ofi_rxm", Some("0"), None, "without FI_OFI_RXM_USE_SRX=1"),
+        ] {
+            let refusal = check(provider, receives, monitor).unwrap_err().to_string();
+            assert!(refusal.contains(missing), "{provider} {receives:?} {monitor:?}: {refusal}");
         }
     }
 
