@@ -333,9 +333,13 @@ impl State {
     /// Sends the packets of the engine, and messages that had no room, as far as there is room now.
     fn send_waiting(&mut self) {
         if self.staging.has_waiting() {
+            let mut out_of_reach = Vec::new();
             for (number, peer) in (0..).map(ProcessId::new).zip(&mut self.peers) {
-                send_backlog(&self.port, &mut self.flights, &mut self.staging, peer, number);
+                if send_backlog(&self.port, &mut self.flights, &mut self.staging, peer, number).is_err() {
+                    out_of_reach.push(number);
+                }
             }
+            out_of_reach.into_iter().for_each(|process| self.lose(process));
         }
         let Self { engine, port, flights, staging, peers, token, process, .. } = self;
         let header = Header { token: *token, from: *process, kind: Kind::Packet };
@@ -620,15 +624,25 @@ fn transmit(
     let bytes = staging.fill(slot, &[&header.encode(), payload]);
     peer.met = true;
     peer.backlog.push_back((slot, bytes));
-    send_backlog(port, flights, staging, peer, to);
+    // What fails is tried once more when progress is made, and then the peer is given up.
+    let _ = send_backlog(port, flights, staging, peer, to);
     Ok(true)
 }
 
 /// Sends what waits for a peer, in its order, as far as there is room.
-fn send_backlog(port: &Port, flights: &mut Flights<Flight>, staging: &mut Staging, peer: &mut Peer, to: ProcessId) {
-    let Some(address) = peer.address else { return };
+///
+/// # Errors
+/// What libfabric said, when it does not take the next message and never will.
+fn send_backlog(
+    port: &Port,
+    flights: &mut Flights<Flight>,
+    staging: &mut Staging,
+    peer: &mut Peer,
+    to: ProcessId,
+) -> Result<(), FabricError> {
+    let Some(address) = peer.address else { return Ok(()) };
     while let Some((slot, bytes)) = peer.backlog.front().copied() {
-        let Ok(context) = flights.begin(Flight::Message { to, slot }) else { return };
+        let Ok(context) = flights.begin(Flight::Message { to, slot }) else { return Ok(()) };
         // SAFETY: the slot is taken and filled, and nobody touches it until this flight has ended; the context is the flight's own.
         let posted = unsafe { port.send(address, staging.address(slot), bytes, staging.registration(), context) };
         match posted {
@@ -637,10 +651,15 @@ fn send_backlog(port: &Port, flights: &mut Flights<Flight>, staging: &mut Stagin
                 staging.left();
                 peer.messages += 1;
             }
-            Ok(Posted::Later) | Err(_) => {
+            Ok(Posted::Later) => {
                 flights.end(context);
-                return;
+                return Ok(());
+            }
+            Err(error) => {
+                flights.end(context);
+                return Err(error);
             }
         }
     }
+    Ok(())
 }
