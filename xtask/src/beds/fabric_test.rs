@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::steps::cargo;
+use super::build_test;
 
 /// Its package and its name.
 const PACKAGE: &str = "farside-fabric";
@@ -15,30 +15,5 @@ pub(crate) fn folder() -> Result<PathBuf, String> {
 
 /// Builds it and returns where it is.
 pub(crate) fn build() -> Result<PathBuf, String> {
-    let words = ["test", "--package", PACKAGE, "--test", TEST, "--no-run"];
-    let line = format!("cargo {}", words.join(" "));
-    println!("xtask: {line}");
-    let output = cargo().args(words).output().map_err(|error| format!("{line}: {error}"))?;
-    let printed = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        return Err(format!("{line}: {}\n{printed}", output.status));
-    }
-    let path = printed.lines().find_map(executable).ok_or_else(|| format!("{line}: names no program\n{printed}"))?;
-    std::path::absolute(path).map_err(|error| format!("{path}: {error}"))
-}
-
-/// From `Executable tests/NAME.rs (PATH)`.
-fn executable(line: &str) -> Option<&str> {
-    line.trim_start().strip_prefix("Executable ")?.split_once('(')?.1.strip_suffix(')')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::executable;
-
-    #[test]
-    fn cargo_says_where_a_test_is() {
-        assert_eq!(executable("  Executable tests/ofi.rs (target/debug/deps/ofi-1)"), Some("target/debug/deps/ofi-1"));
-        assert_eq!(executable("    Finished `test` profile (x)"), None);
-    }
+    build_test(PACKAGE, TEST, &[])
 }

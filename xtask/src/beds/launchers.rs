@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::slurm::Slurm;
-use super::{Bed, build_farside, build_test, cell, farside, is_one_search, setup, tests_of};
+use super::{Bed, build_farside, cell, fabric_test, farside, is_one_search, setup, tests_of};
 use crate::arguments::Arguments;
 
 /// How long a run may take if nothing else is said.
@@ -24,10 +24,7 @@ const WRAPPER: &str = r#""$@" && : > "$0/$PMIX_RANK""#;
 /// Has each rank run its share of a program's tests. The file has a line with names for each rank.
 const SHARE: &str = r#"exec "$1" --quiet --exact $(sed -n "$((PMIX_RANK + 1))p" "$0")"#;
 
-/// The tests that exercise libfabric, and their package.
-const FABRIC: (&str, &str) = ("farside-fabric", "ofi");
-
-/// Where the first process of the cell finds their program.
+/// Where the first process of the cell finds the program that exercises libfabric.
 const FABRIC_PROGRAM: &str = "FARSIDE_XTASK_FABRIC_TESTS";
 
 /// A program for all ranks.
@@ -51,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         setup::install(&beds)?;
         if arguments.program.is_empty() {
             build_farside()?;
-            settings.push((FABRIC_PROGRAM, build_test(FABRIC.0, FABRIC.1, &[])?.into()));
+            settings.push((FABRIC_PROGRAM, fabric_test::build()?.into()));
         }
     }
     cell::inside(limit, &settings, || {
