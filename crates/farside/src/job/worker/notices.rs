@@ -1,0 +1,70 @@
+//! What a worker's service thread has for it.
+
+use farside_fabric::{ProcessId, WorkerId};
+
+use super::Worker;
+use crate::error::Result;
+use crate::invoke::inbox::run_last;
+use crate::job::process::Notice;
+
+impl Worker {
+    /// Takes in what the service thread has for this worker.
+    #[cold]
+    pub(super) fn take_notices(&self) -> Result<()> {
+        self.attention_seen.set(self.process.attention(self.local));
+        while let Some(notice) = self.process.next_notice(self.local) {
+            self.take_notice(notice)?;
+        }
+        self.process.check_ended()
+    }
+
+    fn take_notice(&self, notice: Notice) -> Result<()> {
+        match notice {
+            Notice::RingOpened { ring, control, chunks } => {
+                let (receiver, pieces) = self.process.receiver_of(control, &chunks)?;
+                let source = self.process.source(ring.source as usize);
+                self.inbox().open(ring.source as usize, source, receiver, pieces);
+            }
+            Notice::RingGrown { ring, chunk } => {
+                let mapped = self.process.own_chunk(chunk)?;
+                self.inbox().grow(ring.source as usize, mapped, chunk);
+            }
+            Notice::SenderOpened { .. }
+            | Notice::SenderGrown { .. }
+            | Notice::SenderRefused { .. }
+            | Notice::FrameCredit { .. } => {
+                let to = notice.receiver().expect("these name their receiver");
+                if let Some(mut outbox) = self.outbox(to) {
+                    self.process.update_outbox(&mut outbox, notice)?;
+                    outbox.send_staged(&self.process)?;
+                }
+            }
+            Notice::Frame { ring, position, bytes } => self.inbox().take_frame(ring, position, &bytes),
+            Notice::Lost { process } => self.lose(process)?,
+        }
+        Ok(())
+    }
+
+    /// Runs what a lost process has still published here, and gives up what was meant for it.
+    fn lose(&self, process: ProcessId) -> Result<()> {
+        let shape = self.process.shape();
+        let threads = (0..shape.callable_per_process() as usize).map(|local| shape.worker_at(process, local));
+        let lane = (shape.callable() + process.number()) as usize;
+        let mut ran = Ok(());
+        for source in threads.clone().map(WorkerId::index).chain([lane]) {
+            ran = ran.and(run_last(self, source));
+            let pieces = self.inbox().close(source);
+            self.process.retire(self.local, &pieces);
+        }
+        for to in threads {
+            if let Some(outbox) = self.outboxes[to.index()].get() {
+                outbox.borrow_mut().lose();
+            }
+        }
+        let lost = |worker| self.process.place_of(worker).is_some_and(|(of, _)| of == process);
+        self.replies().forget_lost(lost);
+        // Only now, so that who waits for it finds all that it did.
+        self.lost.borrow_mut().push(process);
+        ran
+    }
+}
