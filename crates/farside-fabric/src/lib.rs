@@ -15,6 +15,7 @@ pub mod by_message;
 pub mod clock;
 pub mod conformance;
 pub mod ids;
+pub mod memory;
 pub mod ofi;
 pub mod region;
 mod regions;
