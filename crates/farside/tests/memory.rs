@@ -175,7 +175,6 @@ macro_rules! everywhere {
         }
 
         mod simulated {
-            use super::*;
             $(
                 #[test]
                 fn $body() {
