@@ -91,17 +91,20 @@ impl Heap {
     /// # Errors
     /// [`FabricError::MemoryLimit`] when it would take the heap beyond its limit; those of its source.
     pub fn allocate(&mut self, bytes: usize) -> Result<Block, FabricError> {
+        if let Some(block) = self.take_free(bytes) {
+            return Ok(block);
+        }
         let units = self.units(bytes)?;
-        let taken = self.free.take(units.into(), self.options.fit);
-        let address = match taken {
-            Some(address) => address,
-            None => {
-                self.grow(units as usize * self.options.unit_bytes)?;
-                self.free.take(units.into(), self.options.fit).expect("the new chunk is large enough")
-            }
-        };
+        self.grow(units as usize * self.options.unit_bytes)?;
+        Ok(self.take_free(bytes).expect("the new chunk is large enough"))
+    }
+
+    /// As [`allocate`](Self::allocate), if there is such a piece without another chunk.
+    pub(super) fn take_free(&mut self, bytes: usize) -> Option<Block> {
+        let units = self.units(bytes).ok()?;
+        let address = self.free.take(units.into(), self.options.fit)?;
         self.used_bytes += units as usize * self.options.unit_bytes;
-        Ok(Block { address, units })
+        Some(Block { address, units })
     }
 
     fn units(&self, bytes: usize) -> Result<u32, FabricError> {
@@ -115,7 +118,8 @@ impl Heap {
 
     fn grow(&mut self, bytes: usize) -> Result<(), FabricError> {
         let HeapOptions { growth, chunk_bytes, chunk_bytes_max, limit_bytes, unit_bytes, .. } = self.options;
-        let left = limit_bytes.saturating_sub(self.held_bytes);
+        // Chunks are whole units.
+        let left = limit_bytes.saturating_sub(self.held_bytes) / unit_bytes * unit_bytes;
         if bytes > left {
             return Err(self.beyond(bytes));
         }
