@@ -26,7 +26,7 @@
 //! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`] |
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
-//! | use memory of any process | [`memory`], [`RemoteMemory`], [`Worker::allocate_at`] |
+//! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
 //! What is guaranteed about order and visibility is in `docs/memory-model.md`.
@@ -62,7 +62,7 @@ pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
 pub use job::worker::{Counters, Worker};
 pub use job::{Job, Simulated, Simulation, job, simulate};
-pub use memory::RemoteMemory;
+pub use memory::{Registered, RemoteMemory};
 pub use wire::Wire;
 
 /// What most programs need.

@@ -1,6 +1,7 @@
 //! The allocator of one thread, and the buffers that it gives out.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -51,7 +52,6 @@ impl Default for AllocatorOptions {
 /// for that, by a quarter at most. Other pieces are found in the [`Heap`].
 ///
 /// Seriema §4.2, the general allocator.
-#[derive(Debug)]
 pub struct Allocator {
     shared: Arc<Shared>,
     /// It stays on its thread.
@@ -59,7 +59,6 @@ pub struct Allocator {
 }
 
 /// What an allocator has in common with its buffers.
-#[derive(Debug)]
 struct Shared {
     /// The thread whose allocator it is.
     owner: ThreadId,
@@ -79,7 +78,6 @@ const _: () = {
     is_send::<Local>();
 };
 
-#[derive(Debug)]
 struct Local {
     heap: Heap,
     /// Addresses of blocks of each size class, given back and not joined with their neighbours.
@@ -162,6 +160,12 @@ impl Allocator {
             used_bytes: local.heap.used_bytes() - local.cached_bytes,
             cached_bytes: local.cached_bytes,
         }
+    }
+}
+
+impl fmt::Debug for Allocator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Allocator").field("report", &self.report()).finish_non_exhaustive()
     }
 }
 
@@ -257,7 +261,6 @@ impl Local {
 ///
 /// Peers that know its [key](Self::key) may write it at any moment. So there are no slices of it: bytes are copied in and out, and what
 /// is copied while a peer writes is torn, but never more than that.
-#[derive(Debug)]
 pub struct Registered {
     shared: Arc<Shared>,
     key: RemoteKey,
@@ -345,6 +348,17 @@ impl Registered {
             Some(end) if end <= self.bytes => Ok(self.base.as_ptr().wrapping_add(offset)),
             _ => Err(FabricError::OutOfRange { offset: offset as u64, bytes, region_bytes: self.bytes as u64 }),
         }
+    }
+}
+
+impl fmt::Debug for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, offset, bytes, .. } = self;
+        f.debug_struct("Registered")
+            .field("key", key)
+            .field("offset", offset)
+            .field("bytes", bytes)
+            .finish_non_exhaustive()
     }
 }
 

@@ -124,25 +124,33 @@ impl Heap {
             return Err(self.beyond(bytes));
         }
         let wanted = growth.step(chunk_bytes, self.held_bytes, chunk_bytes_max).max(bytes).min(left);
-        let chunk = match self.source.take(wanted) {
+        let chunk = match self.take_chunk(wanted, left) {
             // Less may still be there.
             Err(FabricError::MemoryLimit { .. } | FabricError::Memory(_)) if wanted > bytes => {
-                self.source.take(bytes)?
+                self.take_chunk(bytes, left)?
             }
             taken => taken?,
         };
-        let Ok(units) = u32::try_from(chunk.bytes() / unit_bytes) else {
-            self.source.give_back(chunk);
-            return Err(self.beyond(bytes));
-        };
+        let units = (chunk.bytes() / unit_bytes) as u64;
         let number = self.chunks.iter().position(Option::is_none).unwrap_or_else(|| {
             self.chunks.push(None);
             self.chunks.len() - 1
         });
         self.held_bytes += chunk.bytes();
         self.chunks[number] = Some(chunk);
-        self.free.release((number as u64) << UNIT_BITS, units.into());
+        self.free.release((number as u64) << UNIT_BITS, units);
         Ok(())
+    }
+
+    /// A chunk from the source, which may be larger than was asked for, but not than `max`, nor than can be counted.
+    fn take_chunk(&self, bytes: usize, max: usize) -> Result<Chunk, FabricError> {
+        let chunk = self.source.take(bytes)?;
+        let can_be_counted = u32::try_from(chunk.bytes() / self.options.unit_bytes).is_ok();
+        if chunk.bytes() <= max && can_be_counted {
+            return Ok(chunk);
+        }
+        self.source.give_back(chunk);
+        Err(self.beyond(bytes))
     }
 
     /// Takes a piece back.
