@@ -15,6 +15,7 @@ use super::nodes::NodeMemories;
 use super::requests::{Answer, Requests};
 use super::{MemoryRefusal, Nodes, Place, RemoteMemory};
 use crate::error::{Error, Result};
+use crate::job::kill_point::KillPoint;
 use crate::job::process::Process;
 use crate::job::settings::Settings;
 use crate::job::setup::SetupMessage;
@@ -129,6 +130,7 @@ impl Process {
                     Ok(memory) => MemoryMessage::Allocated { request, memory },
                     Err(why) => MemoryMessage::Refused { request, why },
                 };
+                self.kill_point(KillPoint::MemoryGranted);
                 return self.respond_on_memory(from, answer);
             }
             MemoryMessage::Release { request, memory } => {
@@ -136,6 +138,7 @@ impl Process {
                     Ok(()) => MemoryMessage::Released { request },
                     Err(why) => MemoryMessage::Refused { request, why },
                 };
+                self.kill_point(KillPoint::MemoryReleased);
                 return self.respond_on_memory(from, answer);
             }
             MemoryMessage::Allocated { request, memory } => (request, Answer::Allocated(memory)),
@@ -292,6 +295,7 @@ impl Worker {
         let requests = &process.memory().requests;
         let request = lock(requests).begin(self.thread_index());
         let asked = process.send_setup(owner, &SetupMessage::Memory(ask(request)));
+        process.kill_point(KillPoint::MemoryAsked);
         let answer = asked.and_then(|()| {
             self.wait_until(doing, self.default_deadline(), |worker| {
                 if let Some(answer) = lock(requests).take(request) {
