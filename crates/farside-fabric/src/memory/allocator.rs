@@ -202,7 +202,7 @@ impl Local {
     /// A block of this size that was given back, if one is at hand.
     #[inline]
     fn take_cached(&mut self, bytes: usize) -> Option<Block> {
-        let class = size_class::of(bytes.div_ceil(self.heap.options().unit_bytes))?;
+        let class = size_class::of(self.heap.units_of(bytes))?;
         let address = self.cache[class].pop()?;
         let units = size_class::units(class);
         self.cached_bytes -= units as usize * self.heap.options().unit_bytes;
@@ -213,7 +213,7 @@ impl Local {
     #[cold]
     fn find(&mut self, shared: &Shared, bytes: usize) -> Result<Block, FabricError> {
         self.take_returned(shared);
-        let wanted = match size_class::of(bytes.div_ceil(self.heap.options().unit_bytes)) {
+        let wanted = match size_class::of(self.heap.units_of(bytes)) {
             Some(_) if let Some(block) = self.take_cached(bytes) => return Ok(block),
             Some(class) if self.cache_bytes_max > 0 => {
                 size_class::units(class) as usize * self.heap.options().unit_bytes

@@ -67,6 +67,8 @@ pub struct Heap {
     chunks: Vec<Option<Chunk>>,
     held_bytes: usize,
     used_bytes: usize,
+    /// The unit is two to the power of this.
+    unit_shift: u32,
 }
 
 impl Heap {
@@ -78,7 +80,8 @@ impl Heap {
     pub fn new(source: Arc<dyn ChunkSource>, options: HeapOptions) -> Self {
         assert!(options.unit_bytes.is_power_of_two(), "a unit is a power of two");
         assert!(options.chunk_bytes >= options.unit_bytes, "a chunk has room for a unit");
-        Self { source, options, free: FreeSpace::default(), chunks: Vec::new(), held_bytes: 0, used_bytes: 0 }
+        let (free, unit_shift) = (FreeSpace::default(), options.unit_bytes.ilog2());
+        Self { source, options, free, chunks: Vec::new(), held_bytes: 0, used_bytes: 0, unit_shift }
     }
 
     /// What it was made with.
@@ -108,8 +111,15 @@ impl Heap {
     }
 
     fn units(&self, bytes: usize) -> Result<u32, FabricError> {
-        let units = bytes.div_ceil(self.options.unit_bytes).max(1);
-        u32::try_from(units).map_err(|_| self.beyond(bytes))
+        u32::try_from(self.units_of(bytes).max(1)).map_err(|_| self.beyond(bytes))
+    }
+
+    /// How many units hold so many bytes.
+    #[inline]
+    pub(super) fn units_of(&self, bytes: usize) -> usize {
+        // A division by a power of two that the compiler does not know costs more than all the rest of a fast allocation.
+        let rest = bytes & (self.options.unit_bytes - 1);
+        (bytes >> self.unit_shift) + usize::from(rest > 0)
     }
 
     fn beyond(&self, bytes: usize) -> FabricError {
@@ -164,6 +174,7 @@ impl Heap {
         self.used_bytes -= self.block_bytes(&block);
     }
 
+    #[inline]
     fn chunk_of(&self, block: &Block) -> Option<&Chunk> {
         self.chunks.get((block.address >> UNIT_BITS) as usize)?.as_ref()
     }
@@ -173,6 +184,7 @@ impl Heap {
     /// # Panics
     /// When it is not one of this heap's.
     #[track_caller]
+    #[inline]
     pub fn place_of(&self, block: &Block) -> (&LocalRegion, u64) {
         let chunk = self.chunk_of(block).expect("a block of this heap");
         let unit = block.address & ((1 << UNIT_BITS) - 1);
@@ -180,6 +192,7 @@ impl Heap {
     }
 
     /// The size of a piece, a multiple of the unit.
+    #[inline]
     pub fn block_bytes(&self, block: &Block) -> usize {
         block.units as usize * self.options.unit_bytes
     }

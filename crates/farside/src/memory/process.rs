@@ -338,15 +338,18 @@ impl Regions {
         self.since
     }
 
+    #[inline]
     pub(super) fn find_or_add(
         &mut self,
         key: RemoteKey,
         attach: impl FnOnce() -> Result<RemoteRegion>,
     ) -> Result<&RemoteRegion> {
-        match self.regions.iter().position(|region| region.key() == key) {
-            // What is used again and again is found at once.
-            Some(found) => self.regions.swap(0, found),
-            None => self.regions.insert(0, attach()?),
+        if self.regions.first().is_none_or(|first| first.key() != key) {
+            match self.regions.iter().position(|region| region.key() == key) {
+                // What is used again and again is found at once.
+                Some(found) => self.regions.swap(0, found),
+                None => self.regions.insert(0, attach()?),
+            }
         }
         Ok(&self.regions[0])
     }
