@@ -67,11 +67,12 @@ struct Route {
 impl Machine {
     fn look() -> Result<Self, CliError> {
         let libfabric = look_for_libfabric();
+        let topology = Topology::of_this_machine()?;
         Ok(Self {
-            topology: Topology::of_this_machine()?,
+            registered: Registered::try_out(&topology)?,
+            topology,
             transports: transports()?,
             footprint: footprint(PROCESSES, THREADS),
-            registered: Registered::try_out()?,
             routes: routes(&libfabric),
             libfabric,
         })
@@ -177,9 +178,9 @@ struct Registered {
 }
 
 impl Registered {
-    fn try_out() -> Result<Self, CliError> {
+    fn try_out(topology: &Topology) -> Result<Self, CliError> {
         let options = NodeOptions::default();
-        let node = Some(NumaNodeId(0));
+        let node = topology.numa_nodes.first().map(|node| node.id);
         let memory =
             SharedMemory::create_as("farside-info", options.superchunk_bytes, Wish { pages: options.pages, node });
         let memory = memory.map_err(farside_fabric::FabricError::from)?;
