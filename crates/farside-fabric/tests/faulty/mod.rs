@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{
     Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, ProcessId, RemoteKey,
-    RemoteRegion, Transport,
+    RemoteRegion, Tag, Transport,
 };
 
 /// What is wrong.
