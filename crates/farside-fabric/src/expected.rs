@@ -18,8 +18,8 @@
 //! what was matched, as two sums that only grow, whenever they have grown by a quarter of the window. So nothing is lost, what
 //! is kept is bounded, and messages of the other kind, on which the receiver may wait, are not held up.
 //!
-//! A native form, such as libfabric's tagged messages, has no such window: what comes early there fills the buffers that all messages
-//! come into.
+//! libfabric's own tagged messages have no such window: over `tcp;ofi_rxm` they are no quicker than others (8.3 µs one way, both), and
+//! 2000 early ones of 8 KiB grew their receiver by 33 MiB, with no end. So nothing here is native.
 
 mod frame;
 #[cfg(test)]

@@ -331,8 +331,7 @@ impl State {
         }
     }
 
-    /// The engine carries these: libfabric's own tagged messages, when they come early, would stay in the buffers that all others
-    /// come into.
+    /// The engine carries these: libfabric's own tagged messages are no quicker, and those that come early are kept without bound.
     pub(super) fn expect(&mut self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
         self.check()?;
         let expected = self.engine.expect(from, tag, room);
