@@ -11,6 +11,9 @@ fn main() {
     assert_eq!(value("PATH"), path, "what was set stays");
 
     let set = std::thread::spawn(|| set_default_environment(&[("FARSIDE_TEST_TWO", "two")])).join();
-    assert!(!set.expect("setting does not panic") && value("FARSIDE_TEST_TWO").is_none(), "the first thread is there, too");
+    assert!(
+        !set.expect("setting does not panic") && value("FARSIDE_TEST_TWO").is_none(),
+        "the first thread is there, too"
+    );
     println!("test environment ... ok");
 }
