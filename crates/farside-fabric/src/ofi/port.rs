@@ -241,11 +241,11 @@ impl Port {
         let mr = NonNull::new(mr).expect("a registration that succeeded is there");
         self.registrations.push(mr);
         let registration = |key| Registration { mr, key };
-        if self.attributes.registers_with_endpoint {
-            if let Err(error) = self.bind(mr) {
-                self.deregister(registration(0));
-                return Err(error);
-            }
+        if self.attributes.registers_with_endpoint
+            && let Err(error) = self.bind(mr)
+        {
+            self.deregister(registration(0));
+            return Err(error);
         }
         // SAFETY: the registration was just made and is open. A provider may choose its key as late as it is enabled.
         Ok(registration(unsafe { (*mr.as_ptr()).key }))
