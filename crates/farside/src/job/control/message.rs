@@ -20,7 +20,7 @@ use crate::error::Error;
 /// Raised with every change of a message, so that programs built from different versions part at their first word. Programs of one job may
 /// be built apart: so it is raised, too, when anything else changes that their processes have in common: memory layouts, the messages
 /// of service threads, records of named functions.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// The longest text: what a message holds besides version, kind, its other fields (4 B at most) and the length.
 const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 2 - 4 - 2;
 /// The longest card of a process. Everybody gets everybody's.
