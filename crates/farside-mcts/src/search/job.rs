@@ -11,6 +11,7 @@
 //! | [`Evaluate`](message::Evaluate) | plays the games of a leaf, for a worker that has more to do than this one |
 //! | [`BackUp`](message::BackUp) | completes the visits that it has put in flight, and passes the sample on |
 //! | [`Spare`](message::Spare) | gives some leaf to the worker that has nothing to do |
+//! | [`Keep`](message::Keep) | between two runs of a session: keeps what is below a node |
 //!
 //! **A rollout leaves a trail.** Where it goes on to another worker, the steps that it made since it came stay behind
 //! under a number, together with the number of the trail before. The sample comes back along these numbers, all steps of
@@ -35,6 +36,8 @@ mod mail;
 mod message;
 mod part;
 mod serve;
+mod session;
+mod settle;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -45,12 +48,14 @@ use std::time::Instant;
 
 use farside::{PerWorker, Worker};
 
-use self::desk::{Address, Desk};
+use self::desk::{Address, Desk, Seat};
 use self::part::Part;
+use self::serve::at;
 use super::{Budget, Report, Search};
 use crate::game::Game;
 
 pub use error::JobError;
+pub use session::JobSession;
 pub use statistics::{JobReport, WorkerReport};
 
 /// Runs a search on all workers of a job together.
@@ -173,22 +178,30 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
     /// whatever else keeps workers from talking to each other. [`JobError::Mismatch`] if they did not agree on what to
     /// search.
     pub fn run(&mut self, state: &G::State, budget: Budget) -> Result<Report<G::Move>, JobError> {
-        let OnJob { me, desk, settings } = self.place;
-        budget.check()?;
-        let part = Part::new(self.game.clone(), &self.params, settings, state, (me.id(), me.worker_count()))?;
-        let address = Address::open(me, desk, part);
-        let report = self.search(address, budget);
-        address.close(me);
+        let address = self.open(state)?;
+        let report = self.search(address, 0, budget);
+        address.close(self.place.me);
         report
     }
 
-    fn search(&mut self, address: Address, budget: Budget) -> Result<Report<G::Move>, JobError> {
+    /// Takes a seat for a search of this position.
+    fn open(&self, state: &G::State) -> Result<Address, JobError> {
+        let OnJob { me, desk, settings } = self.place;
+        let part = Part::new(self.game.clone(), &self.params, settings, state, (me.id(), me.worker_count()))?;
+        Address::open(me, desk, part)
+    }
+
+    /// Searches on from a root that has been visited so often.
+    fn search(&mut self, address: Address, kept: u64, budget: Budget) -> Result<Report<G::Move>, JobError> {
         let me = self.place.me;
+        let rollouts_max = budget.rollouts_max(kept)?;
+        at(me, address, |seat: &mut Seat<G>| seat.begin(rollouts_max));
         // Nobody sends before everybody has a part to receive it.
         me.barrier()?;
         let (start, sent_before) = (Instant::now(), me.counters().sent);
         self.serve(address, budget, start)?;
         let elapsed = start.elapsed();
-        finish::report::<G>(me, address, &sent_before, elapsed)
+        let report = finish::report::<G>(me, address, &sent_before, elapsed)?;
+        Ok(report.expect("a rollout was made, or the root proven by an earlier one"))
     }
 }

@@ -108,6 +108,24 @@ impl<L: Copy> Slots<L> {
         self.edges[slot] = Edge::UNTRIED;
     }
 
+    /// Moves these blocks to the front, in the order in which they lie, and gives up everything else.
+    pub(super) fn compact(&mut self, mut blocks: Vec<&mut Block>) {
+        blocks.sort_unstable_by_key(|block| block.first);
+        let mut end = 0;
+        for block in blocks {
+            let slots = block.first()..block.first() + block.capacity();
+            self.value.copy_within(slots.clone(), end);
+            self.rarity.copy_within(slots.clone(), end);
+            self.edges.copy_within(slots, end);
+            block.first = end as u32;
+            end += block.capacity();
+        }
+        self.value.truncate(end);
+        self.rarity.truncate(end);
+        self.edges.truncate(end);
+        self.free.clear();
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.edges.len() * Self::SLOT_BYTES + self.free.iter().map(|blocks| size_of_val(&**blocks)).sum::<usize>()
     }

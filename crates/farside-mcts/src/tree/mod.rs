@@ -21,6 +21,7 @@
 //! **Invariant:** for every node, its visits are the sum of its edges' visits, complete and in flight.
 
 mod arena;
+mod keep;
 mod math;
 
 use std::num::NonZeroU32;
@@ -30,6 +31,8 @@ use farside::Wire;
 use crate::game::{Outcome, Player, Points};
 use crate::rng::Rng;
 use arena::{Block, Slots};
+
+pub(crate) use keep::{EdgeCopy, Kept, Lead};
 
 /// A node of one tree. Counted from 1, so that an edge without a child takes no more room than one with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,14 +207,23 @@ impl<M: Copy, L: Copy> Tree<M, L> {
             edge.proof = Some(outcome);
             node.learn(outcome);
         }
-        self.slots.value[slot] = match edge.proof {
-            Some(Outcome::Won(winner)) if winner != node.to_move => f32::NEG_INFINITY,
-            _ => edge.share(simulations) as f32,
-        };
-        match node.proof {
+        let proof = node.proof;
+        self.rate(step);
+        match proof {
             Some(outcome) => Sample::proven(outcome, simulations),
             None => Sample::estimated(sample.points),
         }
+    }
+
+    /// Says what an edge is worth to selection.
+    #[inline]
+    fn rate(&mut self, step: Step) {
+        let slot = self.slot(step);
+        let edge = &self.slots.edges[slot];
+        self.slots.value[slot] = match edge.proof {
+            Some(Outcome::Won(winner)) if winner != self.nodes[step.node.index()].to_move => f32::NEG_INFINITY,
+            _ => edge.share(self.rules.simulations) as f32,
+        };
     }
 
     /// Visits of a node, complete and in flight.
@@ -245,6 +257,16 @@ impl<M: Copy, L: Copy> Tree<M, L> {
     /// How much memory nodes, moves and edges take. Reserve for growth is not counted, as it is never touched.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.nodes) + size_of_val(&*self.moves) + self.slots.bytes()
+    }
+
+    /// How many bytes the tree may take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.rules.memory_bytes
+    }
+
+    /// Whether a tree without nodes could have one with these moves.
+    pub(crate) fn could_begin(&self, moves: &[M]) -> bool {
+        Self::new(self.rules).add(Player::First, moves).is_some()
     }
 
     fn try_add(&mut self, to_move: Player, moves: &[M]) -> Option<NodeId> {

@@ -80,6 +80,12 @@ pub(super) struct Spare {
     pub(super) worker: WorkerId,
 }
 
+/// The receiver keeps a node of its own, and all below it, when the tree gets a new root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+pub(super) struct Keep {
+    pub(super) entry: EntryId,
+}
+
 /// The way to other workers, for a game with states `S`. Never waits. What one worker sends another arrives in order.
 pub(super) trait Post<S> {
     fn descend(&mut self, to: WorkerId, message: Descend);
@@ -88,4 +94,5 @@ pub(super) trait Post<S> {
     fn evaluate(&mut self, to: WorkerId, message: Evaluate<S>);
     fn back_up(&mut self, to: WorkerId, message: BackUp);
     fn spare(&mut self, to: WorkerId, message: Spare);
+    fn keep(&mut self, to: WorkerId, message: Keep);
 }

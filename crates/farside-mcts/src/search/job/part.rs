@@ -3,8 +3,10 @@
 //! Nothing here sends, waits or looks at a clock: messages come in as method calls and go out through a
 //! [`Post`]. So a whole search runs in one thread if need be, in whatever order a test likes.
 
+mod advance;
 mod births;
 mod down;
+mod entries;
 mod neighbours;
 mod up;
 
@@ -12,7 +14,9 @@ use std::collections::VecDeque;
 
 use farside::WorkerId;
 
+use self::advance::Keeping;
 use self::births::Births;
+use self::entries::Entries;
 use self::neighbours::Neighbours;
 use super::message::{BirthId, Descend, EntryId, Evaluate, Post, Spare};
 use super::trails::Trails;
@@ -20,8 +24,10 @@ use super::{Placement, Settings};
 use crate::game::Game;
 use crate::rng::Rng;
 use crate::search::report::Tally;
-use crate::search::{Params, SearchError};
-use crate::tree::{NodeId, Rules, Step, Tree};
+use crate::search::{Params, SearchError, root_moves};
+use crate::tree::{Lead, NodeId, Rules, Step, Tree};
+
+pub(super) use self::advance::{Uprooted, Whereabouts};
 
 /// Where an edge leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +42,24 @@ pub(super) enum Link {
     Leaf,
 }
 
+impl Lead for Link {
+    fn here(self) -> Option<NodeId> {
+        match self {
+            Self::Here(node) => Some(node),
+            _ => None,
+        }
+    }
+
+    fn renumbered(self, new: impl Fn(NodeId) -> Option<NodeId>) -> Option<Self> {
+        match self {
+            Self::Here(node) => new(node).map(Self::Here),
+            // There may be room now.
+            Self::Leaf => None,
+            other => Some(other),
+        }
+    }
+}
+
 /// One worker's part.
 pub(super) struct Part<G: Game> {
     game: G,
@@ -43,8 +67,7 @@ pub(super) struct Part<G: Game> {
     settings: Settings,
     me: WorkerId,
     tree: Tree<G::Move, Link>,
-    entries: Vec<Entry<G::State>>,
-    entries_max: usize,
+    entries: Entries<G::State>,
     births: Births<G::State>,
     trails: Trails,
     tasks: VecDeque<Task<G::State>>,
@@ -59,15 +82,10 @@ pub(super) struct Part<G: Game> {
     /// Scratch space.
     moves: Vec<G::Move>,
     deeds: Deeds,
+    /// What stays, while the tree gets a new root.
+    keeping: Option<Keeping>,
     /// What a message named that does not exist.
     mismatch: Option<&'static str>,
-}
-
-/// A node that rollouts come to from other workers. Its state stays here, so that they need not bring it.
-#[derive(Debug)]
-struct Entry<S> {
-    node: NodeId,
-    state: S,
 }
 
 /// What came and is not done yet.
@@ -82,14 +100,20 @@ enum Task<S> {
 pub(super) struct Root<S> {
     pub(super) node: NodeId,
     state: S,
+    /// Its visits before this run.
+    pub(super) kept: u64,
     pub(super) started: u64,
     /// No more are to be started.
-    pub(super) started_max: u64,
+    started_max: u64,
     pub(super) completed: u64,
     in_flight_max: u32,
 }
 
 impl<S> Root<S> {
+    fn new(node: NodeId, state: S) -> Self {
+        Self { node, state, kept: 0, started: 0, started_max: 0, completed: 0, in_flight_max: 0 }
+    }
+
     /// All rollouts are done.
     pub(super) fn is_complete(&self) -> bool {
         self.completed == self.started_max
@@ -141,8 +165,7 @@ impl<G: Game> Part<G> {
         let mut tree = Tree::new(rules);
         let too_little = SearchError::Memory { bytes: params.memory_bytes };
         let node = tree.add(game.to_move(state), &moves).ok_or(too_little)?;
-        let state = state.clone();
-        let root = Root { node, state, started: 0, started_max: 0, completed: 0, in_flight_max: 0 };
+        let root = Root::new(node, state.clone());
         let is_root = me.number() == 0;
         Ok(Self {
             game,
@@ -150,9 +173,7 @@ impl<G: Game> Part<G> {
             settings,
             me,
             tree: if is_root { tree } else { Tree::new(rules) },
-            entries: Vec::new(),
-            // Countable in 32 bits, however much memory there is.
-            entries_max: (entry_bytes / size_of::<Entry<G::State>>()).min(u32::MAX as usize),
+            entries: Entries::new(entry_bytes),
             births: Births::new(),
             trails: Trails::default(),
             tasks: VecDeque::new(),
@@ -163,8 +184,20 @@ impl<G: Game> Part<G> {
             path: Vec::new(),
             moves,
             deeds: Deeds::default(),
+            keeping: None,
             mismatch: None,
         })
+    }
+
+    /// Begins a run of so many rollouts.
+    pub(super) fn begin(&mut self, rollouts: u64) {
+        self.deeds = Deeds::default();
+        self.has_said_spare = false;
+        if let Some(root) = &mut self.root {
+            root.kept = u64::from(self.tree.visits(root.node));
+            (root.started, root.completed, root.in_flight_max) = (0, 0, 0);
+            root.started_max = if self.tree.proof(root.node).is_some() { 0 } else { rollouts };
+        }
     }
 
     /// Whether [`work`](Self::work) has anything to do.
@@ -175,7 +208,7 @@ impl<G: Game> Part<G> {
     fn may_start(&self) -> bool {
         self.root.as_ref().is_some_and(|root| {
             let workers = u64::from(self.neighbours.count());
-            let at_first = 2 * workers + root.completed / COMPLETED_PER_IN_FLIGHT;
+            let at_first = 2 * workers + (root.kept + root.completed) / COMPLETED_PER_IN_FLIGHT;
             let in_flight_max = at_first.min(u64::from(self.settings.in_flight) * workers);
             root.started < root.started_max && root.started - root.completed < in_flight_max
         })
@@ -207,7 +240,7 @@ impl<G: Game> Part<G> {
 
     fn resume(&mut self, task: Task<G::State>, post: &mut impl Post<G::State>) {
         match task {
-            Task::Descend(Descend { entry, back, depth }) => match self.entries.get(entry.0 as usize) {
+            Task::Descend(Descend { entry, back, depth }) => match self.entries.get(entry) {
                 Some(entry) => {
                     let (node, state) = (entry.node, entry.state.clone());
                     self.descend(node, state, Some(back), depth, post);
@@ -289,7 +322,7 @@ impl<G: Game> Part<G> {
     }
 
     pub(super) fn tree_bytes(&self) -> usize {
-        self.tree.bytes() + size_of_val(&*self.entries)
+        self.tree.bytes() + self.entries.bytes()
     }
 
     pub(super) fn root(&self) -> Option<&Root<G::State>> {
@@ -315,7 +348,7 @@ impl<G: Game> Part<G> {
     /// Appends the best move, the best answer, and so on, as far as this worker's nodes go. Says where it goes on.
     pub(super) fn follow(&self, entry: Option<EntryId>, line: &mut Vec<G::Move>) -> Option<(WorkerId, EntryId)> {
         let mut node = match entry {
-            Some(entry) => self.entries.get(entry.0 as usize)?.node,
+            Some(entry) => self.entries.get(entry)?.node,
             None => self.root.as_ref()?.node,
         };
         while let Some(edge) = self.tree.best(node) {
@@ -332,7 +365,7 @@ impl<G: Game> Part<G> {
     /// The node of an entry.
     #[cfg(test)]
     pub(super) fn node_of(&self, entry: EntryId) -> Option<NodeId> {
-        self.entries.get(entry.0 as usize).map(|entry| entry.node)
+        self.entries.get(entry).map(|entry| entry.node)
     }
 
     /// Whether nothing is left of any rollout.
@@ -340,18 +373,4 @@ impl<G: Game> Part<G> {
     pub(super) fn is_quiet(&self) -> bool {
         self.tasks.is_empty() && self.births.len() == 0 && self.trails.len() == 0
     }
-}
-
-/// What may be played at the root.
-fn root_moves<G: Game>(game: &G, state: &G::State) -> Result<Vec<G::Move>, SearchError> {
-    if let Some(outcome) = game.outcome(state) {
-        return Err(SearchError::GameOver(outcome));
-    }
-    let mut moves = Vec::new();
-    if game.study(state, &mut moves).is_some() {
-        // The outcome is known, but not yet the move that leads there.
-        moves.clear();
-        game.moves(state, &mut moves);
-    }
-    if moves.is_empty() { Err(SearchError::NoMoves) } else { Ok(moves) }
 }

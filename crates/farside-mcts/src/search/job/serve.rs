@@ -10,7 +10,7 @@ use super::finish::{conclude, part_report};
 use super::part::{Part, Root};
 use super::{JobError, OnJob};
 use crate::game::Game;
-use crate::search::{Budget, MAX_ROLLOUTS, Report, Search};
+use crate::search::{Budget, Report, Search};
 
 /// Things done before a look at what came. More of them share the cost of that look, and of the sender's touching the
 /// same lines; fewer let a sample find its way back sooner.
@@ -35,7 +35,6 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
     pub(super) fn serve(&mut self, address: Address, budget: Budget, start: Instant) -> Result<(), JobError> {
         let me = self.place.me;
         let mut clock = Clock { budget, start, shown: 0 };
-        at(me, address, |seat: &mut Seat<G>| seat.part.root_mut().map(|root| root.started_max = clock.rollouts_max()));
         for turn in 1.. {
             self.keep_time(address, &mut clock);
             match at(me, address, |seat: &mut Seat<G>| take_turn(seat, me, address)) {
@@ -109,21 +108,13 @@ struct Clock {
 }
 
 impl Clock {
-    fn rollouts_max(&self) -> u64 {
-        match self.budget {
-            Budget::Rollouts(rollouts) => rollouts,
-            Budget::Time(_) => MAX_ROLLOUTS,
-        }
-    }
-
     /// On worker 0: whether the budget is spent, and a report if it is due.
     fn look<G: Game>(&mut self, part: &Part<G>, every: Option<u64>) -> Option<(bool, Option<Report<G::Move>>)> {
         let root = part.root()?;
         let is_spent = match self.budget {
             Budget::Rollouts(_) => false,
             // There is to be something to report.
-            Budget::Time(_) if root.completed == 0 => false,
-            Budget::Time(limit) => part.tree().proof(root.node).is_some() || self.start.elapsed() >= limit,
+            Budget::Time(limit) => root.completed > 0 && self.start.elapsed() >= limit,
         };
         let is_due = every.is_some_and(|every| root.completed - self.shown >= every);
         if is_due {

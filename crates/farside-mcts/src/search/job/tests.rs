@@ -6,9 +6,9 @@ use farside::WorkerId;
 
 use super::finish::part_report;
 use super::message::{
-    BackUp, BirthId, Child, Descend, EntryId, Evaluate, Expand, Expanded, Post, Return, Spare, TrailId,
+    BackUp, BirthId, Child, Descend, EntryId, Evaluate, Expand, Expanded, Keep, Post, Return, Spare, TrailId,
 };
-use super::part::{Link, Part};
+use super::part::{Link, Part, Whereabouts};
 use super::{Placement, Settings};
 use crate::game::{Game, Outcome, Player};
 use crate::rng::Rng;
@@ -98,6 +98,7 @@ enum Letter {
     Evaluate(Evaluate<State>),
     BackUp(BackUp),
     Spare(Spare),
+    Keep(Keep),
 }
 
 /// What is under way, by sender and receiver. As in a job, what goes from one worker to another keeps its order.
@@ -129,6 +130,9 @@ impl Post<State> for Mouth<'_> {
     fn spare(&mut self, to: WorkerId, message: Spare) {
         self.to[to.index()].push_back(Letter::Spare(message));
     }
+    fn keep(&mut self, to: WorkerId, message: Keep) {
+        self.to[to.index()].push_back(Letter::Keep(message));
+    }
 }
 
 /// What to search, and by whom.
@@ -156,11 +160,19 @@ impl Setup {
 
     /// A whole search.
     fn run(&self) -> Vec<Part<Matches>> {
-        let count = self.workers as usize;
         let mut parts: Vec<_> = (0..self.workers).map(|number| self.part(number).unwrap()).collect();
-        parts[0].root_mut().unwrap().started_max = self.rollouts;
-        let queue = || (0..count).map(|_| VecDeque::new()).collect();
-        let mut net = Net { queues: (0..count).map(|_| queue()).collect() };
+        self.run_on(&mut parts);
+        parts
+    }
+
+    /// A run in the tree that there is.
+    fn run_on(&self, parts: &mut [Part<Matches>]) {
+        parts.iter_mut().for_each(|part| part.begin(self.rollouts));
+        self.exchange(parts, Net::new(self.workers));
+    }
+
+    /// Has everybody work, and delivers what they send, until nothing is left to do.
+    fn exchange(&self, parts: &mut [Part<Matches>], mut net: Net) {
         let mut rng = Rng::stream(self.params.seed, 77);
         let mut fruitless = 0;
         while fruitless < 1000 {
@@ -168,16 +180,36 @@ impl Setup {
             let moved = if rng.below(2) == 0 {
                 parts[one].work(&mut Mouth { to: &mut net.queues[one] })
             } else {
-                net.deliver(one, other, &mut parts)
+                net.deliver(one, other, parts)
             };
             fruitless = if moved { 0 } else { fruitless + 1 };
         }
         assert!(net.queues.iter().flatten().all(VecDeque::is_empty));
-        parts
+    }
+
+    /// Makes the position after a move the root. Says whether it was brought from another worker.
+    fn advance(&self, parts: &mut [Part<Matches>], chosen: u32, state: &State) -> bool {
+        let mut moves = Vec::new();
+        self.game.moves(state, &mut moves);
+        let uprooted = match parts[0].whereabouts(chosen).unwrap() {
+            Whereabouts::There(owner, entry) => Some(parts[owner.index()].uproot(entry).unwrap()),
+            Whereabouts::First | Whereabouts::Nowhere => None,
+        };
+        parts.iter_mut().for_each(Part::begin_keeping);
+        let mut net = Net::new(self.workers);
+        parts[0].keep_below(chosen, uprooted.as_ref(), &mut Mouth { to: &mut net.queues[0] });
+        self.exchange(parts, net);
+        parts.iter_mut().for_each(|part| part.end_keeping((chosen, state, &moves), uprooted.clone()));
+        uprooted.is_some()
     }
 }
 
 impl Net {
+    fn new(workers: u32) -> Self {
+        let queue = || (0..workers).map(|_| VecDeque::new()).collect();
+        Self { queues: (0..workers).map(|_| queue()).collect() }
+    }
+
     /// Delivers the next letter from one worker to another, if there is one.
     fn deliver(&mut self, from: usize, to: usize, parts: &mut [Part<Matches>]) -> bool {
         let Some(letter) = self.queues[from][to].pop_front() else { return false };
@@ -190,6 +222,7 @@ impl Net {
             Letter::Evaluate(message) => part.receive_evaluate(message),
             Letter::BackUp(message) => part.receive_back_up(message, &mut post),
             Letter::Spare(message) => part.receive_spare(message, &mut post),
+            Letter::Keep(message) => part.receive_keep(message, &mut post),
         }
         true
     }
@@ -230,10 +263,81 @@ fn check(setup: &Setup, parts: &[Part<Matches>]) {
         assert!(part.is_quiet());
     }
     let root = parts[0].root().unwrap();
-    assert_eq!((root.started, root.completed), (setup.rollouts, setup.rollouts));
+    assert_eq!(root.started, root.completed);
+    let is_proven = parts[0].tree().proof(root.node).is_some();
+    assert!(root.completed == setup.rollouts || is_proven && root.completed < setup.rollouts);
     assert!(root.in_flight_max() <= setup.settings.in_flight * setup.workers);
     let visits = check_node(parts, &setup.game, WorkerId::new(0), root.node, setup.game.initial());
-    assert_eq!(u64::from(visits), setup.rollouts);
+    assert_eq!(u64::from(visits), root.kept + root.completed);
+}
+
+/// What is known of everything below a node: the moves that lead to an edge, its visits, its win rate and its proof.
+type Known = (Vec<u32>, u32, f64, Option<Outcome>);
+
+fn knowledge(parts: &[Part<Matches>], owner: WorkerId, node: NodeId, path: &[u32], known: &mut Vec<Known>) {
+    for edge in parts[owner.index()].tree().edges(node) {
+        let path = [path, &[edge.chosen]].concat();
+        known.push((path.clone(), edge.visits, edge.win_rate, edge.proof));
+        match edge.child {
+            Some(Link::Here(child)) => knowledge(parts, owner, child, &path, known),
+            Some(Link::There(there, entry)) => {
+                let child = parts[there.index()].node_of(entry).unwrap();
+                knowledge(parts, there, child, &path, known);
+            }
+            Some(Link::Awaited(_) | Link::Leaf) | None => {}
+        }
+    }
+}
+
+/// What is known below the root, after its move `chosen` if there is one.
+fn knowledge_after(parts: &[Part<Matches>], chosen: Option<u32>) -> Vec<Known> {
+    let mut known = Vec::new();
+    knowledge(parts, WorkerId::new(0), parts[0].root().unwrap().node, &[], &mut known);
+    let Some(chosen) = chosen else { return known };
+    let below = known.into_iter().filter(|(path, ..)| path.len() > 1 && path[0] == chosen);
+    below.map(|(path, visits, rate, proof)| (path[1..].to_vec(), visits, rate, proof)).collect()
+}
+
+fn bytes(parts: &[Part<Matches>]) -> usize {
+    parts.iter().map(Part::tree_bytes).sum()
+}
+
+#[test]
+fn a_new_root_keeps_all_that_is_below_it() {
+    let (mut brought, mut anew) = (0, 0);
+    for seed in 0..60 {
+        let mut setup =
+            Setup { game: Matches { count: 24, known_below: 0 }, ..Setup::new(1 + seed as u32 % 5, 400, seed) };
+        if seed.is_multiple_of(7) {
+            setup.rollouts = 2;
+        }
+        let mut parts = setup.run();
+        let mut state = setup.game.initial();
+        for ply in 0..4 {
+            // Seldom visited moves too, and one that was perhaps never tried.
+            let chosen = 1 + (seed as u32 / 5 + ply) % 3;
+            setup.game.play(&mut state, chosen);
+            let expected = knowledge_after(&parts, Some(chosen));
+            let bytes_before = bytes(&parts);
+            brought += u32::from(setup.advance(&mut parts, chosen, &state));
+            anew += u32::from(expected.is_empty());
+            assert_eq!(knowledge_after(&parts, None), expected);
+            assert!(bytes(&parts) <= bytes_before + 600, "memory is given back");
+            let sum =
+                |known: &[Known]| known.iter().filter(|(path, ..)| path.len() == 1).map(|known| known.1).sum::<u32>();
+            assert_eq!(parts[0].root_visits(), u64::from(sum(&expected)));
+            setup.run_on(&mut parts);
+            setup.game.count = state.0;
+            for part in &parts {
+                assert_eq!(part.mismatch(), None);
+                assert!(part.is_quiet());
+            }
+            let root = parts[0].root().unwrap();
+            let visits = check_node(&parts, &setup.game, WorkerId::new(0), root.node, state);
+            assert_eq!(u64::from(visits), root.kept + root.completed);
+        }
+    }
+    assert!(brought > 0 && anew > 0, "{brought} {anew}");
 }
 
 fn sum(parts: &[Part<Matches>], of: impl Fn(&Part<Matches>) -> u64) -> u64 {
@@ -317,7 +421,7 @@ fn what_does_not_exist_is_noted() {
     for (letter, what) in letters {
         let setup = Setup::new(2, 1, 0);
         let mut parts = [0, 1].map(|number| setup.part(number).unwrap());
-        let mut net = Net { queues: (0..2).map(|_| (0..2).map(|_| VecDeque::new()).collect()).collect() };
+        let mut net = Net::new(2);
         net.queues[0][1].push_back(letter);
         net.deliver(0, 1, &mut parts);
         parts[1].work(&mut Mouth { to: &mut net.queues[1] });

@@ -3,9 +3,9 @@
 use farside::WorkerId;
 
 use super::births::Deferred;
-use super::{Entry, Link, Part, Task};
+use super::{Link, Part, Task};
 use crate::game::{Game, Outcome};
-use crate::search::job::message::{BirthId, Child, Descend, EntryId, Evaluate, Expand, Expanded, Post, Return};
+use crate::search::job::message::{BirthId, Child, Descend, Evaluate, Expand, Expanded, Post, Return};
 use crate::search::job::trails::Ends;
 use crate::tree::{NodeId, Sample, Step};
 
@@ -152,11 +152,10 @@ impl<G: Game> Part<G> {
     /// Makes the node at once, for other rollouts may wait for it; the one that asked goes on in its turn.
     pub(in super::super) fn receive_expand(&mut self, message: Expand<G::State>, post: &mut impl Post<G::State>) {
         let Expand { state, birth, back, depth } = message;
-        let has_room = self.entries.len() < self.entries_max;
+        let has_room = self.entries.room() > 0;
         match if has_room { self.grow(&state) } else { Grown::Nothing } {
             Grown::Node(node) => {
-                let entry = EntryId(self.entries.len() as u32);
-                self.entries.push(Entry { node, state });
+                let entry = self.entries.add(node, state);
                 post.expanded(back.to, Expanded { birth, child: Child::Node(entry) });
                 self.tasks.push_back(Task::Descend(Descend { entry, back, depth }));
             }

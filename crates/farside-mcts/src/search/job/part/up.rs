@@ -14,7 +14,12 @@ impl<G: Game> Part<G> {
         }
         match (back, &mut self.root) {
             (Some(back), _) => self.send_back(back, sample, post),
-            (None, Some(root)) => root.completed += 1,
+            (None, Some(root)) => {
+                root.completed += 1;
+                if self.tree.proof(root.node).is_some() {
+                    root.stop();
+                }
+            }
             (None, None) => self.mismatch = Some("a root"),
         }
     }
