@@ -32,7 +32,7 @@ impl Block {
 /// All slots of a tree.
 #[derive(Debug)]
 pub(super) struct Slots<L> {
-    /// The share of points of the side that moves, so far; minus infinity if it is proven lost, and in the unused
+    /// The share of points of the side that moves, so far; minus infinity if it is proven, and in the unused
     /// rest of a group.
     pub(super) value: Vec<f32>,
     /// 1 / √visits, those in flight included. What selection would otherwise compute for every edge at every visit.

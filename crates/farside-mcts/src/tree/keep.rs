@@ -2,10 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use farside::Wire;
-
-use super::{Edge, NodeId, Step, Tree};
-use crate::game::{Outcome, Player};
+use super::{Edge, NodeId, Tree};
 
 /// Where an edge may lead.
 pub(crate) trait Lead: Copy {
@@ -40,50 +37,7 @@ impl Kept {
     }
 }
 
-/// What is known of an edge besides its move and where it leads. No visit is in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
-pub(crate) struct EdgeCopy {
-    points: u64,
-    visits: u32,
-    proof: Option<Outcome>,
-}
-
 impl<M: Copy, L: Lead> Tree<M, L> {
-    /// The moves of a node: first those tried, in the order of its edges, then the others.
-    pub(crate) fn moves(&self, id: NodeId) -> &[M] {
-        let node = &self.nodes[id.index()];
-        &self.moves[node.first_move as usize..][..node.move_count as usize]
-    }
-
-    /// What is known of the tried moves of a node, in their order.
-    pub(crate) fn copy_edges(&self, id: NodeId) -> Vec<(EdgeCopy, Option<L>)> {
-        let edges = (0..self.nodes[id.index()].tried).map(|edge| self.slots.edges[self.slot(Step { node: id, edge })]);
-        edges.map(|Edge { points, visits, proof, child, .. }| (EdgeCopy { points, visits, proof }, child)).collect()
-    }
-
-    /// Adds a node of which this is known. `None` when there is no room for it.
-    pub(crate) fn restore(&mut self, to_move: Player, moves: &[M], edges: &[(EdgeCopy, Option<L>)]) -> Option<NodeId> {
-        let id = self.add(to_move, moves)?;
-        for &(EdgeCopy { points, visits, proof }, child) in edges {
-            if !self.widen(id) {
-                break;
-            }
-            let node = &mut self.nodes[id.index()];
-            let step = Step { node: id, edge: node.tried };
-            node.tried += 1;
-            node.visits += visits;
-            self.slots.open(&node.block, step.edge);
-            let slot = self.slot(step);
-            self.slots.edges[slot] = Edge { points, visits, in_flight: 0, child, proof };
-            self.slots.rarity[slot] = 1.0 / (visits as f32).sqrt();
-            if let Some(outcome) = proof {
-                self.nodes[id.index()].learn(outcome);
-            }
-            self.rate(step);
-        }
-        Some(id)
-    }
-
     /// No node stays, as yet.
     pub(crate) fn nothing_kept(&self) -> Kept {
         Kept { numbers: vec![0; self.nodes.len()] }

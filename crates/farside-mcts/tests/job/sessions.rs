@@ -3,7 +3,7 @@
 use farside::prelude::*;
 use farside::{Result, simulate};
 use farside_mcts::games::hex::Hex;
-use farside_mcts::{Budget, Game, JobError, OnJob, Params, Placement, Search, SearchError};
+use farside_mcts::{Budget, Game, JobError, OnJob, Pace, Params, Placement, Replicas, Search, SearchError};
 
 const SOME: Budget = Budget::Rollouts(1500);
 
@@ -16,8 +16,15 @@ fn small(seed: u64) -> Params {
 fn play(me: &Worker) -> Result<()> {
     let hex = Hex::new(5).unwrap();
     let job = OnJob::new(me)?;
-    for (seed, placement) in [Placement::Random, Placement::Inherit { visits: 50 }].into_iter().enumerate() {
-        let search = Search::new(hex).params(small(seed as u64)).on(job.placement(placement));
+    let few = Replicas { visits: 100, flush_every: 8 };
+    let kinds = [
+        (Placement::Random, None, Pace::Continuous),
+        (Placement::Inherit { visits: 50 }, Some(few), Pace::Continuous),
+        (Placement::Random, Some(few), Pace::Phases { rollouts: 200 }),
+    ];
+    for (seed, (placement, replicas, pace)) in kinds.into_iter().enumerate() {
+        let job = job.placement(placement).replicas(replicas).pace(pace);
+        let search = Search::new(hex).params(small(seed as u64)).on(job);
         let mut session = search.session(&hex.initial())?;
         assert!(session.report()?.is_none());
         for ply in 0..6 {

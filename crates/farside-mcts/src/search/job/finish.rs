@@ -23,9 +23,8 @@ pub(super) fn find_line<G: Game>(me: &Worker, address: Address) -> Result<(), Jo
     at::<G, _>(me, address, |seat| seat.check(me))
 }
 
-/// On worker 0: finds the line, and tells the others that nothing is left to do.
-pub(super) fn conclude<G: Game>(me: &Worker, address: Address) -> Result<(), JobError> {
-    find_line::<G>(me, address)?;
+/// On worker 0: tells the others that nothing is left to do.
+pub(super) fn tell_end<G: Game>(me: &Worker, address: Address) -> Result<(), JobError> {
     for other in me.workers().skip(1) {
         let end = farside::remote!(|there, address: Address| {
             address.at::<G, _>(there, |seat| seat.is_over = true);
@@ -92,7 +91,7 @@ fn own_report<G: Game>(part: &Part<G>) -> WorkerReport {
     let deeds = part.deeds();
     WorkerReport {
         simulations: deeds.tally.simulations,
-        nodes: part.tree().node_count(),
+        nodes: part.node_count(),
         tree_bytes: part.tree_bytes(),
         deferred: deeds.deferred,
         given_away: deeds.given_away,
@@ -105,7 +104,8 @@ fn own_report<G: Game>(part: &Part<G>) -> WorkerReport {
 fn whole_report<G: Game>(seat: &mut Seat<G>, workers: Vec<WorkerReport>, elapsed: Duration) -> Option<Report<G::Move>> {
     let mut report = part_report(&seat.part, elapsed)?;
     let root = seat.part.root()?;
-    let job = JobReport { workers, started: root.started, in_flight_max: root.in_flight_max() };
+    let job =
+        JobReport { workers, started: root.started, in_flight_max: root.in_flight_max(), starters: root.starters() };
     report.line = seat.line.take().unwrap_or_default();
     report.simulations = job.sum(|worker| worker.simulations);
     report.max_depth = job.workers.iter().map(|worker| worker.max_depth).max().unwrap_or_default();

@@ -7,7 +7,9 @@ use std::mem::ManuallyDrop;
 use farside::{WhenFull, Worker, WorkerId};
 
 use super::desk::{Address, Seat};
-use super::message::{BackUp, Descend, Evaluate, Expand, Expanded, Keep, Post, Spare};
+use super::message::{
+    BackUp, Descend, Done, Evaluate, Expand, Expanded, Flush, Grant, Keep, Post, Refresh, Replicate, Spare,
+};
 use super::part::Part;
 use crate::game::Game;
 
@@ -71,7 +73,7 @@ macro_rules! send {
     }};
 }
 
-impl<G: Game> Post<G::State> for Mail<'_, G> {
+impl<G: Game> Post<G> for Mail<'_, G> {
     #[inline]
     fn descend(&mut self, to: WorkerId, message: Descend) {
         send!(self, to, message: Descend, |part: &mut Part<G>, message, _| part.receive_descend(message));
@@ -97,6 +99,26 @@ impl<G: Game> Post<G::State> for Mail<'_, G> {
 
     fn spare(&mut self, to: WorkerId, message: Spare) {
         send!(self, to, message: Spare, Part::receive_spare);
+    }
+
+    fn replicate(&mut self, to: WorkerId, message: Replicate<G::State, G::Move>) {
+        send!(self, to, message: Replicate<G::State, G::Move>, Part::receive_replicate);
+    }
+
+    fn flush(&mut self, to: WorkerId, message: Flush) {
+        send!(self, to, message: Flush, Part::receive_flush);
+    }
+
+    fn refresh(&mut self, to: WorkerId, message: Refresh) {
+        send!(self, to, message: Refresh, Part::receive_refresh);
+    }
+
+    fn grant(&mut self, to: WorkerId, message: Grant) {
+        send!(self, to, message: Grant, |part: &mut Part<G>, message, _| part.receive_grant(message));
+    }
+
+    fn done(&mut self, to: WorkerId, message: Done) {
+        send!(self, to, message: Done, Part::receive_done);
     }
 
     fn keep(&mut self, to: WorkerId, message: Keep) {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::desk::{Address, Seat};
 use super::finish::{self, FIRST};
-use super::part::{Uprooted, Whereabouts};
+use super::message::NodeCopy;
+use super::part::Whereabouts;
 use super::serve::at;
 use super::settle::settle;
 use super::{JobError, OnJob};
@@ -67,6 +68,7 @@ impl<G: Game + Clone> JobSession<'_, G> {
         at(me, address, |seat: &mut Seat<G>| seat.part.check_room(&moves))?;
         // A worker may still be telling another that it has nothing to do.
         settle::<G>(me, address)?;
+        at(me, address, |seat: &mut Seat<G>| seat.part.drop_copies());
         let uprooted = self.uproot(chosen)?;
         at(me, address, |seat: &mut Seat<G>| seat.part.begin_keeping());
         me.barrier()?;
@@ -84,7 +86,7 @@ impl<G: Game + Clone> JobSession<'_, G> {
     }
 
     /// Has the node of a move brought to where the root is, if it is elsewhere.
-    fn uproot(&self, chosen: G::Move) -> Result<Option<Uprooted<G::Move>>, JobError> {
+    fn uproot(&self, chosen: G::Move) -> Result<Option<NodeCopy<G::Move>>, JobError> {
         let (me, address) = (self.search.place.me, self.address);
         let whereabouts = at(me, address, |seat: &mut Seat<G>| seat.part.whereabouts(chosen));
         let Whereabouts::There(owner, entry) = me.broadcast(FIRST, whereabouts)? else { return Ok(None) };

@@ -6,10 +6,11 @@ use farside::WorkerId;
 
 use super::finish::part_report;
 use super::message::{
-    BackUp, BirthId, Child, Descend, EntryId, Evaluate, Expand, Expanded, Keep, Post, Return, Spare, TrailId,
+    BackUp, BirthId, Child, Descend, Done, EntryId, Evaluate, Expand, Expanded, Flush, Grant, Keep, Post, Refresh,
+    Replicate, Return, Spare, TrailId,
 };
 use super::part::{Link, Part, Whereabouts};
-use super::{Placement, Settings};
+use super::{Pace, Placement, Replicas, Settings};
 use crate::game::{Game, Outcome, Player};
 use crate::rng::Rng;
 use crate::search::{Budget, Params, Search, SearchError};
@@ -98,6 +99,11 @@ enum Letter {
     Evaluate(Evaluate<State>),
     BackUp(BackUp),
     Spare(Spare),
+    Replicate(Replicate<State, u32>),
+    Flush(Flush),
+    Refresh(Refresh),
+    Grant(Grant),
+    Done(Done),
     Keep(Keep),
 }
 
@@ -111,7 +117,7 @@ struct Mouth<'a> {
     to: &'a mut [VecDeque<Letter>],
 }
 
-impl Post<State> for Mouth<'_> {
+impl Post<Matches> for Mouth<'_> {
     fn descend(&mut self, to: WorkerId, message: Descend) {
         self.to[to.index()].push_back(Letter::Descend(message));
     }
@@ -129,6 +135,21 @@ impl Post<State> for Mouth<'_> {
     }
     fn spare(&mut self, to: WorkerId, message: Spare) {
         self.to[to.index()].push_back(Letter::Spare(message));
+    }
+    fn replicate(&mut self, to: WorkerId, message: Replicate<State, u32>) {
+        self.to[to.index()].push_back(Letter::Replicate(message));
+    }
+    fn flush(&mut self, to: WorkerId, message: Flush) {
+        self.to[to.index()].push_back(Letter::Flush(message));
+    }
+    fn refresh(&mut self, to: WorkerId, message: Refresh) {
+        self.to[to.index()].push_back(Letter::Refresh(message));
+    }
+    fn grant(&mut self, to: WorkerId, message: Grant) {
+        self.to[to.index()].push_back(Letter::Grant(message));
+    }
+    fn done(&mut self, to: WorkerId, message: Done) {
+        self.to[to.index()].push_back(Letter::Done(message));
     }
     fn keep(&mut self, to: WorkerId, message: Keep) {
         self.to[to.index()].push_back(Letter::Keep(message));
@@ -148,7 +169,9 @@ struct Setup {
 impl Setup {
     fn new(workers: u32, rollouts: u64, seed: u64) -> Self {
         let placement = if seed.is_multiple_of(2) { Placement::Random } else { Placement::Inherit { visits: 20 } };
-        let settings = Settings { placement, in_flight: 1 + (seed % 7) as u32, batch_bytes: 0 };
+        let replicas = (seed % 3 != 0).then_some(Replicas { visits: 30, flush_every: 4 });
+        let in_flight = 1 + (seed % 7) as u32;
+        let settings = Settings { placement, replicas, pace: Pace::Continuous, in_flight, batch_bytes: 0 };
         let params = Params { seed, simulations: 2, expand_after: (seed % 4) as u32, ..Params::default() };
         Self { game: Matches { count: 11, known_below: 0 }, workers, rollouts, params, settings }
     }
@@ -169,6 +192,11 @@ impl Setup {
     fn run_on(&self, parts: &mut [Part<Matches>]) {
         parts.iter_mut().for_each(|part| part.begin(self.rollouts));
         self.exchange(parts, Net::new(self.workers));
+        let mut net = Net::new(self.workers);
+        for (part, to) in parts.iter_mut().zip(&mut net.queues) {
+            part.flush_all(&mut Mouth { to });
+        }
+        self.exchange(parts, net);
     }
 
     /// Has everybody work, and delivers what they send, until nothing is left to do.
@@ -191,6 +219,7 @@ impl Setup {
     fn advance(&self, parts: &mut [Part<Matches>], chosen: u32, state: &State) -> bool {
         let mut moves = Vec::new();
         self.game.moves(state, &mut moves);
+        parts.iter_mut().for_each(Part::drop_copies);
         let uprooted = match parts[0].whereabouts(chosen).unwrap() {
             Whereabouts::There(owner, entry) => Some(parts[owner.index()].uproot(entry).unwrap()),
             Whereabouts::First | Whereabouts::Nowhere => None,
@@ -222,10 +251,21 @@ impl Net {
             Letter::Evaluate(message) => part.receive_evaluate(message),
             Letter::BackUp(message) => part.receive_back_up(message, &mut post),
             Letter::Spare(message) => part.receive_spare(message, &mut post),
+            Letter::Replicate(message) => part.receive_replicate(message, &mut post),
+            Letter::Flush(message) => part.receive_flush(message, &mut post),
+            Letter::Refresh(message) => part.receive_refresh(message, &mut post),
+            Letter::Grant(message) => part.receive_grant(message),
+            Letter::Done(message) => part.receive_done(message, &mut post),
             Letter::Keep(message) => part.receive_keep(message, &mut post),
         }
         true
     }
+}
+
+/// The node that this one is a copy of, or itself.
+fn original(parts: &[Part<Matches>], owner: WorkerId, node: NodeId) -> (WorkerId, NodeId) {
+    let found = parts[owner.index()].original(node);
+    found.map_or((owner, node), |(there, entry)| (there, parts[there.index()].node_of(entry).unwrap()))
 }
 
 /// Checks a node and all below it: visits add up, and proofs are right. Returns the node's visits.
@@ -243,7 +283,10 @@ fn check_node(parts: &[Part<Matches>], game: &Matches, owner: WorkerId, node: No
             assert_eq!(outcome, solve(game, &next));
         }
         let below = match edge.child {
-            Some(Link::Here(child)) => check_node(parts, game, owner, child, next),
+            Some(Link::Here(child)) => {
+                let (there, child) = original(parts, owner, child);
+                check_node(parts, game, there, child, next)
+            }
             Some(Link::There(there, entry)) => {
                 assert_ne!(there, owner);
                 let child = parts[there.index()].node_of(entry).expect("the entry is there");
@@ -279,7 +322,10 @@ fn knowledge(parts: &[Part<Matches>], owner: WorkerId, node: NodeId, path: &[u32
         let path = [path, &[edge.chosen]].concat();
         known.push((path.clone(), edge.visits, edge.win_rate, edge.proof));
         match edge.child {
-            Some(Link::Here(child)) => knowledge(parts, owner, child, &path, known),
+            Some(Link::Here(child)) => {
+                let (there, child) = original(parts, owner, child);
+                knowledge(parts, there, child, &path, known);
+            }
             Some(Link::There(there, entry)) => {
                 let child = parts[there.index()].node_of(entry).unwrap();
                 knowledge(parts, there, child, &path, known);
@@ -347,15 +393,19 @@ fn sum(parts: &[Part<Matches>], of: impl Fn(&Part<Matches>) -> u64) -> u64 {
 #[test]
 fn every_rollout_comes_back_in_whatever_order() {
     let (mut deferred, mut given_away, mut spread) = (0, 0, 0);
+    let (mut started_elsewhere, mut copies) = (0, 0);
     for seed in 0..60 {
         let setup = Setup::new(1 + seed as u32 % 5, 300, seed);
         let parts = setup.run();
         check(&setup, &parts);
         deferred += sum(&parts, |part| part.deeds().deferred);
         given_away += sum(&parts[1..], |part| part.deeds().given_away);
+        started_elsewhere += parts[0].root().unwrap().starters() - 1;
+        copies += sum(&parts, |part| (part.tree().node_count() - part.node_count()) as u64);
         spread += sum(&parts[1..], |part| part.tree().node_count() as u64);
     }
     // All of it has happened.
+    assert!(started_elsewhere > 0 && copies > 20, "{started_elsewhere} {copies}");
     assert!(deferred > 0 && given_away > 0 && spread > 0, "{deferred} {given_away} {spread}");
 }
 

@@ -8,8 +8,8 @@ use farside::{Wire, WorkerId};
 use super::{Link, Part, Root};
 use crate::game::Game;
 use crate::search::SearchError;
-use crate::search::job::message::{EntryId, Keep, Post};
-use crate::tree::{EdgeCopy, Kept, Lead, NodeId};
+use crate::search::job::message::{EntryId, Keep, NodeCopy, Post};
+use crate::tree::{Kept, Lead, NodeId};
 
 /// Where the node of a move of the root is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
@@ -20,13 +20,6 @@ pub(in super::super) enum Whereabouts {
     First,
     /// At another worker.
     There(WorkerId, EntryId),
-}
-
-/// A node that goes to another worker, with its edges as far as they were tried.
-#[derive(Clone, Debug, Wire)]
-pub(in super::super) struct Uprooted<M> {
-    moves: Vec<M>,
-    edges: Vec<(EdgeCopy, Option<(WorkerId, EntryId)>)>,
 }
 
 /// What a worker has been told to keep.
@@ -48,27 +41,11 @@ impl<G: Game> Part<G> {
         })
     }
 
-    /// Takes a node out of this worker's tree. Its children get entries, if they have none; those for which there is no room
-    /// are lost.
-    pub(in super::super) fn uproot(&mut self, id: EntryId) -> Option<Uprooted<G::Move>> {
-        let entry = self.entries.get(id)?;
-        let (node, state) = (entry.node, entry.state.clone());
-        let moves = self.tree.moves(node).to_vec();
-        let copies = self.tree.copy_edges(node);
-        let edges = copies.into_iter().zip(&moves).map(|((copy, link), &chosen)| {
-            let link = match link {
-                Some(Link::Here(child)) if self.entries.room() > 0 => {
-                    let mut state = state.clone();
-                    self.game.play(&mut state, chosen);
-                    Some((self.me, self.entries.add(child, state)))
-                }
-                Some(Link::There(owner, entry)) => Some((owner, entry)),
-                _ => None,
-            };
-            (copy, link)
-        });
-        let edges = edges.collect();
-        Some(Uprooted { moves, edges })
+    /// A node of this worker, for worker 0 to own. Children for whose entries there is no room are lost.
+    pub(in super::super) fn uproot(&mut self, id: EntryId) -> Option<NodeCopy<G::Move>> {
+        let copy = self.copy(id);
+        self.copies.forget_given(id);
+        copy
     }
 
     /// Begins to keep what is told from now on.
@@ -80,8 +57,8 @@ impl<G: Game> Part<G> {
     pub(in super::super) fn keep_below(
         &mut self,
         chosen: G::Move,
-        uprooted: Option<&Uprooted<G::Move>>,
-        post: &mut impl Post<G::State>,
+        uprooted: Option<&NodeCopy<G::Move>>,
+        post: &mut impl Post<G>,
     ) {
         let Some(root) = &self.root else { return };
         match uprooted {
@@ -102,7 +79,7 @@ impl<G: Game> Part<G> {
         }
     }
 
-    fn keep_node(&mut self, node: NodeId, post: &mut impl Post<G::State>) {
+    fn keep_node(&mut self, node: NodeId, post: &mut impl Post<G>) {
         let Some(keeping) = &mut self.keeping else {
             self.mismatch = Some("a new root");
             return;
@@ -114,7 +91,7 @@ impl<G: Game> Part<G> {
         });
     }
 
-    pub(in super::super) fn receive_keep(&mut self, message: Keep, post: &mut impl Post<G::State>) {
+    pub(in super::super) fn receive_keep(&mut self, message: Keep, post: &mut impl Post<G>) {
         let Some(node) = self.entries.get(message.entry).map(|entry| entry.node) else {
             self.mismatch = Some("a node");
             return;
@@ -129,17 +106,18 @@ impl<G: Game> Part<G> {
     pub(in super::super) fn end_keeping(
         &mut self,
         (chosen, state, moves): (G::Move, &G::State, &[G::Move]),
-        uprooted: Option<Uprooted<G::Move>>,
+        uprooted: Option<NodeCopy<G::Move>>,
     ) {
         let Some(Keeping { mut kept, mut entries }) = self.keeping.take() else { return };
         self.neighbours.have_room_again();
+        self.root_entry = None;
         let old_root = self.root.take().map(|root| root.node);
         let below = old_root.and_then(|root| self.tree.edges(root).find(|edge| edge.chosen == chosen)?.child);
         let own = |(owner, entry): (WorkerId, EntryId)| match self.entries.get(entry) {
             Some(entry) if owner == self.me => Link::Here(entry.node),
             _ => Link::There(owner, entry),
         };
-        let resolved = uprooted.map(|Uprooted { moves, edges }| {
+        let resolved = uprooted.map(|NodeCopy { moves, edges }| {
             let edges: Vec<_> = edges.into_iter().map(|(copy, link)| (copy, link.map(own))).collect();
             (moves, edges)
         });
@@ -167,7 +145,7 @@ impl<G: Game> Part<G> {
             self.entries.renumber(|_, _| None);
             self.tree.add(to_move, moves).expect("a tree of one node was found to fit")
         });
-        self.root = Some(Root::new(node, state.clone()));
+        self.root = Some(Root::new(node, state.clone(), self.neighbours.count()));
     }
 
     /// Whether a tree with these moves could begin here; the same on every worker.
