@@ -14,5 +14,5 @@ pub use game::{Game, Outcome, Player, Points};
 pub use rng::Rng;
 pub use search::{
     Budget, JobError, JobReport, JobSession, Local, MAX_ROLLOUTS, MoveReport, OnJob, Pace, Params, Placement, Replicas,
-    Report, Search, SearchError, Session, WorkerReport,
+    Report, Search, SearchError, Session, Sharing, WorkerReport,
 };
