@@ -52,7 +52,7 @@ mod trails;
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use farside::{Dist, PerWorker, Worker, WorkerId};
 
@@ -148,8 +148,18 @@ pub enum Sharing {
     Process,
 }
 
+/// What computing takes in a [simulation](farside::Simulation), where it takes no time by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// A step of selection, and its part in backing up.
+    pub step: Duration,
+    /// The evaluation of a leaf, with all of its random games.
+    pub evaluation: Duration,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Settings {
+    costs: Costs,
     placement: Placement,
     sharing: Sharing,
     force_remote: bool,
@@ -181,6 +191,7 @@ impl<'w> OnJob<'w> {
         let visits = (INHERIT_VISITS_SHARED / me.worker_count()).min(INHERIT_VISITS_MAX);
         let placement = Placement::Inherit { visits };
         let settings = Settings {
+            costs: Costs::default(),
             placement,
             sharing: Sharing::Worker,
             force_remote: false,
@@ -245,6 +256,13 @@ impl<'w> OnJob<'w> {
         self
     }
 
+    /// In a simulation: charges workers for what they compute. Otherwise this does nothing.
+    #[must_use]
+    pub fn costs(mut self, costs: Costs) -> Self {
+        self.settings.costs = costs;
+        self
+    }
+
     /// Publishes messages in batches of so many bytes, or when a worker has done a few steps; 0, the default, publishes
     /// each at once.
     ///
@@ -306,9 +324,9 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
         at(me, address, |seat: &mut Seat<G>| seat.begin(rollouts_max));
         // Nobody sends before everybody has a part to receive it.
         me.barrier()?;
-        let (start, sent_before) = (Instant::now(), me.counters().sent);
+        let (start, sent_before) = (me.now(), me.counters().sent);
         self.serve_phases(address, budget, start)?;
-        let elapsed = start.elapsed();
+        let elapsed = me.now() - start;
         let report = finish::report::<G>(me, address, &sent_before, elapsed)?;
         Ok(report.expect("a rollout was made, or the root proven by an earlier one"))
     }

@@ -42,7 +42,7 @@ pub(crate) use nodes::{Look, Nodes};
 pub(crate) use shared::{Packed, SharedTree};
 
 /// A node of one tree. Counted from 1, so that an edge without a child takes no more room than one with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeId(NonZeroU32);
 
 /// An edge of one tree: a node and which of its tried moves.

@@ -15,6 +15,7 @@ mod up;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use farside::WorkerId;
 
@@ -27,7 +28,7 @@ use self::neighbours::Neighbours;
 use self::source::Source;
 use super::message::{BirthId, Descend, EntryId, Evaluate, Post, Spare};
 use super::trails::Trails;
-use super::{Placement, Settings, Sharing};
+use super::{Costs, Placement, Settings, Sharing};
 use crate::game::Game;
 use crate::rng::Rng;
 use crate::search::report::Tally;
@@ -126,6 +127,10 @@ enum Task<S> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Deeds {
     pub(super) tally: Tally,
+    /// Steps of selection.
+    pub(super) steps: u64,
+    /// Leaves evaluated by random games.
+    pub(super) evaluations: u64,
     pub(super) deferred: u64,
     pub(super) given_away: u64,
 }
@@ -372,6 +377,13 @@ impl<G: Game> Part<G> {
 
     pub(super) fn deeds(&self) -> Deeds {
         self.deeds
+    }
+
+    /// What is charged for what was done since, in a simulation.
+    pub(super) fn cost_since(&self, before: Deeds) -> Duration {
+        let Costs { step, evaluation } = self.settings.costs;
+        step * (self.deeds.steps - before.steps) as u32
+            + evaluation * (self.deeds.evaluations - before.evaluations) as u32
     }
 
     pub(super) fn mismatch(&self) -> Option<&'static str> {

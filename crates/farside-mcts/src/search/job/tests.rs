@@ -11,7 +11,7 @@ use super::message::{
     Replicate, Return, Spare, TrailId,
 };
 use super::part::{Commons, Link, Part, Place, Team, Whereabouts};
-use super::{Pace, Placement, Replicas, Settings, Sharing};
+use super::{Costs, Pace, Placement, Replicas, Settings, Sharing};
 use crate::game::{Game, Outcome, Player};
 use crate::rng::Rng;
 use crate::search::{Budget, Params, Search, SearchError};
@@ -177,7 +177,8 @@ impl Setup {
         let sharing = if seed % 4 == 3 { Sharing::Process } else { Sharing::Worker };
         let threads = if sharing == Sharing::Process && workers.is_multiple_of(2) { 2 } else { 1 };
         let (pace, force_remote) = (Pace::Continuous, seed % 8 == 7);
-        let settings = Settings { placement, sharing, force_remote, replicas, pace, in_flight, batch_bytes: 0 };
+        let costs = Costs::default();
+        let settings = Settings { costs, placement, sharing, force_remote, replicas, pace, in_flight, batch_bytes: 0 };
         let params = Params { seed, simulations: 2, expand_after: (seed % 4) as u32, ..Params::default() };
         Self { game: Matches { count: 11, known_below: 0 }, workers, threads, rollouts, params, settings }
     }

@@ -94,22 +94,25 @@ impl<G: Game> Part<G> {
     }
 
     fn keep_node(&mut self, node: NodeId, post: &mut impl Post<G>) {
-        let tell = |link| {
+        let mut elsewhere = Vec::new();
+        let own = self.keeping.as_mut().and_then(|keeping| keeping.kept.as_mut());
+        let is_marked = match (own, &self.commons) {
+            (Some(kept), _) => Some(self.tree.mark(node, kept, |link| elsewhere.push(link))),
+            (None, Some(commons)) => {
+                let mut kept = lock(&commons.kept);
+                kept.as_mut().map(|kept| self.tree.mark(node, kept, |link| elsewhere.push(link)))
+            }
+            (None, None) => None,
+        };
+        if is_marked.is_none() {
+            self.mismatch = Some("a new root");
+        }
+        // Only now, as nothing is sent while others may want what is in common.
+        for link in elsewhere {
             if let Link::There(owner, entry) = link {
                 post.keep(owner, Keep { entry });
             }
-        };
-        let own = self.keeping.as_mut().and_then(|keeping| keeping.kept.as_mut());
-        match (own, &self.commons) {
-            (Some(kept), _) => return self.tree.mark(node, kept, tell),
-            (None, Some(commons)) => {
-                if let Some(kept) = &mut *lock(&commons.kept) {
-                    return self.tree.mark(node, kept, tell);
-                }
-            }
-            (None, None) => {}
         }
-        self.mismatch = Some("a new root");
     }
 
     pub(in super::super) fn receive_keep(&mut self, message: Keep, post: &mut impl Post<G>) {

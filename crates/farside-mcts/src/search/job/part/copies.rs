@@ -9,7 +9,7 @@
 //!
 //! Copies grow no children: they learn of those that the owner made, or had made.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use farside::WorkerId;
 
@@ -33,7 +33,8 @@ pub(super) struct Replica {
 /// The copies that a worker has, and the nodes that it has given copies of.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    by_node: HashMap<NodeId, Replica>,
+    /// In an order that is the same every time.
+    by_node: BTreeMap<NodeId, Replica>,
     by_name: HashMap<(WorkerId, EntryId), NodeId>,
     /// Own nodes that all others have copies of: the entries of their children, so far.
     given: HashMap<EntryId, Vec<Option<EntryId>>>,

@@ -36,6 +36,7 @@ impl<G: Game> Part<G> {
             self.path.push(selected.step);
             self.game.play(&mut state, selected.chosen);
             depth += 1;
+            self.deeds.steps += 1;
             if let Some(outcome) = selected.proof {
                 break self.certain(outcome);
             }
@@ -100,6 +101,7 @@ impl<G: Game> Part<G> {
     }
 
     pub(super) fn simulate(&mut self, state: &G::State) -> Sample {
+        self.deeds.evaluations += 1;
         self.deeds.tally.simulations += u64::from(self.params.simulations);
         Sample::estimated(self.game.simulate(state, self.params.simulations, &mut self.rng))
     }
@@ -143,11 +145,9 @@ impl<G: Game> Part<G> {
         (back, depth): (Option<Return>, u32),
         post: &mut impl Post<G>,
     ) -> bool {
-        let births = Arc::clone(&self.births);
-        let mut births = lock(&births);
-        let birth = births.begin(edge, owner);
+        let birth = lock(&self.births).begin(edge, owner);
         if !self.tree.claim(edge, Link::Awaited(birth)) {
-            births.end(birth);
+            lock(&self.births).end(birth);
             return false;
         }
         let back = self.leave_trail(back, Some(owner));
