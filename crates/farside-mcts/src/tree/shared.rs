@@ -5,8 +5,7 @@
 //! change is one atomic addition. What does publish something says so.
 //!
 //! **Virtual loss** (the seed's): a visit counts from its selection on, its points only when it is complete. Until then it looks
-//! like a lost one, which keeps threads from all taking the same way. Here a rate and the visits in flight need no counters
-//! of their own, and so a step changes one line of memory.
+//! like a lost one, which keeps threads from all taking the same way. So visits in flight need no counters of their own.
 //!
 //! **Invariant:** once nothing is in flight, the visits of a node are the sum of its edges' visits.
 
@@ -125,15 +124,13 @@ impl<M: Copy, L: Packed> SharedTree<M, L> {
             Some(_) => self.best_edge(id),
             None => match node.try_next(|bytes| self.take(bytes, self.rules.memory_bytes)) {
                 Some(edge) => edge,
-                None => {
-                    let scale = 1.0 / (2 * self.rules.simulations) as f32;
-                    node.highest_bound(self.rules.exploration, scale).unwrap_or_else(|| self.best_edge(id))
-                }
+                None => node.highest_bound(self.rules.exploration).unwrap_or_else(|| self.best_edge(id)),
             },
         };
         let (group, lane) = node.edge(edge);
         node.visits.fetch_add(1, Relaxed);
         let visit = group.visits[lane].fetch_add(1, Relaxed) + 1;
+        group.rate(lane, self.rules.simulations);
         Selected {
             step: Step { node: id, edge },
             chosen: node.moves[edge as usize],
@@ -155,6 +152,7 @@ impl<M: Copy, L: Packed> SharedTree<M, L> {
         {
             node.learn(outcome);
         }
+        group.rate(lane, simulations);
         match node.proof() {
             Some(outcome) => Sample::proven(outcome, simulations),
             None if node.has_draw() => Sample::estimated(sample.points.at_least_drawn(node.to_move, simulations)),
@@ -195,13 +193,12 @@ impl<M: Copy, L: Packed> SharedTree<M, L> {
         (0..node.tried()).map(move |edge| {
             let (group, lane) = node.edge(edge);
             let (visits, points) = (group.visits[lane].load(Relaxed), group.points[lane].load(Relaxed));
-            let most = 2.0 * f64::from(self.rules.simulations) * f64::from(visits.max(1));
             let proof = group.proof(lane);
             let exact = |outcome| f64::from(Points::certain(outcome, 1).of(node.to_move, 1)) / 2.0;
             EdgeView {
                 chosen: node.moves[edge as usize],
                 visits,
-                win_rate: proof.map_or(points as f64 / most, exact),
+                win_rate: proof.map_or(group::share(points, visits, self.rules.simulations), exact),
                 child: L::unpack(group.child(lane)),
                 proof,
             }

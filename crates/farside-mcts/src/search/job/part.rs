@@ -340,7 +340,8 @@ impl<G: Game> Part<G> {
         }
         let told = match self.root {
             Some(_) => self.neighbours.find_busiest_but(self.me, self.enough()),
-            None => Some(WorkerId::new(0)),
+            // Who starts rollouts sees for himself where they pile up.
+            None => self.neighbours.find_busiest_but(self.me, self.enough() / 4).or(Some(WorkerId::new(0))),
         };
         if let Some(told) = told {
             self.has_said_spare = true;

@@ -15,12 +15,15 @@ pub(super) struct Group {
     pub(super) visits: [AtomicU32; LANES],
     /// Of the side that moves, over complete visits.
     pub(super) points: [AtomicU64; LANES],
+    /// What selection would otherwise compute for every edge at every visit, as in the plain tree: bits of
+    /// the share of points, minus infinity where an edge may not be chosen, and of 1 / √visits. Stored after each change by who made
+    /// it. Of two threads that do so at once the slower may be the one that knows less; the next visit makes up for that.
+    value: [AtomicU32; LANES],
+    rarity: [AtomicU32; LANES],
     /// Packed links. A release store by who made what it leads to; acquired by who goes there.
     children: [AtomicU64; LANES],
     /// Packed outcomes; 0 is none. Set once, by the first who knows.
     proofs: [AtomicU8; LANES],
-    /// A bit for each edge that is proven, and no longer chosen.
-    closed: AtomicU32,
 }
 
 impl Group {
@@ -28,9 +31,10 @@ impl Group {
         Self {
             visits: [const { AtomicU32::new(0) }; LANES],
             points: [const { AtomicU64::new(0) }; LANES],
+            value: [const { AtomicU32::new(f32::NEG_INFINITY.to_bits()) }; LANES],
+            rarity: [const { AtomicU32::new(0) }; LANES],
             children: [const { AtomicU64::new(0) }; LANES],
             proofs: [const { AtomicU8::new(0) }; LANES],
-            closed: AtomicU32::new(0),
         }
     }
 
@@ -54,30 +58,42 @@ impl Group {
 
     /// Notes a proof. False if it was known.
     pub(super) fn prove(&self, lane: usize, outcome: Outcome) -> bool {
-        let is_news =
-            self.proofs[lane].compare_exchange(0, pack(outcome), Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        self.closed.fetch_or(1 << lane, Ordering::Relaxed);
-        is_news
+        self.proofs[lane].compare_exchange(0, pack(outcome), Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// The largest bound of the first `tried` edges that are open, and whose it is.
+    /// Says what an edge is worth to selection.
+    #[inline]
+    pub(super) fn rate(&self, lane: usize, simulations: u32) {
+        let visits = self.visits[lane].load(Ordering::Relaxed).max(1);
+        let value = match self.proof(lane) {
+            Some(_) => f32::NEG_INFINITY,
+            None => share(self.points[lane].load(Ordering::Relaxed), visits, simulations) as f32,
+        };
+        self.value[lane].store(value.to_bits(), Ordering::Relaxed);
+        self.rarity[lane].store((1.0 / (visits as f32).sqrt()).to_bits(), Ordering::Relaxed);
+    }
+
+    /// The largest bound of the edges, and whose it is if that is more than `least`.
     ///
     /// Everything is copied first: loads of atomics keep the compiler from computing several bounds at once.
     #[inline]
-    pub(super) fn highest_bound(&self, tried: usize, weight: f32, scale: f32) -> (f32, usize) {
-        let visits: [f32; LANES] = array::from_fn(|lane| self.visits[lane].load(Ordering::Relaxed).max(1) as f32);
-        let points: [f32; LANES] = array::from_fn(|lane| self.points[lane].load(Ordering::Relaxed) as f32);
-        let closed = self.closed.load(Ordering::Relaxed) | u32::MAX.checked_shl(tried as u32).unwrap_or(0);
-        let bounds: [f32; LANES] =
-            array::from_fn(|lane| points[lane] * scale / visits[lane] + weight * (1.0 / visits[lane].sqrt()));
-        let mut best = (f32::NEG_INFINITY, 0);
-        for (lane, bound) in bounds.into_iter().enumerate() {
-            if bound > best.0 && closed >> lane & 1 == 0 {
-                best = (bound, lane);
-            }
-        }
-        best
+    pub(super) fn highest_bound(&self, weight: f32, least: f32) -> Option<(f32, usize)> {
+        let load = |words: &[AtomicU32; LANES]| -> [f32; LANES] {
+            array::from_fn(|lane| f32::from_bits(words[lane].load(Ordering::Relaxed)))
+        };
+        let (value, rarity) = (load(&self.value), load(&self.rarity));
+        let bounds: [f32; LANES] = array::from_fn(|lane| value[lane] + weight * rarity[lane]);
+        let larger = |a: f32, b: f32| if a > b { a } else { b };
+        let halves: [f32; LANES / 2] = array::from_fn(|lane| larger(bounds[lane], bounds[lane + LANES / 2]));
+        let maximum = halves.into_iter().fold(f32::NEG_INFINITY, larger);
+        let lane = (maximum > least).then(|| bounds.into_iter().position(|bound| bound == maximum))??;
+        Some((maximum, lane))
     }
+}
+
+/// The share of all points.
+pub(super) fn share(points: u64, visits: u32, simulations: u32) -> f64 {
+    points as f64 / (2.0 * f64::from(simulations) * f64::from(visits.max(1)))
 }
 
 /// An outcome in a byte that is not 0.

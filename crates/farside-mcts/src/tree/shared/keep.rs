@@ -70,6 +70,7 @@ impl<M: Copy, L: Packed + Lead> SharedTree<M, L> {
                 group.prove(lane, outcome);
                 node.learn(outcome);
             }
+            group.rate(lane, self.rules.simulations);
         }
         self.bytes.fetch_add(node.bytes(), Relaxed);
         self.put(node)

@@ -99,18 +99,16 @@ impl<M: Copy> SharedNode<M> {
 
     /// The open edge that maximises the UCB rule. `None` if there is none.
     #[inline]
-    pub(super) fn highest_bound(&self, exploration: f32, scale: f32) -> Option<u32> {
+    pub(super) fn highest_bound(&self, exploration: f32) -> Option<u32> {
         let weight = exploration * math::ln(self.visits.load(Ordering::Relaxed).max(1)).sqrt();
-        let tried = self.tried() as usize;
-        let mut best = (f32::NEG_INFINITY, 0);
-        for (index, group) in self.groups.iter().take(tried.div_ceil(LANES)).enumerate() {
+        let (mut best, mut chosen) = (f32::NEG_INFINITY, None);
+        for (index, group) in self.groups.iter().enumerate() {
             let Some(group) = group.get() else { break };
-            let (bound, lane) = group.highest_bound((tried - index * LANES).min(LANES), weight, scale);
-            if bound > best.0 {
-                best = (bound, index * LANES + lane);
+            if let Some((bound, lane)) = group.highest_bound(weight, best) {
+                (best, chosen) = (bound, Some((index * LANES + lane) as u32));
             }
         }
-        (best.0 > f32::NEG_INFINITY).then_some(best.1 as u32)
+        chosen
     }
 
     #[inline]

@@ -99,14 +99,15 @@ impl<G: Game> Part<G> {
         let edges = edges.into_iter().zip(&moves).zip(&mut children).map(|(((known, link), &chosen), child)| {
             let link = match link {
                 Some(Link::There(owner, entry)) => Some((owner, entry)),
-                Some(Link::Here(node)) => self.copies.original(node).or_else(|| {
+                Some(Link::Here(node)) if self.tree.is_copy(node) => self.copies.original(node),
+                Some(Link::Here(node)) => {
                     if child.is_none() && self.entries.room() > 0 {
                         let mut state = state.clone();
                         self.game.play(&mut state, chosen);
                         *child = Some(self.entries.add(node, state));
                     }
                     child.map(|entry| (self.me, entry))
-                }),
+                }
                 Some(Link::Awaited(_) | Link::Leaf) | None => None,
             };
             (known, link)
@@ -217,11 +218,11 @@ impl<G: Game> Part<G> {
         for (((known, link), fresh), edge) in edges.into_iter().zip(fresh).zip(0..) {
             let proof = known.proof.or(fresh.proof);
             let total = EdgeCopy { points: known.points + fresh.points, visits: known.visits + fresh.visits, proof };
-            let link = link.map(|link| self.resolve(link));
             let Some(tree) = self.tree.own() else { return };
             tree.know(node, edge, total);
             if let (None, Some(link)) = (tree.child(node, edge), link) {
-                tree.link(Step::new(node, edge), link);
+                let link = self.resolve(link);
+                self.tree.link(Step::new(node, edge), link);
             }
         }
         if is_due {
