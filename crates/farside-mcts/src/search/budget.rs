@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use farside::Wire;
+
 use super::SearchError;
 
 /// The most rollouts of one search: what 32 bits count.
 pub const MAX_ROLLOUTS: u64 = u32::MAX as u64;
 
 /// How long a search goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub enum Budget {
     /// Exactly so many descents of the tree, at most [`MAX_ROLLOUTS`]. Once the position is solved they cost next to
     /// nothing.

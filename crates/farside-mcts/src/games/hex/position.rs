@@ -158,6 +158,11 @@ impl Position {
         self.stone_count += 1;
     }
 
+    /// Whether there are no stones.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.stone_count == 0
+    }
+
     fn joins_top_to_bottom(&self, rows: [u16; MAX_SIZE]) -> bool {
         top_to_bottom(&Rows(rows.map(|row| [row])), self.size()) == [true]
     }
