@@ -80,7 +80,7 @@ fn pass_on(mut input: impl Read, lines_out: &SyncSender<io::Result<Numbered>>, i
             Err(error) => return drop(lines_out.send(Err(error))),
         };
         lines.push(&bytes[..count]);
-        while let Some(line) = lines.next() {
+        while let Some(line) = lines.pop() {
             if line.is_interrupt() {
                 interrupts.store(number, Ordering::Relaxed);
             } else if lines_out.send(Ok(Numbered { line, number })).is_err() {

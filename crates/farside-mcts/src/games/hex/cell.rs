@@ -47,7 +47,7 @@ impl Cell {
     /// The cell on the other side of the long diagonal: column and row change places.
     #[must_use]
     pub const fn reflected(self) -> Self {
-        Self::from_index(self.index << 4 | self.index >> 4)
+        Self::from_index(self.index.rotate_left(4))
     }
 
     #[inline]

@@ -13,10 +13,10 @@ pub(super) const LINE_BYTES_MAX: usize = 64 << 10;
 ///
 /// let mut lines = Lines::default();
 /// lines.push(b"name\r\ngenm");
-/// assert_eq!(lines.next().unwrap().text, "name");
-/// assert_eq!(lines.next(), None);
+/// assert_eq!(lines.pop().unwrap().text, "name");
+/// assert_eq!(lines.pop(), None);
 /// lines.push(b"ove\tb");
-/// assert_eq!(lines.next(), None);
+/// assert_eq!(lines.pop(), None);
 /// assert_eq!(lines.finish().unwrap().text, "genmove b");
 /// ```
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ impl Lines {
     }
 
     /// The next whole line.
-    pub fn next(&mut self) -> Option<Line> {
+    pub fn pop(&mut self) -> Option<Line> {
         self.whole.pop_front()
     }
 
@@ -99,7 +99,7 @@ mod tests {
         let mut found = Vec::new();
         for piece in pieces {
             lines.push(piece);
-            found.extend(std::iter::from_fn(|| lines.next()));
+            found.extend(std::iter::from_fn(|| lines.pop()));
         }
         found.extend(lines.finish());
         found

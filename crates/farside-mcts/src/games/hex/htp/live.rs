@@ -179,7 +179,7 @@ mod tests {
     fn a_watch_shows_and_stops_by_the_time_it_is_told() {
         let (report, to_move) = report("", 40);
         assert_eq!(report.solved, None);
-        let live = Live { format: LiveFormat::Uct, interval: 3 * STEP, due: 0 * STEP };
+        let live = Live { format: LiveFormat::Uct, interval: 3 * STEP, due: Duration::ZERO };
         let mut watch = Watch { deadline: 9 * STEP, to_move, live: Some(live) };
         let mut look = |steps| {
             let look = watch.look(&report, steps * STEP);

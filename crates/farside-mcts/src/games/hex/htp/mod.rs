@@ -277,10 +277,7 @@ impl Engine {
     }
 
     fn go_on_with_script(&mut self, name: String, text: &str, now: Duration) -> Action {
-        let mut lines = Lines::default();
-        lines.push(text.as_bytes());
-        let whole = std::iter::from_fn(|| lines.next()).collect::<Vec<_>>().into_iter().chain(lines.finish());
-        let lines: Vec<String> = whole.map(|line| line.text).collect();
+        let lines: Vec<String> = text.split('\n').map(|line| Line::from(line).text).collect();
         self.scripts.push(Script { name, lines: lines.into_iter(), line_number: 0 });
         self.go_on(Ok(Next::Answer(String::new())), now)
     }

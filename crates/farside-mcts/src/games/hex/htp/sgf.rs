@@ -17,7 +17,8 @@ struct Property {
     values: Vec<String>,
 }
 
-/// Puts the game on a table, up to so many moves.
+/// Puts the game on a table, up to so many moves. Stones that are set up later than in the first node are played, too, but
+/// not counted.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(stones("(;SZ[3]AB[a1][b1]AW[c3])", 0), Ok(("Ba1 Bb1 Wc3".into(), Player::Second)));
         assert_eq!(
             stones("(;SZ[3]PL[W]AB[a1]AW[c3]W[c1];AB[a2];B[a3])", 1),
-            Ok(("Ba1 Wc1 Ba2 Wc3".into(), Player::First))
+            Ok(("Ba1 Wc1 Ba2 Wc3".into(), Player::Second))
         );
     }
 
