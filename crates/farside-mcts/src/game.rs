@@ -165,6 +165,14 @@ impl Points {
         }
     }
 
+    /// These points of so many games, but no fewer than draws for `player`.
+    pub(crate) fn at_least_drawn(self, player: Player, count: u32) -> Self {
+        match player {
+            Player::First => self.max(Self::draws(count)),
+            Player::Second => self.min(Self::draws(count)),
+        }
+    }
+
     /// The points of `player`, when these are the first player's of `count` games.
     #[inline]
     pub(crate) const fn of(self, player: Player, count: u32) -> u32 {

@@ -11,6 +11,12 @@
 //! | [`Evaluate`](message::Evaluate) | plays the games of a leaf, for a worker that has more to do than this one |
 //! | [`BackUp`](message::BackUp) | completes the visits that it has put in flight, and passes the sample on |
 //! | [`Spare`](message::Spare) | gives some leaf to the worker that has nothing to do |
+//! | [`Replicate`](message::Replicate) | has a copy of a node that is visited very often |
+//! | [`Flush`](message::Flush) | adds what came to a copy to its own node |
+//! | [`Refresh`](message::Refresh) | learns how the original of its copy stands |
+//! | [`Grant`](message::Grant) | starts rollouts at its copy of the root |
+//! | [`Done`](message::Done) | counts rollouts that others have started and completed, and grants more |
+//! | [`Keep`](message::Keep) | between two runs of a session: keeps what is below a node |
 //!
 //! **A rollout leaves a trail.** Where it goes on to another worker, the steps that it made since it came stay behind
 //! under a number, together with the number of the trail before. The sample comes back along these numbers, all steps of
@@ -21,7 +27,8 @@
 //! **Who owns what.** A child belongs to the owner of its parent until that has many visits, and then to a worker chosen
 //! at random ([`Placement`]): spread where rollouts are many, together where messages would be.
 //!
-//! **Who does what.** Worker 0 owns the root and starts all rollouts. It sees to it that no other worker runs dry, by
+//! **Who does what.** Worker 0 owns the root and the budget. It starts all rollouts, unless others have copies of the root
+//! ([`Replicas`]): those it grants shares of the budget. It sees to it that no other worker runs dry, by
 //! giving leaves away. A worker that has nothing to do all the same says so to worker 0, which tells the one that has most.
 //!
 //! **Invariants:** a rollout is in one place: in a task, in a message, or waiting at an edge; and all the way back to the
@@ -35,6 +42,8 @@ mod mail;
 mod message;
 mod part;
 mod serve;
+mod session;
+mod settle;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -45,12 +54,14 @@ use std::time::Instant;
 
 use farside::{PerWorker, Worker};
 
-use self::desk::{Address, Desk};
+use self::desk::{Address, Desk, Seat};
 use self::part::Part;
+use self::serve::at;
 use super::{Budget, Report, Search};
 use crate::game::Game;
 
 pub use error::JobError;
+pub use session::JobSession;
 pub use statistics::{JobReport, WorkerReport};
 
 /// Runs a search on all workers of a job together.
@@ -93,9 +104,41 @@ pub enum Placement {
     Random,
 }
 
+/// When nodes are copied to all workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// A node with more visits than this is.
+    pub visits: u32,
+    /// A copy tells the owner what came to it after so many visits, and is told in turn how the node stands.
+    pub flush_every: u32,
+}
+
+impl Default for Replicas {
+    /// More than 1000 visits, told every 32.
+    fn default() -> Self {
+        Self { visits: 1000, flush_every: 32 }
+    }
+}
+
+/// How a run goes on from its first rollout to its last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// Without a pause.
+    #[default]
+    Continuous,
+    /// In phases of so many rollouts for each worker. All of them are complete, and all workers meet, before the next phase
+    /// begins. The seed's have up to 4096 (Seriema §5.3.2).
+    Phases {
+        /// For each worker; 0 counts as 1.
+        rollouts: u32,
+    },
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     placement: Placement,
+    replicas: Option<Replicas>,
+    pace: Pace,
     in_flight: u32,
     batch_bytes: usize,
 }
@@ -121,7 +164,8 @@ impl<'w> OnJob<'w> {
     pub fn new(me: &'w Worker) -> farside::Result<Self> {
         let visits = (INHERIT_VISITS_SHARED / me.worker_count()).min(INHERIT_VISITS_MAX);
         let placement = Placement::Inherit { visits };
-        let settings = Settings { placement, in_flight: IN_FLIGHT, batch_bytes: 0 };
+        let settings =
+            Settings { placement, replicas: None, pace: Pace::Continuous, in_flight: IN_FLIGHT, batch_bytes: 0 };
         Ok(Self { me, desk: PerWorker::new(me, RefCell::default())?, settings })
     }
 
@@ -130,6 +174,23 @@ impl<'w> OnJob<'w> {
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Self {
         self.settings.placement = placement;
+        self
+    }
+
+    /// Has nodes that are visited very often copied to all workers, or not, which is the default.
+    ///
+    /// With copies of the root every worker starts rollouts, and the owners of nodes that all rollouts go through are no
+    /// bottleneck. In return what a copy knows is a few visits behind.
+    #[must_use]
+    pub fn replicas(mut self, replicas: impl Into<Option<Replicas>>) -> Self {
+        self.settings.replicas = replicas.into();
+        self
+    }
+
+    /// How a run goes on. By default without a pause.
+    #[must_use]
+    pub fn pace(mut self, pace: Pace) -> Self {
+        self.settings.pace = pace;
         self
     }
 
@@ -173,22 +234,30 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
     /// whatever else keeps workers from talking to each other. [`JobError::Mismatch`] if they did not agree on what to
     /// search.
     pub fn run(&mut self, state: &G::State, budget: Budget) -> Result<Report<G::Move>, JobError> {
-        let OnJob { me, desk, settings } = self.place;
-        budget.check()?;
-        let part = Part::new(self.game.clone(), &self.params, settings, state, (me.id(), me.worker_count()))?;
-        let address = Address::open(me, desk, part);
-        let report = self.search(address, budget);
-        address.close(me);
+        let address = self.open(state)?;
+        let report = self.search(address, 0, budget);
+        address.close(self.place.me);
         report
     }
 
-    fn search(&mut self, address: Address, budget: Budget) -> Result<Report<G::Move>, JobError> {
+    /// Takes a seat for a search of this position.
+    fn open(&self, state: &G::State) -> Result<Address, JobError> {
+        let OnJob { me, desk, settings } = self.place;
+        let part = Part::new(self.game.clone(), &self.params, settings, state, (me.id(), me.worker_count()))?;
+        Address::open(me, desk, part)
+    }
+
+    /// Searches on from a root that has been visited so often.
+    fn search(&mut self, address: Address, kept: u64, budget: Budget) -> Result<Report<G::Move>, JobError> {
         let me = self.place.me;
+        let rollouts_max = budget.rollouts_max(kept)?;
+        at(me, address, |seat: &mut Seat<G>| seat.begin(rollouts_max));
         // Nobody sends before everybody has a part to receive it.
         me.barrier()?;
         let (start, sent_before) = (Instant::now(), me.counters().sent);
-        self.serve(address, budget, start)?;
+        self.serve_phases(address, budget, start)?;
         let elapsed = start.elapsed();
-        finish::report::<G>(me, address, &sent_before, elapsed)
+        let report = finish::report::<G>(me, address, &sent_before, elapsed)?;
+        Ok(report.expect("a rollout was made, or the root proven by an earlier one"))
     }
 }

@@ -3,4 +3,5 @@
 mod agreement;
 mod loss;
 mod positions;
+mod sessions;
 mod shapes;

@@ -22,12 +22,20 @@ pub(super) struct Desk {
 /// A part, and what the search around it has to know.
 pub(super) struct Seat<G: Game> {
     pub(super) part: Part<G>,
+    pub(super) traffic: Traffic,
     /// Worker 0 has said that nothing is left to do.
     pub(super) is_over: bool,
     /// The expected line of play, once it has come back to worker 0.
     pub(super) line: Option<Vec<G::Move>>,
     /// What went wrong in a function that was called here.
     pub(super) failure: Option<farside::Error>,
+}
+
+/// Messages of a search, at one worker. Summed over all workers, as many were sent as were received when none is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Wire)]
+pub(super) struct Traffic {
+    pub(super) sent: u64,
+    pub(super) received: u64,
 }
 
 /// A search, as all workers know it.
@@ -39,11 +47,18 @@ pub(super) struct Address {
 
 impl Address {
     /// Begins the next search at this worker's desk.
-    pub(super) fn open<G: Game>(me: &Worker, desk: PerWorker<RefCell<Desk>>, part: Part<G>) -> Self {
+    ///
+    /// # Errors
+    /// When there is one already.
+    pub(super) fn open<G: Game>(me: &Worker, desk: PerWorker<RefCell<Desk>>, part: Part<G>) -> Result<Self, JobError> {
         let mut here = desk.here(me).borrow_mut();
+        if here.seat.is_some() {
+            return Err(JobError::InUse);
+        }
         here.search = here.search.wrapping_add(1);
-        here.seat = Some(Box::new(Seat { part, is_over: false, line: None, failure: None }));
-        Self { desk, search: here.search }
+        let traffic = Traffic::default();
+        here.seat = Some(Box::new(Seat { part, traffic, is_over: false, line: None, failure: None }));
+        Ok(Self { desk, search: here.search })
     }
 
     /// Ends the search here. What still comes for it is ignored.
@@ -63,6 +78,12 @@ impl Address {
 }
 
 impl<G: Game> Seat<G> {
+    /// Begins a run of so many rollouts.
+    pub(super) fn begin(&mut self, rollouts: u64) {
+        self.part.begin(rollouts);
+        (self.is_over, self.line) = (false, None);
+    }
+
     /// # Errors
     /// What went wrong in functions that were called here, once.
     pub(super) fn check(&mut self, me: &Worker) -> Result<(), JobError> {

@@ -3,25 +3,36 @@
 //! Nothing here sends, waits or looks at a clock: messages come in as method calls and go out through a
 //! [`Post`]. So a whole search runs in one thread if need be, in whatever order a test likes.
 
+mod advance;
 mod births;
+mod copies;
 mod down;
+mod entries;
 mod neighbours;
+mod source;
 mod up;
 
 use std::collections::VecDeque;
 
 use farside::WorkerId;
 
+use self::advance::Keeping;
 use self::births::Births;
+use self::copies::Copies;
+use self::entries::{Entries, Entry};
 use self::neighbours::Neighbours;
+use self::source::Source;
 use super::message::{BirthId, Descend, EntryId, Evaluate, Post, Spare};
 use super::trails::Trails;
 use super::{Placement, Settings};
 use crate::game::Game;
 use crate::rng::Rng;
 use crate::search::report::Tally;
-use crate::search::{Params, SearchError};
-use crate::tree::{NodeId, Rules, Step, Tree};
+use crate::search::{Params, SearchError, root_moves};
+use crate::tree::{Lead, NodeId, Rules, Step, Tree};
+
+pub(super) use self::advance::Whereabouts;
+pub(super) use self::source::Root;
 
 /// Where an edge leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +47,24 @@ pub(super) enum Link {
     Leaf,
 }
 
+impl Lead for Link {
+    fn here(self) -> Option<NodeId> {
+        match self {
+            Self::Here(node) => Some(node),
+            _ => None,
+        }
+    }
+
+    fn renumbered(self, new: impl Fn(NodeId) -> Option<NodeId>) -> Option<Self> {
+        match self {
+            Self::Here(node) => new(node).map(Self::Here),
+            // There may be room now.
+            Self::Leaf => None,
+            other => Some(other),
+        }
+    }
+}
+
 /// One worker's part.
 pub(super) struct Part<G: Game> {
     game: G,
@@ -43,8 +72,7 @@ pub(super) struct Part<G: Game> {
     settings: Settings,
     me: WorkerId,
     tree: Tree<G::Move, Link>,
-    entries: Vec<Entry<G::State>>,
-    entries_max: usize,
+    entries: Entries<G::State>,
     births: Births<G::State>,
     trails: Trails,
     tasks: VecDeque<Task<G::State>>,
@@ -53,21 +81,21 @@ pub(super) struct Part<G: Game> {
     has_said_spare: bool,
     /// Worker 0 has it.
     root: Option<Root<G::State>>,
+    /// The name by which others know the root, once they have copies of it.
+    root_entry: Option<EntryId>,
+    /// Another worker that may start rollouts has this.
+    source: Option<Source<G::State>>,
+    copies: Copies,
     rng: Rng,
     /// The steps of the rollout that is being made or completed.
     path: Vec<Step>,
     /// Scratch space.
     moves: Vec<G::Move>,
     deeds: Deeds,
+    /// What stays, while the tree gets a new root.
+    keeping: Option<Keeping>,
     /// What a message named that does not exist.
     mismatch: Option<&'static str>,
-}
-
-/// A node that rollouts come to from other workers. Its state stays here, so that they need not bring it.
-#[derive(Debug)]
-struct Entry<S> {
-    node: NodeId,
-    state: S,
 }
 
 /// What came and is not done yet.
@@ -75,34 +103,6 @@ struct Entry<S> {
 enum Task<S> {
     Descend(Descend),
     Evaluate(Evaluate<S>),
-}
-
-/// Where rollouts begin.
-#[derive(Debug)]
-pub(super) struct Root<S> {
-    pub(super) node: NodeId,
-    state: S,
-    pub(super) started: u64,
-    /// No more are to be started.
-    pub(super) started_max: u64,
-    pub(super) completed: u64,
-    in_flight_max: u32,
-}
-
-impl<S> Root<S> {
-    /// All rollouts are done.
-    pub(super) fn is_complete(&self) -> bool {
-        self.completed == self.started_max
-    }
-
-    /// No more rollouts are started.
-    pub(super) fn stop(&mut self) {
-        self.started_max = self.started_max.min(self.started);
-    }
-
-    pub(super) fn in_flight_max(&self) -> u32 {
-        self.in_flight_max
-    }
 }
 
 /// What a worker did, besides what its tree knows.
@@ -115,10 +115,6 @@ pub(super) struct Deeds {
 
 /// One part in so many of a worker's memory is for entries. They take a tenth of what Hex needs for nodes.
 const ENTRY_SHARE: usize = 8;
-
-/// The first rollouts decide where the next ones go: besides two for each worker, only one is under way for so many that
-/// are complete.
-const COMPLETED_PER_IN_FLIGHT: u64 = 16;
 
 impl<G: Game> Part<G> {
     /// The part of one of so many workers.
@@ -141,8 +137,7 @@ impl<G: Game> Part<G> {
         let mut tree = Tree::new(rules);
         let too_little = SearchError::Memory { bytes: params.memory_bytes };
         let node = tree.add(game.to_move(state), &moves).ok_or(too_little)?;
-        let state = state.clone();
-        let root = Root { node, state, started: 0, started_max: 0, completed: 0, in_flight_max: 0 };
+        let root = Root::new(node, state.clone(), workers);
         let is_root = me.number() == 0;
         Ok(Self {
             game,
@@ -150,43 +145,48 @@ impl<G: Game> Part<G> {
             settings,
             me,
             tree: if is_root { tree } else { Tree::new(rules) },
-            entries: Vec::new(),
-            // Countable in 32 bits, however much memory there is.
-            entries_max: (entry_bytes / size_of::<Entry<G::State>>()).min(u32::MAX as usize),
+            entries: Entries::new(entry_bytes),
             births: Births::new(),
             trails: Trails::default(),
             tasks: VecDeque::new(),
             neighbours: Neighbours::new(me, workers),
             has_said_spare: false,
             root: is_root.then_some(root),
+            root_entry: None,
+            source: None,
+            copies: Copies::default(),
             rng: Rng::stream(params.seed, u64::from(me.number())),
             path: Vec::new(),
             moves,
             deeds: Deeds::default(),
+            keeping: None,
             mismatch: None,
         })
     }
 
-    /// Whether [`work`](Self::work) has anything to do.
-    pub(super) fn has_work(&self) -> bool {
-        !self.tasks.is_empty() || self.may_start()
+    /// Begins a run of so many rollouts.
+    pub(super) fn begin(&mut self, rollouts: u64) {
+        self.deeds = Deeds::default();
+        self.has_said_spare = false;
+        if let Some(root) = &mut self.root {
+            let is_proven = self.tree.proof(root.node).is_some();
+            root.begin(u64::from(self.tree.visits(root.node)), if is_proven { 0 } else { rollouts });
+        }
     }
 
-    fn may_start(&self) -> bool {
-        self.root.as_ref().is_some_and(|root| {
-            let workers = u64::from(self.neighbours.count());
-            let at_first = 2 * workers + root.completed / COMPLETED_PER_IN_FLIGHT;
-            let in_flight_max = at_first.min(u64::from(self.settings.in_flight) * workers);
-            root.started < root.started_max && root.started - root.completed < in_flight_max
-        })
+    /// Whether [`work`](Self::work) has anything to do.
+    pub(super) fn has_work(&self) -> bool {
+        !self.tasks.is_empty() || self.may_start() || self.may_grant()
     }
 
     /// Does one thing: goes on with what came, or else starts a rollout. If there is nothing, says so to a worker that may
     /// have too much, and returns `false`.
-    pub(super) fn work(&mut self, post: &mut impl Post<G::State>) -> bool {
+    pub(super) fn work(&mut self, post: &mut impl Post<G>) -> bool {
         if let Some(task) = self.tasks.pop_front() {
             self.has_said_spare = false;
             self.resume(task, post);
+        } else if self.may_grant() {
+            self.grant(post);
         } else if self.may_start() {
             self.has_said_spare = false;
             self.start(post);
@@ -197,19 +197,14 @@ impl<G: Game> Part<G> {
         true
     }
 
-    fn start(&mut self, post: &mut impl Post<G::State>) {
-        let Some(root) = &mut self.root else { return };
-        root.started += 1;
-        root.in_flight_max = root.in_flight_max.max((root.started - root.completed) as u32);
-        let (node, state) = (root.node, root.state.clone());
-        self.descend(node, state, None, 0, post);
-    }
-
-    fn resume(&mut self, task: Task<G::State>, post: &mut impl Post<G::State>) {
+    fn resume(&mut self, task: Task<G::State>, post: &mut impl Post<G>) {
         match task {
-            Task::Descend(Descend { entry, back, depth }) => match self.entries.get(entry.0 as usize) {
-                Some(entry) => {
-                    let (node, state) = (entry.node, entry.state.clone());
+            Task::Descend(Descend { entry, back, depth }) => match self.entries.get(entry) {
+                Some(Entry { node, state }) => {
+                    let (node, state) = (*node, state.clone());
+                    if self.is_hot(node) && !self.copies.is_given(entry) {
+                        self.replicate(entry, false, post);
+                    }
                     self.descend(node, state, Some(back), depth, post);
                 }
                 None => self.mismatch = Some("a node"),
@@ -241,9 +236,10 @@ impl<G: Game> Part<G> {
         let enough = self.enough();
         if self.neighbours.count() == 1 {
             None
-        } else if self.root.is_some() {
+        } else if let Some(root) = &self.root {
             // There is always more where that came from.
-            self.neighbours.take_spare().or_else(|| self.neighbours.find_idle(enough))
+            let spare = self.neighbours.take_spare();
+            spare.or_else(|| self.neighbours.find_idle(enough).filter(|worker| !root.has_granted(*worker)))
         } else if self.tasks.is_empty() {
             None
         } else {
@@ -256,7 +252,7 @@ impl<G: Game> Part<G> {
         (self.settings.in_flight / 4 * 3).max(1)
     }
 
-    fn say_spare(&mut self, post: &mut impl Post<G::State>) {
+    fn say_spare(&mut self, post: &mut impl Post<G>) {
         if self.neighbours.count() == 1 || std::mem::replace(&mut self.has_said_spare, true) {
             return;
         }
@@ -270,7 +266,7 @@ impl<G: Game> Part<G> {
     }
 
     /// A worker has nothing to do. Worker 0 sends that on to whoever has the most.
-    pub(super) fn receive_spare(&mut self, message: Spare, post: &mut impl Post<G::State>) {
+    pub(super) fn receive_spare(&mut self, message: Spare, post: &mut impl Post<G>) {
         if message.worker.number() >= self.neighbours.count() {
             self.mismatch = Some("a worker");
             return;
@@ -288,8 +284,13 @@ impl<G: Game> Part<G> {
         &self.tree
     }
 
+    /// Nodes that this worker owns.
+    pub(super) fn node_count(&self) -> usize {
+        self.tree.node_count() - self.copies.len()
+    }
+
     pub(super) fn tree_bytes(&self) -> usize {
-        self.tree.bytes() + size_of_val(&*self.entries)
+        self.tree.bytes() + self.entries.bytes()
     }
 
     pub(super) fn root(&self) -> Option<&Root<G::State>> {
@@ -315,13 +316,17 @@ impl<G: Game> Part<G> {
     /// Appends the best move, the best answer, and so on, as far as this worker's nodes go. Says where it goes on.
     pub(super) fn follow(&self, entry: Option<EntryId>, line: &mut Vec<G::Move>) -> Option<(WorkerId, EntryId)> {
         let mut node = match entry {
-            Some(entry) => self.entries.get(entry.0 as usize)?.node,
+            Some(entry) => self.entries.get(entry)?.node,
             None => self.root.as_ref()?.node,
         };
         while let Some(edge) = self.tree.best(node) {
             line.push(edge.chosen);
             match edge.child {
-                Some(Link::Here(child)) => node = child,
+                // A copy may be behind.
+                Some(Link::Here(child)) => match self.copies.original(child) {
+                    Some(original) => return Some(original),
+                    None => node = child,
+                },
                 Some(Link::There(owner, entry)) => return Some((owner, entry)),
                 Some(Link::Awaited(_) | Link::Leaf) | None => return None,
             }
@@ -332,7 +337,7 @@ impl<G: Game> Part<G> {
     /// The node of an entry.
     #[cfg(test)]
     pub(super) fn node_of(&self, entry: EntryId) -> Option<NodeId> {
-        self.entries.get(entry.0 as usize).map(|entry| entry.node)
+        self.entries.get(entry).map(|entry| entry.node)
     }
 
     /// Whether nothing is left of any rollout.
@@ -340,18 +345,4 @@ impl<G: Game> Part<G> {
     pub(super) fn is_quiet(&self) -> bool {
         self.tasks.is_empty() && self.births.len() == 0 && self.trails.len() == 0
     }
-}
-
-/// What may be played at the root.
-fn root_moves<G: Game>(game: &G, state: &G::State) -> Result<Vec<G::Move>, SearchError> {
-    if let Some(outcome) = game.outcome(state) {
-        return Err(SearchError::GameOver(outcome));
-    }
-    let mut moves = Vec::new();
-    if game.study(state, &mut moves).is_some() {
-        // The outcome is known, but not yet the move that leads there.
-        moves.clear();
-        game.moves(state, &mut moves);
-    }
-    if moves.is_empty() { Err(SearchError::NoMoves) } else { Ok(moves) }
 }

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use farside::Worker;
 
 use super::desk::{Address, Seat};
-use super::finish::{conclude, part_report};
+use super::finish::{FIRST, find_line, part_report, tell_end};
 use super::part::{Part, Root};
-use super::{JobError, OnJob};
+use super::settle::settle;
+use super::{JobError, OnJob, Pace};
 use crate::game::Game;
-use crate::search::{Budget, MAX_ROLLOUTS, Report, Search};
+use crate::search::{Budget, Report, Search};
 
 /// Things done before a look at what came. More of them share the cost of that look, and of the sender's touching the
 /// same lines; fewer let a sample find its way back sooner.
@@ -31,13 +32,40 @@ enum Turn {
 }
 
 impl<G: Game + Clone> Search<G, OnJob<'_>> {
-    /// Takes part in the search until all rollouts are complete. Worker 0 starts them.
-    pub(super) fn serve(&mut self, address: Address, budget: Budget, start: Instant) -> Result<(), JobError> {
-        let me = self.place.me;
+    /// Takes part in the search until all rollouts are complete, in one phase or several.
+    pub(super) fn serve_phases(&mut self, address: Address, budget: Budget, start: Instant) -> Result<(), JobError> {
+        let (me, settings) = (self.place.me, self.place.settings);
         let mut clock = Clock { budget, start, shown: 0 };
-        at(me, address, |seat: &mut Seat<G>| seat.part.root_mut().map(|root| root.started_max = clock.rollouts_max()));
+        match settings.pace {
+            Pace::Continuous => self.serve(address, &mut clock)?,
+            Pace::Phases { rollouts } => loop {
+                let rollouts = u64::from(rollouts.max(1)) * u64::from(me.worker_count());
+                let left = at(me, address, |seat: &mut Seat<G>| {
+                    seat.is_over = false;
+                    seat.part.root_mut().map(|root| {
+                        root.begin_phase(rollouts);
+                        root.left()
+                    })
+                });
+                if me.broadcast(FIRST, left)? == 0 {
+                    break;
+                }
+                me.barrier()?;
+                self.serve(address, &mut clock)?;
+            },
+        }
+        if settings.replicas.is_some() {
+            at(me, address, |seat: &mut Seat<G>| seat.act(me, address, |part, mail| part.flush_all(mail)));
+            settle::<G>(me, address)?;
+        }
+        if me.id() == FIRST { find_line::<G>(me, address) } else { Ok(()) }
+    }
+
+    /// Takes part until all rollouts of a phase are complete.
+    fn serve(&mut self, address: Address, clock: &mut Clock) -> Result<(), JobError> {
+        let me = self.place.me;
         for turn in 1.. {
-            self.keep_time(address, &mut clock);
+            self.keep_time(address, clock);
             match at(me, address, |seat: &mut Seat<G>| take_turn(seat, me, address)) {
                 Turn::Over => break,
                 Turn::Worked => {
@@ -53,7 +81,7 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
             at(me, address, |seat: &mut Seat<G>| seat.check(me))?;
         }
         if me.id().number() == 0 {
-            conclude::<G>(me, address)?;
+            tell_end::<G>(me, address)?;
         }
         Ok(())
     }
@@ -109,21 +137,13 @@ struct Clock {
 }
 
 impl Clock {
-    fn rollouts_max(&self) -> u64 {
-        match self.budget {
-            Budget::Rollouts(rollouts) => rollouts,
-            Budget::Time(_) => MAX_ROLLOUTS,
-        }
-    }
-
     /// On worker 0: whether the budget is spent, and a report if it is due.
     fn look<G: Game>(&mut self, part: &Part<G>, every: Option<u64>) -> Option<(bool, Option<Report<G::Move>>)> {
         let root = part.root()?;
         let is_spent = match self.budget {
             Budget::Rollouts(_) => false,
             // There is to be something to report.
-            Budget::Time(_) if root.completed == 0 => false,
-            Budget::Time(limit) => part.tree().proof(root.node).is_some() || self.start.elapsed() >= limit,
+            Budget::Time(limit) => root.completed > 0 && self.start.elapsed() >= limit,
         };
         let is_due = every.is_some_and(|every| root.completed - self.shown >= every);
         if is_due {

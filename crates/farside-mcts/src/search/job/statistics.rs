@@ -12,6 +12,8 @@ pub struct JobReport {
     pub started: u64,
     /// The most rollouts under way at once.
     pub in_flight_max: u32,
+    /// How many workers started rollouts: with [`Replicas`](crate::Replicas) those that got a copy of the root, else one.
+    pub starters: u32,
 }
 
 /// What one worker did in a search.

@@ -3,9 +3,9 @@
 use farside::WorkerId;
 
 use super::births::Deferred;
-use super::{Entry, Link, Part, Task};
+use super::{Link, Part, Task};
 use crate::game::{Game, Outcome};
-use crate::search::job::message::{BirthId, Child, Descend, EntryId, Evaluate, Expand, Expanded, Post, Return};
+use crate::search::job::message::{BirthId, Child, Descend, Evaluate, Expand, Expanded, Post, Return};
 use crate::search::job::trails::Ends;
 use crate::tree::{NodeId, Sample, Step};
 
@@ -25,7 +25,7 @@ impl<G: Game> Part<G> {
         mut state: G::State,
         back: Option<Return>,
         mut depth: u32,
-        post: &mut impl Post<G::State>,
+        post: &mut impl Post<G>,
     ) {
         self.path.clear();
         let sample = loop {
@@ -42,13 +42,20 @@ impl<G: Game> Part<G> {
                     continue;
                 }
                 Some(Link::There(owner, entry)) => {
+                    if let Some(copy) = self.copies.of(owner, entry) {
+                        self.tree.link(selected.step, Link::Here(copy));
+                        node = copy;
+                        continue;
+                    }
                     let back = self.leave_trail(back, Some(owner));
                     return post.descend(owner, Descend { entry, back, depth });
                 }
                 Some(Link::Awaited(birth)) => return self.defer(birth, state, back, depth),
                 Some(Link::Leaf) | None => {}
             }
-            let is_due = selected.child.is_none() && selected.visit > self.params.expand_after;
+            // Children are the owner's to make.
+            let is_due =
+                selected.child.is_none() && selected.visit > self.params.expand_after && !self.tree.is_copy(node);
             // The first visit finds out whether the game is over. Others may overtake it, and only then ask in vain.
             if (selected.visit == 1 || is_due)
                 && let Some(outcome) = self.game.outcome(&state)
@@ -123,7 +130,7 @@ impl<G: Game> Part<G> {
         edge: Step,
         state: G::State,
         (back, depth): (Option<Return>, u32),
-        post: &mut impl Post<G::State>,
+        post: &mut impl Post<G>,
     ) {
         let birth = self.births.begin(edge, owner);
         self.tree.link(edge, Link::Awaited(birth));
@@ -150,13 +157,12 @@ impl<G: Game> Part<G> {
     }
 
     /// Makes the node at once, for other rollouts may wait for it; the one that asked goes on in its turn.
-    pub(in super::super) fn receive_expand(&mut self, message: Expand<G::State>, post: &mut impl Post<G::State>) {
+    pub(in super::super) fn receive_expand(&mut self, message: Expand<G::State>, post: &mut impl Post<G>) {
         let Expand { state, birth, back, depth } = message;
-        let has_room = self.entries.len() < self.entries_max;
+        let has_room = self.entries.room() > 0;
         match if has_room { self.grow(&state) } else { Grown::Nothing } {
             Grown::Node(node) => {
-                let entry = EntryId(self.entries.len() as u32);
-                self.entries.push(Entry { node, state });
+                let entry = self.entries.add(node, state);
                 post.expanded(back.to, Expanded { birth, child: Child::Node(entry) });
                 self.tasks.push_back(Task::Descend(Descend { entry, back, depth }));
             }
@@ -174,7 +180,7 @@ impl<G: Game> Part<G> {
     }
 
     /// Lets the edge lead to the new node, and sends the rollouts on that waited for it.
-    pub(in super::super) fn receive_expanded(&mut self, message: Expanded, post: &mut impl Post<G::State>) {
+    pub(in super::super) fn receive_expanded(&mut self, message: Expanded, post: &mut impl Post<G>) {
         let Some(birth) = self.births.end(message.birth) else {
             self.mismatch = Some("an edge");
             return;
