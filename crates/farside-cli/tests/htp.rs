@@ -76,6 +76,14 @@ impl Conversation {
         block.strip_prefix("= ").unwrap_or_else(|| panic!("{line}: {block}")).trim_end().into()
     }
 
+    /// What an analysis rests on.
+    fn rollouts(&mut self, color: &str) -> u64 {
+        self.send(&format!("gogui-gfx-analyze {color}\n"));
+        let blocks = [self.block(), self.block()];
+        let count = blocks[1].split(" rollouts").next().and_then(|text| text.rsplit(' ').next());
+        count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{blocks:?}"))
+    }
+
     /// Waits until the command has ended by itself.
     fn end(mut self) -> (ExitStatus, String) {
         let begin = Instant::now();
@@ -269,4 +277,24 @@ fn the_environment_chooses_the_fabric() {
     let mut engine = command(&["-n", "2"]);
     let output = engine.env("FARSIDE_FABRIC", "shm").stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn what_was_found_is_kept_for_the_next_move() {
+    for arguments in [["--local"].as_slice(), &["-n", "2"]] {
+        let mut talk = Conversation::begin(arguments);
+        talk.ask("boardsize 6");
+        talk.ask("param_farside max_games 3000");
+        talk.ask("param_farside use_connections 0");
+        assert_eq!([talk.rollouts("b"), talk.rollouts("b")], [3000, 6000]);
+        // It is the other's turn, so that is another search.
+        assert_eq!(talk.rollouts("w"), 3000);
+        talk.ask("genmove b");
+        talk.ask("genmove w");
+        assert!(talk.rollouts("b") > 3000);
+        talk.ask("param_farside reuse_subtree 0");
+        assert_eq!(talk.rollouts("b"), 3000);
+        talk.ask("quit");
+        assert!(talk.end().0.success());
+    }
 }

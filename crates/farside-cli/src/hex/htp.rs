@@ -2,6 +2,7 @@
 
 mod input;
 mod searcher;
+mod tree;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,7 +15,7 @@ use farside::job::FabricChoice;
 use farside_mcts::games::hex::htp::{Action, Engine};
 
 use self::input::Input;
-use self::searcher::{Alone, Searcher, Together, follow};
+use self::searcher::{Alone, Searcher, Together};
 use crate::error::CliError;
 use crate::values::at_least_one;
 
@@ -49,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
         if workers > 1 {
             return Err(CliError::LocalWorkers { workers });
         }
-        return drive(Engine::new(1, arguments.seed), &mut Alone).map_err(CliError::Engine);
+        return drive(Engine::new(1, arguments.seed), &mut Alone::default()).map_err(CliError::Engine);
     }
     let mut job =
         farside::job().processes(arguments.processes.unwrap_or(2)).threads_per_process(arguments.threads.unwrap_or(1));
@@ -59,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
     job.run(|me: &Worker| {
         let mut together = Together::new(me)?;
         if me.id().number() > 0 {
-            return follow(&together);
+            return together.follow();
         }
         drive(Engine::new(me.worker_count(), arguments.seed), &mut together)?;
         together.dismiss()

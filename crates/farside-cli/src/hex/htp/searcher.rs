@@ -1,15 +1,18 @@
 //! Who searches for the engine.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use farside::{PerWorker, WhenFull, Worker};
-use farside_mcts::games::hex::htp::Order;
-use farside_mcts::games::hex::{Cell, Hex, Position};
-use farside_mcts::{Budget, JobError, Local, OnJob, Params, Report, Search, SearchError};
+use farside_mcts::games::hex::htp::{Order, Watch};
+use farside_mcts::games::hex::{Cell, Hex};
+use farside_mcts::{JobSession, Local, OnJob, Report, Search, SearchError, Session};
 
 use super::input::Interruption;
+use super::tree::{Kept, Task};
 use super::write;
 
 /// Rollouts between looks at the time, interrupts, and what is to be shown: some milliseconds, or a tenth of that without
@@ -20,6 +23,7 @@ const ORDERS_MAX: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// A place to search. (A job's failure is of another kind than a search that cannot be.)
 pub(super) trait Searcher {
+    /// Searches until the order's budget is spent, its watch says so, or an interrupt comes.
     fn search(
         &mut self,
         order: &Order,
@@ -32,8 +36,11 @@ pub(super) trait Searcher {
 }
 
 /// In this thread.
-#[derive(Debug)]
-pub(super) struct Alone;
+#[derive(Debug, Default)]
+pub(super) struct Alone {
+    kept: Kept<Session<Hex>>,
+    lookout: Lookout,
+}
 
 impl Searcher for Alone {
     fn search(
@@ -42,8 +49,13 @@ impl Searcher for Alone {
         begin: Instant,
         interruption: Interruption,
     ) -> farside::Result<Result<Report<Cell>, SearchError>> {
-        let search = Search::new(order.game).params(order.params).on(Local);
-        Ok(watched(search, order, begin, interruption).run(&order.position, order.budget))
+        let Self { kept, lookout } = self;
+        lookout.set(order.watch.clone(), begin, interruption);
+        let task = task(order);
+        kept.search(&task, || {
+            let search = Search::new(task.game).params(task.params).on(Local);
+            Ok(lookout.watch(search).session(&task.position)?)
+        })
     }
 
     fn idle(&mut self) -> farside::Result<()> {
@@ -57,15 +69,29 @@ pub(super) struct Together<'w> {
     me: &'w Worker,
     place: OnJob<'w>,
     orders: PerWorker<RefCell<Option<Joint>>>,
+    kept: Kept<JobSession<'w, Hex>>,
+    lookout: Lookout,
 }
 
-/// What the other workers are to do: search this with worker 0, or, without anything, go home.
-type Joint = Option<(Hex, Position, Params, Budget)>;
+/// What the other workers are to do: this with worker 0, or, without anything, go home.
+type Joint = Option<Task>;
 
 impl<'w> Together<'w> {
     /// All workers of the job call this.
     pub(super) fn new(me: &'w Worker) -> farside::Result<Self> {
-        Ok(Self { me, place: OnJob::new(me)?, orders: PerWorker::new(me, RefCell::default())? })
+        let (place, orders) = (OnJob::new(me)?, PerWorker::new(me, RefCell::default())?);
+        Ok(Self { me, place, orders, kept: Kept::default(), lookout: Lookout::default() })
+    }
+
+    /// On the other workers: searches with worker 0 whenever it does, until it says that there is nothing more to do.
+    pub(super) fn follow(&mut self) -> farside::Result<()> {
+        let orders = self.orders.here(self.me);
+        loop {
+            self.me.wait_together(ORDERS_MAX, || orders.borrow().is_some())?;
+            let Some(task) = orders.take().flatten() else { return Ok(()) };
+            // Worker 0 answers what was found, or that nothing could be.
+            let _ = self.take_part(&task)?;
+        }
     }
 
     /// Lets the other workers go home.
@@ -83,6 +109,14 @@ impl<'w> Together<'w> {
         }
         Ok(())
     }
+
+    fn take_part(&mut self, task: &Task) -> farside::Result<Result<Report<Cell>, SearchError>> {
+        let Self { place, kept, lookout, .. } = self;
+        kept.search(task, || {
+            let search = Search::new(task.game).params(task.params).on(*place);
+            lookout.watch(search).session(&task.position)
+        })
+    }
 }
 
 impl Searcher for Together<'_> {
@@ -92,13 +126,10 @@ impl Searcher for Together<'_> {
         begin: Instant,
         interruption: Interruption,
     ) -> farside::Result<Result<Report<Cell>, SearchError>> {
-        self.tell_others(Some((order.game, order.position, order.params, order.budget)))?;
-        let search = Search::new(order.game).params(order.params).on(self.place);
-        match watched(search, order, begin, interruption).run(&order.position, order.budget) {
-            Ok(report) => Ok(Ok(report)),
-            Err(JobError::Search(error)) => Ok(Err(error)),
-            Err(error) => Err(error.into()),
-        }
+        self.lookout.set(order.watch.clone(), begin, interruption);
+        let task = task(order);
+        self.tell_others(Some(task))?;
+        self.take_part(&task)
     }
 
     fn idle(&mut self) -> farside::Result<()> {
@@ -111,25 +142,36 @@ impl Searcher for Together<'_> {
     }
 }
 
-/// Searches with worker 0 whenever it does, until there is nothing more to do.
-pub(super) fn follow(together: &Together<'_>) -> farside::Result<()> {
-    let Together { me, place, orders } = together;
-    let orders = orders.here(me);
-    loop {
-        me.wait_together(ORDERS_MAX, || orders.borrow().is_some())?;
-        let Some((game, position, params, budget)) = orders.take().flatten() else { return Ok(()) };
-        match Search::new(game).params(params).on(*place).run(&position, budget) {
-            // That it cannot be is what worker 0 answers.
-            Ok(_) | Err(JobError::Search(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+fn task(order: &Order) -> Task {
+    let Order { game, position, params, budget, reuses, .. } = *order;
+    Task { game, position, params, budget, reuses }
 }
 
-/// The search, ended by the order's watch or an interrupt, with what the watch shows written as it comes.
-fn watched<P>(search: Search<Hex, P>, order: &Order, begin: Instant, interruption: Interruption) -> Search<Hex, P> {
-    let mut watch = order.watch.clone();
-    search.params(order.params).observe(LOOK_ROLLOUTS, move |report| {
+/// Looks at the search that is under way. A search that is kept goes on under the next order, whose watch is another.
+#[derive(Clone, Default)]
+struct Lookout(Arc<Mutex<Option<Present>>>);
+
+/// What is watched for at present.
+struct Present {
+    watch: Watch,
+    /// What the watch counts its time from.
+    begin: Instant,
+    interruption: Interruption,
+}
+
+impl Lookout {
+    fn set(&self, watch: Watch, begin: Instant, interruption: Interruption) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Present { watch, begin, interruption });
+    }
+
+    fn watch<P>(&self, search: Search<Hex, P>) -> Search<Hex, P> {
+        let lookout = self.clone();
+        search.observe(LOOK_ROLLOUTS, move |report| lookout.look(report))
+    }
+
+    fn look(&self, report: &Report<Cell>) -> ControlFlow<()> {
+        let mut present = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Present { watch, begin, interruption }) = &mut *present else { return ControlFlow::Continue(()) };
         let look = watch.look(report, begin.elapsed());
         // If nobody reads that, the answer will not be read either, and its failure is reported.
         let is_heard = look.text.is_none_or(|text| write(&text).is_ok());
@@ -138,5 +180,11 @@ fn watched<P>(search: Search<Hex, P>, order: &Order, begin: Instant, interruptio
         } else {
             ControlFlow::Continue(())
         }
-    })
+    }
+}
+
+impl fmt::Debug for Lookout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lookout").finish_non_exhaustive()
+    }
 }

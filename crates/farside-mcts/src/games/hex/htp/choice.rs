@@ -1,5 +1,6 @@
 //! From what a search found to what is played.
 
+use super::live::rollouts_in;
 use super::openings::wins_by;
 use super::parameters::{EngineParameters, GameParameters};
 use super::table::{Move, Table};
@@ -35,7 +36,8 @@ pub(super) fn after_search(
         return Move::Stone(fairest(report));
     }
     let plays_to_the_end = parameters.resign_threshold == 0.0;
-    let is_hopeless = report.rollouts >= parameters.resign_games && report.best.win_rate < parameters.resign_threshold;
+    let is_hopeless =
+        rollouts_in(report) >= parameters.resign_games && report.best.win_rate < parameters.resign_threshold;
     if !plays_to_the_end && (is_lost || is_hopeless) { Move::GiveUp } else { Move::Stone(report.best.chosen) }
 }
 
@@ -45,7 +47,7 @@ fn swappable(table: &Table, game: &GameParameters, player: Player) -> Option<Cel
 
 /// The first stone that leaves the other player the least to choose from: the one closest to an even game.
 fn fairest(report: &Report<Cell>) -> Cell {
-    let average = report.rollouts / report.moves.len().max(1) as u64;
+    let average = rollouts_in(report) / report.moves.len().max(1) as u64;
     let known = report.moves.iter().filter(|known| u64::from(known.visits) * OPENING_VISITS_SHARE >= average);
     let unfairness = |rate: f64| (rate - 0.5).abs();
     known

@@ -112,12 +112,17 @@ fn kata(report: &Report<Cell>) -> String {
 /// What a search thinks, in a line.
 pub(super) fn summary(report: &Report<Cell>, to_move: Player) -> String {
     let best = report.best.chosen;
-    let rollouts = report.rollouts;
+    let rollouts = rollouts_in(report);
     match report.solved {
         Some(outcome) if is_win(outcome, to_move) => format!("{best} wins, proven in {rollouts} rollouts"),
         Some(_) => format!("{best} loses, proven in {rollouts} rollouts"),
         None => format!("{best} wins {:.1} % in {rollouts} rollouts", report.best.win_rate * 100.0),
     }
+}
+
+/// Rollouts that a report rests on, with those of earlier searches.
+pub(super) fn rollouts_in(report: &Report<Cell>) -> u64 {
+    report.kept + report.rollouts
 }
 
 fn is_win(outcome: Outcome, player: Player) -> bool {

@@ -107,6 +107,9 @@ pub struct Order {
     pub params: Params,
     /// When the search ends by itself.
     pub budget: Budget,
+    /// Go on with what is known from the last search, if this position can have come of that one
+    /// ([`Position::moves_to`]).
+    pub reuses: bool,
     /// Is to look at interim reports, some hundred times a second. It ends the search, too.
     pub watch: Watch,
 }
@@ -326,7 +329,7 @@ impl Engine {
     }
 
     fn order(&self, player: Player, shows: bool, now: Duration) -> Box<Order> {
-        let EngineParameters { max_time, max_games, search, use_connections, .. } = self.parameters;
+        let EngineParameters { max_time, max_games, search, use_connections, reuse_subtree, .. } = self.parameters;
         let position = self.table.position_for(player);
         let hex = Hex::new(position.size()).expect("there are positions of this size");
         let time = self.clocks.share(player, position.empty_cells().count(), max_time);
@@ -336,6 +339,7 @@ impl Engine {
             position,
             params: search,
             budget: if max_games < MAX_ROLLOUTS { Budget::Rollouts(max_games) } else { Budget::Time(time) },
+            reuses: reuse_subtree,
             watch: Watch { deadline: now + time, to_move: player, live },
         })
     }

@@ -28,6 +28,7 @@ pub(super) struct EngineParameters {
     /// The most rollouts for one move.
     pub(super) max_games: u64,
     pub(super) search: Params,
+    pub(super) reuse_subtree: bool,
     pub(super) use_connections: bool,
     pub(super) use_livegfx: bool,
     pub(super) livegfx_format: LiveFormat,
@@ -52,6 +53,7 @@ impl EngineParameters {
             max_time: Duration::from_secs(10),
             max_games: MAX_ROLLOUTS,
             search: Params { seed, ..Params::default() },
+            reuse_subtree: true,
             use_connections: true,
             use_livegfx: false,
             livegfx_format: LiveFormat::Uct,
@@ -138,6 +140,7 @@ impl Parameters for EngineParameters {
         list.text("num_threads", self.workers);
         list.text("resign_games", self.resign_games);
         list.text("resign_threshold", self.resign_threshold);
+        list.flag("reuse_subtree", self.reuse_subtree);
         list.text("seed", self.search.seed);
         list.text("simulations", self.search.simulations);
         list.flag("use_connections", self.use_connections);
@@ -157,6 +160,7 @@ impl Parameters for EngineParameters {
             "num_threads" => return Err("num_threads cannot be changed: start `farside hex htp -n P -t T` anew".into()),
             "resign_games" => self.resign_games = number(name, value, 1, u64::MAX)?,
             "resign_threshold" => self.resign_threshold = number(name, value, 0.0, 1.0)?,
+            "reuse_subtree" => self.reuse_subtree = flag(name, value)?,
             "seed" => search.seed = number(name, value, 0, u64::MAX)?,
             "simulations" => search.simulations = number(name, value, 1, Params::MAX_SIMULATIONS)?,
             "use_connections" => self.use_connections = flag(name, value)?,
