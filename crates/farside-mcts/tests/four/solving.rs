@@ -56,9 +56,7 @@ fn check(player: Player, report: &Report<Column>, outcomes: &[(Column, Outcome)]
     }
 }
 
-/// Explores more than usual: a move that is proven to draw is worth a half for ever, and one that only looks worse would
-/// hardly be looked at again.
-const PARAMS: Params = Params { exploration: 3.0, simulations: 16, expand_after: 1, memory_bytes: 1 << 28, seed: 1 };
+const PARAMS: Params = Params { exploration: 0.5, simulations: 16, expand_after: 1, memory_bytes: 1 << 28, seed: 1 };
 
 fn until_solved(report: &Report<Column>) -> ControlFlow<()> {
     if report.solved.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
