@@ -2,7 +2,7 @@
 
 pub(crate) mod invoke_latency;
 pub(crate) mod invoke_throughput;
-mod mcts_scaling;
+pub(crate) mod mcts_scaling;
 pub(crate) mod multi_job;
 pub(crate) mod oversubscribed;
 pub(crate) mod transfer_throughput;

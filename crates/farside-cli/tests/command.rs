@@ -86,7 +86,7 @@ fn fabrics_that_are_not_there_are_refused() {
     assert_refused(&["run", "-n", "1", "--fabric", "verbs", "true"], 2, &["verbs", "shm"]);
     assert_refused(&["bench", "--list", "--fabric", "tcp"], 2, &["tcp", "shm", "ofi:PROVIDER", "sim:aries"]);
     assert_refused(&["bench", "--list", "--fabric", "sim:myrinet"], 2, &["sim:myrinet", "sim:fdr"]);
-    assert_refused(&["bench", "mcts-scaling", "--fabric", "sim:fdr"], 2, &["mcts-scaling", "invoke-throughput"]);
+    assert_refused(&["bench", "oversubscribed", "--fabric", "sim:fdr"], 2, &["oversubscribed", "invoke-throughput"]);
     assert_refused(&["bench", "mcts-scaling", "--fabric", "ofi:tcp"], 2, &["mcts-scaling", "invoke-latency"]);
     assert_refused(&["bench", "invoke-latency", "--fabric", "ofi:tpc"], 1, &["provider tpc", "farside info"]);
 }

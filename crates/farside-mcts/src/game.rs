@@ -43,7 +43,7 @@ pub trait Game: Send + Sync + 'static {
     /// A position with everything that decides how the game goes on.
     type State: Wire + Clone;
     /// A move. Small: a tree keeps one for each edge.
-    type Move: Wire + Copy + Eq + Debug;
+    type Move: Wire + Sync + Copy + Eq + Debug;
 
     /// Where a game begins.
     fn initial(&self) -> Self::State;

@@ -1,6 +1,7 @@
 //! The search on a job: one tree, whose nodes belong to all workers (Seriema §5.3).
 //!
-//! Every node is owned by one worker, and touched by nobody else, so it lies in plain memory. A rollout goes from owner
+//! Every node is owned by one worker, and touched by nobody else, so it lies in plain memory. ([`Sharing::Process`] is the seed's
+//! way: touched by all workers of the owner's process.) A rollout goes from owner
 //! to owner:
 //!
 //! | message | what the receiver does |
@@ -50,12 +51,13 @@ mod tests;
 mod trails;
 
 use std::cell::RefCell;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
 
-use farside::{PerWorker, Worker};
+use farside::{Dist, PerWorker, Worker, WorkerId};
 
-use self::desk::{Address, Desk, Seat};
-use self::part::Part;
+use self::desk::{Address, Desk, Seat, Shelf};
+use self::part::{Commons, Part, Place, Team};
 use self::serve::at;
 use super::{Budget, Report, Search};
 use crate::game::Game;
@@ -89,6 +91,7 @@ pub use statistics::{JobReport, WorkerReport};
 pub struct OnJob<'w> {
     me: &'w Worker,
     desk: PerWorker<RefCell<Desk>>,
+    commons: Dist<Shelf>,
     settings: Settings,
 }
 
@@ -134,9 +137,32 @@ pub enum Pace {
     },
 }
 
+/// Who touches a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// Its owner, in plain memory; others by message.
+    #[default]
+    Worker,
+    /// All workers of the owner's process, in shared memory with relaxed virtual loss; those of other processes by message. All
+    /// workers of the first process start rollouts. (Seriema §5.3.2.)
+    Process,
+}
+
+/// What computing takes in a [simulation](farside::Simulation), where it takes no time by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// A step of selection, and its part in backing up.
+    pub step: Duration,
+    /// The evaluation of a leaf, with all of its random games.
+    pub evaluation: Duration,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Settings {
+    costs: Costs,
     placement: Placement,
+    sharing: Sharing,
+    force_remote: bool,
     replicas: Option<Replicas>,
     pace: Pace,
     in_flight: u32,
@@ -160,13 +186,22 @@ impl<'w> OnJob<'w> {
     /// Prepares the workers for searches. All workers of the job call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// Those of [`PerWorker::new`]; it takes one of the job's per-worker values.
+    /// Those of [`PerWorker::new`] and [`Dist::new`]; it takes one of the job's per-worker values.
     pub fn new(me: &'w Worker) -> farside::Result<Self> {
         let visits = (INHERIT_VISITS_SHARED / me.worker_count()).min(INHERIT_VISITS_MAX);
         let placement = Placement::Inherit { visits };
-        let settings =
-            Settings { placement, replicas: None, pace: Pace::Continuous, in_flight: IN_FLIGHT, batch_bytes: 0 };
-        Ok(Self { me, desk: PerWorker::new(me, RefCell::default())?, settings })
+        let settings = Settings {
+            costs: Costs::default(),
+            placement,
+            sharing: Sharing::Worker,
+            force_remote: false,
+            replicas: None,
+            pace: Pace::Continuous,
+            in_flight: IN_FLIGHT,
+            batch_bytes: 0,
+        };
+        let desk = PerWorker::new(me, RefCell::default())?;
+        Ok(Self { me, desk, commons: Dist::new(me, Shelf::default)?, settings })
     }
 
     /// Who owns new nodes. By default a child stays with its parent until that has 4000 visits; with more than four workers,
@@ -177,10 +212,28 @@ impl<'w> OnJob<'w> {
         self
     }
 
+    /// Who touches nodes. By default their owners alone.
+    ///
+    /// Shared nodes spare messages inside a process, and cost what cache lines cost that several CPUs write. The same seed gives
+    /// the same search only with one worker of a process, and another one than with nodes of its own.
+    #[must_use]
+    pub fn sharing(mut self, sharing: Sharing) -> Self {
+        self.settings.sharing = sharing;
+        self
+    }
+
+    /// Has workers that share their nodes go to those of another owner by message all the same, as if he were in another
+    /// process; to compare.
+    #[must_use]
+    pub fn force_remote(mut self, force: bool) -> Self {
+        self.settings.force_remote = force;
+        self
+    }
+
     /// Has nodes that are visited very often copied to all workers, or not, which is the default.
     ///
     /// With copies of the root every worker starts rollouts, and the owners of nodes that all rollouts go through are no
-    /// bottleneck. In return what a copy knows is a few visits behind.
+    /// bottleneck. In return what a copy knows is a few visits behind. Nodes that are [shared](Self::sharing) are not copied.
     #[must_use]
     pub fn replicas(mut self, replicas: impl Into<Option<Replicas>>) -> Self {
         self.settings.replicas = replicas.into();
@@ -200,6 +253,13 @@ impl<'w> OnJob<'w> {
     #[must_use]
     pub fn in_flight(mut self, rollouts: u32) -> Self {
         self.settings.in_flight = rollouts.max(1);
+        self
+    }
+
+    /// In a simulation: charges workers for what they compute. Otherwise this does nothing.
+    #[must_use]
+    pub fn costs(mut self, costs: Costs) -> Self {
+        self.settings.costs = costs;
         self
     }
 
@@ -236,15 +296,25 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
     pub fn run(&mut self, state: &G::State, budget: Budget) -> Result<Report<G::Move>, JobError> {
         let address = self.open(state)?;
         let report = self.search(address, 0, budget);
-        address.close(self.place.me);
+        address.close(self.place.me, self.place.commons.here(self.place.me));
         report
     }
 
     /// Takes a seat for a search of this position.
     fn open(&self, state: &G::State) -> Result<Address, JobError> {
-        let OnJob { me, desk, settings } = self.place;
-        let part = Part::new(self.game.clone(), &self.params, settings, state, (me.id(), me.worker_count()))?;
-        Address::open(me, desk, part)
+        let OnJob { me, desk, commons, settings } = self.place;
+        let count = me.threads_per_process();
+        let team = Team { first: WorkerId::new(me.id().number() / count * count), count };
+        let place = Place { me: me.id(), workers: me.worker_count(), team };
+        let search = desk.here(me).borrow().next_search()?;
+        let share = |make: &dyn Fn() -> Commons<G>| commons.here(me).of_search(search, || Arc::new(make()));
+        let part = Part::new(self.game.clone(), &self.params, settings, state, place, share)?;
+        let address = Address::open(me, desk, part);
+        if settings.sharing == Sharing::Process {
+            // Everybody has found it before the next search can take its place.
+            me.barrier()?;
+        }
+        Ok(address)
     }
 
     /// Searches on from a root that has been visited so often.
@@ -254,9 +324,9 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
         at(me, address, |seat: &mut Seat<G>| seat.begin(rollouts_max));
         // Nobody sends before everybody has a part to receive it.
         me.barrier()?;
-        let (start, sent_before) = (Instant::now(), me.counters().sent);
+        let (start, sent_before) = (me.now(), me.counters().sent);
         self.serve_phases(address, budget, start)?;
-        let elapsed = start.elapsed();
+        let elapsed = me.now() - start;
         let report = finish::report::<G>(me, address, &sent_before, elapsed)?;
         Ok(report.expect("a rollout was made, or the root proven by an earlier one"))
     }

@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use crate::game::{Game, Outcome};
 
 pub use budget::{Budget, MAX_ROLLOUTS};
-pub use job::{JobError, JobReport, JobSession, OnJob, Pace, Placement, Replicas, WorkerReport};
+pub use job::{Costs, JobError, JobReport, JobSession, OnJob, Pace, Placement, Replicas, Sharing, WorkerReport};
 pub use local::Local;
 pub use params::Params;
 pub use report::{MoveReport, Report};

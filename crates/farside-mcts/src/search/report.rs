@@ -6,7 +6,7 @@ use farside::Wire;
 
 use super::JobReport;
 use crate::game::Outcome;
-use crate::tree::{EdgeView, Lead, NodeId, Tree};
+use crate::tree::{EdgeView, Lead, Look, NodeId};
 
 /// What a search found, and what it took.
 #[derive(Clone, Debug, PartialEq, Wire)]
@@ -68,9 +68,9 @@ pub(crate) struct Tally {
 
 impl<M: Copy> Report<M> {
     /// Reads the tree below `root`, as far as it goes; `None` before the first rollout.
-    pub(crate) fn of<L: Lead>(tree: &Tree<M, L>, root: NodeId, tally: Tally, elapsed: Duration) -> Option<Self> {
+    pub(crate) fn of<L: Lead>(tree: &impl Look<M, L>, root: NodeId, tally: Tally, elapsed: Duration) -> Option<Self> {
         let best = tree.best(root)?.into();
-        let mut moves: Vec<_> = tree.edges(root).map(MoveReport::from).collect();
+        let mut moves: Vec<_> = tree.edges(root).into_iter().map(MoveReport::from).collect();
         moves.sort_by_key(|known| std::cmp::Reverse(known.visits));
         let mut line = Vec::new();
         let mut node = Some(root);

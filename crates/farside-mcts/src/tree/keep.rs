@@ -27,10 +27,16 @@ impl Lead for NodeId {
 #[derive(Debug)]
 pub(crate) struct Kept {
     /// By the number a node has now: its next number, or 0 if it goes. Until [`Tree::keep`] any number that is not 0.
-    numbers: Vec<u32>,
+    pub(super) numbers: Vec<u32>,
 }
 
 impl Kept {
+    /// Gives those that stay their numbers.
+    pub(super) fn number(&mut self) {
+        let stays = |number: &&mut u32| **number != 0;
+        self.numbers.iter_mut().filter(stays).zip(1..).for_each(|(number, next)| *number = next);
+    }
+
     /// The number that a node has after [`Tree::keep`]; `None` if it went.
     pub(crate) fn new_id(&self, old: NodeId) -> Option<NodeId> {
         NonZeroU32::new(self.numbers[old.index()]).map(NodeId)
@@ -62,8 +68,7 @@ impl<M: Copy, L: Lead> Tree<M, L> {
     ///
     /// *Cost*: every node is looked at, and those that stay are copied at most once.
     pub(crate) fn keep(&mut self, kept: &mut Kept) {
-        let stays = |number: &&mut u32| **number != 0;
-        kept.numbers.iter_mut().filter(stays).zip(1..).for_each(|(number, next)| *number = next);
+        kept.number();
         let mut index = 0;
         self.nodes.retain(|_| {
             index += 1;

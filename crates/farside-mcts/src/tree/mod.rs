@@ -25,6 +25,8 @@ mod arena;
 mod copy;
 mod keep;
 mod math;
+mod nodes;
+mod shared;
 
 use std::num::NonZeroU32;
 
@@ -36,9 +38,11 @@ use arena::{Block, Slots};
 
 pub(crate) use copy::EdgeCopy;
 pub(crate) use keep::{Kept, Lead};
+pub(crate) use nodes::{Look, Nodes};
+pub(crate) use shared::{Packed, SharedTree};
 
 /// A node of one tree. Counted from 1, so that an edge without a child takes no more room than one with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeId(NonZeroU32);
 
 /// An edge of one tree: a node and which of its tried moves.
@@ -138,6 +142,14 @@ struct Edge<L> {
 }
 
 impl NodeId {
+    pub(crate) fn number(self) -> u32 {
+        self.0.get()
+    }
+
+    pub(crate) fn of_number(number: u32) -> Option<Self> {
+        NonZeroU32::new(number).map(Self)
+    }
+
     fn index(self) -> usize {
         self.0.get() as usize - 1
     }

@@ -24,7 +24,7 @@ fn estimate(wins: u32) -> Sample {
 fn check_visits(tree: &Tree<u16>, id: NodeId) {
     let node = &tree.nodes[id.index()];
     let edges = &tree.slots.edges[node.block.first()..][..node.tried as usize];
-    assert_eq!(node.visits, edges.iter().map(|edge| edge.visits + edge.in_flight).sum());
+    assert_eq!(node.visits, edges.iter().map(|edge| edge.visits + edge.in_flight).sum::<u32>());
 }
 
 #[test]

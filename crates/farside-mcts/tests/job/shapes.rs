@@ -8,6 +8,7 @@ use farside::{Result, simulate};
 use farside_mcts::games::hex::Hex;
 use farside_mcts::{
     Budget, Game, JobError, OnJob, Outcome, Pace, Params, Placement, Player, Replicas, Report, Search, SearchError,
+    Sharing,
 };
 
 /// Take one to three matches; who takes the last one wins.
@@ -65,13 +66,21 @@ fn search_several_times(me: &Worker) -> Result<()> {
     let job = OnJob::new(me)?;
     let phases = Pace::Phases { rollouts: 100 };
     let few = Replicas { visits: 100, flush_every: 8 };
-    for (placement, replicas, pace) in [
+    for (kind, (placement, replicas, pace)) in [
         (Placement::Inherit { visits: 50 }, None, Pace::Continuous),
         (Placement::Random, None, phases),
         (Placement::Inherit { visits: 50 }, Some(few), Pace::Continuous),
         (Placement::Random, Some(few), phases),
-    ] {
-        let job = job.placement(placement).replicas(replicas).pace(pace);
+        (Placement::Random, None, phases),
+        (Placement::Inherit { visits: 50 }, None, Pace::Continuous),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // The last ones share their nodes.
+        let (is_shared, force_remote) = (kind > 3, kind == 5);
+        let sharing = if is_shared { Sharing::Process } else { Sharing::Worker };
+        let job = job.placement(placement).replicas(replicas).pace(pace).sharing(sharing).force_remote(force_remote);
         for (seed, rollouts) in [1, 2, 15, 16, 17, 1000, 3000].into_iter().enumerate() {
             let job = job.batch_bytes(if seed.is_multiple_of(2) { 0 } else { 1024 });
             let params = Params { seed: seed as u64, ..small() };
@@ -82,12 +91,16 @@ fn search_several_times(me: &Worker) -> Result<()> {
             let workers = &report.job.as_ref().unwrap().workers;
             // Everybody takes part in what is more than a few rollouts.
             assert!(rollouts < 1000 || workers.iter().all(|worker| worker.simulations > 0), "{workers:?}");
-            assert!(rollouts < 3000 || workers.iter().all(|worker| worker.nodes > 0), "{workers:?}");
+            assert!(rollouts < 3000 || is_shared || workers.iter().all(|worker| worker.nodes > 0), "{workers:?}");
             let told = report.job.unwrap();
             assert!(told.in_flight_max <= 32 * me.worker_count());
             // Whoever has a copy of the root starts rollouts.
-            let all_start = replicas.is_some() && rollouts >= 1000;
-            assert_eq!(told.starters, if all_start { me.worker_count() } else { 1 }, "{rollouts}");
+            let starters = match is_shared {
+                true => me.threads_per_process(),
+                false if replicas.is_some() && rollouts >= 1000 => me.worker_count(),
+                false => 1,
+            };
+            assert_eq!(told.starters, starters, "{rollouts}");
         }
     }
     Ok(())
@@ -156,14 +169,15 @@ fn searches_of_different_games_follow_one_another(me: &Worker) -> Result<()> {
 #[farside::test(processes = 2, threads = 2)]
 fn no_more_memory_is_taken_than_there_is(me: &Worker) -> Result<()> {
     let hex = Hex::new(7).unwrap();
-    for (placement, replicas) in [
-        (Placement::Random, None),
-        (Placement::Inherit { visits: 100 }, None),
-        (Placement::Random, Some(Replicas { visits: 100, flush_every: 8 })),
+    for (placement, replicas, sharing) in [
+        (Placement::Random, None, Sharing::Worker),
+        (Placement::Inherit { visits: 100 }, None, Sharing::Worker),
+        (Placement::Random, Some(Replicas { visits: 100, flush_every: 8 }), Sharing::Worker),
+        (Placement::Random, None, Sharing::Process),
     ] {
         let memory_bytes = 200_000;
         let params = Params { memory_bytes, ..small() };
-        let job = OnJob::new(me)?.placement(placement).replicas(replicas);
+        let job = OnJob::new(me)?.placement(placement).replicas(replicas).sharing(sharing);
         let mut search = Search::new(hex).params(params).on(job);
         let report = search.run(&hex.initial(), Budget::Rollouts(10_000))?;
         assert_adds_up(me, &report);

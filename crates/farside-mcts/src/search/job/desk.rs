@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use farside::{PerWorker, Wire, Worker};
 
@@ -17,6 +18,45 @@ pub(super) struct Desk {
     search: u32,
     /// A [`Seat`] of the game that is searched.
     seat: Option<Box<dyn Any>>,
+}
+
+/// Where the workers of a process find what they have in common in a search: what the first of them left there.
+#[derive(Default)]
+pub(super) struct Shelf {
+    /// By the number of the search.
+    latest: Mutex<Option<(u32, Arc<dyn Any + Send + Sync>)>>,
+}
+
+impl Shelf {
+    /// What belongs to this search; made if nobody has yet.
+    pub(super) fn of_search<T: Send + Sync + 'static>(&self, search: u32, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = latest.as_ref().filter(|(number, _)| *number == search).map(|(_, shared)| Arc::clone(shared));
+        if let Some(found) = found.and_then(|shared| shared.downcast().ok()) {
+            return found;
+        }
+        let made = make();
+        *latest = Some((search, Arc::clone(&made) as Arc<dyn Any + Send + Sync>));
+        made
+    }
+
+    /// Keeps nothing of this search or of earlier ones any longer.
+    fn clear(&self, search: u32) {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if latest.as_ref().is_some_and(|(number, _)| *number <= search) {
+            *latest = None;
+        }
+    }
+}
+
+impl Desk {
+    /// The number of the search that comes next.
+    ///
+    /// # Errors
+    /// When there is one already.
+    pub(super) fn next_search(&self) -> Result<u32, JobError> {
+        if self.seat.is_some() { Err(JobError::InUse) } else { Ok(self.search.wrapping_add(1)) }
+    }
 }
 
 /// A part, and what the search around it has to know.
@@ -46,24 +86,19 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Begins the next search at this worker's desk.
-    ///
-    /// # Errors
-    /// When there is one already.
-    pub(super) fn open<G: Game>(me: &Worker, desk: PerWorker<RefCell<Desk>>, part: Part<G>) -> Result<Self, JobError> {
+    /// Begins the next search at this worker's desk, which is free.
+    pub(super) fn open<G: Game>(me: &Worker, desk: PerWorker<RefCell<Desk>>, part: Part<G>) -> Self {
         let mut here = desk.here(me).borrow_mut();
-        if here.seat.is_some() {
-            return Err(JobError::InUse);
-        }
         here.search = here.search.wrapping_add(1);
         let traffic = Traffic::default();
         here.seat = Some(Box::new(Seat { part, traffic, is_over: false, line: None, failure: None }));
-        Ok(Self { desk, search: here.search })
+        Self { desk, search: here.search }
     }
 
     /// Ends the search here. What still comes for it is ignored.
-    pub(super) fn close(self, me: &Worker) {
+    pub(super) fn close(self, me: &Worker, shelf: &Shelf) {
         self.desk.here(me).borrow_mut().seat = None;
+        shelf.clear(self.search);
     }
 
     /// Does something at this worker's seat; nothing if the search is over here.
@@ -92,6 +127,12 @@ impl<G: Game> Seat<G> {
             (None, Some(what)) => Err(JobError::Mismatch { worker: me.id(), what }),
             (None, None) => Ok(()),
         }
+    }
+}
+
+impl fmt::Debug for Shelf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shelf").finish_non_exhaustive()
     }
 }
 

@@ -91,6 +91,7 @@ fn own_report<G: Game>(part: &Part<G>) -> WorkerReport {
     let deeds = part.deeds();
     WorkerReport {
         simulations: deeds.tally.simulations,
+        steps: deeds.steps,
         nodes: part.node_count(),
         tree_bytes: part.tree_bytes(),
         deferred: deeds.deferred,

@@ -5,6 +5,7 @@
 
 mod advance;
 mod births;
+mod commons;
 mod copies;
 mod down;
 mod entries;
@@ -13,25 +14,29 @@ mod source;
 mod up;
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use farside::WorkerId;
 
 use self::advance::Keeping;
 use self::births::Births;
+use self::commons::lock;
 use self::copies::Copies;
 use self::entries::{Entries, Entry};
 use self::neighbours::Neighbours;
 use self::source::Source;
 use super::message::{BirthId, Descend, EntryId, Evaluate, Post, Spare};
 use super::trails::Trails;
-use super::{Placement, Settings};
+use super::{Costs, Placement, Settings, Sharing};
 use crate::game::Game;
 use crate::rng::Rng;
 use crate::search::report::Tally;
 use crate::search::{Params, SearchError, root_moves};
-use crate::tree::{Lead, NodeId, Rules, Step, Tree};
+use crate::tree::{Lead, Look, NodeId, Nodes, Rules, SharedTree, Step, Tree};
 
 pub(super) use self::advance::Whereabouts;
+pub(super) use self::commons::{Commons, Team};
 pub(super) use self::source::Root;
 
 /// Where an edge leads.
@@ -71,9 +76,13 @@ pub(super) struct Part<G: Game> {
     params: Params,
     settings: Settings,
     me: WorkerId,
-    tree: Tree<G::Move, Link>,
+    tree: Nodes<G::Move, Link>,
+    /// The workers of this process.
+    team: Team,
+    /// Where these share their nodes.
+    commons: Option<Arc<Commons<G>>>,
     entries: Entries<G::State>,
-    births: Births<G::State>,
+    births: Arc<Mutex<Births<G::State>>>,
     trails: Trails,
     tasks: VecDeque<Task<G::State>>,
     neighbours: Neighbours,
@@ -98,6 +107,15 @@ pub(super) struct Part<G: Game> {
     mismatch: Option<&'static str>,
 }
 
+/// Which worker a part is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) me: WorkerId,
+    /// Of the job.
+    pub(super) workers: u32,
+    pub(super) team: Team,
+}
+
 /// What came and is not done yet.
 #[derive(Debug)]
 enum Task<S> {
@@ -109,6 +127,10 @@ enum Task<S> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Deeds {
     pub(super) tally: Tally,
+    /// Steps of selection.
+    pub(super) steps: u64,
+    /// Leaves evaluated by random games.
+    pub(super) evaluations: u64,
     pub(super) deferred: u64,
     pub(super) given_away: u64,
 }
@@ -117,51 +139,97 @@ pub(super) struct Deeds {
 const ENTRY_SHARE: usize = 8;
 
 impl<G: Game> Part<G> {
-    /// The part of one of so many workers.
+    /// The part of one worker.
     ///
     /// # Errors
     /// The same on every worker.
     pub(super) fn new(
         game: G,
         params: &Params,
-        settings: Settings,
+        mut settings: Settings,
         state: &G::State,
-        (me, workers): (WorkerId, u32),
+        Place { me, workers, team }: Place,
+        share: impl FnOnce(&dyn Fn() -> Commons<G>) -> Arc<Commons<G>>,
     ) -> Result<Self, SearchError> {
         params.check()?;
-        let moves = root_moves(&game, state)?;
+        let mut moves = root_moves(&game, state)?;
         let share_bytes = params.memory_bytes / workers as usize;
         let entry_bytes = if workers > 1 { share_bytes / ENTRY_SHARE } else { 0 };
         let rules = Rules { memory_bytes: share_bytes - entry_bytes, ..params.rules() };
-        // Whether there is room for the root is to be known everywhere.
-        let mut tree = Tree::new(rules);
-        let too_little = SearchError::Memory { bytes: params.memory_bytes };
-        let node = tree.add(game.to_move(state), &moves).ok_or(too_little)?;
-        let root = Root::new(node, state.clone(), workers);
+        let team_rules = Rules { memory_bytes: rules.memory_bytes * team.count as usize, ..rules };
         let is_root = me.number() == 0;
-        Ok(Self {
+        let mut rng = Rng::stream(params.seed, u64::from(me.number()));
+        let is_shared = settings.sharing == Sharing::Process;
+        // Whether there is room for the root is to be known everywhere.
+        let fits = match is_shared {
+            true => SharedTree::<_, Link>::new(team_rules).could_begin(&moves),
+            false => Tree::<_, Link>::new(rules).could_begin(&moves),
+        };
+        if !fits {
+            return Err(SearchError::Memory { bytes: params.memory_bytes });
+        }
+        let commons = is_shared.then(|| {
+            settings.replicas = None;
+            let root = team.is_first().then_some((&game, state, &moves[..], params.seed));
+            share(&|| Commons::new(team_rules, root))
+        });
+        let mut tree = match &commons {
+            Some(commons) => Nodes::Shared(Arc::clone(&commons.tree)),
+            None => Nodes::Own(Tree::new(rules)),
+        };
+        let node = match &commons {
+            Some(commons) => *lock(&commons.root),
+            None if is_root => tree.add(game.to_move(state), &mut moves, &mut rng),
+            None => None,
+        };
+        let births = match &commons {
+            Some(commons) => Arc::clone(&commons.births),
+            None => Arc::new(Mutex::new(Births::new())),
+        };
+        let mut part = Self {
             game,
             params: *params,
             settings,
             me,
-            tree: if is_root { tree } else { Tree::new(rules) },
+            tree,
+            team,
+            commons,
             entries: Entries::new(entry_bytes),
-            births: Births::new(),
+            births,
             trails: Trails::default(),
             tasks: VecDeque::new(),
             neighbours: Neighbours::new(me, workers),
             has_said_spare: false,
-            root: is_root.then_some(root),
+            root: None,
             root_entry: None,
             source: None,
             copies: Copies::default(),
-            rng: Rng::stream(params.seed, u64::from(me.number())),
+            rng,
             path: Vec::new(),
             moves,
             deeds: Deeds::default(),
             keeping: None,
             mismatch: None,
-        })
+        };
+        if let Some(node) = node {
+            part.take_root(node, state);
+        }
+        Ok(part)
+    }
+
+    /// Begins at this node from now on: worker 0 with the budget, others who share it with what they are granted.
+    fn take_root(&mut self, node: NodeId, state: &G::State) {
+        if self.me.number() == 0 {
+            let root = Root::new(node, state.clone(), self.neighbours.count());
+            self.root = Some(if self.is_shared() { root.started_by(self.team) } else { root });
+        } else {
+            self.source = Some(Source::new(node, state.clone()));
+        }
+    }
+
+    /// Whether other workers of this process change the same nodes.
+    pub(super) fn is_shared(&self) -> bool {
+        self.commons.is_some()
     }
 
     /// Begins a run of so many rollouts.
@@ -228,7 +296,9 @@ impl<G: Game> Part<G> {
             return self.me;
         }
         let owner = WorkerId::new(self.rng.below(self.neighbours.count()));
-        if self.neighbours.takes_nodes(owner) { owner } else { self.me }
+        // Where nodes are shared, a worker makes them for the others of its process.
+        let is_here = self.is_shared() && self.team.has(owner) && !self.settings.force_remote;
+        if !is_here && self.neighbours.takes_nodes(owner) { owner } else { self.me }
     }
 
     /// Who is to evaluate a leaf instead of this worker, if somebody has nothing better to do.
@@ -280,17 +350,21 @@ impl<G: Game> Part<G> {
 
     // What came of it.
 
-    pub(super) fn tree(&self) -> &Tree<G::Move, Link> {
+    pub(super) fn tree(&self) -> &Nodes<G::Move, Link> {
         &self.tree
     }
 
-    /// Nodes that this worker owns.
+    /// Nodes that this worker owns; the first of those who share them counts them for all.
     pub(super) fn node_count(&self) -> usize {
-        self.tree.node_count() - self.copies.len()
+        if self.counts_nodes() { self.tree.node_count() - self.copies.len() } else { 0 }
     }
 
     pub(super) fn tree_bytes(&self) -> usize {
-        self.tree.bytes() + self.entries.bytes()
+        if self.counts_nodes() { self.tree.bytes() + self.entries.bytes() } else { self.entries.bytes() }
+    }
+
+    fn counts_nodes(&self) -> bool {
+        !self.is_shared() || self.me == self.team.first
     }
 
     pub(super) fn root(&self) -> Option<&Root<G::State>> {
@@ -303,6 +377,13 @@ impl<G: Game> Part<G> {
 
     pub(super) fn deeds(&self) -> Deeds {
         self.deeds
+    }
+
+    /// What is charged for what was done since, in a simulation.
+    pub(super) fn cost_since(&self, before: Deeds) -> Duration {
+        let Costs { step, evaluation } = self.settings.costs;
+        step * (self.deeds.steps - before.steps) as u32
+            + evaluation * (self.deeds.evaluations - before.evaluations) as u32
     }
 
     pub(super) fn mismatch(&self) -> Option<&'static str> {
@@ -343,6 +424,6 @@ impl<G: Game> Part<G> {
     /// Whether nothing is left of any rollout.
     #[cfg(test)]
     pub(super) fn is_quiet(&self) -> bool {
-        self.tasks.is_empty() && self.births.len() == 0 && self.trails.len() == 0
+        self.tasks.is_empty() && lock(&self.births).len() == 0 && self.trails.len() == 0
     }
 }

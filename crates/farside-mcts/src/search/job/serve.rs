@@ -24,7 +24,7 @@ pub(super) const WAIT_MAX: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// What a turn found.
 enum Turn {
-    Worked,
+    Worked(Duration),
     /// There was nothing to do.
     Idle,
     /// And there never will be.
@@ -68,7 +68,8 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
             self.keep_time(address, clock);
             match at(me, address, |seat: &mut Seat<G>| take_turn(seat, me, address)) {
                 Turn::Over => break,
-                Turn::Worked => {
+                Turn::Worked(work) => {
+                    me.charge(work);
                     me.flush();
                     me.progress()?;
                 }
@@ -91,7 +92,8 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
     fn keep_time(&mut self, address: Address, clock: &mut Clock) {
         let me = self.place.me;
         let every = self.observer.as_ref().map(|observer| observer.every);
-        let Some((is_spent, interim)) = at(me, address, |seat: &mut Seat<G>| clock.look(&seat.part, every)) else {
+        let Some((is_spent, interim)) = at(me, address, |seat: &mut Seat<G>| clock.look(&seat.part, every, me.now()))
+        else {
             return;
         };
         let is_stopped = match (&mut self.observer, interim) {
@@ -110,9 +112,10 @@ pub(super) fn at<G: Game, R>(me: &Worker, address: Address, act: impl FnOnce(&mu
 }
 
 fn take_turn<G: Game>(seat: &mut Seat<G>, me: &Worker, address: Address) -> Turn {
+    let before = seat.part.deeds();
     let steps = seat.act(me, address, |part, mail| (0..STEPS_PER_TURN).take_while(|_| part.work(mail)).count());
     if steps > 0 {
-        Turn::Worked
+        Turn::Worked(seat.part.cost_since(before))
     } else if is_over(seat) {
         Turn::Over
     } else {
@@ -138,17 +141,22 @@ struct Clock {
 
 impl Clock {
     /// On worker 0: whether the budget is spent, and a report if it is due.
-    fn look<G: Game>(&mut self, part: &Part<G>, every: Option<u64>) -> Option<(bool, Option<Report<G::Move>>)> {
+    fn look<G: Game>(
+        &mut self,
+        part: &Part<G>,
+        every: Option<u64>,
+        now: Instant,
+    ) -> Option<(bool, Option<Report<G::Move>>)> {
         let root = part.root()?;
         let is_spent = match self.budget {
             Budget::Rollouts(_) => false,
             // There is to be something to report.
-            Budget::Time(limit) => root.completed > 0 && self.start.elapsed() >= limit,
+            Budget::Time(limit) => root.completed > 0 && now - self.start >= limit,
         };
         let is_due = every.is_some_and(|every| root.completed - self.shown >= every);
         if is_due {
             self.shown = root.completed;
         }
-        Some((is_spent, is_due.then(|| part_report(part, self.start.elapsed())).flatten()))
+        Some((is_spent, is_due.then(|| part_report(part, now - self.start)).flatten()))
     }
 }

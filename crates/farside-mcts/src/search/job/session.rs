@@ -76,11 +76,14 @@ impl<G: Game + Clone> JobSession<'_, G> {
             seat.act(me, address, |part, mail| part.keep_below(chosen, uprooted.as_ref(), mail));
         });
         settle::<G>(me, address)?;
+        at(me, address, |seat: &mut Seat<G>| seat.part.compact());
+        me.barrier()?;
         let visits = at(me, address, |seat: &mut Seat<G>| {
-            seat.part.end_keeping((chosen, &state, &moves), uprooted);
+            seat.part.end_keeping((&state, &moves), uprooted);
             seat.part.root_visits()
         });
         self.visits = me.broadcast(FIRST, (me.id() == FIRST).then_some(visits))?;
+        at(me, address, |seat: &mut Seat<G>| seat.part.adopt_root(&state));
         self.state = state;
         Ok(())
     }
@@ -130,7 +133,8 @@ impl<G: Game + Clone> JobSession<'_, G> {
 
 impl<G: Game + Clone> Drop for JobSession<'_, G> {
     fn drop(&mut self) {
-        self.address.close(self.search.place.me);
+        let place = &self.search.place;
+        self.address.close(place.me, place.commons.here(place.me));
     }
 }
 

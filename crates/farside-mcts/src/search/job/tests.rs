@@ -1,6 +1,7 @@
 //! Whole searches in one thread: every worker's part, and a network that delivers in an order chosen by a seed.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use farside::WorkerId;
 
@@ -9,12 +10,12 @@ use super::message::{
     BackUp, BirthId, Child, Descend, Done, EntryId, Evaluate, Expand, Expanded, Flush, Grant, Keep, Post, Refresh,
     Replicate, Return, Spare, TrailId,
 };
-use super::part::{Link, Part, Whereabouts};
-use super::{Pace, Placement, Replicas, Settings};
+use super::part::{Commons, Link, Part, Place, Team, Whereabouts};
+use super::{Costs, Pace, Placement, Replicas, Settings, Sharing};
 use crate::game::{Game, Outcome, Player};
 use crate::rng::Rng;
 use crate::search::{Budget, Params, Search, SearchError};
-use crate::tree::{NodeId, Sample};
+use crate::tree::{Look, NodeId, Sample};
 
 /// Take one, two or three matches. Who takes the last one wins; only if the second player takes the last three at once,
 /// nobody does.
@@ -161,6 +162,8 @@ impl Post<Matches> for Mouth<'_> {
 struct Setup {
     game: Matches,
     workers: u32,
+    /// Of a process.
+    threads: u32,
     rollouts: u64,
     params: Params,
     settings: Settings,
@@ -171,21 +174,44 @@ impl Setup {
         let placement = if seed.is_multiple_of(2) { Placement::Random } else { Placement::Inherit { visits: 20 } };
         let replicas = (seed % 3 != 0).then_some(Replicas { visits: 30, flush_every: 4 });
         let in_flight = 1 + (seed % 7) as u32;
-        let settings = Settings { placement, replicas, pace: Pace::Continuous, in_flight, batch_bytes: 0 };
+        let sharing = if seed % 4 == 3 { Sharing::Process } else { Sharing::Worker };
+        let threads = if sharing == Sharing::Process && workers.is_multiple_of(2) { 2 } else { 1 };
+        let (pace, force_remote) = (Pace::Continuous, seed % 8 == 7);
+        let costs = Costs::default();
+        let settings = Settings { costs, placement, sharing, force_remote, replicas, pace, in_flight, batch_bytes: 0 };
         let params = Params { seed, simulations: 2, expand_after: (seed % 4) as u32, ..Params::default() };
-        Self { game: Matches { count: 11, known_below: 0 }, workers, rollouts, params, settings }
+        Self { game: Matches { count: 11, known_below: 0 }, workers, threads, rollouts, params, settings }
     }
 
     fn part(&self, number: u32) -> Result<Part<Matches>, SearchError> {
-        let place = (WorkerId::new(number), self.workers);
-        Part::new(self.game, &self.params, self.settings, &self.game.initial(), place)
+        self.part_of(number, 1, &mut None)
+    }
+
+    /// The part of a worker whose process has so many. Workers of one process are made with the same commons.
+    fn part_of(
+        &self,
+        number: u32,
+        threads: u32,
+        commons: &mut Option<Arc<Commons<Matches>>>,
+    ) -> Result<Part<Matches>, SearchError> {
+        let team = Team { first: WorkerId::new(number / threads * threads), count: threads };
+        let place = Place { me: WorkerId::new(number), workers: self.workers, team };
+        let share = |make: &dyn Fn() -> Commons<Matches>| Arc::clone(commons.get_or_insert_with(|| Arc::new(make())));
+        Part::new(self.game, &self.params, self.settings, &self.game.initial(), place, share)
     }
 
     /// A whole search.
     fn run(&self) -> Vec<Part<Matches>> {
-        let mut parts: Vec<_> = (0..self.workers).map(|number| self.part(number).unwrap()).collect();
+        let mut parts = self.parts();
         self.run_on(&mut parts);
         parts
+    }
+
+    fn parts(&self) -> Vec<Part<Matches>> {
+        let mut commons = Vec::new();
+        commons.resize_with(self.workers.div_ceil(self.threads) as usize, || None);
+        let part = |number| self.part_of(number, self.threads, &mut commons[(number / self.threads) as usize]).unwrap();
+        (0..self.workers).map(part).collect()
     }
 
     /// A run in the tree that there is.
@@ -228,7 +254,9 @@ impl Setup {
         let mut net = Net::new(self.workers);
         parts[0].keep_below(chosen, uprooted.as_ref(), &mut Mouth { to: &mut net.queues[0] });
         self.exchange(parts, net);
-        parts.iter_mut().for_each(|part| part.end_keeping((chosen, state, &moves), uprooted.clone()));
+        parts.iter_mut().for_each(Part::compact);
+        parts.iter_mut().for_each(|part| part.end_keeping((state, &moves), uprooted.clone()));
+        parts.iter_mut().for_each(|part| part.adopt_root(state));
         uprooted.is_some()
     }
 }
@@ -272,7 +300,7 @@ fn original(parts: &[Part<Matches>], owner: WorkerId, node: NodeId) -> (WorkerId
 fn check_node(parts: &[Part<Matches>], game: &Matches, owner: WorkerId, node: NodeId, state: State) -> u32 {
     let tree = parts[owner.index()].tree();
     let visits = tree.visits(node);
-    assert_eq!(visits, tree.edges(node).map(|edge| edge.visits).sum(), "all visits are complete");
+    assert_eq!(visits, tree.edges(node).iter().map(|edge| edge.visits).sum::<u32>(), "all visits are complete");
     if let Some(outcome) = tree.proof(node) {
         assert_eq!(outcome, solve(game, &state));
     }
@@ -288,7 +316,7 @@ fn check_node(parts: &[Part<Matches>], game: &Matches, owner: WorkerId, node: No
                 check_node(parts, game, there, child, next)
             }
             Some(Link::There(there, entry)) => {
-                assert_ne!(there, owner);
+                assert!(there != owner || parts[owner.index()].is_shared());
                 let child = parts[there.index()].node_of(entry).expect("the entry is there");
                 check_node(parts, game, there, child, next)
             }
@@ -428,7 +456,9 @@ fn a_small_game_is_solved() {
 #[test]
 fn one_worker_does_what_a_loop_does() {
     for seed in 0..10 {
-        let setup = Setup { game: Matches { count: 14, known_below: seed as u32 % 4 }, ..Setup::new(1, 500, seed) };
+        let mut setup = Setup { game: Matches { count: 14, known_below: seed as u32 % 4 }, ..Setup::new(1, 500, seed) };
+        // Shared nodes try moves in another order.
+        setup.settings.sharing = Sharing::Worker;
         let parts = setup.run();
         let report = part_report(&parts[0], Default::default()).unwrap();
         let mut local = Search::new(setup.game).params(setup.params);

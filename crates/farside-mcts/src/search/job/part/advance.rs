@@ -3,13 +3,16 @@
 //! The node goes to worker 0, if it is not there; all below it stays where it is. Every worker then keeps what the new root
 //! leads to, as told by messages where an edge leads from one worker to another, and gives up the rest.
 
+use std::sync::Arc;
+
 use farside::{Wire, WorkerId};
 
-use super::{Link, Part, Root};
-use crate::game::Game;
+use super::commons::lock;
+use super::{Commons, Link, Part};
+use crate::game::{Game, Player};
 use crate::search::SearchError;
 use crate::search::job::message::{EntryId, Keep, NodeCopy, Post};
-use crate::tree::{Kept, Lead, NodeId};
+use crate::tree::{Kept, Lead, Look, NodeId, Nodes};
 
 /// Where the node of a move of the root is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
@@ -23,18 +26,21 @@ pub(in super::super) enum Whereabouts {
 }
 
 /// What a worker has been told to keep.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Keeping {
-    kept: Kept,
+    /// Of a tree of its own. Workers that share one mark in what they have in common.
+    kept: Option<Kept>,
     entries: Vec<EntryId>,
+    /// On worker 0: the new root, by its old number.
+    top: Option<NodeId>,
 }
 
 impl<G: Game> Part<G> {
     /// On worker 0: where the node of this move is.
     pub(in super::super) fn whereabouts(&self, chosen: G::Move) -> Option<Whereabouts> {
         let root = self.root.as_ref()?;
-        let edge = self.tree.edges(root.node).find(|edge| edge.chosen == chosen);
-        Some(match edge.and_then(|edge| edge.child) {
+        let edge = self.root_edge(root.node, chosen);
+        Some(match edge {
             Some(Link::Here(_)) => Whereabouts::First,
             Some(Link::There(owner, entry)) => Whereabouts::There(owner, entry),
             Some(Link::Awaited(_) | Link::Leaf) | None => Whereabouts::Nowhere,
@@ -48,12 +54,23 @@ impl<G: Game> Part<G> {
         copy
     }
 
-    /// Begins to keep what is told from now on.
-    pub(in super::super) fn begin_keeping(&mut self) {
-        self.keeping = Some(Keeping { kept: self.tree.nothing_kept(), entries: Vec::new() });
+    fn root_edge(&self, root: NodeId, chosen: G::Move) -> Option<Link> {
+        self.tree.edges(root).into_iter().find(|edge| edge.chosen == chosen)?.child
     }
 
-    /// On worker 0: keeps what is below a move of the root, or below the node that came from another worker for it.
+    /// Begins to keep what is told from now on.
+    pub(in super::super) fn begin_keeping(&mut self) {
+        let mut keeping = Keeping::default();
+        match &self.commons {
+            Some(commons) if self.counts_nodes() => *lock(&commons.kept) = Some(self.tree.nothing_kept()),
+            Some(_) => {}
+            None => keeping.kept = Some(self.tree.nothing_kept()),
+        }
+        self.keeping = Some(keeping);
+    }
+
+    /// On worker 0: keeps what is below a move of the root, or below the node that came from another worker for it. Everybody
+    /// has begun.
     pub(in super::super) fn keep_below(
         &mut self,
         chosen: G::Move,
@@ -61,34 +78,41 @@ impl<G: Game> Part<G> {
         post: &mut impl Post<G>,
     ) {
         let Some(root) = &self.root else { return };
-        match uprooted {
-            Some(uprooted) => {
-                for &(owner, entry) in uprooted.edges.iter().filter_map(|(_, link)| link.as_ref()) {
-                    match self.entries.get(entry).filter(|_| owner == self.me).map(|entry| entry.node) {
-                        Some(node) => self.keep_node(node, post),
-                        None => post.keep(owner, Keep { entry }),
-                    }
-                }
+        let Some(uprooted) = uprooted else {
+            if let Some(Link::Here(node)) = self.root_edge(root.node, chosen) {
+                self.keep_node(node, post);
+                self.keeping.as_mut().map(|keeping| keeping.top.replace(node));
             }
-            None => {
-                let edge = self.tree.edges(root.node).find(|edge| edge.chosen == chosen);
-                if let Some(Link::Here(node)) = edge.and_then(|edge| edge.child) {
-                    self.keep_node(node, post);
-                }
+            return;
+        };
+        for &(owner, entry) in uprooted.edges.iter().filter_map(|(_, link)| link.as_ref()) {
+            match self.entries.get(entry).filter(|_| owner == self.me).map(|entry| entry.node) {
+                Some(node) => self.keep_node(node, post),
+                None => post.keep(owner, Keep { entry }),
             }
         }
     }
 
     fn keep_node(&mut self, node: NodeId, post: &mut impl Post<G>) {
-        let Some(keeping) = &mut self.keeping else {
-            self.mismatch = Some("a new root");
-            return;
+        let mut elsewhere = Vec::new();
+        let own = self.keeping.as_mut().and_then(|keeping| keeping.kept.as_mut());
+        let is_marked = match (own, &self.commons) {
+            (Some(kept), _) => Some(self.tree.mark(node, kept, |link| elsewhere.push(link))),
+            (None, Some(commons)) => {
+                let mut kept = lock(&commons.kept);
+                kept.as_mut().map(|kept| self.tree.mark(node, kept, |link| elsewhere.push(link)))
+            }
+            (None, None) => None,
         };
-        self.tree.mark(node, &mut keeping.kept, |link| {
+        if is_marked.is_none() {
+            self.mismatch = Some("a new root");
+        }
+        // Only now, as nothing is sent while others may want what is in common.
+        for link in elsewhere {
             if let Link::There(owner, entry) = link {
                 post.keep(owner, Keep { entry });
             }
-        });
+        }
     }
 
     pub(in super::super) fn receive_keep(&mut self, message: Keep, post: &mut impl Post<G>) {
@@ -102,50 +126,88 @@ impl<G: Game> Part<G> {
         }
     }
 
-    /// Gives up what is not kept. On worker 0 `state` becomes the root, with these moves if nothing is known of it.
+    /// Gives up all nodes that are not kept. Everybody has been told what to keep. Where nodes are shared, one worker does so for
+    /// all, and nobody uses them until that is done.
+    pub(in super::super) fn compact(&mut self) {
+        let own = self.keeping.as_mut().and_then(|keeping| keeping.kept.as_mut());
+        match (&mut self.tree, &self.commons) {
+            (Nodes::Own(tree), _) => {
+                if let Some(kept) = own {
+                    tree.keep(kept);
+                }
+            }
+            (Nodes::Shared(tree), Some(commons)) if self.me == self.team.first => {
+                let next = lock(&commons.kept).as_mut().map(|kept| Arc::new(Commons::of(tree.kept(kept))));
+                *lock(&commons.next) = next;
+            }
+            (Nodes::Shared(_), _) => {}
+        }
+    }
+
+    /// Goes on with what is kept. On worker 0 `state` becomes the root, with these moves if nothing is known of it.
     pub(in super::super) fn end_keeping(
         &mut self,
-        (chosen, state, moves): (G::Move, &G::State, &[G::Move]),
+        (state, moves): (&G::State, &[G::Move]),
         uprooted: Option<NodeCopy<G::Move>>,
     ) {
-        let Some(Keeping { mut kept, mut entries }) = self.keeping.take() else { return };
+        let Some(Keeping { kept, entries, top }) = self.keeping.take() else { return };
         self.neighbours.have_room_again();
-        self.root_entry = None;
-        let old_root = self.root.take().map(|root| root.node);
-        let below = old_root.and_then(|root| self.tree.edges(root).find(|edge| edge.chosen == chosen)?.child);
-        let own = |(owner, entry): (WorkerId, EntryId)| match self.entries.get(entry) {
-            Some(entry) if owner == self.me => Link::Here(entry.node),
-            _ => Link::There(owner, entry),
-        };
-        let resolved = uprooted.map(|NodeCopy { moves, edges }| {
-            let edges: Vec<_> = edges.into_iter().map(|(copy, link)| (copy, link.map(own))).collect();
-            (moves, edges)
+        (self.root_entry, self.source) = (None, None);
+        let old = self.commons.clone();
+        let shared = old.as_ref().map(|commons| lock(&commons.kept));
+        let Some(kept) = kept.as_ref().or_else(|| shared.as_ref()?.as_ref()) else { return };
+        if let Some(next) = old.as_ref().and_then(|commons| lock(&commons.next).clone()) {
+            self.tree = Nodes::Shared(Arc::clone(&next.tree));
+            self.births = Arc::clone(&next.births);
+            self.commons = Some(next);
+        }
+        let new = |link: Link| link.renumbered(|node| kept.new_id(node));
+        let edges: Option<(_, Vec<_>)> = uprooted.map(|NodeCopy { moves, edges }| {
+            let own = |(owner, entry): (WorkerId, EntryId)| match self.entries.get(entry) {
+                Some(entry) if owner == self.me => new(Link::Here(entry.node)),
+                _ => Some(Link::There(owner, entry)),
+            };
+            (moves, edges.into_iter().map(|(known, link)| (known, link.and_then(own))).collect())
         });
-        self.tree.keep(&mut kept);
-        entries.sort_unstable_by_key(|id| id.0);
-        self.entries.renumber(|id, node| {
-            entries.binary_search_by_key(&id.0, |entry| entry.0).ok().and_then(|_| kept.new_id(node))
-        });
-        if old_root.is_none() {
+        let mut entries: Vec<_> = entries.into_iter().map(|id| id.0).collect();
+        entries.sort_unstable();
+        self.entries.renumber(|id, node| kept.new_id(node).filter(|_| entries.binary_search(&id.0).is_ok()));
+        if self.root.is_none() {
             return;
         }
         let to_move = self.game.to_move(state);
-        let moved = |link: Link| link.renumbered(|old| kept.new_id(old));
-        let known = match (below.and_then(moved), resolved) {
-            (_, Some((moves, edges))) => {
-                let edges: Vec<_> = edges.into_iter().map(|(copy, link)| (copy, link.and_then(moved))).collect();
-                self.tree.restore(to_move, &moves, &edges)
-            }
-            (Some(Link::Here(node)), None) => Some(node),
-            _ => None,
+        let known = match (edges, top) {
+            (Some((moves, edges)), _) => self.tree.restore(to_move, &moves, &edges),
+            (None, top) => top.and_then(|node| kept.new_id(node)),
         };
-        let node = known.or_else(|| self.tree.add(to_move, moves)).unwrap_or_else(|| {
-            // What is left here takes all room. Nothing leads there from a new root.
-            self.tree.keep(&mut self.tree.nothing_kept());
+        let node = known.unwrap_or_else(|| self.begin_anew(to_move, moves));
+        drop(shared);
+        self.take_root(node, state);
+        if let Some(commons) = &self.commons {
+            *lock(&commons.root) = Some(node);
+        }
+    }
+
+    /// A root of which nothing is known.
+    fn begin_anew(&mut self, to_move: Player, moves: &[G::Move]) -> NodeId {
+        let mut moves = moves.to_vec();
+        if let Some(node) = self.tree.add(to_move, &mut moves, &mut self.rng) {
+            return node;
+        }
+        // What is left here takes all room. Nothing leads there from a new root.
+        if let Nodes::Own(tree) = &mut self.tree {
+            tree.keep(&mut tree.nothing_kept());
             self.entries.renumber(|_, _| None);
-            self.tree.add(to_move, moves).expect("a tree of one node was found to fit")
-        });
-        self.root = Some(Root::new(node, state.clone(), self.neighbours.count()));
+        }
+        self.tree.restore(to_move, &moves, &[]).expect("a tree of one node was found to fit")
+    }
+
+    /// Where nodes are shared: starts from the new root, which worker 0 has made.
+    pub(in super::super) fn adopt_root(&mut self, state: &G::State) {
+        let root = self.commons.as_ref().and_then(|commons| *lock(&commons.root));
+        if let Some(node) = root.filter(|_| self.root.is_none()) {
+            self.take_root(node, state);
+        }
     }
 
     /// Whether a tree with these moves could begin here; the same on every worker.

@@ -9,14 +9,14 @@
 //!
 //! Copies grow no children: they learn of those that the owner made, or had made.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use farside::WorkerId;
 
 use super::{Link, Part, Source};
 use crate::game::Game;
 use crate::search::job::message::{EntryId, Flush, NodeCopy, Post, Refresh, Replicate};
-use crate::tree::{EdgeCopy, NodeId, Sample, Step};
+use crate::tree::{EdgeCopy, NodeId, Nodes, Sample, Step};
 
 /// A node that is owned by another worker.
 #[derive(Debug)]
@@ -33,7 +33,8 @@ pub(super) struct Replica {
 /// The copies that a worker has, and the nodes that it has given copies of.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    by_node: HashMap<NodeId, Replica>,
+    /// In an order that is the same every time.
+    by_node: BTreeMap<NodeId, Replica>,
     by_name: HashMap<(WorkerId, EntryId), NodeId>,
     /// Own nodes that all others have copies of: the entries of their children, so far.
     given: HashMap<EntryId, Vec<Option<EntryId>>>,
@@ -69,10 +70,11 @@ impl<G: Game> Part<G> {
     #[inline]
     pub(super) fn is_hot(&self, node: NodeId) -> bool {
         let Some(replicas) = self.settings.replicas else { return false };
+        let Nodes::Own(tree) = &self.tree else { return false };
         self.neighbours.count() > 1
-            && self.tree.visits(node) > replicas.visits
-            && self.tree.is_wide(node)
-            && self.tree.proof(node).is_none()
+            && tree.visits(node) > replicas.visits
+            && tree.is_wide(node)
+            && tree.proof(node).is_none()
     }
 
     /// Copies a node of this worker to all others.
@@ -130,9 +132,10 @@ impl<G: Game> Part<G> {
         let edges: Vec<_> =
             edges.into_iter().map(|(known, link)| (known, link.map(|link| self.resolve(link)))).collect();
         // Without room rollouts go on to the owner, as before.
-        let node = self.tree.restore(self.game.to_move(&state), &moves, &edges);
-        let Some(node) = node.filter(|node| self.tree.is_wide(*node)) else { return };
-        self.tree.mark_copy(node);
+        let Some(tree) = self.tree.own() else { return };
+        let node = tree.restore(self.game.to_move(&state), &moves, &edges);
+        let Some(node) = node.filter(|node| tree.is_wide(*node)) else { return };
+        tree.mark_copy(node);
         let replica = Replica { owner, entry, fresh, fresh_visits: 0, is_awaiting: false };
         self.copies.by_node.insert(node, replica);
         self.copies.by_name.insert((owner, entry), node);
@@ -144,7 +147,7 @@ impl<G: Game> Part<G> {
 
     /// A sample has come to an edge of a copy.
     pub(super) fn note_fresh(&mut self, step: Step, sample: Sample, post: &mut impl Post<G>) {
-        let (edge, points) = self.tree.worth(step, sample);
+        let Some((edge, points)) = self.tree.own().map(|tree| tree.worth(step, sample)) else { return };
         let Some(replica) = self.copies.by_node.get_mut(&step.node()) else { return };
         let Some(fresh) = replica.fresh.get_mut(edge as usize) else { return };
         let is_news = sample.proof().is_some() && fresh.proof.is_none();
@@ -183,12 +186,13 @@ impl<G: Game> Part<G> {
             self.mismatch = Some("a node with copies");
             return;
         };
+        let Some(tree) = self.tree.own() else { return };
         for (edge, known) in more {
-            if edge as usize >= self.tree.moves(node).len() {
+            if edge as usize >= tree.moves(node).len() {
                 self.mismatch = Some("an edge");
                 return;
             }
-            self.tree.absorb(node, edge, known);
+            tree.absorb(node, edge, known);
         }
         self.stop_when_proven();
         let Some(NodeCopy { edges, .. }) = self.copy(entry) else { return };
@@ -213,10 +217,11 @@ impl<G: Game> Part<G> {
         for (((known, link), fresh), edge) in edges.into_iter().zip(fresh).zip(0..) {
             let proof = known.proof.or(fresh.proof);
             let total = EdgeCopy { points: known.points + fresh.points, visits: known.visits + fresh.visits, proof };
-            self.tree.know(node, edge, total);
-            if let (None, Some(link)) = (self.tree.child(node, edge), link) {
-                let link = self.resolve(link);
-                self.tree.link(Step::new(node, edge), link);
+            let link = link.map(|link| self.resolve(link));
+            let Some(tree) = self.tree.own() else { return };
+            tree.know(node, edge, total);
+            if let (None, Some(link)) = (tree.child(node, edge), link) {
+                tree.link(Step::new(node, edge), link);
             }
         }
         if is_due {
@@ -227,8 +232,8 @@ impl<G: Game> Part<G> {
     /// Forgets all copies, here and elsewhere: everybody does so at once. What came to them has been told.
     pub(in super::super) fn drop_copies(&mut self) {
         let copies = std::mem::take(&mut self.copies);
-        if copies.len() > 0 {
-            self.tree.relink(|link| match link {
+        if let Some(tree) = self.tree.own().filter(|_| copies.len() > 0) {
+            tree.relink(|link| match link {
                 Link::Here(node) => copies.original(node).map_or(link, |(owner, entry)| Link::There(owner, entry)),
                 other => other,
             });

@@ -1,8 +1,11 @@
 //! Selection, expansion and evaluation.
 
+use std::sync::Arc;
+
 use farside::WorkerId;
 
 use super::births::Deferred;
+use super::commons::lock;
 use super::{Link, Part, Task};
 use crate::game::{Game, Outcome};
 use crate::search::job::message::{BirthId, Child, Descend, Evaluate, Expand, Expanded, Post, Return};
@@ -33,6 +36,7 @@ impl<G: Game> Part<G> {
             self.path.push(selected.step);
             self.game.play(&mut state, selected.chosen);
             depth += 1;
+            self.deeds.steps += 1;
             if let Some(outcome) = selected.proof {
                 break self.certain(outcome);
             }
@@ -50,7 +54,11 @@ impl<G: Game> Part<G> {
                     let back = self.leave_trail(back, Some(owner));
                     return post.descend(owner, Descend { entry, back, depth });
                 }
-                Some(Link::Awaited(birth)) => return self.defer(birth, state, back, depth),
+                Some(Link::Awaited(birth)) => {
+                    if self.defer((birth, selected.step), &state, back, depth) {
+                        return;
+                    }
+                }
                 Some(Link::Leaf) | None => {}
             }
             // Children are the owner's to make.
@@ -65,16 +73,19 @@ impl<G: Game> Part<G> {
             if is_due {
                 let owner = self.choose_owner(node);
                 if owner != self.me {
-                    return self.expand_there(owner, selected.step, state, (back, depth), post);
-                }
-                match self.grow(&state) {
-                    Grown::Node(child) => {
-                        self.tree.link(selected.step, Link::Here(child));
-                        node = child;
-                        continue;
+                    if self.expand_there(owner, selected.step, &state, (back, depth), post) {
+                        return;
                     }
-                    Grown::Proven(outcome) => break self.certain(outcome),
-                    Grown::Nothing => {}
+                } else if !self.is_shared() || self.tree.claim(selected.step, Link::Leaf) {
+                    match self.grow(&state) {
+                        Grown::Node(child) => {
+                            self.tree.link(selected.step, Link::Here(child));
+                            node = child;
+                            continue;
+                        }
+                        Grown::Proven(outcome) => break self.certain(outcome),
+                        Grown::Nothing => {}
+                    }
                 }
             }
             if let Some(helper) = self.choose_helper() {
@@ -90,6 +101,7 @@ impl<G: Game> Part<G> {
     }
 
     pub(super) fn simulate(&mut self, state: &G::State) -> Sample {
+        self.deeds.evaluations += 1;
         self.deeds.tally.simulations += u64::from(self.params.simulations);
         Sample::estimated(self.game.simulate(state, self.params.simulations, &mut self.rng))
     }
@@ -121,29 +133,42 @@ impl<G: Game> Part<G> {
         if let Some(outcome) = self.game.study(state, &mut self.moves) {
             return Grown::Proven(outcome);
         }
-        self.tree.add(self.game.to_move(state), &self.moves).map_or(Grown::Nothing, Grown::Node)
+        self.tree.add(self.game.to_move(state), &mut self.moves, &mut self.rng).map_or(Grown::Nothing, Grown::Node)
     }
 
+    /// Has another worker make a node. False if another thread of this process was first to do something about the edge.
     fn expand_there(
         &mut self,
         owner: WorkerId,
         edge: Step,
-        state: G::State,
+        state: &G::State,
         (back, depth): (Option<Return>, u32),
         post: &mut impl Post<G>,
-    ) {
-        let birth = self.births.begin(edge, owner);
-        self.tree.link(edge, Link::Awaited(birth));
+    ) -> bool {
+        let birth = lock(&self.births).begin(edge, owner);
+        if !self.tree.claim(edge, Link::Awaited(birth)) {
+            lock(&self.births).end(birth);
+            return false;
+        }
         let back = self.leave_trail(back, Some(owner));
-        post.expand(owner, Expand { state, birth, back, depth });
+        post.expand(owner, Expand { state: state.clone(), birth, back, depth });
+        true
     }
 
-    fn defer(&mut self, birth: BirthId, state: G::State, back: Option<Return>, depth: u32) {
+    /// Has the rollout wait for a node. False if another thread of this process has just received it.
+    fn defer(&mut self, (birth, edge): (BirthId, Step), state: &G::State, back: Option<Return>, depth: u32) -> bool {
+        let births = Arc::clone(&self.births);
+        let mut births = lock(&births);
+        let Some(birth) = births.at(birth, edge) else {
+            if !self.is_shared() {
+                self.mismatch = Some("an edge");
+            }
+            return false;
+        };
         self.deeds.deferred += 1;
-        let Return { trail, .. } = self.leave_trail(back, None);
-        if self.births.defer(birth, Deferred { trail, depth, state }).is_none() {
-            self.mismatch = Some("an edge");
-        }
+        let back = self.leave_trail(back, None);
+        birth.deferred.push(Deferred { back, depth, state: state.clone() });
+        true
     }
 
     // What others say.
@@ -181,7 +206,9 @@ impl<G: Game> Part<G> {
 
     /// Lets the edge lead to the new node, and sends the rollouts on that waited for it.
     pub(in super::super) fn receive_expanded(&mut self, message: Expanded, post: &mut impl Post<G>) {
-        let Some(birth) = self.births.end(message.birth) else {
+        let births = Arc::clone(&self.births);
+        let mut births = lock(&births);
+        let Some(birth) = births.end(message.birth) else {
             self.mismatch = Some("an edge");
             return;
         };
@@ -193,12 +220,13 @@ impl<G: Game> Part<G> {
                 Link::Leaf
             }
         };
+        // Before other threads can see that the birth is over.
         self.tree.link(birth.edge, link);
-        for Deferred { trail, depth, state } in birth.deferred {
-            let back = Return { to: self.me, trail };
+        drop(births);
+        for Deferred { back, depth, state } in birth.deferred {
             match message.child {
                 Child::Node(entry) => {
-                    if self.trails.lead_to(trail, birth.owner).is_some() {
+                    if back.to == self.me && self.trails.lead_to(back.trail, birth.owner).is_some() {
                         self.neighbours.send_to(birth.owner);
                     }
                     post.descend(birth.owner, Descend { entry, back, depth });

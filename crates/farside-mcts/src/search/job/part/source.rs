@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 
 use farside::WorkerId;
 
-use super::Part;
+use super::{Part, Team};
 use crate::game::Game;
 use crate::search::job::message::{Done, Grant, Post};
-use crate::tree::NodeId;
+use crate::tree::{Look, NodeId};
 
 /// The root of the tree, and the budget of a run.
 #[derive(Debug)]
@@ -51,6 +51,13 @@ impl<S> Root<S> {
             granted_sum: 0,
             starters: 1,
         }
+    }
+
+    /// All workers of the team may start rollouts, and wait to be told to.
+    pub(super) fn started_by(mut self, team: Team) -> Self {
+        self.starters = team.count;
+        self.waiting.extend((1..team.count).map(WorkerId::new));
+        self
     }
 
     pub(super) fn begin(&mut self, visits: u64, rollouts: u64) {
