@@ -19,8 +19,11 @@ fn small_boards_are_draws() {
     }
 }
 
-/// Positions that leave few enough cells to try everything, with what every move leads to.
-fn late_positions(count: usize) -> Vec<(FourInARow, Position, Vec<(Column, Outcome)>)> {
+/// A position, and what every move leads to.
+type Known = (FourInARow, Position, Vec<(Column, Outcome)>);
+
+/// Positions that leave few enough cells to try everything.
+fn late_positions(count: usize) -> Vec<Known> {
     let mut rng = Rng::new(3);
     let mut found = Vec::new();
     let mut solver = Solver::default();
