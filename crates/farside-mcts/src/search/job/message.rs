@@ -65,6 +65,8 @@ pub(super) enum Child {
 pub(super) struct Evaluate<S> {
     pub(super) state: S,
     pub(super) back: Return,
+    /// The receiver had asked for it.
+    pub(super) is_answer: bool,
 }
 
 /// A sample comes back to the steps of a trail.
@@ -74,7 +76,8 @@ pub(super) struct BackUp {
     pub(super) sample: Sample,
 }
 
-/// A worker has nothing to do, and would evaluate a leaf for the receiver.
+/// A worker has nothing to do, and would evaluate a leaf for the receiver. Of each worker there is one at most, until it is answered
+/// by [`Evaluate`]: else a receiver that is behind would get ever more of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) struct Spare {
     pub(super) worker: WorkerId,

@@ -86,8 +86,10 @@ pub(super) struct Part<G: Game> {
     trails: Trails,
     tasks: VecDeque<Task<G::State>>,
     neighbours: Neighbours,
-    /// This worker has said that it has nothing to do, and had nothing since.
+    /// This worker has said that it has nothing to do, and was not answered since.
     has_said_spare: bool,
+    /// It had nothing to do when it looked last.
+    was_idle: bool,
     /// Worker 0 has it.
     root: Option<Root<G::State>>,
     /// The name by which others know the root, once they have copies of it.
@@ -200,6 +202,7 @@ impl<G: Game> Part<G> {
             tasks: VecDeque::new(),
             neighbours: Neighbours::new(me, workers),
             has_said_spare: false,
+            was_idle: false,
             root: None,
             root_entry: None,
             source: None,
@@ -235,7 +238,8 @@ impl<G: Game> Part<G> {
     /// Begins a run of so many rollouts.
     pub(super) fn begin(&mut self, rollouts: u64) {
         self.deeds = Deeds::default();
-        self.has_said_spare = false;
+        (self.has_said_spare, self.was_idle) = (false, false);
+        self.neighbours.forget_spare();
         if let Some(root) = &mut self.root {
             let is_proven = self.tree.proof(root.node).is_some();
             root.begin(u64::from(self.tree.visits(root.node)), if is_proven { 0 } else { rollouts });
@@ -250,16 +254,18 @@ impl<G: Game> Part<G> {
     /// Does one thing: goes on with what came, or else starts a rollout. If there is nothing, says so to a worker that may
     /// have too much, and returns `false`.
     pub(super) fn work(&mut self, post: &mut impl Post<G>) -> bool {
+        let was_idle = std::mem::replace(&mut self.was_idle, false);
         if let Some(task) = self.tasks.pop_front() {
-            self.has_said_spare = false;
             self.resume(task, post);
         } else if self.may_grant() {
             self.grant(post);
         } else if self.may_start() {
-            self.has_said_spare = false;
             self.start(post);
         } else {
-            self.say_spare(post);
+            self.was_idle = true;
+            if !was_idle {
+                self.say_spare(post);
+            }
             return false;
         }
         true
@@ -277,7 +283,8 @@ impl<G: Game> Part<G> {
                 }
                 None => self.mismatch = Some("a node"),
             },
-            Task::Evaluate(Evaluate { state, back }) => {
+            Task::Evaluate(Evaluate { state, back, is_answer }) => {
+                self.has_said_spare &= !is_answer;
                 let sample = self.simulate(&state);
                 self.send_back(back, sample, post);
             }
@@ -301,20 +308,19 @@ impl<G: Game> Part<G> {
         if !is_here && self.neighbours.takes_nodes(owner) { owner } else { self.me }
     }
 
-    /// Who is to evaluate a leaf instead of this worker, if somebody has nothing better to do.
-    fn choose_helper(&mut self) -> Option<WorkerId> {
+    /// Who is to evaluate a leaf instead of this worker, if somebody has nothing better to do; and whether he has said so.
+    fn choose_helper(&mut self) -> Option<(WorkerId, bool)> {
         let enough = self.enough();
-        if self.neighbours.count() == 1 {
-            None
-        } else if let Some(root) = &self.root {
-            // There is always more where that came from.
-            let spare = self.neighbours.take_spare();
-            spare.or_else(|| self.neighbours.find_idle(enough).filter(|worker| !root.has_granted(*worker)))
-        } else if self.tasks.is_empty() {
-            None
-        } else {
-            self.neighbours.take_spare()
+        if self.neighbours.count() == 1 || self.root.is_none() && self.tasks.is_empty() {
+            return None;
         }
+        if let Some(spare) = self.neighbours.take_spare() {
+            return Some((spare, true));
+        }
+        // There is always more where the root is.
+        let root = self.root.as_ref()?;
+        let idle = self.neighbours.find_idle(enough).filter(|worker| !root.has_granted(*worker))?;
+        Some((idle, false))
     }
 
     /// With so many rollouts a worker does not run dry before new ones come.
@@ -322,8 +328,14 @@ impl<G: Game> Part<G> {
         (self.settings.in_flight / 4 * 3).max(1)
     }
 
+    /// There is nothing to do here: asks for something, and no longer keeps to itself who else did.
     fn say_spare(&mut self, post: &mut impl Post<G>) {
-        if self.neighbours.count() == 1 || std::mem::replace(&mut self.has_said_spare, true) {
+        if self.root.is_none() {
+            while let Some(worker) = self.neighbours.take_spare() {
+                post.spare(WorkerId::new(0), Spare { worker });
+            }
+        }
+        if self.neighbours.count() == 1 || self.has_said_spare {
             return;
         }
         let told = match self.root {
@@ -331,6 +343,7 @@ impl<G: Game> Part<G> {
             None => Some(WorkerId::new(0)),
         };
         if let Some(told) = told {
+            self.has_said_spare = true;
             post.spare(told, Spare { worker: self.me });
         }
     }
@@ -339,6 +352,11 @@ impl<G: Game> Part<G> {
     pub(super) fn receive_spare(&mut self, message: Spare, post: &mut impl Post<G>) {
         if message.worker.number() >= self.neighbours.count() {
             self.mismatch = Some("a worker");
+            return;
+        }
+        if message.worker == self.me {
+            // Nobody had anything to give away.
+            self.has_said_spare = false;
             return;
         }
         let busiest = self.neighbours.find_busiest_but(message.worker, self.enough());

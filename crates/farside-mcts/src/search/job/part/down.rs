@@ -88,11 +88,11 @@ impl<G: Game> Part<G> {
                     }
                 }
             }
-            if let Some(helper) = self.choose_helper() {
+            if let Some((helper, is_answer)) = self.choose_helper() {
                 self.count_leaf(depth);
                 self.deeds.given_away += 1;
                 let back = self.leave_trail(back, Some(helper));
-                return post.evaluate(helper, Evaluate { state, back });
+                return post.evaluate(helper, Evaluate { state, back, is_answer });
             }
             break self.simulate(&state);
         };
@@ -199,7 +199,7 @@ impl<G: Game> Part<G> {
             Grown::Nothing => {
                 post.expanded(back.to, Expanded { birth, child: Child::Refused });
                 self.count_leaf(depth);
-                self.tasks.push_back(Task::Evaluate(Evaluate { state, back }));
+                self.tasks.push_back(Task::Evaluate(Evaluate { state, back, is_answer: false }));
             }
         }
     }
@@ -237,7 +237,7 @@ impl<G: Game> Part<G> {
                 }
                 Child::Refused => {
                     self.count_leaf(depth);
-                    self.tasks.push_back(Task::Evaluate(Evaluate { state, back }));
+                    self.tasks.push_back(Task::Evaluate(Evaluate { state, back, is_answer: false }));
                 }
             }
         }

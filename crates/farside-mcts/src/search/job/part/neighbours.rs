@@ -59,6 +59,10 @@ impl Neighbours {
         }
     }
 
+    pub(super) fn forget_spare(&mut self) {
+        self.spare.clear();
+    }
+
     /// Somebody who had nothing to do when he said so.
     pub(super) fn take_spare(&mut self) -> Option<WorkerId> {
         self.spare.pop_front()
