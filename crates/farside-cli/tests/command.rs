@@ -144,6 +144,17 @@ fn a_search_prints_one_line_and_the_same_for_the_same_seed() {
 }
 
 #[test]
+fn connections_solve_what_the_rules_alone_do_not() {
+    let search = ["hex", "--local", "--json", "--size", "5", "--rollouts", "2000"];
+    let win_rate = |more: &[&str]| {
+        let found: Value = serde_json::from_str(&printed(&[&search, more].concat())).expect("the line is an object");
+        found["win_rate"].as_f64()
+    };
+    assert!(win_rate(&[]) < Some(1.0));
+    assert_eq!(win_rate(&["--connections"]), Some(1.0));
+}
+
+#[test]
 fn a_search_on_a_job_prints_one_line() {
     for (processes, threads) in [("2", "1"), ("1", "2")] {
         let text = printed(&["hex", "-n", processes, "-t", threads, "--json", "--size", "5", "--rollouts", "3000"]);
