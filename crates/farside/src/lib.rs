@@ -26,6 +26,7 @@
 //! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`] |
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
+//! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
 //! What is guaranteed about order and visibility is in `docs/memory-model.md`.
@@ -40,6 +41,7 @@ mod dist;
 mod error;
 mod invoke;
 pub mod job;
+pub mod sync;
 pub mod wire;
 
 // Derived code and attributes name this crate as its users do.
