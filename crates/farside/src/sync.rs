@@ -29,8 +29,11 @@ mod atomics;
 mod combining;
 mod delegated;
 mod error;
+mod fenced;
+mod lock;
 mod operation;
 mod requests;
+mod structure;
 mod ticket;
 
 use farside_fabric::wait::WaitPolicy;
@@ -38,6 +41,11 @@ use farside_fabric::wait::WaitPolicy;
 pub use combining::Combining;
 pub use delegated::Delegated;
 pub use error::SyncError;
+pub use fenced::Fenced;
+pub use lock::{Lock, LockGuard, LockManager, Token};
+pub use structure::{
+    Compare, NewStructure, Operand, Operation, OperationResult, Program, Step, StopCause, Structure, Structures, Words,
+};
 pub use ticket::Ticket;
 
 thread_local! {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use farside_fabric::wait::PollPace;
 use farside_fabric::{MachineId, ProcessId, WorkerId};
 
+use self::notices::LossHook;
 use super::collective::Collectives;
 use super::home::Home;
 use super::process::Process;
@@ -43,6 +44,8 @@ pub struct Worker {
     unfinished: RefCell<Vec<WorkerId>>,
     /// Processes that are gone, and of whose calls the last has run here.
     lost: RefCell<Vec<ProcessId>>,
+    /// What is to be done when a process is lost.
+    loss_hooks: RefCell<Vec<LossHook>>,
     pub(crate) collectives: RefCell<Collectives>,
     locals: Box<[OnceCell<Box<dyn std::any::Any>>]>,
     pub(crate) next_dist: Cell<u32>,
@@ -99,6 +102,7 @@ impl Worker {
             wakers: RefCell::default(),
             unfinished: RefCell::default(),
             lost: RefCell::default(),
+            loss_hooks: RefCell::default(),
             collectives: RefCell::default(),
             locals: (0..LOCALS_MAX).map(|_| OnceCell::new()).collect(),
             next_dist: Cell::new(0),
