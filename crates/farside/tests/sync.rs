@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
@@ -10,9 +11,9 @@ use farside::sync::{
     Combining, Compare, Delegated, Fenced, LockGuard, LockManager, Operand, Operation, Program, Step, StopCause,
     Structures, SyncError, Token,
 };
-use farside::{Error, Result, simulate};
+use farside::{Error, ProcessEnd, Result, Simulation, simulate};
 
-/// The error that a wait for something of this room returned.
+/// The error of this room that something returned.
 #[track_caller]
 fn sync_error<T: std::fmt::Debug>(result: Result<T>) -> SyncError {
     match result {
@@ -53,9 +54,6 @@ fn in_order(me: &Worker) -> Result<()> {
     }
     let locks = LockManager::new(me)?;
     let got: Got = PerWorker::new(me, RefCell::default())?;
-    let handles = PerWorker::new(me, Cell::new(None))?;
-    handles.here(me).set(Some(locks));
-    me.barrier()?;
     if me.id().number() == 0 {
         let guard = locks.named(me, "queue").lock()?;
         let mut order: Vec<_> = me.workers().skip(1).collect();
@@ -63,8 +61,8 @@ fn in_order(me: &Worker) -> Result<()> {
         order.extend(order.clone().into_iter().rev());
         for who in &order {
             // It asks, and then makes sure that its question has come to the home, which is asked after it.
-            let asked = me.call_with_reply(*who, (handles, got), |there, (handles, got), reply: Reply<()>| {
-                let lock = handles.here(there).get().expect("it was made").named(there, "queue");
+            let asked = me.call_with_reply(*who, (locks, got), |there, (locks, got), reply: Reply<()>| {
+                let lock = locks.named(there, "queue");
                 let granted = move |me: &Worker, guard: Result<LockGuard<'_>>| {
                     let guard = guard.expect("the home lives");
                     me.call(WorkerId::new(0), (got, me.id(), guard.token()), note).expect("there is room");
@@ -199,15 +197,12 @@ fn a_lease_ends(me: &Worker) -> Result<()> {
 
 fn locks_in_handlers(me: &Worker) -> Result<()> {
     let locks = LockManager::new(me)?;
-    let handle = PerWorker::new(me, Cell::new(None))?;
-    handle.here(me).set(Some(locks));
-    me.barrier()?;
-    let refused = me.call_return(me.neighbor(1), handle, |there, handle| {
-        let lock = handle.here(there).get().expect("it was made").named(there, "handler");
+    let refused = me.call_return(me.neighbor(1), locks, |there, locks| {
+        let lock = locks.named(there, "handler");
         [lock.lock().map(drop), lock.try_lock().map(drop), lock.owner().map(drop)]
             .map(|result| matches!(result, Err(Error::InHandler { .. })))
     })?;
-    assert_eq!(refused.wait()?[..2], [true, true]);
+    assert_eq!(refused.wait()?, [true; 3]);
     let nowhere = locks.named(me, "x").at(ProcessId::new(99)).lock();
     assert!(matches!(nowhere, Err(Error::UnknownProcess { .. })));
     me.barrier()
@@ -372,6 +367,49 @@ fn handlers_share_a_delegated_value(me: &Worker) -> Result<()> {
     let callers = u64::from(me.worker_count() * me.threads_per_process());
     assert_eq!(sums.here(me).run(|sum| *sum)?, callers * (0..CALLS).sum::<u64>());
     me.barrier()
+}
+
+/// Workers go through a section one at a time, while one of their processes dies at any moment, in it or on the way, and the others go on.
+#[test]
+fn simulated_a_process_may_die_with_a_lock_or_waiting() {
+    const ROUNDS: u32 = 30;
+    let mut died_inside = 0;
+    for seed in 0..40_u64 {
+        let doomed = ProcessId::new(3);
+        let inside = AtomicU32::new(u32::MAX);
+        let ends = AtomicU32::new(0);
+        let died_at = AtomicU32::new(u32::MAX);
+        let simulation = Simulation::new(4, 1, seed).kill(doomed, Duration::from_micros(50 + seed * 25));
+        let simulated = simulation.run(|me| {
+            let locks = LockManager::new(me)?;
+            let lock = locks.named(me, "section").at(ProcessId::new(0));
+            let own = me.id().number();
+            for round in 0..ROUNDS {
+                let guard = if round % 3 == 0 { lock.lock_for(Duration::from_secs(5))? } else { lock.lock()? };
+                let before = inside.swap(own, Ordering::Relaxed);
+                assert!(before == u32::MAX || before == doomed.number(), "{before} is in there with {own}");
+                if before != u32::MAX {
+                    died_at.store(round, Ordering::Relaxed);
+                }
+                me.charge(Duration::from_micros(3));
+                assert_eq!(inside.swap(u32::MAX, Ordering::Relaxed), own);
+                drop(guard);
+            }
+            ends.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        let verdict = simulated.unwrap().verdict;
+        let is_as_expected = match &verdict {
+            Ok(()) => ends.load(Ordering::Relaxed) == 4,
+            Err(Error::ProcessFailed { process, how: ProcessEnd::Killed(9) }) => {
+                *process == doomed && ends.load(Ordering::Relaxed) >= 3
+            }
+            Err(_) => false,
+        };
+        assert!(is_as_expected, "seed {seed}: {verdict:?}, {} came to their ends", ends.load(Ordering::Relaxed));
+        died_inside += u32::from(died_at.load(Ordering::Relaxed) != u32::MAX);
+    }
+    assert!(died_inside > 0, "it dies with the lock now and then");
 }
 
 /// Each of these as processes, over the fabric that the environment says, and in a simulation.

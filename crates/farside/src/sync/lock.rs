@@ -16,6 +16,7 @@ pub use guard::{LockGuard, Token};
 
 use self::table::{Asked, Grants, LOCKS_MAX, Mode, Table, WAITERS_MAX, Wish};
 use super::error::SyncError;
+use crate::Wire;
 use crate::dist::PerWorker;
 use crate::error::{Error, Result};
 use crate::invoke::call::WhenFull;
@@ -40,7 +41,7 @@ pub(crate) struct Part {
 
 type Parts = PerWorker<Part>;
 
-/// Locks for all workers of a job, by their names. A handle: copies are the same locks, wherever they are used.
+/// Locks for all workers of a job, by their names. A handle, which travels: copies are the same locks, wherever they are used.
 ///
 /// A lock has its home at one process, which its name says by a hash, or which is [named](Lock::at). It is granted in the order in which it
 /// was asked for, to one worker or to several that [share](Lock::shared) it, and is theirs until the [`LockGuard`] is dropped:
@@ -69,10 +70,10 @@ type Parts = PerWorker<Part>;
 ///   get it after that; and the one that goes on later believes that it still has it. It is kept out by its token: see [`Fenced`](super::Fenced).
 ///
 /// *Cost*: a round trip to the home for a lock, and a one-way call for its release. Like any call, both need the home's worker to make progress.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Wire)]
 pub struct LockManager {
     parts: Parts,
-    lease: Option<Duration>,
+    lease_ns: Option<u64>,
 }
 
 impl LockManager {
@@ -90,7 +91,7 @@ impl LockManager {
         me.when_lost(lose);
         // One that was lost on the way here may have asked for a lock.
         me.lost_processes().into_iter().for_each(|process| lose(me, process));
-        Ok(Self { parts, lease: None })
+        Ok(Self { parts, lease_ns: None })
     }
 
     /// As [`new`](Self::new), but who has a lock for longer than `lease`, without having [renewed](LockGuard::renew) it, loses it to those who
@@ -99,7 +100,8 @@ impl LockManager {
     /// # Errors
     /// As there.
     pub fn with_lease(me: &Worker, lease: Duration) -> Result<Self> {
-        Ok(Self { lease: Some(lease), ..Self::new(me)? })
+        let lease_ns = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
+        Ok(Self { lease_ns: Some(lease_ns), ..Self::new(me)? })
     }
 
     /// The lock of this name, as this worker sees it. Costs nothing, and takes nothing yet.
@@ -166,7 +168,8 @@ impl<'w> Lock<'w> {
         let mut pending = me.call_with_reply(home, self.arguments(wish), ask)?;
         let error = loop {
             let left = deadline.saturating_duration_since(me.now());
-            match pending.wait_for(self.manager.lease.map_or(left, |lease| left.min(lease.max(ASK_AGAIN_MIN)))) {
+            let ask_again = self.manager.lease_ns.map(|lease_ns| Duration::from_nanos(lease_ns).max(ASK_AGAIN_MIN));
+            match pending.wait_for(ask_again.map_or(left, |pause| left.min(pause))) {
                 Ok(0) => return Err(full()),
                 Ok(number) => return Ok(LockGuard::new(self.clone(), home, wish, number)),
                 Err(Error::Deadline { .. }) if me.now() < deadline => {
@@ -186,8 +189,7 @@ impl<'w> Lock<'w> {
 
     /// Whoever has the lock may have had it for too long. The home has no clock of its own that would strike.
     fn ask_to_revoke(&self, home: WorkerId) -> Result<()> {
-        let Some(lease) = self.manager.lease else { return Ok(()) };
-        let lease_ns = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
+        let Some(lease_ns) = self.manager.lease_ns else { return Ok(()) };
         Ok(self.worker.call(home, (self.manager.parts, self.name.clone(), lease_ns), revoke)?)
     }
 
@@ -240,6 +242,7 @@ impl<'w> Lock<'w> {
     /// # Errors
     /// Those of a call and of waiting for its result.
     pub fn owner(&self) -> Result<Option<WorkerId>> {
+        self.worker.not_in_handler("waiting for the answer of a lock's home")?;
         let asked = (self.manager.parts, self.name.clone());
         let owner = self.worker.call_return(self.home_worker()?, asked, |there, (parts, name): (Parts, String)| {
             parts.here(there).table.borrow().owner(&name)

@@ -59,7 +59,7 @@ impl<T, A, R> fmt::Debug for Operation<T, A, R> {
     }
 }
 
-/// The structures of a job, by their names. A handle: copies are the same structures, wherever they are used.
+/// The structures of a job, by their names. A handle, which travels: copies are the same structures, wherever they are used.
 ///
 /// ```no_run
 /// use std::collections::BTreeMap;
@@ -92,7 +92,7 @@ impl<T, A, R> fmt::Debug for Operation<T, A, R> {
 ///
 /// When the owner's process dies its structures are gone, and their names free again: those who have found them before get
 /// [`Error::PeerLost`], the others [`SyncError::NoStructure`]. When the directory of a name dies, nobody finds it any more.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Wire)]
 pub struct Structures {
     parts: PerWorker<Part>,
 }
@@ -129,7 +129,7 @@ pub struct NewStructure<T> {
     owned: Owned<T>,
 }
 
-/// A structure that was found. A handle: it may be kept and copied, for as long as the job.
+/// A structure that was found. A handle: it may be kept and copied for as long as the job. Other workers find it by its name, too.
 pub struct Structure<T> {
     structures: Structures,
     owner: WorkerId,

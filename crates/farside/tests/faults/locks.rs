@@ -71,16 +71,14 @@ fn a_waiter_that_dies_leaves_the_queue() {
     let verdict = verdict(test, farside::job().processes(3), |me| {
         let locks = LockManager::new(me)?;
         let told: Told = PerWorker::new(me, Cell::new(0))?;
-        let handles = PerWorker::new(me, Cell::new(None))?;
-        handles.here(me).set(Some(locks));
         let lock = locks.named(me, "lock").at(me.process_of(HOME));
         if me.id() == HOME {
             let guard = lock.lock()?;
             // The doomed one waits first.
-            let asked = me.call_return(WorkerId::new(1), handles, |there, handles: PerWorker<Cell<Option<LockManager>>>| {
-                let lock = handles.here(there).get().expect("it was made").named(there, "lock");
+            let asked = me.call_return(WorkerId::new(1), locks, |there, locks| {
+                let lock = locks.named(there, "lock").at(there.process_of(HOME));
                 let never = |_: &Worker, _: Result<LockGuard<'_>>| unreachable!("it is dead by then");
-                lock.at(there.process_of(HOME)).lock_then(never).expect("the home lives");
+                lock.lock_then(never).expect("the home lives");
             })?;
             asked.wait()?;
             tell(me, WorkerId::new(2), told)?;
@@ -246,7 +244,9 @@ fn an_owner_that_dies_takes_its_structures_along() {
         for name in &names {
             let found = structures.find::<u64>(me, name);
             let directory_is_lost = matches!(found, Err(Error::PeerLost { .. }));
-            while !directory_is_lost && matches!(structures.find::<u64>(me, name), Ok(found) if found.owner().number() == 2) {
+            while !directory_is_lost
+                && matches!(structures.find::<u64>(me, name), Ok(found) if found.owner().number() == 2)
+            {
                 me.progress()?;
             }
             if !directory_is_lost {
