@@ -5,6 +5,7 @@ pub(crate) mod invoke_throughput;
 mod mcts_scaling;
 pub(crate) mod multi_job;
 pub(crate) mod oversubscribed;
+mod sync;
 pub(crate) mod transfer_throughput;
 
 use crate::Bench;
@@ -25,6 +26,11 @@ pub(crate) const BENCHES: &[Bench] = &[
         name: "mcts-scaling",
         about: "tree search for Hex on 11 x 11 cells, 16 simulations a leaf (Seriema, Figure 3)",
         cases: mcts_scaling::cases,
+    },
+    Bench {
+        name: "sync",
+        about: "several on one thing: combining, delegation, and locks of the job",
+        cases: sync::cases,
     },
     Bench { name: multi_job::NAME, about: multi_job::ABOUT, cases: multi_job::cases },
 ];

@@ -57,8 +57,12 @@ impl Add {
     }
 
     fn run_here(&self, value: &ValueCell<u64>) {
-        // SAFETY: this thread holds.
-        value.with_mut(|value| unsafe { add(NonNull::from(&self.request), &mut *value) });
+        value.with_mut(|value| {
+            // SAFETY: this thread holds.
+            let value = unsafe { &mut *value };
+            // SAFETY: this is the request of an `Add`.
+            unsafe { add(NonNull::from(&self.request), value) };
+        });
     }
 }
 

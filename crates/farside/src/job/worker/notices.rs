@@ -12,7 +12,9 @@ use crate::job::process::Notice;
 
 /// What a part of the library has to do on a worker when a process is lost.
 #[derive(Clone)]
-pub(super) struct LossHook(Rc<dyn Fn(&Worker, ProcessId)>);
+pub(super) struct LossHook(Rc<OnLoss>);
+
+type OnLoss = dyn Fn(&Worker, ProcessId);
 
 impl fmt::Debug for LossHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
