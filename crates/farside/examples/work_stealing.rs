@@ -22,7 +22,7 @@ const PARENTS: f64 = 1.0 / 8.08;
 /// Nodes that a worker counts before it looks whether somebody wants some of its work.
 const NODES_PER_TURN: usize = 256;
 /// Nodes that are stolen at once, at most. They fit into a reply.
-const STOLEN_MAX: usize = 200;
+const STOLEN_MAX: usize = 500;
 
 /// A node is a number, from which those of its children follow.
 type Node = u64;

@@ -162,7 +162,7 @@ fn two_threads_add_twice() {
 #[test]
 fn three_threads_choose_each_other() {
     for limit in [0, 1] {
-        check(Some(3), move || {
+        check(Some(2), move || {
             let model = Model::new();
             let threads = [1, 2].map(|mark| {
                 let model = model.clone();
@@ -180,7 +180,7 @@ fn three_threads_choose_each_other() {
 /// What nobody waits for is run, too, by the time everybody has left.
 #[test]
 fn posts_are_not_left_behind() {
-    check(Some(3), || {
+    check(Some(2), || {
         let model = Model::new();
         let ran = Arc::new(AtomicU32::new(0));
         let threads = [1, 2].map(|mark| {
