@@ -10,7 +10,7 @@
 //! | keep out one that has lost its lock and does not know | [`Token`], [`Fenced`] |
 //! | change what another worker has, in one step | [`Structures`], [`Operation`], [`Program`] |
 //!
-//! A lock is the last of them to think of. What is done to one worker's data is done best by calling that worker: calls are one at a time by
+//! A lock of the job is the last of them to think of. What is done to one worker's data is done best by calling that worker: calls are one at a time by
 //! themselves.
 //!
 //! # Hardware lock elision
@@ -22,8 +22,8 @@
 //! processor has had them since; some Xeons still do (Cascade Lake, Ice Lake, Sapphire Rapids), where Linux
 //! leaves them off unless it is told `tsx=on`. AMD never had them, POWER10 dropped its own, and Arm's (TME) is in no processor that is sold. Rust's
 //! stable library has no intrinsics for them either. Nobody could run such code, and it would be tested nowhere: so there is no
-//! switch that seems to turn it on. [`Combining`] takes its place: it answers the same need, that a contended lock
-//! should not cost its holders' cache lines, on every processor.
+//! switch that seems to turn it on. [`Combining`] answers the same need on every processor: that a lock which many want should not have
+//! its value go from core to core.
 
 mod atomics;
 mod combining;

@@ -21,7 +21,8 @@ use crate::error::{Error, Refused, Result};
 ///
 /// The value never leaves its thread, and need not be `Send`: it is made there. It pays where the value is large, so that it is good for it to
 /// stay in one core's caches, and there is a core to spare; or where it can only be used by one thread. Otherwise [`Combining`](super::Combining)
-/// does the same without a thread.
+/// does the same without a thread, and in a fraction of the time. In a [simulation](crate::Simulation) its thread is not one of those that take turns: what it
+/// does there, such as answering a call, others may not notice in (virtual) time. Use `Combining` there.
 ///
 /// ```
 /// use std::cell::RefCell;
