@@ -68,24 +68,23 @@ fn beside_a_mutex(threads: u64, options: Options, operation: impl Fn() + Sync) -
     Ok(vec![Metric::new("operation_ns", "ns", own).against("std mutex", limit)])
 }
 
-/// Nanoseconds for one operation of so many threads, each of which does `each`.
+/// Nanoseconds for one operation of so many threads, each of which does `each`: from the first thread's beginning to the last one's end.
 fn time_threads(threads: u64, each: u64, operation: &(impl Fn() + Sync)) -> f64 {
-    let start = Barrier::new(threads as usize + 1);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                start.wait();
-                (0..each).for_each(|_| operation());
-            });
-        }
+    let start = Barrier::new(threads as usize);
+    let run = || {
         start.wait();
         let begun = Instant::now();
-        // The scope's end is that of its threads.
-        begun
-    })
-    .elapsed()
-    .as_nanos() as f64
-        / (threads * each) as f64
+        (0..each).for_each(|_| operation());
+        (begun, Instant::now())
+    };
+    let times: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no operation panics")).collect()
+    });
+    let begun = times.iter().map(|(begun, _)| *begun).min();
+    let ended = times.iter().map(|(_, ended)| *ended).max();
+    let time = begun.zip(ended).map(|(begun, ended)| ended - begun).unwrap_or_default();
+    time.as_nanos() as f64 / (threads * each) as f64
 }
 
 /// What it takes those who are `active` to take a lock at worker 0 and let go of it, and in turns with that a call there and back.
