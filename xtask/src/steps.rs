@@ -38,7 +38,18 @@ fn calls_over_libfabric() -> Result<(), String> {
     println!("xtask: the next with FARSIDE_FABRIC=ofi:tcp");
     let mut command = cargo();
     command.env("FARSIDE_FABRIC", "ofi:tcp");
-    run(command.args(["test", "--release", "--package", "farside", "--test", "calls", "--test", "sync"]))
+    run(command.args([
+        "test",
+        "--release",
+        "--package",
+        "farside",
+        "--test",
+        "calls",
+        "--test",
+        "memory",
+        "--test",
+        "sync",
+    ]))
 }
 
 /// The protocols on shared words, checked in all their interleavings.

@@ -1,17 +1,19 @@
 //! `farside info`: what there is on this machine for a job.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::{self, Display, Write as _};
 use std::io::{self, Write as _};
 
 use clap::Args;
 use farside::ProcessId;
 use farside::job::{Footprint, footprint};
+use farside_fabric::memory::NodeOptions;
 use farside_fabric::ofi::{self, Provider};
 use farside_fabric::route::FabricChoice;
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::sim::{SimFabric, SimOptions};
 use farside_fabric::{Capabilities, NeedsTarget, Transport};
-use farside_sys::topology::{HugePagePolicy, Topology, host_id, hostname};
+use farside_sys::shm::{Pages, SharedMemory, Wish};
+use farside_sys::topology::{HugePagePolicy, NumaNodeId, Topology, host_id, hostname};
 use farside_sys::{limits, process};
 use serde_json::{Value, json};
 
@@ -41,6 +43,7 @@ struct Machine {
     topology: Topology,
     transports: Vec<Capabilities>,
     footprint: Footprint,
+    registered: Registered,
     libfabric: Result<Libfabric, String>,
     routes: Result<Vec<Route>, String>,
 }
@@ -51,6 +54,8 @@ struct Libfabric {
     version: (u32, u32),
     /// Best first.
     providers: Vec<Provider>,
+    /// What it takes of a process's memory when the best provider is used.
+    library_bytes: Result<u64, String>,
 }
 
 /// What would carry a job's bytes.
@@ -63,9 +68,13 @@ struct Route {
 
 impl Machine {
     fn look() -> Result<Self, CliError> {
+        // As in the processes of a job. Nothing has started a thread yet.
+        process::set_default_environment(&ofi::ENVIRONMENT);
         let libfabric = look_for_libfabric();
+        let topology = Topology::of_this_machine()?;
         Ok(Self {
-            topology: Topology::of_this_machine()?,
+            registered: Registered::try_out(&topology)?,
+            topology,
             transports: transports()?,
             footprint: footprint(PROCESSES, THREADS),
             routes: routes(&libfabric),
@@ -98,6 +107,7 @@ impl Machine {
             "huge_pages": pages.collect::<Vec<_>>(),
             "transparent_huge_pages": policy(topology.transparent_huge_pages),
             "shared_memory_huge_pages": policy(topology.shmem_huge_pages),
+            "registered_memory": self.registered.to_json(),
             "memory_available_bytes": limits::available_memory_bytes(),
             "open_files_max": limits::max_open_files(),
             "user_processes_max": limits::max_user_processes(),
@@ -134,6 +144,7 @@ impl Machine {
         let policy = |policy: Option<HugePagePolicy>| policy.map_or("not known".into(), |policy| policy.to_string());
         let (private, shared) = (policy(topology.transparent_huge_pages), policy(topology.shmem_huge_pages));
         lines.add("transparent", format!("huge pages {private}, in shared memory {shared}"));
+        lines.add("registered", &self.registered);
         lines.add("memory", format!("{} available", mebibytes(limits::available_memory_bytes())));
         let limit = |limit: Option<u64>| limit.map_or("no limit".into(), |limit| limit.to_string());
         lines.add("open files", limit(limits::max_open_files()));
@@ -145,9 +156,16 @@ impl Machine {
             lines.add("transport", transport_to_text(transport));
         }
         match &self.libfabric {
-            Ok(Libfabric { version: (major, minor), providers }) => {
+            Ok(Libfabric { version: (major, minor), providers, library_bytes }) => {
+                let own = match library_bytes {
+                    Ok(bytes) => format!("{bytes} bytes of its own memory (measured)"),
+                    Err(why) => format!("memory of its own (not measured: {why})"),
+                };
                 let staging = ofi::PROCESS_BYTES;
-                lines.add("libfabric", format!("{major}.{minor}; a process that uses it takes {staging} bytes more"));
+                lines.add(
+                    "libfabric",
+                    format!("{major}.{minor}; for each process it takes {own} and up to {staging} bytes of ours"),
+                );
                 providers.iter().for_each(|found| lines.add("provider", format!("{} on {}", found.name, found.domain)));
             }
             Err(why) => lines.add("libfabric", why),
@@ -159,6 +177,44 @@ impl Machine {
             Err(why) => lines.add("route", why),
         }
         lines.0
+    }
+}
+
+/// What memory got that was made as a job makes the first that its workers ask for.
+#[derive(Debug)]
+struct Registered {
+    bytes: usize,
+    pages: Pages,
+    node: Option<NumaNodeId>,
+}
+
+impl Registered {
+    fn try_out(topology: &Topology) -> Result<Self, CliError> {
+        let options = NodeOptions::default();
+        let node = topology.numa_nodes.first().map(|node| node.id);
+        let memory =
+            SharedMemory::create_as("farside-info", options.superchunk_bytes, Wish { pages: options.pages, node });
+        let memory = memory.map_err(farside_fabric::FabricError::from)?;
+        Ok(Self { bytes: memory.bytes(), pages: memory.pages(), node: memory.node() })
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "tried_bytes": self.bytes,
+            "pages": self.pages.kind.to_string(),
+            "huge_bytes": self.pages.huge_bytes,
+            "node": self.node.map(|node| node.0),
+        })
+    }
+}
+
+impl Display for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memory gets {}, ", self.pages.kind)?;
+        match self.node {
+            Some(node) => write!(f, "and lies on the node that it is to lie on ({} was tried)", node.0),
+            None => f.write_str("and the system does not say on which node it lies"),
+        }
     }
 }
 
@@ -199,7 +255,13 @@ fn transports() -> Result<Vec<Capabilities>, CliError> {
 
 fn look_for_libfabric() -> Result<Libfabric, String> {
     let version = ofi::library_version().map_err(|error| error.to_string())?;
-    Ok(Libfabric { version, providers: ofi::providers().map_err(|error| error.to_string())? })
+    let providers = ofi::providers().map_err(|error| error.to_string())?;
+    let measured = ofi::library_bytes(providers.first().map(|best| &*best.name), None);
+    let library_bytes = match measured {
+        Ok(bytes) => bytes.ok_or_else(|| "the system does not tell".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    Ok(Libfabric { version, providers, library_bytes })
 }
 
 /// What a job started here would use, and why.
@@ -233,6 +295,7 @@ fn libfabric_to_json(found: &Libfabric) -> Value {
         "version": format!("{}.{}", found.version.0, found.version.1),
         "providers": found.providers.iter().map(provider).collect::<Vec<_>>(),
         "process_bytes": ofi::PROCESS_BYTES,
+        "library_bytes": found.library_bytes.as_ref().ok(),
     })
 }
 
@@ -262,6 +325,7 @@ fn transport_to_json(transport: &Capabilities) -> Value {
         "needs_target_progress": transport.needs_target_progress != NeedsTarget::Nothing,
         "puts_in_order": transport.puts_in_order,
         "message_bytes_max": transport.message_bytes_max,
+        "expected_bytes_max": transport.expected_bytes_max,
         // A transport without a limit says so with the largest number.
         "operations_max": Some(transport.operations_max).filter(|max| *max < usize::MAX),
     })
@@ -294,7 +358,11 @@ mod tests {
         assert!(names.iter().all(|name| text.contains(&format!("transport       {name}: "))), "{text}");
         assert!(text.contains(value["host"].as_str().unwrap()), "{text}");
         assert!(text.contains("libfabric       ") && text.contains("route           this machine: shm"), "{text}");
+        let own = &value["libfabric"]["library_bytes"];
+        assert!(own.is_null() || text.contains(&format!("it takes {own} bytes of its own")), "{text}");
         assert_eq!(value["routes"][0]["name"], "shm");
+        let pages = value["registered_memory"]["pages"].as_str().unwrap();
+        assert!(text.contains(&format!("registered      memory gets {pages}, and ")), "{text}");
         let pair = &value["footprint"]["idle_pair_bytes"];
         assert!(pair.as_u64().unwrap() > 0 && text.contains(&format!("an idle pair    {pair} bytes")), "{text}");
     }

@@ -26,6 +26,7 @@
 //! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`] |
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
+//! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
 //! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
@@ -41,6 +42,7 @@ mod dist;
 mod error;
 mod invoke;
 pub mod job;
+pub mod memory;
 pub mod sync;
 pub mod wire;
 
@@ -50,6 +52,7 @@ extern crate self as farside;
 pub use dist::{Dist, PerWorker};
 pub use error::{CorruptRecord, Error, FullCause, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source};
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
+pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
 pub use invoke::call::{AGGREGATE_BYTES, Aggregator, To, WhenFull};
@@ -61,6 +64,7 @@ pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
 pub use job::worker::{Counters, Worker};
 pub use job::{Job, Simulated, Simulation, job, simulate};
+pub use memory::{Registered, RemoteMemory};
 pub use wire::Wire;
 
 /// What most programs need.

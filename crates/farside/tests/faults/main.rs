@@ -8,6 +8,7 @@ mod handlers;
 mod kill_points;
 mod limits;
 mod locks;
+mod memory;
 mod shapes;
 mod soak;
 mod support;
