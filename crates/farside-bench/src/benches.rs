@@ -6,6 +6,7 @@ pub(crate) mod mcts_scaling;
 mod memory;
 pub(crate) mod multi_job;
 pub(crate) mod oversubscribed;
+mod sync;
 pub(crate) mod transfer_throughput;
 
 use crate::Bench;
@@ -31,6 +32,11 @@ pub(crate) const BENCHES: &[Bench] = &[
         name: "memory",
         about: "registered buffers, by size and policy; memory of another process",
         cases: memory::cases,
+    },
+    Bench {
+        name: "sync",
+        about: "several on one thing: combining, delegation, and locks of the job",
+        cases: sync::cases,
     },
     Bench { name: multi_job::NAME, about: multi_job::ABOUT, cases: multi_job::cases },
 ];

@@ -224,6 +224,9 @@ pub enum Error {
         /// Where this one is.
         this: String,
     },
+    /// What several work on could not be had.
+    #[error(transparent)]
+    Sync(#[from] crate::sync::SyncError),
     /// The system refused.
     #[error("{doing} failed: {cause}")]
     System {

@@ -27,6 +27,7 @@
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
+//! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
 //! What is guaranteed about order and visibility is in `docs/memory-model.md`.
@@ -42,6 +43,7 @@ mod error;
 mod invoke;
 pub mod job;
 pub mod memory;
+pub mod sync;
 pub mod wire;
 
 // Derived code and attributes name this crate as its users do.

@@ -14,6 +14,7 @@ use farside_fabric::memory::Allocator;
 use farside_fabric::wait::PollPace;
 use farside_fabric::{MachineId, ProcessId, WorkerId};
 
+use self::notices::LossHook;
 use super::collective::Collectives;
 use super::home::Home;
 use super::process::Process;
@@ -45,6 +46,8 @@ pub struct Worker {
     unfinished: RefCell<Vec<WorkerId>>,
     /// Processes that are gone, and of whose calls the last has run here.
     lost: RefCell<Vec<ProcessId>>,
+    /// What is to be done when a process is lost.
+    loss_hooks: RefCell<Vec<LossHook>>,
     pub(crate) collectives: RefCell<Collectives>,
     locals: Box<[OnceCell<Box<dyn std::any::Any>>]>,
     pub(crate) next_dist: Cell<u32>,
@@ -107,6 +110,7 @@ impl Worker {
             wakers: RefCell::default(),
             unfinished: RefCell::default(),
             lost: RefCell::default(),
+            loss_hooks: RefCell::default(),
             collectives: RefCell::default(),
             locals: (0..LOCALS_MAX).map(|_| OnceCell::new()).collect(),
             next_dist: Cell::new(0),
