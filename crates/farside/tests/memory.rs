@@ -2,6 +2,7 @@
 //! in the simulator.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use farside::memory::{MemoryRefusal, Place};
@@ -272,6 +273,8 @@ fn others_have_no_more_than_the_limit() {
 fn memory_of_a_lost_process_is_lost_and_what_it_held_comes_back() {
     for seed in 0..8 {
         let simulation = Simulation::new(3, 1, seed).kill(ProcessId::new(2), Duration::from_millis(1));
+        // The verdict is the first failure: that the others fared well they say here.
+        let well = AtomicU32::new(0);
         let simulated = simulation.run(|me| {
             let neighbor = me.process_of(me.neighbor(me.threads_per_process()));
             // Each asks the next: process 2 has memory of process 0, and process 1 of process 2.
@@ -292,11 +295,13 @@ fn memory_of_a_lost_process_is_lost_and_what_it_held_comes_back() {
                     );
                 }
             }
+            well.fetch_add(1, Ordering::Relaxed);
             Ok(())
         });
         assert!(
             matches!(simulated.unwrap().verdict, Err(Error::ProcessFailed { process, .. }) if process.number() == 2)
         );
+        assert_eq!(well.into_inner(), 2);
     }
 }
 
