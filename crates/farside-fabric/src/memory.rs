@@ -3,6 +3,15 @@
 //! Registering costs system calls, so it is done in large pieces, [`Chunk`]s, which allocators cut up. Where chunks come from is a
 //! [`ChunkSource`].
 
+mod circular;
+mod growth;
+mod linear;
+
+pub use circular::{Circular, CircularOptions, Unit};
+pub use growth::Growth;
+pub use linear::LinearCircular;
+
+use std::fmt;
 use std::sync::Arc;
 
 use crate::region::LocalRegion;
@@ -45,7 +54,7 @@ impl Chunk {
 }
 
 /// Where allocators get their chunks from.
-pub trait ChunkSource: Send + Sync {
+pub trait ChunkSource: fmt::Debug + Send + Sync {
     /// A chunk of at least so many bytes, all zero or not.
     ///
     /// # Errors

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use crate::clock::Clock;
 use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion};
+use crate::transmit::{QueueOptions, TransferQueue};
 
 /// One process's end of a fabric.
 pub trait Transport: Send + Sync + fmt::Debug {
@@ -76,6 +77,20 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`FabricError::QueueFull`] when too many are under way; otherwise errors come with the completion.
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError>;
+
+    /// A queue of the transport's own to a peer, for puts and gets between registered memories of which most are not signalled.
+    /// `None` where it has none: [`Queue::open`](crate::transmit::Queue::open) then makes one of what can be [posted](Self::post).
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`].
+    fn open_queue(
+        &self,
+        peer: ProcessId,
+        options: QueueOptions,
+    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
+        let _ = (peer, options);
+        Ok(None)
+    }
 
     /// Sends a small message, copied before this returns.
     ///
@@ -291,6 +306,19 @@ pub enum FabricError {
     /// Memory could not be had or mapped.
     #[error(transparent)]
     Memory(#[from] farside_sys::shm::ShmError),
+    /// An allocator is at its limit.
+    #[error(
+        "{bytes} more bytes of registered memory are beyond the limit: {held} of {limit} bytes are held already; give some back, or \
+         raise the limit"
+    )]
+    MemoryLimit {
+        /// What was asked for.
+        bytes: usize,
+        /// What the allocator holds.
+        held: usize,
+        /// What it may hold.
+        limit: usize,
+    },
     /// A message is longer than the transport takes.
     #[error("a message of {bytes} bytes; at most {max} bytes travel as one")]
     MessageTooLong {
@@ -351,6 +379,16 @@ pub enum FabricError {
         /// The peer.
         process: ProcessId,
         /// The queue's size.
+        max: usize,
+    },
+    /// An operation without a signal, where none may follow the others.
+    #[error(
+        "{max} operations to {process} are posted without a signal, and no more may be: signal the next one, and wait for it"
+    )]
+    QueueOverrun {
+        /// The peer.
+        process: ProcessId,
+        /// How many the queue takes.
         max: usize,
     },
     /// The key names no region, or one that is gone.

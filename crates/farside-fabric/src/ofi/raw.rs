@@ -198,6 +198,7 @@ impl RawEnd {
             bytes,
             registration: Some(self.registration),
             context,
+            is_told: true,
         };
         let start = self.memory.base().as_ptr().wrapping_add(PUT + offset);
         // SAFETY: the bytes lie in memory that outlives the port; only the other end may write them meanwhile, which is the

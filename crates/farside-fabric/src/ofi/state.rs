@@ -11,12 +11,15 @@ use farside_sys::shm::SharedMemory;
 use super::ffi::{CqDataEntry, FiAddr};
 use super::flights::Flights;
 use super::message::{HEADER_BYTES, Header, Kind};
-use super::port::{Entries, Failure, Piece, Polled, Port, Posted};
+use super::pool::Pool;
+use super::port::{Entries, Failure, Piece, Polled, Port, Posted, Registration};
+use super::queues::{Order, QueueId, Queues};
 use super::staging::{RECEIVE_SLOTS, SEND_SLOTS, SLOT_BYTES, Staging};
-use super::transfer::{self, Transfer, TransferId};
+use super::transfer::{self, Lent, Transfer, TransferId};
 use crate::by_message::{Engine, Limits, NativeAccess, Registration as NewRegion};
 use crate::ids::ProcessId;
 use crate::region::LocalRegion;
+use crate::transmit::{self, Frontier, QueueLimits};
 use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey};
 
 /// Operations that a process may have under way.
@@ -43,10 +46,14 @@ pub(super) struct State {
     port: Port,
     flights: Flights<Flight>,
     staging: Staging,
+    pool: Pool,
+    queues: Queues,
     transfers: HashMap<TransferId, Transfer>,
     engine: Engine,
     /// Registered memory, until the end: nothing tells when the last peer lets go of it.
     memories: Vec<Arc<SharedMemory>>,
+    /// What the regions of this process are registered as, by their slots, with their generations.
+    registrations: Vec<Option<(u32, Registration)>>,
 
     process: ProcessId,
     token: u64,
@@ -91,7 +98,7 @@ impl State {
         bytes: usize,
     ) -> Result<Self, FabricError> {
         let staging = Staging::new(&mut port)?;
-        let access = register(&mut port, &memory)?;
+        let (access, registration) = register(&mut port, &memory)?;
         let limits =
             Limits { message_bytes_max: MESSAGE_BYTES_MAX, operations_max: OPERATIONS_MAX, messages_max: SEND_SLOTS };
         let engine = Engine::new(process, process_count, NewRegion { memory: memory.clone(), bytes, access }, limits);
@@ -100,9 +107,12 @@ impl State {
             port,
             flights: Flights::new(RECEIVE_SLOTS + SEND_SLOTS + PIECES_MAX),
             staging,
+            pool: Pool::new(),
+            queues: Queues::default(),
             transfers: HashMap::new(),
             engine,
             memories: vec![memory],
+            registrations: vec![Some((0, registration))],
             process,
             token: 0,
             peers: (0..process_count).map(peer).collect(),
@@ -137,13 +147,20 @@ impl State {
     }
 
     pub(super) fn register(&mut self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
-        let access = register(&mut self.port, &memory)?;
+        let (access, registration) = register(&mut self.port, &memory)?;
         self.memories.push(memory.clone());
-        Ok(self.engine.register(NewRegion { memory, bytes, access }))
+        let region = self.engine.register(NewRegion { memory, bytes, access });
+        let key = region.key();
+        let slot = key.slot as usize;
+        self.registrations.resize(self.registrations.len().max(slot + 1), None);
+        self.registrations[slot] = Some((key.generation, registration));
+        Ok(region)
     }
 
     pub(super) fn deregister(&mut self, key: RemoteKey) -> Result<(), FabricError> {
-        self.engine.deregister(key)
+        self.engine.deregister(key)?;
+        self.registrations[key.slot as usize] = None;
+        Ok(())
     }
 
     pub(super) fn attach(&mut self, key: RemoteKey) -> Result<Completion, FabricError> {
@@ -206,13 +223,7 @@ impl State {
         offset: u64,
         mut data: Vec<u8>,
     ) -> Result<Completion, FabricError> {
-        let registration = if self.port.attributes().registers_local {
-            // SAFETY: the buffer stays in the transfer, which outlives its registration: `finish` gives that back first, and
-            // the port, which is dropped first, all that are left.
-            Some(unsafe { self.port.register(data.as_mut_ptr(), data.len(), random_key()?) }?)
-        } else {
-            None
-        };
+        let lent = self.lend(kind, &mut data)?;
         let completion = Completion::pending();
         let id = self.next_transfer;
         self.next_transfer += 1;
@@ -222,7 +233,7 @@ impl State {
             offset,
             kind,
             data,
-            registration,
+            lent,
             posted: 0,
             pieces: 0,
             error: None,
@@ -232,6 +243,29 @@ impl State {
         self.unposted.push_back(id);
         self.post_pieces();
         Ok(completion)
+    }
+
+    /// Memory for libfabric to find the bytes of a transfer in.
+    fn lend(&mut self, kind: transfer::Kind, data: &mut [u8]) -> Result<Lent, FabricError> {
+        if !self.port.attributes().registers_local {
+            return Ok(Lent::Buffer);
+        }
+        if let Some(slot) = self.pool.take(&mut self.port, data.len()) {
+            if kind == transfer::Kind::Put {
+                let (start, _) = self.pool.slot(slot);
+                // SAFETY: the slot was free, and is longer than what it was taken for.
+                unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), start, data.len()) };
+            }
+            return Ok(Lent::Slot(slot));
+        }
+        // SAFETY: the buffer stays in the transfer, which outlives its registration: `finish` gives that back first, and the port, which
+        // is dropped first, all that are left.
+        Ok(Lent::Registered(unsafe { self.port.register(data.as_mut_ptr(), data.len(), random_key()?) }?))
+    }
+
+    /// Buffers that were registered by themselves since the pool had no slot for them.
+    pub(super) fn passed_pool(&self) -> u64 {
+        self.pool.passed_by()
     }
 
     /// Posts what waits to be posted, as far as there is room. Not in order: what goes to a peer that is being connected does not
@@ -260,18 +294,27 @@ impl State {
             let bytes = left.min(attributes.bytes_max).min(PIECE_BYTES_MAX);
             let Ok(context) = self.flights.begin(Flight::Piece { of: id }) else { return false };
             let base = if attributes.virtual_addresses { transfer.access.base } else { 0 };
+            let (first, registration) = match transfer.lent {
+                Lent::Buffer => (transfer.data.as_mut_ptr(), None),
+                Lent::Registered(registration) => (transfer.data.as_mut_ptr(), Some(registration)),
+                Lent::Slot(slot) => {
+                    let (start, registration) = self.pool.slot(slot);
+                    (start, Some(registration))
+                }
+            };
             let piece = Piece {
                 kind: transfer.kind,
                 peer,
                 remote_address: base.wrapping_add(transfer.offset).wrapping_add(transfer.posted as u64),
                 remote_key: transfer.access.key,
                 bytes,
-                registration: transfer.registration,
+                registration,
                 context,
+                is_told: true,
             };
-            let start = transfer.data.as_mut_ptr().wrapping_add(transfer.posted);
-            // SAFETY: the piece lies in the buffer, which is not touched here until its last piece has landed; the context is the
-            // flight's own.
+            let start = first.wrapping_add(transfer.posted);
+            // SAFETY: the piece lies in the buffer or the slot, which is not touched here until its last piece has landed; the context
+            // is the flight's own.
             let posted = unsafe { self.port.transfer(&piece, start) };
             match posted {
                 Ok(Posted::Yes) => {
@@ -296,9 +339,18 @@ impl State {
         if !self.transfers.get(&id).is_some_and(Transfer::is_over) {
             return;
         }
-        if let Some(transfer) = self.transfers.remove(&id) {
-            if let Some(registration) = transfer.registration {
-                self.port.deregister(registration);
+        if let Some(mut transfer) = self.transfers.remove(&id) {
+            match transfer.lent {
+                Lent::Buffer => {}
+                Lent::Registered(registration) => self.port.deregister(registration),
+                Lent::Slot(slot) => {
+                    if transfer.kind == transfer::Kind::Get && transfer.error.is_none() {
+                        let (start, _) = self.pool.slot(slot);
+                        // SAFETY: the get is over, so nobody writes the slot, which is longer than the buffer.
+                        unsafe { std::ptr::copy_nonoverlapping(start, transfer.data.as_mut_ptr(), transfer.data.len()) };
+                    }
+                    self.pool.give_back(slot);
+                }
             }
             transfer.tell();
         }
@@ -306,7 +358,66 @@ impl State {
 
     /// Buffers that libfabric has not let go of, though their peers are lost or they were cancelled.
     pub(super) fn quarantined(&self) -> usize {
-        self.transfers.values().filter(|transfer| !transfer.is_wanted()).count()
+        self.transfers.values().filter(|transfer| !transfer.is_wanted()).count() + self.queues.all_quarantined()
+    }
+
+    // Queues.
+
+    pub(super) fn open_queue(
+        &mut self,
+        peer: ProcessId,
+        depth: usize,
+    ) -> Result<(QueueId, QueueLimits, Arc<Frontier>), FabricError> {
+        self.check()?;
+        self.engine.check_peer(peer)?;
+        Ok(self.queues.open(&self.port, peer, depth))
+    }
+
+    pub(super) fn close_queue(&mut self, id: QueueId) {
+        let address = self.queue_address(id).ok();
+        self.queues.close(&self.port, id, address);
+    }
+
+    /// Posts an operation of a queue. No more progress is made: whoever waits for it makes some.
+    pub(super) fn post_queued(
+        &mut self,
+        id: QueueId,
+        transfer: &transmit::Transfer<'_>,
+        signal: Option<u64>,
+    ) -> Result<(), FabricError> {
+        let address = self.queue_address(id)?;
+        let registration = if self.port.attributes().registers_local {
+            let key = transfer.local.region().key();
+            let found = self.registrations.get(key.slot as usize).copied().flatten();
+            let (_, registration) =
+                found.filter(|(generation, _)| *generation == key.generation).ok_or(FabricError::StaleKey { key })?;
+            Some(registration)
+        } else {
+            None
+        };
+        let order = Order { transfer, signal, address, registration };
+        let Self { queues, port, engine, .. } = self;
+        queues.post(port, id, &order, |key| engine.attached(key))
+    }
+
+    pub(super) fn signal_queue(&mut self, id: QueueId, number: u64) -> Result<(), FabricError> {
+        let address = self.queue_address(id)?;
+        self.queues.signal(&self.port, id, address, number)
+    }
+
+    pub(super) fn check_queue(&self, id: QueueId) -> Result<(), FabricError> {
+        self.queues.check(id)
+    }
+
+    pub(super) fn quarantined_in(&self, id: QueueId) -> usize {
+        self.queues.quarantined(id)
+    }
+
+    fn queue_address(&self, id: QueueId) -> Result<FiAddr, FabricError> {
+        self.check()?;
+        self.queues.check(id)?;
+        let peer = self.queues.peer(id).expect("a queue is closed by its last user");
+        self.peers[peer.index()].address.ok_or(FabricError::Disconnected { process: peer })
     }
 
     // Messages.
@@ -455,7 +566,9 @@ impl State {
                 }
                 self.finish(of);
             }
-            None => {}
+            None => {
+                self.queues.landed(context);
+            }
         }
     }
 
@@ -487,7 +600,12 @@ impl State {
                     self.lose(key.process);
                 }
             }
-            None => {}
+            None => {
+                let is_refused = matches!(failure.code, EPERM | EACCES | ENOKEY);
+                if let Some(lost) = self.queues.failed(failure.context, is_refused) {
+                    self.lose(lost);
+                }
+            }
         }
     }
 
@@ -532,6 +650,7 @@ impl State {
             }
             ids.push(*id);
         }
+        self.queues.lose(process);
         self.unposted.retain(|id| !ids.contains(id));
         ids.into_iter().for_each(|id| self.finish(id));
         // Messages to it need not be waited for any more; whether the provider calls them off, their completions tell.
@@ -586,10 +705,10 @@ impl State {
 }
 
 /// Lets a port access memory that lives as long as the port.
-fn register(port: &mut Port, memory: &Arc<SharedMemory>) -> Result<NativeAccess, FabricError> {
+fn register(port: &mut Port, memory: &Arc<SharedMemory>) -> Result<(NativeAccess, Registration), FabricError> {
     // SAFETY: the callers keep the memory in their `memories`, which are dropped after the port.
     let registration = unsafe { port.register(memory.base().as_ptr(), memory.bytes(), random_key()?) }?;
-    Ok(NativeAccess { key: registration.key, base: memory.base().as_ptr() as u64 })
+    Ok((NativeAccess { key: registration.key, base: memory.base().as_ptr() as u64 }, registration))
 }
 
 /// A key that nobody guesses: whoever can reach the endpoint may use a key that it knows.
