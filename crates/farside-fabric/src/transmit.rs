@@ -45,7 +45,9 @@
 //! 2. What is not followed by a signalled operation that is over may be under way, for ever.
 //! 3. A put is seen in pieces, whatever its length. (Words that others use atomically are not put here, but posted.)
 //! 4. The queue takes [a known number](QueueLimits) of operations. What it refuses has not happened: [`FabricError::QueueFull`] when
-//!    polling makes room, [`FabricError::QueueOverrun`] when only a signalled operation may follow.
+//!    polling makes room, [`FabricError::QueueOverrun`] when only a signalled operation may follow. More signalled operations than it
+//!    has completions for must not be under way. A queue may break when either is not minded: hardware does, and so does
+//!    [`sim`](crate::sim).
 //! 5. The first operation that fails ends the queue. Its error is returned from then on, and which of the operations under way have
 //!    taken effect is not known. Local memory is released as soon as the transport has let go of it, and counted as
 //!    [quarantined](Queue::quarantined) until then.
@@ -66,6 +68,7 @@ mod transmitter;
 pub use frontier::Frontier;
 pub use ledger::{Ledger, Refusal};
 pub use posted::{Poster, PostedQueue};
+pub(crate) use queue::overrun;
 pub use queue::{Queue, QueueLimits, QueueOptions, Span, Transfer, TransferKind, TransferQueue};
 pub use signals::{Signals, Step, Ticket, TooMany};
 pub use transmitter::Transmitter;

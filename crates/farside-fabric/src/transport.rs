@@ -381,13 +381,13 @@ pub enum FabricError {
         /// The queue's size.
         max: usize,
     },
-    /// An operation without a signal, where none may follow the others.
-    #[error(
-        "{max} operations to {process} are posted without a signal, and no more may be: signal the next one, and wait for it"
-    )]
+    /// A queue was given what it cannot hold.
+    #[error("the queue to {process} was overrun: it holds {max} {what}; signal at least one in so many, and poll for its end")]
     QueueOverrun {
         /// The peer.
         process: ProcessId,
+        /// Operations without a signal in a row, or completions that nobody has polled for.
+        what: &'static str,
         /// How many the queue takes.
         max: usize,
     },

@@ -147,7 +147,7 @@ pub fn an_overrun_is_an_error(fabric: &dyn Fabric) {
             if region.mapped().is_none() {
                 let one_more = queue.put(span(&memory, 0, 16), &region, 16, None);
                 assert!(
-                    matches!(one_more, Err(FabricError::QueueOverrun { process: OWNER, max }) if max == limits.unsignalled_max),
+                    matches!(one_more, Err(FabricError::QueueOverrun { process: OWNER, max, .. }) if max == limits.unsignalled_max),
                     "an overrun: {one_more:?}"
                 );
             }
@@ -167,8 +167,8 @@ pub fn a_full_queue_of_transfers_loses_nothing(fabric: &dyn Fabric) {
             let queue = open(process, 16);
             let mut before = 0;
             for number in 0..COUNT {
-                // Every second one.
-                let signal = (number % 2 == 1).then_some(number as u64);
+                // Not more than there are completions for.
+                let signal = (number % 4 == 3).then_some(number as u64);
                 let from = span(&memory, 8 * number, 8);
                 post(process, &queue, || queue.put(from, &region, 8 * number as u64, signal));
                 let completed = queue.completed();
@@ -252,7 +252,7 @@ pub fn a_queue_to_a_process_that_leaves_fails(fabric: &dyn Fabric) {
         let options = CircularOptions { unit_bytes: 4096, units: 4, growth: Growth::Linear, units_max: 64 };
         let mut units = Circular::new(Box::new(end.clone()), options);
         process.meet();
-        let lost = process.until("the loss of a peer", || put_until_lost(process, &transmitter, &mut units, &region));
+        let lost = process.until("the loss of a peer", || put_until_lost(&process, &transmitter, &mut units, &region));
         assert!(matches!(lost, FabricError::Disconnected { process: OWNER }), "a put to one that left: {lost}");
         assert!(transmitter.has_failed());
         let again = transmitter.flush(process.deadline());
@@ -261,7 +261,7 @@ pub fn a_queue_to_a_process_that_leaves_fails(fabric: &dyn Fabric) {
         for _ in 0..3 * options.units {
             expect(units.take_by(process.deadline()), "a unit after the loss");
         }
-        assert!(units.quarantined() <= transmitter.quarantined(), "units are set aside for what is under way");
+        assert!(transmitter.quarantined() > 0 || units.quarantined() == 0, "units are set aside for what is under way");
     });
 }
 
@@ -276,5 +276,6 @@ fn put_until_lost(
         Ok(unit) => unit,
         Err(error) => return Some(error),
     };
-    transmitter.put_unit(&unit, 0..4096, region, 0, deadline).err()
+    let posted = transmitter.put_unit(&unit, 0..4096, region, 0, deadline);
+    posted.and_then(|()| transmitter.progress()).err()
 }

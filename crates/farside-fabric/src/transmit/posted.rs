@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use farside_sys::racy;
 
-use super::queue::{QueueLimits, QueueOptions, Transfer, TransferKind, TransferQueue};
+use super::queue::{QueueLimits, QueueOptions, Transfer, TransferKind, TransferQueue, overrun};
 use super::{Frontier, Ledger, Refusal};
 use crate::clock;
 use crate::ids::ProcessId;
@@ -68,7 +68,10 @@ enum Pending {
 enum End {
     Disconnected(ProcessId),
     Stale(RemoteKey),
-    Overrun,
+    /// Of operations without a signal.
+    Unsignalled,
+    /// Of completions.
+    Completions,
     Other(String),
 }
 
@@ -96,7 +99,7 @@ impl PostedQueue {
     fn working(&self) -> Result<MutexGuard<'_, State>, FabricError> {
         let mut state = clock::lock(&self.state);
         if self.is_brittle && state.end.is_none() && state.ledger.ended_signals() > self.limits.completions_max {
-            self.fail(&mut state, End::Overrun);
+            self.fail(&mut state, End::Completions);
         }
         match &state.end {
             None => Ok(state),
@@ -108,7 +111,11 @@ impl PostedQueue {
         match end {
             End::Disconnected(process) => FabricError::Disconnected { process: *process },
             End::Stale(key) => FabricError::StaleKey { key: *key },
-            End::Overrun => self.overrun(),
+            End::Unsignalled => overrun(self.peer, self.limits),
+            End::Completions => {
+                let (what, max) = ("completions that nobody has polled for", self.limits.completions_max);
+                FabricError::QueueOverrun { process: self.peer, what, max }
+            }
             End::Other(why) => FabricError::Provider {
                 doing: "an operation of a queue",
                 provider: "(its own)".to_owned(),
@@ -116,10 +123,6 @@ impl PostedQueue {
                 code: 0,
             },
         }
-    }
-
-    fn overrun(&self) -> FabricError {
-        FabricError::QueueOverrun { process: self.peer, max: self.limits.unsignalled_max }
     }
 
     /// Nothing under way touches local memory: puts have their copies, and gets are copied here or not at all.
@@ -135,9 +138,9 @@ impl PostedQueue {
             Err(Refusal::Full) => Err(FabricError::QueueFull { process: self.peer, max: self.limits.depth }),
             Err(Refusal::Overrun) => {
                 if self.is_brittle {
-                    self.fail(state, End::Overrun);
+                    self.fail(state, End::Unsignalled);
                 }
-                Err(self.overrun())
+                Err(overrun(self.peer, self.limits))
             }
         }
     }

@@ -36,7 +36,7 @@ pub struct QueueLimits {
     pub depth: usize,
     /// So many in a row without a signal. Less than the depth, so that in a full queue there is something to wait for.
     pub unsignalled_max: usize,
-    /// So many signalled ones that are not over.
+    /// So many signalled ones, until they are over and were polled for.
     pub completions_max: usize,
     /// So many bytes in one operation.
     pub bytes_max: usize,
@@ -53,6 +53,11 @@ impl QueueLimits {
         let depth = depth.clamp(Self::DEPTH_MIN, Self::DEPTH_MAX);
         Self { depth, unsignalled_max: depth - depth / 8, completions_max: depth / 4, bytes_max }
     }
+}
+
+/// Refuses an operation without a signal where none may follow.
+pub(crate) fn overrun(process: ProcessId, limits: QueueLimits) -> FabricError {
+    FabricError::QueueOverrun { process, what: "operations without a signal in a row", max: limits.unsignalled_max }
 }
 
 /// A part of registered memory of this process.
@@ -328,7 +333,8 @@ impl Queue {
         Ok(self.frontier.completed())
     }
 
-    /// The largest number of a signalled operation that is over, without looking for more. One load.
+    /// The largest number of a signalled operation that is over, without looking for more; [`u64::MAX`] when the queue has failed and
+    /// all memory is released. One load.
     #[inline]
     pub fn completed(&self) -> u64 {
         self.frontier.completed()
@@ -340,14 +346,17 @@ impl Queue {
     /// [`FabricError::Deadline`]; why the queue has failed.
     pub fn wait(&self, number: u64, deadline: Instant) -> Result<(), FabricError> {
         let mut looks = Looks::new(&self.transport);
-        while !self.frontier.has_passed(number) {
-            self.own.progress()?;
-            if self.frontier.has_passed(number) {
-                break;
+        loop {
+            // The frontier of a queue that has failed passes everything when it is released.
+            if self.frontier.has_passed(number) && !self.frontier.has_failed() {
+                return Ok(());
             }
-            looks.pause_until(deadline, "waiting for a signalled operation", self.peer)?;
+            let before = self.frontier.completed();
+            self.own.progress()?;
+            if self.frontier.completed() == before {
+                looks.pause_until(deadline, "waiting for a signalled operation", self.peer)?;
+            }
         }
-        Ok(())
     }
 
     /// How many operations of a queue that has failed the transport has not let go of. Their local memory is not to be used again.

@@ -138,12 +138,16 @@ impl Transmitter {
         offset: u64,
         deadline: Instant,
     ) -> Result<(), FabricError> {
-        let posted = self.transfer(kind, unit.part(bytes), remote, offset, deadline);
+        let local = unit.part(bytes);
+        let posted = self.transfer(kind, local, remote, offset, deadline);
         match &posted {
             Ok(0) => {}
             Ok(tag) => unit.tag(self, *tag),
-            // Of a long one some pieces may be under way.
-            Err(_) => unit.tag(self, self.shared.signals.tag_now()),
+            Err(_) if local.bytes() > self.shared.queue.limits().bytes_max => {
+                // Some of its pieces may be under way.
+                unit.tag(self, self.shared.signals.tag_now());
+            }
+            Err(_) => {}
         }
         posted.map(drop)
     }
@@ -260,7 +264,7 @@ impl Transmitter {
     /// # Errors
     /// [`FabricError::Deadline`]; why the queue has failed.
     pub fn wait(&self, tag: u64, deadline: Instant) -> Result<(), FabricError> {
-        if self.has_passed(tag) {
+        if self.has_passed(tag) && !self.has_failed() {
             return Ok(());
         }
         let Shared { queue, signals } = &*self.shared;
