@@ -26,6 +26,11 @@ pub(crate) const BENCHES: &[Bench] = &[
         about: "tree search for Hex on 11 x 11 cells, 16 simulations a leaf (Seriema, Figure 3)",
         cases: mcts_scaling::cases,
     },
+    Bench {
+        name: "transfer-throughput",
+        about: "puts between two processes, signalled by hand and by a transmitter (Seriema, Figure 2)",
+        cases: transfer_throughput::cases,
+    },
     Bench { name: multi_job::NAME, about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 

@@ -5,7 +5,7 @@ use std::io;
 
 use farside::LogGp;
 
-use crate::benches::invoke_throughput;
+use crate::benches::{invoke_throughput, transfer_throughput};
 use crate::metric::Metric;
 use crate::row::Row;
 use crate::{BenchError, Listing, Options};
@@ -56,11 +56,18 @@ struct SimulatedBench {
     run: fn(SimNetwork, Options, OnRow<'_>) -> Result<(), BenchError>,
 }
 
-const BENCHES: &[SimulatedBench] = &[SimulatedBench {
-    name: "invoke-throughput",
-    about: "one-way calls between two simulated processes, and what was published of them (Seriema, Table 2)",
-    run: invoke_throughput::run_simulated,
-}];
+const BENCHES: &[SimulatedBench] = &[
+    SimulatedBench {
+        name: "invoke-throughput",
+        about: "one-way calls between two simulated processes, and what was published of them (Seriema, Table 2)",
+        run: invoke_throughput::run_simulated,
+    },
+    SimulatedBench {
+        name: "transfer-throughput",
+        about: "puts between two simulated processes, signalled by hand and by a transmitter (Seriema, Figure 2)",
+        run: transfer_throughput::run_simulated,
+    },
+];
 
 /// The benches that exist on simulated networks. Their cases are those of the same bench elsewhere, with the network's name
 /// behind; they are not listed.

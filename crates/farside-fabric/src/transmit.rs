@@ -67,7 +67,7 @@ mod transmitter;
 
 pub use frontier::Frontier;
 pub use ledger::{Ledger, Refusal};
-pub use posted::{Poster, PostedQueue};
+pub use posted::{PostedQueue, Poster};
 pub(crate) use queue::overrun;
 pub use queue::{Queue, QueueLimits, QueueOptions, Span, Transfer, TransferKind, TransferQueue};
 pub use signals::{Signals, Step, Ticket, TooMany};

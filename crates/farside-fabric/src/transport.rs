@@ -382,7 +382,9 @@ pub enum FabricError {
         max: usize,
     },
     /// A queue was given what it cannot hold.
-    #[error("the queue to {process} was overrun: it holds {max} {what}; signal at least one in so many, and poll for its end")]
+    #[error(
+        "the queue to {process} was overrun: it holds {max} {what}; signal at least one in so many, and poll for its end"
+    )]
     QueueOverrun {
         /// The peer.
         process: ProcessId,

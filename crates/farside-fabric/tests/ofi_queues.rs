@@ -135,7 +135,8 @@ fn a_lost_peer_leaves_units_in_quarantine() {
     assert!(transmitter.quarantined() > 0, "libfabric may still send what was posted");
     // None of those under way is handed out, and the others go round.
     let taken: Vec<_> = (0..16).map(|_| units.take().expect("eight more may be made, and eight more")).collect();
-    let starts: std::collections::BTreeSet<_> = taken.iter().map(|unit| (unit.part(0..1).region().key().slot, unit.part(0..1).offset())).collect();
+    let starts: std::collections::BTreeSet<_> =
+        taken.iter().map(|unit| (unit.part(0..1).region().key().slot, unit.part(0..1).offset())).collect();
     assert_eq!(starts.len(), 16, "no unit is handed out twice");
     assert_eq!(units.quarantined(), 8);
     let full = units.take();

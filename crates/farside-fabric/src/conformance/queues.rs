@@ -236,33 +236,41 @@ pub fn threads_share_a_transmitter(fabric: &dyn Fabric) {
 
 /// Operations on a process that leaves end with its loss, and every unit comes back or is counted.
 pub fn a_queue_to_a_process_that_leaves_fails(fabric: &dyn Fabric) {
-    Trial::new("a_queue_to_a_process_that_leaves_fails", 2).starter_bytes(1 << 20).run_with_leavers(fabric, |process| {
-        if process.id() == OWNER {
+    Trial::new("a_queue_to_a_process_that_leaves_fails", 2).starter_bytes(1 << 20).run_with_leavers(
+        fabric,
+        |process| {
+            if process.id() == OWNER {
+                process.meet();
+                process.leave();
+                return;
+            }
+            let region = process.attach_starter(OWNER);
+            if region.mapped().is_some() {
+                process.meet();
+                return;
+            }
+            let end = process.shared_end();
+            let transmitter =
+                expect(Transmitter::open(end, OWNER, QueueOptions { depth: 16 }), "opening a transmitter");
+            let options = CircularOptions { unit_bytes: 4096, units: 4, growth: Growth::Linear, units_max: 64 };
+            let mut units = Circular::new(Box::new(end.clone()), options);
             process.meet();
-            process.leave();
-            return;
-        }
-        let region = process.attach_starter(OWNER);
-        if region.mapped().is_some() {
-            process.meet();
-            return;
-        }
-        let end = process.shared_end();
-        let transmitter = expect(Transmitter::open(end, OWNER, QueueOptions { depth: 16 }), "opening a transmitter");
-        let options = CircularOptions { unit_bytes: 4096, units: 4, growth: Growth::Linear, units_max: 64 };
-        let mut units = Circular::new(Box::new(end.clone()), options);
-        process.meet();
-        let lost = process.until("the loss of a peer", || put_until_lost(&process, &transmitter, &mut units, &region));
-        assert!(matches!(lost, FabricError::Disconnected { process: OWNER }), "a put to one that left: {lost}");
-        assert!(transmitter.has_failed());
-        let again = transmitter.flush(process.deadline());
-        assert!(matches!(again, Err(FabricError::Disconnected { .. })), "a flush to one that left: {again:?}");
-        // What the transport has not let go of is set aside, and the others go round.
-        for _ in 0..3 * options.units {
-            expect(units.take_by(process.deadline()), "a unit after the loss");
-        }
-        assert!(transmitter.quarantined() > 0 || units.quarantined() == 0, "units are set aside for what is under way");
-    });
+            let lost =
+                process.until("the loss of a peer", || put_until_lost(&process, &transmitter, &mut units, &region));
+            assert!(matches!(lost, FabricError::Disconnected { process: OWNER }), "a put to one that left: {lost}");
+            assert!(transmitter.has_failed());
+            let again = transmitter.flush(process.deadline());
+            assert!(matches!(again, Err(FabricError::Disconnected { .. })), "a flush to one that left: {again:?}");
+            // What the transport has not let go of is set aside, and the others go round.
+            for _ in 0..3 * options.units {
+                expect(units.take_by(process.deadline()), "a unit after the loss");
+            }
+            assert!(
+                transmitter.quarantined() > 0 || units.quarantined() == 0,
+                "units are set aside for what is under way"
+            );
+        },
+    );
 }
 
 fn put_until_lost(

@@ -245,7 +245,8 @@ impl UnitCell {
     }
 
     fn is_in_quarantine(self: &Rc<Self>) -> bool {
-        let is_stuck = |(transmitter, tag): &(Transmitter, u64)| transmitter.has_failed() && !transmitter.has_passed(*tag);
+        let is_stuck =
+            |(transmitter, tag): &(Transmitter, u64)| transmitter.has_failed() && !transmitter.has_passed(*tag);
         !self.is_held() && self.tags.borrow().iter().any(is_stuck)
     }
 }

@@ -146,13 +146,7 @@ impl Queues {
     }
 
     /// Posts a signal that moves nothing.
-    pub(super) fn signal(
-        &mut self,
-        port: &Port,
-        id: QueueId,
-        address: FiAddr,
-        number: u64,
-    ) -> Result<(), FabricError> {
+    pub(super) fn signal(&mut self, port: &Port, id: QueueId, address: FiAddr, number: u64) -> Result<(), FabricError> {
         let queue = self.queues.get_mut(&id).expect("a queue is closed by its last user");
         queue.admit(true)?;
         queue.signal(port, address, number)

@@ -347,7 +347,9 @@ impl State {
                     if transfer.kind == transfer::Kind::Get && transfer.error.is_none() {
                         let (start, _) = self.pool.slot(slot);
                         // SAFETY: the get is over, so nobody writes the slot, which is longer than the buffer.
-                        unsafe { std::ptr::copy_nonoverlapping(start, transfer.data.as_mut_ptr(), transfer.data.len()) };
+                        unsafe {
+                            std::ptr::copy_nonoverlapping(start, transfer.data.as_mut_ptr(), transfer.data.len())
+                        };
                     }
                     self.pool.give_back(slot);
                 }

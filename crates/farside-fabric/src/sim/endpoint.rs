@@ -13,7 +13,7 @@ use super::turns::{self, Asleep, SeatNumber, Turn};
 use crate::clock::{self, Clock};
 use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion};
-use crate::transmit::{Poster, PostedQueue, QueueLimits, QueueOptions, TransferQueue};
+use crate::transmit::{PostedQueue, Poster, QueueLimits, QueueOptions, TransferQueue};
 use crate::transport::{Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Transport};
 
 /// How long a wait that also watches descriptors looks at them alone.

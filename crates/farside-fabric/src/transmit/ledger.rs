@@ -174,7 +174,10 @@ mod tests {
 
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        Post { signalled: bool, rides: bool },
+        Post {
+            signalled: bool,
+            rides: bool,
+        },
         /// One of those that tell their end.
         End(usize),
     }

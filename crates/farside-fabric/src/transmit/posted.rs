@@ -58,7 +58,11 @@ struct State {
 #[derive(Debug)]
 enum Pending {
     Put(Completion),
-    Get { completion: Completion, into: LocalRegion, offset: u64 },
+    Get {
+        completion: Completion,
+        into: LocalRegion,
+        offset: u64,
+    },
     /// A signal that moves nothing.
     Nothing,
 }

@@ -262,13 +262,7 @@ impl Queue {
     /// When the region is not the peer's.
     #[inline]
     #[track_caller]
-    pub fn put(
-        &self,
-        from: Span<'_>,
-        to: &RemoteRegion,
-        offset: u64,
-        signal: Option<u64>,
-    ) -> Result<(), FabricError> {
+    pub fn put(&self, from: Span<'_>, to: &RemoteRegion, offset: u64, signal: Option<u64>) -> Result<(), FabricError> {
         self.transfer(TransferKind::Put, from, to, offset, signal)
     }
 

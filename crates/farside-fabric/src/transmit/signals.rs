@@ -72,7 +72,10 @@ impl Signals {
         // Beside two windows, each thread inside may have one late operation, and one that it signals for want of a signal.
         let inside_max = (limits.depth / 16).min(limits.completions_max / 4).clamp(1, INSIDE_MASK as usize / 2);
         let room = (limits.depth.saturating_sub(2 * inside_max)).min(limits.unsignalled_max.saturating_sub(inside_max));
-        assert!(room >= 2 && limits.completions_max >= 2 + 2 * inside_max, "{limits:?} are too narrow for a transmitter");
+        assert!(
+            room >= 2 && limits.completions_max >= 2 + 2 * inside_max,
+            "{limits:?} are too narrow for a transmitter"
+        );
         Self::with(inside_max, (room / 2).ilog2())
     }
 

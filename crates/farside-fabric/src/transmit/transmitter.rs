@@ -292,9 +292,9 @@ impl Transmitter {
         let mut looks = Looks::new(queue.transport());
         loop {
             let outcome = match queue.signal(ticket.number()) {
-                Err(FabricError::QueueFull { .. }) => queue.poll().and_then(|_| {
-                    looks.pause_until(deadline, "waiting for room for a signal", self.peer())
-                }),
+                Err(FabricError::QueueFull { .. }) => {
+                    queue.poll().and_then(|_| looks.pause_until(deadline, "waiting for room for a signal", self.peer()))
+                }
                 Ok(()) => {
                     signals.posted(ticket, true);
                     return Ok(());
