@@ -185,6 +185,22 @@ mod tests {
     }
 
     #[test]
+    fn signalling_by_itself_is_as_fast_as_by_hand() {
+        let rows = rows("fdr", 3);
+        let rate = |case: &str| {
+            let found = rows.iter().find(|row| row.case == format!("{case}/sim:fdr") && row.peer.is_none());
+            found.unwrap_or_else(|| panic!("{case}")).value
+        };
+        for size in ["8B", "64B", "4KiB", "64KiB", "1MiB"] {
+            // Virtual time: the same on every machine.
+            let (manual, auto) = (rate(&format!("manual/{size}")), rate(&format!("auto/{size}")));
+            assert!(auto > 0.9 * manual, "{size}: {auto} of {manual}");
+        }
+        let of_seriema = rows.iter().find(|row| row.case == "auto/4KiB/sim:fdr" && row.peer.is_some());
+        assert_eq!(of_seriema.map(|row| (row.value * 4096.0).round()), Some(5464e6));
+    }
+
+    #[test]
     fn nothing_is_published_of_other_networks() {
         assert!(rows("aries", 1).iter().all(|row| row.peer.is_none()));
     }

@@ -15,15 +15,15 @@ const ALIGNMENT: usize = 8;
 /// *Cost* of a piece: an addition; of one that does not fit into what is left of its unit, a unit.
 #[derive(Debug)]
 pub struct LinearCircular {
-    units: Circular,
-    /// The unit that is being cut, and how much of it is given out.
+    /// The unit that is being cut, and how much of it is given out. Dropped before the circle, which gives back what nobody holds.
     current: Option<(Unit, usize)>,
+    units: Circular,
 }
 
 impl LinearCircular {
     /// Cuts the units of a circle.
     pub fn new(units: Circular) -> Self {
-        Self { units, current: None }
+        Self { current: None, units }
     }
 
     /// A piece of so many bytes.

@@ -84,3 +84,87 @@ impl Slots {
         Ok(Self { memory, registration })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::ids::ProcessId;
+    use crate::ofi::library::Api;
+    use crate::ofi::provider;
+    use crate::ofi::state::{OPERATIONS_MAX, State};
+    use crate::transport::{Completion, Operation, Outcome, RemoteKey};
+
+    const BYTES: usize = 4 << 20;
+
+    /// Two ends in one thread, as if their provider wanted its buffers registered.
+    fn pair() -> [State; 2] {
+        let open = |number| {
+            let api = Api::open().unwrap();
+            let (info, provider) = provider::choose(api, Some("tcp"), Some("127.0.0.1")).unwrap();
+            let mut port = Port::open(api, info, provider, 2).unwrap();
+            port.pretend_to_register_local();
+            let address = port.address().unwrap();
+            let memory = Arc::new(SharedMemory::create("test", BYTES).unwrap());
+            (address, State::new(port, ProcessId::new(number), 2, memory, BYTES).unwrap())
+        };
+        let [(here, mut one), (there, mut two)] = [0, 1].map(open);
+        for state in [&mut one, &mut two] {
+            state.introduce(&[here.clone(), there.clone()], 7).unwrap();
+        }
+        [one, two]
+    }
+
+    fn finish(ends: &mut [State; 2], completion: &Completion) -> Outcome {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(outcome) = completion.try_take() {
+                return outcome.unwrap();
+            }
+            assert!(Instant::now() < deadline, "the operation does not end");
+            ends.iter_mut().for_each(|end| drop(end.progress()));
+        }
+    }
+
+    #[test]
+    fn buffers_go_through_the_pool_and_long_ones_beside_it() {
+        let mut ends = pair();
+        let key = RemoteKey::starter(ProcessId::new(1), BYTES as u64);
+        let attached = ends[0].attach(key).unwrap();
+        finish(&mut ends, &attached);
+        let mut beside = 0;
+        for (round, bytes) in [9, 100, SLOT_BYTES - 1, SLOT_BYTES, SLOT_BYTES + 1, 1 << 20].into_iter().enumerate() {
+            let data: Vec<u8> = (0..bytes).map(|at| (at * 7 + round) as u8).collect();
+            let offset = 3 + round as u64;
+            let put = ends[0].post(key, Operation::Put { offset, data: data.clone() }).unwrap();
+            assert_eq!(finish(&mut ends, &put), Outcome::Put(data.clone()), "the buffer comes back");
+            let get = ends[0].post(key, Operation::Get { offset, bytes }).unwrap();
+            assert!(finish(&mut ends, &get) == Outcome::Got(data), "{bytes} bytes come back as they were put");
+            beside += 2 * u64::from(bytes > SLOT_BYTES);
+            assert_eq!(ends[0].passed_pool(), beside);
+        }
+    }
+
+    #[test]
+    fn a_pool_that_is_empty_is_passed_by_and_fills_again() {
+        let mut ends = pair();
+        let key = RemoteKey::starter(ProcessId::new(1), BYTES as u64);
+        let attached = ends[0].attach(key).unwrap();
+        finish(&mut ends, &attached);
+        for round in 1..=2 {
+            let puts: Vec<Completion> = (0..OPERATIONS_MAX as u64)
+                .map(|number| {
+                    ends[0].post(key, Operation::Put { offset: 64 * number, data: vec![number as u8; 64] }).unwrap()
+                })
+                .collect();
+            for put in &puts {
+                finish(&mut ends, put);
+            }
+            assert_eq!(ends[0].passed_pool(), round * (OPERATIONS_MAX - SLOTS) as u64);
+        }
+        let get = ends[0].post(key, Operation::Get { offset: 0, bytes: 64 * OPERATIONS_MAX }).unwrap();
+        let wanted: Vec<u8> = (0..OPERATIONS_MAX as u8).flat_map(|number| [number; 64]).collect();
+        assert!(finish(&mut ends, &get) == Outcome::Got(wanted));
+    }
+}

@@ -199,6 +199,12 @@ impl Port {
         self.attributes
     }
 
+    /// Has a provider that does not ask for registered buffers treated like one that does.
+    #[cfg(test)]
+    pub(super) fn pretend_to_register_local(&mut self) {
+        self.attributes.registers_local = true;
+    }
+
     /// The address at which peers find this endpoint.
     pub(super) fn address(&self) -> Result<Vec<u8>, FabricError> {
         let mut address = vec![0_u8; 512];

@@ -387,6 +387,13 @@ mod tests {
         poll_until(&mut ends, |ends| ends[0].puts_under_way() == 0);
     }
 
+    /// What queues rely on, so that puts without a signal need no answer.
+    #[test]
+    fn tcp_keeps_puts_in_order() {
+        let [end, _] = pair();
+        assert!(end.port.attributes().ordered_bytes_max.is_some_and(|bytes| bytes >= 1 << 30));
+    }
+
     #[test]
     fn strangers_are_refused() {
         let [mut end, other] = pair();

@@ -145,7 +145,7 @@ impl Transmitter {
             Ok(tag) => unit.tag(self, *tag),
             Err(_) if local.bytes() > self.shared.queue.limits().bytes_max => {
                 // Some of its pieces may be under way.
-                unit.tag(self, self.shared.signals.tag_now());
+                unit.tag(self, self.tag_now());
             }
             Err(_) => {}
         }
@@ -279,7 +279,7 @@ impl Transmitter {
     /// # Errors
     /// As for [`wait`](Self::wait).
     pub fn flush(&self, deadline: Instant) -> Result<(), FabricError> {
-        self.wait(self.shared.signals.tag_now(), deadline)
+        self.wait(self.tag_now(), deadline)
     }
 
     /// Posts a signal that moves nothing.
@@ -306,6 +306,11 @@ impl Transmitter {
                 return Err(error);
             }
         }
+    }
+
+    /// A tag that is passed when all is over that was posted so far, by whatever thread.
+    pub fn tag_now(&self) -> u64 {
+        self.shared.signals.tag_now()
     }
 
     /// Makes progress.
