@@ -8,6 +8,7 @@ use std::time::Instant;
 use farside_sys::racy;
 
 use super::{Chunk, ChunkSource, Growth};
+use crate::region::LocalRegion;
 use crate::transmit::{Span, Transmitter};
 use crate::transport::FabricError;
 
@@ -75,8 +76,10 @@ pub struct Unit {
 #[derive(Debug)]
 pub(super) struct UnitCell {
     chunk: Rc<Chunk>,
-    /// Where it begins in the region.
+    /// The chunk's region, and where the unit begins in it: nothing is looked up to write there.
+    region: LocalRegion,
     offset: u64,
+    start: *mut u8,
     /// How far each transmitter that it was given to must come.
     tags: RefCell<Vec<(Transmitter, u64)>>,
 }
@@ -121,10 +124,12 @@ impl Circular {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next_free(&mut self) -> Option<Unit> {
         let cell = self.units.get(self.next).filter(|cell| cell.is_free())?;
-        cell.tags.borrow_mut().truncate(TAGS_KEPT);
+        if cell.tags.borrow().len() > TAGS_KEPT {
+            cell.tags.borrow_mut().clear();
+        }
         let unit = Unit { cell: cell.clone(), at: 0, bytes: self.options.unit_bytes };
         self.next += 1;
         if self.next == self.units.len() {
@@ -189,9 +194,11 @@ impl Circular {
         }
         let chunk = Rc::new(self.source.take(count * self.pitch)?);
         self.chunks.push(chunk.clone());
-        let offset_of = |number| chunk.offset() + (number * self.pitch) as u64;
         let new = (0..count).map(|number| {
-            Rc::new(UnitCell { chunk: chunk.clone(), offset: offset_of(number), tags: RefCell::default() })
+            let offset = chunk.offset() + (number * self.pitch) as u64;
+            let region = chunk.region().clone();
+            let start = region.memory().base().as_ptr().wrapping_add(offset as usize);
+            Rc::new(UnitCell { chunk: chunk.clone(), region, offset, start, tags: RefCell::default() })
         });
         self.units.splice(self.next..self.next, new);
         Ok(())
@@ -276,9 +283,22 @@ impl Unit {
     #[inline]
     #[track_caller]
     pub fn part(&self, bytes: Range<usize>) -> Span<'_> {
+        self.check(&bytes);
+        Span::inside(&self.cell.region, self.cell.offset + (self.at + bytes.start) as u64, bytes.len())
+    }
+
+    #[inline]
+    #[track_caller]
+    fn check(&self, bytes: &Range<usize>) {
         assert!(bytes.start <= bytes.end && bytes.end <= self.bytes, "{bytes:?} of a unit of {} bytes", self.bytes);
-        let offset = self.cell.offset + (self.at + bytes.start) as u64;
-        Span::new(self.cell.chunk.region(), offset, bytes.len()).expect("a unit lies in its region")
+    }
+
+    /// The address of such bytes of it.
+    #[inline]
+    #[track_caller]
+    fn start(&self, at: usize, bytes: usize) -> *mut u8 {
+        self.check(&(at..at.saturating_add(bytes)));
+        self.cell.start.wrapping_add(self.at + at)
     }
 
     /// Writes bytes into it. Not while what was posted with it is under way: a put may send either.
@@ -288,8 +308,8 @@ impl Unit {
     #[inline]
     #[track_caller]
     pub fn write(&self, at: usize, data: &[u8]) {
-        let to = self.part(at..at + data.len()).start();
-        // SAFETY: `part` found the range in the unit, which lies in its region's mapping; `data` is readable, and elsewhere, since no
+        let to = self.start(at, data.len());
+        // SAFETY: `start` found the range in the unit, which lies in its region's mapping; `data` is readable, and elsewhere, since no
         // reference points at registered memory.
         unsafe { racy::copy_out(data.as_ptr(), to, data.len()) };
     }
@@ -301,7 +321,7 @@ impl Unit {
     #[inline]
     #[track_caller]
     pub fn read(&self, at: usize, data: &mut [u8]) {
-        let from = self.part(at..at + data.len()).start();
+        let from = self.start(at, data.len());
         // SAFETY: as in `write`, the other way.
         unsafe { racy::copy_in(from, data.as_mut_ptr(), data.len()) };
     }

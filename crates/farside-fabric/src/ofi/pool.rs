@@ -9,6 +9,7 @@ use std::sync::Arc;
 use farside_sys::shm::SharedMemory;
 
 use super::port::{Port, Registration};
+use super::state::random_key;
 use crate::transport::FabricError;
 
 /// The longest buffer that is copied. A copy of more takes longer than a registration.
@@ -80,7 +81,7 @@ impl Slots {
         let bytes = SLOTS * SLOT_BYTES;
         let memory = Arc::new(SharedMemory::create("farside-pool", bytes)?);
         // SAFETY: the port is dropped before the pool, in `State`, whose fields stand in that order.
-        let registration = unsafe { port.register(memory.base().as_ptr(), bytes, 0) }?;
+        let registration = unsafe { port.register(memory.base().as_ptr(), bytes, random_key()?) }?;
         Ok(Self { memory, registration })
     }
 }
@@ -123,7 +124,9 @@ mod tests {
                 return outcome.unwrap();
             }
             assert!(Instant::now() < deadline, "the operation does not end");
-            ends.iter_mut().for_each(|end| drop(end.progress()));
+            ends.iter_mut().for_each(|end| {
+                end.progress();
+            });
         }
     }
 

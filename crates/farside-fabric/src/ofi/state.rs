@@ -714,7 +714,7 @@ fn register(port: &mut Port, memory: &Arc<SharedMemory>) -> Result<(NativeAccess
 }
 
 /// A key that nobody guesses: whoever can reach the endpoint may use a key that it knows.
-fn random_key() -> Result<u64, FabricError> {
+pub(super) fn random_key() -> Result<u64, FabricError> {
     let random = random_bytes().map_err(|cause| FabricError::System { doing: "getting random bytes", cause })?;
     Ok(u64::from_le_bytes(random))
 }

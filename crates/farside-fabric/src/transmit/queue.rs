@@ -79,17 +79,27 @@ impl<'m> Span<'m> {
         Ok(Self { region, offset, bytes })
     }
 
+    /// The same where it is known that the region has so many.
+    #[inline]
+    pub(crate) fn inside(region: &'m LocalRegion, offset: u64, bytes: usize) -> Self {
+        debug_assert!(region.key().check(offset, bytes).is_ok(), "a part of a region lies inside it");
+        Self { region, offset, bytes }
+    }
+
     /// The region.
+    #[inline]
     pub fn region(&self) -> &'m LocalRegion {
         self.region
     }
 
     /// Where it begins.
+    #[inline]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
     /// Its length.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -232,21 +242,25 @@ impl Queue {
     }
 
     /// To whom it goes.
+    #[inline]
     pub fn peer(&self) -> ProcessId {
         self.peer
     }
 
     /// What it takes.
+    #[inline]
     pub fn limits(&self) -> QueueLimits {
         self.limits
     }
 
     /// How far it has come.
+    #[inline]
     pub fn frontier(&self) -> &Arc<Frontier> {
         &self.frontier
     }
 
     /// The transport that it is a queue of.
+    #[inline]
     pub fn transport(&self) -> &Arc<dyn Transport> {
         &self.transport
     }

@@ -49,6 +49,7 @@ impl Transmitter {
     }
 
     /// To whom it goes.
+    #[inline]
     pub fn peer(&self) -> ProcessId {
         self.shared.queue.peer()
     }
