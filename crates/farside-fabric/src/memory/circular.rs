@@ -68,9 +68,28 @@ pub struct Circular {
 #[derive(Debug)]
 pub struct Unit {
     cell: Rc<UnitCell>,
-    /// The part of it that this is.
-    at: usize,
-    bytes: usize,
+    part: Part,
+}
+
+/// A part of a unit: where it begins and how long it is, in one word, so that a unit is handed on in two registers.
+#[derive(Clone, Copy, Debug)]
+struct Part(u64);
+
+impl Part {
+    #[inline]
+    fn new(at: usize, bytes: usize) -> Self {
+        Self((at as u64) << 32 | bytes as u64)
+    }
+
+    #[inline]
+    fn at(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+
+    #[inline]
+    fn bytes(self) -> usize {
+        self.0 as u32 as usize
+    }
 }
 
 #[derive(Debug)]
@@ -91,10 +110,11 @@ impl Circular {
     /// A circle without units. The first are taken from the source when they are asked for.
     ///
     /// # Panics
-    /// When units have no bytes, or there are to be none.
+    /// When units have no bytes, or 4 GiB, or there are to be none.
     #[track_caller]
     pub fn new(source: Box<dyn ChunkSource>, options: CircularOptions) -> Self {
         assert!(options.unit_bytes > 0 && options.units > 0 && options.units_max > 0, "{options:?}: no unit would do");
+        assert!(options.unit_bytes <= u32::MAX as usize, "{options:?}: units are shorter than 4 GiB");
         let pitch = options.unit_bytes.next_multiple_of(ALIGNMENT);
         Self { source, options, pitch, units: Vec::new(), next: 0, set_aside: Vec::new(), chunks: Vec::new() }
     }
@@ -130,7 +150,7 @@ impl Circular {
         if cell.tags.borrow().len() > TAGS_KEPT {
             cell.tags.borrow_mut().clear();
         }
-        let unit = Unit { cell: cell.clone(), at: 0, bytes: self.options.unit_bytes };
+        let unit = Unit { cell: cell.clone(), part: Part::new(0, self.options.unit_bytes) };
         self.next += 1;
         if self.next == self.units.len() {
             self.next = 0;
@@ -261,14 +281,14 @@ impl UnitCell {
 impl Unit {
     /// A part of it, which holds all of it.
     pub(super) fn cut(&self, at: usize, bytes: usize) -> Self {
-        debug_assert!(at + bytes <= self.bytes);
-        Self { cell: self.cell.clone(), at: self.at + at, bytes }
+        debug_assert!(at + bytes <= self.bytes());
+        Self { cell: self.cell.clone(), part: Part::new(self.part.at() + at, bytes) }
     }
 
     /// How long it is.
     #[inline]
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.part.bytes()
     }
 
     /// Whether everything that was posted with it is over.
@@ -284,13 +304,13 @@ impl Unit {
     #[track_caller]
     pub fn part(&self, bytes: Range<usize>) -> Span<'_> {
         self.check(&bytes);
-        Span::inside(&self.cell.region, self.cell.offset + (self.at + bytes.start) as u64, bytes.len())
+        Span::inside(&self.cell.region, self.cell.offset + (self.part.at() + bytes.start) as u64, bytes.len())
     }
 
     #[inline]
     #[track_caller]
     fn check(&self, bytes: &Range<usize>) {
-        assert!(bytes.start <= bytes.end && bytes.end <= self.bytes, "{bytes:?} of a unit of {} bytes", self.bytes);
+        assert!(bytes.start <= bytes.end && bytes.end <= self.bytes(), "{bytes:?} of a unit of {} bytes", self.bytes());
     }
 
     /// The address of such bytes of it.
@@ -298,7 +318,7 @@ impl Unit {
     #[track_caller]
     fn start(&self, at: usize, bytes: usize) -> *mut u8 {
         self.check(&(at..at.saturating_add(bytes)));
-        self.cell.start.wrapping_add(self.at + at)
+        self.cell.start.wrapping_add(self.part.at() + at)
     }
 
     /// Writes bytes into it. Not while what was posted with it is under way: a put may send either.
