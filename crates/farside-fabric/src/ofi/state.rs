@@ -1,5 +1,7 @@
 //! All that an endpoint's lock guards.
 
+mod queued;
+
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -13,13 +15,12 @@ use super::flights::Flights;
 use super::message::{HEADER_BYTES, Header, Kind};
 use super::pool::Pool;
 use super::port::{Entries, Failure, Piece, Polled, Port, Posted, Registration};
-use super::queues::{Order, QueueId, Queues};
+use super::queues::Queues;
 use super::staging::{RECEIVE_SLOTS, SEND_SLOTS, SLOT_BYTES, Staging};
 use super::transfer::{self, Lent, Transfer, TransferId};
 use crate::by_message::{Engine, Limits, NativeAccess, Registration as NewRegion};
 use crate::ids::ProcessId;
 use crate::region::LocalRegion;
-use crate::transmit::{self, Frontier, QueueLimits};
 use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag};
 
 /// Operations that a process may have under way.
@@ -362,65 +363,6 @@ impl State {
     /// Buffers that libfabric has not let go of, though their peers are lost or they were cancelled.
     pub(super) fn quarantined(&self) -> usize {
         self.transfers.values().filter(|transfer| !transfer.is_wanted()).count() + self.queues.all_quarantined()
-    }
-
-    // Queues.
-
-    pub(super) fn open_queue(
-        &mut self,
-        peer: ProcessId,
-        depth: usize,
-    ) -> Result<(QueueId, QueueLimits, Arc<Frontier>), FabricError> {
-        self.check()?;
-        self.engine.check_peer(peer)?;
-        Ok(self.queues.open(&self.port, peer, depth))
-    }
-
-    pub(super) fn close_queue(&mut self, id: QueueId) {
-        let address = self.queue_address(id).ok();
-        self.queues.close(&self.port, id, address);
-    }
-
-    /// Posts an operation of a queue. No more progress is made: whoever waits for it makes some.
-    pub(super) fn post_queued(
-        &mut self,
-        id: QueueId,
-        transfer: &transmit::Transfer<'_>,
-        signal: Option<u64>,
-    ) -> Result<(), FabricError> {
-        let address = self.queue_address(id)?;
-        let registration = if self.port.attributes().registers_local {
-            let key = transfer.local.region().key();
-            let found = self.registrations.get(key.slot as usize).copied().flatten();
-            let (_, registration) =
-                found.filter(|(generation, _)| *generation == key.generation).ok_or(FabricError::StaleKey { key })?;
-            Some(registration)
-        } else {
-            None
-        };
-        let order = Order { transfer, signal, address, registration };
-        let Self { queues, port, engine, .. } = self;
-        queues.post(port, id, &order, |key| engine.attached(key))
-    }
-
-    pub(super) fn signal_queue(&mut self, id: QueueId, number: u64) -> Result<(), FabricError> {
-        let address = self.queue_address(id)?;
-        self.queues.signal(&self.port, id, address, number)
-    }
-
-    pub(super) fn check_queue(&self, id: QueueId) -> Result<(), FabricError> {
-        self.queues.check(id)
-    }
-
-    pub(super) fn quarantined_in(&self, id: QueueId) -> usize {
-        self.queues.quarantined(id)
-    }
-
-    fn queue_address(&self, id: QueueId) -> Result<FiAddr, FabricError> {
-        self.check()?;
-        self.queues.check(id)?;
-        let peer = self.queues.peer(id).expect("a queue is closed by its last user");
-        self.peers[peer.index()].address.ok_or(FabricError::Disconnected { process: peer })
     }
 
     // Messages.

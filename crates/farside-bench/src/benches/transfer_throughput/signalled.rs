@@ -18,7 +18,7 @@ use crate::over_ofi::OfiFabric;
 pub(super) fn depth(bytes: usize) -> usize {
     match bytes {
         ..=4096 => 256,
-        ..=65536 => 64,
+        4097..=65536 => 64,
         _ => 16,
     }
 }
