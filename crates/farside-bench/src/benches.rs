@@ -38,6 +38,11 @@ pub(crate) const BENCHES: &[Bench] = &[
         about: "several on one thing: combining, delegation, and locks of the job",
         cases: sync::cases,
     },
+    Bench {
+        name: "transfer-throughput",
+        about: "puts between two processes, signalled by hand and by a transmitter (Seriema, Figure 2)",
+        cases: transfer_throughput::cases,
+    },
     Bench { name: multi_job::NAME, about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 

@@ -348,8 +348,25 @@ fn transfers_over_libfabric_have_rows() {
     for size in ["4KiB", "64KiB", "1MiB"] {
         let put = row(&rows, &format!("put/{size}/{OVER_TCP}"), "msgs_per_s");
         assert_is_row(put, "transfer-throughput", "libfabric puts");
+    }
+    for size in ["8B", "64B", "4KiB", "64KiB", "1MiB"] {
         let raw = row(&rows, &format!("raw/{size}/{OVER_TCP}"), "msgs_per_s");
-        assert!(raw["limit"].is_null() && raw["value"].as_f64() > Some(0.0), "{raw}");
+        assert!(raw["limit"].is_null() && raw["value"].as_f64() > Some(0.0) && raw["peer"] == "libfabric", "{raw}");
+        let manual = row(&rows, &format!("manual/{size}/{OVER_TCP}"), "msgs_per_s");
+        assert_is_row(manual, "transfer-throughput", "libfabric puts");
+        let auto = row(&rows, &format!("auto/{size}/{OVER_TCP}"), "msgs_per_s");
+        assert_is_row(auto, "transfer-throughput", "manual signalling");
+    }
+}
+
+#[test]
+fn transfers_on_shared_memory_have_rows() {
+    let rows = rows("transfer-throughput", "shm", "100");
+    for size in ["8B", "64B", "4KiB", "64KiB", "1MiB"] {
+        let manual = row(&rows, &format!("manual/{size}"), "msgs_per_s");
+        assert_is_row(manual, "transfer-throughput", "copies");
+        let auto = row(&rows, &format!("auto/{size}"), "msgs_per_s");
+        assert_is_row(auto, "transfer-throughput", "manual signalling");
     }
 }
 

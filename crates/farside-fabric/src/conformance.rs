@@ -39,6 +39,7 @@ pub mod ends;
 pub mod expected;
 pub mod messages;
 pub mod operations;
+pub mod queues;
 pub mod regions;
 pub mod waiting;
 
@@ -133,6 +134,14 @@ macro_rules! conformance_checks {
                 puts_and_gets_of_every_size,
                 targets_need_not_pay_attention,
                 the_caller_alone_makes_progress,
+            }
+            queues: {
+                a_full_queue_of_transfers_loses_nothing,
+                a_queue_to_a_process_that_leaves_fails,
+                a_signal_tells_of_all_before_it,
+                an_overrun_is_an_error,
+                threads_share_a_transmitter,
+                transfers_of_every_size,
             }
             atomics: {
                 changes_of_32_bits_follow_the_model,

@@ -35,6 +35,7 @@ use farside_sys::shm::SharedMemory;
 use crate::clock::Clock;
 use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion};
+use crate::transmit::{QueueOptions, TransferQueue};
 
 /// One process's end of a fabric.
 pub trait Transport: Send + Sync + fmt::Debug {
@@ -95,6 +96,20 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`FabricError::QueueFull`] when too many are under way; otherwise errors come with the completion.
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError>;
+
+    /// A queue of the transport's own to a peer, for puts and gets between registered memories of which most are not signalled.
+    /// `None` where it has none: [`Queue::open`](crate::transmit::Queue::open) then makes one of what can be [posted](Self::post).
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`].
+    fn open_queue(
+        &self,
+        peer: ProcessId,
+        options: QueueOptions,
+    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
+        let _ = (peer, options);
+        Ok(None)
+    }
 
     /// Sends a small message, copied before this returns.
     ///
@@ -409,6 +424,18 @@ pub enum FabricError {
         /// The peer.
         process: ProcessId,
         /// The queue's size.
+        max: usize,
+    },
+    /// A queue was given what it cannot hold.
+    #[error(
+        "the queue to {process} was overrun: it holds {max} {what}; signal at least one in so many, and poll for its end"
+    )]
+    QueueOverrun {
+        /// The peer.
+        process: ProcessId,
+        /// Operations without a signal in a row, or completions that nobody has polled for.
+        what: &'static str,
+        /// How many the queue takes.
         max: usize,
     },
     /// An expected message was longer than what it was expected with. It is lost.

@@ -205,6 +205,16 @@ faults_are_found! {
     hidden_need_of_targets: HidesThatItNeedsTargets by "operations::the_caller_alone_makes_progress",
         WaitsInVain("deadline passed");
 
+    // Queues.
+    queue_put_too_long: PutsTooMuch by "queues::transfers_of_every_size", Says("the byte behind it");
+    early_signal: SignalsEarly by "queues::a_signal_tells_of_all_before_it", Says("before a signal");
+    overwritten_units: SignalsEarly by "queues::threads_share_a_transmitter", Says("what a transmitter put");
+    taken_overruns: TakesOverruns by "queues::an_overrun_is_an_error", Says("an overrun: Ok");
+    lost_when_queue_of_transfers_is_full: LosesWhenFull by "queues::a_full_queue_of_transfers_loses_nothing",
+        WaitsInVain("what a full queue put | deadline passed");
+    queue_of_the_gone: LeavesOperationsOpen by "queues::a_queue_to_a_process_that_leaves_fails",
+        WaitsInVain("waited in vain for the loss of a peer | deadline passed");
+
     // Atomics.
     signed_compares: ComparesSigned by "atomics::changes_of_64_bits_follow_the_model", Says("after M");
     swap_without_compare_in_model: SwapsWithoutCompare by "atomics::changes_of_64_bits_follow_the_model",
