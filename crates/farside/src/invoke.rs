@@ -3,6 +3,7 @@
 //! See `README.md` in this folder for the way of one call, end to end.
 
 pub(crate) mod call;
+pub(crate) mod caller;
 #[cfg(test)]
 mod corruption;
 pub(crate) mod frames;

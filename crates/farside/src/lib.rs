@@ -24,6 +24,7 @@
 //! | know who is who, wait, meet the others | [`Worker`] |
 //! | call functions | [`Worker::call`], [`To`], [`Pending`], [`Reply`], [`Synchronizer`], [`Aggregator`] |
 //! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`] |
+//! | call from threads that are no workers | [`Worker::scope`], [`Caller`] |
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
@@ -51,13 +52,14 @@ pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
 pub use invoke::call::{AGGREGATE_BYTES, Aggregator, To, WhenFull};
+pub use invoke::caller::{Caller, CallerPending, CallerTo};
 pub use invoke::named::Named;
 pub use invoke::notify::{On, Synchronizer};
 pub use invoke::outbox::{FlushCause, SendCounters};
 pub use invoke::pending::{ByName, FromLike, Pending, Reading};
 pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
-pub use job::worker::{Counters, Worker};
+pub use job::worker::{Counters, Scope, Worker};
 pub use job::{Job, Simulated, Simulation, job, simulate};
 pub use wire::Wire;
 

@@ -386,24 +386,15 @@ impl<'w> To<'w> {
     #[cold]
     #[inline(never)]
     fn submit_on_lane<P: Payload>(self, mut how: Dispatch, payload: Box<P>) -> Unsent<P> {
-        let mut payload = *payload;
         how.batch_bytes = 0;
         let worker = self.worker;
         let process = worker.process_handle();
         let when_full =
             self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
         let deadline = worker.now() + worker.default_deadline();
-        loop {
-            payload = match process.send_on_lane(self.to, how, payload, when_full) {
-                Ok(()) => break,
-                Err((Error::Full { .. }, payload)) if when_full == WhenFull::Retry => payload,
-                Err(refused) => return Err(Box::new(refused)),
-            };
-            let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
-            if let Err(error) = worker.wait_for_lane(self.to, record_bytes, deadline) {
-                return Err(Box::new((error, payload)));
-            }
-        }
+        process.send_on_lane_or_wait(self.to, how, *payload, when_full, |record_bytes| {
+            worker.wait_for_lane(self.to, record_bytes, deadline)
+        })?;
         if let Some((latch, On::Sent)) = self.notify {
             count_down(process, latch);
         }

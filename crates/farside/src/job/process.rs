@@ -24,9 +24,11 @@ use super::settings::Settings;
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
+use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
 use crate::invoke::outbox::Outbox;
+use crate::invoke::reply_slots::ReplySlots;
 use crate::invoke::table::{Callable, FunctionTable};
 
 /// Values shared by a process's workers, at most.
@@ -70,6 +72,7 @@ pub(crate) struct Process {
     lanes: Lanes,
     pool: Mutex<RingPool>,
     latches: Mutex<Latches>,
+    callers: Callers,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
 }
@@ -158,6 +161,7 @@ impl Process {
         };
         let polls = !clock.is_simulated() && !transport.capabilities().mapped;
         let hears_fences = fence::register();
+        let callers = ReplySlots::new(home.clone(), shape.callers(), shape.callers_of(id));
         let process = Self {
             id,
             shape,
@@ -183,6 +187,7 @@ impl Process {
             lanes: Lanes::new(shape.callable() as usize),
             pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
             latches: Mutex::new(Latches::new()),
+            callers: Callers::new(callers),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -280,6 +285,11 @@ impl Process {
 
     pub(crate) fn latches(&self) -> MutexGuard<'_, Latches> {
         lock(&self.latches)
+    }
+
+    /// What the threads of this process share that are no workers.
+    pub(crate) fn callers(&self) -> &Callers {
+        &self.callers
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {
@@ -438,9 +448,11 @@ impl Process {
         }
         self.transport.forget(process);
         self.lanes.lose(process);
+        self.callers.slots().forget_lost(|worker| self.place_of(worker).is_some_and(|(of, _)| of == process));
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });
         }
+        self.home.doorbell(self.shape.callers()).ring_if_asleep();
     }
 
     // Rings.
@@ -602,8 +614,8 @@ impl Process {
         let Some(home) = self.home_of(process) else { return };
         match local {
             Some(local) => home.doorbell(local).ring_if_asleep(),
-            // Any thread of the process may be the one that waits.
-            None => (0..self.mailboxes.len()).for_each(|local| home.doorbell(local).ring_if_asleep()),
+            // Any thread of the process may be the one that waits, also one that is no worker.
+            None => (0..=self.shape.callers()).for_each(|local| home.doorbell(local).ring_if_asleep()),
         }
     }
 
@@ -627,7 +639,7 @@ impl Process {
         self.call_attention(local);
     }
 
-    fn call_attention(&self, local: usize) {
+    pub(crate) fn call_attention(&self, local: usize) {
         // SYNC: release, for the acquire in `attention`: what the worker is to see was written before.
         self.mailboxes[local].attention.fetch_add(1, Ordering::Release);
         self.home.doorbell(local).ring_if_asleep();
@@ -636,6 +648,7 @@ impl Process {
     /// Has all threads of this process look up.
     pub(crate) fn call_attention_of_all(&self) {
         (0..self.mailboxes.len()).for_each(|local| self.call_attention(local));
+        self.home.doorbell(self.shape.callers()).ring_if_asleep();
     }
 
     #[inline]

@@ -3,7 +3,10 @@
 mod calling;
 mod drain;
 mod notices;
+mod scope;
 mod waiting;
+
+pub use scope::Scope;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::sync::Arc;

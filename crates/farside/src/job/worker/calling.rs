@@ -5,6 +5,7 @@ use farside_fabric::WorkerId;
 use super::Worker;
 use crate::error::{Refused, Result};
 use crate::invoke::call::{Aggregator, To, WhenFull};
+use crate::invoke::caller::{Caller, Waiter};
 use crate::invoke::notify::Synchronizer;
 use crate::invoke::pending::Pending;
 use crate::invoke::reply::Reply;
@@ -82,7 +83,12 @@ impl Worker {
     /// # Errors
     /// [`Error::TooLarge`] when 1024 are in use in this process already.
     pub fn synchronizer(&self, calls: u32) -> Result<Synchronizer<'_>> {
-        Synchronizer::new(self, calls)
+        Synchronizer::new(Waiter::Worker(self), calls)
+    }
+
+    /// What other threads of this process call with, for as long as the job runs.
+    pub fn caller(&self) -> Caller {
+        Caller::new(self.process_handle().clone())
     }
 
     /// How internal calls are made: they wait for room.

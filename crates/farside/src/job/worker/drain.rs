@@ -9,6 +9,7 @@ impl Worker {
     /// After the body: serves until the whole job is quiet.
     pub(crate) fn drain(&self) -> Result<()> {
         let forever = Duration::from_secs(u32::MAX.into());
+        self.process.callers().one_more_rests();
         let mut answered = None;
         self.wait_until("waiting for the other processes to finish", forever, |worker| {
             if worker.process.is_finished() {
@@ -37,5 +38,6 @@ impl Worker {
         self.unfinished.borrow().is_empty()
             && self.continuations.borrow().is_empty()
             && !self.process.lanes_are_queued()
+            && self.process.callers().may_rest(self.process.shape().callable_per_process())
     }
 }
