@@ -53,9 +53,16 @@ impl Callers {
         lock(&self.slots)
     }
 
-    /// The body of a worker has returned.
-    pub(crate) fn one_more_rests(&self) {
-        lock(&self.going).resting += 1;
+    /// The body of one of `threads` threads has returned. Says whether it was the last.
+    pub(crate) fn one_more_rests(&self, threads: u32) -> bool {
+        let mut going = lock(&self.going);
+        going.resting += 1;
+        going.resting == threads
+    }
+
+    /// Whether the bodies of all `threads` have returned.
+    pub(crate) fn all_rest(&self, threads: u32) -> bool {
+        lock(&self.going).resting == threads
     }
 
     /// Whether no call is under way here. When the bodies of all `threads` have returned, there will be none after that.
@@ -214,7 +221,7 @@ impl Drop for Underway {
         let process = &self.0.process;
         let mut going = lock(&process.callers().going);
         going.calls -= 1;
-        let rests = going.calls == 0 && going.resting > 0;
+        let rests = going.calls == 0 && going.resting == process.shape().callable_per_process();
         drop(going);
         if rests {
             process.call_attention_of_all();

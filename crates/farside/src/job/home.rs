@@ -41,12 +41,15 @@ pub(crate) const LATCH_COUNT: usize = 1024;
 pub(crate) struct Shape {
     pub(crate) processes: u32,
     pub(crate) threads: u32,
+    /// Threads without a body: user service threads, and behind them those of the pools.
     pub(crate) service_threads: u32,
 }
 
 impl Shape {
     pub(crate) fn new(settings: &Settings) -> Self {
-        Self { processes: settings.processes, threads: settings.threads, service_threads: settings.service_threads }
+        // That there are no more than 32 bits count was checked with the settings.
+        let service_threads = settings.threads_without_body() as u32;
+        Self { processes: settings.processes, threads: settings.threads, service_threads }
     }
 
     /// Worker threads of the whole job.

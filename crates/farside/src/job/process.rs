@@ -14,6 +14,7 @@ use farside_fabric::{FabricError, ProcessId, RemoteKey, Transport, WorkerId};
 use farside_sys::fence;
 use farside_sys::shm::SharedMemory;
 
+use super::consumers::{Pool, PoolKind};
 use super::control::{Control, Ending, ToCoordinator};
 use super::home::{Announcer, Home, HomeLayout, Shape};
 use super::kill_point::{KillPlan, KillPoint};
@@ -73,6 +74,7 @@ pub(crate) struct Process {
     pool: Mutex<RingPool>,
     latches: Mutex<Latches>,
     callers: Callers,
+    pools: [Pool; 2],
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
 }
@@ -188,6 +190,7 @@ impl Process {
             pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
             latches: Mutex::new(Latches::new()),
             callers: Callers::new(callers),
+            pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -290,6 +293,14 @@ impl Process {
     /// What the threads of this process share that are no workers.
     pub(crate) fn callers(&self) -> &Callers {
         &self.callers
+    }
+
+    pub(crate) fn pool(&self, kind: PoolKind) -> &Pool {
+        &self.pools[kind as usize]
+    }
+
+    pub(crate) fn pools_are_idle(&self) -> bool {
+        self.pools.iter().all(Pool::is_idle)
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {

@@ -17,6 +17,7 @@ use farside_fabric::wait::PollPace;
 use farside_fabric::{MachineId, ProcessId, WorkerId};
 
 use super::collective::Collectives;
+use super::consumers::{Pool, PoolKind, Role};
 use super::home::Home;
 use super::process::Process;
 use crate::error::{Error, Result};
@@ -36,6 +37,7 @@ pub struct Worker {
     process: Arc<Process>,
     id: WorkerId,
     local: usize,
+    role: Role,
     home: Home,
     outboxes: Box<[OnceCell<RefCell<Outbox>>]>,
     inbox: RefCell<Inbox>,
@@ -95,6 +97,7 @@ impl Worker {
         Self {
             id,
             local,
+            role: Role::of(local, process.settings()),
             outboxes: (0..shape.callable()).map(|_| OnceCell::new()).collect(),
             inbox: RefCell::new(Inbox::new(home.clone(), local, shape.sources())),
             replies: RefCell::new(ReplySlots::new(home.clone(), local, id)),
@@ -142,7 +145,7 @@ impl Worker {
         self.local
     }
 
-    /// The workers of the job. (User service threads are not counted.)
+    /// The workers of the job. (User service threads and consumers are not counted.)
     pub fn worker_count(&self) -> u32 {
         self.process.shape().workers()
     }
@@ -183,8 +186,44 @@ impl Worker {
     /// [service threads](crate::Job::service_threads).
     pub fn service_of(&self, process: ProcessId) -> Option<WorkerId> {
         let shape = self.process.shape();
-        let exists = shape.service_threads > 0 && process.number() < shape.processes;
+        let exists = self.process.settings().service_threads > 0 && process.number() < shape.processes;
         exists.then(|| shape.worker_at(process, shape.threads as usize))
+    }
+
+    /// The consumer threads of a process, to be called like a worker: whichever of them is free runs the call. `None` unless the job
+    /// has [such threads](crate::Job::consumer_threads).
+    ///
+    /// Every form of call can be made to them. They begin in the order in which they arrive, and may run at the same time as each
+    /// other, so that what they share must be shareable: a [`Dist`](crate::Dist) is, and a [`PerWorker`](crate::PerWorker) has no
+    /// value there. The functions get one consumer as their `Worker`, and must not wait, as anywhere.
+    pub fn consumers_of(&self, process: ProcessId) -> Option<WorkerId> {
+        self.pool_of(process, PoolKind::Consumers)
+    }
+
+    /// The threads of a process that run functions which may wait, to be called like a worker. `None` unless the job has
+    /// [such threads](crate::Job::waiting_threads).
+    ///
+    /// As [`consumers_of`](Self::consumers_of), but there is no [`InHandler`](crate::Error::InHandler): they may call others and wait
+    /// for the result, wait for a lock, or meet others. Collectives alone are for workers. Functions that wait for others of the
+    /// same pool need enough threads: a call waits for its turn while all of them are busy, and who waits for it gets
+    /// [`Deadline`](crate::Error::Deadline) in the end.
+    pub fn waiters_of(&self, process: ProcessId) -> Option<WorkerId> {
+        self.pool_of(process, PoolKind::Waiters)
+    }
+
+    fn pool_of(&self, process: ProcessId, kind: PoolKind) -> Option<WorkerId> {
+        let receiver = PoolKind::receiver(kind, self.process.settings())?;
+        let shape = self.process.shape();
+        (process.number() < shape.processes).then(|| shape.worker_at(process, receiver))
+    }
+
+    /// The pool that this thread hands calls over to, if it does.
+    #[inline]
+    pub(crate) fn hands_over_to(&self) -> Option<&Pool> {
+        match self.role {
+            Role::Receiver(kind) => Some(self.process.pool(kind)),
+            Role::Own | Role::Member(_) => None,
+        }
     }
 
     /// Processes that are gone.
