@@ -291,6 +291,19 @@ pub enum FabricError {
     /// Memory could not be had or mapped.
     #[error(transparent)]
     Memory(#[from] farside_sys::shm::ShmError),
+    /// An allocator is at its limit.
+    #[error(
+        "{bytes} more bytes of registered memory are beyond the limit: {held} of {limit} bytes are held already; give some back, or \
+         raise the limit"
+    )]
+    MemoryLimit {
+        /// What was asked for.
+        bytes: usize,
+        /// What the allocator holds.
+        held: usize,
+        /// What it may hold.
+        limit: usize,
+    },
     /// A message is longer than the transport takes.
     #[error("a message of {bytes} bytes; at most {max} bytes travel as one")]
     MessageTooLong {

@@ -27,6 +27,7 @@
 //! | call from threads that are no workers | [`Worker::scope`], [`Caller`] |
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
+//! | use memory of any process | [`memory`], [`RemoteMemory`], [`Worker::allocate_at`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
 //! What is guaranteed about order and visibility is in `docs/memory-model.md`.
@@ -41,6 +42,7 @@ mod dist;
 mod error;
 mod invoke;
 pub mod job;
+pub mod memory;
 pub mod wire;
 
 // Derived code and attributes name this crate as its users do.
@@ -49,6 +51,7 @@ extern crate self as farside;
 pub use dist::{Dist, PerWorker};
 pub use error::{CorruptRecord, Error, FullCause, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source};
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
+pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
 pub use invoke::call::{AGGREGATE_BYTES, Aggregator, To, WhenFull};
@@ -61,6 +64,7 @@ pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
 pub use job::worker::{Counters, Scope, Worker};
 pub use job::{Job, Simulated, Simulation, job, simulate};
+pub use memory::RemoteMemory;
 pub use wire::Wire;
 
 /// What most programs need.

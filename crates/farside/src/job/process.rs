@@ -31,6 +31,7 @@ use crate::invoke::notify::Latches;
 use crate::invoke::outbox::Outbox;
 use crate::invoke::reply_slots::ReplySlots;
 use crate::invoke::table::{Callable, FunctionTable};
+use crate::memory::ProcessMemory;
 
 /// Values shared by a process's workers, at most.
 const SHARED_MAX: usize = 1024;
@@ -75,6 +76,7 @@ pub(crate) struct Process {
     latches: Mutex<Latches>,
     callers: Callers,
     pools: [Pool; 2],
+    memory: ProcessMemory,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
 }
@@ -191,6 +193,7 @@ impl Process {
             latches: Mutex::new(Latches::new()),
             callers: Callers::new(callers),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
+            memory: ProcessMemory::new(&transport, &settings),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -301,6 +304,11 @@ impl Process {
 
     pub(crate) fn pools_are_idle(&self) -> bool {
         self.pools.iter().all(Pool::is_idle)
+    }
+
+    /// The memory that this process gives to others, and what it has of theirs.
+    pub(crate) fn memory(&self) -> &ProcessMemory {
+        &self.memory
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {
@@ -429,7 +437,7 @@ impl Process {
     }
 
     /// What the transport said, where a peer that is gone is a loss like any other.
-    fn explain(&self, error: FabricError) -> Error {
+    pub(crate) fn explain(&self, error: FabricError) -> Error {
         match error {
             FabricError::Disconnected { process } => match self.check_ended() {
                 Ok(()) => self.gone(process),
@@ -460,6 +468,7 @@ impl Process {
         self.transport.forget(process);
         self.lanes.lose(process);
         self.callers.slots().forget_lost(|worker| self.place_of(worker).is_some_and(|(of, _)| of == process));
+        self.memory.lose(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });
         }
@@ -644,12 +653,13 @@ impl Process {
 
     // Notices.
 
-    /// Has a thread of this process look up.
+    /// Has a thread of this process look up, and take this.
     pub(crate) fn notify(&self, local: usize, notice: Notice) {
         lock(&self.mailboxes[local].notices).push_back(notice);
         self.call_attention(local);
     }
 
+    /// Has a thread of this process look up.
     pub(crate) fn call_attention(&self, local: usize) {
         // SYNC: release, for the acquire in `attention`: what the worker is to see was written before.
         self.mailboxes[local].attention.fetch_add(1, Ordering::Release);

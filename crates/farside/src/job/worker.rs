@@ -26,6 +26,7 @@ use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
 use crate::invoke::pending::Continuation;
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
 use crate::invoke::table::FunctionTable;
+use crate::memory::Regions;
 
 /// A worker thread of the job. Everything a program does with Farside it does through the worker it runs on.
 ///
@@ -63,6 +64,8 @@ pub struct Worker {
     /// The count of things that the service thread had for this worker, when it last looked.
     attention_seen: Cell<u32>,
     poll_pace: Cell<PollPace>,
+    /// Memory of others that it has used.
+    regions: RefCell<Regions>,
     /// The function that was found last, and its offset.
     function: Cell<(u32, usize)>,
 }
@@ -81,6 +84,8 @@ pub struct Counters {
     pub replies_pending: u64,
     /// Memory of rings that lead to this process, in use now.
     pub ring_bytes_here: u64,
+    /// Memory of this process that others have now.
+    pub remote_memory_bytes_here: u64,
 }
 
 /// The largest buffer that is kept.
@@ -116,6 +121,7 @@ impl Worker {
             buffer: RefCell::default(),
             attention_seen: Cell::new(0),
             poll_pace: Cell::default(),
+            regions: RefCell::new(Regions::new(process.clock().now())),
             function: Cell::new((u32::MAX, 0)),
             home,
             process,
@@ -245,7 +251,8 @@ impl Worker {
         let replies_pending = self.replies.borrow().in_use() as u64;
         let ring_bytes_here = self.process.ring_memory_bytes() as u64;
         let (executed, refused) = (self.executed.get(), self.refused.get());
-        Counters { sent, executed, refused, replies_pending, ring_bytes_here }
+        let remote_memory_bytes_here = self.process.memory().granted_bytes();
+        Counters { sent, executed, refused, replies_pending, ring_bytes_here, remote_memory_bytes_here }
     }
 
     // For the rooms around.
@@ -286,6 +293,11 @@ impl Worker {
     pub(crate) fn outbox_cell(&self, to: WorkerId) -> Option<&RefCell<Outbox>> {
         let cell = self.outboxes.get(to.index())?;
         Some(cell.get_or_init(|| RefCell::new(self.process.new_outbox(self.id.number(), to))))
+    }
+
+    /// The regions of others' memory that this worker has used.
+    pub(crate) fn regions(&self) -> &RefCell<Regions> {
+        &self.regions
     }
 
     pub(crate) fn unknown(&self, worker: WorkerId) -> Error {
