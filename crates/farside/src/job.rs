@@ -38,6 +38,7 @@ mod host;
 pub(crate) mod kill_point;
 pub(crate) mod lane;
 pub mod launch;
+pub(crate) mod mover;
 pub(crate) mod outgoing;
 pub(crate) mod pool;
 pub(crate) mod process;

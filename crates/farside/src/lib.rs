@@ -54,17 +54,19 @@ pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
-pub use invoke::call::{AGGREGATE_BYTES, Aggregator, To, WhenFull};
+pub use invoke::call::{AGGREGATE_BYTES, Aggregator, Counting, Lent, To, WhenFull, Written};
 pub use invoke::caller::{Caller, CallerPending, CallerTo};
+pub use invoke::countdown::Countdown;
 pub use invoke::named::Named;
 pub use invoke::notify::{On, Synchronizer};
 pub use invoke::outbox::{FlushCause, SendCounters};
 pub use invoke::pending::{ByName, FromLike, Pending, Reading};
 pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
+pub use invoke::result_place::ResultPlace;
 pub use job::worker::{Counters, Scope, Worker};
 pub use job::{Job, Simulated, Simulation, job, simulate};
-pub use memory::RemoteMemory;
+pub use memory::{Buffer, RemoteMemory};
 pub use wire::Wire;
 
 /// What most programs need.

@@ -4,6 +4,7 @@
 //! sent anywhere in the job, and with which whoever has it puts, gets, and changes words atomically. The service thread of
 //! the owner answers, so that no worker there need be attentive.
 
+mod buffer;
 mod grants;
 pub(crate) mod message;
 mod near;
@@ -16,6 +17,7 @@ use farside_fabric::transport::AtomicChange;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion, WorkerId};
 use farside_sys::topology::NumaNodeId;
 
+pub use self::buffer::Buffer;
 pub(crate) use self::near::Nodes;
 pub(crate) use self::process::{ProcessMemory, Regions};
 use crate::Wire;

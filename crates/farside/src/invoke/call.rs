@@ -1,6 +1,11 @@
 //! Calling functions on other workers.
 
+mod buffer;
 mod by_name;
+mod counting;
+
+pub use self::buffer::{Lent, Written};
+pub use self::counting::Counting;
 
 use std::cell::RefCell;
 

@@ -231,13 +231,17 @@ pub(crate) fn run_last(worker: &Worker, index: usize) -> Result<()> {
     let mut inbox = worker.inbox();
     let mut outcome = Ok(());
     loop {
+        if let Some(frames) = &mut inbox.frames[index] {
+            // A buffer that was not read by now is lost with its owner; the calls behind it run.
+            frames.hold(None);
+        }
         // A stream that panics has more to run, perhaps.
         if let Err(error) = run_stream(worker, &mut inbox, index) {
             outcome = outcome.and(Err(error));
             continue;
         }
         match last_look(worker, &mut inbox, index) {
-            Ok(0) => return outcome,
+            Ok(0) if inbox.frames[index].as_ref().is_none_or(|frames| frames.held().is_none()) => return outcome,
             Ok(_) => {}
             // The calls behind one that panics run all the same. A corrupt ring is closed, and so empty.
             Err(error) => outcome = outcome.and(Err(error)),
@@ -420,9 +424,17 @@ pub(crate) fn tell_credit(worker: &Worker) {
 /// Runs what has come whole of one stream of frames.
 fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     let Some(frames) = &mut inbox.frames[index] else { return Ok(()) };
+    if let Some(fetch) = frames.held() {
+        if worker.fetches().is_under_way(fetch) {
+            return Ok(());
+        }
+        frames.hold(None);
+    }
     let source = worker.process_handle().source(index);
     let handling = Handling::begin(worker.in_handler_flag());
+    worker.fetches().set_in_stream(true);
     let ended = catch_unwind(AssertUnwindSafe(|| run_framed(worker, source, frames)));
+    worker.fetches().set_in_stream(false);
     drop(handling);
     if let Some(consumed) = frames.credit() {
         worker.process_handle().credit_frames(source, worker, consumed);
@@ -453,6 +465,11 @@ fn run_framed(worker: &Worker, source: Source, frames: &mut InFrames) -> Result<
         }
         // SAFETY: the record is a copy of our own, complete by its header.
         unsafe { run_copy(worker, table, source, header, start, end) }?;
+        let held = worker.fetches().take_hold();
+        if held.is_some() {
+            frames.hold(held);
+            break;
+        }
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::job::home::LATCH_COUNT;
 use crate::job::process::Process;
 use crate::job::setup::SetupMessage;
+use crate::wire::Wire;
 
 /// When a call counts its [`Synchronizer`] down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,27 @@ pub enum On {
     Sent,
     /// When the receiver has run it.
     Executed,
+}
+
+/// What the receiver of a call counts when it has run it.
+pub(crate) trait Counted: Wire + 'static {
+    fn count(self, process: &Arc<Process>);
+}
+
+impl Counted for LatchAddress {
+    #[inline]
+    fn count(self, process: &Arc<Process>) {
+        count_down(process, self);
+    }
+}
+
+impl Counted for Option<LatchAddress> {
+    #[inline]
+    fn count(self, process: &Arc<Process>) {
+        if let Some(latch) = self {
+            count_down(process, latch);
+        }
+    }
 }
 
 /// Names a latch: an index into the owner's table, and the generation that tells it from the ones before it.

@@ -19,6 +19,7 @@ use super::control::{Control, Ending, ToCoordinator};
 use super::home::{Announcer, Home, HomeLayout, Shape};
 use super::kill_point::{KillPlan, KillPoint};
 use super::lane::Lanes;
+use super::mover::Mover;
 use super::outgoing::Outgoing;
 use super::pool::RingPool;
 use super::settings::Settings;
@@ -76,6 +77,7 @@ pub(crate) struct Process {
     latches: Mutex<Latches>,
     callers: Callers,
     pools: [Pool; 2],
+    mover: Mover,
     memory: ProcessMemory,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
@@ -106,6 +108,8 @@ pub(crate) enum Notice {
     Frame { ring: RingName, position: u64, bytes: Vec<u8> },
     /// A peer whose memory cannot be mapped here ran records.
     FrameCredit { ring: RingName, consumed: u64 },
+    /// The mover has read the buffer of a call, or could not.
+    Fetched { fetch: u64, outcome: Result<Vec<u8>> },
     /// A process is gone.
     Lost { process: ProcessId },
 }
@@ -192,6 +196,7 @@ impl Process {
             pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
             latches: Mutex::new(Latches::new()),
             callers: Callers::new(callers),
+            mover: Mover::default(),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
@@ -300,6 +305,10 @@ impl Process {
 
     pub(crate) fn pool(&self, kind: PoolKind) -> &Pool {
         &self.pools[kind as usize]
+    }
+
+    pub(crate) fn mover(&self) -> &Mover {
+        &self.mover
     }
 
     pub(crate) fn pools_are_idle(&self) -> bool {

@@ -21,6 +21,7 @@ use super::consumers::{Pool, PoolKind, Role};
 use super::home::Home;
 use super::process::Process;
 use crate::error::{Error, Result};
+use crate::invoke::fetches::Fetches;
 use crate::invoke::inbox::Inbox;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
 use crate::invoke::pending::Continuation;
@@ -44,6 +45,9 @@ pub struct Worker {
     inbox: RefCell<Inbox>,
     replies: RefCell<ReplySlots>,
     continuations: RefCell<Vec<Continuation>>,
+    fetches: Fetches,
+    /// It waits for memory to change that nobody rings for.
+    watches: Cell<bool>,
     wakers: RefCell<Vec<(SlotHandle, Waker)>>,
     /// Receivers for whom a batch is open or records are staged.
     unfinished: RefCell<Vec<WorkerId>>,
@@ -107,6 +111,8 @@ impl Worker {
             inbox: RefCell::new(Inbox::new(home.clone(), local, shape.sources())),
             replies: RefCell::new(ReplySlots::new(home.clone(), local, id)),
             continuations: RefCell::default(),
+            fetches: Fetches::default(),
+            watches: Cell::new(false),
             wakers: RefCell::default(),
             unfinished: RefCell::default(),
             lost: RefCell::default(),
@@ -186,6 +192,11 @@ impl Worker {
     #[track_caller]
     pub fn process_of(&self, worker: WorkerId) -> ProcessId {
         self.process.place_of(worker).expect("a worker of this job").0
+    }
+
+    /// The first worker of a process, for errors that know no more than the process.
+    pub(crate) fn first_worker_of(&self, process: ProcessId) -> WorkerId {
+        WorkerId::new(process.number().wrapping_mul(self.process.shape().threads))
     }
 
     /// A user service thread of a process, to be called like a worker. `None` unless the job has
@@ -310,6 +321,10 @@ impl Worker {
 
     pub(crate) fn replies(&self) -> RefMut<'_, ReplySlots> {
         self.replies.borrow_mut()
+    }
+
+    pub(crate) fn fetches(&self) -> &Fetches {
+        &self.fetches
     }
 
     pub(crate) fn locals(&self) -> &[OnceCell<Box<dyn std::any::Any>>] {

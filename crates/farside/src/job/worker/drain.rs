@@ -48,6 +48,10 @@ impl Worker {
             && self.continuations.borrow().is_empty()
             && !self.process.lanes_are_queued()
             && self.process.pools_are_idle()
+            && self.process.mover().is_idle()
+            // After the look at the mover, which leaves a notice before it says that it is done.
+            && self.fetches.is_empty()
+            && !self.has_notices()
             && self.process.callers().may_rest(self.process.shape().callable_per_process())
     }
 }
