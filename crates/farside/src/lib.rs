@@ -54,7 +54,7 @@ pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
-pub use invoke::call::{AGGREGATE_BYTES, Aggregator, Counting, Lent, To, WhenFull, Written};
+pub use invoke::call::{AGGREGATE_BYTES, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written};
 pub use invoke::caller::{Caller, CallerPending, CallerTo};
 pub use invoke::countdown::Countdown;
 pub use invoke::named::Named;

@@ -45,7 +45,7 @@ fn run(test: &str, fabric: &str, processes: u32, body: fn(&Worker) -> Result<()>
     }
 }
 
-const SIZES: [usize; 9] = [0, 1, 7, 8, 4095, 4096, 65_537, 1 << 20, (3 << 20) + 1];
+const SIZES: [usize; 9] = [0, 1, 7, 8, 4095, 4096, 65_537, 1 << 20, (3 << 19) + 1];
 
 fn pattern(bytes: usize, salt: usize) -> Vec<u8> {
     (0..bytes).map(|i| (i * 31 + i / 251 + salt) as u8).collect()

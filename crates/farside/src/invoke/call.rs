@@ -1,9 +1,12 @@
 //! Calling functions on other workers.
 
+mod broadcast;
 mod buffer;
 mod by_name;
 mod counting;
 
+pub(crate) use self::broadcast::PutOff;
+pub use self::broadcast::{Everyone, LentToAll};
 pub use self::buffer::{Lent, Written};
 pub use self::counting::Counting;
 

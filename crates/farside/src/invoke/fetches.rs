@@ -69,15 +69,19 @@ pub(crate) fn fetch(
         return go(worker, Err(error));
     }
     let fetches = worker.fetches();
-    if !aside && !fetches.in_stream.get() {
-        // A sender that has a ring is mapped. A consumer has its copy of the record, whichever way that came, and keeps nobody waiting.
+    let process = worker.process_handle();
+    let in_stream = fetches.in_stream.get();
+    // A sender that has a ring is mapped, but may pass on what is another's. A consumer has its copy of the record, whichever way that
+    // came, and keeps nobody waiting.
+    let at_once = || worker.is_consumer() || process.connect(memory.process()).is_ok_and(|home| home.is_some());
+    if !aside && !in_stream && at_once() {
         let mut buffer = vec![0; bytes];
         let got = memory.get_in_handler(worker, 0, &mut buffer);
         return go(worker, got.map(|()| buffer));
     }
     let fetch = fetches.next.replace(fetches.next.get() + 1);
     fetches.waiting.borrow_mut().insert(fetch, Box::new(go));
-    if !aside {
+    if !aside && in_stream {
         fetches.hold.set(Some(fetch));
     }
     let local = worker.thread_index();
@@ -88,5 +92,5 @@ pub(crate) fn fetch(
         });
         process.notify(local, Notice::Fetched { fetch, outcome });
     };
-    worker.process_handle().start_transfer(memory, Operation::Get { offset: 0, bytes }, Box::new(then));
+    process.start_transfer(memory, Operation::Get { offset: 0, bytes }, Box::new(then));
 }

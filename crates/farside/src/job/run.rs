@@ -78,13 +78,13 @@ where
         let service = service.spawn_scoped(scope, || seat.take(|| serve(process, &stop)));
         let service = service.map_err(|cause| Error::System { doing: "starting the service thread", cause })?;
         let outcomes = run_threads(scope, process, body);
-        process.stop_mover();
         stop.store(true, Ordering::Release);
         process.transport().wake();
         end.wait();
         if let Err(panic) = service.join() {
             resume_unwind(panic);
         }
+        process.stop_mover();
         outcomes
     })
 }

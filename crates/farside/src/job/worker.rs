@@ -21,6 +21,7 @@ use super::consumers::{Pool, PoolKind, Role};
 use super::home::Home;
 use super::process::Process;
 use crate::error::{Error, Result};
+use crate::invoke::call::PutOff;
 use crate::invoke::fetches::Fetches;
 use crate::invoke::inbox::Inbox;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
@@ -46,6 +47,8 @@ pub struct Worker {
     replies: RefCell<ReplySlots>,
     continuations: RefCell<Vec<Continuation>>,
     fetches: Fetches,
+    /// What handlers have to send on when there is room.
+    put_off: RefCell<Vec<PutOff>>,
     /// It waits for memory to change that nobody rings for.
     watches: Cell<bool>,
     wakers: RefCell<Vec<(SlotHandle, Waker)>>,
@@ -112,6 +115,7 @@ impl Worker {
             replies: RefCell::new(ReplySlots::new(home.clone(), local, id)),
             continuations: RefCell::default(),
             fetches: Fetches::default(),
+            put_off: RefCell::default(),
             watches: Cell::new(false),
             wakers: RefCell::default(),
             unfinished: RefCell::default(),
@@ -234,6 +238,11 @@ impl Worker {
         (process.number() < shape.processes).then(|| shape.worker_at(process, receiver))
     }
 
+    /// Whether this thread runs what another has taken out of the rings.
+    pub(crate) fn is_consumer(&self) -> bool {
+        matches!(self.role, Role::Member(_))
+    }
+
     /// The pool that this thread hands calls over to, if it does.
     #[inline]
     pub(crate) fn hands_over_to(&self) -> Option<&Pool> {
@@ -321,6 +330,11 @@ impl Worker {
 
     pub(crate) fn replies(&self) -> RefMut<'_, ReplySlots> {
         self.replies.borrow_mut()
+    }
+
+    /// Tries something again at the next progress, and until it is done.
+    pub(crate) fn put_off(&self, put_off: PutOff) {
+        self.put_off.borrow_mut().push(put_off);
     }
 
     pub(crate) fn fetches(&self) -> &Fetches {

@@ -21,6 +21,8 @@ pub struct Buffer {
     memory: RemoteMemory,
     region: RemoteRegion,
     process: Arc<Process>,
+    /// It is not given back.
+    kept: bool,
 }
 
 impl Worker {
@@ -33,7 +35,7 @@ impl Worker {
     pub fn buffer(&self, bytes: u64) -> Result<Buffer> {
         let memory = self.allocate_at(self.process(), bytes)?;
         let process = self.process_handle().clone();
-        Ok(Buffer { region: process.region_of(&memory)?, memory, process })
+        Ok(Buffer { region: process.region_of(&memory)?, memory, process, kept: false })
     }
 
     /// The same, filled with a copy of these bytes.
@@ -72,6 +74,11 @@ impl Buffer {
         Ok(self.region.get(inside, data, self.process.clock().now())?)
     }
 
+    /// Keeps the memory from everybody until the job ends.
+    pub(crate) fn keep(mut self) {
+        self.kept = true;
+    }
+
     pub(crate) fn memory(&self) -> RemoteMemory {
         self.memory
     }
@@ -79,8 +86,10 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // Only this owner gives it back, so it is not gone.
-        let _ = lock(&self.process.memory().grants).release(&self.memory);
+        if !self.kept {
+            // Only this owner gives it back, so it is not gone.
+            let _ = lock(&self.process.memory().grants).release(&self.memory);
+        }
     }
 }
 

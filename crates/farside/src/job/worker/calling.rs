@@ -4,7 +4,7 @@ use farside_fabric::WorkerId;
 
 use super::Worker;
 use crate::error::{Refused, Result};
-use crate::invoke::call::{Aggregator, To, WhenFull};
+use crate::invoke::call::{Aggregator, Everyone, To, WhenFull};
 use crate::invoke::caller::{Caller, Waiter};
 use crate::invoke::notify::Synchronizer;
 use crate::invoke::pending::Pending;
@@ -16,6 +16,11 @@ impl Worker {
     #[inline]
     pub fn to(&self, worker: WorkerId) -> To<'_> {
         To::new(self, worker)
+    }
+
+    /// The way to all workers of the job, this one included: a tree of calls.
+    pub fn everyone(&self) -> Everyone<'_> {
+        Everyone::new(self)
     }
 
     /// Batches calls to a worker.

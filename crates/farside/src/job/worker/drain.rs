@@ -46,6 +46,7 @@ impl Worker {
     fn is_quiet(&self) -> bool {
         self.unfinished.borrow().is_empty()
             && self.continuations.borrow().is_empty()
+            && self.put_off.borrow().is_empty()
             && !self.process.lanes_are_queued()
             && self.process.pools_are_idle()
             && self.process.mover().is_idle()

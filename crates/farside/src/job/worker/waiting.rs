@@ -215,7 +215,22 @@ impl Worker {
         if !self.wakers.borrow().is_empty() {
             self.wake_futures();
         }
+        if !self.put_off.borrow().is_empty() {
+            moved |= self.do_what_was_put_off();
+        }
         Ok(moved)
+    }
+
+    /// Tries again what there was no room for.
+    #[cold]
+    fn do_what_was_put_off(&self) -> bool {
+        let tries = self.put_off.take();
+        let before = tries.len();
+        let left: Vec<_> =
+            tries.into_iter().filter_map(|mut put_off| (!put_off.try_again(self)).then_some(put_off)).collect();
+        let moved = left.len() < before;
+        self.put_off.borrow_mut().extend(left);
+        moved
     }
 
     /// Makes the transport's progress, but the less often the longer nothing has come: each look is a system call, and what this worker waits
