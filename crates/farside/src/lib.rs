@@ -23,6 +23,9 @@
 //! | start a job | [`job()`], [`Job`] |
 //! | know who is who, wait, meet the others | [`Worker`] |
 //! | call functions | [`Worker::call`], [`To`], [`Pending`], [`Reply`], [`Synchronizer`], [`Aggregator`] |
+//! | call with buffers, get results and counts in registered memory | [`To`] has the table; [`Buffer`], [`ResultPlace`], [`Countdown`] |
+//! | call everyone | [`Worker::everyone`], [`Everyone`] |
+//! | call a process, whichever of its threads is free; call what may wait | [`Worker::consumers_of`], [`Worker::waiters_of`] |
 //! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`] |
 //! | call from threads that are no workers | [`Worker::scope`], [`Caller`] |
 //! | send values of your own types | [`Wire`] |
@@ -37,6 +40,9 @@
 //! They run on the thread of the worker that was called, while it makes progress: inside [`progress`](Worker::progress), anything
 //! that waits, and collectives. One runs at a time, and never inside another. They must not wait; a wait returns
 //! [`Error::InHandler`]. What they send is queued when there is no room. One that cannot answer yet keeps its [`Reply`].
+//!
+//! On [consumer threads](Worker::consumers_of) several run at a time, each on its own thread; and on threads
+//! [dedicated to that](Worker::waiters_of) they may wait.
 
 mod dist;
 mod error;

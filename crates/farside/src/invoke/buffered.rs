@@ -11,6 +11,7 @@ use super::reply::{ReplyAddress, Returned, Status, answer};
 use super::result_place::{Content, ResultPlace, store};
 use super::table::Remote;
 use crate::Wire;
+use crate::job::kill_point::KillPoint;
 use crate::job::worker::Worker;
 use crate::memory::RemoteMemory;
 use crate::wire;
@@ -43,6 +44,7 @@ where
         let read = unsafe { read_arguments::<(LentBuffer, N, A)>(worker, payload, end) };
         let Some((lent, counted, arguments)) = read else { return std::ptr::null() };
         let Ok(bytes) = usize::try_from(lent.bytes) else { return std::ptr::null() };
+        worker.process_handle().kill_point(KillPoint::BufferFound);
         fetch(worker, &lent.memory, bytes, lent.aside, move |worker, buffer| {
             let process = worker.process_handle();
             let Ok(buffer) = buffer else {
@@ -51,6 +53,7 @@ where
             };
             answer(process, lent.read, Status::Done, Returned(()));
             lent.on_read.count(process);
+            process.kill_point(KillPoint::BufferRead);
             function(worker, arguments, &buffer);
             counted.count(process);
         });

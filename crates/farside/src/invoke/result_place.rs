@@ -12,6 +12,7 @@ use super::notify::Counted;
 use super::reply::Status;
 use crate::Wire;
 use crate::error::{Error, Result};
+use crate::job::kill_point::KillPoint;
 use crate::job::process::Process;
 use crate::job::worker::Worker;
 use crate::memory::RemoteMemory;
@@ -157,6 +158,7 @@ pub(crate) fn store<R, N: Counted + Send>(
     // The head goes after what it tells of is there.
     let put = Operation::Put { offset: offset + HEAD_BYTES, data: bytes };
     memory.change_soon(process, put, move |process| {
+        process.kill_point(KillPoint::ResultPut);
         let tell = Operation::Atomic64 { offset, change: AtomicChange::Swap(head) };
         memory.change_soon(process, tell, move |process| counted.count(process));
     });

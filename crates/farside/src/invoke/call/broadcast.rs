@@ -18,6 +18,7 @@ use crate::invoke::notify::{Counted, LatchAddress, Synchronizer};
 use crate::invoke::payload::Arguments;
 use crate::invoke::remote::{ByPointer, Callee, after, read_arguments};
 use crate::invoke::table::Remote;
+use crate::job::kill_point::KillPoint;
 use crate::job::worker::Worker;
 use crate::memory::{Buffer, RemoteMemory};
 
@@ -160,6 +161,7 @@ impl<B: Body> Remote for Broadcast<B> {
                 Onward::<B> { worker, operand, root: spot.root, counted, load: &load, when_full: WhenFull::Queue };
             call.to_local();
             call.to_children(spot.place);
+            worker.process_handle().kill_point(KillPoint::SentOn);
         }
         if !B::run(worker, operand, load, counted) {
             return std::ptr::null();
