@@ -244,7 +244,9 @@ fn the_benches_are_listed() {
         "invoke-latency",
         "oversubscribed",
         "mcts-scaling",
+        "memory",
         "multi-job",
+        "allocate/64B/first",
         "trad/8B",
         "call-buffer/1MiB",
     ] {

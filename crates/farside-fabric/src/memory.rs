@@ -3,13 +3,18 @@
 //! Registering costs system calls, so it is done in large pieces, [`Chunk`]s, which allocators cut up. Where chunks come from is a
 //! [`ChunkSource`].
 
+mod allocator;
 mod free_space;
 mod growth;
 mod heap;
+mod node;
+mod size_class;
 
+pub use allocator::{Allocator, AllocatorOptions, AllocatorReport, Registered};
 pub use free_space::Fit;
 pub use growth::Growth;
 pub use heap::{Block, Heap, HeapOptions};
+pub use node::{NodeMemory, NodeOptions, NodeReport, SuperchunkReport};
 
 use std::fmt;
 use std::sync::Arc;

@@ -158,8 +158,7 @@ impl SharedMemory {
         rustix::fs::fcntl_add_seals(&memory.fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(failed("sealing"))?;
         if pages.kind == PageKind::Transparent {
-            // SAFETY: as above.
-            memory.pages = unsafe { pages::gather(memory.base, bytes) };
+            memory.pages = pages::of_filled(memory.base, bytes);
         }
         if node.is_some() {
             // The kernel tells of pages that are mapped.

@@ -30,7 +30,7 @@
 //! | call from threads that are no workers | [`Worker::scope`], [`Caller`] |
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
-//! | use memory of any process | [`memory`], [`RemoteMemory`], [`Worker::allocate_at`] |
+//! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
 //! What is guaranteed about order and visibility is in `docs/memory-model.md`.
@@ -72,7 +72,7 @@ pub use invoke::reply::Reply;
 pub use invoke::result_place::ResultPlace;
 pub use job::worker::{Counters, Scope, Worker};
 pub use job::{Job, Simulated, Simulation, job, simulate};
-pub use memory::{Buffer, RemoteMemory};
+pub use memory::{Buffer, Registered, RemoteMemory};
 pub use wire::Wire;
 
 /// What most programs need.

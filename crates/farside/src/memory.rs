@@ -1,6 +1,8 @@
-//! Memory of any process, for any worker.
+//! Registered memory: of the own process for any thread, and of any process for any worker.
 //!
-//! A worker asks a process for memory, on a NUMA node or near one of its workers, and gets a [`RemoteMemory`]: a plain value that can be
+//! [`Worker::allocate`] gives buffers of the own process, which come back when they are dropped.
+//!
+//! For memory that others are to reach, a worker asks a process for memory, on a NUMA node or near one of its workers, and gets a [`RemoteMemory`]: a plain value that can be
 //! sent anywhere in the job, and with which whoever has it puts, gets, and changes words atomically. The service thread of
 //! the owner answers, so that no worker there need be attentive.
 
@@ -8,6 +10,7 @@ mod buffer;
 mod grants;
 pub(crate) mod message;
 mod near;
+mod nodes;
 mod process;
 mod requests;
 
@@ -15,7 +18,6 @@ use std::time::Instant;
 
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion, WorkerId};
-use farside_sys::topology::NumaNodeId;
 
 pub use self::buffer::Buffer;
 pub(crate) use self::near::Nodes;
@@ -23,6 +25,9 @@ pub(crate) use self::process::{ProcessMemory, Regions};
 use crate::Wire;
 use crate::error::{Error, Result};
 use crate::job::worker::Worker;
+pub use farside_fabric::memory::{NodeReport, Registered, SuperchunkReport};
+pub use farside_sys::shm::{PageKind, Pages};
+pub use farside_sys::topology::NumaNodeId;
 
 /// Bytes before the memory of a handle, of which the first eight tell that it is still the handle's. A whole unit of the heap, so
 /// that the memory begins on a cache line.

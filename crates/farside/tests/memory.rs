@@ -162,6 +162,27 @@ fn memory_is_placed(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
+/// Buffers of the own process, which go to other threads and come back.
+fn buffers_are_registered(me: &Worker) -> Result<()> {
+    let buffers: Vec<_> = (0..100_usize).map(|number| me.allocate(number * 100)).collect::<Result<_>>()?;
+    for (mark, buffer) in (0..).zip(&buffers) {
+        assert_eq!(buffer.key().process, me.process());
+        buffer.fill(mark);
+    }
+    // The workers of a process have one report.
+    me.barrier()?;
+    let report = me.memory_report();
+    let used: usize = report.iter().map(|node| node.used_bytes).sum();
+    assert!(used >= 2 << 20 && report.iter().all(|node| node.used_bytes <= node.registered_bytes), "{report:?}");
+    for (mark, buffer) in (0..).zip(&buffers) {
+        assert!(buffer.to_vec().iter().all(|byte| *byte == mark));
+    }
+    std::thread::spawn(move || drop(buffers)).join().expect("a drop does not fail");
+    let again = me.allocate(9000)?;
+    assert_eq!(me.memory_report(), report, "{again:?}");
+    me.barrier()
+}
+
 macro_rules! everywhere {
     ($($body:ident)*) => {
         mod as_processes {
@@ -193,6 +214,7 @@ everywhere! {
     an_old_handle_is_not_the_next_one
     refusals_are_typed
     memory_is_placed
+    buffers_are_registered
 }
 
 #[test]

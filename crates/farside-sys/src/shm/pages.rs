@@ -89,16 +89,28 @@ pub(super) fn of_reserved(kind: PageKind, bytes: usize) -> Pages {
     Pages::reserved(kind, bytes)
 }
 
-/// Asks for transparent huge pages for what is mapped here and not filled yet, and has the kernel fill it. What it refuses
-/// stays as it is.
+/// Asks for transparent huge pages for what is mapped here and not filled yet. What the kernel refuses stays unfilled.
 ///
 /// # Safety
 /// The range is a mapping of a shared memory file, of the caller's alone so far.
 pub(super) unsafe fn fill_with_transparent(base: NonNull<u8>, bytes: usize) {
-    // SAFETY: advice about a mapping that exists (the caller's duty); neither moves it nor changes what it holds.
+    // SAFETY: advice about a mapping that exists (the caller's duty); it neither moves it nor changes what it holds.
     let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
-    // SAFETY: as above.
-    unsafe { fill(base, bytes) };
+    let huge_count = bytes / HUGE_BYTES;
+    // One page of each huge one is enough: where advice is taken it comes as a whole, and where it is not there is something that can
+    // be gathered.
+    for huge in 0..huge_count {
+        let page = base.as_ptr().wrapping_add(huge * HUGE_BYTES);
+        // SAFETY: as above; filling writes to no page that holds something.
+        let filled =
+            unsafe { rustix::mm::madvise(page.cast(), rustix::param::page_size(), Advice::LinuxPopulateWrite) };
+        if filled.is_err() {
+            return;
+        }
+    }
+    // It says that it failed also where it succeeded in part: what came of it is looked up later.
+    // SAFETY: gathering moves pages below the mapping, which holds the same bytes before and after.
+    let _ = unsafe { libc::madvise(base.as_ptr().cast::<c_void>(), huge_count * HUGE_BYTES, MADV_COLLAPSE) };
 }
 
 /// Has the kernel fill what is mapped here. What it refuses stays unfilled.
@@ -110,21 +122,9 @@ pub(super) unsafe fn fill(base: NonNull<u8>, bytes: usize) {
     let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite) };
 }
 
-/// What a filled mapping is made of, after the kernel was asked to gather it into huge pages if it is not.
-///
-/// # Safety
-/// As for [`fill_with_transparent`].
-pub(super) unsafe fn gather(base: NonNull<u8>, bytes: usize) -> Pages {
-    let whole = bytes / HUGE_BYTES * HUGE_BYTES;
-    let mut huge_bytes = transparent_bytes(base, bytes);
-    if huge_bytes < whole {
-        // SAFETY: gathering moves pages below the mapping, which holds the same bytes before and after.
-        let gathered = unsafe { libc::madvise(base.as_ptr().cast::<c_void>(), whole, MADV_COLLAPSE) };
-        // Where it succeeded in part it says that it failed, so look in any case, unless there is no such call.
-        if gathered == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL) {
-            huge_bytes = transparent_bytes(base, bytes);
-        }
-    }
+/// What a filled mapping is made of that was to have transparent huge pages.
+pub(super) fn of_filled(base: NonNull<u8>, bytes: usize) -> Pages {
+    let huge_bytes = transparent_bytes(base, bytes);
     let kind = if huge_bytes > 0 { PageKind::Transparent } else { PageKind::Base };
     Pages { kind, huge_bytes }
 }

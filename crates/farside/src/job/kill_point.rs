@@ -65,6 +65,12 @@ kill_points! {
     ResultPut = "result-put",
     /// A call on everyone was sent on, and has not run here.
     SentOn = "sent-on",
+    /// An owner of memory was asked for some, or to take some back.
+    MemoryAsked = "memory-asked",
+    /// Memory was given to another process, which was not told.
+    MemoryGranted = "memory-granted",
+    /// Memory was taken back from another process, which was not told.
+    MemoryReleased = "memory-released",
     /// The coordinator was told that this process is idle.
     RoundReported = "round-reported",
     /// The coordinator said that all is done.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use farside_fabric::memory::Allocator;
 use farside_fabric::wait::PollPace;
 use farside_fabric::{MachineId, ProcessId, WorkerId};
 
@@ -73,6 +74,8 @@ pub struct Worker {
     poll_pace: Cell<PollPace>,
     /// Memory of others that it has used.
     regions: RefCell<Regions>,
+    /// Made when it is first used.
+    allocator: OnceCell<Allocator>,
     /// The function that was found last, and its offset.
     function: Cell<(u32, usize)>,
 }
@@ -131,6 +134,7 @@ impl Worker {
             buffer: RefCell::default(),
             attention_seen: Cell::new(0),
             poll_pace: Cell::default(),
+            allocator: OnceCell::new(),
             regions: RefCell::new(Regions::new(process.clock().now())),
             function: Cell::new((u32::MAX, 0)),
             home,
@@ -318,6 +322,10 @@ impl Worker {
     /// The regions of others' memory that this worker has used.
     pub(crate) fn regions(&self) -> &RefCell<Regions> {
         &self.regions
+    }
+
+    pub(crate) fn allocator(&self) -> &OnceCell<Allocator> {
+        &self.allocator
     }
 
     pub(crate) fn unknown(&self, worker: WorkerId) -> Error {

@@ -7,6 +7,7 @@ mod detection;
 mod handlers;
 mod kill_points;
 mod limits;
+mod memory;
 mod shapes;
 mod soak;
 mod support;
