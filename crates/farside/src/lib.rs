@@ -23,7 +23,7 @@
 //! | start a job | [`job()`], [`Job`] |
 //! | know who is who, wait, meet the others | [`Worker`] |
 //! | call functions | [`Worker::call`], [`To`], [`Pending`], [`Reply`], [`Synchronizer`], [`Aggregator`] |
-//! | call with buffers, get results and counts in registered memory | [`To`] has the table; [`Buffer`], [`ResultPlace`], [`Countdown`] |
+//! | call with buffers, get results and counts in registered memory | [`To`] has the table; [`Registered`], [`ResultPlace`], [`Countdown`] |
 //! | call everyone | [`Worker::everyone`], [`Everyone`] |
 //! | call a process, whichever of its threads is free; call what may wait | [`Worker::consumers_of`], [`Worker::waiters_of`] |
 //! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`] |
@@ -72,7 +72,7 @@ pub use invoke::reply::Reply;
 pub use invoke::result_place::ResultPlace;
 pub use job::worker::{Counters, Scope, Worker};
 pub use job::{Job, Simulated, Simulation, job, simulate};
-pub use memory::{Buffer, Registered, RemoteMemory};
+pub use memory::{Registered, RemoteMemory};
 pub use wire::Wire;
 
 /// What most programs need.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farside::job::FabricChoice;
 use farside::prelude::*;
-use farside::{Error, RemoteMemory, Result, Simulation, Written};
+use farside::{Error, Registered, RemoteMemory, Result, Simulation, Written};
 
 /// Runs a job of real processes, which come to this place by this test.
 fn run(test: &str, fabric: &str, processes: u32, threads: u32, body: fn(&Worker) -> Result<()>) {
@@ -20,6 +20,13 @@ fn run(test: &str, fabric: &str, processes: u32, threads: u32, body: fn(&Worker)
         Err(error) if error.to_string().contains("libfabric1") => eprintln!("left out: {error}"),
         other => other.unwrap(),
     }
+}
+
+/// A buffer of registered memory with these bytes.
+fn buffer_of(me: &Worker, bytes: &[u8]) -> Result<Registered> {
+    let buffer = me.allocate(bytes.len())?;
+    buffer.write_at(0, bytes)?;
+    Ok(buffer)
 }
 
 type Log = PerWorker<RefCell<Vec<(u32, usize, u64)>>>;
@@ -55,7 +62,7 @@ fn every_form(me: &Worker) -> Result<()> {
         everyone.call((log, own, 4 * round), arrive)?;
         everyone.call_buffer((log, own, 4 * round + 1), &content[..30_000 * round], arrive_with)?;
         everyone.call_buffer_put((log, own, 4 * round + 2), &content, &places, arrive_written)?;
-        let lent = everyone.call_buffer_get((log, own, 4 * round + 3), me.buffer_of(&content)?, arrive_with)?;
+        let lent = everyone.call_buffer_get((log, own, 4 * round + 3), buffer_of(me, &content)?, arrive_with)?;
         assert_eq!(lent.wait()?.bytes(), 60_000);
         all.wait()?;
     }

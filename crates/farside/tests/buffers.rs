@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use farside::job::FabricChoice;
 use farside::prelude::*;
-use farside::{Buffer, Countdown, Error, Result, ResultPlace, Simulation, To, simulate};
+use farside::{Countdown, Error, Registered, Result, ResultPlace, Simulation, To, simulate};
 
 /// A test of all fabrics: the body, by name.
 macro_rules! over_all_fabrics {
@@ -43,6 +43,13 @@ fn run(test: &str, fabric: &str, processes: u32, body: fn(&Worker) -> Result<()>
         Err(error) if error.to_string().contains("libfabric1") => eprintln!("left out: {error}"),
         other => other.unwrap(),
     }
+}
+
+/// A buffer of registered memory with these bytes.
+fn buffer_of(me: &Worker, bytes: &[u8]) -> Result<Registered> {
+    let buffer = me.allocate(bytes.len())?;
+    buffer.write_at(0, bytes)?;
+    Ok(buffer)
 }
 
 const SIZES: [usize; 9] = [0, 1, 7, 8, 4095, 4096, 65_537, 1 << 20, (3 << 19) + 1];
@@ -89,21 +96,21 @@ fn buffers_of_all_forms(me: &Worker) -> Result<()> {
             way().notify(&executed, On::Executed).call_buffer_put(call, &content, (place, 64), arrive_written)?;
 
             let (content, call) = next(&mut salt);
-            let lent = way().notify(&executed, On::Executed).call_buffer_get(call, me.buffer_of(&content)?, arrive)?;
+            let lent = way().notify(&executed, On::Executed).call_buffer_get(call, buffer_of(me, &content)?, arrive)?;
 
             let (content, call) = next(&mut salt);
             way().call_buffer(call, &content, arrive)?;
 
             let (content, call) = next(&mut salt);
-            let second = way().notify(&sent, On::Sent).call_buffer_get(call, me.buffer_of(&content)?, arrive)?;
+            let second = way().notify(&sent, On::Sent).call_buffer_get(call, buffer_of(me, &content)?, arrive)?;
             sent.wait()?;
             // What was sent was read: it can be had without waiting.
             let buffer = second.try_take().unwrap_or_else(|_| panic!("it was read"))?;
-            assert_eq!(buffer.bytes(), bytes as u64);
+            assert_eq!(buffer.bytes(), bytes);
 
             let buffer = lent.wait()?;
             let mut back = vec![0; bytes];
-            buffer.read(0, &mut back)?;
+            buffer.read_at(0, &mut back)?;
             assert_eq!(back, pattern(bytes, salt - 2), "a buffer comes back as it went");
             executed.wait()?;
             me.release(place)?;
@@ -131,8 +138,8 @@ fn many_at_once(me: &Worker) -> Result<()> {
                 let content = pattern(5000 + salt, salt);
                 let way = way.notify(&executed, On::Executed);
                 // Given up: the buffer is kept until it was read.
-                drop(way.call_buffer_get((log, salt), me.buffer_of(&content)?, arrive)?);
-                drop(way.call_buffer_get_aside((log, salt), me.buffer_of(&content)?, arrive)?);
+                drop(way.call_buffer_get((log, salt), buffer_of(me, &content)?, arrive)?);
+                drop(way.call_buffer_get_aside((log, salt), buffer_of(me, &content)?, arrive)?);
                 way.call_buffer((log, salt), &content, arrive)?;
             }
         }
@@ -209,7 +216,7 @@ fn countdowns(me: &Worker) -> Result<()> {
             let way = way.counting(countdown);
             way.call(hits, hit)?;
             way.call_buffer(hits, &[1; 3000], hit_with)?;
-            way.call_buffer_get(hits, me.buffer_of(&[2; 300])?, hit_with)?.wait()?;
+            way.call_buffer_get(hits, buffer_of(me, &[2; 300])?, hit_with)?.wait()?;
             way.call_into(hits, hit, place)?;
         }
     }
@@ -243,15 +250,15 @@ fn bad_input(me: &Worker) -> Result<()> {
     for (offset, bytes) in [(0, 65), (64, 1), (u64::MAX, 2)] {
         assert!(matches!(put(to, (there, offset), bytes).unwrap_err().error, Error::Fabric(_)));
     }
-    let buffer = me.buffer_of(&[5; 100])?;
+    let buffer = buffer_of(me, &[5; 100])?;
     let ignore = |_: &Worker, _: u8, _: &[u8]| ();
     let refused = me.to(nobody).call_buffer_get(7, buffer, ignore).unwrap_err();
     assert!(matches!(refused.error, Error::UnknownWorker { .. }));
-    let (seven, buffer): (u8, Buffer) = refused.arguments;
+    let (seven, buffer): (u8, Registered) = refused.arguments;
     let mut back = [0; 100];
-    buffer.read(0, &mut back)?;
+    buffer.read_at(0, &mut back)?;
     assert_eq!((seven, back), (7, [5; 100]));
-    assert!(buffer.read(1, &mut back).is_err());
+    assert!(buffer.read_at(1, &mut back).is_err());
     assert!(matches!(ResultPlace::<u8>::new(me, here, 60, 16), Err(Error::Fabric(_))));
     assert!(matches!(ResultPlace::<Reply<u8>>::new(me, here, 0, 64), Err(Error::NotPortable { .. })));
     assert!(matches!(Countdown::new(me, here, 4, 1), Err(Error::Fabric(_))));
@@ -268,7 +275,7 @@ fn bad_input(me: &Worker) -> Result<()> {
     assert!(matches!(late.error, Error::MemoryReleased { .. }), "{late:?}");
     // In a handler what waits is refused, and what does not is not.
     let in_handler = me.call_return(to, me.id(), |there, back| {
-        let buffer = there.buffer_of(&[1; 10]).expect("there is memory");
+        let buffer = buffer_of(there, &[1; 10]).expect("there is memory");
         let lent = there.to(back).call_buffer_get((), buffer, |_, (), bytes| assert_eq!(bytes, [1; 10]));
         matches!(lent.expect("it is queued").wait(), Err(Error::InHandler { .. }))
     })?;
@@ -296,8 +303,8 @@ fn a_receiver_that_dies_in_the_middle_is_lost_to_all_forms() {
                 let result = ResultPlace::<u8>::new(me, result, 0, 64)?;
                 loop {
                     me.to(to).call_buffer_put((), &[1; 10_000], (place, 0), |_, ((), _)| ())?;
-                    let lent = me.to(to).call_buffer_get((), me.buffer_of(&[1; 10_000])?, |_, (), _| ())?;
-                    let aside = me.to(to).call_buffer_get_aside((), me.buffer_of(&[1; 10_000])?, |_, (), _| ())?;
+                    let lent = me.to(to).call_buffer_get((), buffer_of(me, &[1; 10_000])?, |_, (), _| ())?;
+                    let aside = me.to(to).call_buffer_get_aside((), buffer_of(me, &[1; 10_000])?, |_, (), _| ())?;
                     me.to(to).call_into((), |_, ()| 1_u8, result)?;
                     lent.wait()?;
                     aside.wait()?;
@@ -323,7 +330,7 @@ fn a_sender_that_dies_takes_its_buffer_along() {
             if me.process() == doomed {
                 loop {
                     let lent =
-                        me.to(WorkerId::new(0)).call_buffer_get((), me.buffer_of(&[1; 50_000])?, |_, (), bytes| {
+                        me.to(WorkerId::new(0)).call_buffer_get((), buffer_of(me, &[1; 50_000])?, |_, (), bytes| {
                             assert_eq!(bytes, [1; 50_000]);
                             let (with, without) = RAN.get();
                             assert_eq!(with, without);
@@ -352,7 +359,7 @@ fn what_is_under_way_at_the_end_is_drained() {
         let ran_here = Dist::new(me, || std::sync::atomic::AtomicU64::new(0))?;
         for to in me.workers() {
             for aside in [false, true] {
-                let buffer = me.buffer_of(&[3; 20_000])?;
+                let buffer = buffer_of(me, &[3; 20_000])?;
                 let run = |there: &Worker, ran: Dist<std::sync::atomic::AtomicU64>, bytes: &[u8]| {
                     assert_eq!(bytes, [3; 20_000]);
                     ran.here(there).fetch_add(1, std::sync::atomic::Ordering::Relaxed);

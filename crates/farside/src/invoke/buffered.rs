@@ -13,14 +13,13 @@ use super::table::Remote;
 use crate::Wire;
 use crate::job::kill_point::KillPoint;
 use crate::job::worker::Worker;
-use crate::memory::RemoteMemory;
+use crate::memory::Extent;
 use crate::wire;
 
 /// A buffer of the sender that the receiver is to read.
 #[derive(Clone, Copy, Debug, Wire)]
 pub(crate) struct LentBuffer {
-    pub(crate) memory: RemoteMemory,
-    pub(crate) bytes: u64,
+    pub(crate) memory: Extent,
     /// What is told when it was read.
     pub(crate) read: ReplyAddress,
     /// A latch that is counted down then, too.
@@ -43,9 +42,8 @@ where
         // SAFETY: passed on; the sender wrote such a triple for this trampoline.
         let read = unsafe { read_arguments::<(LentBuffer, N, A)>(worker, payload, end) };
         let Some((lent, counted, arguments)) = read else { return std::ptr::null() };
-        let Ok(bytes) = usize::try_from(lent.bytes) else { return std::ptr::null() };
         worker.process_handle().kill_point(KillPoint::BufferFound);
-        fetch(worker, &lent.memory, bytes, lent.aside, move |worker, buffer| {
+        fetch(worker, lent.memory, lent.aside, move |worker, buffer| {
             let process = worker.process_handle();
             let Ok(buffer) = buffer else {
                 // Its owner has died, or its fabric failed: a call without its buffer does not run.

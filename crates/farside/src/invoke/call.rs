@@ -83,7 +83,9 @@ pub enum WhenFull {
 ///     assert_eq!(written.to_vec(there).unwrap().len(), 4096);
 /// })?;
 /// // Read by the receiver.
-/// let lent = to.call_buffer_get((), me.buffer_of(&bytes)?, |_, (), bytes| assert_eq!(bytes.len(), 4096));
+/// let buffer = me.allocate(4096)?;
+/// buffer.write_at(0, &bytes)?;
+/// let lent = to.call_buffer_get((), buffer, |_, (), bytes| assert_eq!(bytes.len(), 4096));
 /// let buffer = lent.map_err(farside::Error::from)?.wait()?;
 /// executed.wait()?;
 /// // A result in memory that the caller names.

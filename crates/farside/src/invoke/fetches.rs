@@ -10,7 +10,7 @@ use farside_fabric::transport::{Operation, Outcome};
 use crate::error::Result;
 use crate::job::process::{Notice, Process};
 use crate::job::worker::Worker;
-use crate::memory::RemoteMemory;
+use crate::memory::Extent;
 
 /// What is to be done with the bytes.
 type Go = Box<dyn FnOnce(&Worker, Result<Vec<u8>>)>;
@@ -58,16 +58,7 @@ impl Fetches {
 /// Reads memory for a call that is being run, and goes on with `go`: at once where the memory is mapped or this thread may wait, otherwise
 /// when the mover has it, and what the same sender has called since waits until then; or, `aside`, when the mover has it and nothing
 /// waits.
-pub(crate) fn fetch(
-    worker: &Worker,
-    memory: &RemoteMemory,
-    bytes: usize,
-    aside: bool,
-    go: impl FnOnce(&Worker, Result<Vec<u8>>) + 'static,
-) {
-    if let Err(error) = memory.check_inside(0, bytes) {
-        return go(worker, Err(error));
-    }
+pub(crate) fn fetch(worker: &Worker, memory: Extent, aside: bool, go: impl FnOnce(&Worker, Result<Vec<u8>>) + 'static) {
     let fetches = worker.fetches();
     let process = worker.process_handle();
     let in_stream = fetches.in_stream.get();
@@ -75,9 +66,7 @@ pub(crate) fn fetch(
     // came, and keeps nobody waiting.
     let at_once = || worker.is_consumer() || process.connect(memory.process()).is_ok_and(|home| home.is_some());
     if !aside && !in_stream && at_once() {
-        let mut buffer = vec![0; bytes];
-        let got = memory.get_in_handler(worker, 0, &mut buffer);
-        return go(worker, got.map(|()| buffer));
+        return go(worker, memory.read_in_handler(worker));
     }
     let fetch = fetches.next.replace(fetches.next.get() + 1);
     fetches.waiting.borrow_mut().insert(fetch, Box::new(go));
@@ -92,5 +81,5 @@ pub(crate) fn fetch(
         });
         process.notify(local, Notice::Fetched { fetch, outcome });
     };
-    process.start_transfer(memory, Operation::Get { offset: 0, bytes }, Box::new(then));
+    process.start_transfer(memory, Operation::Get { offset: 0, bytes: memory.bytes() as usize }, Box::new(then));
 }

@@ -17,7 +17,7 @@ use farside_fabric::{FabricError, ProcessId};
 
 use super::process::{Process, lock};
 use crate::error::{Error, Result};
-use crate::memory::RemoteMemory;
+use crate::memory::Extent;
 
 /// How long it waits for one transfer before it looks at all of them.
 const LOOK_AFTER: Duration = Duration::from_micros(200);
@@ -29,7 +29,7 @@ pub(crate) type Then = Box<dyn FnOnce(&Arc<Process>, Result<Outcome>) + Send>;
 
 /// An operation on memory, and what follows it.
 struct Transfer {
-    memory: RemoteMemory,
+    memory: Extent,
     /// Its offset is inside of the memory.
     operation: Operation,
     then: Then,
@@ -86,7 +86,7 @@ impl Mover {
 
 impl Process {
     /// Has an operation on memory carried out, and `then` called with how it went, on the mover's thread.
-    pub(crate) fn start_transfer(self: &Arc<Self>, memory: &RemoteMemory, operation: Operation, then: Then) {
+    pub(crate) fn start_transfer(self: &Arc<Self>, memory: Extent, operation: Operation, then: Then) {
         let mover = self.mover();
         let deadline = self.clock().now() + self.settings().deadline;
         mover.unfinished.fetch_add(1, Ordering::Relaxed);
@@ -95,7 +95,7 @@ impl Process {
             mover.finish(self);
             return;
         }
-        lock(&mover.queue).push_back(Transfer { memory: *memory, operation, then, deadline });
+        lock(&mover.queue).push_back(Transfer { memory, operation, then, deadline });
         mover.ring(self);
     }
 

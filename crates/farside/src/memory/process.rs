@@ -24,7 +24,7 @@ use crate::job::worker::Worker;
 /// The memory of one process, and what it knows of others'.
 #[derive(Debug)]
 pub(crate) struct ProcessMemory {
-    pub(super) grants: Mutex<Grants>,
+    grants: Mutex<Grants>,
     requests: Mutex<Requests>,
     /// Of grants that this process has released: the first generation that may be in use. At most one for each grant that an
     /// owner has had at a time.

@@ -92,7 +92,8 @@ impl Traffic<'_> {
         me.to(to).send_based().call((me.id(), self.sent_by_lane), arrive_by_lane)?;
         // By way of registered memory, and to all.
         let call = self.next();
-        let buffer = me.buffer_of(&[call.1 as u8; 3000])?;
+        let buffer = me.allocate(3000)?;
+        buffer.fill(call.1 as u8);
         me.to(to).call_buffer_get(call, buffer, arrive_with).map_err(|refused| refused.error)?.wait()?;
         let memory = me.allocate_at(me.process(), 64)?;
         let place = ResultPlace::new(me, memory, 0, 64)?;

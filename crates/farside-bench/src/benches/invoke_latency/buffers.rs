@@ -26,7 +26,9 @@ pub(super) fn put(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> fars
 
 /// The receiver reads the buffer, and the function reads all of it.
 pub(super) fn get(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {
-    let mut buffer = Some(me.buffer_of(&vec![1; bytes])?);
+    let buffer = me.allocate(bytes)?;
+    buffer.fill(1);
+    let mut buffer = Some(buffer);
     let executed = me.synchronizer(0)?;
     let to = me.to(peer).notify(&executed, On::Executed);
     time_latency(trips, || {
@@ -41,7 +43,9 @@ pub(super) fn get(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> fars
 
 /// The same, by the helper thread of the receiver's process.
 pub(super) fn get_aside(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {
-    let mut buffer = Some(me.buffer_of(&vec![1; bytes])?);
+    let buffer = me.allocate(bytes)?;
+    buffer.fill(1);
+    let mut buffer = Some(buffer);
     let executed = me.synchronizer(0)?;
     let to = me.to(peer).notify(&executed, On::Executed);
     time_latency(trips, || {

@@ -20,7 +20,7 @@ use crate::invoke::remote::{ByPointer, Callee, after, read_arguments};
 use crate::invoke::table::Remote;
 use crate::job::kill_point::KillPoint;
 use crate::job::worker::Worker;
-use crate::memory::{Buffer, RemoteMemory};
+use crate::memory::{Extent, Registered, RemoteMemory};
 
 /// The way from a worker to all workers of the job, itself included. Made by [`Worker::everyone`].
 ///
@@ -55,7 +55,7 @@ pub struct Everyone<'w> {
 #[must_use = "it gives the buffer back"]
 pub struct LentToAll<'w> {
     read: Synchronizer<'w>,
-    buffer: Option<Buffer>,
+    buffer: Option<Registered>,
 }
 
 /// Where in the tree a call is.
@@ -126,8 +126,7 @@ struct Get<A, R>(PhantomData<fn(A) -> R>);
 
 #[derive(Clone, Copy, Debug, Wire)]
 struct Shown {
-    memory: RemoteMemory,
-    bytes: u64,
+    memory: Extent,
     read: LatchAddress,
 }
 
@@ -136,8 +135,8 @@ impl<A: Wire + Clone + 'static, R: 'static> Body for Get<A, R> {
 
     fn run(there: &Worker, operand: u32, (shown, arguments): Self::Load, counted: Option<LatchAddress>) -> bool {
         let function = <ByPointer as Callee<fn(&Worker, A, &[u8]) -> R>>::find(there, operand);
-        let (Some(function), Ok(bytes)) = (function, usize::try_from(shown.bytes)) else { return false };
-        fetch(there, &shown.memory, bytes, false, move |there, buffer| {
+        let Some(function) = function else { return false };
+        fetch(there, shown.memory, false, move |there, buffer| {
             // Its owner has died, and nobody waits for this.
             let Ok(buffer) = buffer else { return };
             shown.read.count(there.process_handle());
@@ -381,9 +380,9 @@ impl<'w> Everyone<'w> {
     pub fn call_buffer_get<A, R>(
         self,
         arguments: A,
-        buffer: Buffer,
+        buffer: Registered,
         function: fn(&Worker, A, &[u8]) -> R,
-    ) -> Result<LentToAll<'w>, Refused<(A, Buffer)>>
+    ) -> Result<LentToAll<'w>, Refused<(A, Registered)>>
     where
         A: Wire + Clone + 'static,
         R: 'static,
@@ -394,7 +393,7 @@ impl<'w> Everyone<'w> {
             Err(error) => return Err(Refused { error, arguments: (arguments, buffer) }),
         };
         (0..worker.process_count()).for_each(|process| read.asks(ProcessId::new(process)));
-        let shown = Shown { memory: buffer.memory(), bytes: buffer.bytes(), read: read.address() };
+        let shown = Shown { memory: Extent::of(&buffer), read: read.address() };
         match self.begin::<Get<A, R>>(function as usize, (shown, arguments)) {
             Ok(()) => Ok(LentToAll { read, buffer: Some(buffer) }),
             Err(Refused { error, arguments: (_, arguments) }) => Err(Refused { error, arguments: (arguments, buffer) }),
@@ -438,7 +437,7 @@ impl LentToAll<'_> {
     ///
     /// # Errors
     /// Those of [`Synchronizer::wait`]. Then its memory is kept until the job ends.
-    pub fn wait(mut self) -> Result<Buffer> {
+    pub fn wait(mut self) -> Result<Registered> {
         self.read.wait()?;
         Ok(self.buffer.take().expect("it is given back once"))
     }
@@ -448,7 +447,7 @@ impl Drop for LentToAll<'_> {
     fn drop(&mut self) {
         if self.read.left() > 0 {
             // Somebody may still read it.
-            self.buffer.take().into_iter().for_each(Buffer::keep);
+            self.buffer.take().into_iter().for_each(std::mem::forget);
         }
     }
 }

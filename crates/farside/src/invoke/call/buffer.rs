@@ -12,7 +12,7 @@ use crate::invoke::pending::{FromLike, Pending};
 use crate::invoke::remote::ByPointer;
 use crate::invoke::result_place::ResultPlace;
 use crate::job::worker::Worker;
-use crate::memory::{Buffer, RemoteMemory};
+use crate::memory::{Extent, Registered, RemoteMemory};
 
 /// Bytes that were written into memory of the process where a function is called, before it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
@@ -44,7 +44,7 @@ impl Written {
 #[must_use = "it gives the buffer back"]
 pub struct Lent<'w> {
     /// `None` when the buffer was given back.
-    lent: Option<(Pending<'w, ()>, Buffer)>,
+    lent: Option<(Pending<'w, ()>, Registered)>,
     worker: &'w Worker,
 }
 
@@ -54,7 +54,7 @@ impl<'w> Lent<'w> {
     /// # Errors
     /// [`Error::PeerLost`] when the receiver is gone, and [`Error::ReplyDropped`] when it could not read: the call did not run, and the
     /// buffer is given up. [`Error::Deadline`] and [`Error::InHandler`]: the call goes on, and the buffer is given up when it was read.
-    pub fn wait(mut self) -> Result<Buffer> {
+    pub fn wait(mut self) -> Result<Registered> {
         let deadline = self.worker.default_deadline();
         let Some((pending, _)) = &mut self.lent else { unreachable!("it is given back once") };
         match pending.wait_for(deadline) {
@@ -71,7 +71,7 @@ impl<'w> Lent<'w> {
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait), in the `Ok`.
-    pub fn try_take(mut self) -> Result<Result<Buffer>, Self> {
+    pub fn try_take(mut self) -> Result<Result<Registered>, Self> {
         let Some((pending, _)) = &mut self.lent else { unreachable!("it is given back once") };
         match pending.poll() {
             None => Err(self),
@@ -82,7 +82,7 @@ impl<'w> Lent<'w> {
         }
     }
 
-    fn take(&mut self) -> (Pending<'w, ()>, Buffer) {
+    fn take(&mut self) -> (Pending<'w, ()>, Registered) {
         self.lent.take().expect("it is given back once")
     }
 }
@@ -144,7 +144,8 @@ impl<'w> To<'w> {
     /// ```no_run
     /// # use farside::prelude::*;
     /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// let buffer = me.buffer_of(&[7; 1 << 20])?;
+    /// let buffer = me.allocate(1 << 20)?;
+    /// buffer.fill(7);
     /// let lent = me.to(me.neighbor(1)).call_buffer_get("sevens".to_owned(), buffer, |there, name, bytes| {
     ///     println!("{}: {} {name}", there.id(), bytes.len());
     /// })?;
@@ -158,9 +159,9 @@ impl<'w> To<'w> {
     pub fn call_buffer_get<A: Wire + 'static, R: 'static>(
         self,
         arguments: A,
-        buffer: Buffer,
+        buffer: Registered,
         function: fn(&Worker, A, &[u8]) -> R,
-    ) -> Result<Lent<'w>, Refused<(A, Buffer)>> {
+    ) -> Result<Lent<'w>, Refused<(A, Registered)>> {
         let counted = self.executed_latch();
         self.lend(arguments, buffer, function, false, counted)
     }
@@ -175,9 +176,9 @@ impl<'w> To<'w> {
     pub fn call_buffer_get_aside<A: Wire + 'static, R: 'static>(
         self,
         arguments: A,
-        buffer: Buffer,
+        buffer: Registered,
         function: fn(&Worker, A, &[u8]) -> R,
-    ) -> Result<Lent<'w>, Refused<(A, Buffer)>> {
+    ) -> Result<Lent<'w>, Refused<(A, Registered)>> {
         let counted = self.executed_latch();
         self.lend(arguments, buffer, function, true, counted)
     }
@@ -189,11 +190,11 @@ impl<'w> To<'w> {
     pub(super) fn lend<A: Wire + 'static, R: 'static, N: Counted>(
         mut self,
         arguments: A,
-        buffer: Buffer,
+        buffer: Registered,
         function: fn(&Worker, A, &[u8]) -> R,
         aside: bool,
         counted: N,
-    ) -> Result<Lent<'w>, Refused<(A, Buffer)>> {
+    ) -> Result<Lent<'w>, Refused<(A, Registered)>> {
         let operand = self.worker.table().offset_of(function as usize);
         let reserved = self.worker.replies().reserve(0, self.to);
         let (slot, read) = match reserved {
@@ -207,7 +208,7 @@ impl<'w> To<'w> {
         let pending = Pending::new(self.worker, slot, FromLike);
         // To be sent says nothing of the buffer, so it is the reader that counts.
         let on_read = self.notify.take().and_then(|(latch, on)| (on == On::Sent).then_some(latch));
-        let lent = LentBuffer { memory: buffer.memory(), bytes: buffer.bytes(), read, on_read, aside };
+        let lent = LentBuffer { memory: Extent::of(&buffer), read, on_read, aside };
         let payload = Arguments((lent, counted, arguments));
         let worker = self.worker;
         match self.submit::<CallBufferGet<ByPointer, fn(&Worker, A, &[u8]) -> R, A, R, N>, _>(operand, payload) {

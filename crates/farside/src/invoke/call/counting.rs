@@ -7,7 +7,7 @@ use crate::invoke::payload::Arguments;
 use crate::invoke::remote::{ByPointer, CallBuffer, CallNotified};
 use crate::invoke::result_place::ResultPlace;
 use crate::job::worker::Worker;
-use crate::memory::Buffer;
+use crate::memory::Registered;
 use crate::wire::Wire;
 
 /// A way to one worker, on which each call that has run counts a [`Countdown`] down. Made by [`To::counting`].
@@ -63,9 +63,9 @@ impl<'w> Counting<'w> {
     pub fn call_buffer_get<A: Wire + 'static, R: 'static>(
         self,
         arguments: A,
-        buffer: Buffer,
+        buffer: Registered,
         function: fn(&Worker, A, &[u8]) -> R,
-    ) -> Result<Lent<'w>, Refused<(A, Buffer)>> {
+    ) -> Result<Lent<'w>, Refused<(A, Registered)>> {
         self.to.lend(arguments, buffer, function, false, self.countdown)
     }
 
