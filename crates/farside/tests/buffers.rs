@@ -254,7 +254,7 @@ fn bad_input(me: &Worker) -> Result<()> {
     let ignore = |_: &Worker, _: u8, _: &[u8]| ();
     let refused = me.to(nobody).call_buffer_get(7, buffer, ignore).unwrap_err();
     assert!(matches!(refused.error, Error::UnknownWorker { .. }));
-    let (seven, buffer): (u8, Registered) = refused.arguments;
+    let (seven, buffer): (u8, Registered) = *refused.arguments;
     let mut back = [0; 100];
     buffer.read_at(0, &mut back)?;
     assert_eq!((seven, back), (7, [5; 100]));

@@ -382,7 +382,7 @@ impl<'w> Everyone<'w> {
         arguments: A,
         buffer: Registered,
         function: fn(&Worker, A, &[u8]) -> R,
-    ) -> Result<LentToAll<'w>, Refused<(A, Registered)>>
+    ) -> Result<LentToAll<'w>, Refused<Box<(A, Registered)>>>
     where
         A: Wire + Clone + 'static,
         R: 'static,
@@ -390,13 +390,15 @@ impl<'w> Everyone<'w> {
         let worker = self.worker;
         let read = match Synchronizer::new(Waiter::Worker(worker), worker.worker_count()) {
             Ok(read) => read,
-            Err(error) => return Err(Refused { error, arguments: (arguments, buffer) }),
+            Err(error) => return Err(Refused { error, arguments: Box::new((arguments, buffer)) }),
         };
         (0..worker.process_count()).for_each(|process| read.asks(ProcessId::new(process)));
         let shown = Shown { memory: Extent::of(&buffer), read: read.address() };
         match self.begin::<Get<A, R>>(function as usize, (shown, arguments)) {
             Ok(()) => Ok(LentToAll { read, buffer: Some(buffer) }),
-            Err(Refused { error, arguments: (_, arguments) }) => Err(Refused { error, arguments: (arguments, buffer) }),
+            Err(Refused { error, arguments: (_, arguments) }) => {
+                Err(Refused { error, arguments: Box::new((arguments, buffer)) })
+            }
         }
     }
 

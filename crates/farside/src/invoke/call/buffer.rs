@@ -161,7 +161,7 @@ impl<'w> To<'w> {
         arguments: A,
         buffer: Registered,
         function: fn(&Worker, A, &[u8]) -> R,
-    ) -> Result<Lent<'w>, Refused<(A, Registered)>> {
+    ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
         let counted = self.executed_latch();
         self.lend(arguments, buffer, function, false, counted)
     }
@@ -178,7 +178,7 @@ impl<'w> To<'w> {
         arguments: A,
         buffer: Registered,
         function: fn(&Worker, A, &[u8]) -> R,
-    ) -> Result<Lent<'w>, Refused<(A, Registered)>> {
+    ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
         let counted = self.executed_latch();
         self.lend(arguments, buffer, function, true, counted)
     }
@@ -194,14 +194,14 @@ impl<'w> To<'w> {
         function: fn(&Worker, A, &[u8]) -> R,
         aside: bool,
         counted: N,
-    ) -> Result<Lent<'w>, Refused<(A, Registered)>> {
+    ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
         let operand = self.worker.table().offset_of(function as usize);
         let reserved = self.worker.replies().reserve(0, self.to);
         let (slot, read) = match reserved {
             Ok(reserved) => reserved,
             Err(cause) => {
                 let error = Error::Full { to: self.to, cause };
-                return Err(Refused { error, arguments: (arguments, buffer) });
+                return Err(Refused { error, arguments: Box::new((arguments, buffer)) });
             }
         };
         // Dropping it gives the slot back.
@@ -213,7 +213,9 @@ impl<'w> To<'w> {
         let worker = self.worker;
         match self.submit::<CallBufferGet<ByPointer, fn(&Worker, A, &[u8]) -> R, A, R, N>, _>(operand, payload) {
             Ok(()) => Ok(Lent { lent: Some((pending, buffer)), worker }),
-            Err((error, Arguments((_, _, arguments)))) => Err(Refused { error, arguments: (arguments, buffer) }),
+            Err((error, Arguments((_, _, arguments)))) => {
+                Err(Refused { error, arguments: Box::new((arguments, buffer)) })
+            }
         }
     }
 

@@ -65,7 +65,7 @@ impl<'w> Counting<'w> {
         arguments: A,
         buffer: Registered,
         function: fn(&Worker, A, &[u8]) -> R,
-    ) -> Result<Lent<'w>, Refused<(A, Registered)>> {
+    ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
         self.to.lend(arguments, buffer, function, false, self.countdown)
     }
 
