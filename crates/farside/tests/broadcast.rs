@@ -1,6 +1,7 @@
 //! Calls on everyone, over shared memory, libfabric and the simulator.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::job::FabricChoice;
@@ -149,6 +150,8 @@ fn a_process_that_dies_in_the_tree_is_lost_and_nothing_hangs() {
         // Of the root's children it has most below it.
         let doomed = ProcessId::new(4);
         let simulation = Simulation::new(8, 1, 500 + seed).kill(doomed, Duration::from_micros(60 + 30 * seed));
+        // The verdict is the first failure, so that one that follows from it would not be seen.
+        let well = AtomicU64::new(0);
         let simulated = simulation.deadline(Duration::from_secs(5)).run(|me| {
             RAN.set(0);
             if me.process() == doomed {
@@ -176,8 +179,10 @@ fn a_process_that_dies_in_the_tree_is_lost_and_nothing_hangs() {
                     assert!(has_run, "the call does not come to process {process}");
                 }
             }
+            well.fetch_add(1, Ordering::Relaxed);
             Ok(())
         });
+        assert_eq!(well.load(Ordering::Relaxed), 7, "seed {seed}");
         let verdict = simulated.unwrap().verdict;
         assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
     }

@@ -2,6 +2,7 @@
 //! memory, libfabric and the simulator, by ring and by lane.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::job::FabricChoice;
@@ -291,6 +292,8 @@ fn a_receiver_that_dies_in_the_middle_is_lost_to_all_forms() {
     for seed in 0..6 {
         let doomed = ProcessId::new(1);
         let simulation = Simulation::new(2, 1, 70 + seed).kill(doomed, Duration::from_micros(200 + 150 * seed));
+        // The verdict is the first failure, so that one that follows from it would not be seen.
+        let well = AtomicU64::new(0);
         let simulated = simulation.deadline(Duration::from_secs(5)).run(|me| {
             if me.process() == doomed {
                 return me.wait_while_serving(|| false);
@@ -312,8 +315,10 @@ fn a_receiver_that_dies_in_the_middle_is_lost_to_all_forms() {
             };
             let error = calls().unwrap_err();
             assert!(is_lost(&error), "{error}");
+            well.fetch_add(1, Ordering::Relaxed);
             Ok(())
         });
+        assert_eq!(well.load(Ordering::Relaxed), 1, "seed {seed}");
         let verdict = simulated.unwrap().verdict;
         assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
     }
@@ -325,6 +330,8 @@ fn a_sender_that_dies_takes_its_buffer_along() {
     for seed in 0..6 {
         let doomed = ProcessId::new(1);
         let simulation = Simulation::new(2, 1, 80 + seed).kill(doomed, Duration::from_micros(300 + 40 * seed));
+        // The verdict is the first failure, so that one that follows from it would not be seen.
+        let well = AtomicU64::new(0);
         let simulated = simulation.deadline(Duration::from_secs(5)).run(|me| {
             thread_local!(static RAN: Cell<(u64, u64)> = const { Cell::new((0, 0)) });
             if me.process() == doomed {
@@ -344,8 +351,11 @@ fn a_sender_that_dies_takes_its_buffer_along() {
                     lent.wait()?;
                 }
             }
-            me.wait_while_serving(|| me.lost_processes() == [doomed])
+            me.wait_while_serving(|| me.lost_processes() == [doomed])?;
+            well.fetch_add(1, Ordering::Relaxed);
+            Ok(())
         });
+        assert_eq!(well.load(Ordering::Relaxed), 1, "seed {seed}");
         let verdict = simulated.unwrap().verdict;
         assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
     }
@@ -354,15 +364,15 @@ fn a_sender_that_dies_takes_its_buffer_along() {
 /// Nobody waits for anything: the job comes to rest when all has run.
 #[test]
 fn what_is_under_way_at_the_end_is_drained() {
-    let ran = std::sync::atomic::AtomicU64::new(0);
+    let ran = AtomicU64::new(0);
     simulate(3, 1, 90, |me| {
-        let ran_here = Dist::new(me, || std::sync::atomic::AtomicU64::new(0))?;
+        let ran_here = Dist::new(me, || AtomicU64::new(0))?;
         for to in me.workers() {
             for aside in [false, true] {
                 let buffer = buffer_of(me, &[3; 20_000])?;
-                let run = |there: &Worker, ran: Dist<std::sync::atomic::AtomicU64>, bytes: &[u8]| {
+                let run = |there: &Worker, ran: Dist<AtomicU64>, bytes: &[u8]| {
                     assert_eq!(bytes, [3; 20_000]);
-                    ran.here(there).fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    ran.here(there).fetch_add(1, Ordering::Relaxed);
                 };
                 let way = me.to(to);
                 drop(if aside {
@@ -373,8 +383,8 @@ fn what_is_under_way_at_the_end_is_drained() {
             }
         }
         if me.id().number() == 0 {
-            me.wait_while_serving(|| ran_here.here(me).load(std::sync::atomic::Ordering::Relaxed) == 6)?;
-            ran.store(1, std::sync::atomic::Ordering::Relaxed);
+            me.wait_while_serving(|| ran_here.here(me).load(Ordering::Relaxed) == 6)?;
+            ran.store(1, Ordering::Relaxed);
         }
         Ok(())
     })

@@ -112,33 +112,51 @@ fn who_finds_no_room_waits_in_a_simulation() {
 }
 
 /// A thread of the system outlives the body that started it. The job waits for what it has called, and then refuses more.
-#[farside::test(processes = 2, threads = 1)]
-fn calls_outstanding_at_the_end_are_drained(me: &Worker) -> Result<()> {
-    let (caller, to) = (me.caller(), me.neighbor(1));
-    let begun = Arc::new(AtomicU64::new(0));
-    let says = begun.clone();
-    let thread = std::thread::spawn(move || {
-        let pending = caller.call_return(to, (), |_, ()| std::thread::sleep(Duration::from_millis(100))).unwrap();
-        says.store(1, Ordering::Release);
-        pending.wait().unwrap();
-        loop {
-            match caller.call_return(to, 1_u64, |_, x| x + 1) {
-                Ok(pending) => assert_eq!(pending.wait().unwrap(), 2),
-                Err(refused) => break assert!(matches!(refused.error, Error::JobEnded { .. }), "{refused}"),
+#[test]
+fn calls_outstanding_at_the_end_are_drained() {
+    let answered = Arc::new(AtomicU64::new(0));
+    let arguments = ["calls_outstanding_at_the_end_are_drained", "--exact", "--nocapture", "--test-threads=1"];
+    let job = farside::job().processes(2).entry(arguments).quiet_stdout().time_limit(Duration::from_secs(60));
+    let verdict = job.run(|me| {
+        let (caller, to, answered) = (me.caller(), me.neighbor(1), answered.clone());
+        let begun = Arc::new(AtomicU64::new(0));
+        let says = begun.clone();
+        std::thread::spawn(move || {
+            // The function has run long before it is answered.
+            let pending = caller.to(to).call_with_reply((), |_, (), reply: Reply<()>| {
+                std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_millis(200));
+                    reply.send(());
+                });
+            });
+            let pending = pending.unwrap();
+            says.store(1, Ordering::Release);
+            pending.wait().unwrap();
+            answered.store(1, Ordering::Release);
+            loop {
+                match caller.call_return(to, 1_u64, |_, x| x + 1) {
+                    Ok(pending) => assert_eq!(pending.wait().unwrap(), 2),
+                    Err(refused) => break assert!(matches!(refused.error, Error::JobEnded { .. }), "{refused}"),
+                }
+                std::thread::sleep(Duration::from_millis(1));
             }
+            answered.store(2, Ordering::Release);
+        });
+        while begun.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        Ok(())
+    });
+    if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
+        // The job is over. What was called in time was answered, and what was called after that is soon refused.
+        let in_time = answered.load(Ordering::Acquire) > 0;
+        let refused = (0..10_000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
-        }
-    });
-    while begun.load(Ordering::Acquire) == 0 {
-        std::thread::yield_now();
+            answered.load(Ordering::Acquire) == 2
+        });
+        std::process::exit((verdict.is_err() || !in_time || !refused).into());
     }
-    // Somebody must see how it went: this thread is not the body's.
-    std::thread::spawn(move || {
-        if thread.join().is_err() {
-            std::process::abort();
-        }
-    });
-    Ok(())
+    verdict.unwrap();
 }
 
 const DOUBLE: Named<u64, u64> = Named::new("test/double");
@@ -169,6 +187,8 @@ fn named_functions_can_be_called_too() {
 fn whoever_waits_for_a_lost_process_is_told() {
     let doomed = ProcessId::new(1);
     let simulation = Simulation::new(2, 1, 34).kill(doomed, Duration::from_millis(5));
+    // The verdict is the first failure, so that one that follows from it would not be seen.
+    let well = AtomicU64::new(0);
     let simulated = simulation.run(|me| {
         let lost = |result: Result<()>| matches!(result, Err(Error::PeerLost { process, .. }) if process.number() == 1);
         if me.process() == doomed {
@@ -182,8 +202,10 @@ fn whoever_waits_for_a_lost_process_is_told() {
                 assert!(lost(caller.call(to, (), |_, ()| ()).map_err(Error::from)));
             })
         })??;
+        well.fetch_add(1, Ordering::Relaxed);
         Ok(())
     });
+    assert_eq!(well.load(Ordering::Relaxed), 1);
     let verdict = simulated.unwrap().verdict;
     assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
 }

@@ -215,6 +215,8 @@ fn a_call_that_nobody_waits_for_and_that_panics_ends_the_job() {
 #[test]
 fn consumers_die_with_their_process() {
     let doomed = ProcessId::new(1);
+    // The verdict is the first failure, so that one that follows from it would not be seen.
+    let well = AtomicU64::new(0);
     let simulated = simulation(45).kill(doomed, Duration::from_millis(5)).run(|me| {
         if me.process() == doomed {
             return me.wait_while_serving(|| false);
@@ -224,8 +226,10 @@ fn consumers_die_with_their_process() {
             let result = result.map_err(Error::from).and_then(farside::Pending::wait);
             assert!(matches!(result, Err(Error::PeerLost { process, .. }) if process == doomed), "{result:?}");
         }
+        well.fetch_add(1, Ordering::Relaxed);
         Ok(())
     });
+    assert_eq!(well.load(Ordering::Relaxed), 2);
     let verdict = simulated.unwrap().verdict;
     assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
 }
