@@ -48,7 +48,7 @@ impl Default for AllocatorOptions {
 /// # Ok::<(), farside_fabric::FabricError>(())
 /// ```
 ///
-/// *Cost*: a piece of up to 1024 units (64 KiB), of a size that was given back before, is taken from a list: about 10 ns. Sizes are rounded up
+/// *Cost*: a piece of up to 1024 units (64 KiB), of a size that was given back before, is taken from a list: about 18 ns, and 23 with giving it back. Sizes are rounded up
 /// for that, by a quarter at most. Other pieces are found in the [`Heap`].
 ///
 /// Seriema §4.2, the general allocator.

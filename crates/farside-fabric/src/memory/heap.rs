@@ -111,7 +111,12 @@ impl Heap {
     }
 
     fn units(&self, bytes: usize) -> Result<u32, FabricError> {
-        u32::try_from(self.units_of(bytes).max(1)).map_err(|_| self.beyond(bytes))
+        u32::try_from(self.units_of(bytes).max(1)).map_err(|_| FabricError::MemoryLimit {
+            bytes,
+            held: self.held_bytes,
+            // More than can be counted.
+            limit: self.options.limit_bytes.min((u32::MAX as usize).saturating_mul(self.options.unit_bytes)),
+        })
     }
 
     /// How many units hold so many bytes.

@@ -67,7 +67,7 @@ impl Default for NodeOptions {
 /// ```
 ///
 /// *Cost*: a lock and some hundred nanoseconds for a chunk that is there. A new superchunk costs what the kernel takes to zero it
-/// (about 0.3 s for 1 GiB; ten times as much when it must gather huge pages), and what the transport takes to register it.
+/// (about 0.7 s for 1 GiB; six times as much where it must gather transparent huge pages), and what the transport takes to register it.
 ///
 /// Seriema §4.2 calls it the RDMAAllocator. It never frees; here whole superchunks that are unused can be [given
 /// back](Self::trim).

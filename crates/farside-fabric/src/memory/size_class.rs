@@ -25,7 +25,7 @@ pub(super) fn of(units: usize) -> Option<usize> {
 pub(super) fn units(class: usize) -> u32 {
     match class.checked_sub(8) {
         None => class as u32 + 1,
-        Some(above) => (above % 4 + 5 << (above / 4 + 1)) as u32,
+        Some(above) => ((above % 4 + 5) << (above / 4 + 1)) as u32,
     }
 }
 

@@ -170,6 +170,7 @@ impl std::fmt::Debug for Grants {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::sync::Mutex;
 
     use farside_fabric::memory::{NodeMemory, NodeOptions};
     use farside_fabric::sim::{SimFabric, SimOptions};
@@ -184,11 +185,14 @@ mod tests {
     const OWN: ProcessId = ProcessId::new(0);
     const LIMIT: u64 = 100_000;
 
-    /// The books of process 0 of 4, and every memory that they are kept of, by node.
-    fn books() -> (Grants, Arc<std::sync::Mutex<Vec<(Option<u32>, Arc<NodeMemory>)>>>) {
+    /// Each memory that was made, and for which node.
+    type Made = Arc<Mutex<Vec<(Option<u32>, Arc<NodeMemory>)>>>;
+
+    /// The books of process 0 of 4, and every memory that they are kept of.
+    fn books() -> (Grants, Made) {
         let end = SimFabric::new(4, 4096, 1, SimOptions::default()).unwrap().endpoint(OWN);
         let transport: Arc<dyn Transport> = end;
-        let made = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let made = Made::default();
         let all = made.clone();
         let source_of = move |node: Option<u32>| {
             let options = NodeOptions { node: node.map(NumaNodeId), pages: PageKind::Base, ..NodeOptions::default() };
@@ -273,7 +277,7 @@ mod tests {
                     }
                 }
                 for (_, memory) in &live {
-                    prop_assert_eq!(stamp_of(&grants, memory), memory.stamp(), "{memory:?} lost its stamp");
+                    prop_assert_eq!(stamp_of(&grants, memory), memory.stamp(), "a grant lost its stamp");
                 }
             }
         }
@@ -340,7 +344,7 @@ mod tests {
             let refused = grants.allocate(ProcessId::new(holder), bytes, None);
             assert!(matches!(refused, Err(MemoryRefusal::Limit { .. })), "{refused:?}");
         }
-        assert_eq!(grants.allocate(OWN, 1 << 45, None), Err(MemoryRefusal::NoMemory));
+        assert_eq!(grants.allocate(OWN, 1 << 37, None), Err(MemoryRefusal::NoMemory));
         assert_eq!(grants.granted_bytes(), 0);
     }
 }

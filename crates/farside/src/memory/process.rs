@@ -183,7 +183,7 @@ impl Worker {
     /// Other processes cannot be told of it: for that there is [`allocate_at`](Self::allocate_at), in the own process, too. A buffer that
     /// outlives the job keeps the job's memory and its connection to the fabric.
     ///
-    /// *Cost*: about 10 ns for a size of up to 64 KiB that was given back before; otherwise some hundred, or those of more registered
+    /// *Cost*: about 18 ns for a size of up to 64 KiB that was given back before; otherwise some hundred, or those of more registered
     /// memory (see [`allocate_at`](Self::allocate_at)).
     ///
     /// Seriema §4.2, the general allocator, one for each worker.
@@ -222,7 +222,8 @@ impl Worker {
     /// one that is forgotten is memory that is kept.
     ///
     /// *Cost*: a round trip to the process's service thread, which needs no worker there; about a microsecond in the own process.
-    /// When its memory is used up the owner registers more, which takes it about a millisecond for each 2 MiB.
+    /// When its memory is used up the owner registers more, which takes it half a
+    /// millisecond for each 2 MiB, or four where it gathers transparent huge pages.
     ///
     /// Seriema §3.2.
     ///

@@ -1,6 +1,7 @@
 //! What workers of this process have asked others for, and what came back.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::{MemoryRefusal, RemoteMemory};
 
@@ -32,8 +33,8 @@ impl Requests {
         loop {
             let request = self.next;
             self.next = self.next.wrapping_add(1);
-            if !self.waiting.contains_key(&request) {
-                self.waiting.insert(request, Waiting { local, answer: None });
+            if let Entry::Vacant(free) = self.waiting.entry(request) {
+                free.insert(Waiting { local, answer: None });
                 return request;
             }
         }
