@@ -572,6 +572,31 @@ impl Completion {
         }
     }
 
+    /// Makes progress on `transport` until the operation has ended or it is `until`, and leaves the result where it is.
+    pub fn watch(&self, transport: &dyn Transport, until: Instant) {
+        let clock = transport.clock();
+        let mut looks = 0;
+        loop {
+            transport.progress();
+            let end = self.lock();
+            let now = clock.now();
+            if !matches!(*end, End::Open) || now >= until {
+                return;
+            }
+            if clock.is_simulated() {
+                drop(end);
+                clock.nap_until_news(until - now);
+                continue;
+            }
+            looks += 1;
+            if looks < LOOKS_BEFORE_SLEEP {
+                continue;
+            }
+            transport.stop_polling();
+            drop(self.0.ended.wait_timeout(end, (until - now).min(Duration::from_millis(1))));
+        }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, End> {
         // The lock guards a plain value that no panic can leave half written.
         self.0.end.lock().unwrap_or_else(PoisonError::into_inner)

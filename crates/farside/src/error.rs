@@ -279,6 +279,14 @@ pub enum Error {
         /// What to do.
         remedy: &'static str,
     },
+    /// A buffer is to be written where the function runs, and the memory for it is elsewhere.
+    #[error("the memory for the buffer is of {memory}, and the function runs in {wanted}: allocate it there")]
+    WrongProcess {
+        /// Whose memory it is.
+        memory: ProcessId,
+        /// Whose it should be.
+        wanted: ProcessId,
+    },
 }
 
 impl Error {

@@ -29,6 +29,7 @@
 
 pub(crate) mod child;
 pub(crate) mod collective;
+pub(crate) mod consumers;
 pub(crate) mod control;
 pub(crate) mod coordinator;
 mod footprint;
@@ -37,6 +38,7 @@ mod host;
 pub(crate) mod kill_point;
 pub(crate) mod lane;
 pub mod launch;
+pub(crate) mod mover;
 pub(crate) mod outgoing;
 pub(crate) mod pool;
 pub(crate) mod process;
@@ -120,6 +122,21 @@ impl Job {
     /// block, on a lock or a file: that keeps no worker from its work.
     pub fn service_threads(mut self, threads: u32) -> Self {
         self.choices.service_threads = Some(threads);
+        self
+    }
+
+    /// How many threads of each process share the calls on the process itself ([`Worker::consumers_of`](crate::Worker::consumers_of));
+    /// none if not said. One thread more hands the calls over to them.
+    pub fn consumer_threads(mut self, threads: u32) -> Self {
+        self.choices.consumer_threads = Some(threads);
+        self
+    }
+
+    /// How many threads of each process share those calls on the process which may wait
+    /// ([`Worker::waiters_of`](crate::Worker::waiters_of)); none if not said. As many may wait at once, and the others come after
+    /// them. One thread more hands the calls over.
+    pub fn waiting_threads(mut self, threads: u32) -> Self {
+        self.choices.waiting_threads = Some(threads);
         self
     }
 

@@ -6,6 +6,7 @@
 //! sent anywhere in the job, and with which whoever has it puts, gets, and changes words atomically. The service thread of
 //! the owner answers, so that no worker there need be attentive.
 
+mod extent;
 mod grants;
 pub(crate) mod message;
 mod near;
@@ -18,6 +19,7 @@ use std::time::Instant;
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion, WorkerId};
 
+pub(crate) use self::extent::Extent;
 pub(crate) use self::near::Nodes;
 pub(crate) use self::process::{ProcessMemory, Regions};
 use crate::Wire;
