@@ -28,6 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::here("local", |options| measure(options, local_rollouts_per_s)),
     ];
     cases.extend(on_job::cases());
+    cases.extend(quality::cases());
     cases
 }
 

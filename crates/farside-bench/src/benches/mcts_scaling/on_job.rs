@@ -16,6 +16,9 @@ use crate::{BenchError, Options};
 /// Processes and threads of each. The last ones are more than many machines have CPUs, and still ought to work.
 const SHAPES: [(u32, u32); 5] = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)];
 
+/// The share of a run's rollouts that each position with known winning moves gets.
+const HIT_SHARE: u64 = 100;
+
 /// How messages are published.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mode {
@@ -121,7 +124,7 @@ fn measure(me: &Worker, options: Options, job: OnJob<'_>) -> Result<Vec<Metric>,
     }
     let mut metrics = samples.into_metrics(SEQUENTIAL);
     metrics.push(chunks_max(me)?);
-    metrics.extend(quality::hit_rates(job, me, options)?);
+    metrics.extend(quality::hit_rates(job, me, options.runs() as u64, rollouts.div_ceil(HIT_SHARE))?);
     Ok(metrics)
 }
 

@@ -1,28 +1,53 @@
 //! How good the moves are, at equal rollouts: rollouts a second alone can hide a worse search.
 
 use farside::{Worker, WorkerId};
-use farside_mcts::{Budget, OnJob, Search};
+use farside_mcts::{Budget, OnJob, Replicas, Search};
 
-use super::on_job::search_error;
+use super::on_job::{Way, as_seed, search_error, usual};
+use super::params;
 use super::positions::{self, Known};
-use super::{ROLLOUTS, params};
+use crate::case::Case;
 use crate::metric::Metric;
 use crate::{BenchError, Options};
 
-/// The share of a run's rollouts that each position with known winning moves gets.
-const HIT_SHARE: u64 = 100;
 /// Half of a normal distribution's 95 %, in standard deviations.
 const TWO_SIDED_95: f64 = 1.96;
 
+/// Rollouts for each position, when quality alone is measured and nothing else is asked for.
+const ROLLOUTS_EACH: u64 = 40_000;
+/// A node is copied after so few visits that copies matter long before a position's rollouts are made.
+const REPLICAS: Replicas = Replicas { visits: 200, flush_every: 32 };
+/// Processes and threads.
+const SHAPE: (u32, u32) = (2, 2);
+
+fn with_replicas(job: OnJob<'_>) -> OnJob<'_> {
+    job.replicas(REPLICAS)
+}
+
+/// Quality alone, on more workers than small machines have CPUs: with nodes of their own, with copies, and as the seed has it.
+pub(super) fn cases() -> Vec<Case> {
+    let ways: [Way; 3] = [("owner", usual), ("replicas", with_replicas), ("seed", as_seed)];
+    let (processes, threads) = SHAPE;
+    let case = |(way, with): Way| {
+        let name = format!("{processes}x{threads}/quality/{way}");
+        let body = move |me: &Worker, options: Options| {
+            let each = options.operations_or(ROLLOUTS_EACH);
+            Ok(hit_rates(OnJob::new(me).map(with)?, me, 2 * options.runs() as u64, each)?.into())
+        };
+        Case::job(name, processes, body).threads(threads)
+    };
+    ways.map(case).into()
+}
+
 /// In how many of the positions with known winning moves such a move is found by the job, beside a search in one thread with
 /// as many rollouts, run by run; and between what bounds the difference of both lies, by pairs of position and seed.
-pub(super) fn hit_rates(job: OnJob<'_>, me: &Worker, options: Options) -> Result<[Metric; 3], BenchError> {
+pub(super) fn hit_rates(job: OnJob<'_>, me: &Worker, seeds: u64, rollouts: u64) -> Result<[Metric; 3], BenchError> {
     let known = positions::known();
-    let budget = Budget::Rollouts(options.operations_or(ROLLOUTS).div_ceil(HIT_SHARE));
+    let budget = Budget::Rollouts(rollouts);
     let rate = |hits: usize| hits as f64 / known.len() as f64;
     let mut rates = [Vec::new(), Vec::new()];
     let mut differences = Vec::new();
-    for seed in 0..options.runs() as u64 {
+    for seed in 0..seeds {
         let (mut hits, mut local_hits) = (0, 0);
         for Known { game, position, winning } in &known {
             let mut search = Search::new(*game).params(params(seed));

@@ -281,7 +281,12 @@ impl Net {
             Letter::Spare(message) => part.receive_spare(message, &mut post),
             Letter::Replicate(message) => part.receive_replicate(message, &mut post),
             Letter::Flush(message) => part.receive_flush(message, &mut post),
-            Letter::Refresh(message) => part.receive_refresh(message, &mut post),
+            Letter::Refresh(message) => {
+                let name = (message.owner, message.entry);
+                let before = part.copy_visits(name);
+                part.receive_refresh(message, &mut post);
+                assert!(part.copy_visits(name) >= before, "a copy has lost visits");
+            }
             Letter::Grant(message) => part.receive_grant(message),
             Letter::Done(message) => part.receive_done(message, &mut post),
             Letter::Keep(message) => part.receive_keep(message, &mut post),

@@ -245,6 +245,13 @@ impl<G: Game> Part<G> {
         }
     }
 
+    /// Complete visits of the copy of a node.
+    #[cfg(test)]
+    pub(in super::super) fn copy_visits(&self, (owner, entry): (WorkerId, EntryId)) -> Option<u32> {
+        let copy = self.copies.of(owner, entry)?;
+        Some(self.tree.copy_edges(copy).iter().map(|(known, _)| known.visits).sum())
+    }
+
     /// Whose node this is a copy of.
     #[cfg(test)]
     pub(in super::super) fn original(&self, copy: NodeId) -> Option<(WorkerId, EntryId)> {
