@@ -492,11 +492,10 @@ impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
     pub fn wait_for(&mut self, time: Duration) -> Result<R> {
         let slot = self.slot.expect("a result is taken once");
         let (caller, how) = (&self.underway.0, self.how);
-        let look = || look_for(&caller.process, slot, how);
-        let result = caller.wait_until("waiting for the result of a call", time, look);
-        if !matches!(result, Err(Error::Deadline { .. } | Error::JobEnded { .. })) {
-            self.slot = None;
-        }
+        let look = || look_for(&caller.process, slot, how).map(Ok);
+        // What ended the wait otherwise says nothing of the result, which may still come.
+        let result = caller.wait_until("waiting for the result of a call", time, look)?;
+        self.slot = None;
         result
     }
 }

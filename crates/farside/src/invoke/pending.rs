@@ -134,12 +134,16 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     pub fn wait_for(&mut self, time: Duration) -> Result<R> {
         let slot = self.slot.expect("a result is taken once");
         let how = self.how;
-        let result =
-            self.worker.wait_until("waiting for the result of a call", time, |worker| take_on(worker, slot, how));
-        if !matches!(result, Err(Error::Deadline { .. } | Error::InHandler { .. })) {
-            self.slot = None;
-        }
+        let look = |worker: &Worker| take_on(worker, slot, how).map(Ok);
+        // What ended the wait otherwise says nothing of the result, which may still come.
+        let result = self.worker.wait_until("waiting for the result of a call", time, look)?;
+        self.slot = None;
         result
+    }
+
+    /// Whether the result was taken.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.slot.is_none()
     }
 
     /// Has `next` run on this worker when the result is here, as a handler: inside whatever makes progress. So a handler

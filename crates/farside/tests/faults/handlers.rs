@@ -90,6 +90,25 @@ fn a_panic_after_the_body_ends_the_job() {
     assert_eq!(failure(verdict), (1, ProcessEnd::Reported(why)));
 }
 
+/// A wait that ends by something else leaves the result to be waited for again.
+#[farside::test(processes = 2, threads = 1)]
+fn a_result_outlives_a_wait_that_fails(me: &Worker) -> Result<()> {
+    let kept = PerWorker::new(me, Cell::new(None::<Reply<u32>>))?;
+    if me.id().number() == 1 {
+        let peer = me.neighbor(1);
+        let mut pending = me.call_with_reply(peer, kept, |there, kept, reply| {
+            kept.here(there).set(Some(reply));
+            there.call(there.neighbor(1), (), |_, ()| panic!("in the way")).expect("it is queued at least");
+        })?;
+        let ended = pending.wait_for(Duration::from_secs(20));
+        assert!(matches!(&ended, Err(Error::HandlerPanicked { .. })), "{ended:?}");
+        me.call(peer, kept, |there, kept| kept.here(there).take().expect("it is kept").send(42))?;
+        assert_eq!(pending.wait()?, 42);
+        assert_eq!(me.counters().replies_pending, 0);
+    }
+    me.barrier()
+}
+
 /// The panics of calls that somebody waits for are answers, and those of others errors that may be passed over: the calls
 /// behind run all the same.
 #[farside::test(processes = 2, threads = 1)]

@@ -53,16 +53,16 @@ impl<'w> Lent<'w> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] when the receiver is gone, and [`Error::ReplyDropped`] when it could not read: the call did not run, and the
-    /// buffer is given up. [`Error::Deadline`] and [`Error::InHandler`]: the call goes on, and the buffer is given up when it was read.
+    /// buffer is given up. [`Error::Deadline`], [`Error::InHandler`], and whatever else ends a wait: the call goes on, and the buffer is given up when it was read.
     pub fn wait(mut self) -> Result<Registered> {
         let deadline = self.worker.default_deadline();
         let Some((pending, _)) = &mut self.lent else { unreachable!("it is given back once") };
         match pending.wait_for(deadline) {
-            Ok(()) => Ok(self.take().1),
-            Err(error @ (Error::Deadline { .. } | Error::InHandler { .. })) => Err(error),
-            Err(error) => {
-                drop(self.take());
-                Err(error)
+            // Something else ended the wait: the call goes on, and dropping this sees to the buffer.
+            Err(error) if !pending.is_taken() => Err(error),
+            read => {
+                let (_, buffer) = self.take();
+                read.map(|()| buffer)
             }
         }
     }
