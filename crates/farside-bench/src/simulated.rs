@@ -153,10 +153,14 @@ mod tests {
     use super::*;
 
     fn rows(network: &str, seed: u64) -> Vec<Row> {
+        rows_of("invoke-throughput", network, seed)
+    }
+
+    fn rows_of(bench: &str, network: &str, seed: u64) -> Vec<Row> {
         let mut rows = Vec::new();
         let network = SimNetwork::of_preset(network).unwrap();
         let options = Options::new().operations(Some(300)).seed(seed);
-        run_simulated(&["invoke-throughput".to_owned()], options, network, &mut |row| {
+        run_simulated(&[bench.to_owned()], options, network, &mut |row| {
             rows.push(row.clone());
             Ok(())
         })
@@ -191,7 +195,7 @@ mod tests {
 
     #[test]
     fn signalling_by_itself_is_as_fast_as_by_hand() {
-        let rows = rows("fdr", 3);
+        let rows = rows_of("transfer-throughput", "fdr", 3);
         let rate = |case: &str| {
             let found = rows.iter().find(|row| row.case == format!("{case}/sim:fdr") && row.peer.is_none());
             found.unwrap_or_else(|| panic!("{case}")).value

@@ -159,7 +159,7 @@ macro_rules! mutants {
 
 mutants! {
     memory_is_overwritten_with_a_tag_from_before_the_post: TagBeforePost in two_threads finds OVERWRITTEN;
-    memory_is_overwritten_when_it_is_free_too_early: RaiseAtPost in two_threads finds OVERWRITTEN;
+    memory_is_overwritten_when_it_is_free_too_early: RaiseAtPost in two_threads finds RACE;
     memory_is_overwritten_without_the_release_of_the_frontier: ReleaseInRaise in two_threads finds RACE;
     memory_is_overwritten_without_the_acquire_of_the_frontier: AcquireOfCompleted in two_threads finds RACE;
     a_post_is_not_seen_without_the_release_of_the_tag: ReleaseInPosted in tags_and_posts finds RACE;

@@ -187,6 +187,7 @@ fn port(mr_mode: c_int) -> Port {
         (*domain).mr_mode = mr_mode;
         (*info).domain_attr = domain;
         (*info).ep_attr = zeroes::<ffi::EpAttr>();
+        (*info).tx_attr = zeroes::<ffi::TxAttr>();
         (*info).fabric_attr = zeroes::<ffi::FabricAttr>();
     }
     let port = Port::open(api, api.fake_info(info), "fake".to_owned(), 2).unwrap();
