@@ -106,6 +106,12 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// There can be no such ring, or not any more.
+    #[error("the ring cannot be as asked for: {why}")]
+    RingOptions {
+        /// What is wrong.
+        why: String,
+    },
     /// A function that others called here by its name did not run, and its caller gets no answer.
     #[error("a call of the named function {name:?} from {from} did not run: {why}")]
     NamedCallRefused {

@@ -15,5 +15,6 @@ pub(crate) mod pending;
 pub(crate) mod remote;
 pub(crate) mod reply;
 pub(crate) mod reply_slots;
+pub(crate) mod ring_options;
 pub(crate) mod staged;
 pub(crate) mod table;

@@ -50,13 +50,14 @@ pub use error::{CorruptRecord, Error, FullCause, NameRefusal, ProcessEnd, Refuse
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
-pub use invoke::call::{AGGREGATE_BYTES, Aggregator, To, WhenFull};
+pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, To, WhenFull};
 pub use invoke::named::Named;
 pub use invoke::notify::{On, Synchronizer};
 pub use invoke::outbox::{FlushCause, SendCounters};
 pub use invoke::pending::{ByName, FromLike, Pending, Reading};
 pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
+pub use invoke::ring_options::RingOptions;
 pub use job::worker::{Counters, Worker};
 pub use job::{Job, Simulated, Simulation, job, simulate};
 pub use wire::Wire;
@@ -64,7 +65,8 @@ pub use wire::Wire;
 /// What most programs need.
 pub mod prelude {
     pub use crate::{
-        Aggregator, Dist, On, Pending, PerWorker, ProcessId, Reply, Synchronizer, WhenFull, Wire, Worker, WorkerId,
+        Aggregation, Aggregator, Dist, On, Pending, PerWorker, ProcessId, Reply, Synchronizer, WhenFull, Wire, Worker,
+        WorkerId,
     };
 }
 

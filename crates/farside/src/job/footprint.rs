@@ -5,7 +5,7 @@ use farside_fabric::ring::RingControl;
 
 use super::home::{HomeLayout, LATCH_COUNT, REPLY_SLOT_BYTES, REPLY_SLOT_COUNT, REPLY_SPACE_BYTES, Shape};
 use super::pool::ALIGN_BYTES;
-use crate::invoke::outbox::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_LANE_CHUNK_BYTES};
+use crate::invoke::ring_options::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_LANE_CHUNK_BYTES};
 
 /// Shared memory that a job takes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use farside_sys::limits;
 use farside_sys::topology::Bind;
 
 use crate::error::{Error, Result};
+use crate::invoke::ring_options::RingOptions;
 use crate::job::control::FABRIC_BYTES_MAX;
 use crate::job::home::{HomeLayout, Shape};
 
@@ -31,14 +32,25 @@ const PROCESSES: &str = "FARSIDE_PROCESSES";
 const THREADS: &str = "FARSIDE_THREADS";
 const SERVICE_THREADS: &str = "FARSIDE_SERVICE_THREADS";
 const BIND: &str = "FARSIDE_BIND";
+const RING: &str = "FARSIDE_RING";
 const RING_CAP_BYTES: &str = "FARSIDE_RING_CAP_BYTES";
 const QUEUE_CAP_BYTES: &str = "FARSIDE_QUEUE_CAP_BYTES";
 const DEADLINE_MS: &str = "FARSIDE_DEADLINE_MS";
 const FINALIZE_MS: &str = "FARSIDE_FINALIZE_MS";
 
 /// The variables by which a launcher hands on what was chosen.
-pub(crate) const VARIABLES: [&str; 9] =
-    [PROCESSES, THREADS, SERVICE_THREADS, BIND, FABRIC, RING_CAP_BYTES, QUEUE_CAP_BYTES, DEADLINE_MS, FINALIZE_MS];
+pub(crate) const VARIABLES: [&str; 10] = [
+    PROCESSES,
+    THREADS,
+    SERVICE_THREADS,
+    BIND,
+    FABRIC,
+    RING,
+    RING_CAP_BYTES,
+    QUEUE_CAP_BYTES,
+    DEADLINE_MS,
+    FINALIZE_MS,
+];
 
 /// Looks up a variable of an environment.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -61,6 +73,8 @@ pub(crate) struct Settings {
     pub(crate) bind: Bind,
     /// What carries the bytes.
     pub(crate) fabric: FabricChoice,
+    /// How large the ring from one worker to another is, if these do not say otherwise.
+    pub(crate) ring: RingOptions,
     /// Memory for all rings that lead to one worker.
     pub(crate) ring_cap_bytes: usize,
     /// Memory for the calls that wait at one worker to be sent to one destination.
@@ -79,6 +93,7 @@ pub(crate) struct Choices {
     pub(crate) service_threads: Option<u32>,
     pub(crate) bind: Option<Bind>,
     pub(crate) fabric: Option<FabricChoice>,
+    pub(crate) ring: Option<RingOptions>,
     pub(crate) ring_cap_bytes: Option<usize>,
     pub(crate) queue_cap_bytes: Option<usize>,
     pub(crate) deadline: Option<Duration>,
@@ -94,6 +109,7 @@ impl Choices {
             service_threads: self.service_threads.or(others.service_threads),
             bind: self.bind.or(others.bind),
             fabric: self.fabric.or(others.fabric),
+            ring: self.ring.or(others.ring),
             ring_cap_bytes: self.ring_cap_bytes.or(others.ring_cap_bytes),
             queue_cap_bytes: self.queue_cap_bytes.or(others.queue_cap_bytes),
             deadline: self.deadline.or(others.deadline),
@@ -113,7 +129,7 @@ impl Choices {
     /// Fills in what is open, the deadline from `FARSIDE_TIMEOUT_S` if that is set.
     ///
     /// # Errors
-    /// [`Error::JobShape`]; [`Error::JobEnded`] when `FARSIDE_TIMEOUT_S` is no time.
+    /// [`Error::JobShape`]; [`Error::RingOptions`]; [`Error::JobEnded`] when `FARSIDE_TIMEOUT_S` is no time.
     pub(crate) fn resolve(self, lookup: Lookup<'_>) -> Result<Settings> {
         let deadline = match self.deadline {
             Some(deadline) => deadline,
@@ -125,12 +141,14 @@ impl Choices {
             service_threads: self.service_threads.unwrap_or(0),
             bind: self.bind.unwrap_or_default(),
             fabric: self.fabric.unwrap_or_default(),
+            ring: self.ring.unwrap_or_default(),
             ring_cap_bytes: self.ring_cap_bytes.unwrap_or(8 << 20),
             queue_cap_bytes: self.queue_cap_bytes.unwrap_or(1 << 20),
             deadline,
             finalize_deadline: self.finalize_deadline.unwrap_or(Duration::from_secs(30)),
         };
         settings.check_shape()?;
+        settings.ring.check(settings.ring_cap_bytes)?;
         Ok(settings)
     }
 
@@ -145,6 +163,7 @@ impl Choices {
             (SERVICE_THREADS, text(self.service_threads)),
             (BIND, text(self.bind)),
             (FABRIC, text(self.fabric.as_ref())),
+            (RING, text(self.ring)),
             (RING_CAP_BYTES, text(self.ring_cap_bytes)),
             (QUEUE_CAP_BYTES, text(self.queue_cap_bytes)),
             (DEADLINE_MS, text(self.deadline.map(whole_ms))),
@@ -164,6 +183,7 @@ impl Choices {
             service_threads: variable(lookup, SERVICE_THREADS)?,
             bind: variable(lookup, BIND)?,
             fabric: variable(lookup, FABRIC)?,
+            ring: variable(lookup, RING)?,
             ring_cap_bytes: variable(lookup, RING_CAP_BYTES)?,
             queue_cap_bytes: variable(lookup, QUEUE_CAP_BYTES)?,
             deadline: variable(lookup, DEADLINE_MS)?.map(Duration::from_millis),
@@ -180,6 +200,7 @@ impl From<Settings> for Choices {
             service_threads: Some(settings.service_threads),
             bind: Some(settings.bind),
             fabric: Some(settings.fabric),
+            ring: Some(settings.ring),
             ring_cap_bytes: Some(settings.ring_cap_bytes),
             queue_cap_bytes: Some(settings.queue_cap_bytes),
             deadline: Some(settings.deadline),
@@ -337,7 +358,7 @@ mod tests {
 
     fn why(result: Result<impl std::fmt::Debug>) -> String {
         match result.unwrap_err() {
-            Error::JobShape { why, .. } | Error::JobEnded { why } => why,
+            Error::JobShape { why, .. } | Error::JobEnded { why } | Error::RingOptions { why } => why,
             other => panic!("another error: {other}"),
         }
     }
@@ -420,13 +441,15 @@ mod tests {
         let times = any::<(Option<u64>, Option<u64>)>();
         let fabric =
             prop_oneof![Just("auto"), Just("shm"), Just("ofi"), Just("ofi:tcp")].prop_map(|name| name.parse().unwrap());
-        let options = (prop::option::of(bind), prop::option::of(fabric));
-        (numbers, options, times).prop_map(|(numbers, (bind, fabric), times)| Choices {
+        let ring = any::<usize>().prop_map(|chunk_bytes| RingOptions { chunk_bytes, ..RingOptions::default() });
+        let options = (prop::option::of(bind), prop::option::of(fabric), prop::option::of(ring));
+        (numbers, options, times).prop_map(|(numbers, (bind, fabric, ring), times)| Choices {
             processes: numbers.0,
             threads: numbers.1,
             service_threads: numbers.2,
             bind,
             fabric,
+            ring,
             ring_cap_bytes: numbers.3,
             queue_cap_bytes: numbers.4,
             deadline: times.0.map(Duration::from_millis),

@@ -4,6 +4,7 @@ mod calling;
 mod drain;
 mod notices;
 mod waiting;
+mod ways;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::sync::Arc;
@@ -76,6 +77,8 @@ pub struct Counters {
     pub replies_pending: u64,
     /// Memory of rings that lead to this process, in use now.
     pub ring_bytes_here: u64,
+    /// Memory that was registered for rings, in use or not.
+    pub ring_bytes_registered_here: u64,
 }
 
 /// The largest buffer that is kept.
@@ -202,8 +205,9 @@ impl Worker {
         self.outboxes.iter().filter_map(OnceCell::get).for_each(|outbox| sent.add(&outbox.borrow().counters()));
         let replies_pending = self.replies.borrow().in_use() as u64;
         let ring_bytes_here = self.process.ring_memory_bytes() as u64;
+        let ring_bytes_registered_here = self.process.ring_memory_registered_bytes() as u64;
         let (executed, refused) = (self.executed.get(), self.refused.get());
-        Counters { sent, executed, refused, replies_pending, ring_bytes_here }
+        Counters { sent, executed, refused, replies_pending, ring_bytes_here, ring_bytes_registered_here }
     }
 
     // For the rooms around.
@@ -330,15 +334,11 @@ impl Worker {
     }
 
     pub(crate) fn flush_to(&self, to: WorkerId, cause: FlushCause) {
-        if let Some(mut outbox) = self.outbox(to)
-            && outbox.flush(cause)
-        {
-            // What could not be sent is told by what waits for it.
-            let _ = outbox.send_staged(&self.process);
+        if let Some(mut outbox) = self.outbox(to) {
+            outbox.flush(&self.process, cause);
             if !outbox.is_finished() {
                 self.list_unfinished(to);
             }
-            outbox.count_sent(&self.process);
         }
     }
 

@@ -16,12 +16,14 @@ pub enum FlushCause {
     Asked,
     /// Its [`Aggregator`](crate::Aggregator) was dropped.
     Dropped,
+    /// There was room again for calls that had waited for it.
+    Credit,
 }
 
 /// The number of causes.
-pub(crate) const FLUSH_CAUSES: usize = 6;
+pub(crate) const FLUSH_CAUSES: usize = 7;
 
-/// What an outbox did so far.
+/// What was sent to one worker, or to all, so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendCounters {
     /// Calls sent or staged.
@@ -36,14 +38,27 @@ pub struct SendCounters {
     pub chunks_grown: u64,
     /// Calls that were staged first.
     pub staged: u64,
+    /// Times that the service thread sent staged calls, since their worker was at something else.
+    pub helped: u64,
+    /// The most bytes that were staged for one destination at once. In a sum, the largest.
+    pub staged_bytes_max: u64,
     /// Rings opened.
     pub rings: u64,
     /// Their memory at the receivers.
     pub ring_bytes: u64,
+    /// Rings that were shut down or reclaimed.
+    pub rings_reclaimed: u64,
+    /// Their memory, which the receivers have back.
+    pub reclaimed_bytes: u64,
 }
 
 impl SendCounters {
-    /// Adds another outbox's.
+    /// The most chunks of so many bytes that were filled with staged calls for one destination at once: what Seriema calls buffered.
+    pub fn staged_chunks_max(&self, chunk_bytes: usize) -> u64 {
+        self.staged_bytes_max.div_ceil(chunk_bytes.max(1) as u64)
+    }
+
+    /// Adds another's.
     pub(crate) fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.bytes += other.bytes;
@@ -51,7 +66,11 @@ impl SendCounters {
         self.stalls += other.stalls;
         self.chunks_grown += other.chunks_grown;
         self.staged += other.staged;
+        self.helped += other.helped;
+        self.staged_bytes_max = self.staged_bytes_max.max(other.staged_bytes_max);
         self.rings += other.rings;
         self.ring_bytes += other.ring_bytes;
+        self.rings_reclaimed += other.rings_reclaimed;
+        self.reclaimed_bytes += other.reclaimed_bytes;
     }
 }
