@@ -194,9 +194,8 @@ impl Worker {
 
     /// Publishes all batches, whatever their size.
     pub fn flush(&self) {
-        for to in self.unfinished.borrow().iter() {
-            self.flush_to(*to, FlushCause::Asked);
-        }
+        let unfinished = self.unfinished.borrow().clone();
+        unfinished.into_iter().for_each(|to| self.flush_to(to, FlushCause::Asked));
     }
 
     /// What this worker did so far.
