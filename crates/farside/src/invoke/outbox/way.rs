@@ -233,7 +233,7 @@ impl Way {
                 process.kill_point(KillPoint::SenderOpened);
             }
             Answer::Grown(chunks) if self.growing.is_some() => {
-                self.growing = None;
+                (self.growing, self.refused) = (None, None);
                 self.counters.chunks_grown += chunks.len() as u64;
                 self.counters.ring_bytes += chunks.iter().map(|chunk| chunk.bytes() as u64).sum::<u64>();
                 self.granted.extend(chunks);
@@ -257,7 +257,7 @@ impl Way {
             Answer::Opened(..) | Answer::Grown(_) | Answer::Closed => {}
         }
         // As above.
-        let _ = self.send_staged(process);
+        let _ = self.send_for_worker(process);
     }
 
     /// The ring comes from the outbox.
@@ -308,13 +308,11 @@ impl Way {
         if self.growing.is_some() {
             return Ok(());
         }
-        if self.refused.is_some_and(|refusal| process.clock().now() >= refusal.until) {
-            self.refused = None;
-        }
+        let refused = self.refused.filter(|refusal| process.clock().now() < refusal.until);
         let (count, chunk_bytes) = match needs_chunk {
-            true if self.was_refused(record_bytes) => return Ok(()),
+            true if self.was_refused(process, record_bytes) => return Ok(()),
             true => (1, chunk_bytes_for(record_bytes)),
-            false if self.refused.is_some() => return Ok(()),
+            false if refused.is_some() => return Ok(()),
             false => match self.options.growth(chunks) {
                 Some(growth) => growth,
                 None => return Ok(()),
@@ -323,7 +321,6 @@ impl Way {
         let message = SetupMessage::Grow { ring: self.name, chunks: count as u8, chunk_bytes: chunk_bytes as u64 };
         process.send_setup(self.to_process, &message)?;
         self.growing = Some(chunk_bytes);
-        self.refused = None;
         process.kill_point(KillPoint::GrowthAsked);
         Ok(())
     }
@@ -333,12 +330,13 @@ impl Way {
     /// # Errors
     /// [`Error::Full`] when such a chunk was refused; otherwise as for [`ask_to_grow`](Self::ask_to_grow).
     pub(super) fn ask_for_chunk(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
-        if self.was_refused(record_bytes) { Err(self.full()) } else { self.ask_to_grow(process, record_bytes) }
+        if self.was_refused(process, record_bytes) { Err(self.full()) } else { self.ask_to_grow(process, record_bytes) }
     }
 
-    /// Whether no chunk is granted that could hold a record of this size.
-    fn was_refused(&self, record_bytes: usize) -> bool {
-        self.refused.is_some_and(|refusal| refusal.chunk_bytes <= chunk_bytes_for(record_bytes))
+    /// Whether no chunk is granted that could hold a record of this size, as far as is known.
+    fn was_refused(&self, process: &Process, record_bytes: usize) -> bool {
+        let holds = |refusal: &Refusal| process.clock().now() < refusal.until;
+        self.refused.is_some_and(|refusal| refusal.chunk_bytes <= chunk_bytes_for(record_bytes) && holds(&refusal))
     }
 
     // What waits.
