@@ -55,10 +55,16 @@ pub struct To<'w> {
     /// On a lane, or with a latch: not the way of most calls.
     special: bool,
     batch_bytes: usize,
-    /// How old a batch gets.
-    age: Duration,
-    keeping: Keeping,
+    /// How old a batch gets. In 32 bits, as the next, since this is copied for each call.
+    age_us: u32,
+    /// What is kept in overflow mode at most; in other modes `NO_LIMIT`.
+    limit_bytes: u32,
+    /// Batches are published in time whatever this worker does.
+    held: bool,
 }
+
+/// Not in overflow mode.
+const NO_LIMIT: u32 = u32::MAX;
 
 impl<'w> To<'w> {
     #[inline]
@@ -73,8 +79,9 @@ impl<'w> To<'w> {
             lane: false,
             special: false,
             batch_bytes: 0,
-            age: AGGREGATE_AGE,
-            keeping: Keeping::default(),
+            age_us: AGGREGATE_AGE.as_micros() as u32,
+            limit_bytes: NO_LIMIT,
+            held: false,
         }
     }
 
@@ -151,7 +158,7 @@ impl<'w> To<'w> {
     #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[inline(never)]
     fn submit_notified<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R>(
-        &self,
+        self,
         operand: Result<u32>,
         latch: LatchAddress,
         arguments: Box<A>,
@@ -272,7 +279,7 @@ impl<'w> To<'w> {
         match sent {
             Ok(Sent::Now | Sent::Batched | Sent::Staged) => Ok(()),
             Ok(Sent::BatchBegun) => {
-                outbox.batch_begun(self.worker.now() + self.age);
+                outbox.batch_begun(self.worker.now() + self.age());
                 self.worker.list_unfinished(self.to);
                 self.worker.process_handle().hot_kill_point(KillPoint::BatchBegun);
                 Ok(())
@@ -312,7 +319,12 @@ impl<'w> To<'w> {
             return Err(Box::new((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload)));
         }
         let when_full = self.when_full_now();
-        let keeping = Keeping { may_stage: self.keeping.may_stage || when_full == WhenFull::Queue, ..self.keeping };
+        let overflow_bytes = (self.limit_bytes != NO_LIMIT).then_some(self.limit_bytes as usize);
+        let keeping = Keeping {
+            may_stage: when_full == WhenFull::Queue || overflow_bytes.is_some(),
+            cap_bytes: overflow_bytes,
+            hold: self.held.then(|| self.age()),
+        };
         let deadline = worker.now() + worker.default_deadline();
         let Some(cell) = self.outbox else { return Err(Box::new((worker.unknown(self.to), payload))) };
         if let Err(error) = process.check_callable(cell.borrow().to_process(), how.entry) {
@@ -323,7 +335,7 @@ impl<'w> To<'w> {
             payload = match outbox.send_slowly(process, how, keeping, payload) {
                 Ok(sent) => {
                     if sent == Sent::BatchBegun {
-                        outbox.batch_begun(worker.now() + self.age);
+                        outbox.batch_begun(worker.now() + self.age());
                     }
                     if !outbox.is_finished() {
                         worker.list_unfinished(self.to);
@@ -339,6 +351,10 @@ impl<'w> To<'w> {
                 return Err(Box::new((error, payload)));
             }
         }
+    }
+
+    fn age(&self) -> Duration {
+        Duration::from_micros(self.age_us.into())
     }
 
     fn when_full_now(&self) -> WhenFull {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AGGREGATE_BYTES, To, WhenFull};
+use super::{AGGREGATE_BYTES, NO_LIMIT, To, WhenFull};
 use crate::Worker;
 use crate::error::{Refused, Result};
 use crate::invoke::outbox::FlushCause;
@@ -20,7 +20,7 @@ pub enum Aggregation {
     /// Only when the ring refuses: as long as it takes them, calls are published one by one, and none is later for being aggregated. What
     /// it does not take is kept here in order, and sent in one flush when there is room.
     Overflow {
-        /// So much is kept at most; then calls fail with [`Error::Full`](crate::Error::Full), or do what
+        /// So much is kept at most, and no more than 4 GiB; then calls fail with [`Error::Full`](crate::Error::Full), or do what
         /// [`when_full`](Aggregator::when_full) says.
         limit_bytes: usize,
     },
@@ -65,11 +65,11 @@ impl<'w> Aggregator<'w> {
         match mode {
             Aggregation::Traditional { bytes } => {
                 self.to.batch_bytes = bytes.max(1);
-                (self.to.keeping.may_stage, self.to.keeping.cap_bytes) = (false, None);
+                self.to.limit_bytes = NO_LIMIT;
             }
             Aggregation::Overflow { limit_bytes } => {
                 self.to.batch_bytes = 0;
-                (self.to.keeping.may_stage, self.to.keeping.cap_bytes) = (true, Some(limit_bytes));
+                self.to.limit_bytes = u32::try_from(limit_bytes).unwrap_or(NO_LIMIT).min(NO_LIMIT - 1);
                 self.to.when_full = self.to.when_full.or(Some(WhenFull::Fail));
             }
         }
@@ -90,11 +90,11 @@ impl<'w> Aggregator<'w> {
         self.mode(Aggregation::Overflow { limit_bytes })
     }
 
-    /// Publishes a batch that is so old at the worker's next progress; after 500 µs if not said. Costs nothing, and promises nothing
+    /// Publishes a batch that is so old (an hour at most) at the worker's next progress; after 500 µs if not said. Costs nothing, and promises nothing
     /// while the worker makes no progress.
     #[must_use]
     pub fn age(mut self, age: Duration) -> Self {
-        self.to.age = age;
+        self.to.age_us = microseconds(age);
         self
     }
 
@@ -106,7 +106,8 @@ impl<'w> Aggregator<'w> {
     /// unless each call said so.
     #[must_use]
     pub fn flush_within(mut self, age: Duration) -> Self {
-        self.to.keeping.hold = Some(age);
+        self.to.age_us = microseconds(age);
+        self.to.held = true;
         self.to.special = true;
         self
     }
@@ -157,6 +158,11 @@ impl<'w> Aggregator<'w> {
     pub fn flush(&self) {
         self.to.worker.flush_to(self.to.to, FlushCause::Asked);
     }
+}
+
+/// In whole ones, of which 32 bits hold more than an hour.
+fn microseconds(age: Duration) -> u32 {
+    u32::try_from(age.as_micros()).unwrap_or(u32::MAX)
 }
 
 impl Drop for Aggregator<'_> {
