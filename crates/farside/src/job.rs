@@ -39,6 +39,7 @@ mod host;
 pub(crate) mod kill_point;
 pub(crate) mod lane;
 pub mod launch;
+mod nic;
 pub(crate) mod outgoing;
 pub(crate) mod pool;
 pub(crate) mod process;
@@ -64,6 +65,7 @@ pub use control::fuzz_decode as fuzz_control_decode;
 pub use farside_fabric::route::FabricChoice;
 pub use farside_sys::topology::Bind;
 pub use footprint::{Footprint, footprint};
+pub use nic::{Nics, NoNics};
 pub use simulate::{Simulated, Simulation, simulate};
 
 use self::child::{Manner, Role};
@@ -130,6 +132,13 @@ impl Job {
     /// Where the workers run; wherever the system puts them if not said.
     pub fn bind(mut self, bind: Bind) -> Self {
         self.choices.bind = Some(bind);
+        self
+    }
+
+    /// Which network devices the processes use between machines, dealt out in turns; the best that libfabric knows if not said. The
+    /// variable `FARSIDE_NIC` says it where the program does not.
+    pub fn nics(mut self, nics: Nics) -> Self {
+        self.choices.nics = Some(nics);
         self
     }
 

@@ -116,6 +116,7 @@ impl Seam {
             starter_bytes: puts.area_bytes(),
             provider: fabric.provider().map(str::to_owned),
             address: address(),
+            device: None,
         })?;
         let cards = exchange(me, end.card().to_vec())?;
         let secret = random_bytes::<16>();

@@ -9,7 +9,7 @@ use farside_fabric::bell::Fencing;
 use farside_fabric::clock::Clock;
 pub(crate) use farside_fabric::clock::lock;
 use farside_fabric::wait::WaitPolicy;
-use farside_fabric::{FabricError, ProcessId, RemoteKey, Transport, WorkerId};
+use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, Transport, WorkerId};
 use farside_sys::fence;
 
 use super::backlog::Backlog;
@@ -41,6 +41,8 @@ pub(crate) struct Process {
     names: Names,
     /// Whether each process runs this binary. Empty when all do.
     alike: Box<[bool]>,
+    /// The machine of each process. Empty when there is one.
+    machines: Box<[MachineId]>,
     transport: Arc<dyn Transport>,
     clock: Clock,
     outgoing: Outgoing,
@@ -109,6 +111,8 @@ pub(crate) struct Functions {
     pub(crate) names: Names,
     /// Whether each process runs this binary. Empty when all do.
     pub(crate) alike: Box<[bool]>,
+    /// The machine of each process. Empty when there is one.
+    pub(crate) machines: Box<[MachineId]>,
 }
 
 /// Which threads of this process have reported themselves quiet in a round, with what they sent and ran so far.
@@ -127,7 +131,7 @@ impl Process {
         cpus: usize,
         kill_plan: Option<KillPlan>,
     ) -> Arc<Self> {
-        let Functions { table, names, alike } = functions;
+        let Functions { table, names, alike, machines } = functions;
         let shape = Shape::new(&settings);
         let home = Home::new(HomeLayout::new(shape), transport.starter().memory().clone());
         let id = transport.process();
@@ -150,6 +154,7 @@ impl Process {
             table,
             names,
             alike,
+            machines,
             control,
             clock,
             wait_policy,
@@ -220,6 +225,16 @@ impl Process {
     #[inline]
     pub(crate) fn is_alike(&self, process: ProcessId) -> bool {
         self.alike.is_empty() || self.alike.get(process.index()).copied().unwrap_or(false)
+    }
+
+    /// The machine of a process.
+    pub(crate) fn machine_of(&self, process: ProcessId) -> MachineId {
+        self.machines.get(process.index()).copied().unwrap_or(MachineId::new(0))
+    }
+
+    /// How many machines there are.
+    pub(crate) fn machine_count(&self) -> u32 {
+        self.machines.iter().map(|machine| machine.number() + 1).max().unwrap_or(1)
     }
 
     /// Whether the job's processes run several binaries.

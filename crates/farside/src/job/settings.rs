@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::invoke::ring_options::RingOptions;
 use crate::job::control::FABRIC_BYTES_MAX;
 use crate::job::home::{HomeLayout, Shape};
+use crate::job::nic::Nics;
 
 /// A global address names its process in 18 bits, of which 0 stands for null and the last is kept free.
 const PROCESSES_MAX: u32 = (1 << 18) - 2;
@@ -32,6 +33,7 @@ const PROCESSES: &str = "FARSIDE_PROCESSES";
 const THREADS: &str = "FARSIDE_THREADS";
 const SERVICE_THREADS: &str = "FARSIDE_SERVICE_THREADS";
 const BIND: &str = "FARSIDE_BIND";
+const NIC: &str = "FARSIDE_NIC";
 const RING: &str = "FARSIDE_RING";
 const RING_CAP_BYTES: &str = "FARSIDE_RING_CAP_BYTES";
 const QUEUE_CAP_BYTES: &str = "FARSIDE_QUEUE_CAP_BYTES";
@@ -39,12 +41,13 @@ const DEADLINE_MS: &str = "FARSIDE_DEADLINE_MS";
 const FINALIZE_MS: &str = "FARSIDE_FINALIZE_MS";
 
 /// The variables by which a launcher hands on what was chosen.
-pub(crate) const VARIABLES: [&str; 10] = [
+pub(crate) const VARIABLES: [&str; 11] = [
     PROCESSES,
     THREADS,
     SERVICE_THREADS,
     BIND,
     FABRIC,
+    NIC,
     RING,
     RING_CAP_BYTES,
     QUEUE_CAP_BYTES,
@@ -73,6 +76,8 @@ pub(crate) struct Settings {
     pub(crate) bind: Bind,
     /// What carries the bytes.
     pub(crate) fabric: FabricChoice,
+    /// Which network devices the processes use; those that libfabric finds best if none.
+    pub(crate) nics: Option<Nics>,
     /// How large the ring from one worker to another is, if these do not say otherwise.
     pub(crate) ring: RingOptions,
     /// Memory for all rings that lead to one worker.
@@ -93,6 +98,7 @@ pub(crate) struct Choices {
     pub(crate) service_threads: Option<u32>,
     pub(crate) bind: Option<Bind>,
     pub(crate) fabric: Option<FabricChoice>,
+    pub(crate) nics: Option<Nics>,
     pub(crate) ring: Option<RingOptions>,
     pub(crate) ring_cap_bytes: Option<usize>,
     pub(crate) queue_cap_bytes: Option<usize>,
@@ -109,6 +115,7 @@ impl Choices {
             service_threads: self.service_threads.or(others.service_threads),
             bind: self.bind.or(others.bind),
             fabric: self.fabric.or(others.fabric),
+            nics: self.nics.or(others.nics),
             ring: self.ring.or(others.ring),
             ring_cap_bytes: self.ring_cap_bytes.or(others.ring_cap_bytes),
             queue_cap_bytes: self.queue_cap_bytes.or(others.queue_cap_bytes),
@@ -141,6 +148,10 @@ impl Choices {
             service_threads: self.service_threads.unwrap_or(0),
             bind: self.bind.unwrap_or_default(),
             fabric: self.fabric.unwrap_or_default(),
+            nics: match self.nics {
+                None => variable(lookup, NIC)?,
+                nics => nics,
+            },
             ring: self.ring.unwrap_or_default(),
             ring_cap_bytes: self.ring_cap_bytes.unwrap_or(8 << 20),
             queue_cap_bytes: self.queue_cap_bytes.unwrap_or(1 << 20),
@@ -163,6 +174,7 @@ impl Choices {
             (SERVICE_THREADS, text(self.service_threads)),
             (BIND, text(self.bind)),
             (FABRIC, text(self.fabric.as_ref())),
+            (NIC, text(self.nics.as_ref())),
             (RING, text(self.ring)),
             (RING_CAP_BYTES, text(self.ring_cap_bytes)),
             (QUEUE_CAP_BYTES, text(self.queue_cap_bytes)),
@@ -183,6 +195,7 @@ impl Choices {
             service_threads: variable(lookup, SERVICE_THREADS)?,
             bind: variable(lookup, BIND)?,
             fabric: variable(lookup, FABRIC)?,
+            nics: variable(lookup, NIC)?,
             ring: variable(lookup, RING)?,
             ring_cap_bytes: variable(lookup, RING_CAP_BYTES)?,
             queue_cap_bytes: variable(lookup, QUEUE_CAP_BYTES)?,
@@ -200,6 +213,7 @@ impl From<Settings> for Choices {
             service_threads: Some(settings.service_threads),
             bind: Some(settings.bind),
             fabric: Some(settings.fabric),
+            nics: settings.nics,
             ring: Some(settings.ring),
             ring_cap_bytes: Some(settings.ring_cap_bytes),
             queue_cap_bytes: Some(settings.queue_cap_bytes),
@@ -429,7 +443,8 @@ mod tests {
 
     #[test]
     fn garbage_in_the_environment_is_an_error_that_names_it() {
-        for name in VARIABLES {
+        // (Any text without a comma is a device's name.)
+        for name in VARIABLES.into_iter().filter(|name| *name != NIC) {
             let parsed = Choices::from_environment(&|asked| (asked == name).then(|| "x1".into()));
             assert!(why(parsed).contains(&format!("{name}=\"x1\"")));
         }
@@ -442,13 +457,15 @@ mod tests {
         let fabric =
             prop_oneof![Just("auto"), Just("shm"), Just("ofi"), Just("ofi:tcp")].prop_map(|name| name.parse().unwrap());
         let ring = any::<usize>().prop_map(|chunk_bytes| RingOptions { chunk_bytes, ..RingOptions::default() });
-        let options = (prop::option::of(bind), prop::option::of(fabric), prop::option::of(ring));
-        (numbers, options, times).prop_map(|(numbers, (bind, fabric, ring), times)| Choices {
+        let nics = prop::option::of(Just("eth0,mlx5_0".parse::<Nics>().unwrap()));
+        let options = (nics, prop::option::of(bind), prop::option::of(fabric), prop::option::of(ring));
+        (numbers, options, times).prop_map(|(numbers, (nics, bind, fabric, ring), times)| Choices {
             processes: numbers.0,
             threads: numbers.1,
             service_threads: numbers.2,
             bind,
             fabric,
+            nics,
             ring,
             ring_cap_bytes: numbers.3,
             queue_cap_bytes: numbers.4,

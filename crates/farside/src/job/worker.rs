@@ -132,9 +132,19 @@ impl Worker {
         self.process.id()
     }
 
-    /// Its machine. Processes that share memory are on machine 0, all of them until the job spans several machines.
+    /// Its machine. Processes that can share memory are on one, and machines are numbered from 0 in the order of their first processes.
     pub fn machine(&self) -> MachineId {
-        MachineId::new(0)
+        self.machine_of(self.process())
+    }
+
+    /// The machine of a process.
+    pub fn machine_of(&self, process: ProcessId) -> MachineId {
+        self.process.machine_of(process)
+    }
+
+    /// The machines of the job.
+    pub fn machine_count(&self) -> u32 {
+        self.process.machine_count()
     }
 
     /// The number of this thread in its process.

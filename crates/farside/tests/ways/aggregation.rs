@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, FlushCause, FullCause, Result};
+use farside::{Error, FlushCause, FullCause};
 
 use crate::support::{LONG, failure, verdict};
 use crate::{arrive, call_for_attention, new_last, over_all_fabrics, over_real_fabrics, pay_no_attention, wait_for};

@@ -6,7 +6,6 @@ mod helpers;
 mod interleavings;
 mod reclaim;
 mod setup;
-#[expect(dead_code, reason = "these tests need less of it than those it was written for")]
 #[path = "../faults/support.rs"]
 mod support;
 
