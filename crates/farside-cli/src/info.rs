@@ -51,6 +51,8 @@ struct Libfabric {
     version: (u32, u32),
     /// Best first.
     providers: Vec<Provider>,
+    /// What it takes of a process's memory when the best provider is used.
+    library_bytes: Result<u64, String>,
 }
 
 /// What would carry a job's bytes.
@@ -63,6 +65,8 @@ struct Route {
 
 impl Machine {
     fn look() -> Result<Self, CliError> {
+        // As in the processes of a job. Nothing has started a thread yet.
+        process::set_default_environment(&ofi::ENVIRONMENT);
         let libfabric = look_for_libfabric();
         Ok(Self {
             topology: Topology::of_this_machine()?,
@@ -145,9 +149,16 @@ impl Machine {
             lines.add("transport", transport_to_text(transport));
         }
         match &self.libfabric {
-            Ok(Libfabric { version: (major, minor), providers }) => {
+            Ok(Libfabric { version: (major, minor), providers, library_bytes }) => {
+                let own = match library_bytes {
+                    Ok(bytes) => format!("{bytes} bytes of its own memory (measured)"),
+                    Err(why) => format!("memory of its own (not measured: {why})"),
+                };
                 let staging = ofi::PROCESS_BYTES;
-                lines.add("libfabric", format!("{major}.{minor}; a process that uses it takes {staging} bytes more"));
+                lines.add(
+                    "libfabric",
+                    format!("{major}.{minor}; for each process it takes {own} and up to {staging} bytes of ours"),
+                );
                 providers.iter().for_each(|found| lines.add("provider", format!("{} on {}", found.name, found.domain)));
             }
             Err(why) => lines.add("libfabric", why),
@@ -199,7 +210,13 @@ fn transports() -> Result<Vec<Capabilities>, CliError> {
 
 fn look_for_libfabric() -> Result<Libfabric, String> {
     let version = ofi::library_version().map_err(|error| error.to_string())?;
-    Ok(Libfabric { version, providers: ofi::providers().map_err(|error| error.to_string())? })
+    let providers = ofi::providers().map_err(|error| error.to_string())?;
+    let measured = ofi::library_bytes(providers.first().map(|best| &*best.name), None);
+    let library_bytes = match measured {
+        Ok(bytes) => bytes.ok_or_else(|| "the system does not tell".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    Ok(Libfabric { version, providers, library_bytes })
 }
 
 /// What a job started here would use, and why.
@@ -233,6 +250,7 @@ fn libfabric_to_json(found: &Libfabric) -> Value {
         "version": format!("{}.{}", found.version.0, found.version.1),
         "providers": found.providers.iter().map(provider).collect::<Vec<_>>(),
         "process_bytes": ofi::PROCESS_BYTES,
+        "library_bytes": found.library_bytes.as_ref().ok(),
     })
 }
 
@@ -262,6 +280,7 @@ fn transport_to_json(transport: &Capabilities) -> Value {
         "needs_target_progress": transport.needs_target_progress != NeedsTarget::Nothing,
         "puts_in_order": transport.puts_in_order,
         "message_bytes_max": transport.message_bytes_max,
+        "expected_bytes_max": transport.expected_bytes_max,
         // A transport without a limit says so with the largest number.
         "operations_max": Some(transport.operations_max).filter(|max| *max < usize::MAX),
     })
@@ -294,6 +313,8 @@ mod tests {
         assert!(names.iter().all(|name| text.contains(&format!("transport       {name}: "))), "{text}");
         assert!(text.contains(value["host"].as_str().unwrap()), "{text}");
         assert!(text.contains("libfabric       ") && text.contains("route           this machine: shm"), "{text}");
+        let own = &value["libfabric"]["library_bytes"];
+        assert!(own.is_null() || text.contains(&format!("it takes {own} bytes of its own")), "{text}");
         assert_eq!(value["routes"][0]["name"], "shm");
         let pair = &value["footprint"]["idle_pair_bytes"];
         assert!(pair.as_u64().unwrap() > 0 && text.contains(&format!("an idle pair    {pair} bytes")), "{text}");

@@ -16,8 +16,9 @@
 //!
 //! A process has at most [`operations_max`](Limits::operations_max) operations under way, each of at most
 //! [`PIECES_UNDER_WAY_MAX`] requests at a time. An owner answers each at once, so that what waits to go out to one peer is
-//! at most twice `operations_max * PIECES_UNDER_WAY_MAX` packets (the requests to it and the answers to it) and
-//! [`messages_max`](Limits::messages_max) messages of the layer above. Room for an answer is so never lacking. All
+//! at most twice `operations_max * PIECES_UNDER_WAY_MAX` packets (the requests to it and the answers to it),
+//! twice [`messages_max`](Limits::messages_max) messages of the layer above (one kind and the other), and one that tells how many of its
+//! messages were matched. Room for an answer is so never lacking. All
 //! processes of a fabric must have the same limits: who asks more than its limits allow is taken to be out of its mind.
 //!
 //! A region that was taken back stays for those who have attached it, until they are lost: nothing tells when the last user
@@ -38,9 +39,10 @@ use farside_sys::shm::SharedMemory;
 use self::asked::{Asked, Work};
 use self::outbox::{Class, Outbox};
 use self::owner::Owner;
+use crate::expected::{self, EXPECTATIONS_MAX, Matcher};
 use crate::ids::ProcessId;
 use crate::region::{self, LocalRegion};
-use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
+use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Tag};
 
 pub use self::packet::{
     Answer, Ask, NativeAccess, Packet, Refusal, RegionName, RequestId, USER_HEADER_BYTES, fuzz_decode,
@@ -57,6 +59,7 @@ pub const MESSAGE_BYTES_MIN: usize = 64;
 const _: () = assert!(packet::DATALESS_BYTES_MAX <= MESSAGE_BYTES_MIN);
 const _: () = assert!(packet::PUT_HEADER_BYTES + 8 <= MESSAGE_BYTES_MIN);
 const _: () = assert!(packet::GOT_HEADER_BYTES + 8 <= MESSAGE_BYTES_MIN);
+const _: () = assert!(USER_HEADER_BYTES + expected::CREDIT_BYTES <= MESSAGE_BYTES_MIN);
 
 /// What bounds an engine. The same for all processes of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +68,26 @@ pub struct Limits {
     pub message_bytes_max: usize,
     /// How many operations and attachments may be under way.
     pub operations_max: usize,
-    /// How many messages of the layer above may wait to go out to one peer.
+    /// How many messages of the layer above may wait to go out to one peer; and how many that it does not
+    /// expect yet may lie there.
     pub messages_max: usize,
+}
+
+impl Limits {
+    /// The longest message of the layer above.
+    pub fn user_bytes_max(&self) -> usize {
+        self.message_bytes_max - USER_HEADER_BYTES
+    }
+
+    /// The longest of those that are expected.
+    pub fn expected_bytes_max(&self) -> usize {
+        self.user_bytes_max() - expected::HEADER_BYTES
+    }
+
+    /// How many of those a process may expect at a time.
+    pub fn expectations_max(&self) -> usize {
+        EXPECTATIONS_MAX
+    }
 }
 
 /// Memory that is to be a region.
@@ -107,6 +128,9 @@ pub enum Malformed {
     /// Bytes that are no packet.
     #[error("bytes that are no packet")]
     Undecodable,
+    /// Something wrong with a message that is to be expected.
+    #[error(transparent)]
+    Expected(#[from] expected::Malformed),
 }
 
 /// One process's one-sided operations, carried by messages.
@@ -118,6 +142,7 @@ pub struct Engine {
     owner: Owner,
     attached: HashMap<RemoteKey, Attached>,
     asked: Asked,
+    matcher: Matcher,
     outbox: Outbox,
 }
 
@@ -137,6 +162,10 @@ impl Engine {
     pub fn new(process: ProcessId, process_count: u32, starter: Registration, limits: Limits) -> Self {
         assert!(limits.message_bytes_max >= MESSAGE_BYTES_MIN, "{limits:?}: at least {MESSAGE_BYTES_MIN} bytes");
         assert!(limits.operations_max > 0 && limits.messages_max > 0, "{limits:?}: nothing would go");
+        let expected = expected::Limits {
+            message_bytes_max: limits.expected_bytes_max(),
+            early_messages_max: limits.messages_max,
+        };
         Self {
             process,
             process_count,
@@ -144,6 +173,7 @@ impl Engine {
             owner: Owner::new(process, starter),
             attached: HashMap::new(),
             asked: Asked::new(limits.message_bytes_max),
+            matcher: Matcher::new(process, expected),
             outbox: Outbox::default(),
         }
     }
@@ -256,7 +286,7 @@ impl Engine {
     /// [`FabricError::QueueFull`].
     pub fn send(&mut self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         self.check_peer(to)?;
-        let max = self.limits.message_bytes_max - USER_HEADER_BYTES;
+        let max = self.limits.user_bytes_max();
         if message.len() > max {
             return Err(FabricError::MessageTooLong { bytes: message.len(), max });
         }
@@ -266,6 +296,29 @@ impl Engine {
         }
         self.outbox.push(to, Class::Message, Packet::User(message).encode());
         Ok(())
+    }
+
+    /// Expects a message. What comes early has ended the completion at return.
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`], [`FabricError::QueueFull`].
+    pub fn expect(&mut self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+        self.check_peer(from)?;
+        self.matcher.expect(from, tag, room)
+    }
+
+    /// Lets a message go out that its receiver expects, or will. One to this process has arrived at return.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send); and [`FabricError::QueueFull`] also when too many were sent that nobody has expected yet.
+    pub fn send_expected(&mut self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+        self.check_peer(to)?;
+        let Self { matcher, outbox, .. } = self;
+        // The matcher bounds how many wait there.
+        matcher.send(to, tag, message, |frame| {
+            outbox.push(to, Class::Expected, Packet::Expected(&frame).encode());
+            Ok(())
+        })
     }
 
     /// Takes in a packet from a peer. A message of the layer above is handed back; everything else is done here. What a
@@ -279,6 +332,7 @@ impl Engine {
         }
         match Packet::decode(packet).ok_or(Malformed::Undecodable)? {
             Packet::User(message) => return Ok(Some(message)),
+            Packet::Expected(frame) => self.matcher.take(from, frame)?,
             Packet::Request { id, region, ask } => {
                 let max = self.limits.operations_max.saturating_mul(PIECES_UNDER_WAY_MAX);
                 if self.outbox.count(from, Class::Answer) >= max {
@@ -300,7 +354,16 @@ impl Engine {
     /// Hands over what is to go out, in its order for each peer. `send` gives a packet back when the peer has no room for
     /// it; the packet and all after it stay for the next time.
     pub fn flush(&mut self, send: impl FnMut(ProcessId, Vec<u8>) -> Result<(), Vec<u8>>) {
-        self.outbox.flush(send);
+        let Self { matcher, outbox, .. } = self;
+        matcher.credits(|to, frame| {
+            // What waits is out of date by then, and comes again.
+            let has_room = outbox.count(to, Class::Credit) == 0;
+            if has_room {
+                outbox.push(to, Class::Credit, Packet::Expected(&frame).encode());
+            }
+            has_room
+        });
+        outbox.flush(send);
     }
 
     /// The peers to which something is to go out.
@@ -315,6 +378,7 @@ impl Engine {
         if is_news {
             self.outbox.lose(peer);
             self.asked.lose(peer);
+            self.matcher.lose(peer);
             self.owner.lose(peer);
             self.attached.retain(|key, _| key.process != peer);
         }

@@ -36,6 +36,7 @@ mod harness;
 
 pub mod atomics;
 pub mod ends;
+pub mod expected;
 pub mod messages;
 pub mod operations;
 pub mod regions;
@@ -148,6 +149,21 @@ macro_rules! conformance_checks {
                 a_process_sends_itself_messages,
                 messages_between_all_pairs_keep_their_order,
             }
+            expected: {
+                a_cancelled_expectation_takes_nothing,
+                a_message_goes_to_its_own_sender_and_tag,
+                a_message_longer_than_its_room_is_an_error,
+                a_process_expects_its_own_messages,
+                an_early_message_waits_until_it_is_expected,
+                an_expected_message_of_nobody_is_an_error,
+                an_expected_message_too_long_is_an_error,
+                equals_are_matched_in_their_order,
+                expectations_of_a_process_that_leaves_end,
+                expected_messages_of_every_size_arrive,
+                forgetting_a_peer_ends_what_is_expected_of_it,
+                too_many_early_messages_are_refused_and_none_is_lost,
+                too_many_expectations_are_refused,
+            }
             waiting: {
                 a_completion_ends_a_wait,
                 a_message_ends_a_wait,
@@ -155,6 +171,7 @@ macro_rules! conformance_checks {
                 a_wait_ends_at_its_deadline,
                 a_wake_ends_a_wait,
                 a_wake_ends_the_next_wait,
+                an_expected_message_ends_a_wait,
                 an_idle_wait_sleeps,
             }
             ends: {

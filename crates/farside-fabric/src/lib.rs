@@ -14,6 +14,7 @@ pub mod bell;
 pub mod by_message;
 pub mod clock;
 pub mod conformance;
+pub mod expected;
 pub mod ids;
 pub mod memory;
 pub mod ofi;
@@ -30,5 +31,5 @@ pub mod wait;
 pub use ids::{MachineId, ProcessId, WorkerId};
 pub use region::{LocalRegion, RemoteRegion};
 pub use transport::{
-    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, RemoteKey, Transport,
+    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, RemoteKey, Tag, Transport,
 };

@@ -23,12 +23,22 @@ use farside_sys::shm::SharedMemory;
 
 use self::link::{Link, LinkState};
 use self::message::{Fetched, Greeting, Message};
+use crate::expected::{self, EXPECTATIONS_MAX, Matcher};
 use crate::ids::ProcessId;
 use crate::region::{self, LocalRegion, RemoteRegion};
 use crate::regions::RegionTable;
-use crate::transport::{Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Transport};
+use crate::transport::{
+    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Tag, Transport,
+};
 
 pub use self::message::fuzz_decode;
+
+/// The longest message of the layer above, and the same of those that are expected.
+const USER_BYTES_MAX: usize = MESSAGE_BYTES_MAX - message::USER_HEADER_BYTES;
+const EXPECTED_BYTES_MAX: usize = USER_BYTES_MAX - expected::HEADER_BYTES;
+
+/// How many messages of a peer may wait to be expected. With four of the longest, which is what their bytes are bounded by, that is 16 KiB a peer.
+const EARLY_MAX: usize = 64;
 
 /// Between attempts to reach a peer that does not listen yet.
 const NAP_BEFORE_RECONNECT: Duration = Duration::from_micros(100);
@@ -75,6 +85,7 @@ struct State {
     attached: HashMap<RemoteKey, Arc<SharedMemory>>,
     /// Regions asked for, until the answer comes.
     fetches: HashMap<RemoteKey, FetchState>,
+    matcher: Matcher,
     events: VecDeque<Event>,
 }
 
@@ -113,6 +124,10 @@ impl ShmEndpoint {
             gone: vec![false; config.process_count as usize],
             attached: HashMap::from([(starter.key(), starter.memory().clone())]),
             fetches: HashMap::new(),
+            matcher: Matcher::new(
+                config.process,
+                expected::Limits { message_bytes_max: EXPECTED_BYTES_MAX, early_messages_max: EARLY_MAX },
+            ),
             events: VecDeque::new(),
         };
         Ok(Arc::new_cyclic(|this| Self {
@@ -171,12 +186,7 @@ impl ShmEndpoint {
         if state.gone[process.index()] {
             return Err(FabricError::Disconnected { process });
         }
-        let chosen = state.outgoing[process.index()];
-        let found = state.links.iter().position(|link| match chosen {
-            Some(id) => link.id() == id,
-            None => link.peer() == Some(process),
-        });
-        let index = match found {
+        let index = match known_link(&state.links, &state.outgoing, process) {
             Some(index) => index,
             None => {
                 let link = self.connect(state, process)?;
@@ -187,6 +197,13 @@ impl ShmEndpoint {
         };
         state.outgoing[process.index()] = Some(state.links[index].id());
         Ok(&mut state.links[index])
+    }
+
+    /// Where messages wait for the socket to drain, the service thread must watch it from now on.
+    fn watch_backlog(&self, link: &Link) {
+        if link.has_backlog() {
+            self.waker.wake();
+        }
     }
 
     fn connect(&self, state: &mut State, process: ProcessId) -> Result<Link, FabricError> {
@@ -282,6 +299,7 @@ impl ShmEndpoint {
                 }
             }
         }
+        send_credits(state);
         any
     }
 
@@ -315,6 +333,9 @@ impl ShmEndpoint {
             (LinkState::Open(process), Message::User(bytes)) => {
                 state.events.push_back(Event::Message { from: process, message: bytes.to_vec() });
                 Ok(())
+            }
+            (LinkState::Open(process), Message::Expected(frame)) => {
+                state.matcher.take(process, frame).map_err(|_| EndOfLink::Malformed)
             }
             _ => Err(if peer.is_some() { EndOfLink::Malformed } else { EndOfLink::Intruder }),
         }
@@ -354,6 +375,7 @@ impl ShmEndpoint {
 
     fn mark_gone(&self, state: &mut State, process: ProcessId) {
         state.links.retain(|link| link.peer() != Some(process));
+        state.matcher.lose(process);
         if !std::mem::replace(&mut state.gone[process.index()], true) {
             state.events.push_back(Event::Disconnected { process });
         }
@@ -398,7 +420,9 @@ impl Transport for ShmEndpoint {
             mapped: true,
             needs_target_progress: NeedsTarget::Nothing,
             puts_in_order: true,
-            message_bytes_max: MESSAGE_BYTES_MAX - message::USER_HEADER_BYTES,
+            message_bytes_max: USER_BYTES_MAX,
+            expected_bytes_max: EXPECTED_BYTES_MAX,
+            expectations_max: EXPECTATIONS_MAX,
             operations_max: usize::MAX,
         }
     }
@@ -457,7 +481,7 @@ impl Transport for ShmEndpoint {
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         self.check_process(to)?;
-        let max = self.capabilities().message_bytes_max;
+        let max = USER_BYTES_MAX;
         if message.len() > max {
             return Err(FabricError::MessageTooLong { bytes: message.len(), max });
         }
@@ -469,11 +493,35 @@ impl Transport for ShmEndpoint {
         }
         let link = self.link_to(&mut state, to)?;
         link.send(&Message::User(message), None)?;
-        if link.has_backlog() {
-            // It waits for the socket to drain, which the service thread must watch from now on.
-            self.waker.wake();
-        }
+        self.watch_backlog(link);
         Ok(())
+    }
+
+    fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+        self.check_process(from)?;
+        let mut state = self.lock();
+        if from != self.config.process {
+            // By the connection it is known when the peer is gone.
+            self.link_to(&mut state, from)?;
+        }
+        let completion = state.matcher.expect(from, tag, room)?;
+        send_credits(&mut state);
+        Ok(completion)
+    }
+
+    fn send_expected(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+        self.check_process(to)?;
+        let mut state = self.lock();
+        if to != self.config.process {
+            self.link_to(&mut state, to)?;
+        }
+        let State { matcher, links, outgoing, .. } = &mut *state;
+        matcher.send(to, tag, message, |frame| {
+            let index = known_link(links, outgoing, to).expect("there is a link, as was seen above");
+            links[index].send(&Message::Expected(&frame), None)?;
+            self.watch_backlog(&links[index]);
+            Ok(())
+        })
     }
 
     fn receive(&self) -> Option<Event> {
@@ -527,6 +575,26 @@ impl ShmEndpoint {
     pub fn shared(&self) -> Arc<dyn Transport> {
         self.this.upgrade().expect("an endpoint that is borrowed is alive")
     }
+}
+
+/// The link on which messages to a process go, or would, if there is one.
+fn known_link(links: &[Link], outgoing: &[Option<u64>], process: ProcessId) -> Option<usize> {
+    let chosen = outgoing[process.index()];
+    links.iter().position(|link| match chosen {
+        Some(id) => link.id() == id,
+        None => link.peer() == Some(process),
+    })
+}
+
+/// Tells peers which of their messages were matched. Where there is no room for that, the next progress does.
+fn send_credits(state: &mut State) {
+    let State { matcher, links, outgoing, .. } = state;
+    matcher.credits(|to, frame| {
+        // Who sent something has a link.
+        let Some(index) = known_link(links, outgoing, to) else { return false };
+        outgoing[to.index()] = Some(links[index].id());
+        links[index].send(&Message::Expected(&frame), None).is_ok()
+    });
 }
 
 fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetched, fd: Option<OwnedFd>) {

@@ -14,6 +14,10 @@
 //! 6. Messages from one process to another arrive whole, once, and in the order in which they were sent, or the peer is
 //!    reported [`Event::Disconnected`].
 //! 7. Nothing blocks without a deadline, and a peer that died is an error and not a silence.
+//! 8. A message may be *expected*: its receiver has said from whom it comes, under which tag, and how long it is at most. It goes to
+//!    the first expectation of just this sender and tag, and of messages that could go to one expectation the one that was sent first
+//!    does. One that comes before it is expected is kept; who sends too many of those is refused, and nothing is lost. Messages of
+//!    the two kinds may overtake each other.
 //!
 //! `docs/adding-a-transport.md` is the guide for who writes one; [`by_message`](crate::by_message) has the one-sided operations
 //! for those that only carry messages.
@@ -83,6 +87,24 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// [`FabricError::MessageTooLong`], [`FabricError::QueueFull`], [`FabricError::Disconnected`].
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError>;
 
+    /// Expects one message of up to `room` bytes that `from` is to [send](Self::send_expected) under this tag. The completion ends with
+    /// [`Outcome::Got`], or with [`FabricError::RoomTooSmall`] when the message is longer: it is lost then, and the next goes to the next
+    /// expectation. Once the expectation is [cancelled](Completion::cancel), no message goes to it any more.
+    ///
+    /// *Cost*: no memory is set apart for the message, which comes in memory of its own.
+    ///
+    /// # Errors
+    /// [`FabricError::QueueFull`] when this process expects too many, [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`]. The
+    /// completion ends with the latter, too, when the peer is lost.
+    fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError>;
+
+    /// Sends a small message that its receiver [expects](Self::expect) under this tag, or will; it is copied before this returns.
+    ///
+    /// # Errors
+    /// [`FabricError::QueueFull`] also when too much was sent to this peer that nobody has expected yet. Otherwise as for
+    /// [`send`](Self::send).
+    fn send_expected(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError>;
+
     /// The next thing that happened, if something did.
     fn receive(&self) -> Option<Event>;
 
@@ -116,6 +138,10 @@ pub struct Capabilities {
     pub puts_in_order: bool,
     /// The largest message, in bytes.
     pub message_bytes_max: usize,
+    /// The largest expected message, in bytes.
+    pub expected_bytes_max: usize,
+    /// How many messages a process may expect at a time.
+    pub expectations_max: usize,
     /// How many operations may be under way.
     pub operations_max: usize,
 }
@@ -175,6 +201,10 @@ impl RemoteKey {
         if offset.is_multiple_of(bytes as u64) { Ok(()) } else { Err(FabricError::Misaligned { offset, bytes }) }
     }
 }
+
+/// Tells the expected messages of one sender apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(pub u64);
 
 /// An access to a peer's region.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,7 +272,7 @@ pub enum AtomicChange<T> {
 pub enum Outcome {
     /// The put is visible; its buffer comes back.
     Put(Vec<u8>),
-    /// The bytes read.
+    /// The bytes read, or those of the message that was expected.
     Got(Vec<u8>),
     /// What the word held, widened.
     Previous(u64),
@@ -353,6 +383,14 @@ pub enum FabricError {
         /// The queue's size.
         max: usize,
     },
+    /// An expected message was longer than what it was expected with. It is lost.
+    #[error("an expected message of {bytes} bytes came where room for {room} was made: expect it with more")]
+    RoomTooSmall {
+        /// The message's length.
+        bytes: usize,
+        /// The room.
+        room: usize,
+    },
     /// The key names no region, or one that is gone.
     #[error("{} has no region {} of generation {} (it was deregistered, or never was)", key.process, key.slot, key.generation)]
     StaleKey {
@@ -411,11 +449,18 @@ impl Completion {
 
     /// Ends the operation, if it has not ended before. For transports.
     pub fn end(&self, result: Result<Outcome, FabricError>) {
+        self.end_with(|| result);
+    }
+
+    /// As [`end`](Self::end), with a result that is made only if the operation has not ended before. Says whether it was.
+    pub fn end_with(&self, result: impl FnOnce() -> Result<Outcome, FabricError>) -> bool {
         let mut end = self.lock();
-        if matches!(*end, End::Open) {
-            *end = End::Come(result);
+        let is_open = matches!(*end, End::Open);
+        if is_open {
+            *end = End::Come(result());
             self.0.ended.notify_all();
         }
+        is_open
     }
 
     /// Gives the operation up: unless it has ended, it ends now, with [`FabricError::Cancelled`].

@@ -233,6 +233,26 @@ faults_are_found! {
     nobody: AnswersForNobody by "messages::a_message_to_nobody_is_an_error", Says("Ok(())");
     deaf_to_itself: DeafToItself by "messages::a_process_sends_itself_messages", Says("sending to myself failed");
 
+    // Expected messages.
+    lost_expected: LosesMessages by "expected::expected_messages_of_every_size_arrive", WaitsInVain("deadline passed");
+    half_a_tag: IgnoresTags by "expected::a_message_goes_to_its_own_sender_and_tag", Says("an expected message");
+    overtaken: LetsExpectedOvertake by "expected::equals_are_matched_in_their_order", Says("an expected message");
+    confused_kinds: ConfusesKinds by "expected::an_early_message_waits_until_it_is_expected", Says("is no event");
+    early_and_lost: LosesWhenFull by "expected::too_many_early_messages_are_refused_and_none_is_lost",
+        Says("is refused at some time");
+    cut_or_made_room: IgnoresRoom by "expected::a_message_longer_than_its_room_is_an_error", Says("have room: Ok");
+    expected_too_long: TakesMessagesTooLong by "expected::an_expected_message_too_long_is_an_error", Says("Ok(())");
+    taken_by_cancelled: DeliversToCancelled by "expected::a_cancelled_expectation_takes_nothing",
+        Says("an expected message");
+    endless_expectations: LosesWhenFull by "expected::too_many_expectations_are_refused", Says("expectations: Ok");
+    nobody_is_expected: AnswersForNobody by "expected::an_expected_message_of_nobody_is_an_error", Says("Ok(");
+    own_messages_not_expected: DeafToItself by "expected::a_process_expects_its_own_messages",
+        WaitsInVain("deadline passed");
+    endless_hope: LeavesOperationsOpen by "expected::expectations_of_a_process_that_leaves_end",
+        WaitsInVain("an expectation of one that is gone");
+    endless_hope_after_forget: IgnoresForget by "expected::forgetting_a_peer_ends_what_is_expected_of_it",
+        WaitsInVain("an expectation of one that is gone");
+
     // Waiting.
     endless_wait: IgnoresDeadlines by "waiting::a_wait_ends_at_its_deadline",
         WaitsInVain("does not come to its end");
@@ -240,6 +260,8 @@ faults_are_found! {
     ignored_wake: IgnoresWakes by "waiting::a_wake_ends_a_wait", WaitsInVain("does not come to its end");
     early_wake: ForgetsEarlyWakes by "waiting::a_wake_ends_the_next_wait", WaitsInVain("does not come to its end");
     overslept_message: SleepsThroughEverything by "waiting::a_message_ends_a_wait",
+        WaitsInVain("does not come to its end");
+    overslept_expected_message: SleepsThroughEverything by "waiting::an_expected_message_ends_a_wait",
         WaitsInVain("does not come to its end");
     overslept_completion: SleepsThroughEverything by "waiting::a_completion_ends_a_wait",
         WaitsInVain("does not come to its end");

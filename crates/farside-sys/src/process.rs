@@ -110,6 +110,30 @@ pub fn random_bytes<const N: usize>() -> std::io::Result<[u8; N]> {
     Ok(bytes)
 }
 
+/// Sets those of the variables that are not set in this process's environment, provided that nobody else can be looking at it: that
+/// this process has no other thread. Says whether it did. For what libraries read that are yet to be opened.
+pub fn set_default_environment(variables: &[(&str, &str)]) -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").map_or(usize::MAX, Iterator::count);
+    if threads > 1 {
+        return false;
+    }
+    for (name, value) in variables {
+        if std::env::var_os(name).is_none() {
+            // SAFETY: this is the only thread, as the system says, and the only one that could start another.
+            unsafe { std::env::set_var(name, value) };
+        }
+    }
+    true
+}
+
+/// How many bytes of memory this process alone uses, which it would free if it ended. `None` when the system does not tell.
+pub fn private_memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    let kib: u64 =
+        text.lines().find_map(|line| line.strip_prefix("Private_Dirty:"))?.trim().strip_suffix(" kB")?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 /// Takes the calling thread, and those that it starts from now on, to another network: for tests that are several hosts.
 /// `namespace` is an open file such as `/proc/PID/ns/net`.
 ///
@@ -156,6 +180,21 @@ mod tests {
         let mut buffer = [0; 16];
         let got = near.receive(&mut buffer).unwrap().unwrap();
         assert_eq!(&buffer[..got.bytes], b"hello");
+    }
+
+    #[test]
+    fn nothing_is_set_beside_other_threads() {
+        // The thread that runs the tests, for one. What happens without: tests/environment.rs.
+        assert!(!set_default_environment(&[("FARSIDE_TEST_DEFAULT", "set")]));
+        assert_eq!(std::env::var_os("FARSIDE_TEST_DEFAULT"), None);
+    }
+
+    #[test]
+    fn private_memory_grows_by_what_is_written() {
+        let before = private_memory_bytes().unwrap();
+        let written = std::hint::black_box(vec![1_u8; 64 << 20]);
+        let grown = private_memory_bytes().unwrap().saturating_sub(before);
+        assert!(grown >= 60 << 20, "{grown} bytes for {} that were written", written.len());
     }
 
     #[test]

@@ -13,6 +13,19 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// Processes of other binaries have sent more for collectives than a worker keeps until it comes to them.
+    #[error(
+        "processes of other binaries sent more than {values} values or {bytes} bytes for collectives that {worker} has not come \
+         to: see whether all of them call the same collectives, or have them wait for each other at a barrier now and then"
+    )]
+    CollectiveOverrun {
+        /// The worker that keeps them.
+        worker: WorkerId,
+        /// How many it keeps.
+        values: usize,
+        /// How many bytes they may have.
+        bytes: usize,
+    },
     /// Something that waits was called by a handler.
     #[error(
         "{what} waits, and a handler must not: it would keep its worker from the very calls it waits for. Use \

@@ -284,6 +284,29 @@ fn a_collective_is_of_one_type() {
     .unwrap();
 }
 
+/// Worker 1 gathers what worker 0, which is of another binary, does not.
+#[test]
+fn a_binary_that_runs_ahead_is_an_error_and_not_memory() {
+    const KEPT_MAX: usize = 1 << 16;
+    mixed(3, |me| {
+        let root = WorkerId::new(0);
+        if me.id() == root {
+            let overrun = me.barrier();
+            assert!(
+                matches!(overrun, Err(Error::CollectiveOverrun { worker, values: KEPT_MAX, .. }) if worker == root),
+                "{overrun:?}"
+            );
+            assert!(me.barrier().unwrap_err().to_string().contains("call the same collectives"));
+        } else if me.id() == WorkerId::new(1) {
+            for _ in 0..=KEPT_MAX {
+                me.gather(root, 0_u8)?;
+            }
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
 #[test]
 fn every_pair_calls_what_it_may() {
     for seed in 0..3 {

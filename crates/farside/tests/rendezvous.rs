@@ -4,12 +4,13 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio, exit};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, Result};
+use farside::{Error, Named, Result};
 use farside_testbed::netns::{Pair, Rendezvous, Side};
 
 /// The longest that anything here takes on a machine that is very busy.
@@ -21,6 +22,10 @@ const TASK: &str = "FARSIDE_TEST_TASK";
 
 /// What its number in the job has to be.
 const EXPECTED: &str = "FARSIDE_TEST_PROCESS";
+
+/// What the example `histogram` can be called for.
+const ADD: Named<(u64, u64)> = Named::new("histogram/add");
+const COUNT: Named<u64, Option<u64>> = Named::new("histogram/count");
 
 /// A port that nobody listens at, and that the system does not hand out by itself.
 fn free_port() -> u16 {
@@ -56,10 +61,16 @@ impl Ranks {
 
     fn command(&self, rank: u32, task: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(PROGRAM).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args(PROGRAM).env(TASK, task);
+        self.command_of(command, rank)
+    }
+
+    /// The same for another program.
+    fn command_of(&self, mut command: Command, rank: u32) -> Command {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", self.size.to_string());
         command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", self.port.to_string());
-        command.env("FARSIDE_SECRET", "swordfish").env("FARSIDE_TIMEOUT_S", self.timeout_s).env(TASK, task);
+        command.env("FARSIDE_SECRET", "swordfish").env("FARSIDE_TIMEOUT_S", self.timeout_s);
         command
     }
 
@@ -178,6 +189,18 @@ fn work(me: &Worker, task: &str) -> Result<()> {
             assert_eq!(me.process().number().to_string(), std::env::var(EXPECTED).unwrap());
             assert_eq!(me.all_reduce(1, |a, b| a + b)?, me.process_count());
             assert_eq!(me.process_count(), 6);
+            me.barrier()
+        }
+        // The other group runs another program.
+        "beside-histogram" => {
+            for histogram in [2, 3].map(WorkerId::new) {
+                me.call_named(histogram, ADD, (3, 7))?;
+                assert!(me.call_named_return(histogram, COUNT, 3)?.wait()? >= Some(7));
+                let refused = me.call_return(histogram, 1_u8, |_, x| x + 1).map_err(|refused| refused.error);
+                assert!(matches!(refused, Err(Error::DifferentBinaries { .. })), "{:?}", refused.err());
+            }
+            me.barrier()?;
+            assert_eq!(me.all_reduce(0_u64, |a, b| a + b)?, 2 * 2 * 7);
             me.barrier()
         }
         "fail" => Err(Error::JobEnded { why: "it has had enough".into() }),
@@ -378,13 +401,8 @@ fn different_machines_exchange_cards() {
     }
 }
 
-/// A connection of which nobody says that it has ended.
-#[test]
-fn a_cable_that_is_cut_ends_the_job_on_both_sides() {
-    if farside_testbed::is_left_out("netns") || farside_testbed::is_left_out("fabric") {
-        return;
-    }
-    let pair = Pair::new().unwrap();
+/// Two ranks that are at work, on two hosts.
+fn ranks_between_hosts(pair: &Pair) -> [Rank; 2] {
     let job = Ranks::of(2);
     let start = |(side, rank): (Side, u32)| {
         let mut command = pair.command(side, std::env::current_exe().unwrap());
@@ -394,6 +412,17 @@ fn a_cable_that_is_cut_ends_the_job_on_both_sides() {
     };
     let mut ranks = [(Side::A, 0), (Side::B, 1)].map(start);
     ranks.iter_mut().for_each(|rank| rank.await_line("here"));
+    ranks
+}
+
+/// A connection of which nobody says that it has ended.
+#[test]
+fn a_cable_that_is_cut_ends_the_job_on_both_sides() {
+    if farside_testbed::is_left_out("netns") || farside_testbed::is_left_out("fabric") {
+        return;
+    }
+    let pair = Pair::new().unwrap();
+    let ranks = ranks_between_hosts(&pair);
     pair.cut().unwrap();
     let reports = ends(ranks.into());
     assert!(reports.iter().all(|report| report.status == Some(1)), "{reports:#?}");
@@ -401,11 +430,31 @@ fn a_cable_that_is_cut_ends_the_job_on_both_sides() {
     assert_failed(&reports[1], &["this process reports", "process 0"]);
 }
 
+/// A connection of which one end is no more, and could not say so: whichever of the two that is, the other learns of it.
+#[test]
+fn a_connection_that_is_half_open_ends_the_job() {
+    if farside_testbed::is_left_out("netns") || farside_testbed::is_left_out("fabric") {
+        return;
+    }
+    for gone in [0, 1] {
+        let pair = Pair::new().unwrap();
+        let mut ranks = ranks_between_hosts(&pair);
+        pair.cut().unwrap();
+        ranks[gone].kill();
+        let left = ends(ranks.into()).swap_remove(1 - gone);
+        assert_failed(&left, &["this process reports", &format!("process {gone}")]);
+    }
+}
+
 /// A rank of a group among others that come together at a port.
 fn grouped(group: &Ranks, rank: u32, port: u16, which: &str) -> Command {
     let mut command = group.command(rank, "joined");
-    command.env("FARSIDE_JOIN", format!("127.0.0.1:{port}")).env("FARSIDE_GROUP", which);
+    join(&mut command, port, which);
     command
+}
+
+fn join(command: &mut Command, port: u16, which: &str) {
+    command.env("FARSIDE_JOIN", format!("127.0.0.1:{port}")).env("FARSIDE_GROUP", which);
 }
 
 #[test]
@@ -427,6 +476,27 @@ fn groups_launched_separately_are_one_job() {
             ranks.push(Rank(command.env(EXPECTED, (before + rank).to_string()).spawn().unwrap()));
         }
         std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_well(&ends(ranks));
+}
+
+/// Two processes of this program and two of the example `histogram`, launched separately.
+#[test]
+fn groups_of_different_programs_are_one_job() {
+    let this = std::env::current_exe().unwrap();
+    let target = this.parent().and_then(Path::parent).expect("test binaries are in a folder of the target folder");
+    let histogram = target.join("examples/histogram");
+    assert!(histogram.exists(), "build it with `cargo build -p farside --examples`: {}", histogram.display());
+    let port = free_port();
+    let groups = [Ranks::of(2), Ranks::of(2)];
+    let mut ranks = Vec::new();
+    for rank in 0..2 {
+        let mut command = groups[1].command_of(Command::new(&histogram), rank);
+        join(&mut command, port, "1/2");
+        ranks.push(Rank(command.spawn().unwrap()));
+        let mut command = groups[0].command(rank, "beside-histogram");
+        join(&mut command, port, "0/2");
+        ranks.push(Rank(command.spawn().unwrap()));
     }
     assert_well(&ends(ranks));
 }

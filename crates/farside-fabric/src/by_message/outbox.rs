@@ -10,6 +10,8 @@ pub(super) enum Class {
     Request,
     Answer,
     Message,
+    Expected,
+    Credit,
 }
 
 #[derive(Debug, Default)]
@@ -23,7 +25,7 @@ pub(super) struct Outbox {
 struct Lane {
     packets: VecDeque<(Class, Vec<u8>)>,
     /// How many of each class there are.
-    counts: [usize; 3],
+    counts: [usize; 5],
 }
 
 impl Outbox {

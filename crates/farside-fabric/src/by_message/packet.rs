@@ -13,8 +13,9 @@ const DONE: u8 = 8;
 const GOT: u8 = 9;
 const PREVIOUS: u8 = 10;
 const REFUSED: u8 = 11;
+const EXPECTED: u8 = 12;
 
-/// What a message of the user costs on top of its own bytes: the kind.
+/// What a message of the user, or a frame of an expected one, costs on top of its own bytes: the kind.
 pub const USER_HEADER_BYTES: usize = 1;
 
 /// What a put costs on top of its data: kind, request, slot and generation, offset.
@@ -32,6 +33,8 @@ pub(super) const DATALESS_BYTES_MAX: usize = PUT_HEADER_BYTES + 1 + 2 * 8;
 pub enum Packet<'a> {
     /// A message of the layer above, which the engine hands through.
     User(&'a [u8]),
+    /// A frame of a message that its receiver expects, or of the credit for it ([`expected`](crate::expected)).
+    Expected(&'a [u8]),
     /// Asks the owner of a region for something.
     Request {
         /// What the answer will be known by.
@@ -143,12 +146,8 @@ impl Packet<'_> {
     /// The bytes that travel.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::User(message) => {
-                let mut out = Vec::with_capacity(USER_HEADER_BYTES + message.len());
-                out.push(USER);
-                out.extend(*message);
-                out
-            }
+            Self::User(message) => [&[USER], *message].concat(),
+            Self::Expected(frame) => [&[EXPECTED], *frame].concat(),
             Self::Request { id, region, ask } => ask.encode(*id, *region),
             Self::Answer { id, answer } => answer.encode(*id),
         }
@@ -162,6 +161,7 @@ impl<'a> Packet<'a> {
         let rest = &mut rest;
         let packet = match kind {
             USER => Packet::User(take_all(rest)),
+            EXPECTED => Packet::Expected(take_all(rest)),
             ATTACH..=ATOMIC_64 => {
                 let id = RequestId(take_u64(rest)?);
                 let region = RegionName { slot: take_u32(rest)?, generation: take_u32(rest)? };

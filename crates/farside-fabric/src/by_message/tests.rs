@@ -402,7 +402,7 @@ fn requests_beyond_the_limits_are_malformed() {
     assert_eq!(engines[1].take(ASKER, &request(1)), Err(Malformed::TooMany { max }));
     assert_eq!(outgoing(&mut engines[1], ASKER).len(), max);
     assert_eq!(engines[1].take(ASKER, &request(1)), Ok(None));
-    for noise in [&[][..], &[0], &[12, 0, 0], &request(1)[..20]] {
+    for noise in [&[][..], &[0], &[13, 0, 0], &request(1)[..20]] {
         assert_eq!(engines[1].take(ASKER, noise), Err(Malformed::Undecodable));
     }
     assert_eq!(engines[1].take(ProcessId::new(2), &[]), Ok(None), "from nowhere");
@@ -411,7 +411,7 @@ fn requests_beyond_the_limits_are_malformed() {
 proptest! {
     /// Whatever a peer sends, nothing panics, and what another asks for goes on.
     #[test]
-    fn noise_does_no_harm(packets in prop::collection::vec((1..12_u8, any::<[u8; 18]>(), 0..30_usize), 1..40)) {
+    fn noise_does_no_harm(packets in prop::collection::vec((1..13_u8, any::<[u8; 18]>(), 0..30_usize), 1..40)) {
         let mut engines = engines(3, LIMITS);
         let key = starter_key(OWNER);
         attach(&mut engines, key).unwrap();
@@ -428,4 +428,37 @@ proptest! {
         let put = Operation::Put { offset: 9_900, data: pattern(100) };
         prop_assert_eq!(run(&mut engines, key, put).unwrap(), Outcome::Put(pattern(100)));
     }
+}
+
+#[test]
+fn expected_messages_go_and_credit_comes_back() {
+    let mut engines = engines(2, LIMITS);
+    let tag = Tag(5);
+    let longest = LIMITS.expected_bytes_max();
+    assert_eq!(Packet::Expected(&[0; expected::HEADER_BYTES]).encode().len() + longest, LIMITS.message_bytes_max);
+    // One that was expected, and as many as may be early.
+    let first = engines[1].expect(ASKER, tag, longest).unwrap();
+    engines[0].send_expected(OWNER, tag, &pattern(longest)).unwrap();
+    assert_eq!(settle(&mut engines), [], "it is no message of the other kind");
+    assert_eq!(result(&first).unwrap(), Outcome::Got(pattern(longest)));
+    (0..3).for_each(|_| engines[0].send_expected(OWNER, tag, b"early").unwrap());
+    let refused = engines[0].send_expected(OWNER, tag, b"early");
+    assert!(matches!(refused, Err(FabricError::QueueFull { process: OWNER, max: 3 })), "{refused:?}");
+    settle(&mut engines);
+    // There is room for one credit at a time in the outbox, whatever becomes of the packets.
+    for _ in 0..3 {
+        assert!(engines[1].expect(ASKER, tag, longest).unwrap().has_ended());
+        engines[1].flush(|_, packet| Err(packet));
+    }
+    assert_eq!(engines[1].outbox.count(ASKER, Class::Credit), 1);
+    settle(&mut engines);
+    (0..3).for_each(|_| engines[0].send_expected(OWNER, tag, b"early").unwrap());
+
+    let open = engines[1].expect(ASKER, Tag(6), longest).unwrap();
+    engines[1].lose(ASKER);
+    assert!(matches!(result(&open), Err(FabricError::Disconnected { process: ASKER })));
+    assert!(matches!(engines[1].expect(ASKER, tag, 1), Err(FabricError::Disconnected { .. })));
+    assert!(matches!(engines[1].send_expected(ASKER, tag, b"x"), Err(FabricError::Disconnected { .. })));
+    let nobody = ProcessId::new(2);
+    assert!(matches!(engines[0].expect(nobody, tag, 1), Err(FabricError::NoSuchProcess { count: 2, .. })));
 }

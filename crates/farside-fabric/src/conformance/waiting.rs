@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Fabric;
 use super::harness::{Process, Service, Trial};
+use super::{Fabric, expected};
 use crate::ids::ProcessId;
-use crate::transport::{AtomicChange, Event, Operation, Transport};
+use crate::transport::{AtomicChange, Event, Operation, Outcome, Tag, Transport};
 
 const PEER: ProcessId = ProcessId::new(1);
 
@@ -130,6 +130,34 @@ fn sleep_for_message(end: &dyn Transport) -> Vec<u8> {
     }
 }
 
+/// The same with messages that are expected.
+pub fn an_expected_message_ends_a_wait(fabric: &dyn Fabric) {
+    const ROUNDS: u32 = 200;
+    const TAG: Tag = Tag(7);
+    Trial::new("an_expected_message_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
+        let peer = ProcessId::new(1 - process.number());
+        let end = process.end();
+        for round in 0..ROUNDS {
+            let expected = end.expect(peer, TAG, 4).expect("one message may be expected");
+            let answer = || expected::send(process, peer, TAG, &round.to_le_bytes());
+            if process.id() != PEER {
+                answer();
+            }
+            let got = loop {
+                end.progress();
+                match expected.try_take() {
+                    Some(got) => break got,
+                    None => end.wait(&[], None),
+                }
+            };
+            assert!(matches!(&got, Ok(Outcome::Got(message)) if *message == round.to_le_bytes()), "{got:?}");
+            if process.id() == PEER {
+                answer();
+            }
+        }
+    });
+}
+
 /// The end of an operation ends its poster's wait.
 pub fn a_completion_ends_a_wait(fabric: &dyn Fabric) {
     const ROUNDS: u64 = 100;
@@ -146,7 +174,7 @@ pub fn a_completion_ends_a_wait(fabric: &dyn Fabric) {
                     }
                 }
                 let outcome = process.finish(completion, PEER);
-                assert_eq!(outcome, crate::Outcome::Previous(round));
+                assert_eq!(outcome, Outcome::Previous(round));
             }
         }
         process.meet_inattentively();

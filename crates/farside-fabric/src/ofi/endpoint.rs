@@ -12,10 +12,12 @@ use super::library::Api;
 use super::message::Card;
 use super::port::Port;
 use super::provider;
-use super::state::{MESSAGE_BYTES_MAX, OPERATIONS_MAX, State};
+use super::state::{LIMITS, MESSAGE_BYTES_MAX, OPERATIONS_MAX, State};
 use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion};
-use crate::transport::{Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Transport};
+use crate::transport::{
+    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Tag, Transport,
+};
 
 /// When something that libfabric has no room for is tried again, and when a thread that stands back looks whether it still should.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
@@ -177,6 +179,15 @@ impl OfiEndpoint {
         RemoteRegion::posted_on(key, this)
     }
 
+    /// A message was sent, and `state` is as that left it: who sleeps may have to receive it, or to see to its going out.
+    fn wake_for_message(&self, to: ProcessId, state: MutexGuard<'_, State>) {
+        let must_wake = to == self.process || state.waits_for_room();
+        drop(state);
+        if must_wake {
+            self.waker.wake();
+        }
+    }
+
     /// Whether another thread has made progress since this was last asked, apart from the caller's own `looks` times.
     fn is_attended(&self, own: u64) -> bool {
         let looks = self.looks.load(Ordering::Relaxed);
@@ -201,6 +212,8 @@ impl Transport for OfiEndpoint {
             needs_target_progress: if self.works_in_software { NeedsTarget::Everything } else { NeedsTarget::Atomics },
             puts_in_order: false,
             message_bytes_max: MESSAGE_BYTES_MAX,
+            expected_bytes_max: LIMITS.expected_bytes_max(),
+            expectations_max: LIMITS.expectations_max(),
             operations_max: OPERATIONS_MAX,
         }
     }
@@ -246,11 +259,18 @@ impl Transport for OfiEndpoint {
         self.check_process(to)?;
         let mut state = self.lock();
         state.send(to, message)?;
-        let must_wake = to == self.process || state.waits_for_room();
-        drop(state);
-        if must_wake {
-            self.waker.wake();
-        }
+        self.wake_for_message(to, state);
+        Ok(())
+    }
+
+    fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+        self.lock().expect(from, tag, room)
+    }
+
+    fn send_expected(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+        let mut state = self.lock();
+        state.send_expected(to, tag, message)?;
+        self.wake_for_message(to, state);
         Ok(())
     }
 

@@ -140,7 +140,8 @@ impl Api {
             (*(*info).ep_attr).ep_type = ffi::EP_RDM;
             (*(*info).domain_attr).threading = ffi::THREAD_SAFE;
             (*(*info).domain_attr).resource_mgmt = ffi::RM_ENABLED;
-            (*(*info).domain_attr).mr_mode = ffi::MR_LOCAL | ffi::MR_VIRT_ADDR | ffi::MR_ALLOCATED | ffi::MR_PROV_KEY;
+            (*(*info).domain_attr).mr_mode =
+                ffi::MR_LOCAL | ffi::MR_VIRT_ADDR | ffi::MR_ALLOCATED | ffi::MR_PROV_KEY | ffi::MR_ENDPOINT;
             (*(*info).tx_attr).msg_order = ffi::ORDER_SAS;
             (*(*info).rx_attr).msg_order = ffi::ORDER_SAS;
             if let Some(provider) = &provider {
@@ -156,6 +157,26 @@ impl Api {
         // SAFETY: the attributes are those of an info of the library's own.
         let code = unsafe { (self.fabric)((*info.as_ptr()).fabric_attr, &mut fabric, ptr::null_mut()) };
         if code == 0 { Ok(fabric) } else { Err(code) }
+    }
+}
+
+/// For tests without the library.
+#[cfg(test)]
+impl Api {
+    pub(super) fn fake(
+        getinfo: ffi::Getinfo,
+        freeinfo: ffi::Freeinfo,
+        dupinfo: ffi::Dupinfo,
+        fabric: ffi::OpenFabric,
+        strerror: ffi::Strerror,
+        version: ffi::Version,
+    ) -> Self {
+        Self { getinfo, freeinfo, dupinfo, fabric, strerror, version }
+    }
+
+    /// A description that [`freeinfo`](ffi::Freeinfo) of this library takes back.
+    pub(super) fn fake_info(self, info: *mut ffi::Info) -> OneInfo {
+        OneInfo { api: self, info }
     }
 }
 

@@ -80,7 +80,10 @@ impl Card {
     /// Why this end cannot reach the one with the `other` card, if it cannot.
     pub(super) fn refusal(&self, other: &Self) -> Option<&'static str> {
         if other.provider != self.provider || other.address.len() != self.address.len() {
-            return Some("it uses another provider or kind of address: choose one for all with --fabric");
+            return Some(
+                "it uses another provider or kind of address: choose one for all with --fabric (libfabric 1 and 2 have \
+                 \"ofi:tcp;ofi_rxm\" in common)",
+            );
         }
         // The provider follows pointers into ends of its own process, also when they are closed.
         (self.provider == SHM && other.system_id == self.system_id)

@@ -53,6 +53,8 @@ pub(super) struct Attributes {
     pub(super) registers_local: bool,
     /// Remote addresses are the owner's virtual ones, not offsets.
     pub(super) virtual_addresses: bool,
+    /// Registered memory belongs to an endpoint, and can be reached through it only.
+    pub(super) registers_with_endpoint: bool,
     /// The longest transfer.
     pub(super) bytes_max: usize,
 }
@@ -109,6 +111,7 @@ impl Port {
             Attributes {
                 registers_local: mr_mode & ffi::MR_LOCAL != 0,
                 virtual_addresses: mr_mode & ffi::MR_VIRT_ADDR != 0,
+                registers_with_endpoint: mr_mode & ffi::MR_ENDPOINT != 0,
                 bytes_max: (*(*info).ep_attr).max_msg_size,
             }
         };
@@ -237,8 +240,27 @@ impl Port {
         self.check("registering memory (if its limit is why: `ulimit -l` shows it)", code)?;
         let mr = NonNull::new(mr).expect("a registration that succeeded is there");
         self.registrations.push(mr);
-        // SAFETY: the registration was just made and is open.
-        Ok(Registration { mr, key: unsafe { (*mr.as_ptr()).key } })
+        let registration = |key| Registration { mr, key };
+        if self.attributes.registers_with_endpoint
+            && let Err(error) = self.bind(mr)
+        {
+            self.deregister(registration(0));
+            return Err(error);
+        }
+        // SAFETY: the registration was just made and is open. A provider may choose its key as late as it is enabled.
+        Ok(registration(unsafe { (*mr.as_ptr()).key }))
+    }
+
+    /// Makes a registration one of the endpoint's.
+    fn bind(&self, mr: NonNull<ffi::Mr>) -> Result<(), FabricError> {
+        // SAFETY: the caller has just made the registration; the endpoint is open and enabled.
+        unsafe {
+            let fid = &raw mut (*mr.as_ptr()).fid;
+            let code = ((*(*fid).ops).bind)(fid, &raw mut (*self.ep).fid, 0);
+            self.check("binding memory to the endpoint", code)?;
+            let code = ((*(*fid).ops).control)(fid, ffi::CONTROL_ENABLE, ptr::null_mut());
+            self.check("enabling memory at the endpoint", code)
+        }
     }
 
     /// Takes a registration back. No operation uses it any more.
@@ -407,8 +429,12 @@ pub(super) struct Piece {
 impl Drop for Port {
     fn drop(&mut self) {
         // SAFETY: each part is null or open and known here alone; they are closed before what they were opened on. After the
-        // endpoint nothing touches any buffer.
+        // endpoint nothing touches any buffer, and the buffers outlive the port.
         unsafe {
+            if self.attributes.registers_with_endpoint {
+                // An endpoint does not close while memory belongs to it.
+                self.registrations.drain(..).for_each(|mr| close(&raw mut (*mr.as_ptr()).fid));
+            }
             if !self.ep.is_null() {
                 close(&raw mut (*self.ep).fid);
             }
@@ -435,3 +461,6 @@ unsafe fn close(fid: *mut ffi::Fid) {
     // SAFETY: the contract. A failure leaves something open, which nothing here could change.
     let _ = unsafe { ((*(*fid).ops).close)(fid) };
 }
+
+#[cfg(test)]
+mod tests;

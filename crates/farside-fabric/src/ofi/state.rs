@@ -17,7 +17,7 @@ use super::transfer::{self, Transfer, TransferId};
 use crate::by_message::{Engine, Limits, NativeAccess, Registration as NewRegion};
 use crate::ids::ProcessId;
 use crate::region::LocalRegion;
-use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey};
+use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag};
 
 /// Operations that a process may have under way.
 pub(super) const OPERATIONS_MAX: usize = 64;
@@ -25,6 +25,9 @@ pub(super) const OPERATIONS_MAX: usize = 64;
 const PIECES_MAX: usize = 128;
 /// The longest payload of a message.
 pub(super) const MESSAGE_BYTES_MAX: usize = SLOT_BYTES - HEADER_BYTES;
+/// What bounds the engine.
+pub(super) const LIMITS: Limits =
+    Limits { message_bytes_max: MESSAGE_BYTES_MAX, operations_max: OPERATIONS_MAX, messages_max: SEND_SLOTS };
 /// Slots that messages to one peer may take while it is being connected or has no room.
 const BACKLOG_MAX: usize = 8;
 /// The longest piece of a transfer. (The provider's own limit may be lower.)
@@ -92,9 +95,7 @@ impl State {
     ) -> Result<Self, FabricError> {
         let staging = Staging::new(&mut port)?;
         let access = register(&mut port, &memory)?;
-        let limits =
-            Limits { message_bytes_max: MESSAGE_BYTES_MAX, operations_max: OPERATIONS_MAX, messages_max: SEND_SLOTS };
-        let engine = Engine::new(process, process_count, NewRegion { memory: memory.clone(), bytes, access }, limits);
+        let engine = Engine::new(process, process_count, NewRegion { memory: memory.clone(), bytes, access }, LIMITS);
         let peer = |_| Peer { address: None, met: false, backlog: VecDeque::new(), messages: 0 };
         let mut state = Self {
             port,
@@ -330,6 +331,21 @@ impl State {
         }
     }
 
+    /// The engine carries these: libfabric's own tagged messages are no quicker, and those that come early are kept without bound.
+    pub(super) fn expect(&mut self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+        self.check()?;
+        let expected = self.engine.expect(from, tag, room);
+        self.flush_engine();
+        expected
+    }
+
+    pub(super) fn send_expected(&mut self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+        self.check()?;
+        self.engine.send_expected(to, tag, message)?;
+        self.flush_engine();
+        Ok(())
+    }
+
     /// Sends the packets of the engine, and messages that had no room, as far as there is room now.
     fn send_waiting(&mut self) {
         if self.staging.has_waiting() {
@@ -341,6 +357,11 @@ impl State {
             }
             out_of_reach.into_iter().for_each(|process| self.lose(process));
         }
+        self.flush_engine();
+        self.post_pieces();
+    }
+
+    fn flush_engine(&mut self) {
         let Self { engine, port, flights, staging, peers, token, process, .. } = self;
         let header = Header { token: *token, from: *process, kind: Kind::Packet };
         engine.flush(|to, packet| {
@@ -349,7 +370,6 @@ impl State {
                 Ok(false) | Err(_) => Err(packet),
             }
         });
-        self.post_pieces();
     }
 
     fn post_receive(&mut self, slot: usize) -> Result<(), FabricError> {

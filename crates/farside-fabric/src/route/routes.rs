@@ -10,7 +10,7 @@ use crate::ids::ProcessId;
 use crate::ofi::OfiEndpoint;
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::shm::{ShmConfig, ShmEndpoint};
-use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, RemoteKey, Transport};
+use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, RemoteKey, Tag, Transport};
 
 /// When a thread that sleeps looks whether a peer on this machine has made room.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
@@ -97,7 +97,12 @@ impl Transport for Routes {
     fn capabilities(&self) -> Capabilities {
         // What holds for all peers: libfabric promises less in every respect, except for the length of messages.
         let (shm, ofi) = (self.shm.capabilities(), self.ofi.capabilities());
-        Capabilities { name: "shm+ofi", message_bytes_max: shm.message_bytes_max.min(ofi.message_bytes_max), ..ofi }
+        Capabilities {
+            name: "shm+ofi",
+            message_bytes_max: shm.message_bytes_max.min(ofi.message_bytes_max),
+            expected_bytes_max: shm.expected_bytes_max.min(ofi.expected_bytes_max),
+            ..ofi
+        }
     }
 
     fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
@@ -143,6 +148,18 @@ impl Transport for Routes {
             return Err(FabricError::MessageTooLong { bytes: message.len(), max });
         }
         self.to(to).send(to, message)
+    }
+
+    fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+        self.to(from).expect(from, tag, room)
+    }
+
+    fn send_expected(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+        let max = self.capabilities().expected_bytes_max;
+        if message.len() > max {
+            return Err(FabricError::MessageTooLong { bytes: message.len(), max });
+        }
+        self.to(to).send_expected(to, tag, message)
     }
 
     fn receive(&self) -> Option<Event> {

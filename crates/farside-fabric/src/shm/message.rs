@@ -10,9 +10,10 @@ const WELCOME: u8 = 2;
 const FETCH: u8 = 3;
 const FETCHED: u8 = 4;
 const USER: u8 = 5;
+const EXPECTED: u8 = 6;
 
 /// Changes with every change of what endpoints say to each other.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {
@@ -26,6 +27,8 @@ pub(super) enum Message<'a> {
     Fetched(Fetched),
     /// A message of the layer above.
     User(&'a [u8]),
+    /// A frame of an expected one.
+    Expected(&'a [u8]),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +68,10 @@ impl Message<'_> {
                 out.push(USER);
                 out.extend(*bytes);
             }
+            Message::Expected(frame) => {
+                out.push(EXPECTED);
+                out.extend(*frame);
+            }
         }
         out
     }
@@ -94,6 +101,7 @@ impl<'a> Message<'a> {
                 Message::Fetched(Fetched { slot, generation, bytes })
             }
             USER => return Some(Message::User(rest)),
+            EXPECTED => return Some(Message::Expected(rest)),
             _ => return None,
         };
         rest.is_empty().then_some(message)
@@ -165,6 +173,7 @@ mod tests {
                 Message::Fetch { slot, generation },
                 Message::Fetched(Fetched { slot, generation, bytes }),
                 Message::User(&user),
+                Message::Expected(&user),
             ];
             for message in messages {
                 let encoded = message.encode();
@@ -173,7 +182,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_message_or_refused(bytes: Vec<u8>, kind in 0..7_u8) {
+        fn any_bytes_are_a_message_or_refused(bytes: Vec<u8>, kind in 0..8_u8) {
             fuzz_decode(&bytes);
             let mut bytes = bytes;
             bytes.insert(0, kind);

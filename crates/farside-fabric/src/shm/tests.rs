@@ -21,7 +21,7 @@ fn new_job() -> u64 {
 
 /// What may come over a socket: a message that is in itself sound, or not even that; some bring a descriptor.
 fn noise() -> impl Strategy<Value = (Vec<u8>, bool)> {
-    let sound = (0..5, 0..4_u32, prop_oneof![Just(STARTER_BYTES), any::<u64>()], any::<bool>()).prop_map(
+    let sound = (0..6, 0..4_u32, prop_oneof![Just(STARTER_BYTES), any::<u64>()], any::<bool>()).prop_map(
         |(kind, number, bytes, right)| {
             let secret = if right { SECRET } else { [0; 16] };
             let greeting = Greeting { secret, process: ProcessId::new(number), starter_bytes: bytes };
@@ -31,7 +31,9 @@ fn noise() -> impl Strategy<Value = (Vec<u8>, bool)> {
                 1 => Message::Welcome(greeting).encode(),
                 2 => Message::Fetch { slot, generation }.encode(),
                 3 => Message::Fetched(Fetched { slot, generation, bytes: right.then_some(bytes) }).encode(),
-                _ => Message::User(b"noise").encode(),
+                4 => Message::User(b"noise").encode(),
+                // A frame of a message that nobody expects, and none.
+                _ => Message::Expected(if right { &[1; 20] } else { b"noise" }).encode(),
             }
         },
     );

@@ -11,9 +11,12 @@ use farside_sys::shm::SharedMemory;
 use super::network::{Network, SharedNetwork};
 use super::turns::{self, Asleep, SeatNumber, Turn};
 use crate::clock::{self, Clock};
+use crate::expected::EXPECTATIONS_MAX;
 use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion};
-use crate::transport::{Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Transport};
+use crate::transport::{
+    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Tag, Transport,
+};
 
 /// How long a wait that also watches descriptors looks at them alone.
 const DESCRIPTOR_SLICE: Duration = Duration::from_millis(1);
@@ -128,6 +131,8 @@ impl Transport for SimEndpoint {
             },
             puts_in_order: false,
             message_bytes_max: options.message_bytes_max,
+            expected_bytes_max: options.message_bytes_max,
+            expectations_max: EXPECTATIONS_MAX,
             operations_max: options.operations_max,
         }
     }
@@ -177,6 +182,17 @@ impl Transport for SimEndpoint {
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         self.spend_overhead();
         self.network.lock().send(self.process, to, message)
+    }
+
+    fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+        // The receiver's part of moving the message, which completes without a call.
+        self.spend_overhead();
+        self.network.lock().expect(self.process, from, tag, room)
+    }
+
+    fn send_expected(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+        self.spend_overhead();
+        self.network.lock().send_expected(self.process, to, tag, message)
     }
 
     fn receive(&self) -> Option<Event> {

@@ -15,9 +15,10 @@ use super::process::{Peer, Process};
 use super::random::Random;
 use super::trace::Trace;
 use super::turns::Turns;
+use crate::expected::{self, Matcher};
 use crate::ids::ProcessId;
 use crate::regions::RegionTable;
-use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey};
+use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag};
 
 /// The network behind its one lock: simulated processes are threads that take turns.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub(super) struct Network {
     under_way: BTreeMap<Due, Parcel>,
     transfers: BTreeMap<TransferId, Transfer>,
     lanes: BTreeMap<(ProcessId, ProcessId), Lane>,
+    /// The same for messages that are expected, which their matchers count.
+    expected_lanes: BTreeMap<(ProcessId, ProcessId), Lane>,
     processes: Vec<Process>,
     polls: Polls,
     /// How time passes otherwise.
@@ -58,6 +61,14 @@ struct Lane {
     waiting: usize,
 }
 
+impl Lane {
+    /// Puts the next one in its place behind the others.
+    fn line_up(&mut self, due: &mut Due) {
+        self.last = self.last.max((due.at_ns, due.tie));
+        (due.at_ns, due.tie) = self.last;
+    }
+}
+
 impl SharedNetwork {
     pub(super) fn new(
         process_count: u32,
@@ -66,10 +77,13 @@ impl SharedNetwork {
         options: SimOptions,
         takes_turns: bool,
     ) -> Result<Self, FabricError> {
+        let limits =
+            expected::Limits { message_bytes_max: options.message_bytes_max, early_messages_max: options.messages_max };
         let processes = (0..process_count)
-            .map(|number| {
+            .map(ProcessId::new)
+            .map(|process| {
                 let memory = Arc::new(SharedMemory::create("farside-sim-starter", starter_bytes)?);
-                Ok(Process::new(RegionTable::new(ProcessId::new(number), memory, starter_bytes)))
+                Ok(Process::new(RegionTable::new(process, memory, starter_bytes), Matcher::new(process, limits)))
             })
             .collect::<Result<_, FabricError>>()?;
         let network = Network {
@@ -81,6 +95,7 @@ impl SharedNetwork {
             under_way: BTreeMap::new(),
             transfers: BTreeMap::new(),
             lanes: BTreeMap::new(),
+            expected_lanes: BTreeMap::new(),
             processes,
             polls: Polls::default(),
             turns: takes_turns.then(|| Turns::new(process_count, seed)),
@@ -148,6 +163,49 @@ impl Network {
         lane.waiting += 1;
         self.dispatch_in_order(from, to, message.len(), Parcel::Message { from, to, message: message.to_vec() });
         Ok(())
+    }
+
+    pub(super) fn expect(
+        &mut self,
+        by: ProcessId,
+        from: ProcessId,
+        tag: Tag,
+        room: usize,
+    ) -> Result<Completion, FabricError> {
+        self.connect(by, from)?;
+        let completion = self.process(by).matcher.expect(from, tag, room)?;
+        self.send_credits(by);
+        Ok(completion)
+    }
+
+    pub(super) fn send_expected(
+        &mut self,
+        from: ProcessId,
+        to: ProcessId,
+        tag: Tag,
+        message: &[u8],
+    ) -> Result<(), FabricError> {
+        self.connect(from, to)?;
+        let mut frame = None;
+        self.process(from).matcher.send(to, tag, message, |made| {
+            frame = Some(made);
+            Ok(())
+        })?;
+        match frame {
+            Some(frame) => self.dispatch_frame(from, to, frame),
+            None => self.stir(from),
+        }
+        Ok(())
+    }
+
+    /// A process tells others what of theirs was matched.
+    pub(super) fn send_credits(&mut self, by: ProcessId) {
+        let mut credits = Vec::new();
+        self.process(by).matcher.credits(|to, frame| {
+            credits.push((to, frame));
+            true
+        });
+        credits.into_iter().for_each(|(to, frame)| self.dispatch_frame(by, to, frame));
     }
 
     pub(super) fn receive(&mut self, process: ProcessId) -> Option<Event> {

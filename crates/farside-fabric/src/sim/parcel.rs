@@ -38,6 +38,8 @@ pub(super) enum Parcel {
     Reply { transfer: TransferId, to: ProcessId },
     /// A message arrives.
     Message { from: ProcessId, to: ProcessId, message: Vec<u8> },
+    /// A frame of a message that is expected arrives.
+    Expected { from: ProcessId, to: ProcessId, frame: Vec<u8> },
     /// A process learns that its connection with another has ended.
     Disconnected { with: ProcessId, to: ProcessId },
 }
@@ -50,6 +52,7 @@ impl Parcel {
             Self::Effect { from, target, piece, .. } => [2, number(from), number(target), piece.len() as u64],
             Self::Reply { transfer, to } => [3, *transfer, number(to), 0],
             Self::Message { from, to, message } => [4, number(from), number(to), message.len() as u64],
+            Self::Expected { from, to, frame } => [6, number(from), number(to), frame.len() as u64],
             Self::Disconnected { with, to } => [5, number(with), number(to), 0],
         }
     }
@@ -60,6 +63,7 @@ impl Parcel {
             Self::Effect { target: to, .. }
             | Self::Reply { to, .. }
             | Self::Message { to, .. }
+            | Self::Expected { to, .. }
             | Self::Disconnected { to, .. } => *to,
         }
     }

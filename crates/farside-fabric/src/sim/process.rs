@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar};
 use farside_sys::shm::SharedMemory;
 
 use super::parcel::Parcel;
+use crate::expected::Matcher;
 use crate::ids::ProcessId;
 use crate::regions::RegionTable;
 use crate::transport::{Event, FabricError, RemoteKey};
@@ -25,6 +26,8 @@ pub(super) struct Process {
     /// How many operations it has posted that have not ended.
     pub(super) operations: usize,
     pub(super) inbox: VecDeque<Event>,
+    /// What it expects.
+    pub(super) matcher: Matcher,
     /// A message was refused since there was no room for it.
     pub(super) awaits_room: bool,
     /// By now there may be.
@@ -42,7 +45,7 @@ pub(super) enum Peer {
 }
 
 impl Process {
-    pub(super) fn new(regions: RegionTable) -> Self {
+    pub(super) fn new(regions: RegionTable, matcher: Matcher) -> Self {
         Self {
             alive: true,
             regions,
@@ -52,6 +55,7 @@ impl Process {
             under_way: 0,
             operations: 0,
             inbox: VecDeque::new(),
+            matcher,
             awaits_room: false,
             has_room: false,
             sleepers: Sleepers::default(),
@@ -73,6 +77,7 @@ impl Process {
 
     /// Sees a peer as gone from now on, and says so once if it was connected. The caller stirs the process then.
     pub(super) fn lose_peer(&mut self, process: ProcessId) {
+        self.matcher.lose(process);
         if self.peers.insert(process, Peer::Gone) == Some(Peer::Connected) {
             self.inbox.push_back(Event::Disconnected { process });
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{
     Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, ProcessId, RemoteKey,
-    RemoteRegion, Transport,
+    RemoteRegion, Tag, Transport,
 };
 
 /// What is wrong.
@@ -25,8 +25,12 @@ pub(crate) enum Fault {
     ClipsAccesses,
     ComparesSigned,
     CompletesPutsEarly,
+    /// Expected messages come as events.
+    ConfusesKinds,
     CutsMessages,
     DeafToItself,
+    /// What is cancelled takes its message all the same.
+    DeliversToCancelled,
     ForgetsAttached,
     ForgetsEarlyWakes,
     HidesEnds,
@@ -35,12 +39,17 @@ pub(crate) enum Fault {
     IgnoresDeadlines,
     IgnoresDescriptors,
     IgnoresForget,
+    IgnoresRoom,
+    /// Of a tag only the lower half counts.
+    IgnoresTags,
     IgnoresWakes,
     /// Deregistering says that it worked.
     KeepsKeys,
     KeepsPutBuffers,
     /// Operations on a peer that left never end.
     LeavesOperationsOpen,
+    /// An expected message is held back until the next one to anybody.
+    LetsExpectedOvertake,
     ListensInReceiveOnly,
     LosesAtomics,
     LosesMessages,
@@ -89,6 +98,7 @@ pub(crate) struct FaultyEnd {
     /// Operations whose result is not simply handed on.
     watched: Mutex<Vec<Watched>>,
     last_put: Mutex<Option<Completion>>,
+    held_back: Mutex<Option<(ProcessId, Tag, Vec<u8>)>>,
     registered: Mutex<HashMap<RemoteKey, LocalRegion>>,
     given_back: Mutex<Vec<LocalRegion>>,
     attaching: Mutex<HashSet<RemoteKey>>,
@@ -140,6 +150,7 @@ impl FaultyEnd {
             owed: Mutex::default(),
             watched: Mutex::default(),
             last_put: Mutex::default(),
+            held_back: Mutex::default(),
             registered: Mutex::default(),
             given_back: Mutex::default(),
             attaching: Mutex::default(),
@@ -263,14 +274,21 @@ impl FaultyEnd {
         }
     }
 
-    /// Hands the results of watched operations on, except the news that the peer is gone.
+    /// The completion that takes a sound one's place.
+    fn watch(&self, peer: ProcessId, sound: Completion) -> Completion {
+        let faulty = Completion::pending();
+        lock(&self.watched).push(Watched { peer, sound, faulty: faulty.clone() });
+        faulty
+    }
+
+    /// Hands the results of watched operations on, except the news that the peer is gone where that is the fault.
     fn hand_on(&self) {
         lock(&self.watched).retain(|watched| {
             if !watched.sound.has_ended() {
                 return true;
             }
             let result = watched.sound.clone().wait(&*self.sound, watched.peer, later());
-            if !matches!(result, Err(FabricError::Disconnected { .. })) {
+            if !self.has(Fault::LeavesOperationsOpen) || !matches!(result, Err(FabricError::Disconnected { .. })) {
                 watched.faulty.end(result);
             }
             false
@@ -280,6 +298,10 @@ impl FaultyEnd {
 
 /// Faulty news.
 impl FaultyEnd {
+    fn spoil_tag(&self, tag: Tag) -> Tag {
+        if self.has(Fault::IgnoresTags) { Tag(tag.0 & u64::from(u32::MAX)) } else { tag }
+    }
+
     fn spoil(&self, event: Event) -> Option<Event> {
         match event {
             Event::Message { from, message } => self.spoil_message(from, message),
@@ -436,11 +458,7 @@ impl Transport for FaultyEnd {
         };
         match self.post_to(key, operation) {
             Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(ended(Ok(nothing_done))),
-            Ok(sound) if self.has(Fault::LeavesOperationsOpen) => {
-                let faulty = Completion::pending();
-                lock(&self.watched).push(Watched { peer: key.process, sound, faulty: faulty.clone() });
-                Ok(faulty)
-            }
+            Ok(sound) if self.has(Fault::LeavesOperationsOpen) => Ok(self.watch(key.process, sound)),
             other => other,
         }
     }
@@ -457,6 +475,52 @@ impl Transport for FaultyEnd {
             Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(()),
             Err(FabricError::NoSuchProcess { .. }) if self.has(Fault::AnswersForNobody) => Ok(()),
             Err(FabricError::Disconnected { .. }) if self.has(Fault::SendsToTheGone) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+        if self.has(Fault::DeafToItself) && from == self.process() {
+            return Ok(Completion::pending());
+        }
+        let room = if self.has(Fault::IgnoresRoom) { usize::MAX } else { room };
+        match self.sound.expect(from, self.spoil_tag(tag), room) {
+            Ok(sound) if self.has(Fault::LeavesOperationsOpen) || self.has(Fault::DeliversToCancelled) => {
+                Ok(self.watch(from, sound))
+            }
+            Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(Completion::pending()),
+            Err(FabricError::NoSuchProcess { .. }) if self.has(Fault::AnswersForNobody) => Ok(Completion::pending()),
+            other => other,
+        }
+    }
+
+    fn send_expected(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+        let tag = self.spoil_tag(tag);
+        if self.strikes(Fault::LosesMessages) {
+            return Ok(());
+        }
+        if self.has(Fault::ConfusesKinds) {
+            return self.sound.send(to, message);
+        }
+        if self.strikes(Fault::LetsExpectedOvertake) {
+            *lock(&self.held_back) = Some((to, tag, message.to_vec()));
+            return Ok(());
+        }
+        let max = self.capabilities().expected_bytes_max;
+        if self.has(Fault::TakesMessagesTooLong) && message.len() > max {
+            return self.sound.send_expected(to, tag, &message[..max]);
+        }
+        match self.sound.send_expected(to, tag, message) {
+            Ok(()) => {
+                let mut held_back = lock(&self.held_back);
+                if let Some((to, tag, message)) = held_back.take()
+                    && self.sound.send_expected(to, tag, &message).is_err()
+                {
+                    *held_back = Some((to, tag, message));
+                }
+                Ok(())
+            }
+            Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(()),
             other => other,
         }
     }

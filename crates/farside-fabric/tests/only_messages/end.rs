@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside_fabric::by_message::{Engine, Limits, NativeAccess, Registration, USER_HEADER_BYTES};
+use farside_fabric::by_message::{Engine, Limits, NativeAccess, Registration};
 use farside_fabric::{
     Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, ProcessId, RemoteKey,
-    RemoteRegion, Transport,
+    RemoteRegion, Tag, Transport,
 };
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::shm::SharedMemory;
@@ -108,7 +108,9 @@ impl Transport for End {
             mapped: false,
             needs_target_progress: NeedsTarget::Everything,
             puts_in_order: false,
-            message_bytes_max: self.limits.message_bytes_max - USER_HEADER_BYTES,
+            message_bytes_max: self.limits.user_bytes_max(),
+            expected_bytes_max: self.limits.expected_bytes_max(),
+            expectations_max: self.limits.expectations_max(),
             operations_max: self.limits.operations_max,
         }
     }
@@ -163,6 +165,20 @@ impl Transport for End {
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         let mut state = self.lock();
         state.engine.send(to, message)?;
+        self.flush(&mut state);
+        Ok(())
+    }
+
+    fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
+        let mut state = self.lock();
+        let expected = state.engine.expect(from, tag, room)?;
+        self.flush(&mut state);
+        Ok(expected)
+    }
+
+    fn send_expected(&self, to: ProcessId, tag: Tag, message: &[u8]) -> Result<(), FabricError> {
+        let mut state = self.lock();
+        state.engine.send_expected(to, tag, message)?;
         self.flush(&mut state);
         Ok(())
     }

@@ -52,6 +52,8 @@ pub(crate) struct Inbox {
 #[derive(Debug)]
 struct InRing {
     source: Source,
+    /// The source runs this binary.
+    is_alike: bool,
     receiver: Receiver<MappedChunk, MappedControl>,
     /// The memory, to be given back in the end.
     pieces: Vec<Piece>,
@@ -85,10 +87,11 @@ impl Inbox {
         &mut self,
         index: usize,
         source: Source,
+        is_alike: bool,
         receiver: Receiver<MappedChunk, MappedControl>,
         pieces: Vec<Piece>,
     ) {
-        self.rings[index] = Some(Box::new(InRing { source, receiver, pieces, looks: 0 }));
+        self.rings[index] = Some(Box::new(InRing { source, is_alike, receiver, pieces, looks: 0 }));
     }
 
     /// A ring was granted a chunk.
@@ -266,10 +269,10 @@ fn take_turn(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
 #[inline(never)]
 fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     let Some(ring) = &mut inbox.rings[index] else { return Ok(()) };
-    let source = ring.source;
-    let receiver = &mut ring.receiver;
+    let InRing { source, is_alike, receiver, .. } = &mut **ring;
+    let (source, is_alike) = (*source, *is_alike);
     let handling = Handling::begin(worker.in_handler_flag());
-    let ended = catch_unwind(AssertUnwindSafe(|| run_records(worker, source, receiver)));
+    let ended = catch_unwind(AssertUnwindSafe(|| run_records(worker, source, is_alike, receiver)));
     drop(handling);
     if receiver.credited_sender_waits() {
         worker.process_handle().ring_source(source);
@@ -290,8 +293,13 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
 
 /// Runs records until there is none.
 #[inline(never)]
-fn run_records(worker: &Worker, source: Source, receiver: &mut Receiver<MappedChunk, MappedControl>) -> Stop {
-    let table = worker.process_handle().callable_by(source);
+fn run_records(
+    worker: &Worker,
+    source: Source,
+    is_alike: bool,
+    receiver: &mut Receiver<MappedChunk, MappedControl>,
+) -> Stop {
+    let table = worker.table().callable_by(is_alike);
     let mut counted = Counted { worker, records: 0 };
     let run = |header: Header, payload: *const u8, end: *const u8| {
         counted.records += 1;
@@ -413,7 +421,7 @@ fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
 }
 
 fn run_framed(worker: &Worker, source: Source, frames: &mut InFrames) -> Result<(), CorruptRecord> {
-    let table = worker.process_handle().callable_by(source);
+    let table = worker.table().callable_by(worker.process_handle().is_alike_source(source));
     while let Some(record) = frames.next_record()? {
         let header = Header::from_word(record[0]);
         let first = if header.short_bytes().is_some() { 1 } else { 2 };

@@ -12,7 +12,6 @@ use crate::job::home::LATCH_COUNT;
 use crate::job::process::Process;
 use crate::job::setup::SetupMessage;
 use crate::job::worker::Worker;
-use crate::wire::{self, Reader, Wire, WireError};
 
 /// When a call counts its [`Synchronizer`] down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,34 +23,12 @@ pub enum On {
 }
 
 /// Names a latch: an index into the owner's table, and the generation that tells it from the ones before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, farside_macros::Wire)]
 #[repr(C)]
 pub(crate) struct LatchAddress {
     pub(crate) worker: u32,
     pub(crate) index: u32,
     pub(crate) generation: u32,
-}
-
-// SAFETY: numbers that mean the same in every process of the job; copied whole.
-unsafe impl Wire for LatchAddress {
-    const PLAIN: bool = true;
-
-    #[inline(always)]
-    fn wire_bytes(&self) -> usize {
-        size_of::<Self>()
-    }
-
-    #[inline(always)]
-    unsafe fn write(self, out: *mut u8) {
-        // SAFETY: passed on.
-        unsafe { wire::write_plain(self, out) };
-    }
-
-    #[inline(always)]
-    unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        // SAFETY: passed on.
-        unsafe { wire::read_plain(input) }
-    }
 }
 
 /// The latches of one process: which are free, and their generations.

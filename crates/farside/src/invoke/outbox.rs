@@ -18,7 +18,8 @@ use farside_fabric::ring::{Header, MappedChunk, MappedControl, Sender, record_by
 use farside_fabric::{ProcessId, WorkerId};
 
 pub use self::counters::{FlushCause, SendCounters};
-use self::ring::{Ring, write_payload};
+pub(crate) use self::ring::Ring;
+use self::ring::write_payload;
 pub(crate) use self::way::{Answer, SharedWay, Way};
 use super::named::NAMED;
 use super::notify::{LatchAddress, count_down};

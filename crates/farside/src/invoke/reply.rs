@@ -16,10 +16,10 @@ use crate::job::home::REPLY_SLOT_COUNT;
 use crate::job::kill_point::KillPoint;
 use crate::job::process::Process;
 use crate::job::setup::SetupMessage;
-use crate::wire::{self, Reader, Wire, WireError};
+use crate::wire::{Reader, Wire, WireError};
 
 /// Where a result belongs. Travels with the call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, farside_macros::Wire)]
 #[repr(C)]
 pub(crate) struct ReplyAddress {
     /// The caller.
@@ -32,28 +32,6 @@ pub(crate) struct ReplyAddress {
     pub(crate) capacity: u32,
     /// Where in the caller's starter memory the result goes.
     pub(crate) place: u64,
-}
-
-// SAFETY: numbers that mean the same in every process of the job; copied whole.
-unsafe impl Wire for ReplyAddress {
-    const PLAIN: bool = true;
-
-    #[inline(always)]
-    fn wire_bytes(&self) -> usize {
-        size_of::<Self>()
-    }
-
-    #[inline(always)]
-    unsafe fn write(self, out: *mut u8) {
-        // SAFETY: passed on.
-        unsafe { wire::write_plain(self, out) };
-    }
-
-    #[inline(always)]
-    unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        // SAFETY: passed on.
-        unsafe { wire::read_plain(input) }
-    }
 }
 
 /// What has become of a slot.

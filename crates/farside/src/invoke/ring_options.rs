@@ -208,10 +208,11 @@ mod tests {
 
         #[test]
         fn whatever_is_read_is_checked_without_panic(text in "[0-9,]{0,40}", chunks in 0..3000_usize, cap: usize) {
-            if let Ok(options) = text.parse::<RingOptions>() && options.check(cap).is_ok() {
-                if let Some((count, bytes)) = options.growth(chunks) {
-                    prop_assert!(count >= 1 && chunks + count <= options.chunks_max && bytes <= options.chunk_bytes_max);
-                }
+            if let Ok(options) = text.parse::<RingOptions>()
+                && options.check(cap).is_ok()
+                && let Some((count, bytes)) = options.growth(chunks)
+            {
+                prop_assert!(count >= 1 && chunks + count <= options.chunks_max && bytes <= options.chunk_bytes_max);
             }
         }
     }

@@ -17,9 +17,9 @@ use std::os::fd::RawFd;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farside_fabric::{ProcessId, Transport};
+use farside_fabric::{ProcessId, Transport, ofi};
 use farside_sys::net::MessageSocket;
-use farside_sys::process::take_inherited;
+use farside_sys::process::{set_default_environment, take_inherited};
 
 use crate::error::{Error, Result};
 use crate::job::control::{Control, SocketControl, ToCoordinator};
@@ -161,7 +161,12 @@ impl Calling {
     fn follow(self, site: &str, choices: Choices) -> Result<(Member, Option<Hosting>)> {
         match self {
             Self::Invitation(invitation) => Ok((invitation.accept(site, choices)?, None)),
-            Self::Rendezvous(way) => way.take(&choices, &own_environment),
+            Self::Rendezvous(way) => {
+                // Farside's launcher sets it for those that it starts. Before anything else, which may start threads; where there are
+                // some, libfabric takes more memory, and providers that are not safe without it say so.
+                set_default_environment(&ofi::ENVIRONMENT);
+                way.take(&choices, &own_environment)
+            }
         }
     }
 }

@@ -22,14 +22,55 @@ pub(crate) struct Collectives {
     /// Exchanges of values that this worker has begun.
     exchanges: u64,
     /// Values by exchange and sender.
-    values: HashMap<(u64, WorkerId), Vec<u8>>,
+    values: HashMap<(u64, WorkerId), Value>,
+    /// How many of them came from other binaries, and their bytes.
+    foreign_values: usize,
+    foreign_bytes: usize,
+    /// More came than are kept: some are lost, and with them what all workers do together.
+    is_overrun: bool,
 }
+
+#[derive(Debug)]
+struct Value {
+    bytes: Vec<u8>,
+    /// It came from another binary.
+    is_foreign: bool,
+}
+
+/// What processes of other binaries may send to a worker for collectives that it has not come to. Those of the same binary are
+/// trusted to take part in the same collectives, as others are not.
+const FOREIGN_VALUES_MAX: usize = 1 << 16;
+const FOREIGN_BYTES_MAX: usize = 256 << 20;
 
 impl Collectives {
     fn make_room_for(&mut self, rounds: usize) {
         if self.arrived.len() < rounds {
             self.arrived.resize(rounds, 0);
         }
+    }
+
+    /// Keeps a value that another binary sent. Past exchanges do not wait for any.
+    fn keep_foreign(&mut self, exchange: u64, from: WorkerId, bytes: Vec<u8>) {
+        if exchange < self.exchanges {
+            return;
+        }
+        self.take(exchange, from);
+        let (count, total) = (self.foreign_values + 1, self.foreign_bytes + bytes.len());
+        if count > FOREIGN_VALUES_MAX || total > FOREIGN_BYTES_MAX {
+            self.is_overrun = true;
+            return;
+        }
+        (self.foreign_values, self.foreign_bytes) = (count, total);
+        self.values.insert((exchange, from), Value { bytes, is_foreign: true });
+    }
+
+    fn take(&mut self, exchange: u64, from: WorkerId) -> Option<Vec<u8>> {
+        let Value { bytes, is_foreign } = self.values.remove(&(exchange, from))?;
+        if is_foreign {
+            self.foreign_values -= 1;
+            self.foreign_bytes -= bytes.len();
+        }
+        Some(bytes)
     }
 }
 
@@ -218,7 +259,7 @@ impl Worker {
 
     fn wait_for_value(&self, exchange: u64, from: WorkerId) -> Result<Vec<u8>> {
         self.wait_for_all("waiting for the value of another worker", |worker| {
-            worker.collectives.borrow_mut().values.remove(&(exchange, from))
+            worker.collectives.borrow_mut().take(exchange, from)
         })
     }
 
@@ -240,11 +281,20 @@ impl Worker {
         self.wait_for_all("waiting for the ring to another worker", |_| (!receivers.clone().any(waits)).then_some(()))
     }
 
+    /// Collectives cannot go on where a value was lost.
+    fn collective_overrun(&self) -> Option<Error> {
+        self.collectives.borrow().is_overrun.then(|| Error::CollectiveOverrun {
+            worker: self.id(),
+            values: FOREIGN_VALUES_MAX,
+            bytes: FOREIGN_BYTES_MAX,
+        })
+    }
+
     /// Waits for something that depends on every worker of the job.
     fn wait_for_all<T>(&self, doing: &'static str, mut look: impl FnMut(&Self) -> Option<T>) -> Result<T> {
         self.wait_until(doing, self.default_deadline(), |worker| match look(worker) {
             Some(found) => Some(Ok(found)),
-            None => worker.any_lost().map(Err),
+            None => worker.collective_overrun().or_else(|| worker.any_lost()).map(Err),
         })
     }
 }
@@ -266,7 +316,7 @@ const VALUE: Named<(u64, WorkerId, Vec<u8>)> = Named::new("farside/value");
 /// What collectives call in processes of other binaries.
 pub(crate) fn register(names: &mut Names) {
     names.add(ARRIVED, announce_arrival);
-    names.add(VALUE, keep_value);
+    names.add(VALUE, keep_foreign_value);
 }
 
 fn announce_arrival(there: &Worker, round: u32) {
@@ -280,5 +330,49 @@ fn announce_arrival(there: &Worker, round: u32) {
 }
 
 fn keep_value(there: &Worker, (exchange, from, bytes): (u64, WorkerId, Vec<u8>)) {
-    there.collectives.borrow_mut().values.insert((exchange, from), bytes);
+    there.collectives.borrow_mut().values.insert((exchange, from), Value { bytes, is_foreign: false });
+}
+
+fn keep_foreign_value(there: &Worker, (exchange, from, bytes): (u64, WorkerId, Vec<u8>)) {
+    there.collectives.borrow_mut().keep_foreign(exchange, from, bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FROM: WorkerId = WorkerId::new(3);
+
+    #[test]
+    fn what_another_binary_sends_is_kept_within_bounds() {
+        let mut collectives = Collectives { exchanges: 5, ..Collectives::default() };
+        let half = FOREIGN_BYTES_MAX / 2;
+        collectives.keep_foreign(5, FROM, vec![1; half]);
+        collectives.keep_foreign(6, FROM, vec![2; half]);
+        // The same again takes the place of the first.
+        collectives.keep_foreign(6, FROM, vec![3; half]);
+        assert!(!collectives.is_overrun);
+        assert_eq!(collectives.take(6, FROM), Some(vec![3; half]));
+        assert_eq!((collectives.foreign_values, collectives.foreign_bytes), (1, half));
+        collectives.keep_foreign(7, FROM, vec![4; half]);
+        assert!(!collectives.is_overrun);
+        collectives.keep_foreign(8, FROM, vec![5]);
+        assert!(collectives.is_overrun);
+        assert_eq!(collectives.take(8, FROM), None);
+    }
+
+    #[test]
+    fn values_are_counted_and_past_ones_dropped() {
+        let mut collectives = Collectives { exchanges: 5, ..Collectives::default() };
+        (0..5).for_each(|exchange| collectives.keep_foreign(exchange, FROM, vec![1]));
+        assert_eq!((collectives.values.len(), collectives.foreign_values), (0, 0));
+        let last = 5 + FOREIGN_VALUES_MAX as u64;
+        (5..last).for_each(|exchange| collectives.keep_foreign(exchange, FROM, Vec::new()));
+        assert!(!collectives.is_overrun);
+        assert_eq!(collectives.take(5, FROM), Some(Vec::new()));
+        collectives.keep_foreign(last, FROM, Vec::new());
+        assert!(!collectives.is_overrun);
+        collectives.keep_foreign(last + 1, FROM, Vec::new());
+        assert!(collectives.is_overrun);
+    }
 }

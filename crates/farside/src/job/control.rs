@@ -18,7 +18,8 @@ use std::os::fd::BorrowedFd;
 pub(crate) use local::LocalControl;
 pub use message::fuzz_decode;
 pub(crate) use message::{
-    Ending, FABRIC_BYTES_MAX, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess, builds_messages, peers_messages,
+    CARD_BYTES_MAX, Ending, FABRIC_BYTES_MAX, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess, builds_messages,
+    peers_messages,
 };
 pub(crate) use socket::SocketControl;
 pub(crate) use tcp::TcpControl;

@@ -81,7 +81,7 @@ mod tests {
         fn nothing_is_given_out_twice_or_lost(steps in prop::collection::vec(step(), 0..100)) {
             let mut holes = Holes::default();
             (0..2).for_each(|slot| holes.add(key(slot), 0, REGION));
-            let mut used = vec![[false; (REGION / UNIT) as usize]; 2];
+            let mut used = [[false; (REGION / UNIT) as usize]; 2];
             let mut given: Vec<(u32, u64, u64)> = Vec::new();
             for step in steps {
                 match step {

@@ -26,7 +26,7 @@ use super::worker::Worker;
 use crate::error::{Error, Result, Source};
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
-use crate::invoke::table::{Callable, FunctionTable};
+use crate::invoke::table::FunctionTable;
 
 /// Values shared by a process's workers, at most.
 const SHARED_MAX: usize = 1024;
@@ -242,11 +242,10 @@ impl Process {
         !self.alike.is_empty()
     }
 
-    /// What the records from this source may call.
+    /// Whether a source runs the same binary as this process, so that its records may call what the table has.
     #[inline]
-    pub(crate) fn callable_by(&self, source: Source) -> Callable<'_> {
-        let is_alike = !self.is_mixed() || self.process_of(source).is_some_and(|process| self.is_alike(process));
-        self.table.callable_by(is_alike)
+    pub(crate) fn is_alike_source(&self, source: Source) -> bool {
+        !self.is_mixed() || self.process_of(source).is_some_and(|process| self.is_alike(process))
     }
 
     /// Whether a process understands calls of this entry.

@@ -18,7 +18,7 @@ use super::pool::{RingPool, Waiting};
 use super::process::{Notice, Process, lock};
 use super::setup::{Piece, RingName, SetupMessage};
 use crate::error::{Error, Result, Source};
-use crate::invoke::outbox::{Answer, FRAME_CHUNK_BYTES, FrameBatch, Outbox, SharedWay};
+use crate::invoke::outbox::{Answer, FRAME_CHUNK_BYTES, FrameBatch, Outbox, Ring, SharedWay};
 use crate::invoke::ring_options::{CHUNKS_PER_REQUEST_MAX, FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT};
 
 /// Whoever asks for a chunk when the cap is reached waits while the others are asked, and then are asked again, whether they need theirs:
@@ -159,7 +159,8 @@ impl Process {
                 let sender = Sender::new(self.control_block(control)?, self.chunks(&chunks)?);
                 let (process, local) = self.shape().place_of(WorkerId::new(ring.to));
                 let home = self.connect(process)?.ok_or(FabricError::Disconnected { process })?.clone();
-                Answer::Opened(sender, Announcer::new(home, local, ring.source as usize, self.hears_fences()))
+                let announcer = Announcer::new(home, local, ring.source as usize, self.hears_fences());
+                Answer::Opened(Box::new(Ring::new(sender, announcer)))
             }
             SetupMessage::Grown { chunks, .. } => Answer::Grown(self.chunks(&chunks)?),
             SetupMessage::Refused { cap_bytes, .. } => {
@@ -264,6 +265,9 @@ impl Process {
         }
         let next_round = self.clock().now();
         pool.waiting.push(Waiting { ring, local, sender, chunk_bytes: wanted, rounds: 0, next_round });
+        drop(pool);
+        // The service thread sees to it, and it may be another that has taken the request in.
+        self.transport().wake();
         Ok(None)
     }
 

@@ -1,19 +1,30 @@
 //! Opening what carries the bytes: shared memory, libfabric, or both.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
 use farside_fabric::route::{FabricChoice, Routes, Way};
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
-use farside_fabric::{MachineId, ProcessId, Transport};
+use farside_fabric::{FabricError, MachineId, ProcessId, Transport};
 
-use super::control::PeerCard;
+use super::control::{CARD_BYTES_MAX, PeerCard};
 use super::home::{HomeLayout, Shape};
 use super::settings::{Lookup, Settings};
 use crate::error::Result;
 
 /// The address of this machine at which libfabric is to be reached.
 pub(crate) const ADDRESS: &str = "FARSIDE_ADDRESS";
+
+/// What each process of a machine adds to the time in which all of them open the fabric, when it is busy. One takes 100 ms of processor time:
+/// libfabric has all its providers look for their devices, and that of `verbs` reads the whole of `/proc/kallsyms` for that, twice. With 21
+/// processes at once on two CPUs that do something else, too, each took 8 s (measured).
+const OPENING_EACH: Duration = Duration::from_millis(500);
+
+/// How much longer than other things opening the fabric may take, where so many processes of a machine do so at once.
+pub(crate) fn opening_time(processes: u32) -> Duration {
+    OPENING_EACH.saturating_mul(processes)
+}
 
 /// What a process knows of its job when it starts.
 #[derive(Debug)]
@@ -57,14 +68,23 @@ pub(crate) fn open_fabric(process: ProcessId, settings: &Settings, lookup: Looku
         FabricChoice::Ofi(provider) => provider.clone(),
         FabricChoice::Auto | FabricChoice::Shm => None,
     };
-    Ok(OfiEndpoint::open(OfiConfig {
+    let fabric = OfiEndpoint::open(OfiConfig {
         process,
         process_count: settings.processes,
         starter_bytes: HomeLayout::new(Shape::new(settings)).bytes(),
         provider,
         address: lookup(ADDRESS).map(|address| address.to_string_lossy().into_owned()),
         device: settings.nics.as_ref().map(|nics| nics.of(process).to_owned()),
-    })?)
+    })?;
+    let bytes = fabric.card().len();
+    if bytes > CARD_BYTES_MAX {
+        let what = format!("libfabric's provider {}", fabric.provider());
+        let why = format!(
+            "a card with its address has {bytes} bytes, and at most {CARD_BYTES_MAX} are sent to all processes"
+        );
+        return Err(FabricError::Unavailable { what, why, remedy: "choose another with --fabric" }.into());
+    }
+    Ok(fabric)
 }
 
 /// The transport over which this process reaches the others.

@@ -18,7 +18,7 @@ use super::control::{Control, Greeting, JobShape, ToCoordinator, ToProcess};
 use super::host::host_id;
 use super::kill_point::KillPoint;
 use super::process::{Functions, Process};
-use super::route::{StartOrders, open_fabric, open_route};
+use super::route::{StartOrders, open_fabric, open_route, opening_time};
 use super::service::serve;
 use super::settings::{Settings, own_environment};
 use super::worker::Worker;
@@ -244,13 +244,14 @@ fn wait_for_start(
                 let endpoint = open_fabric(process, settings, &own_environment)?;
                 control.send(ToCoordinator::Card { bytes: endpoint.card().to_vec() });
                 fabric = Some(endpoint);
-                deadline = clock.now() + time;
+                // Others may be slower, where there are many.
+                deadline = clock.now() + time.saturating_add(opening_time(settings.processes));
             }
             Some(ToProcess::Peers { first, cards }) => {
                 if first as usize != peers.len() || peers.len() + cards.len() > settings.processes as usize {
                     return Err(mixed_up());
                 }
-                peers.extend(cards);
+                peers.extend_from_slice(&cards);
             }
             Some(ToProcess::Builds { first, builds: more }) => {
                 if first as usize != builds.len() || builds.len() + more.len() > settings.processes as usize {

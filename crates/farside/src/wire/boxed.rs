@@ -17,11 +17,7 @@ unsafe impl<T: Wire> Wire for Vec<T> {
 
     #[inline]
     fn wire_bytes(&self) -> usize {
-        if T::PLAIN {
-            LENGTH_BYTES + size_of_val(self.as_slice())
-        } else {
-            self.iter().fold(LENGTH_BYTES, |sum, element| sum.saturating_add(element.wire_bytes()))
-        }
+        elements_bytes(self)
     }
 
     #[inline]
@@ -71,6 +67,16 @@ unsafe impl<T: Wire> Wire for Vec<T> {
     #[inline]
     fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
         input.elements()
+    }
+}
+
+/// The bytes of a length and of these elements.
+#[inline]
+fn elements_bytes<T: Wire>(elements: &[T]) -> usize {
+    if T::PLAIN {
+        LENGTH_BYTES + size_of_val(elements)
+    } else {
+        elements.iter().fold(LENGTH_BYTES, |sum, element| sum.saturating_add(element.wire_bytes()))
     }
 }
 
@@ -124,11 +130,7 @@ unsafe impl<T: Wire> Wire for Box<[T]> {
 
     #[inline]
     fn wire_bytes(&self) -> usize {
-        if T::PLAIN {
-            LENGTH_BYTES + size_of_val::<[T]>(self)
-        } else {
-            self.iter().fold(LENGTH_BYTES, |sum, element| sum.saturating_add(element.wire_bytes()))
-        }
+        elements_bytes(self)
     }
 
     #[inline]
@@ -145,8 +147,7 @@ unsafe impl<T: Wire> Wire for Box<[T]> {
 
     #[inline]
     fn describe(schema: &mut Schema) {
-        schema.word("Vec");
-        schema.owned(T::describe);
+        Vec::<T>::describe(schema);
     }
 
     #[inline]

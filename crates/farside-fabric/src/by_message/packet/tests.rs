@@ -49,7 +49,7 @@ proptest! {
         let [offset, key, base] = numbers;
         let requests = asks(&data, offset, bytes, narrow, wide).map(|ask| Packet::Request { id, region, ask });
         let answers = answers(&data, offset, key, base).map(|answer| Packet::Answer { id, answer });
-        for packet in requests.chain(answers).chain([Packet::User(&data)]) {
+        for packet in requests.chain(answers).chain([Packet::User(&data), Packet::Expected(&data)]) {
             let encoded = packet.encode();
             prop_assert!(encoded.len() <= DATALESS_BYTES_MAX + data.len());
             prop_assert_eq!(Packet::decode(&encoded), Some(packet));
@@ -57,7 +57,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_packet_or_refused(bytes: Vec<u8>, kind in 0..13_u8, cut in 0..64_usize) {
+    fn any_bytes_are_a_packet_or_refused(bytes: Vec<u8>, kind in 0..14_u8, cut in 0..64_usize) {
         fuzz_decode(&bytes);
         let mut bytes = bytes;
         bytes.insert(0, kind);

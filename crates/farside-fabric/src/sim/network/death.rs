@@ -22,6 +22,7 @@ impl Network {
             self.accept(parcel);
         }
         while self.receive(dead).is_some() {}
+        self.process(dead).matcher.end(dead);
         self.process(dead).inbox.push_back(Event::Disconnected { process: dead });
         self.stir(dead);
         let peers: Vec<ProcessId> = self.process(dead).peers.keys().copied().filter(|peer| *peer != dead).collect();
@@ -70,14 +71,21 @@ impl Network {
     /// Of the messages that the dead process had sent, the first few arrive at each peer.
     fn lose_messages_of(&mut self, dead: ProcessId) {
         let mut lane_is_cut = BTreeMap::new();
-        let messages: Vec<Due> = self.find(|parcel| matches!(parcel, Parcel::Message { from, .. } if *from == dead));
+        let is_message = |parcel: &Parcel| match parcel {
+            Parcel::Message { from, .. } | Parcel::Expected { from, .. } => *from == dead,
+            _ => false,
+        };
+        let messages: Vec<Due> = self.find(is_message);
         for due in messages {
-            let to = self.under_way[&due].destination();
-            let is_cut = lane_is_cut.entry(to).or_insert(false);
+            let parcel = &self.under_way[&due];
+            let (to, is_expected) = (parcel.destination(), matches!(parcel, Parcel::Expected { .. }));
+            let is_cut = lane_is_cut.entry((to, is_expected)).or_insert(false);
             *is_cut |= self.random.coin();
             if *is_cut {
                 self.take_out(due);
-                self.clear_one(dead, to);
+                if !is_expected {
+                    self.clear_one(dead, to);
+                }
             }
         }
     }

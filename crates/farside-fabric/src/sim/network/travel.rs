@@ -146,10 +146,16 @@ impl Network {
     pub(super) fn dispatch_in_order(&mut self, from: ProcessId, to: ProcessId, bytes: usize, parcel: Parcel) {
         let arrives_ns = self.arrival(from, bytes);
         let mut due = self.draw_due(arrives_ns);
-        let lane = self.lanes.entry((from, to)).or_default();
-        (due.at_ns, due.tie) = lane.last.max((due.at_ns, due.tie));
-        lane.last = (due.at_ns, due.tie);
+        self.lanes.entry((from, to)).or_default().line_up(&mut due);
         self.insert(due, parcel);
+    }
+
+    /// The same for a frame of an expected message: it keeps its place among these, and among no others.
+    pub(super) fn dispatch_frame(&mut self, from: ProcessId, to: ProcessId, frame: Vec<u8>) {
+        let arrives_ns = self.arrival(from, frame.len());
+        let mut due = self.draw_due(arrives_ns);
+        self.expected_lanes.entry((from, to)).or_default().line_up(&mut due);
+        self.insert(due, Parcel::Expected { from, to, frame });
     }
 
     fn insert(&mut self, due: Due, parcel: Parcel) {
@@ -211,6 +217,14 @@ impl Network {
                     self.stir(to);
                 } else {
                     self.clear_one(from, to);
+                }
+            }
+            Parcel::Expected { from, to, frame } => {
+                let process = self.process(to);
+                if process.alive && process.check_peer(from).is_ok() {
+                    process.matcher.take(from, &frame).expect("simulated processes send frames only");
+                    self.send_credits(to);
+                    self.stir(to);
                 }
             }
             Parcel::Disconnected { with, to } => {

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use farside_fabric::ring::{CHUNK_BYTES_MIN, Header, MappedChunk, MappedControl, RingMemory, Sender, record_bytes};
+use farside_fabric::ring::{CHUNK_BYTES_MIN, Header, MappedChunk, RingMemory, record_bytes};
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::ring::{Ring, write_payload};
@@ -18,7 +18,6 @@ use crate::invoke::notify::{LatchAddress, count_down};
 use crate::invoke::payload::Payload;
 use crate::invoke::ring_options::{RingOptions, chunk_bytes_for};
 use crate::invoke::staged::Staged;
-use crate::job::home::Announcer;
 use crate::job::kill_point::KillPoint;
 use crate::job::process::{Process, lock};
 use crate::job::setup::{RingName, SetupMessage};
@@ -101,7 +100,7 @@ struct Refusal {
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// The ring stands.
-    Opened(Sender<MappedChunk, MappedControl>, Announcer),
+    Opened(Box<Ring>),
     /// Chunks were granted.
     Grown(Vec<MappedChunk>),
     /// None were.
@@ -225,10 +224,10 @@ impl Way {
     /// Brings it up to date with what the receiver's process said. What was not asked for is not taken.
     pub(crate) fn take(&mut self, process: &Process, answer: Answer) {
         match answer {
-            Answer::Opened(sender, announcer) if self.phase == Phase::Asked => {
+            Answer::Opened(ring) if self.phase == Phase::Asked => {
                 self.counters.rings += 1;
-                self.counters.ring_bytes += sender.chunk_bytes() as u64;
-                self.ring = Some(Ring::new(sender, announcer));
+                self.counters.ring_bytes += ring.sender.chunk_bytes() as u64;
+                self.ring = Some(*ring);
                 self.phase = Phase::Stands;
                 process.kill_point(KillPoint::SenderOpened);
             }
@@ -254,7 +253,7 @@ impl Way {
                     let _ = self.ask(process, process.home_of(self.to_process).is_some());
                 }
             }
-            Answer::Opened(..) | Answer::Grown(_) | Answer::Closed => {}
+            Answer::Opened(_) | Answer::Grown(_) | Answer::Closed => {}
         }
         // As above.
         let _ = self.send_for_worker(process);

@@ -9,6 +9,8 @@
 //!
 //! A message has no other bytes. Whoever decodes believes nothing: the other end may be another program altogether.
 
+use std::sync::Arc;
+
 use farside_fabric::ProcessId;
 use farside_fabric::route::FabricChoice;
 use farside_sys::net::MESSAGE_BYTES_MAX;
@@ -18,11 +20,11 @@ use crate::error::Error;
 /// Raised with every change of a message, so that programs built from different versions part at their first word. Programs of one job may
 /// be built apart: so it is raised, too, when anything else changes that their processes have in common: memory layouts, the messages
 /// of service threads, records of named functions.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// The longest text: what a message holds besides version, kind, its other fields (4 B at most) and the length.
 const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 2 - 4 - 2;
-/// The longest card of a process.
-pub(crate) const CARD_BYTES_MAX: usize = 1024;
+/// The longest card of a process. Everybody gets everybody's.
+pub(crate) const CARD_BYTES_MAX: usize = 256;
 /// The longest name of a fabric.
 pub(crate) const FABRIC_BYTES_MAX: usize = 64;
 /// What stands at the end of a text that was cut.
@@ -139,8 +141,8 @@ pub(crate) enum ToProcess {
     Peers {
         /// The number of the first.
         first: u32,
-        /// Theirs, and of those behind it.
-        cards: Vec<PeerCard>,
+        /// Theirs, and of those behind it. All processes are told the same, so that these are shared.
+        cards: Arc<[PeerCard]>,
     },
     /// Which binaries some processes run that follow each other. Not sent when all run the same.
     Builds {
@@ -239,7 +241,7 @@ impl ToProcess {
             5 => Self::Confirm { round: fields.u32()? },
             6 => Self::Finish,
             7 => Self::Exchange,
-            8 => Self::Peers { first: fields.u32()?, cards: fields.peers()? },
+            8 => Self::Peers { first: fields.u32()?, cards: fields.peers()?.into() },
             9 => Self::Ended { why: Ending::Apart { a: fields.process()?, b: fields.process()? } },
             _ => return None,
         };
@@ -255,13 +257,13 @@ pub(crate) fn peers_messages(cards: impl IntoIterator<Item = PeerCard>) -> Vec<T
     let (mut first, mut batch, mut bytes) = (0, Vec::new(), 0);
     for (number, card) in (0_u32..).zip(cards) {
         if bytes + card.encoded_bytes() > CARDS_BYTES_MAX {
-            messages.push(ToProcess::Peers { first, cards: std::mem::take(&mut batch) });
+            messages.push(ToProcess::Peers { first, cards: std::mem::take(&mut batch).into() });
             (first, bytes) = (number, 0);
         }
         bytes += card.encoded_bytes();
         batch.push(card);
     }
-    messages.push(ToProcess::Peers { first, cards: batch });
+    messages.push(ToProcess::Peers { first, cards: batch.into() });
     messages
 }
 
@@ -313,7 +315,7 @@ impl Encoder {
 
     fn card(self, card: &[u8]) -> Self {
         debug_assert!(card.len() <= CARD_BYTES_MAX, "whoever makes cards keeps to the limit");
-        let length = u16::try_from(card.len()).expect("a card is at most 1 KiB");
+        let length = u16::try_from(card.len()).expect("a card is at most 256 B");
         self.bytes(&length.to_le_bytes()).bytes(card)
     }
 
@@ -465,7 +467,7 @@ mod tests {
             Just(ToProcess::Finish),
             Just(ToProcess::Exchange),
             (any::<u32>(), prop::collection::vec(peer_card(), 0..4))
-                .prop_map(|(first, cards)| ToProcess::Peers { first, cards }),
+                .prop_map(|(first, cards)| ToProcess::Peers { first, cards: cards.into() }),
             (process(), process()).prop_map(|(a, b)| ToProcess::Ended { why: Ending::Apart { a, b } }),
         ]
     }
@@ -500,7 +502,7 @@ mod tests {
                 prop_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
                 let Some(ToProcess::Peers { first, cards }) = ToProcess::decode(&bytes) else { panic!("{message:?}") };
                 prop_assert_eq!(first as usize, arrived.len());
-                arrived.extend(cards);
+                arrived.extend_from_slice(&cards);
             }
             prop_assert_eq!(arrived, cards);
         }

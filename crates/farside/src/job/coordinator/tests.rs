@@ -221,10 +221,22 @@ fn whoever_gives_no_card_is_named() {
     script.told();
     script.said(1, ToCoordinator::Card { bytes: vec![2] });
     script.sleep();
-    assert_eq!(script.now, Duration::from_secs(20) + START_DEADLINE);
+    assert_eq!(script.now, Duration::from_secs(20) + START_DEADLINE + opening_time(1));
     let why = ending(&script.told(), 0..3);
     assert!(why.starts_with("process 0, process 2 did not open the fabric"), "{why}");
     assert!(matches!(script.verdict(), Err(Error::JobEnded { .. })));
+}
+
+#[test]
+fn many_processes_of_a_machine_have_longer_to_open_the_fabric() {
+    let mut script = Script::new(40);
+    (0..40).for_each(|process| script.said(process, hello_from(u8::from(process >= 30))));
+    script.told();
+    script.sleep();
+    assert_eq!(script.now, START_DEADLINE + opening_time(30));
+    assert!(opening_time(30) > opening_time(1));
+    let why = ending(&script.told(), 0..40);
+    assert!(why.contains(&format!("within {:?}", START_DEADLINE + opening_time(30))), "{why}");
 }
 
 #[test]

@@ -24,7 +24,8 @@ impl Worker {
             Notice::RingOpened { ring, control, chunks } => {
                 let (receiver, pieces) = self.process.receiver_of(control, &chunks)?;
                 let source = self.process.source(ring.source as usize);
-                self.inbox().open(ring.source as usize, source, receiver, pieces);
+                let is_alike = self.process.is_alike_source(source);
+                self.inbox().open(ring.source as usize, source, is_alike, receiver, pieces);
             }
             Notice::RingGrown { ring, chunks } => {
                 for chunk in chunks {

@@ -76,7 +76,11 @@ impl Worker {
     /// The first of those of [`shutdown`](Self::shutdown), after all were shut down that can be.
     pub fn shutdown_all(&self) -> Result<()> {
         let used = self.outboxes.iter().zip(0..).filter(|(outbox, _)| outbox.get().is_some());
-        used.fold(Ok(()), |outcome, (_, to)| outcome.and(self.shutdown(WorkerId::new(to))))
+        let mut outcome = Ok(());
+        for (_, to) in used {
+            outcome = outcome.and(self.shutdown(WorkerId::new(to)));
+        }
+        outcome
     }
 
     /// What was sent to one worker so far.

@@ -1,0 +1,54 @@
+//! What libfabric itself takes of a process's memory.
+
+use std::time::{Duration, Instant};
+
+use farside_sys::process::private_memory_bytes;
+
+use super::raw::RawEnd;
+use crate::ids::ProcessId;
+use crate::transport::FabricError;
+
+/// How long the two ends may take to find each other.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many bytes an end of this provider, or the best there is, takes of its process's memory once it has sent something, beside
+/// what is ours ([`PROCESS_BYTES`](super::PROCESS_BYTES)). Measured, with two ends in this process, since it hangs on libfabric's version and on the
+/// environment. `None` where the system does not tell.
+///
+/// *Cost*: that memory, twice, and some hundred milliseconds.
+///
+/// # Errors
+/// Those of [`RawEnd::open`]; [`FabricError::Deadline`].
+pub fn library_bytes(provider: Option<&str>, address: Option<&str>) -> Result<Option<u64>, FabricError> {
+    let before = private_memory_bytes();
+    let mut ends = [RawEnd::open(provider, address, 1)?, RawEnd::open(provider, address, 1)?];
+    let cards = [ends[0].card()?, ends[1].card()?];
+    ends[0].introduce(&cards[1])?;
+    ends[1].introduce(&cards[0])?;
+    let deadline = Instant::now() + PATIENCE;
+    for (from, to) in [(0, 1), (1, 0)] {
+        let mut is_sent = false;
+        while !is_sent || ends[to].received() == 0 {
+            is_sent = is_sent || ends[from].try_send(1)?;
+            ends.iter_mut().try_for_each(RawEnd::poll)?;
+            if Instant::now() > deadline {
+                let process = ProcessId::new(to as u32);
+                return Err(FabricError::Deadline { doing: "connecting two ends of libfabric", process });
+            }
+        }
+    }
+    let after = private_memory_bytes();
+    Ok(after.zip(before).map(|(after, before)| after.saturating_sub(before) / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libfabric_is_not_for_nothing() {
+        let bytes = library_bytes(Some("tcp"), Some("127.0.0.1")).unwrap().expect("the system tells");
+        // Other tests of this program come and go meanwhile.
+        assert!(bytes > 64 << 10, "{bytes} bytes");
+    }
+}
