@@ -4,6 +4,7 @@
 
 mod arguments;
 mod beds;
+mod lines;
 mod steps;
 mod tidy;
 
@@ -18,6 +19,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   ci         what continuous integration runs: setup, lint, test
   tidy       the rules of the house that no compiler checks
   loom       the model checker alone
+  lines      how many lines each layer takes, as a table
 
 test beds (docs/testing.md):
   setup      install what the beds need, or say how
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         "lint" => steps::lint(),
         "ci" => steps::ci(&arguments.without),
         "tidy" => tidy::check(),
+        "lines" => lines::print(),
         "loom" => steps::loom(),
         "setup" => beds::setup::setup(&arguments.without),
         "netns" => beds::netns::run(&arguments),

@@ -85,7 +85,7 @@ fn check_forbids_unsafe(crate_dir: &Path, breaches: &mut Vec<String>) {
     }
 }
 
-fn collect_sources(folder: &Path, sources: &mut Vec<PathBuf>) {
+pub(crate) fn collect_sources(folder: &Path, sources: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
         if path.is_dir() {

@@ -5,7 +5,7 @@ use std::io;
 
 use farside::LogGp;
 
-use crate::benches::invoke_throughput;
+use crate::benches::{invoke_throughput, mcts_scaling};
 use crate::metric::Metric;
 use crate::row::Row;
 use crate::{BenchError, Listing, Options};
@@ -56,11 +56,18 @@ struct SimulatedBench {
     run: fn(SimNetwork, Options, OnRow<'_>) -> Result<(), BenchError>,
 }
 
-const BENCHES: &[SimulatedBench] = &[SimulatedBench {
-    name: "invoke-throughput",
-    about: "one-way calls between two simulated processes, and what was published of them (Seriema, Table 2)",
-    run: invoke_throughput::run_simulated,
-}];
+const BENCHES: &[SimulatedBench] = &[
+    SimulatedBench {
+        name: "invoke-throughput",
+        about: "one-way calls between two simulated processes, and what was published of them (Seriema, Table 2)",
+        run: invoke_throughput::run_simulated,
+    },
+    SimulatedBench {
+        name: "mcts-scaling",
+        about: "tree search for Hex by up to 64 simulated workers (Seriema, Figure 3)",
+        run: mcts_scaling::run_simulated,
+    },
+];
 
 /// The benches that exist on simulated networks. Their cases are those of the same bench elsewhere, with the network's name
 /// behind; they are not listed.
@@ -144,7 +151,7 @@ mod tests {
         let mut rows = Vec::new();
         let network = SimNetwork::of_preset(network).unwrap();
         let options = Options::new().operations(Some(300)).seed(seed);
-        run_simulated(&[], options, network, &mut |row| {
+        run_simulated(&["invoke-throughput".to_owned()], options, network, &mut |row| {
             rows.push(row.clone());
             Ok(())
         })
@@ -184,12 +191,35 @@ mod tests {
     }
 
     #[test]
+    fn a_search_scales_to_64_workers() {
+        let names = ["mcts-scaling".to_owned()];
+        let network = SimNetwork::of_preset("fdr").unwrap();
+        let run = || {
+            let mut rates = Vec::new();
+            let options = Options::new().operations(Some(10)).seed(1);
+            run_simulated(&names, options, network, &mut |row| {
+                if row.metric == "rollouts_per_s" && row.case.ends_with("/ovfl/owner/sim:fdr") {
+                    rates.push((row.case.clone(), row.value));
+                }
+                Ok(())
+            })
+            .unwrap();
+            rates
+        };
+        let rates = run();
+        assert_eq!(rates.first().map(|(case, _)| &**case), Some("1x1x1/ovfl/owner/sim:fdr"));
+        assert_eq!(rates.last().map(|(case, _)| &**case), Some("4x2x8/ovfl/owner/sim:fdr"));
+        assert!(rates.iter().all(|(_, rate)| *rate > 0.0));
+        assert_eq!(run(), rates, "the same seed gives the same search");
+    }
+
+    #[test]
     fn what_is_not_simulated_is_refused() {
         let network = SimNetwork::of_preset("100gbe").unwrap();
-        let names = ["mcts-scaling".to_owned()];
+        let names = ["oversubscribed".to_owned()];
         let refused = run_simulated(&names, Options::new(), network, &mut |_| panic!("nothing is measured"));
         let text = refused.unwrap_err().to_string();
-        assert!(text.contains("mcts-scaling") && text.contains("invoke-throughput"), "{text}");
+        assert!(text.contains("oversubscribed") && text.contains("invoke-throughput"), "{text}");
         assert_eq!(SimNetwork::of_preset("token ring"), None);
     }
 }

@@ -86,7 +86,7 @@ fn fabrics_that_are_not_there_are_refused() {
     assert_refused(&["run", "-n", "1", "--fabric", "verbs", "true"], 2, &["verbs", "shm"]);
     assert_refused(&["bench", "--list", "--fabric", "tcp"], 2, &["tcp", "shm", "ofi:PROVIDER", "sim:aries"]);
     assert_refused(&["bench", "--list", "--fabric", "sim:myrinet"], 2, &["sim:myrinet", "sim:fdr"]);
-    assert_refused(&["bench", "mcts-scaling", "--fabric", "sim:fdr"], 2, &["mcts-scaling", "invoke-throughput"]);
+    assert_refused(&["bench", "oversubscribed", "--fabric", "sim:fdr"], 2, &["oversubscribed", "invoke-throughput"]);
     assert_refused(&["bench", "mcts-scaling", "--fabric", "ofi:tcp"], 2, &["mcts-scaling", "invoke-latency"]);
     assert_refused(&["bench", "invoke-latency", "--fabric", "ofi:tpc"], 1, &["provider tpc", "farside info"]);
 }
@@ -141,6 +141,17 @@ fn a_search_prints_one_line_and_the_same_for_the_same_seed() {
     }
     assert_eq!((&first["size"], &first["to_move"], &first["moves"]), (&5.into(), &"black".into(), &"c3 pass".into()));
     assert_eq!((&first["rollouts"], &first["processes"], &first["threads"]), (&300.into(), &1.into(), &1.into()));
+}
+
+#[test]
+fn connections_solve_what_the_rules_alone_do_not() {
+    let search = ["hex", "--local", "--json", "--size", "5", "--rollouts", "2000"];
+    let win_rate = |more: &[&str]| {
+        let found: Value = serde_json::from_str(&printed(&[&search, more].concat())).expect("the line is an object");
+        found["win_rate"].as_f64()
+    };
+    assert!(win_rate(&[]) < Some(1.0));
+    assert_eq!(win_rate(&["--connections"]), Some(1.0));
 }
 
 #[test]
@@ -244,7 +255,9 @@ fn the_benches_are_listed() {
         "invoke-latency",
         "oversubscribed",
         "mcts-scaling",
+        "memory",
         "multi-job",
+        "allocate/64B/first",
         "trad/8B",
         "call-buffer/1MiB",
     ] {

@@ -116,6 +116,7 @@ macro_rules! conformance_checks {
                 a_slot_used_again_has_a_new_generation,
                 attached_finds_what_was_attached,
                 many_regions_do_not_mix,
+                memory_that_is_there_is_registered,
                 new_memory_is_zero,
                 the_starter_is_attached_by_its_computed_key,
                 threads_attach_the_same_key_at_once,

@@ -30,6 +30,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use farside_sys::shm::SharedMemory;
+
 use crate::clock::Clock;
 use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion};
@@ -50,11 +52,24 @@ pub trait Transport: Send + Sync + fmt::Debug {
         Clock::real()
     }
 
-    /// Makes memory that peers can reach, all zero.
+    /// Makes memory that peers can reach, all zero: of ordinary pages, where the system puts it.
     ///
     /// # Errors
     /// [`FabricError::Memory`] when there is none left.
-    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError>;
+    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
+        let memory = Arc::new(SharedMemory::create("farside-region", bytes)?);
+        self.register_memory(memory, bytes)
+    }
+
+    /// Makes the first `bytes` bytes of memory that is there already reachable for peers, with what they hold. Whoever makes the
+    /// memory chooses its pages and its NUMA node ([`SharedMemory::create_as`]).
+    ///
+    /// # Errors
+    /// What the transport says when it registers no more.
+    ///
+    /// # Panics
+    /// When the memory has not so many bytes.
+    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError>;
 
     /// Takes back a key: who attaches it from now on gets [`FabricError::StaleKey`]. Peers that hold the region keep what
     /// they have; the memory goes when the last of them lets go.
@@ -321,6 +336,19 @@ pub enum FabricError {
     /// Memory could not be had or mapped.
     #[error(transparent)]
     Memory(#[from] farside_sys::shm::ShmError),
+    /// An allocator is at its limit.
+    #[error(
+        "{bytes} more bytes of registered memory are beyond the limit: {held} of {limit} bytes are held already; give some back, or \
+         raise the limit"
+    )]
+    MemoryLimit {
+        /// What was asked for.
+        bytes: usize,
+        /// What the allocator holds.
+        held: usize,
+        /// What it may hold.
+        limit: usize,
+    },
     /// A message is longer than the transport takes.
     #[error("a message of {bytes} bytes; at most {max} bytes travel as one")]
     MessageTooLong {

@@ -180,6 +180,8 @@ faults_are_found! {
     lost_memory: TakesMemoryWithKey by "regions::a_held_region_outlives_its_key", Says("a get failed");
     untyped_memory_error: HidesMemoryErrors by "regions::too_much_memory_is_an_error", Says("bytes: Err");
     mixed_regions: MixesRegions by "regions::many_regions_do_not_mix", Says("view of a region");
+    other_memory: RegistersOtherMemory by "regions::memory_that_is_there_is_registered",
+        Says("the memory itself is registered");
     one_attach_at_a_time: AttachesOnceAtATime by "regions::threads_attach_the_same_key_at_once", Says("attaching at once");
     forgotten_attachments: ForgetsAttached by "regions::attached_finds_what_was_attached",
         Says("the key was attached");

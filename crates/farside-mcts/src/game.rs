@@ -43,7 +43,7 @@ pub trait Game: Send + Sync + 'static {
     /// A position with everything that decides how the game goes on.
     type State: Wire + Clone;
     /// A move. Small: a tree keeps one for each edge.
-    type Move: Wire + Copy + Eq + Debug;
+    type Move: Wire + Sync + Copy + Eq + Debug;
 
     /// Where a game begins.
     fn initial(&self) -> Self::State;
@@ -162,6 +162,14 @@ impl Points {
             Outcome::Won(Player::First) => Self::wins(count),
             Outcome::Won(Player::Second) => Self(0),
             Outcome::Drawn => Self::draws(count),
+        }
+    }
+
+    /// These points of so many games, but no fewer than draws for `player`.
+    pub(crate) fn at_least_drawn(self, player: Player, count: u32) -> Self {
+        match player {
+            Player::First => self.max(Self::draws(count)),
+            Player::Second => self.min(Self::draws(count)),
         }
     }
 

@@ -13,6 +13,6 @@ mod tree;
 pub use game::{Game, Outcome, Player, Points};
 pub use rng::Rng;
 pub use search::{
-    Budget, JobError, JobReport, Local, MAX_ROLLOUTS, MoveReport, OnJob, Params, Placement, Report, Search,
-    SearchError, WorkerReport,
+    Budget, Costs, JobError, JobReport, JobSession, Local, MAX_ROLLOUTS, MoveReport, OnJob, Pace, Params, Placement,
+    Replicas, Report, Search, SearchError, Session, Sharing, WorkerReport,
 };

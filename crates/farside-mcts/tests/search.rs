@@ -144,10 +144,11 @@ fn rollouts_are_exact_and_add_up() {
 }
 
 #[test]
-fn a_solved_position_still_gets_its_rollouts() {
+fn a_solved_position_ends_the_search() {
     let report = search(Nim, &(3, Player::First), 5000);
-    assert_eq!(report.rollouts, 5000);
-    assert!(report.simulations < 1000, "certain rollouts simulate nothing");
+    assert_eq!(report.solved, Some(Outcome::Won(Player::First)));
+    assert!(report.rollouts < 100, "{}", report.rollouts);
+    assert_eq!(report.moves.iter().map(|known| u64::from(known.visits)).sum::<u64>(), report.rollouts);
 }
 
 #[test]
@@ -220,7 +221,7 @@ fn senseless_searches_are_refused() {
     assert_eq!(refusal(fine, Budget::Rollouts(0)), SearchError::ZeroBudget);
     assert_eq!(refusal(fine, Budget::Time(Duration::ZERO)), SearchError::ZeroBudget);
     let rollouts = MAX_ROLLOUTS + 1;
-    assert_eq!(refusal(fine, Budget::Rollouts(rollouts)), SearchError::BudgetTooLarge { rollouts });
+    assert_eq!(refusal(fine, Budget::Rollouts(rollouts)), SearchError::BudgetTooLarge { rollouts, left: MAX_ROLLOUTS });
     for simulations in [0, Params::MAX_SIMULATIONS + 1] {
         assert_eq!(refusal(Params { simulations, ..fine }, some), SearchError::Simulations { simulations });
     }

@@ -177,6 +177,13 @@ impl Job {
         self
     }
 
+    /// How much memory of each process others may have, that they asked for with
+    /// [`allocate_at`](Worker::allocate_at); 256 MiB if not said. None of it is taken before it is asked for.
+    pub fn remote_memory_limit(mut self, bytes: u64) -> Self {
+        self.choices.remote_memory_limit = Some(bytes);
+        self
+    }
+
     /// How long anything waits for another process; what the environment says in `FARSIDE_TIMEOUT_S` if not said, else 30 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.choices.deadline = Some(deadline);

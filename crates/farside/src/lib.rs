@@ -26,6 +26,8 @@
 //! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`] |
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
+//! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
+//! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
 //! What is guaranteed about order and visibility is in `docs/memory-model.md`.
@@ -40,6 +42,8 @@ mod dist;
 mod error;
 mod invoke;
 pub mod job;
+pub mod memory;
+pub mod sync;
 pub mod wire;
 
 // Derived code and attributes name this crate as its users do.
@@ -48,6 +52,7 @@ extern crate self as farside;
 pub use dist::{Dist, PerWorker};
 pub use error::{CorruptRecord, Error, FullCause, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source};
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
+pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
 pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, To, WhenFull};
@@ -60,6 +65,7 @@ pub use invoke::reply::Reply;
 pub use invoke::ring_options::RingOptions;
 pub use job::worker::{Counters, Worker};
 pub use job::{Job, Simulated, Simulation, job, simulate};
+pub use memory::{Registered, RemoteMemory};
 pub use wire::Wire;
 
 /// What most programs need.

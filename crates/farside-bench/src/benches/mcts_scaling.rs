@@ -2,6 +2,8 @@
 
 mod on_job;
 mod positions;
+mod quality;
+mod simulated;
 
 use std::time::Instant;
 
@@ -28,6 +30,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(on_job::cases());
     cases
 }
+
+pub(crate) use simulated::run as run_simulated;
 
 /// Measures a search and the sequential program in turns, with the same seeds.
 fn measure(

@@ -153,14 +153,6 @@ impl OfiEndpoint {
         self.lock().quarantined()
     }
 
-    /// Makes memory that is there already a region.
-    ///
-    /// # Errors
-    /// [`FabricError::Provider`] when libfabric refuses, mostly because no more memory may be locked.
-    pub fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
-        self.lock().register(memory, bytes)
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         // Every change under the lock is finished before anything that could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -218,9 +210,9 @@ impl Transport for OfiEndpoint {
         }
     }
 
-    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
-        let memory = Arc::new(SharedMemory::create("farside-region", bytes)?);
-        self.register_memory(memory, bytes)
+    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
+        // libfabric refuses mostly because no more memory may be locked.
+        self.lock().register(memory, bytes)
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {

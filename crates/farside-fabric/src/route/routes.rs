@@ -105,10 +105,10 @@ impl Transport for Routes {
         }
     }
 
-    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
+    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
         let _guard = self.registering.lock().unwrap_or_else(PoisonError::into_inner);
-        let region = self.shm.register(bytes)?;
-        match self.ofi.register_memory(region.memory().clone(), bytes) {
+        let region = self.shm.register_memory(memory.clone(), bytes)?;
+        match self.ofi.register_memory(memory, bytes) {
             Ok(same) => {
                 debug_assert_eq!(same.key(), region.key(), "both number their regions alike");
                 Ok(region)

@@ -141,8 +141,7 @@ impl Transport for SimEndpoint {
         self.turn().map_or_else(Clock::real, Clock::simulated)
     }
 
-    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
-        let memory = Arc::new(SharedMemory::create("farside-sim-region", bytes)?);
+    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
         Ok(self.network.lock().process(self.process).regions.register(memory, bytes))
     }
 

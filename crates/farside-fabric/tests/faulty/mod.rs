@@ -11,6 +11,7 @@ use farside_fabric::{
     Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, ProcessId, RemoteKey,
     RemoteRegion, Tag, Transport,
 };
+use farside_sys::shm::SharedMemory;
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub(crate) enum Fault {
     NeverSleeps,
     PutsTooLittle,
     PutsTooMuch,
+    /// Other memory than that which it was given, of the same size.
+    RegistersOtherMemory,
     ReordersMessages,
     RepeatsMessages,
     ReportsEndsTwice,
@@ -388,6 +391,14 @@ impl Transport for FaultyEnd {
         let region = self.sound.register(bytes).map_err(refused)?;
         lock(&self.registered).insert(region.key(), region.clone());
         Ok(region)
+    }
+
+    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
+        if self.has(Fault::RegistersOtherMemory) {
+            self.sound.register(bytes)
+        } else {
+            self.sound.register_memory(memory, bytes)
+        }
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {

@@ -2,18 +2,19 @@
 
 use std::time::{Duration, Instant};
 
+use farside::Wire;
+
 use super::SearchError;
 
 /// The most rollouts of one search: what 32 bits count.
 pub const MAX_ROLLOUTS: u64 = u32::MAX as u64;
 
-/// How long a search goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How long a search goes on. It ends earlier once the position is solved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub enum Budget {
-    /// Exactly so many descents of the tree, at most [`MAX_ROLLOUTS`]. Once the position is solved they cost next to
-    /// nothing.
+    /// So many descents of the tree, which with those of earlier runs of a session are at most [`MAX_ROLLOUTS`].
     Rollouts(u64),
-    /// So much time, or less if the position is solved before, or [`MAX_ROLLOUTS`] reached.
+    /// So much time, or less if [`MAX_ROLLOUTS`] is reached.
     Time(Duration),
 }
 
@@ -21,23 +22,23 @@ pub enum Budget {
 const CLOCK_INTERVAL: u64 = 16;
 
 impl Budget {
-    pub(crate) fn check(self) -> Result<(), SearchError> {
+    /// How many rollouts there may be, when the root has been visited so often before.
+    pub(crate) fn rollouts_max(self, kept: u64) -> Result<u64, SearchError> {
+        let left = MAX_ROLLOUTS.saturating_sub(kept);
         match self {
             Self::Rollouts(0) | Self::Time(Duration::ZERO) => Err(SearchError::ZeroBudget),
-            Self::Rollouts(rollouts) if rollouts > MAX_ROLLOUTS => Err(SearchError::BudgetTooLarge { rollouts }),
-            Self::Rollouts(_) | Self::Time(_) => Ok(()),
+            Self::Rollouts(rollouts) if rollouts > left => Err(SearchError::BudgetTooLarge { rollouts, left }),
+            Self::Rollouts(rollouts) => Ok(rollouts),
+            Self::Time(_) => Ok(left),
         }
     }
 
-    /// Whether a search ends after so many rollouts.
+    /// Whether the time is up after so many rollouts. There is to be something to report, so never before the first.
     #[inline]
-    pub(crate) fn is_spent(self, rollouts: u64, start: Instant, solved: bool) -> bool {
+    pub(crate) fn is_timed_out(self, rollouts: u64, start: Instant) -> bool {
         match self {
-            Self::Rollouts(limit) => rollouts >= limit,
-            Self::Time(limit) => {
-                let timed_out = rollouts.is_multiple_of(CLOCK_INTERVAL) && start.elapsed() >= limit;
-                rollouts > 0 && (solved || timed_out || rollouts >= MAX_ROLLOUTS)
-            }
+            Self::Rollouts(_) => false,
+            Self::Time(limit) => rollouts > 0 && rollouts.is_multiple_of(CLOCK_INTERVAL) && start.elapsed() >= limit,
         }
     }
 }

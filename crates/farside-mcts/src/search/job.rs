@@ -1,6 +1,7 @@
 //! The search on a job: one tree, whose nodes belong to all workers (Seriema §5.3).
 //!
-//! Every node is owned by one worker, and touched by nobody else, so it lies in plain memory. A rollout goes from owner
+//! Every node is owned by one worker, and touched by nobody else, so it lies in plain memory. ([`Sharing::Process`] is the seed's
+//! way: touched by all workers of the owner's process.) A rollout goes from owner
 //! to owner:
 //!
 //! | message | what the receiver does |
@@ -11,6 +12,12 @@
 //! | [`Evaluate`](message::Evaluate) | plays the games of a leaf, for a worker that has more to do than this one |
 //! | [`BackUp`](message::BackUp) | completes the visits that it has put in flight, and passes the sample on |
 //! | [`Spare`](message::Spare) | gives some leaf to the worker that has nothing to do |
+//! | [`Replicate`](message::Replicate) | has a copy of a node that is visited very often |
+//! | [`Flush`](message::Flush) | adds what came to a copy to its own node |
+//! | [`Refresh`](message::Refresh) | learns how the original of its copy stands |
+//! | [`Grant`](message::Grant) | starts rollouts at its copy of the root |
+//! | [`Done`](message::Done) | counts rollouts that others have started and completed, and grants more |
+//! | [`Keep`](message::Keep) | between two runs of a session: keeps what is below a node |
 //!
 //! **A rollout leaves a trail.** Where it goes on to another worker, the steps that it made since it came stay behind
 //! under a number, together with the number of the trail before. The sample comes back along these numbers, all steps of
@@ -21,7 +28,8 @@
 //! **Who owns what.** A child belongs to the owner of its parent until that has many visits, and then to a worker chosen
 //! at random ([`Placement`]): spread where rollouts are many, together where messages would be.
 //!
-//! **Who does what.** Worker 0 owns the root and starts all rollouts. It sees to it that no other worker runs dry, by
+//! **Who does what.** Worker 0 owns the root and the budget. It starts all rollouts, unless others have copies of the root
+//! ([`Replicas`]): those it grants shares of the budget. It sees to it that no other worker runs dry, by
 //! giving leaves away. A worker that has nothing to do all the same says so to worker 0, which tells the one that has most.
 //!
 //! **Invariants:** a rollout is in one place: in a task, in a message, or waiting at an edge; and all the way back to the
@@ -35,22 +43,27 @@ mod mail;
 mod message;
 mod part;
 mod serve;
+mod session;
+mod settle;
 mod statistics;
 #[cfg(test)]
 mod tests;
 mod trails;
 
 use std::cell::RefCell;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
 
-use farside::{PerWorker, Worker};
+use farside::{Dist, PerWorker, Worker, WorkerId};
 
-use self::desk::{Address, Desk};
-use self::part::Part;
+use self::desk::{Address, Desk, Seat, Shelf};
+use self::part::{Commons, Part, Place, Team};
+use self::serve::at;
 use super::{Budget, Report, Search};
 use crate::game::Game;
 
 pub use error::JobError;
+pub use session::JobSession;
 pub use statistics::{JobReport, WorkerReport};
 
 /// Runs a search on all workers of a job together.
@@ -78,6 +91,7 @@ pub use statistics::{JobReport, WorkerReport};
 pub struct OnJob<'w> {
     me: &'w Worker,
     desk: PerWorker<RefCell<Desk>>,
+    commons: Dist<Shelf>,
     settings: Settings,
 }
 
@@ -93,9 +107,64 @@ pub enum Placement {
     Random,
 }
 
+/// When nodes are copied to all workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// A node with more visits than this is.
+    pub visits: u32,
+    /// A copy tells the owner what came to it after so many visits, and is told in turn how the node stands.
+    pub flush_every: u32,
+}
+
+impl Default for Replicas {
+    /// More than 1000 visits, told every 32.
+    fn default() -> Self {
+        Self { visits: 1000, flush_every: 32 }
+    }
+}
+
+/// How a run goes on from its first rollout to its last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// Without a pause.
+    #[default]
+    Continuous,
+    /// In phases of so many rollouts for each worker. All of them are complete, and all workers meet, before the next phase
+    /// begins. The seed's have up to 4096 (Seriema §5.3.2).
+    Phases {
+        /// For each worker; 0 counts as 1.
+        rollouts: u32,
+    },
+}
+
+/// Who touches a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// Its owner, in plain memory; others by message.
+    #[default]
+    Worker,
+    /// All workers of the owner's process, in shared memory with relaxed virtual loss; those of other processes by message. All
+    /// workers of the first process start rollouts. (Seriema §5.3.2.)
+    Process,
+}
+
+/// What computing takes in a [simulation](farside::Simulation), where it takes no time by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// A step of selection, and its part in backing up.
+    pub step: Duration,
+    /// The evaluation of a leaf, with all of its random games.
+    pub evaluation: Duration,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Settings {
+    costs: Costs,
     placement: Placement,
+    sharing: Sharing,
+    force_remote: bool,
+    replicas: Option<Replicas>,
+    pace: Pace,
     in_flight: u32,
     batch_bytes: usize,
 }
@@ -117,12 +186,22 @@ impl<'w> OnJob<'w> {
     /// Prepares the workers for searches. All workers of the job call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// Those of [`PerWorker::new`]; it takes one of the job's per-worker values.
+    /// Those of [`PerWorker::new`] and [`Dist::new`]; it takes one of the job's per-worker values.
     pub fn new(me: &'w Worker) -> farside::Result<Self> {
         let visits = (INHERIT_VISITS_SHARED / me.worker_count()).min(INHERIT_VISITS_MAX);
         let placement = Placement::Inherit { visits };
-        let settings = Settings { placement, in_flight: IN_FLIGHT, batch_bytes: 0 };
-        Ok(Self { me, desk: PerWorker::new(me, RefCell::default())?, settings })
+        let settings = Settings {
+            costs: Costs::default(),
+            placement,
+            sharing: Sharing::Worker,
+            force_remote: false,
+            replicas: None,
+            pace: Pace::Continuous,
+            in_flight: IN_FLIGHT,
+            batch_bytes: 0,
+        };
+        let desk = PerWorker::new(me, RefCell::default())?;
+        Ok(Self { me, desk, commons: Dist::new(me, Shelf::default)?, settings })
     }
 
     /// Who owns new nodes. By default a child stays with its parent until that has 4000 visits; with more than four workers,
@@ -133,12 +212,54 @@ impl<'w> OnJob<'w> {
         self
     }
 
+    /// Who touches nodes. By default their owners alone.
+    ///
+    /// Shared nodes spare messages inside a process, and cost what cache lines cost that several CPUs write. The same seed gives
+    /// the same search only with one worker of a process, and another one than with nodes of its own.
+    #[must_use]
+    pub fn sharing(mut self, sharing: Sharing) -> Self {
+        self.settings.sharing = sharing;
+        self
+    }
+
+    /// Has workers that share their nodes go to those of another owner by message all the same, as if he were in another
+    /// process; to compare.
+    #[must_use]
+    pub fn force_remote(mut self, force: bool) -> Self {
+        self.settings.force_remote = force;
+        self
+    }
+
+    /// Has nodes that are visited very often copied to all workers, or not, which is the default.
+    ///
+    /// With copies of the root every worker starts rollouts, and the owners of nodes that all rollouts go through are no
+    /// bottleneck. In return what a copy knows is a few visits behind. Nodes that are [shared](Self::sharing) are not copied.
+    #[must_use]
+    pub fn replicas(mut self, replicas: impl Into<Option<Replicas>>) -> Self {
+        self.settings.replicas = replicas.into();
+        self
+    }
+
+    /// How a run goes on. By default without a pause.
+    #[must_use]
+    pub fn pace(mut self, pace: Pace) -> Self {
+        self.settings.pace = pace;
+        self
+    }
+
     /// How many rollouts may be under way at once, for each worker of the job (0 counts as 1). Default 32.
     ///
     /// Fewer make better use of what the rollouts before have found, more keep the workers busy.
     #[must_use]
     pub fn in_flight(mut self, rollouts: u32) -> Self {
         self.settings.in_flight = rollouts.max(1);
+        self
+    }
+
+    /// In a simulation: charges workers for what they compute. Otherwise this does nothing.
+    #[must_use]
+    pub fn costs(mut self, costs: Costs) -> Self {
+        self.settings.costs = costs;
         self
     }
 
@@ -173,22 +294,40 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
     /// whatever else keeps workers from talking to each other. [`JobError::Mismatch`] if they did not agree on what to
     /// search.
     pub fn run(&mut self, state: &G::State, budget: Budget) -> Result<Report<G::Move>, JobError> {
-        let OnJob { me, desk, settings } = self.place;
-        budget.check()?;
-        let part = Part::new(self.game.clone(), &self.params, settings, state, (me.id(), me.worker_count()))?;
-        let address = Address::open(me, desk, part);
-        let report = self.search(address, budget);
-        address.close(me);
+        let address = self.open(state)?;
+        let report = self.search(address, 0, budget);
+        address.close(self.place.me, self.place.commons.here(self.place.me));
         report
     }
 
-    fn search(&mut self, address: Address, budget: Budget) -> Result<Report<G::Move>, JobError> {
+    /// Takes a seat for a search of this position.
+    fn open(&self, state: &G::State) -> Result<Address, JobError> {
+        let OnJob { me, desk, commons, settings } = self.place;
+        let count = me.threads_per_process();
+        let team = Team { first: WorkerId::new(me.id().number() / count * count), count };
+        let place = Place { me: me.id(), workers: me.worker_count(), team };
+        let search = desk.here(me).borrow().next_search()?;
+        let share = |make: &dyn Fn() -> Commons<G>| commons.here(me).of_search(search, || Arc::new(make()));
+        let part = Part::new(self.game.clone(), &self.params, settings, state, place, share)?;
+        let address = Address::open(me, desk, part);
+        if settings.sharing == Sharing::Process {
+            // Everybody has found it before the next search can take its place.
+            me.barrier()?;
+        }
+        Ok(address)
+    }
+
+    /// Searches on from a root that has been visited so often.
+    fn search(&mut self, address: Address, kept: u64, budget: Budget) -> Result<Report<G::Move>, JobError> {
         let me = self.place.me;
+        let rollouts_max = budget.rollouts_max(kept)?;
+        at(me, address, |seat: &mut Seat<G>| seat.begin(rollouts_max));
         // Nobody sends before everybody has a part to receive it.
         me.barrier()?;
-        let (start, sent_before) = (Instant::now(), me.counters().sent);
-        self.serve(address, budget, start)?;
-        let elapsed = start.elapsed();
-        finish::report::<G>(me, address, &sent_before, elapsed)
+        let (start, sent_before) = (me.now(), me.counters().sent);
+        self.serve_phases(address, budget, start)?;
+        let elapsed = me.now() - start;
+        let report = finish::report::<G>(me, address, &sent_before, elapsed)?;
+        Ok(report.expect("a rollout was made, or the root proven by an earlier one"))
     }
 }

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use super::report::Tally;
-use super::{Budget, Params, Report, Search, SearchError};
-use crate::game::{Game, Outcome};
+use super::{Budget, Params, Report, Search, SearchError, root_moves};
+use crate::game::{Game, Outcome, Player};
 use crate::rng::Rng;
 use crate::tree::{NodeId, Sample, Step, Tree};
 
@@ -22,31 +22,12 @@ impl<G: Game> Search<G, Local> {
     /// # Errors
     /// [`SearchError`] if the game is over, or the budget or a parameter makes no sense.
     pub fn run(&mut self, state: &G::State, budget: Budget) -> Result<Report<G::Move>, SearchError> {
-        let start = Instant::now();
-        budget.check()?;
-        let mut descent = Descent::new(&self.game, &self.params, state)?;
-        let root = descent.root;
-        let mut until_shown = self.observer.as_ref().map_or(u64::MAX, |observer| observer.every);
-        while !budget.is_spent(descent.tally.rollouts, start, descent.tree.proof(root).is_some()) {
-            descent.rollout(state.clone());
-            until_shown -= 1;
-            if until_shown == 0
-                && let Some(observer) = &mut self.observer
-            {
-                until_shown = observer.every;
-                if (observer.show)(&descent.report(start)) == ControlFlow::Break(()) {
-                    break;
-                }
-            }
-        }
-        Ok(descent.report(start))
+        Descent::new(&self.game, &self.params, state)?.run(self, state, budget)
     }
 }
 
 /// A tree and what it takes to go down and up in it.
-struct Descent<'a, G: Game> {
-    game: &'a G,
-    params: &'a Params,
+pub(super) struct Descent<G: Game> {
     tree: Tree<G::Move>,
     root: NodeId,
     rng: Rng,
@@ -55,39 +36,75 @@ struct Descent<'a, G: Game> {
     tally: Tally,
 }
 
-impl<'a, G: Game> Descent<'a, G> {
-    fn new(game: &'a G, params: &'a Params, state: &G::State) -> Result<Self, SearchError> {
+/// What stays as it is during a search.
+struct Given<'a, G> {
+    game: &'a G,
+    params: &'a Params,
+}
+
+impl<G: Game> Descent<G> {
+    pub(super) fn new(game: &G, params: &Params, state: &G::State) -> Result<Self, SearchError> {
         params.check()?;
-        if let Some(outcome) = game.outcome(state) {
-            return Err(SearchError::GameOver(outcome));
-        }
-        let mut moves = Vec::new();
-        if game.study(state, &mut moves).is_some() {
-            // The outcome is known, but not yet the move that leads there.
-            moves.clear();
-            game.moves(state, &mut moves);
-        }
-        if moves.is_empty() {
-            return Err(SearchError::NoMoves);
-        }
+        let moves = root_moves(game, state)?;
         let mut tree = Tree::new(params.rules());
         let bytes = params.memory_bytes;
         let root = tree.add(game.to_move(state), &moves).ok_or(SearchError::Memory { bytes })?;
-        Ok(Self {
-            game,
-            params,
-            tree,
-            root,
-            rng: Rng::new(params.seed),
-            path: Vec::new(),
-            moves,
-            tally: Tally::default(),
-        })
+        let tally = Tally::default();
+        Ok(Self { tree, root, rng: Rng::new(params.seed), path: Vec::new(), moves, tally })
     }
 
-    fn rollout(&mut self, mut state: G::State) {
+    /// Searches on from the root, which is `state`.
+    pub(super) fn run(
+        &mut self,
+        search: &mut Search<G, Local>,
+        state: &G::State,
+        budget: Budget,
+    ) -> Result<Report<G::Move>, SearchError> {
+        let start = Instant::now();
+        let kept = u64::from(self.tree.visits(self.root));
+        let rollouts_max = budget.rollouts_max(kept)?;
+        self.tally = Tally { kept, ..Tally::default() };
+        let given = Given { game: &search.game, params: &search.params };
+        let mut until_shown = search.observer.as_ref().map_or(u64::MAX, |observer| observer.every);
+        while self.tally.rollouts < rollouts_max
+            && self.tree.proof(self.root).is_none()
+            && !budget.is_timed_out(self.tally.rollouts, start)
+        {
+            self.rollout(&given, state.clone());
+            until_shown -= 1;
+            if until_shown == 0
+                && let Some(observer) = &mut search.observer
+            {
+                until_shown = observer.every;
+                let report = self.report(start).expect("a rollout was made");
+                if (observer.show)(&report) == ControlFlow::Break(()) {
+                    break;
+                }
+            }
+        }
+        Ok(self.report(start).expect("a rollout was made, or the root proven by an earlier one"))
+    }
+
+    /// Keeps what is below a move of the root, where `to_move` has these moves, and drops the rest.
+    pub(super) fn advance(&mut self, to_move: Player, chosen: G::Move, moves: &[G::Move]) -> Result<(), SearchError> {
+        let bytes = self.tree.memory_bytes();
+        let mut kept = self.tree.nothing_kept();
+        let child = self.tree.edges(self.root).find(|edge| edge.chosen == chosen).and_then(|edge| edge.child);
+        if let Some(child) = child {
+            self.tree.mark(child, &mut kept, |_| {});
+        } else if !self.tree.could_begin(moves) {
+            return Err(SearchError::Memory { bytes });
+        }
+        self.tree.keep(&mut kept);
+        let moved = child.and_then(|child| kept.new_id(child));
+        self.root = moved.or_else(|| self.tree.add(to_move, moves)).ok_or(SearchError::Memory { bytes })?;
+        self.tally = Tally { kept: u64::from(self.tree.visits(self.root)), ..Tally::default() };
+        Ok(())
+    }
+
+    fn rollout(&mut self, given: &Given<'_, G>, mut state: G::State) {
         self.path.clear();
-        let mut sample = self.descend(&mut state);
+        let mut sample = self.descend(given, &mut state);
         for &step in self.path.iter().rev() {
             sample = self.tree.backup(step, sample);
         }
@@ -98,49 +115,45 @@ impl<'a, G: Game> Descent<'a, G> {
     }
 
     /// Selects down to a leaf, expands it if it is due, and evaluates it.
-    fn descend(&mut self, state: &mut G::State) -> Sample {
+    fn descend(&mut self, given: &Given<'_, G>, state: &mut G::State) -> Sample {
         let mut node = self.root;
         loop {
             let selected = self.tree.select(node, &mut self.rng);
             self.path.push(selected.step);
-            self.game.play(state, selected.chosen);
+            given.game.play(state, selected.chosen);
             if let Some(outcome) = selected.proof {
-                return self.certain(outcome);
+                return given.certain(outcome);
             }
             if let Some(child) = selected.child {
                 node = child;
                 continue;
             }
             if selected.visit == 1
-                && let Some(outcome) = self.game.outcome(state)
+                && let Some(outcome) = given.game.outcome(state)
             {
-                return self.certain(outcome);
+                return given.certain(outcome);
             }
-            if selected.visit > self.params.expand_after && !self.tree.is_full() {
-                match self.expand(selected.step, state) {
+            if selected.visit > given.params.expand_after && !self.tree.is_full() {
+                match self.expand(given, selected.step, state) {
                     Expanded::Node(child) => {
                         node = child;
                         continue;
                     }
-                    Expanded::Proven(outcome) => return self.certain(outcome),
+                    Expanded::Proven(outcome) => return given.certain(outcome),
                     Expanded::Full => {}
                 }
             }
-            self.tally.simulations += u64::from(self.params.simulations);
-            return Sample::estimated(self.game.simulate(state, self.params.simulations, &mut self.rng));
+            self.tally.simulations += u64::from(given.params.simulations);
+            return Sample::estimated(given.game.simulate(state, given.params.simulations, &mut self.rng));
         }
     }
 
-    fn certain(&self, outcome: Outcome) -> Sample {
-        Sample::proven(outcome, self.params.simulations)
-    }
-
-    fn expand(&mut self, step: Step, state: &G::State) -> Expanded {
+    fn expand(&mut self, given: &Given<'_, G>, step: Step, state: &G::State) -> Expanded {
         self.moves.clear();
-        if let Some(outcome) = self.game.study(state, &mut self.moves) {
+        if let Some(outcome) = given.game.study(state, &mut self.moves) {
             return Expanded::Proven(outcome);
         }
-        match self.tree.add(self.game.to_move(state), &self.moves) {
+        match self.tree.add(given.game.to_move(state), &self.moves) {
             Some(child) => {
                 self.tree.link(step, child);
                 Expanded::Node(child)
@@ -149,8 +162,18 @@ impl<'a, G: Game> Descent<'a, G> {
         }
     }
 
-    fn report(&self, start: Instant) -> Report<G::Move> {
-        Report::of(&self.tree, self.root, self.tally, start.elapsed(), Some).expect("a rollout was made")
+    pub(super) fn report(&self, start: Instant) -> Option<Report<G::Move>> {
+        Report::of(&self.tree, self.root, self.tally, start.elapsed())
+    }
+
+    pub(super) fn node_count(&self) -> usize {
+        self.tree.node_count()
+    }
+}
+
+impl<G> Given<'_, G> {
+    fn certain(&self, outcome: Outcome) -> Sample {
+        Sample::proven(outcome, self.params.simulations)
     }
 }
 
@@ -160,4 +183,21 @@ enum Expanded {
     Proven(Outcome),
     /// Nothing, for want of memory.
     Full,
+}
+
+#[cfg(test)]
+impl<G: Game> Descent<G> {
+    /// What is known of every edge below the root: its moves, visits, win rate and proof.
+    pub(super) fn knowledge(&self) -> Vec<(Vec<G::Move>, u32, f64, Option<Outcome>)> {
+        let mut known = Vec::new();
+        let mut open = vec![(self.root, Vec::new())];
+        while let Some((node, path)) = open.pop() {
+            for edge in self.tree.edges(node) {
+                let path = [&path[..], &[edge.chosen]].concat();
+                open.extend(edge.child.map(|child| (child, path.clone())));
+                known.push((path, edge.visits, edge.win_rate, edge.proof));
+            }
+        }
+        known
+    }
 }

@@ -5,6 +5,7 @@ mod job;
 mod local;
 mod params;
 mod report;
+mod session;
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -12,10 +13,11 @@ use std::ops::ControlFlow;
 use crate::game::{Game, Outcome};
 
 pub use budget::{Budget, MAX_ROLLOUTS};
-pub use job::{JobError, JobReport, OnJob, Placement, WorkerReport};
+pub use job::{Costs, JobError, JobReport, JobSession, OnJob, Pace, Placement, Replicas, Sharing, WorkerReport};
 pub use local::Local;
 pub use params::Params;
 pub use report::{MoveReport, Report};
+pub use session::Session;
 
 /// A search of one game, with its parameters and the place where it runs.
 ///
@@ -102,6 +104,39 @@ impl<G: Game + fmt::Debug, P: fmt::Debug> fmt::Debug for Search<G, P> {
     }
 }
 
+/// What may be searched at the root of a tree.
+///
+/// # Errors
+/// When that is nothing.
+fn root_moves<G: Game>(game: &G, state: &G::State) -> Result<Vec<G::Move>, SearchError> {
+    if let Some(outcome) = game.outcome(state) {
+        return Err(SearchError::GameOver(outcome));
+    }
+    let mut moves = Vec::new();
+    if game.study(state, &mut moves).is_some() {
+        // The outcome is known, but not yet the move that leads there.
+        moves.clear();
+        game.moves(state, &mut moves);
+    }
+    if moves.is_empty() { Err(SearchError::NoMoves) } else { Ok(moves) }
+}
+
+/// The position after a move, and what may be searched there.
+///
+/// # Errors
+/// When the move is not legal, or there is nothing left to search after it.
+fn after<G: Game>(game: &G, state: &G::State, chosen: G::Move) -> Result<(G::State, Vec<G::Move>), SearchError> {
+    let mut moves = Vec::new();
+    game.moves(state, &mut moves);
+    if !moves.contains(&chosen) {
+        return Err(SearchError::IllegalMove);
+    }
+    let mut next = state.clone();
+    game.play(&mut next, chosen);
+    let moves = root_moves(game, &next)?;
+    Ok((next, moves))
+}
+
 /// Why a search cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -116,11 +151,16 @@ pub enum SearchError {
     #[error("the budget is zero: allow at least one rollout, or some time")]
     ZeroBudget,
     /// The budget is more than visits can be counted.
-    #[error("the budget of {rollouts} rollouts is above the limit of {MAX_ROLLOUTS}: search in several steps")]
+    #[error("the budget of {rollouts} rollouts is above the {left} that can still be counted: allow for fewer")]
     BudgetTooLarge {
         /// What was asked for.
         rollouts: u64,
+        /// [`MAX_ROLLOUTS`], without those that were made already.
+        left: u64,
     },
+    /// A session was to go on with a move that cannot be played.
+    #[error("the move is not legal in the position that is searched: advance by moves that the game offers there")]
+    IllegalMove,
     /// The number of simulations for a leaf is outside its range.
     #[error("{simulations} simulations for a leaf: choose 1 to {max}", max = Params::MAX_SIMULATIONS)]
     Simulations {

@@ -6,7 +6,7 @@ use farside::Wire;
 
 use super::JobReport;
 use crate::game::Outcome;
-use crate::tree::{EdgeView, NodeId, Tree};
+use crate::tree::{EdgeView, Lead, Look, NodeId};
 
 /// What a search found, and what it took.
 #[derive(Clone, Debug, PartialEq, Wire)]
@@ -20,13 +20,15 @@ pub struct Report<M> {
     pub line: Vec<M>,
     /// How the game ends if both sides play their best, if that was proven.
     pub solved: Option<Outcome>,
-    /// Descents of the tree.
+    /// Descents of the tree, by this run.
     pub rollouts: u64,
+    /// Visits of the root by earlier runs that were kept: those of all moves are so many more than the rollouts.
+    pub kept: u64,
     /// Random games. A rollout that ends in a certainty plays none.
     pub simulations: u64,
     /// Moves from the root to the deepest leaf.
     pub max_depth: u32,
-    /// Moves from the root to a leaf, over all rollouts.
+    /// Moves from the root to a leaf, over all rollouts of this run; 0 if it made none.
     pub mean_depth: f64,
     /// Nodes of the tree.
     pub nodes: usize,
@@ -56,6 +58,8 @@ pub struct MoveReport<M> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) rollouts: u64,
+    /// Visits of the root before that.
+    pub(crate) kept: u64,
     pub(crate) simulations: u64,
     pub(crate) max_depth: u32,
     /// The sum over all rollouts.
@@ -63,22 +67,16 @@ pub(crate) struct Tally {
 }
 
 impl<M: Copy> Report<M> {
-    /// Reads the tree below `root`, as far as edges lead to nodes by `follow`; `None` before the first rollout.
-    pub(crate) fn of<L: Copy>(
-        tree: &Tree<M, L>,
-        root: NodeId,
-        tally: Tally,
-        elapsed: Duration,
-        follow: impl Fn(L) -> Option<NodeId>,
-    ) -> Option<Self> {
+    /// Reads the tree below `root`, as far as it goes; `None` before the first rollout.
+    pub(crate) fn of<L: Lead>(tree: &impl Look<M, L>, root: NodeId, tally: Tally, elapsed: Duration) -> Option<Self> {
         let best = tree.best(root)?.into();
-        let mut moves: Vec<_> = tree.edges(root).map(MoveReport::from).collect();
+        let mut moves: Vec<_> = tree.edges(root).into_iter().map(MoveReport::from).collect();
         moves.sort_by_key(|known| std::cmp::Reverse(known.visits));
         let mut line = Vec::new();
         let mut node = Some(root);
         while let Some(edge) = node.and_then(|id| tree.best(id)) {
             line.push(edge.chosen);
-            node = edge.child.and_then(&follow);
+            node = edge.child.and_then(Lead::here);
         }
         Some(Self {
             best,
@@ -86,9 +84,10 @@ impl<M: Copy> Report<M> {
             line,
             solved: tree.proof(root),
             rollouts: tally.rollouts,
+            kept: tally.kept,
             simulations: tally.simulations,
             max_depth: tally.max_depth,
-            mean_depth: tally.depth as f64 / tally.rollouts as f64,
+            mean_depth: tally.depth as f64 / tally.rollouts.max(1) as f64,
             nodes: tree.node_count(),
             tree_bytes: tree.bytes(),
             elapsed,

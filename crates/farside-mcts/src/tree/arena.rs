@@ -32,7 +32,7 @@ impl Block {
 /// All slots of a tree.
 #[derive(Debug)]
 pub(super) struct Slots<L> {
-    /// The share of points of the side that moves, so far; minus infinity if it is proven lost, and in the unused
+    /// The share of points of the side that moves, so far; minus infinity if it is proven, and in the unused
     /// rest of a group.
     pub(super) value: Vec<f32>,
     /// 1 / √visits, those in flight included. What selection would otherwise compute for every edge at every visit.
@@ -106,6 +106,24 @@ impl<L: Copy> Slots<L> {
         }
         self.value[slot] = 0.0;
         self.edges[slot] = Edge::UNTRIED;
+    }
+
+    /// Moves these blocks to the front, in the order in which they lie, and gives up everything else.
+    pub(super) fn compact(&mut self, mut blocks: Vec<&mut Block>) {
+        blocks.sort_unstable_by_key(|block| block.first);
+        let mut end = 0;
+        for block in blocks {
+            let slots = block.first()..block.first() + block.capacity();
+            self.value.copy_within(slots.clone(), end);
+            self.rarity.copy_within(slots.clone(), end);
+            self.edges.copy_within(slots, end);
+            block.first = end as u32;
+            end += block.capacity();
+        }
+        self.value.truncate(end);
+        self.rarity.truncate(end);
+        self.edges.truncate(end);
+        self.free.clear();
     }
 
     pub(super) fn bytes(&self) -> usize {

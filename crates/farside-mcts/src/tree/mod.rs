@@ -16,12 +16,17 @@
 //! loss is invented. A loop never has more than one in flight, and then the rule is plain UCT.
 //!
 //! **Proofs** (Winands et al., MCTS-Solver, 2008): a sample may be certain. A node is proven when one of its moves
-//! wins or all of its moves are proven; moves proven lost are no longer chosen.
+//! wins or all of its moves are proven. Proven moves are no longer chosen, as there is nothing left to learn. A side that
+//! has found a draw is taken to get no less than that.
 //!
 //! **Invariant:** for every node, its visits are the sum of its edges' visits, complete and in flight.
 
 mod arena;
+mod copy;
+mod keep;
 mod math;
+mod nodes;
+mod shared;
 
 use std::num::NonZeroU32;
 
@@ -31,8 +36,13 @@ use crate::game::{Outcome, Player, Points};
 use crate::rng::Rng;
 use arena::{Block, Slots};
 
+pub(crate) use copy::EdgeCopy;
+pub(crate) use keep::{Kept, Lead};
+pub(crate) use nodes::{Look, Nodes};
+pub(crate) use shared::{Packed, SharedTree};
+
 /// A node of one tree. Counted from 1, so that an edge without a child takes no more room than one with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeId(NonZeroU32);
 
 /// An edge of one tree: a node and which of its tried moves.
@@ -114,6 +124,8 @@ struct Node {
     proven: u32,
     /// Whether one of them is drawn.
     draw_in_hand: bool,
+    /// Another worker owns it.
+    is_copy: bool,
     to_move: Player,
     proof: Option<Outcome>,
 }
@@ -130,6 +142,14 @@ struct Edge<L> {
 }
 
 impl NodeId {
+    pub(crate) fn number(self) -> u32 {
+        self.0.get()
+    }
+
+    pub(crate) fn of_number(number: u32) -> Option<Self> {
+        NonZeroU32::new(number).map(Self)
+    }
+
     fn index(self) -> usize {
         self.0.get() as usize - 1
     }
@@ -139,6 +159,11 @@ impl Sample {
     /// An estimate.
     pub(crate) const fn estimated(points: Points) -> Self {
         Self { points, proof: None }
+    }
+
+    /// The certainty, if it is one.
+    pub(crate) const fn proof(&self) -> Option<Outcome> {
+        self.proof
     }
 
     /// A certainty, worth as many simulations as an estimate.
@@ -204,14 +229,24 @@ impl<M: Copy, L: Copy> Tree<M, L> {
             edge.proof = Some(outcome);
             node.learn(outcome);
         }
-        self.slots.value[slot] = match edge.proof {
-            Some(Outcome::Won(winner)) if winner != node.to_move => f32::NEG_INFINITY,
-            _ => edge.share(simulations) as f32,
-        };
-        match node.proof {
+        let up = match node.proof {
             Some(outcome) => Sample::proven(outcome, simulations),
+            None if node.draw_in_hand => Sample::estimated(sample.points.at_least_drawn(node.to_move, simulations)),
             None => Sample::estimated(sample.points),
-        }
+        };
+        self.rate(step);
+        up
+    }
+
+    /// Says what an edge is worth to selection.
+    #[inline]
+    fn rate(&mut self, step: Step) {
+        let slot = self.slot(step);
+        let edge = &self.slots.edges[slot];
+        self.slots.value[slot] = match edge.proof {
+            Some(_) => f32::NEG_INFINITY,
+            None => edge.share(self.rules.simulations) as f32,
+        };
     }
 
     /// Visits of a node, complete and in flight.
@@ -247,6 +282,16 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         size_of_val(&*self.nodes) + size_of_val(&*self.moves) + self.slots.bytes()
     }
 
+    /// How many bytes the tree may take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.rules.memory_bytes
+    }
+
+    /// Whether a tree without nodes could have one with these moves.
+    pub(crate) fn could_begin(&self, moves: &[M]) -> bool {
+        Self::new(self.rules).add(Player::First, moves).is_some()
+    }
+
     fn try_add(&mut self, to_move: Player, moves: &[M]) -> Option<NodeId> {
         let first_capacity = Slots::<L>::first_capacity(moves.len());
         let bytes = self.bytes() + size_of::<Node>() + size_of_val(moves) + self.slots.cost(first_capacity);
@@ -265,6 +310,7 @@ impl<M: Copy, L: Copy> Tree<M, L> {
             visits: 0,
             proven: 0,
             draw_in_hand: false,
+            is_copy: false,
             to_move,
             proof: None,
         });
@@ -320,18 +366,17 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         let node = &self.nodes[id.index()];
         let weight = self.rules.exploration * math::ln(node.visits).sqrt();
         let slots = node.block.scanned(node.tried);
-        math::argmax(&self.slots.value[slots.clone()], &self.slots.rarity[slots], weight)
+        let edge = math::argmax(&self.slots.value[slots.clone()], &self.slots.rarity[slots], weight);
+        if self.slots.value[node.block.first() + edge as usize] > f32::NEG_INFINITY {
+            return edge;
+        }
+        // All that was tried is proven, and there is no memory to try the rest.
+        self.best_edge(id)
     }
 
     fn best_edge(&self, id: NodeId) -> u32 {
-        let rank = |edge: u32| {
-            let view = self.view(Step { node: id, edge });
-            // Rates of unproven moves count as equal: the number of visits is the steadier measure.
-            let certain = view.proof.map_or(0.5, |_| view.win_rate);
-            (certain, view.visits, view.win_rate)
-        };
-        let better = |a: &u32, b: &u32| rank(*a).partial_cmp(&rank(*b)).expect("rates are numbers").then(b.cmp(a));
-        (0..self.nodes[id.index()].tried).max_by(better).unwrap_or(0)
+        let edges = self.edges(id).map(|edge| (edge.proof.map(|_| edge.win_rate), edge.visits, edge.win_rate));
+        best_of(edges)
     }
 
     fn depart(&mut self, step: Step) -> Selected<M, L> {
@@ -349,6 +394,27 @@ impl<M: Copy, L: Copy> Tree<M, L> {
             child: edge.child,
             proof: edge.proof,
         }
+    }
+}
+
+/// The edge to play, of such as are told by the win rate they are proven to have, their visits, and the rate seen.
+///
+/// A win, else the one visited most: that is the steadier measure than the rate. A draw is better if that one promises less, and
+/// of lost ones the one visited most takes longest to refute.
+fn best_of(edges: impl Iterator<Item = (Option<f64>, u32, f64)>) -> u32 {
+    let mut best = (0, (f64::NEG_INFINITY, 0, 0.0));
+    let mut open = None;
+    for (edge, (certain, visits, rate)) in (0..).zip(edges) {
+        match certain {
+            Some(rate) if (rate, visits, rate) > best.1 => best = (edge, (rate, visits, rate)),
+            Some(_) => {}
+            None if open.is_none_or(|(_, known)| (visits, rate) > known) => open = Some((edge, (visits, rate))),
+            None => {}
+        }
+    }
+    match open {
+        Some((edge, (_, rate))) if best.1.0 < 0.5 || best.1.0 == 0.5 && rate >= 0.5 => edge,
+        _ => best.0,
     }
 }
 

@@ -24,7 +24,7 @@ fn estimate(wins: u32) -> Sample {
 fn check_visits(tree: &Tree<u16>, id: NodeId) {
     let node = &tree.nodes[id.index()];
     let edges = &tree.slots.edges[node.block.first()..][..node.tried as usize];
-    assert_eq!(node.visits, edges.iter().map(|edge| edge.visits + edge.in_flight).sum());
+    assert_eq!(node.visits, edges.iter().map(|edge| edge.visits + edge.in_flight).sum::<u32>());
 }
 
 #[test]
@@ -187,6 +187,36 @@ fn a_draw_in_hand_is_better_than_a_loss() {
     assert_eq!(tree.proof(root), Some(Outcome::Drawn));
     assert_eq!(tree.best(root).map(|edge| edge.chosen), drawn);
     assert_eq!(tree.best(root).unwrap().win_rate, 0.5);
+}
+
+#[test]
+fn proven_moves_are_not_chosen_again() {
+    for (to_move, other) in [(Player::First, 4), (Player::Second, 28)] {
+        let (mut tree, root) = node(to_move, 9);
+        let mut rng = Rng::new(3);
+        for round in 0..300 {
+            let selected = tree.select(root, &mut rng);
+            assert_eq!(selected.proof, None);
+            let up = match selected.chosen {
+                7 => tree.backup(selected.step, Sample::proven(Outcome::Drawn, SIMULATIONS)),
+                3 => tree.backup(selected.step, Sample::proven(Outcome::Won(to_move.opponent()), SIMULATIONS)),
+                _ => tree.backup(selected.step, Sample::estimated(Points::draws(other))),
+            };
+            // The draw is in hand now: no less is told to those above.
+            assert!(round < 9 || up == Sample::estimated(Points::draws(SIMULATIONS)), "{up:?}");
+        }
+        assert!(tree.edges(root).filter(|edge| edge.proof.is_some()).all(|edge| edge.visits == 1));
+        assert_eq!(tree.proof(root), None);
+        assert_eq!(tree.best(root).map(|edge| edge.chosen), Some(7), "what is open promises less");
+        let (edge, _) =
+            tree.edges(root).zip(0..).map(|(edge, index)| (index, edge)).find(|(_, edge)| edge.chosen == 5).unwrap();
+        let good = if to_move == Player::First { Points::wins(SIMULATIONS) } else { Points::wins(0) };
+        for _ in 0..2000 {
+            tree.depart(Step { node: root, edge });
+            tree.backup(Step { node: root, edge }, Sample::estimated(good));
+        }
+        assert_eq!(tree.best(root).map(|edge| edge.chosen), Some(5), "what is open promises more");
+    }
 }
 
 #[test]

@@ -6,7 +6,10 @@ use std::time::Duration;
 use farside::prelude::*;
 use farside::{Result, simulate};
 use farside_mcts::games::hex::Hex;
-use farside_mcts::{Budget, Game, JobError, OnJob, Outcome, Params, Placement, Player, Report, Search, SearchError};
+use farside_mcts::{
+    Budget, Game, JobError, OnJob, Outcome, Pace, Params, Placement, Player, Replicas, Report, Search, SearchError,
+    Sharing,
+};
 
 /// Take one to three matches; who takes the last one wins.
 #[derive(Clone, Copy)]
@@ -61,9 +64,25 @@ fn assert_adds_up<M: Copy + PartialEq + std::fmt::Debug>(me: &Worker, report: &R
 fn search_several_times(me: &Worker) -> Result<()> {
     let hex = Hex::new(5).unwrap();
     let job = OnJob::new(me)?;
-    for placement in [Placement::Inherit { visits: 50 }, Placement::Random] {
+    let phases = Pace::Phases { rollouts: 100 };
+    let few = Replicas { visits: 100, flush_every: 8 };
+    for (kind, (placement, replicas, pace)) in [
+        (Placement::Inherit { visits: 50 }, None, Pace::Continuous),
+        (Placement::Random, None, phases),
+        (Placement::Inherit { visits: 50 }, Some(few), Pace::Continuous),
+        (Placement::Random, Some(few), phases),
+        (Placement::Random, None, phases),
+        (Placement::Inherit { visits: 50 }, None, Pace::Continuous),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // The last ones share their nodes.
+        let (is_shared, force_remote) = (kind > 3, kind == 5);
+        let sharing = if is_shared { Sharing::Process } else { Sharing::Worker };
+        let job = job.placement(placement).replicas(replicas).pace(pace).sharing(sharing).force_remote(force_remote);
         for (seed, rollouts) in [1, 2, 15, 16, 17, 1000, 3000].into_iter().enumerate() {
-            let job = job.placement(placement).batch_bytes(if seed.is_multiple_of(2) { 0 } else { 1024 });
+            let job = job.batch_bytes(if seed.is_multiple_of(2) { 0 } else { 1024 });
             let params = Params { seed: seed as u64, ..small() };
             let report = Search::new(hex).params(params).on(job).run(&hex.initial(), Budget::Rollouts(rollouts))?;
             assert_eq!(report.rollouts, rollouts);
@@ -72,8 +91,16 @@ fn search_several_times(me: &Worker) -> Result<()> {
             let workers = &report.job.as_ref().unwrap().workers;
             // Everybody takes part in what is more than a few rollouts.
             assert!(rollouts < 1000 || workers.iter().all(|worker| worker.simulations > 0), "{workers:?}");
-            assert!(rollouts < 3000 || workers.iter().all(|worker| worker.nodes > 0), "{workers:?}");
-            assert!(report.job.unwrap().in_flight_max <= 32 * me.worker_count());
+            assert!(rollouts < 3000 || is_shared || workers.iter().all(|worker| worker.nodes > 0), "{workers:?}");
+            let told = report.job.unwrap();
+            assert!(told.in_flight_max <= 32 * me.worker_count());
+            // Whoever has a copy of the root starts rollouts.
+            let starters = match is_shared {
+                true => me.threads_per_process(),
+                false if replicas.is_some() && rollouts >= 1000 => me.worker_count(),
+                false => 1,
+            };
+            assert_eq!(told.starters, starters, "{rollouts}");
         }
     }
     Ok(())
@@ -109,6 +136,11 @@ fn processes_that_share_no_memory() {
     simulate(5, 1, 11, |me| {
         let hex = Hex::new(5).unwrap();
         let job = OnJob::new(me)?.placement(Placement::Random).in_flight(4);
+        let replicas = Replicas { visits: 50, flush_every: 4 };
+        let copied =
+            Search::new(hex).params(small()).on(job.replicas(replicas)).run(&hex.initial(), Budget::Rollouts(1000))?;
+        assert_adds_up(me, &copied);
+        assert_eq!(copied.job.map(|job| job.starters), Some(5));
         let report = Search::new(hex).params(small()).on(job).run(&hex.initial(), Budget::Rollouts(1000))?;
         assert_adds_up(me, &report);
         assert_shared(me, &report)
@@ -137,10 +169,16 @@ fn searches_of_different_games_follow_one_another(me: &Worker) -> Result<()> {
 #[farside::test(processes = 2, threads = 2)]
 fn no_more_memory_is_taken_than_there_is(me: &Worker) -> Result<()> {
     let hex = Hex::new(7).unwrap();
-    for placement in [Placement::Random, Placement::Inherit { visits: 100 }] {
+    for (placement, replicas, sharing) in [
+        (Placement::Random, None, Sharing::Worker),
+        (Placement::Inherit { visits: 100 }, None, Sharing::Worker),
+        (Placement::Random, Some(Replicas { visits: 100, flush_every: 8 }), Sharing::Worker),
+        (Placement::Random, None, Sharing::Process),
+    ] {
         let memory_bytes = 200_000;
         let params = Params { memory_bytes, ..small() };
-        let mut search = Search::new(hex).params(params).on(OnJob::new(me)?.placement(placement));
+        let job = OnJob::new(me)?.placement(placement).replicas(replicas).sharing(sharing);
+        let mut search = Search::new(hex).params(params).on(job);
         let report = search.run(&hex.initial(), Budget::Rollouts(10_000))?;
         assert_adds_up(me, &report);
         assert!(report.tree_bytes <= memory_bytes && report.tree_bytes > memory_bytes / 3, "{}", report.tree_bytes);

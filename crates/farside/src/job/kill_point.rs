@@ -61,6 +61,12 @@ kill_points! {
     BatchBegun = "batch-begun",
     /// A reply slot of the caller's is claimed, and holds no answer. In builds with debug assertions only.
     ReplyClaimed = "reply-claimed",
+    /// An owner of memory was asked for some, or to take some back.
+    MemoryAsked = "memory-asked",
+    /// Memory was given to another process, which was not told.
+    MemoryGranted = "memory-granted",
+    /// Memory was taken back from another process, which was not told.
+    MemoryReleased = "memory-released",
     /// The coordinator was told that this process is idle.
     RoundReported = "round-reported",
     /// The coordinator said that all is done.

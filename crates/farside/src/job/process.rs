@@ -27,6 +27,7 @@ use crate::error::{Error, Result, Source};
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
 use crate::invoke::table::FunctionTable;
+use crate::memory::ProcessMemory;
 
 /// Values shared by a process's workers, at most.
 const SHARED_MAX: usize = 1024;
@@ -73,6 +74,7 @@ pub(crate) struct Process {
     pub(super) backlog: Backlog,
     pub(super) pool: Mutex<RingPool>,
     latches: Mutex<Latches>,
+    memory: ProcessMemory,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
 }
@@ -176,6 +178,7 @@ impl Process {
             backlog: Backlog::default(),
             pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
             latches: Mutex::new(Latches::new()),
+            memory: ProcessMemory::new(&transport, &settings),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -287,6 +290,11 @@ impl Process {
 
     pub(crate) fn latches(&self) -> MutexGuard<'_, Latches> {
         lock(&self.latches)
+    }
+
+    /// The memory that this process gives to others, and what it has of theirs.
+    pub(crate) fn memory(&self) -> &ProcessMemory {
+        &self.memory
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {
@@ -415,7 +423,7 @@ impl Process {
     }
 
     /// What the transport said, where a peer that is gone is a loss like any other.
-    pub(super) fn explain(&self, error: FabricError) -> Error {
+    pub(crate) fn explain(&self, error: FabricError) -> Error {
         match error {
             FabricError::Disconnected { process } => match self.check_ended() {
                 Ok(()) => self.gone(process),
@@ -445,6 +453,7 @@ impl Process {
         }
         self.transport.forget(process);
         self.lanes.lose(process);
+        self.memory.lose(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });
         }
@@ -475,13 +484,14 @@ impl Process {
 
     // Notices.
 
-    /// Has a thread of this process look up.
+    /// Has a thread of this process look up, and take this.
     pub(crate) fn notify(&self, local: usize, notice: Notice) {
         lock(&self.mailboxes[local].notices).push_back(notice);
         self.call_attention(local);
     }
 
-    fn call_attention(&self, local: usize) {
+    /// Has a thread of this process look up.
+    pub(crate) fn call_attention(&self, local: usize) {
         // SYNC: release, for the acquire in `attention`: what the worker is to see was written before.
         self.mailboxes[local].attention.fetch_add(1, Ordering::Release);
         self.home.doorbell(local).ring_if_asleep();

@@ -257,7 +257,7 @@ impl Process {
         let wanted = clamped(chunk_bytes);
         let counts = [usize::from(chunks).clamp(1, CHUNKS_PER_REQUEST_MAX), 1];
         if let Some(count) = counts.into_iter().find(|count| pool.has_room(local, count.saturating_mul(wanted))) {
-            return self.grant(&mut pool, ring, local, count, wanted).map(Some);
+            return self.grant_chunks(&mut pool, ring, local, count, wanted).map(Some);
         }
         let cap_bytes = pool.cap_bytes();
         if wanted > cap_bytes || !pool.rings.keys().any(|other| other.to == ring.to && *other != ring) {
@@ -271,7 +271,7 @@ impl Process {
         Ok(None)
     }
 
-    fn grant(
+    fn grant_chunks(
         &self,
         pool: &mut RingPool,
         ring: RingName,
@@ -307,7 +307,7 @@ impl Process {
         for mut waiting in std::mem::take(&mut pool.waiting) {
             let Waiting { ring, local, sender, chunk_bytes, .. } = waiting;
             if pool.has_room(local, chunk_bytes) {
-                answers.push((sender, self.grant(&mut pool, ring, local, 1, chunk_bytes)?));
+                answers.push((sender, self.grant_chunks(&mut pool, ring, local, 1, chunk_bytes)?));
                 continue;
             }
             if now >= waiting.next_round && waiting.rounds == RECLAIM_ROUNDS {

@@ -135,6 +135,7 @@ fn take_message(process: &Process, from: ProcessId, message: SetupMessage) -> Re
                 count_down(process, latch);
             }
         }
+        SetupMessage::Memory(message) => process.take_memory_message(from, message),
     }
     Ok(())
 }

@@ -37,11 +37,12 @@ const NIC: &str = "FARSIDE_NIC";
 const RING: &str = "FARSIDE_RING";
 const RING_CAP_BYTES: &str = "FARSIDE_RING_CAP_BYTES";
 const QUEUE_CAP_BYTES: &str = "FARSIDE_QUEUE_CAP_BYTES";
+const REMOTE_MEMORY_LIMIT: &str = "FARSIDE_REMOTE_MEMORY_LIMIT";
 const DEADLINE_MS: &str = "FARSIDE_DEADLINE_MS";
 const FINALIZE_MS: &str = "FARSIDE_FINALIZE_MS";
 
 /// The variables by which a launcher hands on what was chosen.
-pub(crate) const VARIABLES: [&str; 11] = [
+pub(crate) const VARIABLES: [&str; 12] = [
     PROCESSES,
     THREADS,
     SERVICE_THREADS,
@@ -51,6 +52,7 @@ pub(crate) const VARIABLES: [&str; 11] = [
     RING,
     RING_CAP_BYTES,
     QUEUE_CAP_BYTES,
+    REMOTE_MEMORY_LIMIT,
     DEADLINE_MS,
     FINALIZE_MS,
 ];
@@ -84,6 +86,8 @@ pub(crate) struct Settings {
     pub(crate) ring_cap_bytes: usize,
     /// Memory for the calls that wait at one worker to be sent to one destination.
     pub(crate) queue_cap_bytes: usize,
+    /// Memory of each process that others may have in use.
+    pub(crate) remote_memory_limit: u64,
     /// How long anything waits for another process.
     pub(crate) deadline: Duration,
     /// How long the job takes at most to come to rest when its workers have returned.
@@ -102,6 +106,7 @@ pub(crate) struct Choices {
     pub(crate) ring: Option<RingOptions>,
     pub(crate) ring_cap_bytes: Option<usize>,
     pub(crate) queue_cap_bytes: Option<usize>,
+    pub(crate) remote_memory_limit: Option<u64>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) finalize_deadline: Option<Duration>,
 }
@@ -119,6 +124,7 @@ impl Choices {
             ring: self.ring.or(others.ring),
             ring_cap_bytes: self.ring_cap_bytes.or(others.ring_cap_bytes),
             queue_cap_bytes: self.queue_cap_bytes.or(others.queue_cap_bytes),
+            remote_memory_limit: self.remote_memory_limit.or(others.remote_memory_limit),
             deadline: self.deadline.or(others.deadline),
             finalize_deadline: self.finalize_deadline.or(others.finalize_deadline),
         }
@@ -155,6 +161,7 @@ impl Choices {
             ring: self.ring.unwrap_or_default(),
             ring_cap_bytes: self.ring_cap_bytes.unwrap_or(8 << 20),
             queue_cap_bytes: self.queue_cap_bytes.unwrap_or(1 << 20),
+            remote_memory_limit: self.remote_memory_limit.unwrap_or(256 << 20),
             deadline,
             finalize_deadline: self.finalize_deadline.unwrap_or(Duration::from_secs(30)),
         };
@@ -178,6 +185,7 @@ impl Choices {
             (RING, text(self.ring)),
             (RING_CAP_BYTES, text(self.ring_cap_bytes)),
             (QUEUE_CAP_BYTES, text(self.queue_cap_bytes)),
+            (REMOTE_MEMORY_LIMIT, text(self.remote_memory_limit)),
             (DEADLINE_MS, text(self.deadline.map(whole_ms))),
             (FINALIZE_MS, text(self.finalize_deadline.map(whole_ms))),
         ];
@@ -199,6 +207,7 @@ impl Choices {
             ring: variable(lookup, RING)?,
             ring_cap_bytes: variable(lookup, RING_CAP_BYTES)?,
             queue_cap_bytes: variable(lookup, QUEUE_CAP_BYTES)?,
+            remote_memory_limit: variable(lookup, REMOTE_MEMORY_LIMIT)?,
             deadline: variable(lookup, DEADLINE_MS)?.map(Duration::from_millis),
             finalize_deadline: variable(lookup, FINALIZE_MS)?.map(Duration::from_millis),
         })
@@ -217,6 +226,7 @@ impl From<Settings> for Choices {
             ring: Some(settings.ring),
             ring_cap_bytes: Some(settings.ring_cap_bytes),
             queue_cap_bytes: Some(settings.queue_cap_bytes),
+            remote_memory_limit: Some(settings.remote_memory_limit),
             deadline: Some(settings.deadline),
             finalize_deadline: Some(settings.finalize_deadline),
         }
@@ -453,7 +463,7 @@ mod tests {
     fn any_choices() -> impl Strategy<Value = Choices> {
         let bind = prop_oneof![Just(Bind::None), Just(Bind::Core), Just(Bind::Numa)];
         let numbers = any::<(Option<u32>, Option<u32>, Option<u32>, Option<usize>, Option<usize>)>();
-        let times = any::<(Option<u64>, Option<u64>)>();
+        let times = any::<(Option<u64>, Option<u64>, Option<u64>)>();
         let fabric =
             prop_oneof![Just("auto"), Just("shm"), Just("ofi"), Just("ofi:tcp")].prop_map(|name| name.parse().unwrap());
         let ring = any::<usize>().prop_map(|chunk_bytes| RingOptions { chunk_bytes, ..RingOptions::default() });
@@ -469,6 +479,7 @@ mod tests {
             ring,
             ring_cap_bytes: numbers.3,
             queue_cap_bytes: numbers.4,
+            remote_memory_limit: times.2,
             deadline: times.0.map(Duration::from_millis),
             finalize_deadline: times.1.map(Duration::from_millis),
         })

@@ -5,6 +5,7 @@ use farside_fabric::{ProcessId, RemoteKey};
 use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
 use crate::invoke::ring_options::CHUNKS_PER_REQUEST_MAX;
+use crate::memory::message::MemoryMessage;
 
 /// A piece of a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +83,8 @@ pub(crate) enum SetupMessage {
     CountDown {
         latch: LatchAddress,
     },
+    /// About memory that one process has of another.
+    Memory(MemoryMessage),
 }
 
 impl SetupMessage {
@@ -95,9 +98,9 @@ impl SetupMessage {
             Self::Grow { ring, chunks, chunk_bytes } => out.byte(2).ring(ring).byte(*chunks).u64(*chunk_bytes),
             Self::Opened { ring, control, chunks } => out.byte(3).ring(ring).piece(control).pieces(chunks),
             Self::Grown { ring, chunks } => out.byte(4).ring(ring).pieces(chunks),
-            Self::Close { ring } => out.byte(20).ring(ring),
-            Self::Closed { ring } => out.byte(21).ring(ring),
-            Self::Reclaim { ring } => out.byte(22).ring(ring),
+            Self::Close { ring } => out.byte(10).ring(ring),
+            Self::Closed { ring } => out.byte(11).ring(ring),
+            Self::Reclaim { ring } => out.byte(12).ring(ring),
             Self::Refused { ring, cap_bytes } => out.byte(5).ring(ring).u64(*cap_bytes),
             Self::Frame { ring, position, bytes } => out.byte(6).ring(ring).u64(*position).rest(bytes),
             Self::FrameCredit { ring, consumed } => out.byte(7).ring(ring).u64(*consumed),
@@ -106,6 +109,10 @@ impl SetupMessage {
                 out.byte(piece.status).u32(piece.total).u32(piece.offset).rest(&piece.bytes)
             }
             Self::CountDown { latch } => out.byte(9).u32(latch.worker).u32(latch.index).u32(latch.generation),
+            Self::Memory(message) => {
+                message.encode(&mut out.byte(20).0);
+                &mut out
+            }
         };
         out.0
     }
@@ -126,9 +133,9 @@ impl SetupMessage {
             2 => Self::Grow { ring: input.ring()?, chunks: input.byte()?, chunk_bytes: input.u64()? },
             3 => Self::Opened { ring: input.ring()?, control: input.piece()?, chunks: input.pieces()? },
             4 => Self::Grown { ring: input.ring()?, chunks: input.pieces()? },
-            20 => Self::Close { ring: input.ring()? },
-            21 => Self::Closed { ring: input.ring()? },
-            22 => Self::Reclaim { ring: input.ring()? },
+            10 => Self::Close { ring: input.ring()? },
+            11 => Self::Closed { ring: input.ring()? },
+            12 => Self::Reclaim { ring: input.ring()? },
             5 => Self::Refused { ring: input.ring()?, cap_bytes: input.u64()? },
             6 => Self::Frame { ring: input.ring()?, position: input.u64()?, bytes: input.rest() },
             7 => Self::FrameCredit { ring: input.ring()?, consumed: input.u64()? },
@@ -143,6 +150,7 @@ impl SetupMessage {
                 let latch = LatchAddress { worker: input.u32()?, index: input.u32()?, generation: input.u32()? };
                 Self::CountDown { latch }
             }
+            20 => Self::Memory(MemoryMessage::decode(&input.rest())?),
             _ => return None,
         };
         input.0.is_empty().then_some(message)

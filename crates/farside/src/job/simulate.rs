@@ -157,6 +157,12 @@ impl Simulation {
         self
     }
 
+    /// How much memory of each process others may have; 256 MiB if not said.
+    pub fn remote_memory_limit(mut self, bytes: u64) -> Self {
+        self.choices.remote_memory_limit = Some(bytes);
+        self
+    }
+
     /// How long anything waits for another process, in virtual time; what the environment says in `FARSIDE_TIMEOUT_S` if not said,
     /// else 30 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use farside_fabric::memory::Allocator;
 use farside_fabric::wait::PollPace;
 use farside_fabric::{MachineId, ProcessId, WorkerId};
 
+use self::notices::LossHook;
 use super::collective::Collectives;
 use super::home::Home;
 use super::process::Process;
@@ -23,6 +25,7 @@ use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
 use crate::invoke::pending::Continuation;
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
 use crate::invoke::table::FunctionTable;
+use crate::memory::Regions;
 
 /// A worker thread of the job. Everything a program does with Farside it does through the worker it runs on.
 ///
@@ -44,6 +47,8 @@ pub struct Worker {
     unfinished: RefCell<Vec<WorkerId>>,
     /// Processes that are gone, and of whose calls the last has run here.
     lost: RefCell<Vec<ProcessId>>,
+    /// What is to be done when a process is lost.
+    loss_hooks: RefCell<Vec<LossHook>>,
     pub(crate) collectives: RefCell<Collectives>,
     locals: Box<[OnceCell<Box<dyn std::any::Any>>]>,
     pub(crate) next_dist: Cell<u32>,
@@ -59,6 +64,10 @@ pub struct Worker {
     /// The count of things that the service thread had for this worker, when it last looked.
     attention_seen: Cell<u32>,
     poll_pace: Cell<PollPace>,
+    /// Memory of others that it has used.
+    regions: RefCell<Regions>,
+    /// Made when it is first used.
+    allocator: OnceCell<Allocator>,
     /// The function that was found last, and its offset.
     function: Cell<(u32, usize)>,
 }
@@ -79,6 +88,8 @@ pub struct Counters {
     pub ring_bytes_here: u64,
     /// Memory that was registered for rings, in use or not.
     pub ring_bytes_registered_here: u64,
+    /// Memory of this process that others have now.
+    pub remote_memory_bytes_here: u64,
 }
 
 /// The largest buffer that is kept.
@@ -102,6 +113,7 @@ impl Worker {
             wakers: RefCell::default(),
             unfinished: RefCell::default(),
             lost: RefCell::default(),
+            loss_hooks: RefCell::default(),
             collectives: RefCell::default(),
             locals: (0..LOCALS_MAX).map(|_| OnceCell::new()).collect(),
             next_dist: Cell::new(0),
@@ -113,6 +125,8 @@ impl Worker {
             buffer: RefCell::default(),
             attention_seen: Cell::new(0),
             poll_pace: Cell::default(),
+            allocator: OnceCell::new(),
+            regions: RefCell::new(Regions::new(process.clock().now())),
             function: Cell::new((u32::MAX, 0)),
             home,
             process,
@@ -216,7 +230,16 @@ impl Worker {
         let ring_bytes_here = self.process.ring_memory_bytes() as u64;
         let ring_bytes_registered_here = self.process.ring_memory_registered_bytes() as u64;
         let (executed, refused) = (self.executed.get(), self.refused.get());
-        Counters { sent, executed, refused, replies_pending, ring_bytes_here, ring_bytes_registered_here }
+        let remote_memory_bytes_here = self.process.memory().granted_bytes();
+        Counters {
+            sent,
+            executed,
+            refused,
+            replies_pending,
+            ring_bytes_here,
+            ring_bytes_registered_here,
+            remote_memory_bytes_here,
+        }
     }
 
     // For the rooms around.
@@ -257,6 +280,15 @@ impl Worker {
     pub(crate) fn outbox_cell(&self, to: WorkerId) -> Option<&RefCell<Outbox>> {
         let cell = self.outboxes.get(to.index())?;
         Some(cell.get_or_init(|| RefCell::new(self.process.new_outbox(self.id.number(), to))))
+    }
+
+    /// The regions of others' memory that this worker has used.
+    pub(crate) fn regions(&self) -> &RefCell<Regions> {
+        &self.regions
+    }
+
+    pub(crate) fn allocator(&self) -> &OnceCell<Allocator> {
+        &self.allocator
     }
 
     pub(crate) fn unknown(&self, worker: WorkerId) -> Error {

@@ -92,7 +92,16 @@ impl Traffic<'_> {
         me.to(to).send_based().call((me.id(), self.sent_by_lane), arrive_by_lane)?;
         let doubled = me.call_return(to, self.sent_by_ring, |_, number| number * 2)?;
         assert_eq!(doubled.wait()?, self.sent_by_ring * 2);
-        Ok(())
+        self.borrow_memory(me.process_of(to))
+    }
+
+    fn borrow_memory(&self, of: ProcessId) -> Result<()> {
+        let memory = self.me.allocate_at(of, 3000)?;
+        memory.put(self.me, 0, &[self.sent_by_ring as u8; 3000])?;
+        let mut got = [0; 3000];
+        memory.get(self.me, 0, &mut got)?;
+        assert_eq!(got, [self.sent_by_ring as u8; 3000]);
+        self.me.release(memory)
     }
 
     fn next(&mut self) -> Numbered {
@@ -137,6 +146,8 @@ fn body(me: &Worker) -> Result<()> {
         traffic.round()?;
     }
     traffic.wait_for_all()?;
+    // Of what the dead one borrowed nothing is left.
+    me.wait_while_serving(|| me.counters().remote_memory_bytes_here == 0)?;
     write_note(PROGRAM, me.id().number(), &socket_name());
     Ok(())
 }
@@ -235,6 +246,16 @@ fn in_growth() {
             kill_at(point, nth, 1, false);
         }
         kill_at(point, 2, 2, false);
+    }
+}
+
+#[test]
+fn in_asking_for_memory() {
+    for point in ["memory-asked", "memory-granted", "memory-released"] {
+        for nth in [1, 2, 9] {
+            kill_at(point, nth, 1, false);
+        }
+        kill_at(point, 4, 2, false);
     }
 }
 

@@ -5,37 +5,105 @@
 
 use std::time::Instant;
 
-use farside::{AGGREGATE_BYTES, Worker, WorkerId};
-use farside_mcts::{Budget, Game, JobError, OnJob, Report, Search};
+use farside::{AGGREGATE_BYTES, Worker};
+use farside_mcts::{Budget, Game, JobError, OnJob, Pace, Placement, Replicas, Report, Search, Sharing};
 
-use super::positions::{self, Known};
-use super::{ROLLOUTS, SEQUENTIAL, hex, params, sequential_rollouts_per_s};
+use super::{ROLLOUTS, SEQUENTIAL, hex, params, quality, sequential_rollouts_per_s};
 use crate::case::Case;
 use crate::metric::Metric;
 use crate::{BenchError, Options};
 
 /// Processes and threads of each. The last ones are more than many machines have CPUs, and still ought to work.
 const SHAPES: [(u32, u32); 5] = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)];
-/// How messages are published: in batches ("traditional"), or each at once, into rings that grow when they are full
-/// ("overflow"); Seriema §4.4.2.
-const MODES: [(&str, usize); 2] = [("trad", AGGREGATE_BYTES), ("ovfl", 0)];
-/// The share of a run's rollouts that each position with known winning moves gets.
-const HIT_SHARE: u64 = 100;
+
+/// How messages are published.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mode {
+    /// In batches ("traditional").
+    Trad,
+    /// Each at once, into rings that grow when they are full ("overflow"); Seriema §4.4.2.
+    Ovfl,
+}
+
+impl Mode {
+    pub(super) const ALL: [Self; 2] = [Self::Trad, Self::Ovfl];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Trad => "trad",
+            Self::Ovfl => "ovfl",
+        }
+    }
+
+    pub(super) fn on(self, job: OnJob<'_>) -> OnJob<'_> {
+        match self {
+            Self::Trad => job.batch_bytes(AGGREGATE_BYTES),
+            Self::Ovfl => job.batch_bytes(0),
+        }
+    }
+}
+
+/// A way to search, other than the usual one.
+pub(super) type Way = (&'static str, for<'w> fn(OnJob<'w>) -> OnJob<'w>);
+
+/// Nodes as the seed has them: shared by a process, owned at random, in phases of 4096 rollouts a worker (Seriema §5.3.2).
+pub(super) fn as_seed(job: OnJob<'_>) -> OnJob<'_> {
+    job.sharing(Sharing::Process).placement(Placement::Random).pace(Pace::Phases { rollouts: 4096 })
+}
+
+/// As it is when nothing else is said.
+pub(super) fn usual(job: OnJob<'_>) -> OnJob<'_> {
+    job
+}
+
+fn as_seed_forced(job: OnJob<'_>) -> OnJob<'_> {
+    as_seed(job).force_remote(true)
+}
+
+fn shared(job: OnJob<'_>) -> OnJob<'_> {
+    job.sharing(Sharing::Process)
+}
+
+pub(super) fn replicas(job: OnJob<'_>) -> OnJob<'_> {
+    job.replicas(Replicas::default())
+}
+
+fn random(job: OnJob<'_>) -> OnJob<'_> {
+    job.placement(Placement::Random)
+}
+
+/// Ways beside the usual one, and the shapes that they are measured in. 8 threads beside 2 processes of 4 is the comparison of
+/// Seriema §5.3.3.
+const WAYS: [(Way, &[(u32, u32)]); 5] = [
+    (("shared", shared), &[(1, 2), (2, 2)]),
+    (("seed", as_seed), &[(1, 2), (2, 1), (1, 8), (2, 4)]),
+    (("seed-forced", as_seed_forced), &[(1, 2), (2, 4)]),
+    (("replicas", replicas), &[(2, 1), (4, 1)]),
+    (("random", random), &[(2, 1)]),
+];
 
 pub(super) fn cases() -> Vec<Case> {
-    let modes = SHAPES.into_iter().flat_map(|shape| MODES.map(|mode| (shape, mode)));
-    let case = |((processes, threads), (mode, batch_bytes)): ((u32, u32), (&str, usize))| {
-        let name = format!("{processes}x{threads}/{mode}");
-        Case::job(name, processes, move |me, options| measure(me, options, batch_bytes)).threads(threads)
-    };
-    modes.map(case).collect()
+    let plain = SHAPES
+        .into_iter()
+        .flat_map(|shape| Mode::ALL.map(|mode| (shape, mode, ("", usual as for<'w> fn(OnJob<'w>) -> OnJob<'w>))));
+    let others = WAYS.into_iter().flat_map(|(way, shapes)| shapes.iter().map(move |shape| (*shape, Mode::Ovfl, way)));
+    plain.chain(others).map(|(shape, mode, way)| case(shape, mode, way)).collect()
+}
+
+fn case((processes, threads): (u32, u32), mode: Mode, (way, with): Way) -> Case {
+    let slash = if way.is_empty() { "" } else { "/" };
+    let name = format!("{processes}x{threads}/{}{slash}{way}", mode.name());
+    Case::job(name, processes, move |me, options| {
+        let job = OnJob::new(me).map(|job| with(mode.on(job)))?;
+        measure(me, options, job)
+    })
+    .threads(threads)
 }
 
 /// Measures the search and, on worker 0, the sequential program in turns, with the same seeds.
-fn measure(me: &Worker, options: Options, batch_bytes: usize) -> Result<Vec<Metric>, BenchError> {
+fn measure(me: &Worker, options: Options, job: OnJob<'_>) -> Result<Vec<Metric>, BenchError> {
     let position = hex().initial();
     let rollouts = options.operations_or(ROLLOUTS);
-    let job = OnJob::new(me)?.batch_bytes(batch_bytes);
     let mut samples = Samples::default();
     // The first run is for the rings to be set up.
     for run in 0..=options.runs() as u64 {
@@ -47,69 +115,58 @@ fn measure(me: &Worker, options: Options, batch_bytes: usize) -> Result<Vec<Metr
         let search = Search::new(hex()).params(params(run)).on(job).run(&position, Budget::Rollouts(rollouts));
         let report = search.map_err(search_error)?;
         if run > 0 {
-            samples.add(&report, start.elapsed().as_secs_f64(), limit);
+            samples.add(&report, start.elapsed().as_secs_f64());
+            samples.limits.push(limit);
         }
     }
-    let [hits, local_hits] = hit_rates(job, me, options)?;
+    let mut metrics = samples.into_metrics(SEQUENTIAL);
+    metrics.push(chunks_max(me)?);
+    metrics.extend(quality::hit_rates(job, me, options)?);
+    Ok(metrics)
+}
+
+/// The largest number of chunks that a ring had to be grown by, since its receiver was behind.
+pub(super) fn chunks_max(me: &Worker) -> Result<Metric, BenchError> {
     let chunks = me.all_reduce(me.counters().sent.chunks_grown, u64::max)?;
-    Ok(vec![
-        Metric::new("rollouts_per_s", "1/s", samples.rollouts_per_s).against(SEQUENTIAL, samples.limits),
-        Metric::new("visits", "1/s", samples.visits_per_s),
-        Metric::new("completions", "1/s", samples.completions_per_s),
-        Metric::new("messages_per_rollout", "1", samples.messages_per_rollout),
-        Metric::new("depth", "1", samples.depths),
-        Metric::new("chunks_max", "1", vec![chunks as f64]),
-        Metric::new("hit_rate", "1", hits).against("search in one thread", local_hits),
-    ])
+    Ok(Metric::new("chunks_max", "1", vec![chunks as f64]))
 }
 
 /// What was measured, run by run.
-#[derive(Debug, Default)]
-struct Samples {
+#[derive(Clone, Debug, Default)]
+pub(super) struct Samples {
     rollouts_per_s: Vec<f64>,
-    limits: Vec<f64>,
+    pub(super) limits: Vec<f64>,
     visits_per_s: Vec<f64>,
     completions_per_s: Vec<f64>,
     messages_per_rollout: Vec<f64>,
     depths: Vec<f64>,
+    depths_max: Vec<f64>,
 }
 
 impl Samples {
-    fn add<M>(&mut self, report: &Report<M>, seconds: f64, limit: f64) {
+    pub(super) fn add<M>(&mut self, report: &Report<M>, seconds: f64) {
         let rollouts = report.rollouts as f64;
-        let messages = report.job.as_ref().map_or(0, |job| job.messages());
+        let (messages, steps) = report.job.as_ref().map_or((0, 0), |job| (job.messages(), job.steps()));
         self.rollouts_per_s.push(rollouts / seconds);
-        self.limits.push(limit);
-        self.visits_per_s.push(report.mean_depth * rollouts / seconds);
+        self.visits_per_s.push(steps as f64 / seconds);
         self.completions_per_s.push(report.simulations as f64 / seconds);
         self.messages_per_rollout.push(messages as f64 / rollouts);
         self.depths.push(report.mean_depth);
+        self.depths_max.push(report.max_depth.into());
+    }
+
+    pub(super) fn into_metrics(self, limit: &str) -> Vec<Metric> {
+        vec![
+            Metric::new("rollouts_per_s", "1/s", self.rollouts_per_s).against(limit, self.limits),
+            Metric::new("visits", "1/s", self.visits_per_s),
+            Metric::new("completions", "1/s", self.completions_per_s),
+            Metric::new("messages_per_rollout", "1", self.messages_per_rollout),
+            Metric::new("depth", "1", self.depths),
+            Metric::new("depth_max", "1", self.depths_max),
+        ]
     }
 }
 
-/// In how many of the positions with known winning moves such a move is found by the job, and by a search in one thread with
-/// as many rollouts, run by run.
-fn hit_rates(job: OnJob<'_>, me: &Worker, options: Options) -> Result<[Vec<f64>; 2], BenchError> {
-    let known = positions::known();
-    let budget = Budget::Rollouts(options.operations_or(ROLLOUTS).div_ceil(HIT_SHARE));
-    let rate = |hits: usize| hits as f64 / known.len() as f64;
-    let mut rates = [Vec::new(), Vec::new()];
-    for seed in 0..options.runs() as u64 {
-        let (mut hits, mut local_hits) = (0, 0);
-        for Known { game, position, winning } in &known {
-            let mut search = Search::new(*game).params(params(seed));
-            if me.id() == WorkerId::new(0) {
-                local_hits += usize::from(winning.contains(&search.run(position, budget)?.best.chosen));
-            }
-            let report = search.on(job).run(position, budget).map_err(search_error)?;
-            hits += usize::from(winning.contains(&report.best.chosen));
-        }
-        rates[0].push(rate(hits));
-        rates[1].push(rate(local_hits));
-    }
-    Ok(rates)
-}
-
-fn search_error(error: JobError) -> BenchError {
+pub(super) fn search_error(error: JobError) -> BenchError {
     farside::Error::from(error).into()
 }

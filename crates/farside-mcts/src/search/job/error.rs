@@ -16,6 +16,9 @@ pub enum JobError {
     /// The workers could not talk to each other, or one of them is gone.
     #[error(transparent)]
     Job(#[from] farside::Error),
+    /// Another search is under way with the same [`OnJob`](crate::OnJob).
+    #[error("another search uses the same `OnJob`: end its session first, or make an `OnJob` for each")]
+    InUse,
     /// A message named something that its receiver does not have.
     #[error(
         "{worker} was sent a message about {what} that it does not have: have all workers of the job search the same game \

@@ -6,7 +6,7 @@ use farside::{SendCounters, WhenFull, Worker, WorkerId};
 
 use super::desk::{Address, Seat};
 use super::message::EntryId;
-use super::part::{Link, Part};
+use super::part::Part;
 use super::serve::{WAIT_MAX, at};
 use super::{JobError, JobReport, WorkerReport};
 use crate::game::Game;
@@ -14,14 +14,17 @@ use crate::search::Report;
 use crate::search::report::Tally;
 
 /// Who owns the root.
-const FIRST: WorkerId = WorkerId::new(0);
+pub(super) const FIRST: WorkerId = WorkerId::new(0);
 
-/// On worker 0: has the expected line of play brought here, from wherever its nodes are, and tells the others that nothing
-/// is left to do.
-pub(super) fn conclude<G: Game>(me: &Worker, address: Address) -> Result<(), JobError> {
+/// On worker 0: has the expected line of play brought here, from wherever its nodes are.
+pub(super) fn find_line<G: Game>(me: &Worker, address: Address) -> Result<(), JobError> {
     at::<G, _>(me, address, |seat| extend_line(seat, me, address, None, Vec::new()));
     me.wait_together(WAIT_MAX, || at::<G, _>(me, address, |seat| seat.line.is_some() || seat.failure.is_some()))?;
-    at::<G, _>(me, address, |seat| seat.check(me))?;
+    at::<G, _>(me, address, |seat| seat.check(me))
+}
+
+/// On worker 0: tells the others that nothing is left to do.
+pub(super) fn tell_end<G: Game>(me: &Worker, address: Address) -> Result<(), JobError> {
     for other in me.workers().skip(1) {
         let end = farside::remote!(|there, address: Address| {
             address.at::<G, _>(there, |seat| seat.is_over = true);
@@ -72,7 +75,7 @@ pub(super) fn report<G: Game>(
     address: Address,
     sent_before: &SendCounters,
     elapsed: Duration,
-) -> Result<Report<G::Move>, JobError> {
+) -> Result<Option<Report<G::Move>>, JobError> {
     let sent = me.counters().sent;
     let own = at::<G, _>(me, address, |seat| WorkerReport {
         messages: sent.calls - sent_before.calls,
@@ -88,7 +91,8 @@ fn own_report<G: Game>(part: &Part<G>) -> WorkerReport {
     let deeds = part.deeds();
     WorkerReport {
         simulations: deeds.tally.simulations,
-        nodes: part.tree().node_count(),
+        steps: deeds.steps,
+        nodes: part.node_count(),
         tree_bytes: part.tree_bytes(),
         deferred: deeds.deferred,
         given_away: deeds.given_away,
@@ -98,27 +102,24 @@ fn own_report<G: Game>(part: &Part<G>) -> WorkerReport {
     }
 }
 
-fn whole_report<G: Game>(seat: &mut Seat<G>, workers: Vec<WorkerReport>, elapsed: Duration) -> Report<G::Move> {
-    let mut report = part_report(&seat.part, elapsed).expect("worker 0 has the root, and a rollout was made");
-    let root = seat.part.root().expect("worker 0 has the root");
-    let job = JobReport { workers, started: root.started, in_flight_max: root.in_flight_max() };
+fn whole_report<G: Game>(seat: &mut Seat<G>, workers: Vec<WorkerReport>, elapsed: Duration) -> Option<Report<G::Move>> {
+    let mut report = part_report(&seat.part, elapsed)?;
+    let root = seat.part.root()?;
+    let job =
+        JobReport { workers, started: root.started, in_flight_max: root.in_flight_max(), starters: root.starters() };
     report.line = seat.line.take().unwrap_or_default();
     report.simulations = job.sum(|worker| worker.simulations);
     report.max_depth = job.workers.iter().map(|worker| worker.max_depth).max().unwrap_or_default();
-    report.mean_depth = job.sum(|worker| worker.depth) as f64 / report.rollouts as f64;
+    report.mean_depth = job.sum(|worker| worker.depth) as f64 / report.rollouts.max(1) as f64;
     report.nodes = job.workers.iter().map(|worker| worker.nodes).sum();
     report.tree_bytes = job.workers.iter().map(|worker| worker.tree_bytes).sum();
     report.job = Some(job);
-    report
+    Some(report)
 }
 
-/// A report of what the owner of the root knows alone. `None` before the first rollout is complete.
+/// A report of what the owner of the root knows alone. `None` before the first rollout.
 pub(super) fn part_report<G: Game>(part: &Part<G>, elapsed: Duration) -> Option<Report<G::Move>> {
-    let root = part.root().filter(|root| root.completed > 0)?;
-    let tally = Tally { rollouts: root.completed, ..part.deeds().tally };
-    let follow = |link| match link {
-        Link::Here(node) => Some(node),
-        _ => None,
-    };
-    Report::of(part.tree(), root.node, tally, elapsed, follow)
+    let root = part.root()?;
+    let tally = Tally { rollouts: root.completed, kept: root.kept, ..part.deeds().tally };
+    Report::of(part.tree(), root.node, tally, elapsed)
 }

@@ -7,7 +7,9 @@ use std::mem::ManuallyDrop;
 use farside::{WhenFull, Worker, WorkerId};
 
 use super::desk::{Address, Seat};
-use super::message::{BackUp, Descend, Evaluate, Expand, Expanded, Post, Spare};
+use super::message::{
+    BackUp, Descend, Done, Evaluate, Expand, Expanded, Flush, Grant, Keep, Post, Refresh, Replicate, Spare,
+};
 use super::part::Part;
 use crate::game::Game;
 
@@ -16,6 +18,7 @@ pub(super) struct Mail<'w, G> {
     me: &'w Worker,
     address: Address,
     batch_bytes: usize,
+    sent: u64,
     failure: Option<farside::Error>,
     game: PhantomData<fn() -> G>,
 }
@@ -30,8 +33,9 @@ impl<G: Game> Seat<G> {
         act: impl FnOnce(&mut Part<G>, &mut Mail<'_, G>) -> R,
     ) -> R {
         let batch_bytes = self.part.batch_bytes();
-        let mut mail = Mail { me, address, batch_bytes, failure: None, game: PhantomData };
+        let mut mail = Mail { me, address, batch_bytes, sent: 0, failure: None, game: PhantomData };
         let result = act(&mut self.part, &mut mail);
+        self.traffic.sent += mail.sent;
         if let Some(failure) = mail.failure {
             self.failure.get_or_insert(failure);
         }
@@ -42,7 +46,10 @@ impl<G: Game> Seat<G> {
 /// Has the part of worker `there` act, in a function that was called. Nothing happens when its search is over.
 #[inline]
 fn receive<G: Game>(there: &Worker, address: Address, act: impl FnOnce(&mut Part<G>, &mut Mail<'_, G>)) {
-    address.at::<G, _>(there, |seat| seat.act(there, address, act));
+    address.at::<G, _>(there, |seat| {
+        seat.traffic.received += 1;
+        seat.act(there, address, act);
+    });
 }
 
 /// Sends `$message`, to have `$receive` done with it there.
@@ -59,13 +66,14 @@ macro_rules! send {
             // Dropping it would publish the batch, to which more is to come.
             ManuallyDrop::new(batch).call_remote(arguments, function)
         };
+        $mail.sent += 1;
         if let Err(refused) = sent {
             $mail.failure.get_or_insert(refused.error);
         }
     }};
 }
 
-impl<G: Game> Post<G::State> for Mail<'_, G> {
+impl<G: Game> Post<G> for Mail<'_, G> {
     #[inline]
     fn descend(&mut self, to: WorkerId, message: Descend) {
         send!(self, to, message: Descend, |part: &mut Part<G>, message, _| part.receive_descend(message));
@@ -91,6 +99,30 @@ impl<G: Game> Post<G::State> for Mail<'_, G> {
 
     fn spare(&mut self, to: WorkerId, message: Spare) {
         send!(self, to, message: Spare, Part::receive_spare);
+    }
+
+    fn replicate(&mut self, to: WorkerId, message: Replicate<G::State, G::Move>) {
+        send!(self, to, message: Replicate<G::State, G::Move>, Part::receive_replicate);
+    }
+
+    fn flush(&mut self, to: WorkerId, message: Flush) {
+        send!(self, to, message: Flush, Part::receive_flush);
+    }
+
+    fn refresh(&mut self, to: WorkerId, message: Refresh) {
+        send!(self, to, message: Refresh, Part::receive_refresh);
+    }
+
+    fn grant(&mut self, to: WorkerId, message: Grant) {
+        send!(self, to, message: Grant, |part: &mut Part<G>, message, _| part.receive_grant(message));
+    }
+
+    fn done(&mut self, to: WorkerId, message: Done) {
+        send!(self, to, message: Done, Part::receive_done);
+    }
+
+    fn keep(&mut self, to: WorkerId, message: Keep) {
+        send!(self, to, message: Keep, Part::receive_keep);
     }
 }
 

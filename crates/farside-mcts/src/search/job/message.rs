@@ -2,11 +2,11 @@
 
 use farside::{Wire, WorkerId};
 
-use crate::game::Outcome;
-use crate::tree::Sample;
+use crate::game::{Game, Outcome};
+use crate::tree::{EdgeCopy, Sample};
 
 /// A node that is known to other workers: a number at its owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub(super) struct EntryId(pub(super) u32);
 
 /// Steps that wait for a sample: a number at the worker that made them.
@@ -65,6 +65,8 @@ pub(super) enum Child {
 pub(super) struct Evaluate<S> {
     pub(super) state: S,
     pub(super) back: Return,
+    /// The receiver had asked for it.
+    pub(super) is_answer: bool,
 }
 
 /// A sample comes back to the steps of a trail.
@@ -74,18 +76,79 @@ pub(super) struct BackUp {
     pub(super) sample: Sample,
 }
 
-/// A worker has nothing to do, and would evaluate a leaf for the receiver.
+/// A worker has nothing to do, and would evaluate a leaf for the receiver. Of each worker there is one at most, until it is answered
+/// by [`Evaluate`]: else a receiver that is behind would get ever more of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) struct Spare {
     pub(super) worker: WorkerId,
 }
 
-/// The way to other workers, for a game with states `S`. Never waits. What one worker sends another arrives in order.
-pub(super) trait Post<S> {
+/// A node as it stands, for others than its owner: its moves, and what is known of each and where it leads.
+#[derive(Clone, Debug, Wire)]
+pub(super) struct NodeCopy<M> {
+    pub(super) moves: Vec<M>,
+    pub(super) edges: Vec<KnownEdge>,
+}
+
+pub(super) type KnownEdge = (EdgeCopy, Option<(WorkerId, EntryId)>);
+
+/// The receiver is to have a copy of a node that is visited very often.
+#[derive(Clone, Debug, Wire)]
+pub(super) struct Replicate<S, M> {
+    pub(super) owner: WorkerId,
+    pub(super) entry: EntryId,
+    pub(super) is_root: bool,
+    pub(super) state: S,
+    pub(super) copy: NodeCopy<M>,
+}
+
+/// What came to some edges of a copy since the owner was told last.
+#[derive(Clone, Debug, Wire)]
+pub(super) struct Flush {
+    pub(super) from: WorkerId,
+    pub(super) entry: EntryId,
+    pub(super) more: Vec<(u32, EdgeCopy)>,
+}
+
+/// How a node stands by now: the answer to [`Flush`].
+#[derive(Clone, Debug, Wire)]
+pub(super) struct Refresh {
+    pub(super) owner: WorkerId,
+    pub(super) entry: EntryId,
+    pub(super) edges: Vec<KnownEdge>,
+}
+
+/// The receiver may start so many rollouts at its copy of the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+pub(super) struct Grant {
+    pub(super) count: u32,
+}
+
+/// So many of the rollouts granted are complete, and the sender would start others. The first time that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+pub(super) struct Done {
+    pub(super) from: WorkerId,
+    pub(super) count: u32,
+}
+
+/// The receiver keeps a node of its own, and all below it, when the tree gets a new root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+pub(super) struct Keep {
+    pub(super) entry: EntryId,
+}
+
+/// The way to other workers. Never waits. What one worker sends another arrives in order.
+pub(super) trait Post<G: Game> {
     fn descend(&mut self, to: WorkerId, message: Descend);
-    fn expand(&mut self, to: WorkerId, message: Expand<S>);
+    fn expand(&mut self, to: WorkerId, message: Expand<G::State>);
     fn expanded(&mut self, to: WorkerId, message: Expanded);
-    fn evaluate(&mut self, to: WorkerId, message: Evaluate<S>);
+    fn evaluate(&mut self, to: WorkerId, message: Evaluate<G::State>);
     fn back_up(&mut self, to: WorkerId, message: BackUp);
     fn spare(&mut self, to: WorkerId, message: Spare);
+    fn replicate(&mut self, to: WorkerId, message: Replicate<G::State, G::Move>);
+    fn flush(&mut self, to: WorkerId, message: Flush);
+    fn refresh(&mut self, to: WorkerId, message: Refresh);
+    fn grant(&mut self, to: WorkerId, message: Grant);
+    fn done(&mut self, to: WorkerId, message: Done);
+    fn keep(&mut self, to: WorkerId, message: Keep);
 }

@@ -3,25 +3,41 @@
 //! Nothing here sends, waits or looks at a clock: messages come in as method calls and go out through a
 //! [`Post`]. So a whole search runs in one thread if need be, in whatever order a test likes.
 
+mod advance;
 mod births;
+mod commons;
+mod copies;
 mod down;
+mod entries;
 mod neighbours;
+mod source;
 mod up;
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use farside::WorkerId;
 
+use self::advance::Keeping;
 use self::births::Births;
+use self::commons::lock;
+use self::copies::Copies;
+use self::entries::{Entries, Entry};
 use self::neighbours::Neighbours;
+use self::source::Source;
 use super::message::{BirthId, Descend, EntryId, Evaluate, Post, Spare};
 use super::trails::Trails;
-use super::{Placement, Settings};
+use super::{Costs, Placement, Settings, Sharing};
 use crate::game::Game;
 use crate::rng::Rng;
 use crate::search::report::Tally;
-use crate::search::{Params, SearchError};
-use crate::tree::{NodeId, Rules, Step, Tree};
+use crate::search::{Params, SearchError, root_moves};
+use crate::tree::{Lead, Look, NodeId, Nodes, Rules, SharedTree, Step, Tree};
+
+pub(super) use self::advance::Whereabouts;
+pub(super) use self::commons::{Commons, Team};
+pub(super) use self::source::Root;
 
 /// Where an edge leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,38 +52,70 @@ pub(super) enum Link {
     Leaf,
 }
 
+impl Lead for Link {
+    fn here(self) -> Option<NodeId> {
+        match self {
+            Self::Here(node) => Some(node),
+            _ => None,
+        }
+    }
+
+    fn renumbered(self, new: impl Fn(NodeId) -> Option<NodeId>) -> Option<Self> {
+        match self {
+            Self::Here(node) => new(node).map(Self::Here),
+            // There may be room now.
+            Self::Leaf => None,
+            other => Some(other),
+        }
+    }
+}
+
 /// One worker's part.
 pub(super) struct Part<G: Game> {
     game: G,
     params: Params,
     settings: Settings,
     me: WorkerId,
-    tree: Tree<G::Move, Link>,
-    entries: Vec<Entry<G::State>>,
-    entries_max: usize,
-    births: Births<G::State>,
+    tree: Nodes<G::Move, Link>,
+    /// The workers of this process.
+    team: Team,
+    /// Where these share their nodes.
+    commons: Option<Arc<Commons<G>>>,
+    entries: Entries<G::State>,
+    births: Arc<Mutex<Births<G::State>>>,
     trails: Trails,
     tasks: VecDeque<Task<G::State>>,
     neighbours: Neighbours,
-    /// This worker has said that it has nothing to do, and had nothing since.
+    /// This worker has said that it has nothing to do, and was not answered since.
     has_said_spare: bool,
+    /// It had nothing to do when it looked last.
+    was_idle: bool,
     /// Worker 0 has it.
     root: Option<Root<G::State>>,
+    /// The name by which others know the root, once they have copies of it.
+    root_entry: Option<EntryId>,
+    /// Another worker that may start rollouts has this.
+    source: Option<Source<G::State>>,
+    copies: Copies,
     rng: Rng,
     /// The steps of the rollout that is being made or completed.
     path: Vec<Step>,
     /// Scratch space.
     moves: Vec<G::Move>,
     deeds: Deeds,
+    /// What stays, while the tree gets a new root.
+    keeping: Option<Keeping>,
     /// What a message named that does not exist.
     mismatch: Option<&'static str>,
 }
 
-/// A node that rollouts come to from other workers. Its state stays here, so that they need not bring it.
-#[derive(Debug)]
-struct Entry<S> {
-    node: NodeId,
-    state: S,
+/// Which worker a part is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) me: WorkerId,
+    /// Of the job.
+    pub(super) workers: u32,
+    pub(super) team: Team,
 }
 
 /// What came and is not done yet.
@@ -77,38 +125,14 @@ enum Task<S> {
     Evaluate(Evaluate<S>),
 }
 
-/// Where rollouts begin.
-#[derive(Debug)]
-pub(super) struct Root<S> {
-    pub(super) node: NodeId,
-    state: S,
-    pub(super) started: u64,
-    /// No more are to be started.
-    pub(super) started_max: u64,
-    pub(super) completed: u64,
-    in_flight_max: u32,
-}
-
-impl<S> Root<S> {
-    /// All rollouts are done.
-    pub(super) fn is_complete(&self) -> bool {
-        self.completed == self.started_max
-    }
-
-    /// No more rollouts are started.
-    pub(super) fn stop(&mut self) {
-        self.started_max = self.started_max.min(self.started);
-    }
-
-    pub(super) fn in_flight_max(&self) -> u32 {
-        self.in_flight_max
-    }
-}
-
 /// What a worker did, besides what its tree knows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Deeds {
     pub(super) tally: Tally,
+    /// Steps of selection.
+    pub(super) steps: u64,
+    /// Leaves evaluated by random games.
+    pub(super) evaluations: u64,
     pub(super) deferred: u64,
     pub(super) given_away: u64,
 }
@@ -116,105 +140,151 @@ pub(super) struct Deeds {
 /// One part in so many of a worker's memory is for entries. They take a tenth of what Hex needs for nodes.
 const ENTRY_SHARE: usize = 8;
 
-/// The first rollouts decide where the next ones go: besides two for each worker, only one is under way for so many that
-/// are complete.
-const COMPLETED_PER_IN_FLIGHT: u64 = 16;
-
 impl<G: Game> Part<G> {
-    /// The part of one of so many workers.
+    /// The part of one worker.
     ///
     /// # Errors
     /// The same on every worker.
     pub(super) fn new(
         game: G,
         params: &Params,
-        settings: Settings,
+        mut settings: Settings,
         state: &G::State,
-        (me, workers): (WorkerId, u32),
+        Place { me, workers, team }: Place,
+        share: impl FnOnce(&dyn Fn() -> Commons<G>) -> Arc<Commons<G>>,
     ) -> Result<Self, SearchError> {
         params.check()?;
-        let moves = root_moves(&game, state)?;
+        let mut moves = root_moves(&game, state)?;
         let share_bytes = params.memory_bytes / workers as usize;
         let entry_bytes = if workers > 1 { share_bytes / ENTRY_SHARE } else { 0 };
         let rules = Rules { memory_bytes: share_bytes - entry_bytes, ..params.rules() };
-        // Whether there is room for the root is to be known everywhere.
-        let mut tree = Tree::new(rules);
-        let too_little = SearchError::Memory { bytes: params.memory_bytes };
-        let node = tree.add(game.to_move(state), &moves).ok_or(too_little)?;
-        let state = state.clone();
-        let root = Root { node, state, started: 0, started_max: 0, completed: 0, in_flight_max: 0 };
+        let team_rules = Rules { memory_bytes: rules.memory_bytes * team.count as usize, ..rules };
         let is_root = me.number() == 0;
-        Ok(Self {
+        let mut rng = Rng::stream(params.seed, u64::from(me.number()));
+        let is_shared = settings.sharing == Sharing::Process;
+        // Whether there is room for the root is to be known everywhere.
+        let fits = match is_shared {
+            true => SharedTree::<_, Link>::new(team_rules).could_begin(&moves),
+            false => Tree::<_, Link>::new(rules).could_begin(&moves),
+        };
+        if !fits {
+            return Err(SearchError::Memory { bytes: params.memory_bytes });
+        }
+        let commons = is_shared.then(|| {
+            settings.replicas = None;
+            let root = team.is_first().then_some((&game, state, &moves[..], params.seed));
+            share(&|| Commons::new(team_rules, root))
+        });
+        let mut tree = match &commons {
+            Some(commons) => Nodes::Shared(Arc::clone(&commons.tree)),
+            None => Nodes::Own(Tree::new(rules)),
+        };
+        let node = match &commons {
+            Some(commons) => *lock(&commons.root),
+            None if is_root => tree.add(game.to_move(state), &mut moves, &mut rng),
+            None => None,
+        };
+        let births = match &commons {
+            Some(commons) => Arc::clone(&commons.births),
+            None => Arc::new(Mutex::new(Births::new())),
+        };
+        let mut part = Self {
             game,
             params: *params,
             settings,
             me,
-            tree: if is_root { tree } else { Tree::new(rules) },
-            entries: Vec::new(),
-            // Countable in 32 bits, however much memory there is.
-            entries_max: (entry_bytes / size_of::<Entry<G::State>>()).min(u32::MAX as usize),
-            births: Births::new(),
+            tree,
+            team,
+            commons,
+            entries: Entries::new(entry_bytes),
+            births,
             trails: Trails::default(),
             tasks: VecDeque::new(),
             neighbours: Neighbours::new(me, workers),
             has_said_spare: false,
-            root: is_root.then_some(root),
-            rng: Rng::stream(params.seed, u64::from(me.number())),
+            was_idle: false,
+            root: None,
+            root_entry: None,
+            source: None,
+            copies: Copies::default(),
+            rng,
             path: Vec::new(),
             moves,
             deeds: Deeds::default(),
+            keeping: None,
             mismatch: None,
-        })
+        };
+        if let Some(node) = node {
+            part.take_root(node, state);
+        }
+        Ok(part)
+    }
+
+    /// Begins at this node from now on: worker 0 with the budget, others who share it with what they are granted.
+    fn take_root(&mut self, node: NodeId, state: &G::State) {
+        if self.me.number() == 0 {
+            let root = Root::new(node, state.clone(), self.neighbours.count());
+            self.root = Some(if self.is_shared() { root.started_by(self.team) } else { root });
+        } else {
+            self.source = Some(Source::new(node, state.clone()));
+        }
+    }
+
+    /// Whether other workers of this process change the same nodes.
+    pub(super) fn is_shared(&self) -> bool {
+        self.commons.is_some()
+    }
+
+    /// Begins a run of so many rollouts.
+    pub(super) fn begin(&mut self, rollouts: u64) {
+        self.deeds = Deeds::default();
+        (self.has_said_spare, self.was_idle) = (false, false);
+        self.neighbours.forget_spare();
+        if let Some(root) = &mut self.root {
+            let is_proven = self.tree.proof(root.node).is_some();
+            root.begin(u64::from(self.tree.visits(root.node)), if is_proven { 0 } else { rollouts });
+        }
     }
 
     /// Whether [`work`](Self::work) has anything to do.
     pub(super) fn has_work(&self) -> bool {
-        !self.tasks.is_empty() || self.may_start()
-    }
-
-    fn may_start(&self) -> bool {
-        self.root.as_ref().is_some_and(|root| {
-            let workers = u64::from(self.neighbours.count());
-            let at_first = 2 * workers + root.completed / COMPLETED_PER_IN_FLIGHT;
-            let in_flight_max = at_first.min(u64::from(self.settings.in_flight) * workers);
-            root.started < root.started_max && root.started - root.completed < in_flight_max
-        })
+        !self.tasks.is_empty() || self.may_start() || self.may_grant()
     }
 
     /// Does one thing: goes on with what came, or else starts a rollout. If there is nothing, says so to a worker that may
     /// have too much, and returns `false`.
-    pub(super) fn work(&mut self, post: &mut impl Post<G::State>) -> bool {
+    pub(super) fn work(&mut self, post: &mut impl Post<G>) -> bool {
+        let was_idle = std::mem::replace(&mut self.was_idle, false);
         if let Some(task) = self.tasks.pop_front() {
-            self.has_said_spare = false;
             self.resume(task, post);
+        } else if self.may_grant() {
+            self.grant(post);
         } else if self.may_start() {
-            self.has_said_spare = false;
             self.start(post);
         } else {
-            self.say_spare(post);
+            self.was_idle = true;
+            if !was_idle {
+                self.say_spare(post);
+            }
             return false;
         }
         true
     }
 
-    fn start(&mut self, post: &mut impl Post<G::State>) {
-        let Some(root) = &mut self.root else { return };
-        root.started += 1;
-        root.in_flight_max = root.in_flight_max.max((root.started - root.completed) as u32);
-        let (node, state) = (root.node, root.state.clone());
-        self.descend(node, state, None, 0, post);
-    }
-
-    fn resume(&mut self, task: Task<G::State>, post: &mut impl Post<G::State>) {
+    fn resume(&mut self, task: Task<G::State>, post: &mut impl Post<G>) {
         match task {
-            Task::Descend(Descend { entry, back, depth }) => match self.entries.get(entry.0 as usize) {
-                Some(entry) => {
-                    let (node, state) = (entry.node, entry.state.clone());
+            Task::Descend(Descend { entry, back, depth }) => match self.entries.get(entry) {
+                Some(Entry { node, state }) => {
+                    let (node, state) = (*node, state.clone());
+                    if self.is_hot(node) && !self.copies.is_given(entry) {
+                        self.replicate(entry, false, post);
+                    }
                     self.descend(node, state, Some(back), depth, post);
                 }
                 None => self.mismatch = Some("a node"),
             },
-            Task::Evaluate(Evaluate { state, back }) => {
+            Task::Evaluate(Evaluate { state, back, is_answer }) => {
+                self.has_said_spare &= !is_answer;
                 let sample = self.simulate(&state);
                 self.send_back(back, sample, post);
             }
@@ -233,22 +303,24 @@ impl<G: Game> Part<G> {
             return self.me;
         }
         let owner = WorkerId::new(self.rng.below(self.neighbours.count()));
-        if self.neighbours.takes_nodes(owner) { owner } else { self.me }
+        // Where nodes are shared, a worker makes them for the others of its process.
+        let is_here = self.is_shared() && self.team.has(owner) && !self.settings.force_remote;
+        if !is_here && self.neighbours.takes_nodes(owner) { owner } else { self.me }
     }
 
-    /// Who is to evaluate a leaf instead of this worker, if somebody has nothing better to do.
-    fn choose_helper(&mut self) -> Option<WorkerId> {
+    /// Who is to evaluate a leaf instead of this worker, if somebody has nothing better to do; and whether he has said so.
+    fn choose_helper(&mut self) -> Option<(WorkerId, bool)> {
         let enough = self.enough();
-        if self.neighbours.count() == 1 {
-            None
-        } else if self.root.is_some() {
-            // There is always more where that came from.
-            self.neighbours.take_spare().or_else(|| self.neighbours.find_idle(enough))
-        } else if self.tasks.is_empty() {
-            None
-        } else {
-            self.neighbours.take_spare()
+        if self.neighbours.count() == 1 || self.root.is_none() && self.tasks.is_empty() {
+            return None;
         }
+        if let Some(spare) = self.neighbours.take_spare() {
+            return Some((spare, true));
+        }
+        // There is always more where the root is.
+        let root = self.root.as_ref()?;
+        let idle = self.neighbours.find_idle(enough).filter(|worker| !root.has_granted(*worker))?;
+        Some((idle, false))
     }
 
     /// With so many rollouts a worker does not run dry before new ones come.
@@ -256,23 +328,36 @@ impl<G: Game> Part<G> {
         (self.settings.in_flight / 4 * 3).max(1)
     }
 
-    fn say_spare(&mut self, post: &mut impl Post<G::State>) {
-        if self.neighbours.count() == 1 || std::mem::replace(&mut self.has_said_spare, true) {
+    /// There is nothing to do here: asks for something, and no longer keeps to itself who else did.
+    fn say_spare(&mut self, post: &mut impl Post<G>) {
+        if self.root.is_none() {
+            while let Some(worker) = self.neighbours.take_spare() {
+                post.spare(WorkerId::new(0), Spare { worker });
+            }
+        }
+        if self.neighbours.count() == 1 || self.has_said_spare {
             return;
         }
         let told = match self.root {
             Some(_) => self.neighbours.find_busiest_but(self.me, self.enough()),
-            None => Some(WorkerId::new(0)),
+            // Who starts rollouts sees for himself where they pile up.
+            None => self.neighbours.find_busiest_but(self.me, self.enough() / 4).or(Some(WorkerId::new(0))),
         };
         if let Some(told) = told {
+            self.has_said_spare = true;
             post.spare(told, Spare { worker: self.me });
         }
     }
 
     /// A worker has nothing to do. Worker 0 sends that on to whoever has the most.
-    pub(super) fn receive_spare(&mut self, message: Spare, post: &mut impl Post<G::State>) {
+    pub(super) fn receive_spare(&mut self, message: Spare, post: &mut impl Post<G>) {
         if message.worker.number() >= self.neighbours.count() {
             self.mismatch = Some("a worker");
+            return;
+        }
+        if message.worker == self.me {
+            // Nobody had anything to give away.
+            self.has_said_spare = false;
             return;
         }
         let busiest = self.neighbours.find_busiest_but(message.worker, self.enough());
@@ -284,12 +369,21 @@ impl<G: Game> Part<G> {
 
     // What came of it.
 
-    pub(super) fn tree(&self) -> &Tree<G::Move, Link> {
+    pub(super) fn tree(&self) -> &Nodes<G::Move, Link> {
         &self.tree
     }
 
+    /// Nodes that this worker owns; the first of those who share them counts them for all.
+    pub(super) fn node_count(&self) -> usize {
+        if self.counts_nodes() { self.tree.node_count() - self.copies.len() } else { 0 }
+    }
+
     pub(super) fn tree_bytes(&self) -> usize {
-        self.tree.bytes() + size_of_val(&*self.entries)
+        if self.counts_nodes() { self.tree.bytes() + self.entries.bytes() } else { self.entries.bytes() }
+    }
+
+    fn counts_nodes(&self) -> bool {
+        !self.is_shared() || self.me == self.team.first
     }
 
     pub(super) fn root(&self) -> Option<&Root<G::State>> {
@@ -304,6 +398,13 @@ impl<G: Game> Part<G> {
         self.deeds
     }
 
+    /// What is charged for what was done since, in a simulation.
+    pub(super) fn cost_since(&self, before: Deeds) -> Duration {
+        let Costs { step, evaluation } = self.settings.costs;
+        step * (self.deeds.steps - before.steps) as u32
+            + evaluation * (self.deeds.evaluations - before.evaluations) as u32
+    }
+
     pub(super) fn mismatch(&self) -> Option<&'static str> {
         self.mismatch
     }
@@ -315,13 +416,17 @@ impl<G: Game> Part<G> {
     /// Appends the best move, the best answer, and so on, as far as this worker's nodes go. Says where it goes on.
     pub(super) fn follow(&self, entry: Option<EntryId>, line: &mut Vec<G::Move>) -> Option<(WorkerId, EntryId)> {
         let mut node = match entry {
-            Some(entry) => self.entries.get(entry.0 as usize)?.node,
+            Some(entry) => self.entries.get(entry)?.node,
             None => self.root.as_ref()?.node,
         };
         while let Some(edge) = self.tree.best(node) {
             line.push(edge.chosen);
             match edge.child {
-                Some(Link::Here(child)) => node = child,
+                // A copy may be behind.
+                Some(Link::Here(child)) => match self.copies.original(child) {
+                    Some(original) => return Some(original),
+                    None => node = child,
+                },
                 Some(Link::There(owner, entry)) => return Some((owner, entry)),
                 Some(Link::Awaited(_) | Link::Leaf) | None => return None,
             }
@@ -332,26 +437,12 @@ impl<G: Game> Part<G> {
     /// The node of an entry.
     #[cfg(test)]
     pub(super) fn node_of(&self, entry: EntryId) -> Option<NodeId> {
-        self.entries.get(entry.0 as usize).map(|entry| entry.node)
+        self.entries.get(entry).map(|entry| entry.node)
     }
 
     /// Whether nothing is left of any rollout.
     #[cfg(test)]
     pub(super) fn is_quiet(&self) -> bool {
-        self.tasks.is_empty() && self.births.len() == 0 && self.trails.len() == 0
+        self.tasks.is_empty() && lock(&self.births).len() == 0 && self.trails.len() == 0
     }
-}
-
-/// What may be played at the root.
-fn root_moves<G: Game>(game: &G, state: &G::State) -> Result<Vec<G::Move>, SearchError> {
-    if let Some(outcome) = game.outcome(state) {
-        return Err(SearchError::GameOver(outcome));
-    }
-    let mut moves = Vec::new();
-    if game.study(state, &mut moves).is_some() {
-        // The outcome is known, but not yet the move that leads there.
-        moves.clear();
-        game.moves(state, &mut moves);
-    }
-    if moves.is_empty() { Err(SearchError::NoMoves) } else { Ok(moves) }
 }

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use farside::Worker;
 
 use super::desk::{Address, Seat};
-use super::finish::{conclude, part_report};
+use super::finish::{FIRST, find_line, part_report, tell_end};
 use super::part::{Part, Root};
-use super::{JobError, OnJob};
+use super::settle::settle;
+use super::{JobError, OnJob, Pace};
 use crate::game::Game;
-use crate::search::{Budget, MAX_ROLLOUTS, Report, Search};
+use crate::search::{Budget, Report, Search};
 
 /// Things done before a look at what came. More of them share the cost of that look, and of the sender's touching the
 /// same lines; fewer let a sample find its way back sooner.
@@ -23,7 +24,7 @@ pub(super) const WAIT_MAX: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// What a turn found.
 enum Turn {
-    Worked,
+    Worked(Duration),
     /// There was nothing to do.
     Idle,
     /// And there never will be.
@@ -31,16 +32,44 @@ enum Turn {
 }
 
 impl<G: Game + Clone> Search<G, OnJob<'_>> {
-    /// Takes part in the search until all rollouts are complete. Worker 0 starts them.
-    pub(super) fn serve(&mut self, address: Address, budget: Budget, start: Instant) -> Result<(), JobError> {
-        let me = self.place.me;
+    /// Takes part in the search until all rollouts are complete, in one phase or several.
+    pub(super) fn serve_phases(&mut self, address: Address, budget: Budget, start: Instant) -> Result<(), JobError> {
+        let (me, settings) = (self.place.me, self.place.settings);
         let mut clock = Clock { budget, start, shown: 0 };
-        at(me, address, |seat: &mut Seat<G>| seat.part.root_mut().map(|root| root.started_max = clock.rollouts_max()));
+        match settings.pace {
+            Pace::Continuous => self.serve(address, &mut clock)?,
+            Pace::Phases { rollouts } => loop {
+                let rollouts = u64::from(rollouts.max(1)) * u64::from(me.worker_count());
+                let left = at(me, address, |seat: &mut Seat<G>| {
+                    seat.is_over = false;
+                    seat.part.root_mut().map(|root| {
+                        root.begin_phase(rollouts);
+                        root.left()
+                    })
+                });
+                if me.broadcast(FIRST, left)? == 0 {
+                    break;
+                }
+                me.barrier()?;
+                self.serve(address, &mut clock)?;
+            },
+        }
+        if settings.replicas.is_some() {
+            at(me, address, |seat: &mut Seat<G>| seat.act(me, address, |part, mail| part.flush_all(mail)));
+            settle::<G>(me, address)?;
+        }
+        if me.id() == FIRST { find_line::<G>(me, address) } else { Ok(()) }
+    }
+
+    /// Takes part until all rollouts of a phase are complete.
+    fn serve(&mut self, address: Address, clock: &mut Clock) -> Result<(), JobError> {
+        let me = self.place.me;
         for turn in 1.. {
-            self.keep_time(address, &mut clock);
+            self.keep_time(address, clock);
             match at(me, address, |seat: &mut Seat<G>| take_turn(seat, me, address)) {
                 Turn::Over => break,
-                Turn::Worked => {
+                Turn::Worked(work) => {
+                    me.charge(work);
                     me.flush();
                     me.progress()?;
                 }
@@ -53,7 +82,7 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
             at(me, address, |seat: &mut Seat<G>| seat.check(me))?;
         }
         if me.id().number() == 0 {
-            conclude::<G>(me, address)?;
+            tell_end::<G>(me, address)?;
         }
         Ok(())
     }
@@ -63,7 +92,8 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
     fn keep_time(&mut self, address: Address, clock: &mut Clock) {
         let me = self.place.me;
         let every = self.observer.as_ref().map(|observer| observer.every);
-        let Some((is_spent, interim)) = at(me, address, |seat: &mut Seat<G>| clock.look(&seat.part, every)) else {
+        let Some((is_spent, interim)) = at(me, address, |seat: &mut Seat<G>| clock.look(&seat.part, every, me.now()))
+        else {
             return;
         };
         let is_stopped = match (&mut self.observer, interim) {
@@ -82,9 +112,10 @@ pub(super) fn at<G: Game, R>(me: &Worker, address: Address, act: impl FnOnce(&mu
 }
 
 fn take_turn<G: Game>(seat: &mut Seat<G>, me: &Worker, address: Address) -> Turn {
+    let before = seat.part.deeds();
     let steps = seat.act(me, address, |part, mail| (0..STEPS_PER_TURN).take_while(|_| part.work(mail)).count());
     if steps > 0 {
-        Turn::Worked
+        Turn::Worked(seat.part.cost_since(before))
     } else if is_over(seat) {
         Turn::Over
     } else {
@@ -109,26 +140,23 @@ struct Clock {
 }
 
 impl Clock {
-    fn rollouts_max(&self) -> u64 {
-        match self.budget {
-            Budget::Rollouts(rollouts) => rollouts,
-            Budget::Time(_) => MAX_ROLLOUTS,
-        }
-    }
-
     /// On worker 0: whether the budget is spent, and a report if it is due.
-    fn look<G: Game>(&mut self, part: &Part<G>, every: Option<u64>) -> Option<(bool, Option<Report<G::Move>>)> {
+    fn look<G: Game>(
+        &mut self,
+        part: &Part<G>,
+        every: Option<u64>,
+        now: Instant,
+    ) -> Option<(bool, Option<Report<G::Move>>)> {
         let root = part.root()?;
         let is_spent = match self.budget {
             Budget::Rollouts(_) => false,
             // There is to be something to report.
-            Budget::Time(_) if root.completed == 0 => false,
-            Budget::Time(limit) => part.tree().proof(root.node).is_some() || self.start.elapsed() >= limit,
+            Budget::Time(limit) => root.completed > 0 && now - self.start >= limit,
         };
         let is_due = every.is_some_and(|every| root.completed - self.shown >= every);
         if is_due {
             self.shown = root.completed;
         }
-        Some((is_spent, is_due.then(|| part_report(part, self.start.elapsed())).flatten()))
+        Some((is_spent, is_due.then(|| part_report(part, now - self.start)).flatten()))
     }
 }

@@ -12,6 +12,8 @@ pub struct JobReport {
     pub started: u64,
     /// The most rollouts under way at once.
     pub in_flight_max: u32,
+    /// How many workers started rollouts: with [`Replicas`](crate::Replicas) those that got a copy of the root, else one.
+    pub starters: u32,
 }
 
 /// What one worker did in a search.
@@ -20,6 +22,8 @@ pub struct JobReport {
 pub struct WorkerReport {
     /// Random games that it played.
     pub simulations: u64,
+    /// Steps of selection that it made.
+    pub steps: u64,
     /// Nodes that it owns.
     pub nodes: usize,
     /// What these take.
@@ -47,6 +51,12 @@ impl JobReport {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.sum(|worker| worker.bytes)
+    }
+
+    /// Steps of selection: what Seriema calls visits.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.sum(|worker| worker.steps)
     }
 
     /// Rollouts that waited for a node to be made.

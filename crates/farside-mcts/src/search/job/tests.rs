@@ -1,19 +1,21 @@
 //! Whole searches in one thread: every worker's part, and a network that delivers in an order chosen by a seed.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use farside::WorkerId;
 
 use super::finish::part_report;
 use super::message::{
-    BackUp, BirthId, Child, Descend, EntryId, Evaluate, Expand, Expanded, Post, Return, Spare, TrailId,
+    BackUp, BirthId, Child, Descend, Done, EntryId, Evaluate, Expand, Expanded, Flush, Grant, Keep, Post, Refresh,
+    Replicate, Return, Spare, TrailId,
 };
-use super::part::{Link, Part};
-use super::{Placement, Settings};
+use super::part::{Commons, Link, Part, Place, Team, Whereabouts};
+use super::{Costs, Pace, Placement, Replicas, Settings, Sharing};
 use crate::game::{Game, Outcome, Player};
 use crate::rng::Rng;
 use crate::search::{Budget, Params, Search, SearchError};
-use crate::tree::{NodeId, Sample};
+use crate::tree::{Look, NodeId, Sample};
 
 /// Take one, two or three matches. Who takes the last one wins; only if the second player takes the last three at once,
 /// nobody does.
@@ -98,6 +100,12 @@ enum Letter {
     Evaluate(Evaluate<State>),
     BackUp(BackUp),
     Spare(Spare),
+    Replicate(Replicate<State, u32>),
+    Flush(Flush),
+    Refresh(Refresh),
+    Grant(Grant),
+    Done(Done),
+    Keep(Keep),
 }
 
 /// What is under way, by sender and receiver. As in a job, what goes from one worker to another keeps its order.
@@ -110,7 +118,7 @@ struct Mouth<'a> {
     to: &'a mut [VecDeque<Letter>],
 }
 
-impl Post<State> for Mouth<'_> {
+impl Post<Matches> for Mouth<'_> {
     fn descend(&mut self, to: WorkerId, message: Descend) {
         self.to[to.index()].push_back(Letter::Descend(message));
     }
@@ -129,6 +137,24 @@ impl Post<State> for Mouth<'_> {
     fn spare(&mut self, to: WorkerId, message: Spare) {
         self.to[to.index()].push_back(Letter::Spare(message));
     }
+    fn replicate(&mut self, to: WorkerId, message: Replicate<State, u32>) {
+        self.to[to.index()].push_back(Letter::Replicate(message));
+    }
+    fn flush(&mut self, to: WorkerId, message: Flush) {
+        self.to[to.index()].push_back(Letter::Flush(message));
+    }
+    fn refresh(&mut self, to: WorkerId, message: Refresh) {
+        self.to[to.index()].push_back(Letter::Refresh(message));
+    }
+    fn grant(&mut self, to: WorkerId, message: Grant) {
+        self.to[to.index()].push_back(Letter::Grant(message));
+    }
+    fn done(&mut self, to: WorkerId, message: Done) {
+        self.to[to.index()].push_back(Letter::Done(message));
+    }
+    fn keep(&mut self, to: WorkerId, message: Keep) {
+        self.to[to.index()].push_back(Letter::Keep(message));
+    }
 }
 
 /// What to search, and by whom.
@@ -136,6 +162,8 @@ impl Post<State> for Mouth<'_> {
 struct Setup {
     game: Matches,
     workers: u32,
+    /// Of a process.
+    threads: u32,
     rollouts: u64,
     params: Params,
     settings: Settings,
@@ -144,23 +172,61 @@ struct Setup {
 impl Setup {
     fn new(workers: u32, rollouts: u64, seed: u64) -> Self {
         let placement = if seed.is_multiple_of(2) { Placement::Random } else { Placement::Inherit { visits: 20 } };
-        let settings = Settings { placement, in_flight: 1 + (seed % 7) as u32, batch_bytes: 0 };
+        let replicas = (seed % 3 != 0).then_some(Replicas { visits: 30, flush_every: 4 });
+        let in_flight = 1 + (seed % 7) as u32;
+        let sharing = if seed % 4 == 3 { Sharing::Process } else { Sharing::Worker };
+        let threads = if sharing == Sharing::Process && workers.is_multiple_of(2) { 2 } else { 1 };
+        let (pace, force_remote) = (Pace::Continuous, seed % 8 == 7);
+        let costs = Costs::default();
+        let settings = Settings { costs, placement, sharing, force_remote, replicas, pace, in_flight, batch_bytes: 0 };
         let params = Params { seed, simulations: 2, expand_after: (seed % 4) as u32, ..Params::default() };
-        Self { game: Matches { count: 11, known_below: 0 }, workers, rollouts, params, settings }
+        Self { game: Matches { count: 11, known_below: 0 }, workers, threads, rollouts, params, settings }
     }
 
     fn part(&self, number: u32) -> Result<Part<Matches>, SearchError> {
-        let place = (WorkerId::new(number), self.workers);
-        Part::new(self.game, &self.params, self.settings, &self.game.initial(), place)
+        self.part_of(number, 1, &mut None)
+    }
+
+    /// The part of a worker whose process has so many. Workers of one process are made with the same commons.
+    fn part_of(
+        &self,
+        number: u32,
+        threads: u32,
+        commons: &mut Option<Arc<Commons<Matches>>>,
+    ) -> Result<Part<Matches>, SearchError> {
+        let team = Team { first: WorkerId::new(number / threads * threads), count: threads };
+        let place = Place { me: WorkerId::new(number), workers: self.workers, team };
+        let share = |make: &dyn Fn() -> Commons<Matches>| Arc::clone(commons.get_or_insert_with(|| Arc::new(make())));
+        Part::new(self.game, &self.params, self.settings, &self.game.initial(), place, share)
     }
 
     /// A whole search.
     fn run(&self) -> Vec<Part<Matches>> {
-        let count = self.workers as usize;
-        let mut parts: Vec<_> = (0..self.workers).map(|number| self.part(number).unwrap()).collect();
-        parts[0].root_mut().unwrap().started_max = self.rollouts;
-        let queue = || (0..count).map(|_| VecDeque::new()).collect();
-        let mut net = Net { queues: (0..count).map(|_| queue()).collect() };
+        let mut parts = self.parts();
+        self.run_on(&mut parts);
+        parts
+    }
+
+    fn parts(&self) -> Vec<Part<Matches>> {
+        let mut commons = Vec::new();
+        commons.resize_with(self.workers.div_ceil(self.threads) as usize, || None);
+        let part = |number| self.part_of(number, self.threads, &mut commons[(number / self.threads) as usize]).unwrap();
+        (0..self.workers).map(part).collect()
+    }
+
+    /// A run in the tree that there is.
+    fn run_on(&self, parts: &mut [Part<Matches>]) {
+        parts.iter_mut().for_each(|part| part.begin(self.rollouts));
+        self.exchange(parts, Net::new(self.workers));
+        let mut net = Net::new(self.workers);
+        for (part, to) in parts.iter_mut().zip(&mut net.queues) {
+            part.flush_all(&mut Mouth { to });
+        }
+        self.exchange(parts, net);
+    }
+
+    /// Has everybody work, and delivers what they send, until nothing is left to do.
+    fn exchange(&self, parts: &mut [Part<Matches>], mut net: Net) {
         let mut rng = Rng::stream(self.params.seed, 77);
         let mut fruitless = 0;
         while fruitless < 1000 {
@@ -168,16 +234,39 @@ impl Setup {
             let moved = if rng.below(2) == 0 {
                 parts[one].work(&mut Mouth { to: &mut net.queues[one] })
             } else {
-                net.deliver(one, other, &mut parts)
+                net.deliver(one, other, parts)
             };
             fruitless = if moved { 0 } else { fruitless + 1 };
         }
         assert!(net.queues.iter().flatten().all(VecDeque::is_empty));
-        parts
+    }
+
+    /// Makes the position after a move the root. Says whether it was brought from another worker.
+    fn advance(&self, parts: &mut [Part<Matches>], chosen: u32, state: &State) -> bool {
+        let mut moves = Vec::new();
+        self.game.moves(state, &mut moves);
+        parts.iter_mut().for_each(Part::drop_copies);
+        let uprooted = match parts[0].whereabouts(chosen).unwrap() {
+            Whereabouts::There(owner, entry) => Some(parts[owner.index()].uproot(entry).unwrap()),
+            Whereabouts::First | Whereabouts::Nowhere => None,
+        };
+        parts.iter_mut().for_each(Part::begin_keeping);
+        let mut net = Net::new(self.workers);
+        parts[0].keep_below(chosen, uprooted.as_ref(), &mut Mouth { to: &mut net.queues[0] });
+        self.exchange(parts, net);
+        parts.iter_mut().for_each(Part::compact);
+        parts.iter_mut().for_each(|part| part.end_keeping((state, &moves), uprooted.clone()));
+        parts.iter_mut().for_each(|part| part.adopt_root(state));
+        uprooted.is_some()
     }
 }
 
 impl Net {
+    fn new(workers: u32) -> Self {
+        let queue = || (0..workers).map(|_| VecDeque::new()).collect();
+        Self { queues: (0..workers).map(|_| queue()).collect() }
+    }
+
     /// Delivers the next letter from one worker to another, if there is one.
     fn deliver(&mut self, from: usize, to: usize, parts: &mut [Part<Matches>]) -> bool {
         let Some(letter) = self.queues[from][to].pop_front() else { return false };
@@ -190,16 +279,28 @@ impl Net {
             Letter::Evaluate(message) => part.receive_evaluate(message),
             Letter::BackUp(message) => part.receive_back_up(message, &mut post),
             Letter::Spare(message) => part.receive_spare(message, &mut post),
+            Letter::Replicate(message) => part.receive_replicate(message, &mut post),
+            Letter::Flush(message) => part.receive_flush(message, &mut post),
+            Letter::Refresh(message) => part.receive_refresh(message, &mut post),
+            Letter::Grant(message) => part.receive_grant(message),
+            Letter::Done(message) => part.receive_done(message, &mut post),
+            Letter::Keep(message) => part.receive_keep(message, &mut post),
         }
         true
     }
+}
+
+/// The node that this one is a copy of, or itself.
+fn original(parts: &[Part<Matches>], owner: WorkerId, node: NodeId) -> (WorkerId, NodeId) {
+    let found = parts[owner.index()].original(node);
+    found.map_or((owner, node), |(there, entry)| (there, parts[there.index()].node_of(entry).unwrap()))
 }
 
 /// Checks a node and all below it: visits add up, and proofs are right. Returns the node's visits.
 fn check_node(parts: &[Part<Matches>], game: &Matches, owner: WorkerId, node: NodeId, state: State) -> u32 {
     let tree = parts[owner.index()].tree();
     let visits = tree.visits(node);
-    assert_eq!(visits, tree.edges(node).map(|edge| edge.visits).sum(), "all visits are complete");
+    assert_eq!(visits, tree.edges(node).iter().map(|edge| edge.visits).sum::<u32>(), "all visits are complete");
     if let Some(outcome) = tree.proof(node) {
         assert_eq!(outcome, solve(game, &state));
     }
@@ -210,9 +311,12 @@ fn check_node(parts: &[Part<Matches>], game: &Matches, owner: WorkerId, node: No
             assert_eq!(outcome, solve(game, &next));
         }
         let below = match edge.child {
-            Some(Link::Here(child)) => check_node(parts, game, owner, child, next),
+            Some(Link::Here(child)) => {
+                let (there, child) = original(parts, owner, child);
+                check_node(parts, game, there, child, next)
+            }
             Some(Link::There(there, entry)) => {
-                assert_ne!(there, owner);
+                assert!(there != owner || parts[owner.index()].is_shared());
                 let child = parts[there.index()].node_of(entry).expect("the entry is there");
                 check_node(parts, game, there, child, next)
             }
@@ -230,10 +334,84 @@ fn check(setup: &Setup, parts: &[Part<Matches>]) {
         assert!(part.is_quiet());
     }
     let root = parts[0].root().unwrap();
-    assert_eq!((root.started, root.completed), (setup.rollouts, setup.rollouts));
+    assert_eq!(root.started, root.completed);
+    let is_proven = parts[0].tree().proof(root.node).is_some();
+    assert!(root.completed == setup.rollouts || is_proven && root.completed < setup.rollouts);
     assert!(root.in_flight_max() <= setup.settings.in_flight * setup.workers);
     let visits = check_node(parts, &setup.game, WorkerId::new(0), root.node, setup.game.initial());
-    assert_eq!(u64::from(visits), setup.rollouts);
+    assert_eq!(u64::from(visits), root.kept + root.completed);
+}
+
+/// What is known of everything below a node: the moves that lead to an edge, its visits, its win rate and its proof.
+type Known = (Vec<u32>, u32, f64, Option<Outcome>);
+
+fn knowledge(parts: &[Part<Matches>], owner: WorkerId, node: NodeId, path: &[u32], known: &mut Vec<Known>) {
+    for edge in parts[owner.index()].tree().edges(node) {
+        let path = [path, &[edge.chosen]].concat();
+        known.push((path.clone(), edge.visits, edge.win_rate, edge.proof));
+        match edge.child {
+            Some(Link::Here(child)) => {
+                let (there, child) = original(parts, owner, child);
+                knowledge(parts, there, child, &path, known);
+            }
+            Some(Link::There(there, entry)) => {
+                let child = parts[there.index()].node_of(entry).unwrap();
+                knowledge(parts, there, child, &path, known);
+            }
+            Some(Link::Awaited(_) | Link::Leaf) | None => {}
+        }
+    }
+}
+
+/// What is known below the root, after its move `chosen` if there is one.
+fn knowledge_after(parts: &[Part<Matches>], chosen: Option<u32>) -> Vec<Known> {
+    let mut known = Vec::new();
+    knowledge(parts, WorkerId::new(0), parts[0].root().unwrap().node, &[], &mut known);
+    let Some(chosen) = chosen else { return known };
+    let below = known.into_iter().filter(|(path, ..)| path.len() > 1 && path[0] == chosen);
+    below.map(|(path, visits, rate, proof)| (path[1..].to_vec(), visits, rate, proof)).collect()
+}
+
+fn bytes(parts: &[Part<Matches>]) -> usize {
+    parts.iter().map(Part::tree_bytes).sum()
+}
+
+#[test]
+fn a_new_root_keeps_all_that_is_below_it() {
+    let (mut brought, mut anew) = (0, 0);
+    for seed in 0..60 {
+        let mut setup =
+            Setup { game: Matches { count: 24, known_below: 0 }, ..Setup::new(1 + seed as u32 % 5, 400, seed) };
+        if seed.is_multiple_of(7) {
+            setup.rollouts = 2;
+        }
+        let mut parts = setup.run();
+        let mut state = setup.game.initial();
+        for ply in 0..4 {
+            // Seldom visited moves too, and one that was perhaps never tried.
+            let chosen = 1 + (seed as u32 / 5 + ply) % 3;
+            setup.game.play(&mut state, chosen);
+            let expected = knowledge_after(&parts, Some(chosen));
+            let bytes_before = bytes(&parts);
+            brought += u32::from(setup.advance(&mut parts, chosen, &state));
+            anew += u32::from(expected.is_empty());
+            assert_eq!(knowledge_after(&parts, None), expected);
+            assert!(bytes(&parts) <= bytes_before + 600, "memory is given back");
+            let sum =
+                |known: &[Known]| known.iter().filter(|(path, ..)| path.len() == 1).map(|known| known.1).sum::<u32>();
+            assert_eq!(parts[0].root_visits(), u64::from(sum(&expected)));
+            setup.run_on(&mut parts);
+            setup.game.count = state.0;
+            for part in &parts {
+                assert_eq!(part.mismatch(), None);
+                assert!(part.is_quiet());
+            }
+            let root = parts[0].root().unwrap();
+            let visits = check_node(&parts, &setup.game, WorkerId::new(0), root.node, state);
+            assert_eq!(u64::from(visits), root.kept + root.completed);
+        }
+    }
+    assert!(brought > 0 && anew > 0, "{brought} {anew}");
 }
 
 fn sum(parts: &[Part<Matches>], of: impl Fn(&Part<Matches>) -> u64) -> u64 {
@@ -243,15 +421,19 @@ fn sum(parts: &[Part<Matches>], of: impl Fn(&Part<Matches>) -> u64) -> u64 {
 #[test]
 fn every_rollout_comes_back_in_whatever_order() {
     let (mut deferred, mut given_away, mut spread) = (0, 0, 0);
+    let (mut started_elsewhere, mut copies) = (0, 0);
     for seed in 0..60 {
         let setup = Setup::new(1 + seed as u32 % 5, 300, seed);
         let parts = setup.run();
         check(&setup, &parts);
         deferred += sum(&parts, |part| part.deeds().deferred);
         given_away += sum(&parts[1..], |part| part.deeds().given_away);
+        started_elsewhere += parts[0].root().unwrap().starters() - 1;
+        copies += sum(&parts, |part| (part.tree().node_count() - part.node_count()) as u64);
         spread += sum(&parts[1..], |part| part.tree().node_count() as u64);
     }
     // All of it has happened.
+    assert!(started_elsewhere > 0 && copies > 20, "{started_elsewhere} {copies}");
     assert!(deferred > 0 && given_away > 0 && spread > 0, "{deferred} {given_away} {spread}");
 }
 
@@ -274,7 +456,9 @@ fn a_small_game_is_solved() {
 #[test]
 fn one_worker_does_what_a_loop_does() {
     for seed in 0..10 {
-        let setup = Setup { game: Matches { count: 14, known_below: seed as u32 % 4 }, ..Setup::new(1, 500, seed) };
+        let mut setup = Setup { game: Matches { count: 14, known_below: seed as u32 % 4 }, ..Setup::new(1, 500, seed) };
+        // Shared nodes try moves in another order.
+        setup.settings.sharing = Sharing::Worker;
         let parts = setup.run();
         let report = part_report(&parts[0], Default::default()).unwrap();
         let mut local = Search::new(setup.game).params(setup.params);
@@ -317,7 +501,7 @@ fn what_does_not_exist_is_noted() {
     for (letter, what) in letters {
         let setup = Setup::new(2, 1, 0);
         let mut parts = [0, 1].map(|number| setup.part(number).unwrap());
-        let mut net = Net { queues: (0..2).map(|_| (0..2).map(|_| VecDeque::new()).collect()).collect() };
+        let mut net = Net::new(2);
         net.queues[0][1].push_back(letter);
         net.deliver(0, 1, &mut parts);
         parts[1].work(&mut Mouth { to: &mut net.queues[1] });

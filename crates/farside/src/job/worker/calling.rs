@@ -80,7 +80,7 @@ impl Worker {
     /// A counter of calls that are to be sent or executed, to wait for.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] when 1024 are in use in this process already.
+    /// [`Error::TooLarge`](crate::Error::TooLarge) when 1024 are in use in this process already.
     pub fn synchronizer(&self, calls: u32) -> Result<Synchronizer<'_>> {
         Synchronizer::new(self, calls)
     }

@@ -1,5 +1,8 @@
 //! What a worker's service thread has for it.
 
+use std::fmt;
+use std::rc::Rc;
+
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::Worker;
@@ -8,7 +11,25 @@ use crate::invoke::inbox::run_last;
 use crate::job::process::Notice;
 use crate::job::setup::RingName;
 
+/// What a part of the library has to do on a worker when a process is lost.
+#[derive(Clone)]
+pub(super) struct LossHook(Rc<OnLoss>);
+
+type OnLoss = dyn Fn(&Worker, ProcessId);
+
+impl fmt::Debug for LossHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LossHook")
+    }
+}
+
 impl Worker {
+    /// Has `hook` run on this worker for every process that is lost from now on, when the last of its calls has run here: so nothing of that
+    /// process comes after it. Not as a handler, but it must not wait either.
+    pub(crate) fn when_lost(&self, hook: impl Fn(&Worker, ProcessId) + 'static) {
+        self.loss_hooks.borrow_mut().push(LossHook(Rc::new(hook)));
+    }
+
     /// Takes in what the service thread has for this worker.
     #[cold]
     pub(super) fn take_notices(&self) -> Result<()> {
@@ -81,6 +102,8 @@ impl Worker {
         self.replies().forget_lost(lost);
         // Only now, so that who waits for it finds all that it did.
         self.lost.borrow_mut().push(process);
+        let hooks = self.loss_hooks.borrow().clone();
+        hooks.iter().for_each(|hook| (hook.0)(self, process));
         ran
     }
 }

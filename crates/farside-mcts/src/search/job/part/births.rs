@@ -2,7 +2,7 @@
 
 use farside::WorkerId;
 
-use crate::search::job::message::{BirthId, TrailId};
+use crate::search::job::message::{BirthId, Return};
 use crate::tree::Step;
 
 /// An edge whose node is being made, and the rollouts that wait for it.
@@ -16,7 +16,7 @@ pub(super) struct Birth<S> {
 /// A rollout that waits at an edge (Seriema §5.3.2).
 #[derive(Debug)]
 pub(super) struct Deferred<S> {
-    pub(super) trail: TrailId,
+    pub(super) back: Return,
     pub(super) depth: u32,
     /// Needed only if there will be no node.
     pub(super) state: S,
@@ -43,10 +43,9 @@ impl<S> Births<S> {
         BirthId(id)
     }
 
-    /// Has a rollout wait. `None` if there is no such birth.
-    pub(super) fn defer(&mut self, id: BirthId, rollout: Deferred<S>) -> Option<()> {
-        self.slots.get_mut(id.0 as usize)?.as_mut()?.deferred.push(rollout);
-        Some(())
+    /// The birth of this number, if it is at this edge.
+    pub(super) fn at(&mut self, id: BirthId, edge: Step) -> Option<&mut Birth<S>> {
+        self.slots.get_mut(id.0 as usize)?.as_mut().filter(|birth| birth.edge == edge)
     }
 
     /// Ends a birth. `None` if there is no such birth.

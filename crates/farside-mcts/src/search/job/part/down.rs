@@ -1,11 +1,14 @@
 //! Selection, expansion and evaluation.
 
+use std::sync::Arc;
+
 use farside::WorkerId;
 
 use super::births::Deferred;
-use super::{Entry, Link, Part, Task};
+use super::commons::lock;
+use super::{Link, Part, Task};
 use crate::game::{Game, Outcome};
-use crate::search::job::message::{BirthId, Child, Descend, EntryId, Evaluate, Expand, Expanded, Post, Return};
+use crate::search::job::message::{BirthId, Child, Descend, Evaluate, Expand, Expanded, Post, Return};
 use crate::search::job::trails::Ends;
 use crate::tree::{NodeId, Sample, Step};
 
@@ -25,7 +28,7 @@ impl<G: Game> Part<G> {
         mut state: G::State,
         back: Option<Return>,
         mut depth: u32,
-        post: &mut impl Post<G::State>,
+        post: &mut impl Post<G>,
     ) {
         self.path.clear();
         let sample = loop {
@@ -33,6 +36,7 @@ impl<G: Game> Part<G> {
             self.path.push(selected.step);
             self.game.play(&mut state, selected.chosen);
             depth += 1;
+            self.deeds.steps += 1;
             if let Some(outcome) = selected.proof {
                 break self.certain(outcome);
             }
@@ -42,13 +46,24 @@ impl<G: Game> Part<G> {
                     continue;
                 }
                 Some(Link::There(owner, entry)) => {
+                    if let Some(copy) = self.copies.of(owner, entry) {
+                        self.tree.link(selected.step, Link::Here(copy));
+                        node = copy;
+                        continue;
+                    }
                     let back = self.leave_trail(back, Some(owner));
                     return post.descend(owner, Descend { entry, back, depth });
                 }
-                Some(Link::Awaited(birth)) => return self.defer(birth, state, back, depth),
+                Some(Link::Awaited(birth)) => {
+                    if self.defer((birth, selected.step), &state, back, depth) {
+                        return;
+                    }
+                }
                 Some(Link::Leaf) | None => {}
             }
-            let is_due = selected.child.is_none() && selected.visit > self.params.expand_after;
+            // Children are the owner's to make.
+            let is_due =
+                selected.child.is_none() && selected.visit > self.params.expand_after && !self.tree.is_copy(node);
             // The first visit finds out whether the game is over. Others may overtake it, and only then ask in vain.
             if (selected.visit == 1 || is_due)
                 && let Some(outcome) = self.game.outcome(&state)
@@ -58,23 +73,26 @@ impl<G: Game> Part<G> {
             if is_due {
                 let owner = self.choose_owner(node);
                 if owner != self.me {
-                    return self.expand_there(owner, selected.step, state, (back, depth), post);
-                }
-                match self.grow(&state) {
-                    Grown::Node(child) => {
-                        self.tree.link(selected.step, Link::Here(child));
-                        node = child;
-                        continue;
+                    if self.expand_there(owner, selected.step, &state, (back, depth), post) {
+                        return;
                     }
-                    Grown::Proven(outcome) => break self.certain(outcome),
-                    Grown::Nothing => {}
+                } else if !self.is_shared() || self.tree.claim(selected.step, Link::Leaf) {
+                    match self.grow(&state) {
+                        Grown::Node(child) => {
+                            self.tree.link(selected.step, Link::Here(child));
+                            node = child;
+                            continue;
+                        }
+                        Grown::Proven(outcome) => break self.certain(outcome),
+                        Grown::Nothing => {}
+                    }
                 }
             }
-            if let Some(helper) = self.choose_helper() {
+            if let Some((helper, is_answer)) = self.choose_helper() {
                 self.count_leaf(depth);
                 self.deeds.given_away += 1;
                 let back = self.leave_trail(back, Some(helper));
-                return post.evaluate(helper, Evaluate { state, back });
+                return post.evaluate(helper, Evaluate { state, back, is_answer });
             }
             break self.simulate(&state);
         };
@@ -83,6 +101,7 @@ impl<G: Game> Part<G> {
     }
 
     pub(super) fn simulate(&mut self, state: &G::State) -> Sample {
+        self.deeds.evaluations += 1;
         self.deeds.tally.simulations += u64::from(self.params.simulations);
         Sample::estimated(self.game.simulate(state, self.params.simulations, &mut self.rng))
     }
@@ -114,29 +133,42 @@ impl<G: Game> Part<G> {
         if let Some(outcome) = self.game.study(state, &mut self.moves) {
             return Grown::Proven(outcome);
         }
-        self.tree.add(self.game.to_move(state), &self.moves).map_or(Grown::Nothing, Grown::Node)
+        self.tree.add(self.game.to_move(state), &mut self.moves, &mut self.rng).map_or(Grown::Nothing, Grown::Node)
     }
 
+    /// Has another worker make a node. False if another thread of this process was first to do something about the edge.
     fn expand_there(
         &mut self,
         owner: WorkerId,
         edge: Step,
-        state: G::State,
+        state: &G::State,
         (back, depth): (Option<Return>, u32),
-        post: &mut impl Post<G::State>,
-    ) {
-        let birth = self.births.begin(edge, owner);
-        self.tree.link(edge, Link::Awaited(birth));
+        post: &mut impl Post<G>,
+    ) -> bool {
+        let birth = lock(&self.births).begin(edge, owner);
+        if !self.tree.claim(edge, Link::Awaited(birth)) {
+            lock(&self.births).end(birth);
+            return false;
+        }
         let back = self.leave_trail(back, Some(owner));
-        post.expand(owner, Expand { state, birth, back, depth });
+        post.expand(owner, Expand { state: state.clone(), birth, back, depth });
+        true
     }
 
-    fn defer(&mut self, birth: BirthId, state: G::State, back: Option<Return>, depth: u32) {
+    /// Has the rollout wait for a node. False if another thread of this process has just received it.
+    fn defer(&mut self, (birth, edge): (BirthId, Step), state: &G::State, back: Option<Return>, depth: u32) -> bool {
+        let births = Arc::clone(&self.births);
+        let mut births = lock(&births);
+        let Some(birth) = births.at(birth, edge) else {
+            if !self.is_shared() {
+                self.mismatch = Some("an edge");
+            }
+            return false;
+        };
         self.deeds.deferred += 1;
-        let Return { trail, .. } = self.leave_trail(back, None);
-        if self.births.defer(birth, Deferred { trail, depth, state }).is_none() {
-            self.mismatch = Some("an edge");
-        }
+        let back = self.leave_trail(back, None);
+        birth.deferred.push(Deferred { back, depth, state: state.clone() });
+        true
     }
 
     // What others say.
@@ -150,13 +182,12 @@ impl<G: Game> Part<G> {
     }
 
     /// Makes the node at once, for other rollouts may wait for it; the one that asked goes on in its turn.
-    pub(in super::super) fn receive_expand(&mut self, message: Expand<G::State>, post: &mut impl Post<G::State>) {
+    pub(in super::super) fn receive_expand(&mut self, message: Expand<G::State>, post: &mut impl Post<G>) {
         let Expand { state, birth, back, depth } = message;
-        let has_room = self.entries.len() < self.entries_max;
+        let has_room = self.entries.room() > 0;
         match if has_room { self.grow(&state) } else { Grown::Nothing } {
             Grown::Node(node) => {
-                let entry = EntryId(self.entries.len() as u32);
-                self.entries.push(Entry { node, state });
+                let entry = self.entries.add(node, state);
                 post.expanded(back.to, Expanded { birth, child: Child::Node(entry) });
                 self.tasks.push_back(Task::Descend(Descend { entry, back, depth }));
             }
@@ -168,14 +199,16 @@ impl<G: Game> Part<G> {
             Grown::Nothing => {
                 post.expanded(back.to, Expanded { birth, child: Child::Refused });
                 self.count_leaf(depth);
-                self.tasks.push_back(Task::Evaluate(Evaluate { state, back }));
+                self.tasks.push_back(Task::Evaluate(Evaluate { state, back, is_answer: false }));
             }
         }
     }
 
     /// Lets the edge lead to the new node, and sends the rollouts on that waited for it.
-    pub(in super::super) fn receive_expanded(&mut self, message: Expanded, post: &mut impl Post<G::State>) {
-        let Some(birth) = self.births.end(message.birth) else {
+    pub(in super::super) fn receive_expanded(&mut self, message: Expanded, post: &mut impl Post<G>) {
+        let births = Arc::clone(&self.births);
+        let mut births = lock(&births);
+        let Some(birth) = births.end(message.birth) else {
             self.mismatch = Some("an edge");
             return;
         };
@@ -187,12 +220,13 @@ impl<G: Game> Part<G> {
                 Link::Leaf
             }
         };
+        // Before other threads can see that the birth is over.
         self.tree.link(birth.edge, link);
-        for Deferred { trail, depth, state } in birth.deferred {
-            let back = Return { to: self.me, trail };
+        drop(births);
+        for Deferred { back, depth, state } in birth.deferred {
             match message.child {
                 Child::Node(entry) => {
-                    if self.trails.lead_to(trail, birth.owner).is_some() {
+                    if back.to == self.me && self.trails.lead_to(back.trail, birth.owner).is_some() {
                         self.neighbours.send_to(birth.owner);
                     }
                     post.descend(birth.owner, Descend { entry, back, depth });
@@ -203,7 +237,7 @@ impl<G: Game> Part<G> {
                 }
                 Child::Refused => {
                     self.count_leaf(depth);
-                    self.tasks.push_back(Task::Evaluate(Evaluate { state, back }));
+                    self.tasks.push_back(Task::Evaluate(Evaluate { state, back, is_answer: false }));
                 }
             }
         }

@@ -43,6 +43,11 @@ impl Neighbours {
         self.is_full[worker.index()] = true;
     }
 
+    /// All have given nodes up.
+    pub(super) fn have_room_again(&mut self) {
+        self.is_full.fill(false);
+    }
+
     pub(super) fn takes_nodes(&self, worker: WorkerId) -> bool {
         !self.is_full[worker.index()]
     }
@@ -52,6 +57,10 @@ impl Neighbours {
         if !self.spare.contains(&worker) {
             self.spare.push_back(worker);
         }
+    }
+
+    pub(super) fn forget_spare(&mut self) {
+        self.spare.clear();
     }
 
     /// Somebody who had nothing to do when he said so.

@@ -8,18 +8,21 @@ use crate::tree::Sample;
 
 impl<G: Game> Part<G> {
     /// Takes a sample up the steps of the path, and on to where the rollout came from.
-    pub(super) fn climb(&mut self, back: Option<Return>, mut sample: Sample, post: &mut impl Post<G::State>) {
-        for &step in self.path.iter().rev() {
-            sample = self.tree.backup(step, sample);
+    pub(super) fn climb(&mut self, back: Option<Return>, mut sample: Sample, post: &mut impl Post<G>) {
+        for index in (0..self.path.len()).rev() {
+            let (step, below) = (self.path[index], sample);
+            sample = self.tree.backup(step, below);
+            if self.tree.is_copy(step.node()) {
+                self.note_fresh(step, below, post);
+            }
         }
-        match (back, &mut self.root) {
-            (Some(back), _) => self.send_back(back, sample, post),
-            (None, Some(root)) => root.completed += 1,
-            (None, None) => self.mismatch = Some("a root"),
+        match back {
+            Some(back) => self.send_back(back, sample, post),
+            None => self.complete(post),
         }
     }
 
-    pub(super) fn send_back(&mut self, back: Return, sample: Sample, post: &mut impl Post<G::State>) {
+    pub(super) fn send_back(&mut self, back: Return, sample: Sample, post: &mut impl Post<G>) {
         let message = BackUp { trail: back.trail, sample };
         if back.to == self.me {
             self.receive_back_up(message, post);
@@ -29,7 +32,7 @@ impl<G: Game> Part<G> {
     }
 
     /// A sample comes back to a trail of this worker.
-    pub(in super::super) fn receive_back_up(&mut self, message: BackUp, post: &mut impl Post<G::State>) {
+    pub(in super::super) fn receive_back_up(&mut self, message: BackUp, post: &mut impl Post<G>) {
         let Some(Ends { back, ahead }) = self.trails.end(message.trail, &mut self.path) else {
             self.mismatch = Some("a trail");
             return;

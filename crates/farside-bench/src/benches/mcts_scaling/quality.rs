@@ -1,0 +1,70 @@
+//! How good the moves are, at equal rollouts: rollouts a second alone can hide a worse search.
+
+use farside::{Worker, WorkerId};
+use farside_mcts::{Budget, OnJob, Search};
+
+use super::on_job::search_error;
+use super::positions::{self, Known};
+use super::{ROLLOUTS, params};
+use crate::metric::Metric;
+use crate::{BenchError, Options};
+
+/// The share of a run's rollouts that each position with known winning moves gets.
+const HIT_SHARE: u64 = 100;
+/// Half of a normal distribution's 95 %, in standard deviations.
+const TWO_SIDED_95: f64 = 1.96;
+
+/// In how many of the positions with known winning moves such a move is found by the job, beside a search in one thread with
+/// as many rollouts, run by run; and between what bounds the difference of both lies, by pairs of position and seed.
+pub(super) fn hit_rates(job: OnJob<'_>, me: &Worker, options: Options) -> Result<[Metric; 3], BenchError> {
+    let known = positions::known();
+    let budget = Budget::Rollouts(options.operations_or(ROLLOUTS).div_ceil(HIT_SHARE));
+    let rate = |hits: usize| hits as f64 / known.len() as f64;
+    let mut rates = [Vec::new(), Vec::new()];
+    let mut differences = Vec::new();
+    for seed in 0..options.runs() as u64 {
+        let (mut hits, mut local_hits) = (0, 0);
+        for Known { game, position, winning } in &known {
+            let mut search = Search::new(*game).params(params(seed));
+            let local = match me.id() == WorkerId::new(0) {
+                true => winning.contains(&search.run(position, budget)?.best.chosen),
+                false => false,
+            };
+            let report = search.on(job).run(position, budget).map_err(search_error)?;
+            let hit = winning.contains(&report.best.chosen);
+            (hits, local_hits) = (hits + usize::from(hit), local_hits + usize::from(local));
+            differences.push(f64::from(u8::from(hit)) - f64::from(u8::from(local)));
+        }
+        rates[0].push(rate(hits));
+        rates[1].push(rate(local_hits));
+    }
+    let [hits, local_hits] = rates;
+    let [low, high] = interval(&differences);
+    Ok([
+        Metric::new("hit_rate", "1", hits).against("search in one thread", local_hits),
+        Metric::new("hit_rate_difference_low", "1", vec![low]),
+        Metric::new("hit_rate_difference_high", "1", vec![high]),
+    ])
+}
+
+/// Between what the mean of these lies, with 95 % confidence.
+fn interval(differences: &[f64]) -> [f64; 2] {
+    let count = differences.len().max(2) as f64;
+    let mean = differences.iter().sum::<f64>() / count;
+    let variance = differences.iter().map(|difference| (difference - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    let half = TWO_SIDED_95 * (variance / count).sqrt();
+    [mean - half, mean + half]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_those_of_the_normal_distribution() {
+        assert_eq!(interval(&[0.0; 10]), [0.0, 0.0]);
+        let [low, high] = interval(&[1.0, -1.0, 1.0, -1.0]);
+        let half = 1.96 * (4.0_f64 / 3.0 / 4.0).sqrt();
+        assert!((low + half).abs() < 1e-12 && (high - half).abs() < 1e-12);
+    }
+}
