@@ -171,7 +171,7 @@ mod tests {
         let has = |bench: &str, case: &str| {
             listed.iter().any(|listing| listing.name == bench && listing.cases.iter().any(|name| name == case))
         };
-        for mode in ["send", "write", "trad", "raw"] {
+        for mode in ["send", "write", "trad", "ovfl", "raw"] {
             for size in ["8B", "64B", "256B"] {
                 assert!(has("invoke-throughput", &format!("{mode}/{size}")), "{mode}/{size}");
             }

@@ -171,7 +171,7 @@ mod tests {
             listed.iter().any(|listing| listing.name == bench && listing.cases.contains(&case))
         };
         for size in ["8B", "64B", "256B"] {
-            for mode in ["send", "write", "trad"] {
+            for mode in ["send", "write", "trad", "ovfl"] {
                 assert!(has("invoke-throughput", &format!("{mode}/{size}")), "{mode}/{size}");
             }
         }

@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn what_was_published_stands_beside() {
         let rows = rows("fdr", 1);
-        for (case, megabytes) in [("send/8B", 12.07), ("write/64B", 301.47), ("trad/256B", 5318.89), ("raw/8B", 35.84)]
+        for (case, megabytes) in
+            [("send/8B", 12.07), ("write/64B", 301.47), ("trad/256B", 5318.89), ("ovfl/64B", 283.15)]
         {
             let case = format!("{case}/sim:fdr");
             let of = |peer: Option<&str>| {

@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use farside::RingOptions;
 use farside::job::launch::{Launch, Program};
-use farside::job::{Bind, FabricChoice};
+use farside::job::{Bind, FabricChoice, Nics};
 
 use crate::error::CliError;
-use crate::values::Seconds;
+use crate::values::{Seconds, Shape};
 
 /// Start a program, or several, as the processes of one job
 ///
@@ -16,18 +17,27 @@ use crate::values::Seconds;
 /// status is that of the process that failed first. A lone `:` separates programs, so no program can get one as an argument.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "farside run -n PROCESSES [OPTIONS] PROGRAM [ARGUMENTS]... [: -n PROCESSES PROGRAM [ARGUMENTS]...]..."
+    override_usage = "farside run {-n PROCESSES | --shape PxT} [OPTIONS] PROGRAM [ARGUMENTS]... [: -n PROCESSES PROGRAM [ARGUMENTS]...]..."
 )]
 pub(crate) struct Arguments {
     /// How many processes run the first program
-    #[arg(short = 'n', long, value_name = "PROCESSES")]
-    processes: u32,
+    #[arg(short = 'n', long, value_name = "PROCESSES", required_unless_present = "shape")]
+    processes: Option<u32>,
     /// Worker threads of each process, instead of what the program says
     #[arg(short = 't', long, value_name = "THREADS")]
     threads: Option<u32>,
+    /// Both at once: 2x4 is -n 2 -t 4
+    #[arg(long, value_name = "PxT", conflicts_with_all = ["processes", "threads"])]
+    shape: Option<Shape>,
     /// Where the workers run: none, core or numa
     #[arg(long, value_name = "HOW")]
     bind: Option<Bind>,
+    /// Network devices, dealt out to the processes in turns: names that `farside info` lists, separated by commas
+    #[arg(long, value_name = "DEVICES", env = "FARSIDE_NIC")]
+    nic: Option<Nics>,
+    /// How large rings are: first chunks, chunks per growth, most chunks, bytes of the first, most bytes [default: 2,1,4,4096,262144]
+    #[arg(long, value_name = "FIRST,GROWTH,MAX,BYTES,BYTES_MAX")]
+    ring: Option<RingOptions>,
     /// What carries the bytes: auto, shm, ofi or ofi:PROVIDER
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
     fabric: Option<FabricChoice>,
@@ -40,12 +50,21 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), CliError> {
-    let mut launch = Launch::new(programs(arguments.processes, &arguments.command)?);
-    if let Some(threads) = arguments.threads {
+    let shape = arguments.shape;
+    // The command line has one or the other.
+    let processes = arguments.processes.or(shape.map(|shape| shape.processes)).unwrap_or_default();
+    let mut launch = Launch::new(programs(processes, &arguments.command)?);
+    if let Some(threads) = arguments.threads.or(shape.map(|shape| shape.threads)) {
         launch = launch.threads_per_process(threads);
     }
     if let Some(bind) = arguments.bind {
         launch = launch.bind(bind);
+    }
+    if let Some(nics) = arguments.nic {
+        launch = launch.nics(nics);
+    }
+    if let Some(ring) = arguments.ring {
+        launch = launch.ring(ring);
     }
     if let Some(fabric) = arguments.fabric {
         launch = launch.fabric(fabric);

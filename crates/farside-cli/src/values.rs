@@ -79,6 +79,40 @@ impl fmt::Display for Seconds {
     }
 }
 
+/// How many processes, and how many threads each has: `2x4`. Where a third number stands in front it counts machines, and is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) processes: u32,
+    pub(crate) threads: u32,
+}
+
+/// A text that is no shape of a job on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoShape {
+    /// It makes no sense.
+    #[error("{0:?} is no shape: give PROCESSESxTHREADS, such as 2x4")]
+    Text(String),
+    /// It has machines.
+    #[error(
+        "{0:?} has machines in front, and this command starts processes on this machine only: have mpirun or srun start the \
+         program on several (docs/running-on-a-cluster.md)"
+    )]
+    Machines(String),
+}
+
+impl FromStr for Shape {
+    type Err = NoShape;
+
+    fn from_str(text: &str) -> Result<Self, NoShape> {
+        let numbers = text.split('x').map(at_least_one::<u32>).collect::<Result<Vec<_>, _>>();
+        match numbers.as_deref() {
+            Ok(&[processes, threads] | &[1, processes, threads]) => Ok(Self { processes, threads }),
+            Ok([_, _, _]) => Err(NoShape::Machines(text.into())),
+            _ => Err(NoShape::Text(text.into())),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +144,18 @@ mod tests {
         for text in ["", "0", "00", "-1", "1.5", "4294967296", "many"] {
             assert_eq!(at_least_one::<u32>(text), Err(NoCount), "{text}");
         }
+    }
+
+    #[test]
+    fn shapes_are_processes_and_threads() {
+        for text in ["2x4", "1x2x4"] {
+            assert_eq!(text.parse(), Ok(Shape { processes: 2, threads: 4 }), "{text}");
+        }
+        for text in ["", "2", "x", "2x", "0x1", "2x0", "-1x2", "1x1x1x1", "2 x 4", "axb"] {
+            assert_eq!(text.parse::<Shape>(), Err(NoShape::Text(text.into())), "{text}");
+        }
+        let machines = "2x2x8".parse::<Shape>().unwrap_err();
+        assert!(machines.to_string().contains("mpirun"), "{machines}");
     }
 
     #[test]

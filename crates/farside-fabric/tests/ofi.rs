@@ -48,6 +48,7 @@ impl Ofi {
                 starter_bytes,
                 provider: Some(self.provider.clone()),
                 address: self.address.clone(),
+                device: None,
             })
         };
         over_ofi::introduced((0..processes).map(open).collect::<Result<_, _>>()?)

@@ -43,6 +43,7 @@ fn open(pair: &Pair, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<Ofi
             starter_bytes,
             provider: Some("tcp".to_owned()),
             address: Some(side_of(process).address().to_string()),
+            device: None,
         };
         let opened = thread::spawn(move || {
             enter();

@@ -37,6 +37,7 @@ impl Pair {
                 starter_bytes: BYTES,
                 provider: Some("tcp".to_owned()),
                 address: Some("127.0.0.1".to_owned()),
+                device: None,
             })
         };
         let ends = (0..2).map(open).collect::<Result<_, _>>().expect("libfabric can be opened");

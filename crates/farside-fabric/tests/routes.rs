@@ -30,6 +30,7 @@ impl Fabric for TwoRoutes {
                 starter_bytes,
                 provider: Some("tcp".to_owned()),
                 address: Some("127.0.0.1".to_owned()),
+                device: None,
             })
         };
         let ends = (0..processes).map(open).collect::<Result<Vec<_>, _>>()?;

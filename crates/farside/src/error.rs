@@ -121,6 +121,12 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// There can be no such ring, or not any more.
+    #[error("the ring cannot be as asked for: {why}")]
+    RingOptions {
+        /// What is wrong.
+        why: String,
+    },
     /// A handle of memory that its owner never gave out.
     #[error(
         "{} never gave out {} bytes under this handle: it was made in another job, or overwritten", memory.process(), memory.bytes()

@@ -27,22 +27,26 @@
 //!
 //! The processes are children of the launcher and do not outlive it. Interrupting it (Ctrl-C) or killing it ends all.
 
+pub(crate) mod backlog;
 pub(crate) mod child;
 pub(crate) mod collective;
 pub(crate) mod consumers;
 pub(crate) mod control;
 pub(crate) mod coordinator;
 mod footprint;
+pub(crate) mod holes;
 pub(crate) mod home;
 mod host;
 pub(crate) mod kill_point;
 pub(crate) mod lane;
 pub mod launch;
 pub(crate) mod mover;
+mod nic;
 pub(crate) mod outgoing;
 pub(crate) mod pool;
 pub(crate) mod process;
 pub(crate) mod rendezvous;
+pub(crate) mod rings;
 pub(crate) mod route;
 pub(crate) mod run;
 pub(crate) mod service;
@@ -63,6 +67,7 @@ pub use control::fuzz_decode as fuzz_control_decode;
 pub use farside_fabric::route::FabricChoice;
 pub use farside_sys::topology::Bind;
 pub use footprint::{Footprint, footprint};
+pub use nic::{Nics, NoNics};
 pub use simulate::{Simulated, Simulation, simulate};
 
 use self::child::{Manner, Role};
@@ -71,6 +76,7 @@ use self::settings::{Choices, own_environment};
 use crate::Worker;
 use crate::error::{Error, Result};
 use crate::invoke::named::{Named, Names};
+use crate::invoke::ring_options::RingOptions;
 use crate::wire::Wire;
 
 /// A job of one process with one worker, until more is asked for.
@@ -146,6 +152,13 @@ impl Job {
         self
     }
 
+    /// Which network devices the processes use between machines, dealt out in turns; the best that libfabric knows if not said. The
+    /// variable `FARSIDE_NIC` says it where the program does not.
+    pub fn nics(mut self, nics: Nics) -> Self {
+        self.choices.nics = Some(nics);
+        self
+    }
+
     /// What carries the bytes; shared memory inside a machine and libfabric between machines if not said. The variable
     /// `FARSIDE_FABRIC` wins over it.
     pub fn fabric(mut self, fabric: FabricChoice) -> Self {
@@ -158,6 +171,14 @@ impl Job {
     pub fn force_fabric(mut self, fabric: FabricChoice) -> Self {
         self.fabric_is_forced = true;
         self.fabric(fabric)
+    }
+
+    /// How large the ring from one worker to another is and how it grows, where [`setup_with`](Worker::setup_with) does not say otherwise.
+    ///
+    /// What there cannot be is refused by [`run`](Self::run), with [`Error::RingOptions`].
+    pub fn ring(mut self, options: RingOptions) -> Self {
+        self.choices.ring = Some(options);
+        self
     }
 
     /// How much memory the calls on their way to one worker may take, over all senders; 8 MiB if not said. A sender's first ring

@@ -62,7 +62,9 @@ pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
-pub use invoke::call::{AGGREGATE_BYTES, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written};
+pub use invoke::call::{
+    AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written,
+};
 pub use invoke::caller::{Caller, CallerPending, CallerTo};
 pub use invoke::countdown::Countdown;
 pub use invoke::named::Named;
@@ -72,6 +74,7 @@ pub use invoke::pending::{ByName, FromLike, Pending, Reading};
 pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
 pub use invoke::result_place::ResultPlace;
+pub use invoke::ring_options::RingOptions;
 pub use job::worker::{Counters, Scope, Worker};
 pub use job::{Job, Simulated, Simulation, job, simulate};
 pub use memory::{Registered, RemoteMemory};
@@ -80,7 +83,8 @@ pub use wire::Wire;
 /// What most programs need.
 pub mod prelude {
     pub use crate::{
-        Aggregator, Dist, On, Pending, PerWorker, ProcessId, Reply, Synchronizer, WhenFull, Wire, Worker, WorkerId,
+        Aggregation, Aggregator, Dist, On, Pending, PerWorker, ProcessId, Reply, Synchronizer, WhenFull, Wire, Worker,
+        WorkerId,
     };
 }
 

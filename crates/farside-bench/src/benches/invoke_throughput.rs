@@ -10,7 +10,7 @@ mod simulated;
 use std::cell::Cell;
 use std::time::Instant;
 
-use farside::{Worker, WorkerId, remote};
+use farside::{AGGREGATE_BYTES, Error, Worker, WorkerId, remote};
 
 pub(crate) use self::over_ofi::cases as cases_over_ofi;
 use self::raw::Raw;
@@ -24,13 +24,17 @@ use crate::{BenchError, Options};
 
 /// Calls of one run, when nothing else is asked for.
 const CALLS: u64 = 10_000_000;
+/// What overflow aggregation keeps at most.
+const OVERFLOW_BYTES: usize = 1 << 20;
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     add_cases::<1>(&mut cases);
     add_cases::<8>(&mut cases);
     add_cases::<32>(&mut cases);
-    cases.sort_by_key(|case| ["send", "write", "trad", "raw"].iter().position(|mode| case.name.starts_with(mode)));
+    cases.sort_by_key(|case| {
+        ["send", "write", "trad", "ovfl", "raw"].iter().position(|mode| case.name.starts_with(mode))
+    });
     cases
 }
 
@@ -42,6 +46,11 @@ fn add_cases<const WORDS: usize>(cases: &mut Vec<Case>) {
         let body = move |me: &Worker, options: Options| beside_stream(me, options, WORDS, Calls { mode: calls });
         cases.push(Case::job(name(mode), 2, body));
     }
+    cases.push(Case::job(name("ovfl"), 2, |me, options| {
+        let mut metrics = beside_stream(me, options, WORDS, Calls { mode: ovfl::<WORDS> })?;
+        metrics.extend(beside_write::<WORDS>(me, options)?);
+        Ok(metrics)
+    }));
     cases.push(Case::job(name("raw"), 2, |me, options| {
         let raw = Raw::<WORDS>::new(me)?;
         beside_stream(me, options, WORDS, raw)
@@ -68,6 +77,43 @@ fn beside_stream(
     let blocks = Stream::blocks_for(calls.saturating_mul(payload_bytes as u64));
     let limit = RawStream { stream: Stream::new(me)?, blocks, bytes_of_each: payload_bytes };
     measure(me, options, Load { words, calls }, traffic, limit)
+}
+
+/// What overflow aggregation costs when nothing overflows: it and single calls in turns. What did overflow is told beside it.
+fn beside_write<const WORDS: usize>(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let load = Load { words: WORDS, calls: options.operations_or(CALLS) };
+    let limit = Single { me, calls: load.calls, mode: write::<WORDS> };
+    let before = me.counters().sent;
+    let mut metrics = measure(me, options, load, Calls { mode: ovfl::<WORDS> }, limit)?;
+    let after = me.counters().sent;
+    metrics.iter_mut().for_each(|metric| metric.name = "calls_per_s_in_turns".into());
+    let overflowed = (after.staged - before.staged) as f64 / (after.calls - before.calls).max(1) as f64;
+    metrics.push(Metric::new("overflowed_share", "1", vec![overflowed]));
+    metrics.push(Metric::new("chunks_max", "1", vec![after.staged_chunks_max(AGGREGATE_BYTES) as f64]));
+    Ok(metrics)
+}
+
+/// Single calls as something to compare with.
+struct Single<'w> {
+    me: &'w Worker,
+    calls: u64,
+    mode: Mode,
+}
+
+impl Yardstick for Single<'_> {
+    fn name(&self) -> &str {
+        "write"
+    }
+
+    fn lead(&mut self) -> Result<f64, BenchError> {
+        let start = Instant::now();
+        (self.mode)(self.me, self.me.neighbor(1), self.calls)?;
+        Ok(self.calls as f64 / start.elapsed().as_secs_f64())
+    }
+
+    fn follow(&mut self) -> Result<(), BenchError> {
+        Ok(())
+    }
 }
 
 /// So many calls, with so many words each.
@@ -174,6 +220,21 @@ fn trad<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside:
     let aggregator = me.aggregate(peer);
     for number in 0..calls {
         aggregator.call_remote([number; WORDS], remote!(|there, words: [u64; WORDS]| add_up(there, words)))?;
+    }
+    drop(aggregator);
+    me.call_return(peer, (), take_sum)?.wait()
+}
+
+/// Into the ring one by one as long as it takes them, and else kept until it does (Seriema: ovfl).
+fn ovfl<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside::Result<u64> {
+    let aggregator = me.aggregate(peer).overflow(OVERFLOW_BYTES);
+    for number in 0..calls {
+        let mut words = [number; WORDS];
+        while let Err(refused) = aggregator.call(words, add_up::<WORDS>) {
+            let Error::Full { .. } = refused.error else { return Err(refused.error) };
+            words = refused.arguments;
+            me.progress()?;
+        }
     }
     drop(aggregator);
     me.call_return(peer, (), take_sum)?.wait()

@@ -41,6 +41,8 @@ pub struct OfiConfig {
     pub provider: Option<String>,
     /// The address of this machine to be reached at; `None` for one that other machines can reach.
     pub address: Option<String>,
+    /// The device or interface, as libfabric's domains are called (`farside info` lists them); `None` for the best there is.
+    pub device: Option<String>,
 }
 
 /// One process's end of a libfabric fabric.
@@ -83,7 +85,8 @@ impl OfiEndpoint {
     /// Those of [`open`](Self::open).
     pub fn open_over(config: OfiConfig, starter: Arc<SharedMemory>) -> Result<Arc<Self>, FabricError> {
         let api = Api::open()?;
-        let (info, provider) = provider::choose(api, config.provider.as_deref(), config.address.as_deref())?;
+        let (info, provider) =
+            provider::choose(api, config.provider.as_deref(), config.address.as_deref(), config.device.as_deref())?;
         let port = Port::open(api, info, provider.clone(), config.process_count as usize)?;
         let card = Card::new(&provider, port.address()?).encode();
         let state = State::new(port, config.process, config.process_count, starter, config.starter_bytes)?;

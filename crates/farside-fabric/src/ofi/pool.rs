@@ -103,7 +103,7 @@ mod tests {
     fn pair() -> [State; 2] {
         let open = |number| {
             let api = Api::open().unwrap();
-            let (info, provider) = provider::choose(api, Some("tcp"), Some("127.0.0.1")).unwrap();
+            let (info, provider) = provider::choose(api, Some("tcp"), Some("127.0.0.1"), None).unwrap();
             let mut port = Port::open(api, info, provider, 2).unwrap();
             port.pretend_to_register_local();
             let address = port.address().unwrap();

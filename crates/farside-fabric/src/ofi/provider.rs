@@ -100,21 +100,27 @@ fn check_environment(provider: &str, lookup: impl Fn(&str) -> Option<OsString>) 
     }
 }
 
-/// Finds the fabric for a provider, or the best there is, at an address of this machine or the one that the outside world sees.
+/// Finds the fabric for a provider, or the best there is, at an address of this machine or the one that the outside world sees, on a device or any.
 pub(super) fn choose(
     api: Api,
     provider: Option<&str>,
     address: Option<&str>,
+    device: Option<&str>,
 ) -> Result<(OneInfo, String), FabricError> {
-    let (info, name) = find(api, provider, address)?;
+    let (info, name) = find(api, provider, address, device)?;
     check_environment(&name, |name| std::env::var_os(name))?;
     Ok((info, name))
 }
 
-fn find(api: Api, provider: Option<&str>, address: Option<&str>) -> Result<(OneInfo, String), FabricError> {
+fn find(
+    api: Api,
+    provider: Option<&str>,
+    address: Option<&str>,
+    device: Option<&str>,
+) -> Result<(OneInfo, String), FabricError> {
     let Some(provider) = provider else {
         let found = api.find_fabrics(None, address)?;
-        let best = best_of(found.iter().filter(|fabric| rank(&fabric.provider()).is_some()));
+        let best = best_of(found.iter().filter(|fabric| rank(&fabric.provider()).is_some()), device)?;
         return best.ok_or_else(|| FabricError::Unavailable {
             what: "libfabric".to_owned(),
             why: "none of its providers here can be used between machines".to_owned(),
@@ -128,7 +134,7 @@ fn find(api: Api, provider: Option<&str>, address: Option<&str>) -> Result<(OneI
     let found = names.fold(api.find_fabrics(Some(first), address), |found, name| {
         found.or_else(|error| api.find_fabrics(Some(name), address).map_err(|_| error))
     })?;
-    let best = best_of(found.iter());
+    let best = best_of(found.iter(), device)?;
     best.ok_or_else(|| FabricError::Unavailable {
         what: format!("libfabric's provider {provider}"),
         why: "there is no memory left".to_owned(),
@@ -136,10 +142,28 @@ fn find(api: Api, provider: Option<&str>, address: Option<&str>) -> Result<(OneI
     })
 }
 
-/// Of equally good providers the one whose address others can reach.
-fn best_of<'l>(fabrics: impl Iterator<Item = FoundFabric<'l>>) -> Option<(OneInfo, String)> {
-    let best = fabrics.min_by_key(|fabric| (rank(&fabric.provider()), reach(&fabric.source())))?;
-    Some((best.to_info()?, best.provider()))
+/// Of equally good providers the one whose address others can reach; of those on one device if one is named.
+///
+/// # Errors
+/// [`FabricError::Unavailable`] with the devices that there are, when the named one is not among them.
+fn best_of<'l>(
+    fabrics: impl Iterator<Item = FoundFabric<'l>>,
+    device: Option<&str>,
+) -> Result<Option<(OneInfo, String)>, FabricError> {
+    let all: Vec<_> = fabrics.collect();
+    let fitting = all.iter().filter(|fabric| device.is_none_or(|device| fabric.domain() == device));
+    let best = fitting.min_by_key(|fabric| (rank(&fabric.provider()), reach(&fabric.source())));
+    if let (None, Some(device), false) = (best, device, all.is_empty()) {
+        let mut there: Vec<String> = all.iter().map(|fabric| fabric.domain()).collect();
+        there.sort_unstable();
+        there.dedup();
+        return Err(FabricError::Unavailable {
+            what: format!("the network device {device}"),
+            why: format!("with this provider and address there are {}", there.join(", ")),
+            remedy: "name one of these with --nic or FARSIDE_NIC, or none",
+        });
+    }
+    Ok(best.and_then(|best| Some((best.to_info()?, best.provider()))))
 }
 
 /// Whether only processes of the same machine can reach a socket address.

@@ -100,7 +100,7 @@ impl RawEnd {
     /// [`FabricError::Provider`].
     pub fn open(provider: Option<&str>, address: Option<&str>, put_bytes: usize) -> Result<Self, FabricError> {
         let api = Api::open()?;
-        let (info, provider) = provider::choose(api, provider, address)?;
+        let (info, provider) = provider::choose(api, provider, address, None)?;
         let memory = SharedMemory::create("farside-raw", PUT + put_bytes)?;
         let mut port = Port::open(api, info, provider, 2)?;
         let key = random_bytes().map_err(|cause| FabricError::System { doing: "getting random bytes", cause })?;

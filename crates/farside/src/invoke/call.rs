@@ -1,5 +1,6 @@
 //! Calling functions on other workers.
 
+mod aggregator;
 mod broadcast;
 mod buffer;
 mod by_name;
@@ -11,11 +12,13 @@ pub use self::buffer::{Lent, Written};
 pub use self::counting::Counting;
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use farside_fabric::WorkerId;
 
+pub use self::aggregator::{Aggregation, Aggregator};
 use super::notify::{LatchAddress, On, Synchronizer, count_down};
-use super::outbox::{Dispatch, FlushCause, Outbox, Sent};
+use super::outbox::{Dispatch, Keeping, Outbox, Sent};
 use super::payload::{Arguments, Payload, WithBuffer};
 use super::pending::{FromLike, Pending};
 use super::remote::{ByPointer, ByType, Call, CallBuffer, CallNotified, CallReturn, CallWithReply, Callee, RemoteFn};
@@ -29,6 +32,8 @@ use crate::wire::Wire;
 
 /// The size at which an [`Aggregator`] publishes its batch, unless it is told another: Seriema's 4 KiB.
 pub const AGGREGATE_BYTES: usize = 4096;
+/// The age at which it publishes its batch at the next progress, unless it is told another.
+pub const AGGREGATE_AGE: Duration = Duration::from_micros(500);
 
 /// What to do when there is no room for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +115,16 @@ pub struct To<'w> {
     /// On a lane, or with a latch: not the way of most calls.
     special: bool,
     batch_bytes: usize,
+    /// How old a batch gets. In 32 bits, as the next, since this is copied for each call.
+    age_us: u32,
+    /// What is kept in overflow mode at most; in other modes `NO_LIMIT`.
+    limit_bytes: u32,
+    /// Batches are published in time whatever this worker does.
+    held: bool,
 }
+
+/// Not in overflow mode.
+const NO_LIMIT: u32 = u32::MAX;
 
 impl<'w> To<'w> {
     #[inline]
@@ -125,6 +139,9 @@ impl<'w> To<'w> {
             lane: false,
             special: false,
             batch_bytes: 0,
+            age_us: AGGREGATE_AGE.as_micros() as u32,
+            limit_bytes: NO_LIMIT,
+            held: false,
         }
     }
 
@@ -201,7 +218,7 @@ impl<'w> To<'w> {
     #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[inline(never)]
     fn submit_notified<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R>(
-        &self,
+        self,
         operand: Result<u32>,
         latch: LatchAddress,
         arguments: Box<A>,
@@ -320,9 +337,9 @@ impl<'w> To<'w> {
             batch_bytes => outbox.try_batch(entry, operand, batch_bytes, payload),
         };
         match sent {
-            Ok(Sent::Now | Sent::Batched) => Ok(()),
+            Ok(Sent::Now | Sent::Batched | Sent::Staged) => Ok(()),
             Ok(Sent::BatchBegun) => {
-                outbox.batch_begun(self.worker.now());
+                outbox.batch_begun(self.worker.now() + self.age());
                 self.worker.list_unfinished(self.to);
                 self.worker.process_handle().hot_kill_point(KillPoint::BatchBegun);
                 Ok(())
@@ -361,8 +378,13 @@ impl<'w> To<'w> {
         if record_bytes > max {
             return Err(Box::new((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload)));
         }
-        let when_full =
-            self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
+        let when_full = self.when_full_now();
+        let overflow_bytes = (self.limit_bytes != NO_LIMIT).then_some(self.limit_bytes as usize);
+        let keeping = Keeping {
+            may_stage: when_full == WhenFull::Queue || overflow_bytes.is_some(),
+            cap_bytes: overflow_bytes,
+            hold: self.held.then(|| self.age()),
+        };
         let deadline = worker.now() + worker.default_deadline();
         let Some(cell) = self.outbox else { return Err(Box::new((worker.unknown(self.to), payload))) };
         if let Err(error) = process.check_callable(cell.borrow().to_process(), how.entry) {
@@ -370,74 +392,38 @@ impl<'w> To<'w> {
         }
         loop {
             let mut outbox = cell.borrow_mut();
-            payload = match outbox.send(how, payload) {
+            payload = match outbox.send_slowly(process, how, keeping, payload) {
                 Ok(sent) => {
-                    if matches!(sent, Sent::BatchBegun) {
-                        outbox.batch_begun(worker.now());
+                    if sent == Sent::BatchBegun {
+                        outbox.batch_begun(worker.now() + self.age());
+                    }
+                    if !outbox.is_finished() {
                         worker.list_unfinished(self.to);
                     }
                     self.note_sent(&mut outbox);
                     return Ok(());
                 }
-                Err(payload) => payload,
+                Err((Error::Full { .. }, payload)) if when_full == WhenFull::Retry => payload,
+                Err(refused) => return Err(Box::new(refused)),
             };
-            if let Err(error) = outbox.ensure_asked(process).and_then(|()| outbox.send_staged(process)) {
-                return Err(Box::new((error, payload)));
-            }
-            if outbox.is_lost() || process.lost(outbox.to_process()).is_some() {
-                outbox.lose();
-                return Err(Box::new((process.gone(outbox.to_process()), payload)));
-            }
-            if outbox.has_room_for(record_bytes) {
-                // What was staged is on its way, and there is room behind it.
-                continue;
-            }
-            if outbox.is_framed() {
-                payload = match outbox.frame(process, how, payload) {
-                    Ok(sent) => {
-                        if matches!(sent, Sent::BatchBegun) {
-                            outbox.batch_begun(worker.now());
-                        }
-                        if !outbox.is_finished() {
-                            worker.list_unfinished(self.to);
-                        }
-                        self.note_sent(&mut outbox);
-                        return Ok(());
-                    }
-                    Err(payload) => payload,
-                };
-            } else if outbox.awaits_ring() || when_full == WhenFull::Queue {
-                payload = match outbox.stage(how, payload) {
-                    Ok(()) => {
-                        worker.list_unfinished(self.to);
-                        self.note_sent(&mut outbox);
-                        return match outbox.send_staged(process) {
-                            Ok(_) => Ok(()),
-                            // The call is kept; that it cannot be sent is told by what waits for it.
-                            Err(_) => Ok(()),
-                        };
-                    }
-                    Err(payload) => payload,
-                };
-            }
-            if let Err(error) = outbox.ask_to_grow(process, record_bytes) {
-                return Err(Box::new((error, payload)));
-            }
-            let full = outbox.full();
             drop(outbox);
-            if when_full != WhenFull::Retry {
-                return Err(Box::new((full, payload)));
-            }
             if let Err(error) = worker.wait_for_room(self.to, record_bytes, deadline) {
                 return Err(Box::new((error, payload)));
             }
         }
     }
 
+    fn age(&self) -> Duration {
+        Duration::from_micros(self.age_us.into())
+    }
+
+    fn when_full_now(&self) -> WhenFull {
+        self.when_full.unwrap_or(if self.worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry })
+    }
+
     fn note_sent(&self, outbox: &mut Outbox) {
         if let Some((latch, On::Sent)) = self.notify {
-            outbox.count_when_sent(latch);
-            outbox.count_sent(self.worker.process_handle());
+            outbox.count_when_sent(self.worker.process_handle(), latch);
         }
     }
 
@@ -449,8 +435,7 @@ impl<'w> To<'w> {
         how.batch_bytes = 0;
         let worker = self.worker;
         let process = worker.process_handle();
-        let when_full =
-            self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
+        let when_full = self.when_full_now();
         let deadline = worker.now() + worker.default_deadline();
         process.send_on_lane_or_wait(self.to, how, *payload, when_full, |record_bytes| {
             worker.wait_for_lane(self.to, record_bytes, deadline)
@@ -468,94 +453,4 @@ type Unsent<P> = Result<(), Box<(Error, P)>>;
 #[cold]
 fn unboxed<P>(unsent: Unsent<P>) -> Result<(), (Error, P)> {
     unsent.map_err(|refused| *refused)
-}
-
-/// Calls of one worker to another that are published in batches: by size, by age, when the worker has nothing else to do, and
-/// when the aggregator is dropped (Seriema §4.4.2, "traditional").
-///
-/// On shared memory a batch is written where it belongs, record by record; only its publication is put off. So there is no
-/// copy, and no fence for each call. Calls made past the aggregator keep their place: they publish the batch with them.
-///
-/// ```no_run
-/// # use farside::prelude::*;
-/// # fn example(me: &Worker) -> farside::Result<()> {
-/// let aggregator = me.aggregate(me.neighbor(1));
-/// for x in 0..1000_u64 {
-///     aggregator.call(x, |there, x| println!("{}: {x}", there.id()))?;
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug)]
-pub struct Aggregator<'w> {
-    to: To<'w>,
-}
-
-impl<'w> Aggregator<'w> {
-    #[inline]
-    pub(crate) fn new(mut to: To<'w>) -> Self {
-        to.batch_bytes = AGGREGATE_BYTES;
-        Self { to }
-    }
-
-    /// Publishes when so many bytes are batched. (A batch never exceeds the ring's chunk.)
-    #[must_use]
-    #[inline]
-    pub fn batch_bytes(mut self, bytes: usize) -> Self {
-        self.to.batch_bytes = bytes.max(1);
-        self
-    }
-
-    /// What to do when there is no room.
-    #[must_use]
-    pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.to.when_full = Some(when_full);
-        self
-    }
-
-    /// As [`To::call`], batched.
-    ///
-    /// # Errors
-    /// As for [`To::call`].
-    #[inline]
-    pub fn call<A: Wire, R>(&self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
-        let operand = self.to.worker.table().offset_of(function as usize);
-        self.to.submit_call::<ByPointer, fn(&Worker, A) -> R, A, R>(operand, arguments)
-    }
-
-    /// As [`To::call_remote`], batched.
-    ///
-    /// # Errors
-    /// As for [`To::call`].
-    #[inline]
-    pub fn call_remote<A: Wire, R, F>(&self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
-    where
-        F: Fn(&Worker, A) -> R + Copy + 'static,
-    {
-        self.to.submit_call::<ByType, F, A, R>(Ok(0), arguments)
-    }
-
-    /// As [`To::call_buffer`], batched.
-    ///
-    /// # Errors
-    /// As for [`To::call`].
-    pub fn call_buffer<A: Wire, R>(
-        &self,
-        arguments: A,
-        buffer: &[u8],
-        function: fn(&Worker, A, &[u8]) -> R,
-    ) -> Result<(), Refused<A>> {
-        self.to.call_buffer(arguments, buffer, function)
-    }
-
-    /// Publishes what is batched.
-    pub fn flush(&self) {
-        self.to.worker.flush_to(self.to.to, FlushCause::Asked);
-    }
-}
-
-impl Drop for Aggregator<'_> {
-    fn drop(&mut self) {
-        self.to.worker.flush_to(self.to.to, FlushCause::Dropped);
-    }
 }

@@ -53,6 +53,8 @@ pub(crate) struct Inbox {
 #[derive(Debug)]
 struct InRing {
     source: Source,
+    /// The source runs this binary.
+    is_alike: bool,
     receiver: Receiver<MappedChunk, MappedControl>,
     /// The memory, to be given back in the end.
     pieces: Vec<Piece>,
@@ -86,10 +88,11 @@ impl Inbox {
         &mut self,
         index: usize,
         source: Source,
+        is_alike: bool,
         receiver: Receiver<MappedChunk, MappedControl>,
         pieces: Vec<Piece>,
     ) {
-        self.rings[index] = Some(Box::new(InRing { source, receiver, pieces, looks: 0 }));
+        self.rings[index] = Some(Box::new(InRing { source, is_alike, receiver, pieces, looks: 0 }));
     }
 
     /// A ring was granted a chunk.
@@ -271,11 +274,11 @@ fn take_turn(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
 #[inline(never)]
 fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     let Some(ring) = &mut inbox.rings[index] else { return Ok(()) };
-    let source = ring.source;
-    let receiver = &mut ring.receiver;
+    let InRing { source, is_alike, receiver, .. } = &mut **ring;
+    let (source, is_alike) = (*source, *is_alike);
     let handling = Handling::begin(worker.in_handler_flag());
     let ended = catch_unwind(AssertUnwindSafe(|| match worker.hands_over_to() {
-        None => run_records(worker, source, receiver),
+        None => run_records(worker, source, is_alike, receiver),
         Some(pool) => hand_records_over(worker, pool, source, receiver),
     }));
     drop(handling);
@@ -298,8 +301,13 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
 
 /// Runs records until there is none.
 #[inline(never)]
-fn run_records(worker: &Worker, source: Source, receiver: &mut Receiver<MappedChunk, MappedControl>) -> Stop {
-    let table = worker.process_handle().callable_by(source);
+fn run_records(
+    worker: &Worker,
+    source: Source,
+    is_alike: bool,
+    receiver: &mut Receiver<MappedChunk, MappedControl>,
+) -> Stop {
+    let table = worker.table().callable_by(is_alike);
     let mut counted = Counted { worker, records: 0 };
     let run = |header: Header, payload: *const u8, end: *const u8| {
         counted.records += 1;
@@ -451,7 +459,7 @@ fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
 }
 
 fn run_framed(worker: &Worker, source: Source, frames: &mut InFrames) -> Result<(), CorruptRecord> {
-    let table = worker.process_handle().callable_by(source);
+    let table = worker.table().callable_by(worker.process_handle().is_alike_source(source));
     while let Some(record) = frames.next_record()? {
         let header = Header::from_word(record[0]);
         let first = if header.short_bytes().is_some() { 1 } else { 2 };
@@ -505,7 +513,7 @@ unsafe fn run_copy(
 /// As for [`run_arrivals`].
 pub(crate) fn run_handed_over(worker: &Worker, record: &HandedOver, may_wait: bool) -> Result<()> {
     let source = record.source;
-    let table = worker.process_handle().callable_by(source);
+    let table = worker.table().callable_by(worker.process_handle().is_alike_source(source));
     let payload = record.payload();
     let handling = (!may_wait).then(|| Handling::begin(worker.in_handler_flag()));
     // SAFETY: the payload is a copy of a whole record's, and the record is taken from its queue once.

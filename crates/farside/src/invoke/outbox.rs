@@ -1,156 +1,62 @@
 //! The sending side of the way from one worker to another.
 //!
-//! An outbox is in one of three states. *Unopened*: nothing was ever sent; the first record asks the receiver's process for
-//! a ring. *Staging*: records wait here, in order, because the ring does not stand yet or had no room for an earlier one.
-//! *Direct*: the ring stands and nothing waits: records are written into the receiver's memory at once. Only in the last
-//! state does a call touch nothing but the ring, and `direct` tells it by one flag.
+//! An outbox has the ring while nothing waits: then records are written into the receiver's memory at once, and a call touches nothing
+//! else. Otherwise the ring is with the [`Way`], which the service thread shares: the ring does not stand yet, or had no room for an
+//! earlier record. What waits there is sent by whoever comes first, this worker when it makes progress or the service thread when that
+//! does not (`job/backlog.rs`).
 //!
-//! Towards a receiver whose memory is not mapped here the ring has only its sending side, in memory of this process: one chunk, in which
-//! records are batched as in any other. A batch that is long enough is staged, and what is staged is sent as frames.
+//! Towards a receiver whose memory is not mapped here there is no ring, but a batch in memory of this process: one chunk, in which records
+//! are collected as in any other. A batch that is long enough is staged, and what is staged is sent as frames.
 
-use std::time::Instant;
+mod counters;
+mod ring;
+mod way;
 
-use farside_fabric::ring::{Header, MappedChunk, MappedControl, RingMemory, Sender, record_bytes};
+use std::time::{Duration, Instant};
+
+use farside_fabric::ring::{Header, MappedChunk, MappedControl, Sender, record_bytes};
 use farside_fabric::{ProcessId, WorkerId};
 
-use farside_sys::prefetch::prefetch_to_write;
-
-use super::frames::OutFrames;
+pub use self::counters::{FlushCause, SendCounters};
+pub(crate) use self::ring::Ring;
+use self::ring::write_payload;
+pub(crate) use self::way::{Answer, SharedWay, Way};
 use super::named::NAMED;
 use super::notify::{LatchAddress, count_down};
 use super::payload::Payload;
-use super::staged::Staged;
-use crate::error::{Error, FullCause, Result};
-use crate::job::home::Announcer;
-use crate::job::kill_point::KillPoint;
+use super::ring_options::RingOptions;
+use crate::error::{Error, Result};
 use crate::job::process::Process;
-use crate::job::setup::{RingName, SetupMessage};
-
-/// Chunks are granted until there are so many: two of 4 KiB at first, one of 32 KiB, one of 256 KiB. A ring that is busy has to be
-/// longer than 192 KiB: where the same cache lines go to and fro in a shorter circle, each takes more than twice as long.
-const CHUNK_COUNT_MAX: usize = 4;
-/// The largest chunk that is asked for without a record that needs a larger one.
-const CHUNK_BYTES_MAX: usize = 256 << 10;
-/// The size of the chunks that a ring begins with, and how many.
-pub(crate) const FIRST_CHUNK_BYTES: usize = 4 << 10;
-pub(crate) const FIRST_CHUNK_COUNT: usize = 2;
-/// The same for lanes, which carry less.
-pub(crate) const FIRST_LANE_CHUNK_BYTES: usize = 2 << 10;
+use crate::job::setup::{Piece, RingName};
 
 /// The chunk in which records are batched that go as frames.
 pub(crate) const FRAME_CHUNK_BYTES: usize = 16 << 10;
 
-/// Why a batch was published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum FlushCause {
-    /// It reached its size.
-    Size,
-    /// It reached its age.
-    Age,
-    /// Its worker had nothing else to do.
-    Idle,
-    /// Its chunk was full.
-    Chunk,
-    /// The program asked for it.
-    Asked,
-    /// Its [`Aggregator`](crate::Aggregator) was dropped.
-    Dropped,
-}
-
-/// The number of causes.
-pub(crate) const FLUSH_CAUSES: usize = 6;
-
-/// What an outbox did so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SendCounters {
-    /// Calls sent or staged.
-    pub calls: u64,
-    /// Their bytes, with headers.
-    pub bytes: u64,
-    /// Batches published, by [`FlushCause`].
-    pub flushes: [u64; FLUSH_CAUSES],
-    /// Times that the ring had no room.
-    pub stalls: u64,
-    /// Chunks granted after the first.
-    pub chunks_grown: u64,
-    /// Calls that were staged first.
-    pub staged: u64,
-    /// Rings opened.
-    pub rings: u64,
-    /// Their memory at the receivers.
-    pub ring_bytes: u64,
-}
-
-impl SendCounters {
-    /// Adds another outbox's.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.calls += other.calls;
-        self.bytes += other.bytes;
-        self.flushes.iter_mut().zip(other.flushes).for_each(|(sum, more)| *sum += more);
-        self.stalls += other.stalls;
-        self.chunks_grown += other.chunks_grown;
-        self.staged += other.staged;
-        self.rings += other.rings;
-        self.ring_bytes += other.ring_bytes;
-    }
-}
-
 /// The way to one receiver.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    name: RingName,
-    to: WorkerId,
     to_process: ProcessId,
-    /// The ring stands, nothing is staged, the receiver lives, and it runs this binary.
-    direct: bool,
-    /// The receiver runs this binary: functions of it mean something there.
-    is_alike: bool,
+    /// The ring, while it stands, nothing is staged, the receiver lives, and it runs this binary.
     ring: Option<Ring>,
-    asked: bool,
-    /// The size of the chunk that was asked for and has not been answered.
-    growing: Option<usize>,
-    refused: Option<Refusal>,
-    lost: bool,
-    staged: Staged,
-    queue_cap_bytes: usize,
-    /// Latches of calls that were batched or staged, counted down when those are published.
+    /// Where records are batched for a receiver that is not mapped.
+    frame_batch: Option<FrameBatch>,
+    /// When the open batch is to be published.
+    batch_due: Option<Instant>,
+    /// Latches of calls that were batched, counted down when the batch is published.
     on_sent: Vec<LatchAddress>,
-    /// When the open batch was begun.
-    batch_since: Option<Instant>,
-    /// The receiver's memory is not mapped here, and records go to it as frames.
-    is_framed: bool,
-    frames: OutFrames,
-    /// Without the bytes that the ring has counted.
-    counters: SendCounters,
+    /// Of what this thread has sent directly.
+    calls: u64,
+    flushes: [u64; counters::FLUSH_CAUSES],
+    way: SharedWay,
 }
 
-/// The receiver has granted no chunk of this size, having reached its cap.
-#[derive(Clone, Copy, Debug)]
-struct Refusal {
-    chunk_bytes: usize,
-    cap_bytes: usize,
-}
-
+/// Records that are to go as a frame, in memory of this process.
 #[derive(Debug)]
-struct Ring {
-    sender: Sender<MappedChunk, MappedControl>,
-    /// `None` towards a receiver whose memory is not mapped here: nothing is ever published then, only batched.
-    announcer: Option<Announcer>,
+pub(crate) struct FrameBatch {
+    pub(crate) sender: Sender<MappedChunk, MappedControl>,
+    /// The memory.
+    pub(crate) pieces: Vec<Piece>,
 }
-
-impl Ring {
-    #[inline(always)]
-    fn announce(&self) {
-        if let Some(announcer) = &self.announcer {
-            announcer.announce();
-        }
-    }
-}
-
-/// How far ahead of the record being written the ring's lines are asked for: they are in the receiver's cache, which read them a
-/// lap ago.
-const WRITE_AHEAD_BYTES: usize = 512;
 
 /// How one record is to be sent.
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +67,19 @@ pub(crate) struct Dispatch {
     pub(crate) batch_bytes: usize,
 }
 
-/// What [`Outbox::try_send`] found.
+/// What may become of a record that cannot be written into the ring.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Keeping {
+    /// It may be staged though the ring stands.
+    pub(crate) may_stage: bool,
+    /// As long as so much is staged at most; what the job says if this does not.
+    pub(crate) cap_bytes: Option<usize>,
+    /// It is staged in any case, and sent after so long at the latest.
+    pub(crate) hold: Option<Duration>,
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// Published.
     Now,
@@ -169,6 +87,8 @@ pub(crate) enum Sent {
     BatchBegun,
     /// Batched.
     Batched,
+    /// Staged, or sent from there.
+    Staged,
 }
 
 impl Outbox {
@@ -177,26 +97,18 @@ impl Outbox {
         to: WorkerId,
         to_process: ProcessId,
         is_alike: bool,
+        options: RingOptions,
         queue_cap_bytes: usize,
     ) -> Self {
         Self {
-            name,
-            to,
             to_process,
-            direct: false,
-            is_alike,
             ring: None,
-            asked: false,
-            growing: None,
-            refused: None,
-            lost: false,
-            staged: Staged::default(),
-            queue_cap_bytes,
+            frame_batch: None,
+            batch_due: None,
             on_sent: Vec::new(),
-            batch_since: None,
-            is_framed: false,
-            frames: OutFrames::default(),
-            counters: SendCounters::default(),
+            calls: 0,
+            flushes: Default::default(),
+            way: SharedWay::new(Way::new(name, to, to_process, is_alike, options, queue_cap_bytes)),
         }
     }
 
@@ -204,20 +116,18 @@ impl Outbox {
         self.to_process
     }
 
+    // The direct way.
+
     /// Writes a record into the ring and publishes it, if that can be done at once; otherwise hands the payload back.
     #[inline(always)]
     pub(crate) fn try_send<P: Payload>(&mut self, entry: u16, operand: u32, payload: P) -> Result<Sent, P> {
         let bytes = record_bytes(payload.bytes());
-        let (ring, offset) = match self.reserve(bytes) {
-            Some(reserved) => reserved,
-            None => return Err(payload),
-        };
+        let Some((ring, offset)) = self.reserve(bytes) else { return Err(payload) };
         // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved so many at `offset`.
         unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
-        prefetch_to_write(ring.sender.chunk().ahead(offset + WRITE_AHEAD_BYTES));
         ring.sender.publish(Header::new(entry, operand, bytes), bytes);
         ring.announce();
-        self.counters.calls += 1;
+        self.calls += 1;
         Ok(Sent::Now)
     }
 
@@ -233,30 +143,25 @@ impl Outbox {
     ) -> Result<Sent, P> {
         let bytes = record_bytes(payload.bytes());
         let header = Header::new(entry, operand, bytes);
-        if let Some(ring) = &mut self.ring
-            && ring.sender.may_join(bytes)
+        if let Some(sender) = self.batching()
+            && sender.may_join(bytes)
         {
-            ring.sender.join(header, bytes, |chunk, offset| {
+            sender.join(header, bytes, |chunk, offset| {
                 // SAFETY: `bytes` is the size of a record with this payload, and there is room for it at `offset`.
                 unsafe { write_payload(chunk, offset, bytes, payload) };
-                prefetch_to_write(chunk.ahead(offset + WRITE_AHEAD_BYTES));
             });
-            self.counters.calls += 1;
+            self.calls += 1;
             return Ok(Sent::Batched);
         }
-        let (ring, offset) = match self.reserve(bytes) {
-            Some(reserved) => reserved,
-            None => return Err(payload),
-        };
+        let Some((ring, offset)) = self.reserve(bytes) else { return Err(payload) };
         // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved so many at `offset`.
         unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
-        prefetch_to_write(ring.sender.chunk().ahead(offset + WRITE_AHEAD_BYTES));
         ring.sender.batch(header, bytes);
         let batched = ring.sender.batched_bytes();
         ring.sender.let_join(batch_bytes);
-        self.counters.calls += 1;
+        self.calls += 1;
         if batched >= batch_bytes {
-            self.flush(FlushCause::Size);
+            self.flush_ring(FlushCause::Size);
             return Ok(Sent::Now);
         }
         Ok(if batched == bytes { Sent::BatchBegun } else { Sent::Batched })
@@ -265,33 +170,24 @@ impl Outbox {
     /// One or the other.
     pub(crate) fn send<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<Sent, P> {
         match how.batch_bytes {
-            _ if how.entry == NAMED => self.try_send_named(how, payload),
-            0 => self.try_send(how.entry, how.operand, payload),
+            // One that another binary is to understand goes alone.
+            batch_bytes if batch_bytes == 0 || how.entry == NAMED => self.try_send(how.entry, how.operand, payload),
             batch_bytes => self.try_batch(how.entry, how.operand, batch_bytes, payload),
         }
     }
 
-    /// As [`try_send`](Self::try_send), for a call that a receiver of any binary understands.
-    fn try_send_named<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<Sent, P> {
-        let is_ready = self.is_ready();
-        let direct = std::mem::replace(&mut self.direct, is_ready);
-        let sent = self.try_send(how.entry, how.operand, payload);
-        self.direct = direct;
-        sent
+    /// Where a batch may be open.
+    #[inline(always)]
+    fn batching(&mut self) -> Option<&mut Sender<MappedChunk, MappedControl>> {
+        match &mut self.ring {
+            Some(ring) => Some(&mut ring.sender),
+            None => self.frame_batch.as_mut().map(|batch| &mut batch.sender),
+        }
     }
 
-    /// Whether the ring stands, nothing waits before another record, and the receiver lives.
-    fn is_ready(&self) -> bool {
-        let stands = self.ring.as_ref().is_some_and(|ring| ring.announcer.is_some());
-        stands && self.staged.is_empty() && !self.lost
-    }
-
-    /// Room for a record in the ring, if the outbox is direct.
+    /// Room for a record in the ring, if the outbox has it.
     #[inline(always)]
     fn reserve(&mut self, record_bytes: usize) -> Option<(&mut Ring, usize)> {
-        if !self.direct {
-            return None;
-        }
         let offset = match self.ring.as_ref()?.sender.try_reserve(record_bytes) {
             Some(offset) => offset,
             None => self.go_on(record_bytes)?,
@@ -303,7 +199,7 @@ impl Outbox {
     #[cold]
     #[inline(never)]
     fn go_on(&mut self, record_bytes: usize) -> Option<usize> {
-        self.flush(FlushCause::Chunk);
+        self.flush_ring(FlushCause::Chunk);
         let ring = self.ring.as_mut()?;
         let reserved = ring.sender.reserve(record_bytes);
         // The rotation is news for the receiver, too.
@@ -311,385 +207,449 @@ impl Outbox {
         reserved.ok()
     }
 
-    /// Publishes the batch, if there is one.
-    pub(crate) fn flush(&mut self, cause: FlushCause) -> bool {
+    /// Publishes the batch that is in the ring, if there is one.
+    fn flush_ring(&mut self, cause: FlushCause) -> bool {
         // Also when a call that was not batched has published it before.
-        self.batch_since = None;
-        let Some(ring) = &mut self.ring else { return false };
-        let flushed = if ring.announcer.is_some() { ring.sender.flush() } else { self.stage_batch() };
-        if !flushed {
-            return false;
-        }
-        if let Some(ring) = &self.ring {
-            ring.announce();
-        }
-        self.counters.flushes[cause as usize] += 1;
+        self.batch_due = None;
+        let Some(ring) = self.ring.as_mut().filter(|ring| ring.sender.batched_bytes() > 0) else { return false };
+        ring.sender.flush();
+        ring.announce();
+        self.flushes[cause as usize] += 1;
         true
     }
 
-    /// Notes when the open batch was begun.
-    pub(crate) fn batch_begun(&mut self, now: Instant) {
-        self.batch_since = Some(now);
+    // Batches.
+
+    /// Publishes the batch, if there is one. Says whether there was.
+    pub(crate) fn flush(&mut self, process: &Process, cause: FlushCause) -> bool {
+        if self.ring.is_some() {
+            let flushed = self.flush_ring(cause);
+            self.count_batched(process);
+            return flushed;
+        }
+        let way = self.way.clone();
+        let mut way = way.lock();
+        let flushed = self.stage_batch(&mut way, Some(cause)) | way.release(cause);
+        // What could not be sent is told by what waits for it.
+        let _ = way.send_staged(process);
+        self.take_back(&mut way);
+        flushed
     }
 
-    pub(crate) fn batch_since(&self) -> Option<Instant> {
-        self.batch_since
+    /// Notes when the batch that was just begun is to be published.
+    pub(crate) fn batch_begun(&mut self, due: Instant) {
+        self.batch_due = Some(due);
     }
 
-    /// Keeps a latch until everything so far is published.
-    pub(crate) fn count_when_sent(&mut self, latch: LatchAddress) {
-        self.on_sent.push(latch);
+    /// Counts a latch down when everything so far is published.
+    pub(crate) fn count_when_sent(&mut self, process: &Process, latch: LatchAddress) {
+        let batched = self.batching().map_or(0, |sender| sender.batched_bytes());
+        if batched > 0 {
+            self.on_sent.push(latch);
+            return;
+        }
+        if self.ring.is_none() {
+            let mut way = self.way.lock();
+            if way.has_staged() {
+                way.count_when_sent(latch);
+                return;
+            }
+        }
+        count_down(process, latch);
     }
 
-    /// Counts down what waits for publication, if all is published.
-    pub(crate) fn count_sent(&mut self, process: &Process) {
-        let batched = self.ring.as_ref().is_some_and(|ring| ring.sender.batched_bytes() > 0);
-        if !self.on_sent.is_empty() && self.staged.is_empty() && !batched {
+    /// Counts down what waited for the batch.
+    fn count_batched(&mut self, process: &Process) {
+        if !self.on_sent.is_empty() && self.batching().is_none_or(|sender| sender.batched_bytes() == 0) {
             self.on_sent.drain(..).for_each(|latch| count_down(process, latch));
         }
     }
 
-    /// Whether calls may be staged whatever the sender wants, since the ring does not stand.
-    pub(crate) fn awaits_ring(&self) -> bool {
-        self.ring.is_none() && !self.lost
-    }
-
-    pub(crate) fn has_staged(&self) -> bool {
-        !self.staged.is_empty()
-    }
-
-    /// Whether nothing that was called is still here.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.staged.is_empty() && self.batch_since.is_none()
-    }
-
-    /// Whether records go to the receiver as frames.
-    pub(crate) fn is_framed(&self) -> bool {
-        self.is_framed
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost
-    }
-
-    /// Stages a record. Hands the payload back when that would exceed the queue's cap.
-    pub(crate) fn stage<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<(), P> {
-        let bytes = record_bytes(payload.bytes());
-        if !self.may_stage(bytes) {
-            return Err(payload);
-        }
-        self.staged.push(Header::new(how.entry, how.operand, bytes), bytes, payload);
-        self.counters.calls += 1;
-        self.counters.bytes += bytes as u64;
-        self.counters.staged += 1;
-        self.direct = false;
-        Ok(())
-    }
-
-    fn may_stage(&self, record_bytes: usize) -> bool {
-        // Where nothing is written into a ring a record goes by way of the queue, however long it is.
-        let alone = self.is_framed && self.staged.is_empty();
-        alone || self.staged.bytes() + record_bytes <= self.queue_cap_bytes
-    }
-
-    /// Adds a record to the batch that is to go as a frame, and sends that if it is long enough. Hands the payload back when the queue is
-    /// full.
-    pub(crate) fn frame<P: Payload>(&mut self, process: &Process, how: Dispatch, payload: P) -> Result<Sent, P> {
-        let bytes = record_bytes(payload.bytes());
-        if !self.may_stage(bytes) {
-            return Err(payload);
-        }
-        self.counters.calls += 1;
-        let header = Header::new(how.entry, how.operand, bytes);
-        if self.ring.as_ref().is_none_or(|ring| ring.sender.try_reserve(bytes).is_none()) {
-            self.stage_batch();
-        }
-        let reserved = self.ring.as_mut().and_then(|ring| Some((ring.sender.try_reserve(bytes)?, ring)));
-        if let Some((offset, ring)) = reserved {
-            // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved so many at `offset`.
-            unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
-            ring.sender.batch(header, bytes);
-            ring.sender.let_join(how.batch_bytes);
-            let batched = ring.sender.batched_bytes();
-            if batched < how.batch_bytes {
-                return Ok(if batched == bytes { Sent::BatchBegun } else { Sent::Batched });
-            }
-            if how.batch_bytes > 0 {
-                self.counters.flushes[FlushCause::Size as usize] += 1;
-            }
-            self.stage_batch();
-        } else {
-            self.staged.push(header, bytes, payload);
-            self.counters.bytes += bytes as u64;
-        }
-        // That it cannot be sent is told by what waits for it.
-        let _ = self.send_staged(process);
-        Ok(Sent::Now)
-    }
-
     /// Moves the batch that is to go as a frame to what is staged. Says whether there was one.
-    fn stage_batch(&mut self) -> bool {
-        self.batch_since = None;
-        let Some(ring) = &mut self.ring else { return false };
-        let staged = &mut self.staged;
-        let taken = ring.sender.take_batch(|chunk, bytes| {
-            staged.push_records(bytes, |words| {
+    fn stage_batch(&mut self, way: &mut Way, cause: Option<FlushCause>) -> bool {
+        let Some(batch) = &mut self.frame_batch else { return false };
+        self.batch_due = None;
+        let on_sent = &mut self.on_sent;
+        let taken = batch.sender.take_batch(|chunk, bytes| {
+            let copy = |words: &mut [u64]| {
                 // SAFETY: the batch lies at the beginning of the chunk, in memory that only this outbox knows of.
                 unsafe {
                     std::ptr::copy_nonoverlapping(chunk.address(0).cast_const().cast(), words.as_mut_ptr(), bytes / 8)
                 };
-            });
+            };
+            way.stage_batch(bytes, copy, on_sent);
         });
+        if let Some(cause) = cause.filter(|_| taken.is_some()) {
+            self.flushes[cause as usize] += 1;
+        }
         taken.is_some()
     }
 
-    /// Asks for the ring, once.
+    /// Adds a record to the batch that is to go as a frame, and stages that if it is long enough. Hands the payload back when the queue is
+    /// full.
+    fn frame<P: Payload>(&mut self, way: &mut Way, how: Dispatch, keeping: Keeping, payload: P) -> Result<Sent, P> {
+        let bytes = record_bytes(payload.bytes());
+        if !way.may_stage(bytes, keeping.cap_bytes) {
+            return Err(payload);
+        }
+        self.calls += 1;
+        let has_room = |batch: &FrameBatch| batch.sender.try_reserve(bytes).is_some();
+        if !self.frame_batch.as_ref().is_some_and(has_room) {
+            self.stage_batch(way, Some(FlushCause::Chunk));
+        }
+        let Some(batch) = self.frame_batch.as_mut().filter(|batch| has_room(batch)) else {
+            way.stage_anyway(how, payload);
+            return Ok(Sent::Staged);
+        };
+        let offset = batch.sender.try_reserve(bytes).unwrap_or_default();
+        // SAFETY: `bytes` is the size of a record with this payload, and there is room for so many at `offset`.
+        unsafe { write_payload(batch.sender.chunk(), offset, bytes, payload) };
+        batch.sender.batch(Header::new(how.entry, how.operand, bytes), bytes);
+        batch.sender.let_join(how.batch_bytes);
+        let batched = batch.sender.batched_bytes();
+        if batched < how.batch_bytes {
+            return Ok(if batched == bytes { Sent::BatchBegun } else { Sent::Batched });
+        }
+        self.stage_batch(way, (how.batch_bytes > 0).then_some(FlushCause::Size));
+        Ok(Sent::Staged)
+    }
+
+    // The slow way.
+
+    /// Sends a record by whatever way there is, or keeps it as far as it may be kept. Otherwise hands the payload back with the reason:
+    /// [`Error::Full`] when it is worth while to wait for room.
+    pub(crate) fn send_slowly<P: Payload>(
+        &mut self,
+        process: &Process,
+        how: Dispatch,
+        keeping: Keeping,
+        mut payload: P,
+    ) -> Result<Sent, (Error, P)> {
+        let record_bytes = record_bytes(payload.bytes());
+        if let Err(error) = self.ensure_asked(process) {
+            return Err((error, payload));
+        }
+        let shared = self.way.clone();
+        loop {
+            if keeping.hold.is_none() {
+                payload = match self.send(how, payload) {
+                    Ok(sent) => return Ok(sent),
+                    Err(payload) => payload,
+                };
+            }
+            let mut way = shared.lock();
+            self.lend(process, &mut way);
+            if let Some(age) = keeping.hold {
+                payload = match self.hold(process, &mut way, how, keeping, age, payload) {
+                    Ok(()) => return Ok(Sent::Staged),
+                    Err(payload) => payload,
+                };
+            } else {
+                // What was held is before this record.
+                way.release(FlushCause::Asked);
+            }
+            if let Err(error) = way.send_staged(process) {
+                return Err((error, payload));
+            }
+            if way.phase == way::Phase::Lost || process.lost(self.to_process).is_some() {
+                way.lose();
+                return Err((process.gone(self.to_process), payload));
+            }
+            if keeping.hold.is_none() && way.has_room_for(record_bytes) {
+                // What was staged is on its way, and there is room behind it.
+                self.take_back(&mut way);
+                if self.ring.is_none() {
+                    payload = match way.put(how, payload) {
+                        Ok(()) => return Ok(Sent::Now),
+                        Err(payload) => payload,
+                    };
+                }
+                continue;
+            }
+            payload = if way.is_framed() {
+                match self.frame(&mut way, how, keeping, payload) {
+                    Ok(sent) => {
+                        // As with `stage`.
+                        let _ = way.send_staged(process);
+                        return Ok(sent);
+                    }
+                    Err(payload) => payload,
+                }
+            } else if way.awaits_ring() || keeping.may_stage {
+                match way.stage(how, keeping.cap_bytes, payload) {
+                    Ok(()) => {
+                        // The call is kept; that it cannot be sent is told by what waits for it.
+                        let _ = way.send_staged(process);
+                        self.take_back(&mut way);
+                        process.look_after(&self.way, &mut way, None);
+                        return Ok(Sent::Staged);
+                    }
+                    Err(payload) => payload,
+                }
+            } else {
+                payload
+            };
+            if let Err(error) = way.ask_to_grow(process, record_bytes) {
+                return Err((error, payload));
+            }
+            return Err((way.full(), payload));
+        }
+    }
+
+    /// Stages a record that is to be sent with those after it, after so long at the latest. Hands it back when there is no room.
+    fn hold<P: Payload>(
+        &mut self,
+        process: &Process,
+        way: &mut Way,
+        how: Dispatch,
+        keeping: Keeping,
+        age: Duration,
+        payload: P,
+    ) -> Result<(), P> {
+        self.stage_batch(way, Some(FlushCause::Asked));
+        if !way.may_stage(record_bytes(payload.bytes()), keeping.cap_bytes) {
+            way.release(FlushCause::Size);
+            return Err(payload);
+        }
+        let begins = !way.has_staged();
+        way.stage(how, keeping.cap_bytes, payload)?;
+        if begins {
+            let due = process.clock().now() + age;
+            way.hold(due);
+            process.look_after(&self.way, way, Some(due));
+        }
+        if way.staged_bytes() >= how.batch_bytes {
+            way.release(FlushCause::Size);
+            // What could not be sent is told by what waits for it.
+            let _ = way.send_staged(process);
+        }
+        Ok(())
+    }
+
+    /// Gives the ring to the way, since something is to be done there; what is batched is published before.
+    fn lend(&mut self, process: &Process, way: &mut Way) {
+        self.flush_ring(FlushCause::Asked);
+        if let Some(ring) = self.ring.take() {
+            self.count_batched_in(&ring, process);
+            way.borrow(ring);
+        }
+    }
+
+    fn count_batched_in(&mut self, ring: &Ring, process: &Process) {
+        debug_assert_eq!(ring.sender.batched_bytes(), 0);
+        self.on_sent.drain(..).for_each(|latch| count_down(process, latch));
+    }
+
+    /// Takes the ring, if nothing waits before it.
+    fn take_back(&mut self, way: &mut Way) {
+        if self.ring.is_none() {
+            self.ring = way.give_back();
+        }
+    }
+
+    /// Asks for the ring, unless that was done.
     ///
     /// # Errors
     /// What the transport said.
     pub(crate) fn ensure_asked(&mut self, process: &Process) -> Result<()> {
-        if self.asked || self.lost {
+        if self.ring.is_some() {
             return Ok(());
         }
-        if process.connect(self.to_process)?.is_some() {
-            process.kill_point(KillPoint::RingAsking);
-            process.send_setup(self.to_process, &SetupMessage::Open { ring: self.name })?;
-            process.kill_point(KillPoint::RingAsked);
-        } else {
-            self.ring = Some(Ring { sender: process.new_frame_batch()?, announcer: None });
-            self.is_framed = true;
-        }
-        // Only now: what could not be asked for is asked for by the next call.
-        self.asked = true;
-        Ok(())
-    }
-
-    /// The ring stands.
-    pub(crate) fn open(&mut self, sender: Sender<MappedChunk, MappedControl>, announcer: Announcer) {
-        self.counters.rings += 1;
-        self.counters.ring_bytes += sender.chunk_bytes() as u64;
-        self.ring = Some(Ring { sender, announcer: Some(announcer) });
-        self.direct = self.is_alike && self.is_ready();
-    }
-
-    /// One more chunk was granted.
-    pub(crate) fn grow(&mut self, chunk: MappedChunk) {
-        self.growing = None;
-        if let Some(ring) = &mut self.ring {
-            self.counters.chunks_grown += 1;
-            self.counters.ring_bytes += chunk.bytes() as u64;
-            ring.sender.grant(chunk);
-        }
-    }
-
-    /// No more memory is granted.
-    pub(crate) fn refuse(&mut self, cap_bytes: usize) {
-        self.refused = self.growing.take().map(|chunk_bytes| Refusal { chunk_bytes, cap_bytes });
-    }
-
-    /// What it did so far.
-    pub(crate) fn counters(&self) -> SendCounters {
-        let written = self.ring.as_ref().map_or(0, |ring| ring.sender.written_bytes());
-        SendCounters { bytes: self.counters.bytes + written, ..self.counters }
-    }
-
-    /// The receiver is gone: nothing more will be sent.
-    pub(crate) fn lose(&mut self) {
-        self.counters = self.counters();
-        self.lost = true;
-        self.direct = false;
-        self.ring = None;
-        self.staged.clear();
-        self.on_sent.clear();
-        self.batch_since = None;
-    }
-
-    /// Asks for a chunk more, if this ring may still grow and has not asked already.
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`] when no ring could ever hold the record.
-    pub(crate) fn ask_to_grow(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
-        let Some(ring) = self.ring.as_mut().filter(|ring| ring.announcer.is_some()) else { return Ok(()) };
-        let no_room = ring.sender.reserve(record_bytes).err();
-        let needs_chunk = no_room.is_some_and(|no_room| no_room.needs_chunk_bytes.is_some());
-        ring.announce();
-        let chunks = ring.sender.chunk_count();
-        self.counters.stalls += 1;
-        if self.growing.is_some() {
-            return Ok(());
-        }
-        let chunk_bytes = match needs_chunk {
-            true if self.was_refused(record_bytes) => return Ok(()),
-            true => chunk_bytes_for(record_bytes),
-            false if chunks >= CHUNK_COUNT_MAX || self.refused.is_some() => return Ok(()),
-            false => (FIRST_CHUNK_BYTES << (3 * (chunks + 1 - FIRST_CHUNK_COUNT))).min(CHUNK_BYTES_MAX),
-        };
-        process
-            .send_setup(self.to_process, &SetupMessage::Grow { ring: self.name, chunk_bytes: chunk_bytes as u64 })?;
-        self.growing = Some(chunk_bytes);
-        self.refused = None;
-        process.kill_point(KillPoint::GrowthAsked);
-        Ok(())
-    }
-
-    /// Asks for a chunk without which a record of this size can never be sent.
-    ///
-    /// # Errors
-    /// [`Error::Full`] when such a chunk was refused; otherwise as for [`ask_to_grow`](Self::ask_to_grow).
-    pub(crate) fn ask_for_chunk(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
-        if self.was_refused(record_bytes) { Err(self.full()) } else { self.ask_to_grow(process, record_bytes) }
-    }
-
-    /// Whether no chunk is granted that could hold a record of this size.
-    fn was_refused(&self, record_bytes: usize) -> bool {
-        self.refused.is_some_and(|refusal| refusal.chunk_bytes <= chunk_bytes_for(record_bytes))
-    }
-
-    /// Whether what is staged would find room by now.
-    pub(crate) fn staged_may_move(&self) -> bool {
-        // For frames room comes with a notice.
-        let front = self.staged.front().filter(|_| !self.is_framed).map(|record| record.len() * 8);
-        front.is_some_and(|bytes| self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(bytes)))
-    }
-
-    /// Whether nothing waits before a record of this size, and it would find room.
-    pub(crate) fn has_room_for(&self, record_bytes: usize) -> bool {
-        self.is_ready() && self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(record_bytes))
-    }
-
-    /// Whether nothing that was granted or asked for could ever hold a record of this size.
-    pub(crate) fn needs_chunk_for(&self, record_bytes: usize) -> bool {
-        self.growing.is_none()
-            && !self.is_framed
-            && self.ring.as_ref().is_some_and(|ring| !ring.sender.has_chunk_for(record_bytes))
-    }
-
-    /// Why a record of this size cannot be sent now.
-    pub(crate) fn full(&self) -> Error {
-        let cause = match (&self.ring, self.refused) {
-            (_, Some(Refusal { cap_bytes, .. })) => FullCause::RingCap { cap_bytes },
-            (Some(ring), None) if self.staged.is_empty() && !self.is_framed => {
-                FullCause::Credit { ring_bytes: ring.sender.chunk_bytes() }
+        let phase = self.way.lock().phase;
+        if phase == way::Phase::Unasked {
+            // Not under the lock, since it waits.
+            let mapped = process.connect(self.to_process)?.is_some();
+            let mut way = self.way.lock();
+            process.add_way(way.name(), &self.way);
+            if way.phase == way::Phase::Unasked {
+                way.ask(process, mapped)?;
             }
-            _ => FullCause::Queue { queued_bytes: self.staged.bytes() },
-        };
-        Error::Full { to: self.to, cause }
+        }
+        if self.frame_batch.is_none() && self.way.lock().is_framed() {
+            self.frame_batch = Some(process.new_frame_batch()?);
+        }
+        Ok(())
     }
 
-    /// Whether a record of this size would find room, or its receiver is gone.
-    pub(crate) fn may_send(&self, record_bytes: usize) -> bool {
-        let has_room = match &self.ring {
-            _ if self.is_framed => self.may_stage(record_bytes),
-            Some(ring) => self.staged.is_empty() && ring.sender.has_room(record_bytes),
-            None => false,
-        };
-        has_room || self.lost
+    /// What came for the ring while it was here.
+    pub(crate) fn take_granted(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            self.way.lock().take_granted().into_iter().for_each(|chunk| ring.sender.grant(chunk));
+        }
     }
 
-    /// Announces to the receiver that we wait for credit, or that we do so no longer.
-    pub(crate) fn wait_for_credit(&self, begin: bool) {
-        match &self.ring {
-            Some(ring) if begin => ring.sender.begin_waiting(),
-            // What is staged waits on.
-            Some(ring) if self.staged.is_empty() => ring.sender.end_waiting(),
-            Some(_) | None => {}
+    /// Sends what is due: the batch, if it is old enough or this worker has nothing else to do, and what is staged, as far as there is
+    /// room. Says whether anything was sent.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when the receiver grants no chunk for what is next, or what the transport said.
+    pub(crate) fn send_due(&mut self, process: &Process, idle: bool) -> Result<bool> {
+        let mut moved = false;
+        if let Some(cause) = self.due_cause(self.batch_due, process, idle) {
+            moved |= self.flush(process, cause);
+        }
+        if self.ring.is_some() {
+            self.count_batched(process);
+            return Ok(moved);
+        }
+        let shared = self.way.clone();
+        let mut way = shared.lock();
+        if let Some(cause) = self.due_cause(way.held_until(), process, idle) {
+            way.release(cause);
+        }
+        moved |= way.send_staged(process)?;
+        self.take_back(&mut way);
+        Ok(moved)
+    }
+
+    fn due_cause(&self, due: Option<Instant>, process: &Process, idle: bool) -> Option<FlushCause> {
+        match due {
+            Some(_) if idle => Some(FlushCause::Idle),
+            Some(due) if process.clock().now() >= due => Some(FlushCause::Age),
+            _ => None,
         }
     }
 
     /// Sends what is staged, as far as there is room. Says whether anything was sent.
     ///
     /// # Errors
-    /// [`Error::TooLarge`], or what the transport said.
+    /// Those of [`send_due`](Self::send_due).
     pub(crate) fn send_staged(&mut self, process: &Process) -> Result<bool> {
-        if self.staged.is_empty() {
+        if self.ring.is_some() {
             return Ok(false);
         }
-        let sent = match &self.ring {
-            _ if self.is_framed => self.send_frames(process),
-            Some(_) => self.send_into_ring(process),
-            None => Ok(false),
-        };
-        match sent {
-            // Whoever calls there or waits for it is told so; this may be somebody else.
-            Err(Error::PeerLost { .. }) => {
-                self.lose();
-                Ok(false)
-            }
-            other => other,
-        }
-    }
-
-    /// Sends what is staged to a receiver whose ring stands.
-    fn send_into_ring(&mut self, process: &Process) -> Result<bool> {
-        let mut sent = false;
-        let mut no_room_for = None;
-        while let (Some(record), Some(ring)) = (self.staged.front(), &mut self.ring) {
-            let bytes = record.len() * 8;
-            let Ok(offset) = ring.sender.reserve(bytes) else {
-                // The receiver rings when it gives credit. What it gave before it saw this is looked for once more.
-                ring.sender.begin_waiting();
-                if ring.sender.has_room(bytes) {
-                    continue;
-                }
-                no_room_for = Some(bytes);
-                break;
-            };
-            let target = ring.sender.chunk().address(offset + 8);
-            // SAFETY: the ring reserved `bytes` bytes at `offset`, of which the header takes the first 8; the staged record
-            // is memory of this process.
-            unsafe { std::ptr::copy_nonoverlapping(record[1..].as_ptr().cast(), target, bytes - 8) };
-            process.kill_point(KillPoint::RecordReserved);
-            ring.sender.batch(Header::from_word(record[0]), bytes);
-            // The ring counts it from now on.
-            self.counters.bytes -= bytes as u64;
-            self.staged.pop();
-            sent = true;
-        }
-        if sent {
-            process.kill_point(KillPoint::BatchOpen);
-        }
-        if let Some(ring) = &mut self.ring {
-            ring.sender.flush();
-            ring.announce();
-        }
-        match no_room_for {
-            Some(bytes) if self.needs_chunk_for(bytes) => self.ask_for_chunk(process, bytes)?,
-            Some(bytes) => self.ask_to_grow(process, bytes)?,
-            None => self.direct = self.is_alike && self.is_ready(),
-        }
-        self.count_sent(process);
+        let shared = self.way.clone();
+        let mut way = shared.lock();
+        let sent = way.send_staged(process)?;
+        self.take_back(&mut way);
         Ok(sent)
     }
 
-    /// Sends what is staged to a receiver that is not mapped.
-    fn send_frames(&mut self, process: &Process) -> Result<bool> {
-        let max = process.transport().capabilities().message_bytes_max - SetupMessage::OVERHEAD_BYTES;
-        let mut sent = false;
-        while let Some(front) = self.staged.front().map(<[u64]>::len) {
-            // As many records as a frame takes; one that is longer goes in pieces.
-            let whole = self.staged.front_within(max.min(self.frames.room()));
-            let words = match whole {
-                [] if self.frames.has_room(front * 8) => self.staged.front_within(front * 8),
-                whole => whole,
-            };
-            if words.is_empty() {
-                break;
-            }
-            for piece in words.chunks(max / 8) {
-                let position = self.frames.advance(size_of_val(piece));
-                process.send_frame(self.to_process, self.name, position, piece)?;
-            }
-            let words = words.len();
-            self.staged.pop_words(words);
-            sent = true;
-        }
-        self.count_sent(process);
-        Ok(sent)
+    pub(crate) fn has_staged(&self) -> bool {
+        self.ring.is_none() && self.way.lock().has_staged()
     }
 
-    /// The receiver has run so many bytes of frames in all.
-    pub(crate) fn credit_frames(&mut self, consumed: u64) {
-        self.frames.credit(consumed);
+    /// Whether nothing that was called is still here.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.batch_due.is_none() && !self.has_staged()
+    }
+
+    /// Whether credit has come for what is staged.
+    pub(crate) fn staged_may_move(&self) -> bool {
+        self.ring.is_none() && self.way.lock().staged_may_move()
+    }
+
+    /// Whether a record of this size would find room, or its receiver is gone. Asks for what is missing.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when no chunk is granted that it needs; otherwise what the transport said.
+    pub(crate) fn may_send(&mut self, process: &Process, record_bytes: usize) -> Result<bool> {
+        if self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(record_bytes)) {
+            return Ok(true);
+        }
+        // The receiver may have taken its memory back.
+        self.ensure_asked(process)?;
+        let shared = self.way.clone();
+        let mut way = shared.lock();
+        self.lend(process, &mut way);
+        // What was asked for last may have been less than this record needs.
+        if way.needs_chunk_for(record_bytes) {
+            way.ask_for_chunk(process, record_bytes)?;
+        }
+        Ok(way.may_send(record_bytes))
+    }
+
+    /// Announces to the receiver that we wait for credit, or that we do so no longer.
+    pub(crate) fn wait_for_credit(&self, begin: bool) {
+        match &self.ring {
+            Some(ring) if begin => ring.sender.begin_waiting(),
+            Some(ring) => ring.sender.end_waiting(),
+            None => self.way.lock().wait_for_credit(begin),
+        }
+    }
+
+    /// The receiver is gone: nothing more will be sent.
+    pub(crate) fn lose(&mut self) {
+        let shared = self.way.clone();
+        let mut way = shared.lock();
+        if let Some(ring) = self.ring.take() {
+            way.borrow(ring);
+        }
+        way.lose();
+        self.frame_batch = None;
+        self.on_sent.clear();
+        self.batch_due = None;
+    }
+
+    /// What it did so far.
+    pub(crate) fn counters(&self) -> SendCounters {
+        let way = self.way.lock();
+        let mut counters = way.counters;
+        let ring = self.ring.as_ref().or(way.ring.as_ref());
+        let batched = self.frame_batch.as_ref().map_or(0, |batch| batch.sender.batched_bytes() as u64);
+        counters.calls += self.calls;
+        counters.bytes += ring.map_or(0, |ring| ring.sender.written_bytes()) + batched;
+        counters.flushes.iter_mut().zip(self.flushes).for_each(|(sum, more)| *sum += more);
+        counters
+    }
+}
+
+// Setting up and shutting down.
+impl Outbox {
+    /// Chooses how large the ring is to be.
+    ///
+    /// # Errors
+    /// [`Error::RingOptions`] when there is a ring already.
+    pub(crate) fn choose(&mut self, options: RingOptions) -> Result<()> {
+        let mut way = self.way.lock();
+        if self.ring.is_some() || way.phase != way::Phase::Unasked {
+            let why =
+                format!("the ring to {} is there already: choose before the first call, or `shutdown` it", way.to);
+            return Err(Error::RingOptions { why });
+        }
+        way.options = options;
+        Ok(())
+    }
+
+    /// Whether the way stands, or never will.
+    pub(crate) fn is_set_up(&self) -> bool {
+        self.ring.is_some() || !self.way.lock().awaits_ring()
+    }
+
+    /// Begins to shut the way down as soon as everything that was called is sent. Says whether it is shut down.
+    ///
+    /// # Errors
+    /// What kept it from being sent.
+    pub(crate) fn shut_down(&mut self, process: &Process) -> Result<bool> {
+        self.flush(process, FlushCause::Asked);
+        let shared = self.way.clone();
+        let mut way = shared.lock();
+        self.lend(process, &mut way);
+        way.send_staged(process)?;
+        if way.may_close() {
+            way.close(process)?;
+            if let Some(batch) = self.frame_batch.take() {
+                process.free_frame_batch(batch);
+            }
+        }
+        Ok(matches!(way.phase, way::Phase::Unasked | way::Phase::Lost) && !way.has_staged())
+    }
+
+    /// The receiver would like its memory back: gives it back if the ring is idle.
+    ///
+    /// # Errors
+    /// What the transport said.
+    pub(crate) fn give_up_if_idle(&mut self, process: &Process) -> Result<()> {
+        let shared = self.way.clone();
+        let mut way = shared.lock();
+        if self.batch_due.is_none() {
+            self.lend(process, &mut way);
+            if way.is_idle() {
+                return way.close(process);
+            }
+            self.take_back(&mut way);
+        }
+        Ok(())
     }
 }
 
@@ -699,32 +659,14 @@ impl Outbox {
     pub(super) fn write_anything(&self, words: &[u64]) {
         use std::sync::atomic::Ordering;
 
-        let ring = self.ring.as_ref().expect("the ring stands");
+        use farside_fabric::ring::RingMemory;
+
+        let way = self.way.lock();
+        let ring = self.ring.as_ref().or(way.ring.as_ref()).expect("the ring stands");
         let (chunk, offset) = (ring.sender.chunk(), ring.sender.try_reserve(8 * words.len()).expect("there is room"));
         for (place, word) in words.iter().enumerate().rev() {
             chunk.word(offset + 8 * place).store(*word, Ordering::Release);
         }
         ring.announce();
     }
-}
-
-/// The size of a chunk for a record of this size: behind it is room for one more header.
-fn chunk_bytes_for(record_bytes: usize) -> usize {
-    (record_bytes + 8).next_multiple_of(FIRST_CHUNK_BYTES)
-}
-
-/// Writes the payload of a record.
-///
-/// # Safety
-/// `record_bytes` bytes are reserved at `offset` of `chunk`, and that is the size of a record with this payload.
-#[inline(always)]
-unsafe fn write_payload<P: Payload>(chunk: &MappedChunk, offset: usize, record_bytes: usize, payload: P) {
-    let mut at = chunk.address(offset + 8);
-    if Header::is_long_for(record_bytes) {
-        // SAFETY: a long record's first payload word is inside the reserved bytes, aligned to 8.
-        unsafe { at.cast::<u64>().write(record_bytes as u64) };
-        at = at.wrapping_add(8);
-    }
-    // SAFETY: by the contract the payload fits behind the header (and the length of a long record); records are aligned to 8.
-    unsafe { payload.write(at) };
 }

@@ -8,7 +8,7 @@ use super::home::{
     REPLY_SPACE_BYTES, Shape,
 };
 use super::pool::ALIGN_BYTES;
-use crate::invoke::outbox::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_LANE_CHUNK_BYTES};
+use crate::invoke::ring_options::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_LANE_CHUNK_BYTES};
 
 /// Shared memory that a job takes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -49,6 +49,10 @@ kill_points! {
     GrowthMade = "growth-made",
     /// A chunk that was asked for is there; nothing was written into it.
     SenderGrown = "sender-grown",
+    /// A ring is given up, and its receiver was not told.
+    RingClosing = "ring-closing",
+    /// All that came through a ring that was given up is run, and its memory may be given out again; its sender was not told.
+    RingClosed = "ring-closed",
     /// A record lies in the ring, without its header.
     RecordReserved = "record-reserved",
     /// Records that were staged are batched, and not published.

@@ -8,10 +8,10 @@ use std::sync::{Mutex, OnceLock};
 
 use farside_fabric::{ProcessId, WorkerId};
 
-use super::process::{Notice, Process, lock};
+use super::process::{Process, lock};
 use crate::error::{Error, Result};
 use crate::invoke::call::WhenFull;
-use crate::invoke::outbox::{Dispatch, Outbox};
+use crate::invoke::outbox::{Dispatch, Keeping, Outbox};
 use crate::invoke::payload::Payload;
 
 /// The lanes of one process, by receiver. Each is made when it is first used.
@@ -64,46 +64,21 @@ impl Process {
         if let Err(error) = self.check_callable(lane.to_process(), how.entry) {
             return Err((error, payload));
         }
-        let payload = match lane.send(how, payload) {
-            Ok(_) => return Ok(()),
-            Err(payload) => payload,
-        };
-        if let Err(error) = lane.ensure_asked(self).and_then(|()| lane.send_staged(self)) {
-            return Err((error, payload));
-        }
-        if lane.is_lost() {
-            return Err((self.gone(lane.to_process()), payload));
-        }
-        let payload = match lane.send(how, payload) {
-            Ok(_) => return Ok(()),
-            Err(payload) => payload,
-        };
         let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
         let max = self.settings().ring_cap_bytes / 2;
         if record_bytes > max {
             return Err((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload));
         }
-        let may_stage = lane.awaits_ring() || when_full == WhenFull::Queue;
-        let kept = if lane.is_framed() {
-            lane.frame(self, how, payload).map(drop)
-        } else if may_stage {
-            lane.stage(how, payload)
-        } else {
-            Err(payload)
-        };
-        let payload = match kept {
-            Ok(()) => {
-                if !lane.is_finished() {
-                    self.lanes().queued.store(true, Ordering::Relaxed);
-                }
-                return Ok(());
-            }
+        let keeping = Keeping { may_stage: when_full == WhenFull::Queue, ..Keeping::default() };
+        let payload = match lane.send(how, payload) {
+            Ok(_) => return Ok(()),
             Err(payload) => payload,
         };
-        if let Err(error) = lane.ask_to_grow(self, record_bytes) {
-            return Err((error, payload));
+        let sent = lane.send_slowly(self, how, keeping, payload);
+        if !lane.is_finished() {
+            self.lanes().queued.store(true, Ordering::Relaxed);
         }
-        Err((lane.full(), payload))
+        sent.map(drop)
     }
 
     /// Sends on the lane to a worker, and where there is no room waits for that with `wait`, if the call is to.
@@ -135,25 +110,20 @@ impl Process {
         let Some(lane) = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get) else { return Ok(true) };
         let mut lane = lock(lane);
         lane.send_staged(self)?;
-        // What was asked for last may have been less than this record needs.
-        if lane.needs_chunk_for(record_bytes) {
-            lane.ask_for_chunk(self, record_bytes)?;
-        }
+        let may_send = lane.may_send(self, record_bytes)?;
         // It stays announced, since another thread may wait, too. That costs the receiver a look at our doorbells for each chunk.
         lane.wait_for_credit(true);
-        Ok(lane.may_send(record_bytes))
+        // What was given back before the receiver could see this is looked for once more.
+        Ok(may_send || lane.may_send(self, record_bytes)?)
     }
 
-    /// What a receiver's process said about the lane to it. Called by the service thread.
-    pub(crate) fn update_lane(&self, notice: Notice) -> Result<()> {
-        let to = notice.receiver().expect("it is about a lane of this process");
-        let Some(lane) = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get) else { return Ok(()) };
-        let mut lane = lock(lane);
-        self.update_outbox(&mut lane, notice)?;
-        lane.send_staged(self)?;
-        drop(lane);
-        self.call_attention_of_all();
-        Ok(())
+    /// Gives the lane to a worker up if it is idle, since its process would like the memory back. Called by the service thread.
+    ///
+    /// # Errors
+    /// What the transport said.
+    pub(crate) fn give_up_lane_if_idle(&self, to: WorkerId) -> Result<()> {
+        let lane = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get);
+        lane.map_or(Ok(()), |lane| lock(lane).give_up_if_idle(self))
     }
 
     /// Whether records may be queued on some lane.

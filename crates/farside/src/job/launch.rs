@@ -20,7 +20,9 @@ use farside_sys::topology::Bind;
 
 use self::children::Children;
 use crate::error::{Error, ProcessEnd, Result};
+use crate::invoke::ring_options::RingOptions;
 use crate::job::coordinator::{Coordinator, Plan};
+use crate::job::nic::Nics;
 use crate::job::settings::{Choices, Limits, own_environment};
 
 /// How long a process may stay that has failed or was told that the job is over, when it is the only kind left.
@@ -77,6 +79,18 @@ impl Launch {
     /// Where the workers run, instead of what the program says.
     pub fn bind(mut self, bind: Bind) -> Self {
         self.choices.bind = Some(bind);
+        self
+    }
+
+    /// Which network devices the processes use, instead of what the program says.
+    pub fn nics(mut self, nics: Nics) -> Self {
+        self.choices.nics = Some(nics);
+        self
+    }
+
+    /// How large the rings are, instead of what the program says.
+    pub fn ring(mut self, options: RingOptions) -> Self {
+        self.choices.ring = Some(options);
         self
     }
 

@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use farside_fabric::bell::Fencing;
 use farside_fabric::clock::Clock;
 pub(crate) use farside_fabric::clock::lock;
-use farside_fabric::ring::{MappedChunk, MappedControl, Receiver, RingControl, Sender};
 use farside_fabric::wait::WaitPolicy;
-use farside_fabric::{FabricError, ProcessId, RemoteKey, Transport, WorkerId};
+use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, Transport, WorkerId};
 use farside_sys::fence;
-use farside_sys::shm::SharedMemory;
 
+use super::backlog::Backlog;
 use super::consumers::{Pool, PoolKind};
 use super::control::{Control, Ending, ToCoordinator};
-use super::home::{Announcer, Home, HomeLayout, Shape};
+use super::home::{Home, HomeLayout, Shape};
 use super::kill_point::{KillPlan, KillPoint};
 use super::lane::Lanes;
 use super::mover::Mover;
 use super::outgoing::Outgoing;
 use super::pool::RingPool;
+use super::rings::Ways;
 use super::settings::Settings;
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
@@ -29,9 +29,8 @@ use crate::error::{Error, Result, Source};
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
-use crate::invoke::outbox::Outbox;
 use crate::invoke::reply_slots::ReplySlots;
-use crate::invoke::table::{Callable, FunctionTable};
+use crate::invoke::table::FunctionTable;
 use crate::memory::ProcessMemory;
 
 /// Values shared by a process's workers, at most.
@@ -47,6 +46,8 @@ pub(crate) struct Process {
     names: Names,
     /// Whether each process runs this binary. Empty when all do.
     alike: Box<[bool]>,
+    /// The machine of each process. Empty when there is one.
+    machines: Box<[MachineId]>,
     transport: Arc<dyn Transport>,
     clock: Clock,
     outgoing: Outgoing,
@@ -73,7 +74,9 @@ pub(crate) struct Process {
     quiet: Mutex<Quiet>,
     mailboxes: Box<[Mailbox]>,
     lanes: Lanes,
-    pool: Mutex<RingPool>,
+    pub(super) ways: Ways,
+    pub(super) backlog: Backlog,
+    pub(super) pool: Mutex<RingPool>,
     latches: Mutex<Latches>,
     callers: Callers,
     pools: [Pool; 2],
@@ -97,34 +100,19 @@ pub(crate) enum Notice {
     /// A ring leads here now.
     RingOpened { ring: RingName, control: Piece, chunks: Vec<Piece> },
     /// A ring that leads here was granted a chunk.
-    RingGrown { ring: RingName, chunk: Piece },
-    /// A ring that was asked for stands.
-    SenderOpened { ring: RingName, control: Piece, chunks: Vec<Piece> },
-    /// A chunk that was asked for was granted.
-    SenderGrown { ring: RingName, chunk: Piece },
-    /// It was not.
-    SenderRefused { ring: RingName, cap_bytes: usize },
+    RingGrown { ring: RingName, chunks: Vec<Piece> },
+    /// Nothing more will come through a ring that leads here.
+    RingClosing { ring: RingName },
+    /// The way to this worker was brought up to date with what its process said.
+    WayAnswered { to: WorkerId },
+    /// The process of this worker would like the memory of the ring to it back.
+    WayWanted { to: WorkerId },
     /// A peer that cannot map this process's memory sent records.
     Frame { ring: RingName, position: u64, bytes: Vec<u8> },
-    /// A peer whose memory cannot be mapped here ran records.
-    FrameCredit { ring: RingName, consumed: u64 },
     /// The mover has read the buffer of a call, or could not.
     Fetched { fetch: u64, outcome: Result<Vec<u8>> },
     /// A process is gone.
     Lost { process: ProcessId },
-}
-
-impl Notice {
-    /// Whom the ring leads to, for notices to its sender.
-    pub(crate) fn receiver(&self) -> Option<WorkerId> {
-        match self {
-            Self::SenderOpened { ring, .. }
-            | Self::SenderGrown { ring, .. }
-            | Self::SenderRefused { ring, .. }
-            | Self::FrameCredit { ring, .. } => Some(WorkerId::new(ring.to)),
-            _ => None,
-        }
-    }
 }
 
 /// What can be called in this process, and by whom.
@@ -134,6 +122,8 @@ pub(crate) struct Functions {
     pub(crate) names: Names,
     /// Whether each process runs this binary. Empty when all do.
     pub(crate) alike: Box<[bool]>,
+    /// The machine of each process. Empty when there is one.
+    pub(crate) machines: Box<[MachineId]>,
 }
 
 /// Which threads of this process have reported themselves quiet in a round, with what they sent and ran so far.
@@ -152,7 +142,7 @@ impl Process {
         cpus: usize,
         kill_plan: Option<KillPlan>,
     ) -> Arc<Self> {
-        let Functions { table, names, alike } = functions;
+        let Functions { table, names, alike, machines } = functions;
         let shape = Shape::new(&settings);
         let home = Home::new(HomeLayout::new(shape), transport.starter().memory().clone());
         let id = transport.process();
@@ -176,6 +166,7 @@ impl Process {
             table,
             names,
             alike,
+            machines,
             control,
             clock,
             wait_policy,
@@ -193,6 +184,8 @@ impl Process {
             mailboxes: (0..threads).map(|_| Mailbox::default()).collect(),
             outgoing: Outgoing::new(processes),
             lanes: Lanes::new(shape.callable() as usize),
+            ways: Ways::default(),
+            backlog: Backlog::default(),
             pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
             latches: Mutex::new(Latches::new()),
             callers: Callers::new(callers),
@@ -250,16 +243,25 @@ impl Process {
         self.alike.is_empty() || self.alike.get(process.index()).copied().unwrap_or(false)
     }
 
+    /// The machine of a process.
+    pub(crate) fn machine_of(&self, process: ProcessId) -> MachineId {
+        self.machines.get(process.index()).copied().unwrap_or(MachineId::new(0))
+    }
+
+    /// How many machines there are.
+    pub(crate) fn machine_count(&self) -> u32 {
+        self.machines.iter().map(|machine| machine.number() + 1).max().unwrap_or(1)
+    }
+
     /// Whether the job's processes run several binaries.
     pub(crate) fn is_mixed(&self) -> bool {
         !self.alike.is_empty()
     }
 
-    /// What the records from this source may call.
+    /// Whether a source runs the same binary as this process, so that its records may call what the table has.
     #[inline]
-    pub(crate) fn callable_by(&self, source: Source) -> Callable<'_> {
-        let is_alike = !self.is_mixed() || self.process_of(source).is_some_and(|process| self.is_alike(process));
-        self.table.callable_by(is_alike)
+    pub(crate) fn is_alike_source(&self, source: Source) -> bool {
+        !self.is_mixed() || self.process_of(source).is_some_and(|process| self.is_alike(process))
     }
 
     /// Whether a process understands calls of this entry.
@@ -271,6 +273,11 @@ impl Process {
             true => Ok(()),
             false => Err(Error::DifferentBinaries { a: self.id, b: process }),
         }
+    }
+
+    /// Whether this process is reached by a fence that another executes for all.
+    pub(super) fn hears_fences(&self) -> bool {
+        self.hears_fences
     }
 
     pub(crate) fn transport(&self) -> &dyn Transport {
@@ -482,159 +489,6 @@ impl Process {
             self.notify(local, Notice::Lost { process });
         }
         self.home.doorbell(self.shape.callers()).ring_if_asleep();
-    }
-
-    // Rings.
-
-    pub(crate) fn new_outbox(&self, source: u32, to: WorkerId) -> Outbox {
-        let (process, _) = self.shape.place_of(to);
-        let name = RingName { source, to: to.number() };
-        Outbox::new(name, to, process, self.is_alike(process), self.settings.queue_cap_bytes)
-    }
-
-    /// A piece of this process's own memory as a chunk.
-    pub(crate) fn own_chunk(&self, piece: Piece) -> Result<MappedChunk> {
-        self.chunk(piece)
-    }
-
-    fn map(&self, piece: Piece) -> Result<Arc<SharedMemory>> {
-        let memory = if piece.key.process == self.id {
-            lock(&self.pool).memory(piece.key)
-        } else {
-            let deadline = self.clock.now() + self.settings.deadline;
-            let region = self.transport.attach(piece.key, deadline).map_err(|error| self.explain(error))?;
-            region.mapped().cloned()
-        };
-        memory.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
-    }
-
-    fn chunk(&self, piece: Piece) -> Result<MappedChunk> {
-        let inside = piece.key.check(piece.offset, piece.bytes as usize);
-        let chunk = MappedChunk::new(self.map(piece)?, piece.offset as usize, piece.bytes as usize);
-        inside?;
-        chunk.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
-    }
-
-    fn control_block(&self, piece: Piece) -> Result<MappedControl> {
-        piece.key.check(piece.offset, size_of::<RingControl>())?;
-        let control = MappedControl::new(self.map(piece)?, piece.offset as usize);
-        control.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
-    }
-
-    /// The receiving side of a ring that was made in this process's memory, and the pieces it is made of.
-    pub(crate) fn receiver_of(
-        &self,
-        control: Piece,
-        chunks: &[Piece],
-    ) -> Result<(Receiver<MappedChunk, MappedControl>, Vec<Piece>)> {
-        let mapped = chunks.iter().map(|chunk| self.chunk(*chunk)).collect::<Result<_>>()?;
-        let pieces = chunks.iter().copied().chain([control]).collect();
-        Ok((Receiver::new(self.control_block(control)?, mapped), pieces))
-    }
-
-    /// Brings an outbox up to date with what its receiver's process said.
-    pub(crate) fn update_outbox(&self, outbox: &mut Outbox, notice: Notice) -> Result<()> {
-        if outbox.is_lost() {
-            return Ok(());
-        }
-        match self.take_answer(outbox, notice) {
-            // It has died since it said so.
-            Err(Error::PeerLost { .. }) => {
-                outbox.lose();
-                Ok(())
-            }
-            other => other,
-        }
-    }
-
-    fn take_answer(&self, outbox: &mut Outbox, notice: Notice) -> Result<()> {
-        match notice {
-            Notice::SenderOpened { ring, control, chunks } => {
-                let mapped = chunks.iter().map(|chunk| self.chunk(*chunk)).collect::<Result<_>>()?;
-                let sender = Sender::new(self.control_block(control)?, mapped);
-                let (process, local) = self.shape.place_of(WorkerId::new(ring.to));
-                let home = self.connect(process)?.ok_or(FabricError::Disconnected { process })?.clone();
-                outbox.open(sender, Announcer::new(home, local, ring.source as usize, self.hears_fences));
-                self.kill_point(KillPoint::SenderOpened);
-            }
-            Notice::SenderGrown { chunk, .. } => {
-                outbox.grow(self.chunk(chunk)?);
-                self.kill_point(KillPoint::SenderGrown);
-            }
-            Notice::SenderRefused { cap_bytes, .. } => outbox.refuse(cap_bytes),
-            Notice::FrameCredit { consumed, .. } => outbox.credit_frames(consumed),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Makes a ring that leads to a thread of this process, tells that thread, and returns what to tell the sender.
-    pub(crate) fn open_ring(&self, ring: RingName, local: usize) -> Result<SetupMessage> {
-        use crate::invoke::outbox::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_LANE_CHUNK_BYTES};
-        let mut pool = lock(&self.pool);
-        let mut pieces = Vec::new();
-        let is_lane = ring.source >= self.shape.callable();
-        let chunk_bytes = if is_lane { FIRST_LANE_CHUNK_BYTES } else { FIRST_CHUNK_BYTES };
-        for bytes in [size_of::<RingControl>()].into_iter().chain([chunk_bytes; FIRST_CHUNK_COUNT]) {
-            pieces.push(pool.allocate(&*self.transport, local, bytes)?);
-        }
-        drop(pool);
-        let control = pieces.remove(0);
-        self.reset_control(control)?;
-        pieces.iter().try_for_each(|chunk| self.reset_chunk(*chunk))?;
-        self.notify(local, Notice::RingOpened { ring, control, chunks: pieces.clone() });
-        self.kill_point(KillPoint::RingMade);
-        Ok(SetupMessage::Opened { ring, control, chunks: pieces })
-    }
-
-    /// Memory of this process in which calls are batched that go on as frames.
-    pub(crate) fn new_frame_batch(&self) -> Result<Sender<MappedChunk, MappedControl>> {
-        use crate::invoke::outbox::FRAME_CHUNK_BYTES;
-        let mut pool = lock(&self.pool);
-        let control = pool.allocate_own(&*self.transport, size_of::<RingControl>())?;
-        let chunk = pool.allocate_own(&*self.transport, FRAME_CHUNK_BYTES)?;
-        drop(pool);
-        Ok(Sender::new(self.control_block(control)?, vec![self.chunk(chunk)?]))
-    }
-
-    /// Grants a chunk to a ring that leads to a thread of this process.
-    pub(crate) fn grow_ring(&self, ring: RingName, local: usize, chunk_bytes: u64) -> Result<SetupMessage> {
-        let mut pool = lock(&self.pool);
-        let cap_bytes = pool.cap_bytes() as u64;
-        let wanted = usize::try_from(chunk_bytes).unwrap_or(usize::MAX).min(1 << 40);
-        let Some(chunk) = pool.allocate_within_cap(&*self.transport, local, wanted)? else {
-            return Ok(SetupMessage::Refused { ring, cap_bytes });
-        };
-        drop(pool);
-        self.reset_chunk(chunk)?;
-        self.notify(local, Notice::RingGrown { ring, chunk });
-        self.kill_point(KillPoint::GrowthMade);
-        Ok(SetupMessage::Grown { ring, chunk })
-    }
-
-    /// A chunk begins empty: its first header is zero. (The others are written before they are reached.)
-    fn reset_chunk(&self, piece: Piece) -> Result<()> {
-        use farside_fabric::ring::RingMemory;
-        self.chunk(piece)?.word(0).store(0, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn reset_control(&self, piece: Piece) -> Result<()> {
-        use farside_fabric::ring::RingControlMemory;
-        let control = self.control_block(piece)?;
-        control.control().consumed.store(0, Ordering::Relaxed);
-        control.control().sender_waits.store(0, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Gives the memory of a ring up whose sender is gone.
-    pub(crate) fn retire(&self, local: usize, pieces: &[Piece]) {
-        lock(&self.pool).retire(local, pieces);
-    }
-
-    /// Ring memory in use here.
-    pub(crate) fn ring_memory_bytes(&self) -> usize {
-        lock(&self.pool).used_bytes()
     }
 
     /// Wakes whoever fills a ring, since there is room in it again.

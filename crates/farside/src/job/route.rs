@@ -6,7 +6,7 @@ use std::time::Duration;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
 use farside_fabric::route::{FabricChoice, Routes, Way};
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
-use farside_fabric::{FabricError, ProcessId, Transport};
+use farside_fabric::{FabricError, MachineId, ProcessId, Transport};
 
 use super::control::{CARD_BYTES_MAX, PeerCard};
 use super::home::{HomeLayout, Shape};
@@ -43,6 +43,20 @@ impl StartOrders {
         let own = self.builds.get(process.index());
         self.builds.iter().map(|build| Some(build) == own).collect()
     }
+
+    /// The machine of each process, numbered in the order in which they first appear; nothing when there is one.
+    pub(crate) fn machines(&self) -> Box<[MachineId]> {
+        let mut hosts: Vec<[u8; 16]> = Vec::new();
+        let number = |peer: &PeerCard| {
+            let known = hosts.iter().position(|host| *host == peer.host);
+            let number = known.unwrap_or_else(|| {
+                hosts.push(peer.host);
+                hosts.len() - 1
+            });
+            MachineId::new(number as u32)
+        };
+        self.peers.iter().map(number).collect()
+    }
 }
 
 /// Opens the fabric between machines. The others find it by its [card](OfiEndpoint::card).
@@ -60,6 +74,7 @@ pub(crate) fn open_fabric(process: ProcessId, settings: &Settings, lookup: Looku
         starter_bytes: HomeLayout::new(Shape::new(settings)).bytes(),
         provider,
         address: lookup(ADDRESS).map(|address| address.to_string_lossy().into_owned()),
+        device: settings.nics.as_ref().map(|nics| nics.of(process).to_owned()),
     })?;
     let bytes = fabric.card().len();
     if bytes > CARD_BYTES_MAX {
@@ -101,4 +116,24 @@ pub(crate) fn open_route(
         return Ok(fabric);
     }
     Ok(Arc::new(Routes::open(config, fabric, ways)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_are_numbered_without_gaps() {
+        let orders = |hosts: &[u8]| StartOrders {
+            job_id: 1,
+            secret: [0; 16],
+            peers: hosts.iter().map(|host| PeerCard { host: [*host; 16], card: vec![1] }).collect(),
+            builds: Vec::new(),
+        };
+        let numbers =
+            |hosts: &[u8]| orders(hosts).machines().iter().map(|machine| machine.number()).collect::<Vec<_>>();
+        assert_eq!(numbers(&[]), [0; 0]);
+        assert_eq!(numbers(&[9]), [0]);
+        assert_eq!(numbers(&[9, 9, 3, 9, 7, 3]), [0, 0, 1, 0, 2, 1]);
+    }
 }

@@ -171,7 +171,11 @@ fn places(process: &Process) -> Result<Vec<Option<topology::CpuSet>>> {
         return Ok(Vec::new());
     }
     let topology = Topology::of_this_machine().map_err(unreadable)?;
-    let (index, count) = (process.id().index(), settings.processes as usize);
+    // Among those of its machine.
+    let here = process.machine_of(process.id());
+    let together = (0..settings.processes).map(ProcessId::new).filter(|other| process.machine_of(*other) == here);
+    let count = together.clone().count();
+    let index = together.take_while(|other| *other != process.id()).count();
     Ok(topology::place(settings.bind, index, count, settings.threads as usize, &topology))
 }
 
@@ -197,7 +201,7 @@ fn start(member: Member, names: Names) -> Result<Arc<Process>> {
         TransportChoice::ByRoute => open_route(process, &settings, &orders, fabric)?,
     };
     let cpus = topology::current_affinity().map_err(unreadable)?.len();
-    let functions = Functions { table, names, alike: orders.alike(process) };
+    let functions = Functions { table, names, alike: orders.alike(process), machines: orders.machines() };
     let process = Process::new(settings, functions, transport, control, cpus, kill_plan);
     process.kill_point(KillPoint::EndpointOpened);
     Ok(process)

@@ -13,7 +13,7 @@ use super::control::{ToCoordinator, ToProcess};
 use super::kill_point::KillPoint;
 use super::process::{Notice, Process, lock};
 use super::setup::{RingName, SetupMessage};
-use crate::error::{Error, Source};
+use crate::error::Error;
 use crate::invoke::notify::count_down;
 use crate::invoke::reply::take_piece;
 
@@ -29,10 +29,17 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
             take_order(process, message);
         }
         take_events(process);
+        let waiting = process.serve_waiting();
         drop(taking_in);
+        let serve_at = waiting.unwrap_or_else(|error| {
+            fail(process, &error);
+            None
+        });
+        let backlog_at = process.send_backlog();
         let resend_at = process.flush_outgoing().then(|| process.clock().now() + RESEND_AFTER);
+        let next = [serve_at, backlog_at, resend_at].into_iter().flatten().min();
         let control = process.control().fd();
-        process.transport().wait(control.as_slice(), resend_at);
+        process.transport().wait(control.as_slice(), next);
     }
 }
 
@@ -59,14 +66,19 @@ fn take_events(process: &Process) -> bool {
                     && let Some(message) = SetupMessage::decode(&message)
                     && let Err(error) = take_message(process, from, message)
                 {
-                    process.control().send(ToCoordinator::failed_with(&error));
-                    process.end(super::control::Ending::Other(error.to_string()));
+                    fail(process, &error);
                 }
             }
             Event::Disconnected { process: peer } => process.lose(peer, "its connection ended".to_owned()),
         }
     }
     any
+}
+
+/// This process cannot go on.
+fn fail(process: &Process, error: &Error) {
+    process.control().send(ToCoordinator::failed_with(error));
+    process.end(super::control::Ending::Other(error.to_string()));
 }
 
 /// Does what the coordinator says.
@@ -86,32 +98,36 @@ fn take_order(process: &Process, message: ToProcess) {
 /// Does what another process's service thread asks, or notes what it answers.
 fn take_message(process: &Process, from: ProcessId, message: SetupMessage) -> Result<(), Error> {
     match message {
-        SetupMessage::Open { ring } => {
-            if let Some(local) = incoming(process, from, ring) {
-                respond(process, from, process.open_ring(ring, local)?);
+        SetupMessage::Open { ring, chunks, chunk_bytes } => {
+            if let Some(local) = incoming(process, from, ring)
+                && let Some(answer) = process.open_ring(ring, local, chunks, chunk_bytes)?
+            {
+                respond(process, from, answer);
             }
         }
-        SetupMessage::Grow { ring, chunk_bytes } => {
-            if let Some(local) = incoming(process, from, ring) {
-                respond(process, from, process.grow_ring(ring, local, chunk_bytes)?);
+        SetupMessage::Grow { ring, chunks, chunk_bytes } => {
+            if let Some(local) = incoming(process, from, ring)
+                && let Some(answer) = process.grow_ring(ring, local, from, chunks, chunk_bytes)?
+            {
+                respond(process, from, answer);
             }
         }
-        SetupMessage::Opened { ring, control, chunks } => {
-            outgoing(process, from, ring, Notice::SenderOpened { ring, control, chunks })?;
+        SetupMessage::Close { ring } => {
+            if let Some(local) = incoming(process, from, ring) {
+                process.close_ring(ring, local);
+            }
         }
-        SetupMessage::Grown { ring, chunk } => outgoing(process, from, ring, Notice::SenderGrown { ring, chunk })?,
-        SetupMessage::Refused { ring, cap_bytes } => {
-            let cap_bytes = usize::try_from(cap_bytes).unwrap_or(usize::MAX);
-            outgoing(process, from, ring, Notice::SenderRefused { ring, cap_bytes })?;
-        }
+        answer @ (SetupMessage::Opened { .. }
+        | SetupMessage::Grown { .. }
+        | SetupMessage::Refused { .. }
+        | SetupMessage::FrameCredit { .. }
+        | SetupMessage::Closed { .. }
+        | SetupMessage::Reclaim { .. }) => process.take_answer(from, answer)?,
         SetupMessage::Frame { ring, position, bytes } => {
             if let Some(local) = incoming(process, from, ring) {
                 process.meet_unmapped_peer();
                 process.notify(local, Notice::Frame { ring, position, bytes });
             }
-        }
-        SetupMessage::FrameCredit { ring, consumed } => {
-            outgoing(process, from, ring, Notice::FrameCredit { ring, consumed })?;
         }
         SetupMessage::Reply { slot, piece } => take_piece(process, slot, &piece),
         SetupMessage::CountDown { latch } => {
@@ -129,24 +145,6 @@ fn incoming(process: &Process, from: ProcessId, ring: RingName) -> Option<usize>
     (process.owner_of(ring.source)? == from).then_some(())?;
     let (of, local) = process.place_of(WorkerId::new(ring.to))?;
     (of == process.id()).then_some(local)
-}
-
-/// Hands what `from` says about a ring of ours to whoever fills it.
-fn outgoing(process: &Process, from: ProcessId, ring: RingName, notice: Notice) -> Result<(), Error> {
-    let leads_there = process.place_of(WorkerId::new(ring.to)).is_some_and(|(of, _)| of == from);
-    let ours = process.owner_of(ring.source) == Some(process.id());
-    if !leads_there || !ours {
-        return Ok(());
-    }
-    match process.source(ring.source as usize) {
-        Source::Worker(worker) => {
-            if let Some((_, local)) = process.place_of(worker) {
-                process.notify(local, notice);
-            }
-            Ok(())
-        }
-        Source::Process(_) => process.update_lane(notice),
-    }
 }
 
 fn respond(process: &Process, to: ProcessId, message: SetupMessage) {

@@ -13,9 +13,11 @@ use farside_sys::limits;
 use farside_sys::topology::Bind;
 
 use crate::error::{Error, Result};
+use crate::invoke::ring_options::RingOptions;
 use crate::job::consumers::threads_of_pool;
 use crate::job::control::FABRIC_BYTES_MAX;
 use crate::job::home::{HomeLayout, Shape};
+use crate::job::nic::Nics;
 
 /// A global address names its process in 18 bits, of which 0 stands for null and the last is kept free.
 const PROCESSES_MAX: u32 = (1 << 18) - 2;
@@ -34,6 +36,8 @@ const SERVICE_THREADS: &str = "FARSIDE_SERVICE_THREADS";
 const CONSUMER_THREADS: &str = "FARSIDE_CONSUMER_THREADS";
 const WAITING_THREADS: &str = "FARSIDE_WAITING_THREADS";
 const BIND: &str = "FARSIDE_BIND";
+const NIC: &str = "FARSIDE_NIC";
+const RING: &str = "FARSIDE_RING";
 const RING_CAP_BYTES: &str = "FARSIDE_RING_CAP_BYTES";
 const QUEUE_CAP_BYTES: &str = "FARSIDE_QUEUE_CAP_BYTES";
 const REMOTE_MEMORY_LIMIT: &str = "FARSIDE_REMOTE_MEMORY_LIMIT";
@@ -41,7 +45,7 @@ const DEADLINE_MS: &str = "FARSIDE_DEADLINE_MS";
 const FINALIZE_MS: &str = "FARSIDE_FINALIZE_MS";
 
 /// The variables by which a launcher hands on what was chosen.
-pub(crate) const VARIABLES: [&str; 12] = [
+pub(crate) const VARIABLES: [&str; 14] = [
     PROCESSES,
     THREADS,
     SERVICE_THREADS,
@@ -49,6 +53,8 @@ pub(crate) const VARIABLES: [&str; 12] = [
     WAITING_THREADS,
     BIND,
     FABRIC,
+    NIC,
+    RING,
     RING_CAP_BYTES,
     QUEUE_CAP_BYTES,
     REMOTE_MEMORY_LIMIT,
@@ -81,6 +87,10 @@ pub(crate) struct Settings {
     pub(crate) bind: Bind,
     /// What carries the bytes.
     pub(crate) fabric: FabricChoice,
+    /// Which network devices the processes use; those that libfabric finds best if none.
+    pub(crate) nics: Option<Nics>,
+    /// How large the ring from one worker to another is, if these do not say otherwise.
+    pub(crate) ring: RingOptions,
     /// Memory for all rings that lead to one worker.
     pub(crate) ring_cap_bytes: usize,
     /// Memory for the calls that wait at one worker to be sent to one destination.
@@ -103,6 +113,8 @@ pub(crate) struct Choices {
     pub(crate) waiting_threads: Option<u32>,
     pub(crate) bind: Option<Bind>,
     pub(crate) fabric: Option<FabricChoice>,
+    pub(crate) nics: Option<Nics>,
+    pub(crate) ring: Option<RingOptions>,
     pub(crate) ring_cap_bytes: Option<usize>,
     pub(crate) queue_cap_bytes: Option<usize>,
     pub(crate) remote_memory_limit: Option<u64>,
@@ -121,6 +133,8 @@ impl Choices {
             waiting_threads: self.waiting_threads.or(others.waiting_threads),
             bind: self.bind.or(others.bind),
             fabric: self.fabric.or(others.fabric),
+            nics: self.nics.or(others.nics),
+            ring: self.ring.or(others.ring),
             ring_cap_bytes: self.ring_cap_bytes.or(others.ring_cap_bytes),
             queue_cap_bytes: self.queue_cap_bytes.or(others.queue_cap_bytes),
             remote_memory_limit: self.remote_memory_limit.or(others.remote_memory_limit),
@@ -141,7 +155,7 @@ impl Choices {
     /// Fills in what is open, the deadline from `FARSIDE_TIMEOUT_S` if that is set.
     ///
     /// # Errors
-    /// [`Error::JobShape`]; [`Error::JobEnded`] when `FARSIDE_TIMEOUT_S` is no time.
+    /// [`Error::JobShape`]; [`Error::RingOptions`]; [`Error::JobEnded`] when `FARSIDE_TIMEOUT_S` is no time.
     pub(crate) fn resolve(self, lookup: Lookup<'_>) -> Result<Settings> {
         let deadline = match self.deadline {
             Some(deadline) => deadline,
@@ -155,6 +169,11 @@ impl Choices {
             waiting_threads: self.waiting_threads.unwrap_or(0),
             bind: self.bind.unwrap_or_default(),
             fabric: self.fabric.unwrap_or_default(),
+            nics: match self.nics {
+                None => variable(lookup, NIC)?,
+                nics => nics,
+            },
+            ring: self.ring.unwrap_or_default(),
             ring_cap_bytes: self.ring_cap_bytes.unwrap_or(8 << 20),
             queue_cap_bytes: self.queue_cap_bytes.unwrap_or(1 << 20),
             remote_memory_limit: self.remote_memory_limit.unwrap_or(256 << 20),
@@ -162,6 +181,7 @@ impl Choices {
             finalize_deadline: self.finalize_deadline.unwrap_or(Duration::from_secs(30)),
         };
         settings.check_shape()?;
+        settings.ring.check(settings.ring_cap_bytes)?;
         Ok(settings)
     }
 
@@ -178,6 +198,8 @@ impl Choices {
             (WAITING_THREADS, text(self.waiting_threads)),
             (BIND, text(self.bind)),
             (FABRIC, text(self.fabric.as_ref())),
+            (NIC, text(self.nics.as_ref())),
+            (RING, text(self.ring)),
             (RING_CAP_BYTES, text(self.ring_cap_bytes)),
             (QUEUE_CAP_BYTES, text(self.queue_cap_bytes)),
             (REMOTE_MEMORY_LIMIT, text(self.remote_memory_limit)),
@@ -200,6 +222,8 @@ impl Choices {
             waiting_threads: variable(lookup, WAITING_THREADS)?,
             bind: variable(lookup, BIND)?,
             fabric: variable(lookup, FABRIC)?,
+            nics: variable(lookup, NIC)?,
+            ring: variable(lookup, RING)?,
             ring_cap_bytes: variable(lookup, RING_CAP_BYTES)?,
             queue_cap_bytes: variable(lookup, QUEUE_CAP_BYTES)?,
             remote_memory_limit: variable(lookup, REMOTE_MEMORY_LIMIT)?,
@@ -219,6 +243,8 @@ impl From<Settings> for Choices {
             waiting_threads: Some(settings.waiting_threads),
             bind: Some(settings.bind),
             fabric: Some(settings.fabric),
+            nics: settings.nics,
+            ring: Some(settings.ring),
             ring_cap_bytes: Some(settings.ring_cap_bytes),
             queue_cap_bytes: Some(settings.queue_cap_bytes),
             remote_memory_limit: Some(settings.remote_memory_limit),
@@ -382,7 +408,7 @@ mod tests {
 
     fn why(result: Result<impl std::fmt::Debug>) -> String {
         match result.unwrap_err() {
-            Error::JobShape { why, .. } | Error::JobEnded { why } => why,
+            Error::JobShape { why, .. } | Error::JobEnded { why } | Error::RingOptions { why } => why,
             other => panic!("another error: {other}"),
         }
     }
@@ -453,7 +479,8 @@ mod tests {
 
     #[test]
     fn garbage_in_the_environment_is_an_error_that_names_it() {
-        for name in VARIABLES {
+        // (Any text without a comma is a device's name.)
+        for name in VARIABLES.into_iter().filter(|name| *name != NIC) {
             let parsed = Choices::from_environment(&|asked| (asked == name).then(|| "x1".into()));
             assert!(why(parsed).contains(&format!("{name}=\"x1\"")));
         }
@@ -465,8 +492,10 @@ mod tests {
         let times = any::<(Option<u64>, Option<u64>, Option<u64>)>();
         let fabric =
             prop_oneof![Just("auto"), Just("shm"), Just("ofi"), Just("ofi:tcp")].prop_map(|name| name.parse().unwrap());
-        let options = (prop::option::of(bind), prop::option::of(fabric));
-        (numbers, options, times).prop_map(|(numbers, (bind, fabric), times)| Choices {
+        let ring = any::<usize>().prop_map(|chunk_bytes| RingOptions { chunk_bytes, ..RingOptions::default() });
+        let nics = prop::option::of(Just("eth0,mlx5_0".parse::<Nics>().unwrap()));
+        let options = (nics, prop::option::of(bind), prop::option::of(fabric), prop::option::of(ring));
+        (numbers, options, times).prop_map(|(numbers, (nics, bind, fabric, ring), times)| Choices {
             processes: numbers.0,
             threads: numbers.1,
             service_threads: numbers.2,
@@ -474,6 +503,8 @@ mod tests {
             waiting_threads: numbers.4.map(|bytes| bytes as u32),
             bind,
             fabric,
+            nics,
+            ring,
             ring_cap_bytes: numbers.3,
             queue_cap_bytes: numbers.4,
             remote_memory_limit: times.2,

@@ -4,6 +4,7 @@ use farside_fabric::{ProcessId, RemoteKey};
 
 use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
+use crate::invoke::ring_options::CHUNKS_PER_REQUEST_MAX;
 use crate::memory::message::MemoryMessage;
 
 /// A piece of a registered region.
@@ -25,12 +26,15 @@ pub(crate) struct RingName {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SetupMessage {
-    /// To the receiver's process: make this ring, or one more chunk for it.
+    /// To the receiver's process: make this ring with so many chunks, or so many more for it.
     Open {
         ring: RingName,
+        chunks: u8,
+        chunk_bytes: u64,
     },
     Grow {
         ring: RingName,
+        chunks: u8,
         chunk_bytes: u64,
     },
     /// To the sender's process: here it is.
@@ -41,12 +45,24 @@ pub(crate) enum SetupMessage {
     },
     Grown {
         ring: RingName,
-        chunk: Piece,
+        chunks: Vec<Piece>,
     },
     /// There is no memory for it.
     Refused {
         ring: RingName,
         cap_bytes: u64,
+    },
+    /// To the receiver's process: nothing more comes through this ring, and nobody here can write into it. The answer: all that came was
+    /// run, and the memory is the receiver's again.
+    Close {
+        ring: RingName,
+    },
+    Closed {
+        ring: RingName,
+    },
+    /// To the sender's process: if this ring is idle, close it, for others need the memory.
+    Reclaim {
+        ring: RingName,
     },
     /// Bytes of the record stream of a ring whose receiver's memory is not mapped at the sender, and the answer: so many
     /// bytes of it were consumed in all.
@@ -71,9 +87,6 @@ pub(crate) enum SetupMessage {
     Memory(MemoryMessage),
 }
 
-/// Chunks that one message may bring.
-const CHUNKS_MAX: usize = 16;
-
 impl SetupMessage {
     /// Bytes of a [`Frame`](Self::Frame) or [`Reply`](Self::Reply) besides the ones that it carries, at most.
     pub(crate) const OVERHEAD_BYTES: usize = 64;
@@ -81,17 +94,13 @@ impl SetupMessage {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Encoder(Vec::with_capacity(128));
         match self {
-            Self::Open { ring } => out.byte(1).ring(ring),
-            Self::Grow { ring, chunk_bytes } => out.byte(2).ring(ring).u64(*chunk_bytes),
-            Self::Opened { ring, control, chunks } => {
-                debug_assert!(chunks.len() <= CHUNKS_MAX);
-                out.byte(3).ring(ring).piece(control).byte(chunks.len() as u8);
-                for chunk in chunks {
-                    out.piece(chunk);
-                }
-                &mut out
-            }
-            Self::Grown { ring, chunk } => out.byte(4).ring(ring).piece(chunk),
+            Self::Open { ring, chunks, chunk_bytes } => out.byte(1).ring(ring).byte(*chunks).u64(*chunk_bytes),
+            Self::Grow { ring, chunks, chunk_bytes } => out.byte(2).ring(ring).byte(*chunks).u64(*chunk_bytes),
+            Self::Opened { ring, control, chunks } => out.byte(3).ring(ring).piece(control).pieces(chunks),
+            Self::Grown { ring, chunks } => out.byte(4).ring(ring).pieces(chunks),
+            Self::Close { ring } => out.byte(10).ring(ring),
+            Self::Closed { ring } => out.byte(11).ring(ring),
+            Self::Reclaim { ring } => out.byte(12).ring(ring),
             Self::Refused { ring, cap_bytes } => out.byte(5).ring(ring).u64(*cap_bytes),
             Self::Frame { ring, position, bytes } => out.byte(6).ring(ring).u64(*position).rest(bytes),
             Self::FrameCredit { ring, consumed } => out.byte(7).ring(ring).u64(*consumed),
@@ -120,17 +129,13 @@ impl SetupMessage {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut input = Decoder(bytes);
         let message = match input.byte()? {
-            1 => Self::Open { ring: input.ring()? },
-            2 => Self::Grow { ring: input.ring()?, chunk_bytes: input.u64()? },
-            3 => {
-                let (ring, control, count) = (input.ring()?, input.piece()?, input.byte()? as usize);
-                if count == 0 || count > CHUNKS_MAX {
-                    return None;
-                }
-                let chunks = (0..count).map(|_| input.piece()).collect::<Option<_>>()?;
-                Self::Opened { ring, control, chunks }
-            }
-            4 => Self::Grown { ring: input.ring()?, chunk: input.piece()? },
+            1 => Self::Open { ring: input.ring()?, chunks: input.byte()?, chunk_bytes: input.u64()? },
+            2 => Self::Grow { ring: input.ring()?, chunks: input.byte()?, chunk_bytes: input.u64()? },
+            3 => Self::Opened { ring: input.ring()?, control: input.piece()?, chunks: input.pieces()? },
+            4 => Self::Grown { ring: input.ring()?, chunks: input.pieces()? },
+            10 => Self::Close { ring: input.ring()? },
+            11 => Self::Closed { ring: input.ring()? },
+            12 => Self::Reclaim { ring: input.ring()? },
             5 => Self::Refused { ring: input.ring()?, cap_bytes: input.u64()? },
             6 => Self::Frame { ring: input.ring()?, position: input.u64()?, bytes: input.rest() },
             7 => Self::FrameCredit { ring: input.ring()?, consumed: input.u64()? },
@@ -179,6 +184,12 @@ impl Encoder {
         self.u32(process.number()).u32(slot).u32(generation).u64(bytes).u64(piece.offset).u64(piece.bytes)
     }
 
+    fn pieces(&mut self, pieces: &[Piece]) -> &mut Self {
+        debug_assert!((1..=CHUNKS_PER_REQUEST_MAX).contains(&pieces.len()));
+        self.byte(pieces.len() as u8);
+        pieces.iter().fold(self, Self::piece)
+    }
+
     fn rest(&mut self, bytes: &[u8]) -> &mut Self {
         self.0.extend(bytes);
         self
@@ -217,6 +228,12 @@ impl Decoder<'_> {
         Some(Piece { key, offset: self.u64()?, bytes: self.u64()? })
     }
 
+    fn pieces(&mut self) -> Option<Vec<Piece>> {
+        let count = self.byte()? as usize;
+        let is_possible = (1..=CHUNKS_PER_REQUEST_MAX).contains(&count);
+        is_possible.then(|| (0..count).map(|_| self.piece()).collect())?
+    }
+
     fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0).to_vec()
     }
@@ -239,16 +256,21 @@ mod tests {
 
     fn message() -> impl Strategy<Value = SetupMessage> {
         let ring = (any::<u32>(), any::<u32>()).prop_map(|(source, to)| RingName { source, to });
-        (0..7, ring, piece(), proptest::collection::vec(piece(), 1..=CHUNKS_MAX), any::<u64>(), any::<Vec<u8>>())
-            .prop_map(|(kind, ring, control, chunks, number, bytes)| match kind {
-                0 => SetupMessage::Open { ring },
-                1 => SetupMessage::Grow { ring, chunk_bytes: number },
+        let chunks = proptest::collection::vec(piece(), 1..=CHUNKS_PER_REQUEST_MAX);
+        (0..10, ring, piece(), chunks, any::<(u8, u64)>(), any::<Vec<u8>>()).prop_map(
+            |(kind, ring, control, chunks, (count, number), bytes)| match kind {
+                0 => SetupMessage::Open { ring, chunks: count, chunk_bytes: number },
+                1 => SetupMessage::Grow { ring, chunks: count, chunk_bytes: number },
                 2 => SetupMessage::Opened { ring, control, chunks },
-                3 => SetupMessage::Grown { ring, chunk: control },
+                3 => SetupMessage::Grown { ring, chunks },
                 4 => SetupMessage::Refused { ring, cap_bytes: number },
                 5 => SetupMessage::Frame { ring, position: number, bytes },
+                6 => SetupMessage::Close { ring },
+                7 => SetupMessage::Closed { ring },
+                8 => SetupMessage::Reclaim { ring },
                 _ => SetupMessage::FrameCredit { ring, consumed: number },
-            })
+            },
+        )
     }
 
     proptest! {
@@ -258,7 +280,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_message_or_refused(kind in 0..12_u8, mut bytes: Vec<u8>) {
+        fn any_bytes_are_a_message_or_refused(kind in 0..24_u8, mut bytes: Vec<u8>) {
             bytes.insert(0, kind);
             if let Some(message) = SetupMessage::decode(&bytes) {
                 prop_assert_eq!(message.encode(), bytes);

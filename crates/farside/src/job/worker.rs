@@ -1,10 +1,10 @@
 //! A worker: a thread of the job that calls and is called.
 
-mod calling;
 mod drain;
 mod notices;
 mod scope;
 mod waiting;
+mod ways;
 
 pub use scope::Scope;
 
@@ -22,15 +22,19 @@ use super::collective::Collectives;
 use super::consumers::{Pool, PoolKind, Role};
 use super::home::Home;
 use super::process::Process;
-use crate::error::{Error, Result};
-use crate::invoke::call::PutOff;
+use crate::error::{Error, Refused, Result};
+use crate::invoke::call::{Aggregator, Everyone, PutOff, To, WhenFull};
+use crate::invoke::caller::{Caller, Waiter};
 use crate::invoke::fetches::Fetches;
 use crate::invoke::inbox::Inbox;
+use crate::invoke::notify::Synchronizer;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
-use crate::invoke::pending::Continuation;
+use crate::invoke::pending::{Continuation, Pending};
+use crate::invoke::reply::Reply;
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
 use crate::invoke::table::FunctionTable;
 use crate::memory::Regions;
+use crate::wire::Wire;
 
 /// A worker thread of the job. Everything a program does with Farside it does through the worker it runs on.
 ///
@@ -97,6 +101,8 @@ pub struct Counters {
     pub replies_pending: u64,
     /// Memory of rings that lead to this process, in use now.
     pub ring_bytes_here: u64,
+    /// Memory that was registered for rings, in use or not.
+    pub ring_bytes_registered_here: u64,
     /// Memory of this process that others have now.
     pub remote_memory_bytes_here: u64,
 }
@@ -159,9 +165,19 @@ impl Worker {
         self.process.id()
     }
 
-    /// Its machine. Processes that share memory are on machine 0, all of them until the job spans several machines.
+    /// Its machine. Processes that can share memory are on one, and machines are numbered from 0 in the order of their first processes.
     pub fn machine(&self) -> MachineId {
-        MachineId::new(0)
+        self.machine_of(self.process())
+    }
+
+    /// The machine of a process.
+    pub fn machine_of(&self, process: ProcessId) -> MachineId {
+        self.process.machine_of(process)
+    }
+
+    /// The machines of the job.
+    pub fn machine_count(&self) -> u32 {
+        self.process.machine_count()
     }
 
     /// The number of this thread in its process.
@@ -265,11 +281,103 @@ impl Worker {
         (0..self.process_count()).map(ProcessId::new).filter(|process| self.lost(*process).is_some()).collect()
     }
 
+    // Calling. The forms with all choices are on `To`.
+
+    /// The way to a worker, with choices: when full, notification, send-based.
+    #[inline]
+    pub fn to(&self, worker: WorkerId) -> To<'_> {
+        To::new(self, worker)
+    }
+
+    /// The way to all workers of the job, this one included: a tree of calls.
+    pub fn everyone(&self) -> Everyone<'_> {
+        Everyone::new(self)
+    }
+
+    /// Batches calls to a worker.
+    #[inline]
+    pub fn aggregate(&self, worker: WorkerId) -> Aggregator<'_> {
+        Aggregator::new(self.to(worker))
+    }
+
+    /// Has a function run on another worker: [`To::call`].
+    ///
+    /// # Errors
+    /// See there.
+    #[inline]
+    pub fn call<A: Wire, R>(
+        &self,
+        to: WorkerId,
+        arguments: A,
+        function: fn(&Worker, A) -> R,
+    ) -> Result<(), Refused<A>> {
+        self.to(to).call(arguments, function)
+    }
+
+    /// Has a function run on another worker with a buffer: [`To::call_buffer`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn call_buffer<A: Wire, R>(
+        &self,
+        to: WorkerId,
+        arguments: A,
+        buffer: &[u8],
+        function: fn(&Worker, A, &[u8]) -> R,
+    ) -> Result<(), Refused<A>> {
+        self.to(to).call_buffer(arguments, buffer, function)
+    }
+
+    /// Has a function run on another worker and brings its result: [`To::call_return`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn call_return<A: Wire, R: Wire>(
+        &self,
+        to: WorkerId,
+        arguments: A,
+        function: fn(&Worker, A) -> R,
+    ) -> Result<Pending<'_, R>, Refused<A>> {
+        self.to(to).call_return(arguments, function)
+    }
+
+    /// Has a function run on another worker that may answer later: [`To::call_with_reply`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn call_with_reply<A: Wire, R: Wire>(
+        &self,
+        to: WorkerId,
+        arguments: A,
+        function: fn(&Worker, A, Reply<R>),
+    ) -> Result<Pending<'_, R>, Refused<A>> {
+        self.to(to).call_with_reply(arguments, function)
+    }
+
+    /// A counter of calls that are to be sent or executed, to wait for.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`](crate::Error::TooLarge) when 1024 are in use in this process already.
+    pub fn synchronizer(&self, calls: u32) -> Result<Synchronizer<'_>> {
+        Synchronizer::new(Waiter::Worker(self), calls)
+    }
+
+    /// What other threads of this process call with, for as long as the job runs.
+    pub fn caller(&self) -> Caller {
+        Caller::new(self.process_handle().clone())
+    }
+
+    /// How internal calls are made: they wait for room.
+    pub(crate) fn internal(&self, to: WorkerId) -> To<'_> {
+        self.to(to).when_full(WhenFull::Retry)
+    }
+
+    // What it did and has to do.
+
     /// Publishes all batches, whatever their size.
     pub fn flush(&self) {
-        for to in self.unfinished.borrow().iter() {
-            self.flush_to(*to, FlushCause::Asked);
-        }
+        let unfinished = self.unfinished.borrow().clone();
+        unfinished.into_iter().for_each(|to| self.flush_to(to, FlushCause::Asked));
     }
 
     /// What this worker did so far.
@@ -278,9 +386,18 @@ impl Worker {
         self.outboxes.iter().filter_map(OnceCell::get).for_each(|outbox| sent.add(&outbox.borrow().counters()));
         let replies_pending = self.replies.borrow().in_use() as u64;
         let ring_bytes_here = self.process.ring_memory_bytes() as u64;
+        let ring_bytes_registered_here = self.process.ring_memory_registered_bytes() as u64;
         let (executed, refused) = (self.executed.get(), self.refused.get());
         let remote_memory_bytes_here = self.process.memory().granted_bytes();
-        Counters { sent, executed, refused, replies_pending, ring_bytes_here, remote_memory_bytes_here }
+        Counters {
+            sent,
+            executed,
+            refused,
+            replies_pending,
+            ring_bytes_here,
+            ring_bytes_registered_here,
+            remote_memory_bytes_here,
+        }
     }
 
     // For the rooms around.
@@ -425,15 +542,11 @@ impl Worker {
     }
 
     pub(crate) fn flush_to(&self, to: WorkerId, cause: FlushCause) {
-        if let Some(mut outbox) = self.outbox(to)
-            && outbox.flush(cause)
-        {
-            // What could not be sent is told by what waits for it.
-            let _ = outbox.send_staged(&self.process);
+        if let Some(mut outbox) = self.outbox(to) {
+            outbox.flush(&self.process, cause);
             if !outbox.is_finished() {
                 self.list_unfinished(to);
             }
-            outbox.count_sent(&self.process);
         }
     }
 

@@ -5,7 +5,7 @@
 use farside::Worker;
 use farside_fabric::ring::record_bytes;
 
-use super::{Calls, Load, Mode, measure, send, trad, write};
+use super::{Calls, Load, Mode, measure, ovfl, send, trad, write};
 use crate::Options;
 use crate::benches::size_name;
 use crate::case::Case;
@@ -21,9 +21,10 @@ const UNDER_WAY: usize = 64;
 const PUTS: u64 = 100_000;
 
 pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
-    let modes: [(&str, u64, [Mode; 3]); 3] = [
+    let modes: [(&str, u64, [Mode; 3]); 4] = [
         ("send", CALLS, [send::<1>, send::<8>, send::<32>]),
         ("write", CALLS, [write::<1>, write::<8>, write::<32>]),
+        ("ovfl", CALLS, [ovfl::<1>, ovfl::<8>, ovfl::<32>]),
         ("trad", AGGREGATED_CALLS, [trad::<1>, trad::<8>, trad::<32>]),
     ];
     let mut cases = Vec::new();

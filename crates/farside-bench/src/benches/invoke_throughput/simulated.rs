@@ -11,7 +11,7 @@ use farside::{SimOptions, Simulation};
 use farside_fabric::sim::SimFabric;
 use farside_fabric::{Event, FabricError, ProcessId, Transport};
 
-use super::{Mode, send, sum_below, trad, write};
+use super::{Mode, ovfl, send, sum_below, trad, write};
 use crate::benches::size_name;
 use crate::metric::Metric;
 use crate::row::Row;
@@ -36,6 +36,7 @@ const PUBLISHED: &[(&str, [(usize, f64); 3])] = &[
     ("send", [(8, 12.07), (64, 112.95), (256, 367.08)]),
     ("write", [(8, 38.39), (64, 301.47), (256, 1129.82)]),
     ("trad", [(8, 2116.78), (64, 4256.14), (256, 5318.89)]),
+    ("ovfl", [(8, 36.52), (64, 283.15), (256, 1061.37)]),
     ("raw", [(8, 35.84), (64, 291.93), (256, 1135.74)]),
 ];
 /// What those were measured on.
@@ -92,6 +93,9 @@ fn rate(mode: &str, bytes: usize, network: SimNetwork, options: Options, seed: u
         ("trad", 8) => calls(trad::<1>, 1, count, network, seed),
         ("trad", 64) => calls(trad::<8>, 8, count, network, seed),
         ("trad", _) => calls(trad::<32>, 32, count, network, seed),
+        ("ovfl", 8) => calls(ovfl::<1>, 1, count, network, seed),
+        ("ovfl", 64) => calls(ovfl::<8>, 8, count, network, seed),
+        ("ovfl", _) => calls(ovfl::<32>, 32, count, network, seed),
         _ => messages(bytes, count, network, seed),
     }?;
     Ok(count as f64 / time.as_secs_f64())

@@ -52,6 +52,7 @@ impl Ends {
                     starter_bytes,
                     provider: fabric.provider().map(str::to_owned),
                     address: address(),
+                    device: None,
                 })?;
                 let cards = exchange(me, end.card().to_vec())?;
                 end.introduce(&cards, &secret)?;

@@ -10,6 +10,7 @@ use super::Worker;
 use crate::error::{Error, Result, Source};
 use crate::invoke::inbox::{Handling, panic_message, run_last};
 use crate::job::process::Notice;
+use crate::job::setup::RingName;
 
 /// What a part of the library has to do on a worker when a process is lost.
 #[derive(Clone)]
@@ -49,20 +50,25 @@ impl Worker {
             Notice::RingOpened { ring, control, chunks } => {
                 let (receiver, pieces) = self.process.receiver_of(control, &chunks)?;
                 let source = self.process.source(ring.source as usize);
-                self.inbox().open(ring.source as usize, source, receiver, pieces);
+                let is_alike = self.process.is_alike_source(source);
+                self.inbox().open(ring.source as usize, source, is_alike, receiver, pieces);
             }
-            Notice::RingGrown { ring, chunk } => {
-                let mapped = self.process.own_chunk(chunk)?;
-                self.inbox().grow(ring.source as usize, mapped, chunk);
+            Notice::RingGrown { ring, chunks } => {
+                for chunk in chunks {
+                    let mapped = self.process.own_chunk(chunk)?;
+                    self.inbox().grow(ring.source as usize, mapped, chunk);
+                }
             }
-            Notice::SenderOpened { .. }
-            | Notice::SenderGrown { .. }
-            | Notice::SenderRefused { .. }
-            | Notice::FrameCredit { .. } => {
-                let to = notice.receiver().expect("these name their receiver");
+            Notice::RingClosing { ring } => self.close(ring)?,
+            Notice::WayAnswered { to } => {
                 if let Some(mut outbox) = self.outbox(to) {
-                    self.process.update_outbox(&mut outbox, notice)?;
+                    outbox.take_granted();
                     outbox.send_staged(&self.process)?;
+                }
+            }
+            Notice::WayWanted { to } => {
+                if let Some(mut outbox) = self.outbox(to) {
+                    outbox.give_up_if_idle(&self.process)?;
                 }
             }
             Notice::Frame { ring, position, bytes } => self.inbox().take_frame(ring, position, &bytes),
@@ -81,6 +87,15 @@ impl Worker {
         ended.map_err(|panic| Error::HandlerPanicked { from: Source::Worker(self.id), message: panic_message(&*panic) })
     }
 
+    /// Runs what has come through a ring that its sender has given up, and gives its memory back.
+    fn close(&self, ring: RingName) -> Result<()> {
+        let source = ring.source as usize;
+        let ran = run_last(self, source);
+        let pieces = self.inbox().close(source);
+        self.process.finish_closing(ring, self.local, &pieces);
+        ran
+    }
+
     /// Runs what a lost process has still published here, and gives up what was meant for it.
     fn lose(&self, process: ProcessId) -> Result<()> {
         let shape = self.process.shape();
@@ -90,7 +105,8 @@ impl Worker {
         for source in threads.clone().map(WorkerId::index).chain([lane]) {
             ran = ran.and(run_last(self, source));
             let pieces = self.inbox().close(source);
-            self.process.retire(self.local, &pieces);
+            let ring = RingName { source: source as u32, to: self.id.number() };
+            self.process.retire(ring, self.local, &pieces);
         }
         for to in threads {
             if let Some(outbox) = self.outboxes[to.index()].get() {

@@ -9,13 +9,10 @@ use farside_fabric::wait::{Backoff, StreamWatch};
 use super::Worker;
 use crate::error::{Error, Result};
 use crate::invoke::inbox::{Handling, run_arrivals, tell_credit};
-use crate::invoke::outbox::FlushCause;
 use crate::invoke::pending::Continuation;
 use crate::invoke::reply_slots::SlotHandle;
 use crate::job::service::poll;
 
-/// A batch that is older than this is published at the next progress.
-const BATCH_AGE_MAX: Duration = Duration::from_micros(500);
 /// The longest sleep. Whoever has something for a sleeper rings; this only bounds what a lost ring could cost.
 const NAP_MAX: Duration = Duration::from_secs(1);
 /// The longest sleep of one who waits for memory to change, for which nobody rings.
@@ -97,13 +94,7 @@ impl Worker {
         let left = deadline.saturating_duration_since(self.process.clock().now());
         let result = self.wait_until("waiting for room in a ring", left, |worker| {
             let mut outbox = worker.outbox(to)?;
-            // What was asked for last may have been less than this record needs.
-            if outbox.needs_chunk_for(record_bytes)
-                && let Err(error) = outbox.ask_for_chunk(&worker.process, record_bytes)
-            {
-                return Some(Err(error));
-            }
-            outbox.may_send(record_bytes).then_some(Ok(()))
+            outbox.may_send(&worker.process, record_bytes).map(|may| may.then_some(())).transpose()
         });
         wait_for_credit(false);
         result
@@ -250,17 +241,7 @@ impl Worker {
         loop {
             let Some(to) = self.unfinished.borrow().get(next).copied() else { return Ok(moved) };
             let Some(mut outbox) = self.outbox(to) else { return Ok(moved) };
-            if let Some(since) = outbox.batch_since() {
-                if idle {
-                    moved |= outbox.flush(FlushCause::Idle);
-                } else if self.process.clock().now().saturating_duration_since(since) >= BATCH_AGE_MAX {
-                    moved |= outbox.flush(FlushCause::Age);
-                }
-            }
-            if outbox.has_staged() {
-                moved |= outbox.send_staged(&self.process)?;
-            }
-            outbox.count_sent(&self.process);
+            moved |= outbox.send_due(&self.process, idle)?;
             if outbox.is_finished() {
                 self.unfinished.borrow_mut().remove(next);
             } else {

@@ -1,0 +1,581 @@
+//! What a way to a worker has besides the ring that its outbox writes into: where it stands, and what waits.
+//!
+//! A way is shared by the thread whose calls it carries and the service thread, behind a lock. The ring is *with the outbox* while nothing
+//! waits: then calls touch only that, and no lock. As soon as something has to wait, the outbox *lends* the ring to the way, and takes it
+//! back when nothing waits any more. So whoever holds the lock may send what waits, and what is called later comes behind it.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use farside_fabric::ring::{CHUNK_BYTES_MIN, Header, MappedChunk, RingMemory, record_bytes};
+use farside_fabric::{ProcessId, WorkerId};
+
+use super::ring::{Ring, write_payload};
+use super::{Dispatch, FlushCause, SendCounters};
+use crate::error::{Error, FullCause, Result};
+use crate::invoke::frames::OutFrames;
+use crate::invoke::notify::{LatchAddress, count_down};
+use crate::invoke::payload::Payload;
+use crate::invoke::ring_options::{RingOptions, chunk_bytes_for};
+use crate::invoke::staged::Staged;
+use crate::job::kill_point::KillPoint;
+use crate::job::process::{Process, lock};
+use crate::job::setup::{RingName, SetupMessage};
+
+/// For so long a receiver that granted no chunk is not asked for another of the size. It may have memory again by then.
+const REFUSAL_HOLDS: Duration = Duration::from_millis(10);
+
+/// A way, as the threads of a process share it.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedWay(Arc<Mutex<Way>>);
+
+impl SharedWay {
+    pub(super) fn new(way: Way) -> Self {
+        Self(Arc::new(Mutex::new(way)))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Way> {
+        lock(&self.0)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Way {
+    name: RingName,
+    pub(super) to: WorkerId,
+    to_process: ProcessId,
+    /// The receiver runs this binary: functions of it mean something there.
+    pub(super) is_alike: bool,
+    pub(super) options: RingOptions,
+    pub(super) phase: Phase,
+    /// The ring, unless the outbox has it or there is none.
+    pub(super) ring: Option<Ring>,
+    /// Chunks for the ring, which came while the outbox had it.
+    granted: Vec<MappedChunk>,
+    /// The size of the chunks that were asked for and have not been answered.
+    growing: Option<usize>,
+    refused: Option<Refusal>,
+    staged: Staged,
+    /// What is staged is a batch that waits for more of it, until then.
+    held: Option<Instant>,
+    queue_cap_bytes: usize,
+    frames: OutFrames,
+    /// Latches of calls that were staged, counted down when those are sent.
+    on_sent: Vec<LatchAddress>,
+    /// How much the ring had carried when the receiver asked for it back.
+    mark: Option<u64>,
+    /// It is among those that the service thread looks after.
+    pub(crate) is_listed: bool,
+    /// Without the bytes that the ring has counted, and without what the outbox has.
+    pub(super) counters: SendCounters,
+}
+
+/// Where a way stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The receiver was not asked for a ring, or has it back.
+    Unasked,
+    /// It was asked.
+    Asked,
+    /// The ring stands.
+    Stands,
+    /// The receiver's memory is not mapped here: records go to it as frames.
+    Framed,
+    /// The receiver was told that nothing more comes, and has not said yet that it has run everything.
+    Closing,
+    /// The receiver is gone.
+    Lost,
+}
+
+/// The receiver has granted no chunk of this size, having reached its cap.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    chunk_bytes: usize,
+    cap_bytes: usize,
+    until: Instant,
+}
+
+/// What a receiver's process said about a way to it.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The ring stands.
+    Opened(Box<Ring>),
+    /// Chunks were granted.
+    Grown(Vec<MappedChunk>),
+    /// None were.
+    Refused { cap_bytes: usize },
+    /// So many bytes of frames were run in all.
+    Credit { consumed: u64 },
+    /// Everything was run, and the memory of the ring is the receiver's again.
+    Closed,
+}
+
+impl Way {
+    pub(super) fn new(
+        name: RingName,
+        to: WorkerId,
+        to_process: ProcessId,
+        is_alike: bool,
+        options: RingOptions,
+        queue_cap_bytes: usize,
+    ) -> Self {
+        Self {
+            name,
+            to,
+            to_process,
+            is_alike,
+            options,
+            phase: Phase::Unasked,
+            ring: None,
+            granted: Vec::new(),
+            growing: None,
+            refused: None,
+            staged: Staged::default(),
+            held: None,
+            queue_cap_bytes,
+            frames: OutFrames::default(),
+            on_sent: Vec::new(),
+            mark: None,
+            is_listed: false,
+            counters: SendCounters::default(),
+        }
+    }
+
+    // How it stands.
+
+    pub(super) fn name(&self) -> RingName {
+        self.name
+    }
+
+    /// Whether the receiver has no ring for us, so that calls wait here whatever their sender wants.
+    pub(super) fn awaits_ring(&self) -> bool {
+        matches!(self.phase, Phase::Unasked | Phase::Asked | Phase::Closing)
+    }
+
+    pub(super) fn is_framed(&self) -> bool {
+        self.phase == Phase::Framed
+    }
+
+    pub(super) fn has_staged(&self) -> bool {
+        !self.staged.is_empty()
+    }
+
+    /// Whether nothing waits before a record of this size, and it would find room in the ring.
+    pub(super) fn has_room_for(&self, record_bytes: usize) -> bool {
+        let stands = self.phase == Phase::Stands && self.staged.is_empty();
+        stands && self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(record_bytes))
+    }
+
+    /// Whether a record of this size would find room, or its receiver is gone.
+    pub(super) fn may_send(&self, record_bytes: usize) -> bool {
+        match self.phase {
+            Phase::Lost => true,
+            Phase::Framed => self.may_stage(record_bytes, None),
+            _ => self.has_room_for(record_bytes),
+        }
+    }
+
+    /// Whether what is staged would find room by now.
+    pub(super) fn staged_may_move(&self) -> bool {
+        // For frames room comes with a notice.
+        let front = self.staged.front().filter(|_| !self.is_framed()).map(|record| record.len() * 8);
+        front.is_some_and(|bytes| self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(bytes)))
+    }
+
+    /// Whether nothing that was granted or asked for could ever hold a record of this size.
+    pub(super) fn needs_chunk_for(&self, record_bytes: usize) -> bool {
+        self.growing.is_none() && self.ring.as_ref().is_some_and(|ring| !ring.sender.has_chunk_for(record_bytes))
+    }
+
+    /// Why a record of this size cannot be sent now.
+    pub(super) fn full(&self) -> Error {
+        let cause = match (&self.ring, self.refused) {
+            (_, Some(Refusal { cap_bytes, .. })) => FullCause::RingCap { cap_bytes },
+            (Some(ring), None) if self.staged.is_empty() => FullCause::Credit { ring_bytes: ring.sender.chunk_bytes() },
+            _ => FullCause::Queue { queued_bytes: self.staged.bytes() },
+        };
+        Error::Full { to: self.to, cause }
+    }
+
+    // Setting it up.
+
+    /// Asks for the ring, or begins the frames to a receiver that is not mapped.
+    ///
+    /// # Errors
+    /// What the transport said.
+    pub(super) fn ask(&mut self, process: &Process, mapped: bool) -> Result<()> {
+        debug_assert_eq!(self.phase, Phase::Unasked);
+        if !mapped {
+            self.phase = Phase::Framed;
+            return Ok(());
+        }
+        let is_lane = self.name.source >= process.shape().callable();
+        let chunk_bytes = self.options.chunk_bytes as u64 / if is_lane { 2 } else { 1 };
+        let message = SetupMessage::Open { ring: self.name, chunks: self.options.first_chunks as u8, chunk_bytes };
+        process.kill_point(KillPoint::RingAsking);
+        process.send_setup(self.to_process, &message)?;
+        process.kill_point(KillPoint::RingAsked);
+        // Only now: what could not be asked for is asked for by the next call.
+        self.phase = Phase::Asked;
+        Ok(())
+    }
+
+    /// Brings it up to date with what the receiver's process said. What was not asked for is not taken.
+    pub(crate) fn take(&mut self, process: &Process, answer: Answer) {
+        match answer {
+            Answer::Opened(ring) if self.phase == Phase::Asked => {
+                self.counters.rings += 1;
+                self.counters.ring_bytes += ring.sender.chunk_bytes() as u64;
+                self.ring = Some(*ring);
+                self.phase = Phase::Stands;
+                process.kill_point(KillPoint::SenderOpened);
+            }
+            Answer::Grown(chunks) if self.growing.is_some() => {
+                (self.growing, self.refused) = (None, None);
+                self.counters.chunks_grown += chunks.len() as u64;
+                self.counters.ring_bytes += chunks.iter().map(|chunk| chunk.bytes() as u64).sum::<u64>();
+                self.granted.extend(chunks);
+                self.give_granted();
+                process.kill_point(KillPoint::SenderGrown);
+            }
+            Answer::Refused { cap_bytes } => {
+                let until = process.clock().now() + REFUSAL_HOLDS;
+                self.refused = self.growing.take().map(|chunk_bytes| Refusal { chunk_bytes, cap_bytes, until });
+            }
+            Answer::Credit { consumed } => self.frames.credit(consumed),
+            Answer::Closed if self.phase == Phase::Closing => {
+                self.phase = Phase::Unasked;
+                self.frames = OutFrames::default();
+                self.counters.rings_reclaimed += 1;
+                if self.has_staged() {
+                    // That it cannot be asked for is told by what waits for it.
+                    let _ = self.ask(process, process.home_of(self.to_process).is_some());
+                }
+            }
+            Answer::Opened(_) | Answer::Grown(_) | Answer::Closed => {}
+        }
+        // As above.
+        let _ = self.send_for_worker(process);
+    }
+
+    /// The ring comes from the outbox.
+    pub(super) fn borrow(&mut self, ring: Ring) {
+        self.ring = Some(ring);
+        self.give_granted();
+    }
+
+    fn give_granted(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            self.granted.drain(..).for_each(|chunk| ring.sender.grant(chunk));
+        }
+    }
+
+    pub(super) fn take_granted(&mut self) -> Vec<MappedChunk> {
+        std::mem::take(&mut self.granted)
+    }
+
+    /// The ring, if the outbox may have it: nothing waits, and the receiver runs this binary.
+    pub(super) fn give_back(&mut self) -> Option<Ring> {
+        let may_have = self.is_alike && self.phase == Phase::Stands && self.staged.is_empty();
+        if may_have { self.ring.take() } else { None }
+    }
+
+    /// The receiver is gone: nothing more will be sent.
+    pub(crate) fn lose(&mut self) {
+        self.counters.bytes += self.ring.take().map_or(0, |ring| ring.sender.written_bytes());
+        self.phase = Phase::Lost;
+        self.granted.clear();
+        self.staged.clear();
+        self.held = None;
+        self.on_sent.clear();
+    }
+
+    // Growing.
+
+    /// Asks for chunks more, if this ring may still grow and has not asked already.
+    ///
+    /// # Errors
+    /// What the transport said.
+    pub(super) fn ask_to_grow(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
+        let Some(ring) = &mut self.ring else { return Ok(()) };
+        let no_room = ring.sender.reserve(record_bytes).err();
+        let needs_chunk = no_room.is_some_and(|no_room| no_room.needs_chunk_bytes.is_some());
+        ring.announce();
+        let chunks = ring.sender.chunk_count();
+        self.counters.stalls += 1;
+        if self.growing.is_some() {
+            return Ok(());
+        }
+        let refused = self.refused.filter(|refusal| process.clock().now() < refusal.until);
+        let (count, chunk_bytes) = match needs_chunk {
+            true if self.was_refused(process, record_bytes) => return Ok(()),
+            true => (1, chunk_bytes_for(record_bytes)),
+            false if refused.is_some() => return Ok(()),
+            false => match self.options.growth(chunks) {
+                Some(growth) => growth,
+                None => return Ok(()),
+            },
+        };
+        let message = SetupMessage::Grow { ring: self.name, chunks: count as u8, chunk_bytes: chunk_bytes as u64 };
+        process.send_setup(self.to_process, &message)?;
+        self.growing = Some(chunk_bytes);
+        process.kill_point(KillPoint::GrowthAsked);
+        Ok(())
+    }
+
+    /// Asks for a chunk without which a record of this size can never be sent.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when such a chunk was refused; otherwise as for [`ask_to_grow`](Self::ask_to_grow).
+    pub(super) fn ask_for_chunk(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
+        if self.was_refused(process, record_bytes) { Err(self.full()) } else { self.ask_to_grow(process, record_bytes) }
+    }
+
+    /// Whether no chunk is granted that could hold a record of this size, as far as is known.
+    fn was_refused(&self, process: &Process, record_bytes: usize) -> bool {
+        let holds = |refusal: &Refusal| process.clock().now() < refusal.until;
+        self.refused.is_some_and(|refusal| refusal.chunk_bytes <= chunk_bytes_for(record_bytes) && holds(&refusal))
+    }
+
+    // What waits.
+
+    /// Stages a record. Hands the payload back when that would exceed the cap: the queue's, if no other is said.
+    pub(super) fn stage<P: Payload>(&mut self, how: Dispatch, cap_bytes: Option<usize>, payload: P) -> Result<(), P> {
+        let bytes = record_bytes(payload.bytes());
+        if !self.may_stage(bytes, cap_bytes) {
+            return Err(payload);
+        }
+        self.stage_anyway(how, payload);
+        self.counters.calls += 1;
+        self.counters.staged += 1;
+        Ok(())
+    }
+
+    pub(super) fn may_stage(&self, record_bytes: usize, cap_bytes: Option<usize>) -> bool {
+        // Where nothing is written into a ring a record goes by way of the queue, however long it is.
+        let alone = self.is_framed() && self.staged.is_empty();
+        alone || self.staged.bytes() + record_bytes <= cap_bytes.unwrap_or(self.queue_cap_bytes)
+    }
+
+    pub(super) fn stage_anyway<P: Payload>(&mut self, how: Dispatch, payload: P) {
+        let bytes = record_bytes(payload.bytes());
+        self.staged.push(Header::new(how.entry, how.operand, bytes), bytes, payload);
+        self.counters.bytes += bytes as u64;
+        self.note_staged();
+    }
+
+    /// Takes over a batch of whole records that was to go as a frame, with the latches that wait for it.
+    pub(super) fn stage_batch(&mut self, bytes: usize, copy: impl FnOnce(&mut [u64]), on_sent: &mut Vec<LatchAddress>) {
+        self.staged.push_records(bytes, copy);
+        self.on_sent.append(on_sent);
+        self.note_staged();
+    }
+
+    fn note_staged(&mut self) {
+        self.counters.staged_bytes_max = self.counters.staged_bytes_max.max(self.staged.bytes() as u64);
+    }
+
+    /// The bytes that wait.
+    pub(super) fn staged_bytes(&self) -> usize {
+        self.staged.bytes()
+    }
+
+    /// Keeps a latch until what is staged is sent.
+    pub(super) fn count_when_sent(&mut self, latch: LatchAddress) {
+        self.on_sent.push(latch);
+    }
+
+    /// Counts down what waits for the staged records, if they are sent.
+    pub(super) fn count_sent(&mut self, process: &Process) {
+        if self.staged.is_empty() {
+            self.on_sent.drain(..).for_each(|latch| count_down(process, latch));
+        }
+    }
+
+    /// Has what is staged wait for more of it, until `due`.
+    pub(super) fn hold(&mut self, due: Instant) {
+        self.held = Some(due);
+    }
+
+    /// When what is held is to be sent.
+    pub(crate) fn held_until(&self) -> Option<Instant> {
+        self.held
+    }
+
+    /// Holds nothing any more. Says whether there was something.
+    pub(crate) fn release(&mut self, cause: FlushCause) -> bool {
+        let held = self.held.take().is_some();
+        self.counters.flushes[cause as usize] += u64::from(held);
+        held
+    }
+
+    /// Sends what is staged, as far as there is room, unless it is held. Says whether anything was sent.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when the receiver grants no chunk for what is next, or what the transport said.
+    pub(crate) fn send_staged(&mut self, process: &Process) -> Result<bool> {
+        if self.staged.is_empty() || self.held.is_some() {
+            return Ok(false);
+        }
+        let sent = match self.phase {
+            Phase::Framed => self.send_frames(process),
+            Phase::Stands => self.send_into_ring(process),
+            _ => Ok(false),
+        };
+        match sent {
+            // Whoever calls there or waits for it is told so; this may be somebody else.
+            Err(Error::PeerLost { .. }) => {
+                self.lose();
+                Ok(false)
+            }
+            other => other,
+        }
+    }
+
+    /// As [`send_staged`](Self::send_staged), for a worker that is at something else.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn send_for_worker(&mut self, process: &Process) -> Result<bool> {
+        let sent = self.send_staged(process)?;
+        self.counters.helped += u64::from(sent);
+        Ok(sent)
+    }
+
+    /// Whether something waits that would not move by itself: for credit in a ring, or for its time. (What waits for a ring or as frames is
+    /// sent when the receiver's answer comes.)
+    pub(crate) fn needs_help(&self) -> bool {
+        !self.staged.is_empty() && (self.phase == Phase::Stands || self.held.is_some())
+    }
+
+    /// Sends what is staged to a receiver whose ring stands: one batch, published at its end or where a chunk ends.
+    fn send_into_ring(&mut self, process: &Process) -> Result<bool> {
+        let mut sent = false;
+        let mut no_room_for = None;
+        while let (Some(record), Some(ring)) = (self.staged.front(), &mut self.ring) {
+            let bytes = record.len() * 8;
+            let Ok(offset) = ring.sender.reserve(bytes) else {
+                // The receiver rings when it gives credit. What it gave before it saw this is looked for once more.
+                ring.sender.begin_waiting();
+                if ring.sender.has_room(bytes) {
+                    continue;
+                }
+                no_room_for = Some(bytes);
+                break;
+            };
+            let target = ring.sender.chunk().address(offset + 8);
+            // SAFETY: the ring reserved `bytes` bytes at `offset`, of which the header takes the first 8; the staged record
+            // is memory of this process.
+            unsafe { std::ptr::copy_nonoverlapping(record[1..].as_ptr().cast(), target, bytes - 8) };
+            process.kill_point(KillPoint::RecordReserved);
+            ring.sender.batch(Header::from_word(record[0]), bytes);
+            // The ring counts it from now on.
+            self.counters.bytes -= bytes as u64;
+            self.staged.pop();
+            sent = true;
+        }
+        if sent {
+            process.kill_point(KillPoint::BatchOpen);
+            self.counters.flushes[FlushCause::Credit as usize] += 1;
+        }
+        if let Some(ring) = &mut self.ring {
+            ring.sender.flush();
+            ring.announce();
+        }
+        match no_room_for {
+            Some(bytes) if self.needs_chunk_for(bytes) => self.ask_for_chunk(process, bytes)?,
+            Some(bytes) => self.ask_to_grow(process, bytes)?,
+            None => {}
+        }
+        self.count_sent(process);
+        Ok(sent)
+    }
+
+    /// Sends what is staged to a receiver that is not mapped.
+    fn send_frames(&mut self, process: &Process) -> Result<bool> {
+        let max = process.transport().capabilities().message_bytes_max - SetupMessage::OVERHEAD_BYTES;
+        let mut sent = false;
+        while let Some(front) = self.staged.front().map(<[u64]>::len) {
+            // As many records as a frame takes; one that is longer goes in pieces.
+            let whole = self.staged.front_within(max.min(self.frames.room()));
+            let words = match whole {
+                [] if self.frames.has_room(front * 8) => self.staged.front_within(front * 8),
+                whole => whole,
+            };
+            if words.is_empty() {
+                break;
+            }
+            for piece in words.chunks(max / 8) {
+                let position = self.frames.advance(size_of_val(piece));
+                process.send_frame(self.to_process, self.name, position, piece)?;
+            }
+            let words = words.len();
+            self.staged.pop_words(words);
+            sent = true;
+        }
+        self.count_sent(process);
+        Ok(sent)
+    }
+
+    /// Writes a record into the ring and publishes it, if the ring is here and nothing waits; otherwise hands the payload back.
+    pub(super) fn put<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<(), P> {
+        let bytes = record_bytes(payload.bytes());
+        let Some(ring) = self.ring.as_mut().filter(|_| self.staged.is_empty()) else { return Err(payload) };
+        let Ok(offset) = ring.sender.reserve(bytes) else { return Err(payload) };
+        // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved so many at `offset`.
+        unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
+        ring.sender.publish(Header::new(how.entry, how.operand, bytes), bytes);
+        ring.announce();
+        self.counters.calls += 1;
+        Ok(())
+    }
+
+    /// Announces to the receiver that we wait for credit, or that we do so no longer.
+    pub(super) fn wait_for_credit(&self, begin: bool) {
+        match &self.ring {
+            Some(ring) if begin => ring.sender.begin_waiting(),
+            // What is staged waits on.
+            Some(ring) if self.staged.is_empty() => ring.sender.end_waiting(),
+            Some(_) | None => {}
+        }
+    }
+
+    // Shutting it down.
+
+    /// Whether something has to be sent before the way can be closed, and there is something to close.
+    pub(super) fn may_close(&self) -> bool {
+        let open = (self.phase == Phase::Stands && self.ring.is_some()) || self.phase == Phase::Framed;
+        open && self.staged.is_empty()
+    }
+
+    /// Tells the receiver that nothing more comes through this ring, and forgets it: from the moment at which the message leaves, nobody
+    /// here can write into its memory.
+    ///
+    /// # Errors
+    /// What the transport said.
+    pub(super) fn close(&mut self, process: &Process) -> Result<()> {
+        debug_assert!(self.may_close());
+        if let Some(ring) = self.ring.take() {
+            let bytes = ring.sender.chunk_bytes() + self.granted.iter().map(RingMemory::bytes).sum::<usize>();
+            self.counters.reclaimed_bytes += bytes as u64;
+            self.counters.bytes += ring.sender.written_bytes();
+        }
+        self.granted.clear();
+        (self.growing, self.refused, self.mark) = (None, None, None);
+        self.phase = Phase::Closing;
+        process.kill_point(KillPoint::RingClosing);
+        process.send_setup(self.to_process, &SetupMessage::Close { ring: self.name })
+    }
+
+    /// The receiver would like its memory back. Whether nothing was sent since it last said so, and nothing is about to be.
+    pub(super) fn is_idle(&mut self) -> bool {
+        let Some(ring) = &self.ring else { return false };
+        let written = ring.sender.written_bytes();
+        // Of a ring without room somebody may be waiting for more.
+        let is_in_use =
+            ring.sender.batched_bytes() > 0 || !ring.sender.has_room(CHUNK_BYTES_MIN) || self.growing.is_some();
+        let idle = self.may_close() && !is_in_use;
+        idle & (self.mark.replace(written) == Some(written))
+    }
+}
