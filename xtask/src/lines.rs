@@ -1,7 +1,7 @@
 //! How many lines each layer takes: the table of Seriema §5.3, for this project.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::tidy::collect_sources;
 
@@ -70,7 +70,7 @@ fn layer_of(source: &Path) -> Option<usize> {
 }
 
 /// Files of tests, benches and examples.
-fn is_test(source: &PathBuf) -> bool {
+fn is_test(source: &Path) -> bool {
     let name = |part: &std::ffi::OsStr| {
         part.to_str().is_some_and(|part| ["tests", "tests.rs", "benches", "examples", "brute_force.rs"].contains(&part))
     };
