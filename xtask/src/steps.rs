@@ -33,12 +33,23 @@ pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
     Ok(())
 }
 
-/// The tests of calls again, between processes of this machine that share no memory.
+/// The tests of calls, and of what is made of them, again, between processes of this machine that share no memory.
 fn calls_over_libfabric() -> Result<(), String> {
     println!("xtask: the next with FARSIDE_FABRIC=ofi:tcp");
     let mut command = cargo();
     command.env("FARSIDE_FABRIC", "ofi:tcp");
-    run(command.args(["test", "--release", "--package", "farside", "--test", "calls"]))
+    run(command.args([
+        "test",
+        "--release",
+        "--package",
+        "farside",
+        "--test",
+        "calls",
+        "--test",
+        "memory",
+        "--test",
+        "sync",
+    ]))
 }
 
 /// The protocols on shared words, checked in all their interleavings.

@@ -3,8 +3,10 @@
 pub(crate) mod invoke_latency;
 pub(crate) mod invoke_throughput;
 pub(crate) mod mcts_scaling;
+mod memory;
 pub(crate) mod multi_job;
 pub(crate) mod oversubscribed;
+mod sync;
 pub(crate) mod transfer_throughput;
 
 use crate::Bench;
@@ -25,6 +27,21 @@ pub(crate) const BENCHES: &[Bench] = &[
         name: "mcts-scaling",
         about: "tree search for Hex on 11 x 11 cells, 16 simulations a leaf (Seriema, Figure 3)",
         cases: mcts_scaling::cases,
+    },
+    Bench {
+        name: "memory",
+        about: "registered buffers, by size and policy; memory of another process",
+        cases: memory::cases,
+    },
+    Bench {
+        name: "sync",
+        about: "several on one thing: combining, delegation, and locks of the job",
+        cases: sync::cases,
+    },
+    Bench {
+        name: "transfer-throughput",
+        about: "puts between two processes, signalled by hand and by a transmitter (Seriema, Figure 2)",
+        cases: transfer_throughput::cases,
     },
     Bench { name: multi_job::NAME, about: multi_job::ABOUT, cases: multi_job::cases },
 ];

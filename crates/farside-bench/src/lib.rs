@@ -180,8 +180,11 @@ mod tests {
             assert!(has("invoke-latency", case), "{case}");
         }
         for size in ["4KiB", "64KiB", "1MiB"] {
-            assert!(has("invoke-latency", &format!("call-buffer/{size}")), "{size}");
+            for form in ["call-buffer", "call-buffer-put", "call-buffer-get", "call-buffer-aside"] {
+                assert!(has("invoke-latency", &format!("{form}/{size}")), "{form}/{size}");
+            }
         }
+        assert!(has("invoke-latency", "broadcast/8p"));
         for processes in [2, 4, 8] {
             for what in ["call-return", "barrier"] {
                 assert!(has("oversubscribed", &format!("{what}/{processes}p")), "{what}/{processes}p");

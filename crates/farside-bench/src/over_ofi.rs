@@ -72,7 +72,7 @@ const BENCHES: &[BenchOverOfi] = &[
     },
     BenchOverOfi {
         name: "transfer-throughput",
-        about: "puts through the transport, beside libfabric's own",
+        about: "puts, signalled by hand, by a transmitter and each, beside libfabric's own",
         cases: transfer_throughput::cases_over_ofi,
     },
     BenchOverOfi {
@@ -178,10 +178,13 @@ mod tests {
         for size in ["8B", "64B", "1KiB"] {
             assert!(has("invoke-latency", &format!("call-return/{size}")), "{size}");
         }
-        for size in ["4KiB", "64KiB", "1MiB"] {
-            for mode in ["raw", "put"] {
+        for size in ["8B", "64B", "4KiB", "64KiB", "1MiB"] {
+            for mode in ["raw", "manual", "auto"] {
                 assert!(has("transfer-throughput", &format!("{mode}/{size}")), "{mode}/{size}");
             }
+        }
+        for size in ["4KiB", "64KiB", "1MiB"] {
+            assert!(has("transfer-throughput", &format!("put/{size}")), "put/{size}");
         }
         assert!(has("oversubscribed", "idle/2p"));
         assert!(has("multi-job", "joined") && has("multi-job", "one-job"));

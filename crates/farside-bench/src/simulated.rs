@@ -5,7 +5,7 @@ use std::io;
 
 use farside::LogGp;
 
-use crate::benches::{invoke_throughput, mcts_scaling};
+use crate::benches::{invoke_throughput, mcts_scaling, transfer_throughput};
 use crate::metric::Metric;
 use crate::row::Row;
 use crate::{BenchError, Listing, Options};
@@ -66,6 +66,11 @@ const BENCHES: &[SimulatedBench] = &[
         name: "mcts-scaling",
         about: "tree search for Hex by up to 64 simulated workers (Seriema, Figure 3)",
         run: mcts_scaling::run_simulated,
+    },
+    SimulatedBench {
+        name: "transfer-throughput",
+        about: "puts between two simulated processes, signalled by hand and by a transmitter (Seriema, Figure 2)",
+        run: transfer_throughput::run_simulated,
     },
 ];
 
@@ -182,6 +187,22 @@ mod tests {
             let simulated = of(None);
             assert!(simulated.ratio.is_some_and(|ratio| ratio > 0.0 && ratio <= 1.0), "{simulated:?}");
         }
+    }
+
+    #[test]
+    fn signalling_by_itself_is_as_fast_as_by_hand() {
+        let rows = rows("fdr", 3);
+        let rate = |case: &str| {
+            let found = rows.iter().find(|row| row.case == format!("{case}/sim:fdr") && row.peer.is_none());
+            found.unwrap_or_else(|| panic!("{case}")).value
+        };
+        for size in ["8B", "64B", "4KiB", "64KiB", "1MiB"] {
+            // Virtual time: the same on every machine.
+            let (manual, auto) = (rate(&format!("manual/{size}")), rate(&format!("auto/{size}")));
+            assert!(auto > 0.9 * manual, "{size}: {auto} of {manual}");
+        }
+        let of_seriema = rows.iter().find(|row| row.case == "auto/4KiB/sim:fdr" && row.peer.is_some());
+        assert_eq!(of_seriema.map(|row| (row.value * 4096.0).round()), Some(5464e6));
     }
 
     #[test]

@@ -43,6 +43,9 @@ pub(crate) enum CliError {
     /// The job failed.
     #[error(transparent)]
     Job(#[from] farside::Error),
+    /// The engine lost its input or output.
+    #[error(transparent)]
+    Engine(farside::Error),
     /// The measurement failed.
     #[error(transparent)]
     Bench(#[from] farside_bench::BenchError),

@@ -1,11 +1,12 @@
 //! `farside hex`: finds a move in a position of Hex.
 
 mod findings;
+mod htp;
 mod progress;
 
 use std::io::{self, Write};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use farside::Worker;
 use farside::job::FabricChoice;
 use farside_mcts::games::hex::{Cell, Hex, Position};
@@ -23,7 +24,10 @@ const SECONDS: &str = "5";
 ///
 /// Black joins the top (row 1) with the bottom, white the left (column a) with the right.
 #[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    engine: Option<Engine>,
     /// The board's side, 2 to 16
     #[arg(long, default_value_t = 11)]
     size: usize,
@@ -45,6 +49,9 @@ pub(crate) struct Arguments {
     /// The game so far, black first, such as "f6 e5 pass"
     #[arg(long, value_name = "MOVES", default_value = "")]
     moves: String,
+    /// See which stones are as good as joined: fewer rollouts, and better moves
+    #[arg(long)]
+    connections: bool,
     /// Search in this process and one thread alone
     #[arg(long)]
     local: bool,
@@ -54,6 +61,12 @@ pub(crate) struct Arguments {
     /// Print one JSON object on one line, and nothing else
     #[arg(long)]
     json: bool,
+}
+
+/// What else there is to play with.
+#[derive(Clone, Debug, Subcommand)]
+enum Engine {
+    Htp(htp::Arguments),
 }
 
 /// A search that makes sense.
@@ -87,11 +100,16 @@ impl Task {
         if arguments.local && workers > 1 {
             return Err(CliError::LocalWorkers { workers });
         }
-        Ok(Self { game: Hex::new(arguments.size)?, position, moves: moves.join(" "), budget, seed: arguments.seed })
+        let hex = Hex::new(arguments.size)?;
+        let game = if arguments.connections { hex.with_connections() } else { hex };
+        Ok(Self { game, position, moves: moves.join(" "), budget, seed: arguments.seed })
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
+    if let Some(Engine::Htp(arguments)) = &arguments.engine {
+        return htp::run(arguments);
+    }
     let task = Task::new(arguments)?;
     if !arguments.local {
         return search_together(arguments, &task);

@@ -1,17 +1,19 @@
 //! `farside info`: what there is on this machine for a job.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::{self, Display, Write as _};
 use std::io::{self, Write as _};
 
 use clap::Args;
 use farside::ProcessId;
 use farside::job::{Footprint, footprint};
+use farside_fabric::memory::NodeOptions;
 use farside_fabric::ofi::{self, Provider};
 use farside_fabric::route::FabricChoice;
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::sim::{SimFabric, SimOptions};
 use farside_fabric::{Capabilities, NeedsTarget, Transport};
-use farside_sys::topology::{HugePagePolicy, Topology, host_id, hostname};
+use farside_sys::shm::{Pages, SharedMemory, Wish};
+use farside_sys::topology::{HugePagePolicy, NumaNodeId, Topology, host_id, hostname};
 use farside_sys::{limits, process};
 use serde_json::{Value, json};
 
@@ -41,6 +43,7 @@ struct Machine {
     topology: Topology,
     transports: Vec<Capabilities>,
     footprint: Footprint,
+    registered: Registered,
     libfabric: Result<Libfabric, String>,
     routes: Result<Vec<Route>, String>,
 }
@@ -68,8 +71,10 @@ impl Machine {
         // As in the processes of a job. Nothing has started a thread yet.
         process::set_default_environment(&ofi::ENVIRONMENT);
         let libfabric = look_for_libfabric();
+        let topology = Topology::of_this_machine()?;
         Ok(Self {
-            topology: Topology::of_this_machine()?,
+            registered: Registered::try_out(&topology)?,
+            topology,
             transports: transports()?,
             footprint: footprint(PROCESSES, THREADS),
             routes: routes(&libfabric),
@@ -102,6 +107,7 @@ impl Machine {
             "huge_pages": pages.collect::<Vec<_>>(),
             "transparent_huge_pages": policy(topology.transparent_huge_pages),
             "shared_memory_huge_pages": policy(topology.shmem_huge_pages),
+            "registered_memory": self.registered.to_json(),
             "memory_available_bytes": limits::available_memory_bytes(),
             "open_files_max": limits::max_open_files(),
             "user_processes_max": limits::max_user_processes(),
@@ -138,6 +144,7 @@ impl Machine {
         let policy = |policy: Option<HugePagePolicy>| policy.map_or("not known".into(), |policy| policy.to_string());
         let (private, shared) = (policy(topology.transparent_huge_pages), policy(topology.shmem_huge_pages));
         lines.add("transparent", format!("huge pages {private}, in shared memory {shared}"));
+        lines.add("registered", &self.registered);
         lines.add("memory", format!("{} available", mebibytes(limits::available_memory_bytes())));
         let limit = |limit: Option<u64>| limit.map_or("no limit".into(), |limit| limit.to_string());
         lines.add("open files", limit(limits::max_open_files()));
@@ -170,6 +177,44 @@ impl Machine {
             Err(why) => lines.add("route", why),
         }
         lines.0
+    }
+}
+
+/// What memory got that was made as a job makes the first that its workers ask for.
+#[derive(Debug)]
+struct Registered {
+    bytes: usize,
+    pages: Pages,
+    node: Option<NumaNodeId>,
+}
+
+impl Registered {
+    fn try_out(topology: &Topology) -> Result<Self, CliError> {
+        let options = NodeOptions::default();
+        let node = topology.numa_nodes.first().map(|node| node.id);
+        let memory =
+            SharedMemory::create_as("farside-info", options.superchunk_bytes, Wish { pages: options.pages, node });
+        let memory = memory.map_err(farside_fabric::FabricError::from)?;
+        Ok(Self { bytes: memory.bytes(), pages: memory.pages(), node: memory.node() })
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "tried_bytes": self.bytes,
+            "pages": self.pages.kind.to_string(),
+            "huge_bytes": self.pages.huge_bytes,
+            "node": self.node.map(|node| node.0),
+        })
+    }
+}
+
+impl Display for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memory gets {}, ", self.pages.kind)?;
+        match self.node {
+            Some(node) => write!(f, "and lies on the node that it is to lie on ({} was tried)", node.0),
+            None => f.write_str("and the system does not say on which node it lies"),
+        }
     }
 }
 
@@ -316,6 +361,8 @@ mod tests {
         let own = &value["libfabric"]["library_bytes"];
         assert!(own.is_null() || text.contains(&format!("it takes {own} bytes of its own")), "{text}");
         assert_eq!(value["routes"][0]["name"], "shm");
+        let pages = value["registered_memory"]["pages"].as_str().unwrap();
+        assert!(text.contains(&format!("registered      memory gets {pages}, and ")), "{text}");
         let pair = &value["footprint"]["idle_pair_bytes"];
         assert!(pair.as_u64().unwrap() > 0 && text.contains(&format!("an idle pair    {pair} bytes")), "{text}");
     }

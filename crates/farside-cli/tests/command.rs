@@ -144,6 +144,17 @@ fn a_search_prints_one_line_and_the_same_for_the_same_seed() {
 }
 
 #[test]
+fn connections_solve_what_the_rules_alone_do_not() {
+    let search = ["hex", "--local", "--json", "--size", "5", "--rollouts", "2000"];
+    let win_rate = |more: &[&str]| {
+        let found: Value = serde_json::from_str(&printed(&[&search, more].concat())).expect("the line is an object");
+        found["win_rate"].as_f64()
+    };
+    assert!(win_rate(&[]) < Some(1.0));
+    assert_eq!(win_rate(&["--connections"]), Some(1.0));
+}
+
+#[test]
 fn a_search_on_a_job_prints_one_line() {
     for (processes, threads) in [("2", "1"), ("1", "2")] {
         let text = printed(&["hex", "-n", processes, "-t", threads, "--json", "--size", "5", "--rollouts", "3000"]);
@@ -244,7 +255,9 @@ fn the_benches_are_listed() {
         "invoke-latency",
         "oversubscribed",
         "mcts-scaling",
+        "memory",
         "multi-job",
+        "allocate/64B/first",
         "trad/8B",
         "call-buffer/1MiB",
     ] {
@@ -335,8 +348,25 @@ fn transfers_over_libfabric_have_rows() {
     for size in ["4KiB", "64KiB", "1MiB"] {
         let put = row(&rows, &format!("put/{size}/{OVER_TCP}"), "msgs_per_s");
         assert_is_row(put, "transfer-throughput", "libfabric puts");
+    }
+    for size in ["8B", "64B", "4KiB", "64KiB", "1MiB"] {
         let raw = row(&rows, &format!("raw/{size}/{OVER_TCP}"), "msgs_per_s");
-        assert!(raw["limit"].is_null() && raw["value"].as_f64() > Some(0.0), "{raw}");
+        assert!(raw["limit"].is_null() && raw["value"].as_f64() > Some(0.0) && raw["peer"] == "libfabric", "{raw}");
+        let manual = row(&rows, &format!("manual/{size}/{OVER_TCP}"), "msgs_per_s");
+        assert_is_row(manual, "transfer-throughput", "libfabric puts");
+        let auto = row(&rows, &format!("auto/{size}/{OVER_TCP}"), "msgs_per_s");
+        assert_is_row(auto, "transfer-throughput", "manual signalling");
+    }
+}
+
+#[test]
+fn transfers_on_shared_memory_have_rows() {
+    let rows = rows("transfer-throughput", "shm", "100");
+    for size in ["8B", "64B", "4KiB", "64KiB", "1MiB"] {
+        let manual = row(&rows, &format!("manual/{size}"), "msgs_per_s");
+        assert_is_row(manual, "transfer-throughput", "copies");
+        let auto = row(&rows, &format!("auto/{size}"), "msgs_per_s");
+        assert_is_row(auto, "transfer-throughput", "manual signalling");
     }
 }
 

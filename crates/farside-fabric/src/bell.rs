@@ -131,6 +131,28 @@ impl Doorbell {
         self.asleep.store(0, Ordering::Relaxed);
     }
 
+    /// For a doorbell that any number of threads listen to, of whom none can say that the others are awake: from now on every
+    /// ring goes through, whether anybody sleeps or not.
+    pub fn share(&self) {
+        self.asleep.store(1, Ordering::Relaxed);
+    }
+
+    /// Begins to listen to a [shared](Self::share) doorbell. What is not found when one looks after this will ring.
+    pub fn listen(&self) -> SleepToken {
+        // SYNC: as in `prepare`.
+        SleepToken { rings: self.rings.load(Ordering::Acquire) }
+    }
+
+    /// Sleeps until somebody rings a [shared](Self::share) doorbell who did not before [`listen`](Self::listen).
+    pub fn sleep_among_others(&self, token: SleepToken, wait: impl FnOnce(&AtomicU32, u32)) {
+        wait(&self.rings, token.rings);
+    }
+
+    /// Whether the owner sleeps or is about to, as far as is known here.
+    pub fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed) != 0
+    }
+
     /// Wakes the owner if it sleeps, after something was published for it with a fence in between.
     #[cfg(not(loom))]
     #[inline]

@@ -39,6 +39,7 @@ pub mod ends;
 pub mod expected;
 pub mod messages;
 pub mod operations;
+pub mod queues;
 pub mod regions;
 pub mod waiting;
 
@@ -116,6 +117,7 @@ macro_rules! conformance_checks {
                 a_slot_used_again_has_a_new_generation,
                 attached_finds_what_was_attached,
                 many_regions_do_not_mix,
+                memory_that_is_there_is_registered,
                 new_memory_is_zero,
                 the_starter_is_attached_by_its_computed_key,
                 threads_attach_the_same_key_at_once,
@@ -132,6 +134,14 @@ macro_rules! conformance_checks {
                 puts_and_gets_of_every_size,
                 targets_need_not_pay_attention,
                 the_caller_alone_makes_progress,
+            }
+            queues: {
+                a_full_queue_of_transfers_loses_nothing,
+                a_queue_to_a_process_that_leaves_fails,
+                a_signal_tells_of_all_before_it,
+                an_overrun_is_an_error,
+                threads_share_a_transmitter,
+                transfers_of_every_size,
             }
             atomics: {
                 changes_of_32_bits_follow_the_model,

@@ -25,6 +25,7 @@ pub mod route;
 pub mod shm;
 pub mod sim;
 mod sync;
+pub mod transmit;
 pub mod transport;
 pub mod wait;
 

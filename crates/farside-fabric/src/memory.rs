@@ -3,6 +3,24 @@
 //! Registering costs system calls, so it is done in large pieces, [`Chunk`]s, which allocators cut up. Where chunks come from is a
 //! [`ChunkSource`].
 
+mod allocator;
+mod circular;
+mod free_space;
+mod growth;
+mod heap;
+mod linear;
+mod node;
+mod size_class;
+
+pub use allocator::{Allocator, AllocatorOptions, AllocatorReport, Registered};
+pub use circular::{Circular, CircularOptions, Unit};
+pub use free_space::Fit;
+pub use growth::Growth;
+pub use heap::{Block, Heap, HeapOptions};
+pub use linear::LinearCircular;
+pub use node::{NodeMemory, NodeOptions, NodeReport, SuperchunkReport};
+
+use std::fmt;
 use std::sync::Arc;
 
 use crate::region::LocalRegion;
@@ -45,11 +63,11 @@ impl Chunk {
 }
 
 /// Where allocators get their chunks from.
-pub trait ChunkSource: Send + Sync {
+pub trait ChunkSource: fmt::Debug + Send + Sync {
     /// A chunk of at least so many bytes, all zero or not.
     ///
     /// # Errors
-    /// [`FabricError::Memory`] when there is no memory left.
+    /// [`FabricError::Memory`] when there is no memory left; [`FabricError::MemoryLimit`] when the source is to give no more.
     fn take(&self, bytes: usize) -> Result<Chunk, FabricError>;
 
     /// Gives a chunk back that this source gave out, and that nobody uses any more.

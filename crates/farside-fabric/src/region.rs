@@ -30,11 +30,13 @@ impl LocalRegion {
     }
 
     /// What peers attach it by.
+    #[inline]
     pub fn key(&self) -> RemoteKey {
         self.key
     }
 
     /// The memory itself.
+    #[inline]
     pub fn memory(&self) -> &Arc<SharedMemory> {
         &self.memory
     }
@@ -80,12 +82,14 @@ impl RemoteRegion {
     }
 
     /// What it was attached by.
+    #[inline]
     pub fn key(&self) -> RemoteKey {
         self.key
     }
 
     /// The mapping, if there is one: whoever keeps the `Arc` may access the bytes through
     /// [`racy`] or atomics.
+    #[inline]
     pub fn mapped(&self) -> Option<&Arc<SharedMemory>> {
         match &self.access {
             Access::Mapped(memory) => Some(memory),

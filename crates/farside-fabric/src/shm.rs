@@ -427,8 +427,7 @@ impl Transport for ShmEndpoint {
         }
     }
 
-    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
-        let memory = Arc::new(SharedMemory::create("farside-region", bytes)?);
+    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
         let mut state = self.lock();
         let region = state.regions.register(memory, bytes);
         state.attached.insert(region.key(), region.memory().clone());
@@ -617,9 +616,7 @@ fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetched, fd: Op
 }
 
 fn map_announced(fd: OwnedFd, bytes: u64) -> Option<Arc<SharedMemory>> {
-    let page = farside_sys::shm::page_bytes();
-    let rounded = usize::try_from(bytes).ok()?.checked_next_multiple_of(page)?;
-    SharedMemory::from_fd(fd, rounded).ok().map(Arc::new)
+    SharedMemory::from_fd(fd, usize::try_from(bytes).ok()?).ok().map(Arc::new)
 }
 
 fn check_user(socket: &net::MessageSocket, process: ProcessId) -> Result<(), FabricError> {

@@ -72,6 +72,9 @@ pub struct SimOptions {
     pub delay_max_ns: u64,
     /// How many operations a process may have under way.
     pub operations_max: usize,
+    /// How many operations a [queue](crate::transmit::Queue) takes. One that overruns breaks, as it does in hardware: by an operation
+    /// without a signal where none may follow, or by completions that nobody polls for.
+    pub queue_depth: usize,
     /// How many messages from one process to another may wait to be received.
     pub messages_max: usize,
     /// The largest message, in bytes.
@@ -86,6 +89,7 @@ impl Default for SimOptions {
             network: LogGp::IDEAL,
             delay_max_ns: 1000,
             operations_max: 64,
+            queue_depth: 64,
             messages_max: 64,
             message_bytes_max: 4096,
             needs_target_progress: false,

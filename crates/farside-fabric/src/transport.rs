@@ -30,9 +30,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use farside_sys::shm::SharedMemory;
+
 use crate::clock::Clock;
 use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion};
+use crate::transmit::{QueueOptions, TransferQueue};
 
 /// One process's end of a fabric.
 pub trait Transport: Send + Sync + fmt::Debug {
@@ -50,11 +53,24 @@ pub trait Transport: Send + Sync + fmt::Debug {
         Clock::real()
     }
 
-    /// Makes memory that peers can reach, all zero.
+    /// Makes memory that peers can reach, all zero: of ordinary pages, where the system puts it.
     ///
     /// # Errors
     /// [`FabricError::Memory`] when there is none left.
-    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError>;
+    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
+        let memory = Arc::new(SharedMemory::create("farside-region", bytes)?);
+        self.register_memory(memory, bytes)
+    }
+
+    /// Makes the first `bytes` bytes of memory that is there already reachable for peers, with what they hold. Whoever makes the
+    /// memory chooses its pages and its NUMA node ([`SharedMemory::create_as`]).
+    ///
+    /// # Errors
+    /// What the transport says when it registers no more.
+    ///
+    /// # Panics
+    /// When the memory has not so many bytes.
+    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError>;
 
     /// Takes back a key: who attaches it from now on gets [`FabricError::StaleKey`]. Peers that hold the region keep what
     /// they have; the memory goes when the last of them lets go.
@@ -80,6 +96,20 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`FabricError::QueueFull`] when too many are under way; otherwise errors come with the completion.
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError>;
+
+    /// A queue of the transport's own to a peer, for puts and gets between registered memories of which most are not signalled.
+    /// `None` where it has none: [`Queue::open`](crate::transmit::Queue::open) then makes one of what can be [posted](Self::post).
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`].
+    fn open_queue(
+        &self,
+        peer: ProcessId,
+        options: QueueOptions,
+    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
+        let _ = (peer, options);
+        Ok(None)
+    }
 
     /// Sends a small message, copied before this returns.
     ///
@@ -321,6 +351,19 @@ pub enum FabricError {
     /// Memory could not be had or mapped.
     #[error(transparent)]
     Memory(#[from] farside_sys::shm::ShmError),
+    /// An allocator is at its limit.
+    #[error(
+        "{bytes} more bytes of registered memory are beyond the limit: {held} of {limit} bytes are held already; give some back, or \
+         raise the limit"
+    )]
+    MemoryLimit {
+        /// What was asked for.
+        bytes: usize,
+        /// What the allocator holds.
+        held: usize,
+        /// What it may hold.
+        limit: usize,
+    },
     /// A message is longer than the transport takes.
     #[error("a message of {bytes} bytes; at most {max} bytes travel as one")]
     MessageTooLong {
@@ -381,6 +424,18 @@ pub enum FabricError {
         /// The peer.
         process: ProcessId,
         /// The queue's size.
+        max: usize,
+    },
+    /// A queue was given what it cannot hold.
+    #[error(
+        "the queue to {process} was overrun: it holds {max} {what}; signal at least one in so many, and poll for its end"
+    )]
+    QueueOverrun {
+        /// The peer.
+        process: ProcessId,
+        /// Operations without a signal in a row, or completions that nobody has polled for.
+        what: &'static str,
+        /// How many the queue takes.
         max: usize,
     },
     /// An expected message was longer than what it was expected with. It is lost.
@@ -514,6 +569,31 @@ impl Completion {
             // Somebody else may be the one who makes the progress, so look again soon.
             let nap = (deadline - now).min(Duration::from_millis(1));
             drop(self.0.ended.wait_timeout(end, nap));
+        }
+    }
+
+    /// Makes progress on `transport` until the operation has ended or it is `until`, and leaves the result where it is.
+    pub fn watch(&self, transport: &dyn Transport, until: Instant) {
+        let clock = transport.clock();
+        let mut looks = 0;
+        loop {
+            transport.progress();
+            let end = self.lock();
+            let now = clock.now();
+            if !matches!(*end, End::Open) || now >= until {
+                return;
+            }
+            if clock.is_simulated() {
+                drop(end);
+                clock.nap_until_news(until - now);
+                continue;
+            }
+            looks += 1;
+            if looks < LOOKS_BEFORE_SLEEP {
+                continue;
+            }
+            transport.stop_polling();
+            drop(self.0.ended.wait_timeout(end, (until - now).min(Duration::from_millis(1))));
         }
     }
 

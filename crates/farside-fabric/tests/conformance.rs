@@ -180,6 +180,8 @@ faults_are_found! {
     lost_memory: TakesMemoryWithKey by "regions::a_held_region_outlives_its_key", Says("a get failed");
     untyped_memory_error: HidesMemoryErrors by "regions::too_much_memory_is_an_error", Says("bytes: Err");
     mixed_regions: MixesRegions by "regions::many_regions_do_not_mix", Says("view of a region");
+    other_memory: RegistersOtherMemory by "regions::memory_that_is_there_is_registered",
+        Says("the memory itself is registered");
     one_attach_at_a_time: AttachesOnceAtATime by "regions::threads_attach_the_same_key_at_once", Says("attaching at once");
     forgotten_attachments: ForgetsAttached by "regions::attached_finds_what_was_attached",
         Says("the key was attached");
@@ -202,6 +204,16 @@ faults_are_found! {
         WaitsInVain("deadline passed");
     hidden_need_of_targets: HidesThatItNeedsTargets by "operations::the_caller_alone_makes_progress",
         WaitsInVain("deadline passed");
+
+    // Queues.
+    queue_put_too_long: PutsTooMuch by "queues::transfers_of_every_size", Says("the byte behind it");
+    early_signal: SignalsEarly by "queues::a_signal_tells_of_all_before_it", Says("before a signal");
+    overwritten_units: SignalsEarly by "queues::threads_share_a_transmitter", Says("what a transmitter put");
+    taken_overruns: TakesOverruns by "queues::an_overrun_is_an_error", Says("an overrun: Ok");
+    lost_when_queue_of_transfers_is_full: LosesWhenFull by "queues::a_full_queue_of_transfers_loses_nothing",
+        WaitsInVain("what a full queue put | deadline passed");
+    queue_of_the_gone: LeavesOperationsOpen by "queues::a_queue_to_a_process_that_leaves_fails",
+        WaitsInVain("waited in vain for the loss of a peer | deadline passed");
 
     // Atomics.
     signed_compares: ComparesSigned by "atomics::changes_of_64_bits_follow_the_model", Says("after M");

@@ -6,6 +6,8 @@ use std::time::Duration;
 use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, WorkerId};
 
+use crate::memory::{MemoryRefusal, RemoteMemory};
+
 /// A result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -119,6 +121,33 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// A handle of memory that its owner never gave out.
+    #[error(
+        "{} never gave out {} bytes under this handle: it was made in another job, or overwritten", memory.process(), memory.bytes()
+    )]
+    MemoryForeign {
+        /// The handle.
+        memory: RemoteMemory,
+    },
+    /// A process gives no memory.
+    #[error("{process} gives no {bytes} bytes of its memory: {why}")]
+    MemoryRefused {
+        /// Whose memory was asked for.
+        process: ProcessId,
+        /// How much.
+        bytes: u64,
+        /// Why not.
+        why: MemoryRefusal,
+    },
+    /// A handle of memory that is not its any more.
+    #[error(
+        "these {} bytes of {} were released before, or the process is lost that asked for them: keep no handle of what is released",
+        memory.bytes(), memory.process()
+    )]
+    MemoryReleased {
+        /// The handle.
+        memory: RemoteMemory,
+    },
     /// A function that others called here by its name did not run, and its caller gets no answer.
     #[error("a call of the named function {name:?} from {from} did not run: {why}")]
     NamedCallRefused {
@@ -195,6 +224,9 @@ pub enum Error {
         /// Where this one is.
         this: String,
     },
+    /// What several work on could not be had.
+    #[error(transparent)]
+    Sync(#[from] crate::sync::SyncError),
     /// The system refused.
     #[error("{doing} failed: {cause}")]
     System {
@@ -246,6 +278,14 @@ pub enum Error {
         reached: String,
         /// What to do.
         remedy: &'static str,
+    },
+    /// A buffer is to be written where the function runs, and the memory for it is elsewhere.
+    #[error("the memory for the buffer is of {memory}, and the function runs in {wanted}: allocate it there")]
+    WrongProcess {
+        /// Whose memory it is.
+        memory: ProcessId,
+        /// Whose it should be.
+        wanted: ProcessId,
     },
 }
 

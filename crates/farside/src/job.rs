@@ -29,6 +29,7 @@
 
 pub(crate) mod child;
 pub(crate) mod collective;
+pub(crate) mod consumers;
 pub(crate) mod control;
 pub(crate) mod coordinator;
 mod footprint;
@@ -37,6 +38,7 @@ mod host;
 pub(crate) mod kill_point;
 pub(crate) mod lane;
 pub mod launch;
+pub(crate) mod mover;
 pub(crate) mod outgoing;
 pub(crate) mod pool;
 pub(crate) mod process;
@@ -123,6 +125,21 @@ impl Job {
         self
     }
 
+    /// How many threads of each process share the calls on the process itself ([`Worker::consumers_of`](crate::Worker::consumers_of));
+    /// none if not said. One thread more hands the calls over to them.
+    pub fn consumer_threads(mut self, threads: u32) -> Self {
+        self.choices.consumer_threads = Some(threads);
+        self
+    }
+
+    /// How many threads of each process share those calls on the process which may wait
+    /// ([`Worker::waiters_of`](crate::Worker::waiters_of)); none if not said. As many may wait at once, and the others come after
+    /// them. One thread more hands the calls over.
+    pub fn waiting_threads(mut self, threads: u32) -> Self {
+        self.choices.waiting_threads = Some(threads);
+        self
+    }
+
     /// Where the workers run; wherever the system puts them if not said.
     pub fn bind(mut self, bind: Bind) -> Self {
         self.choices.bind = Some(bind);
@@ -153,6 +170,13 @@ impl Job {
     /// How much a worker may queue for one destination that has no room; 1 MiB if not said.
     pub fn queue_cap_bytes(mut self, bytes: usize) -> Self {
         self.choices.queue_cap_bytes = Some(bytes);
+        self
+    }
+
+    /// How much memory of each process others may have, that they asked for with
+    /// [`allocate_at`](Worker::allocate_at); 256 MiB if not said. None of it is taken before it is asked for.
+    pub fn remote_memory_limit(mut self, bytes: u64) -> Self {
+        self.choices.remote_memory_limit = Some(bytes);
         self
     }
 

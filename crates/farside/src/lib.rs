@@ -23,9 +23,15 @@
 //! | start a job | [`job()`], [`Job`] |
 //! | know who is who, wait, meet the others | [`Worker`] |
 //! | call functions | [`Worker::call`], [`To`], [`Pending`], [`Reply`], [`Synchronizer`], [`Aggregator`] |
+//! | call with buffers, get results and counts in registered memory | [`To`] has the table; [`Registered`], [`ResultPlace`], [`Countdown`] |
+//! | call everyone | [`Worker::everyone`], [`Everyone`] |
+//! | call a process, whichever of its threads is free; call what may wait | [`Worker::consumers_of`], [`Worker::waiters_of`] |
 //! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`] |
+//! | call from threads that are no workers | [`Worker::scope`], [`Caller`] |
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
+//! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
+//! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
 //! What is guaranteed about order and visibility is in `docs/memory-model.md`.
@@ -35,11 +41,16 @@
 //! They run on the thread of the worker that was called, while it makes progress: inside [`progress`](Worker::progress), anything
 //! that waits, and collectives. One runs at a time, and never inside another. They must not wait; a wait returns
 //! [`Error::InHandler`]. What they send is queued when there is no room. One that cannot answer yet keeps its [`Reply`].
+//!
+//! On [consumer threads](Worker::consumers_of) several run at a time, each on its own thread; and on threads
+//! [dedicated to that](Worker::waiters_of) they may wait.
 
 mod dist;
 mod error;
 mod invoke;
 pub mod job;
+pub mod memory;
+pub mod sync;
 pub mod wire;
 
 // Derived code and attributes name this crate as its users do.
@@ -48,17 +59,22 @@ extern crate self as farside;
 pub use dist::{Dist, PerWorker};
 pub use error::{CorruptRecord, Error, FullCause, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source};
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
+pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
-pub use invoke::call::{AGGREGATE_BYTES, Aggregator, To, WhenFull};
+pub use invoke::call::{AGGREGATE_BYTES, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written};
+pub use invoke::caller::{Caller, CallerPending, CallerTo};
+pub use invoke::countdown::Countdown;
 pub use invoke::named::Named;
 pub use invoke::notify::{On, Synchronizer};
 pub use invoke::outbox::{FlushCause, SendCounters};
 pub use invoke::pending::{ByName, FromLike, Pending, Reading};
 pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
-pub use job::worker::{Counters, Worker};
+pub use invoke::result_place::ResultPlace;
+pub use job::worker::{Counters, Scope, Worker};
 pub use job::{Job, Simulated, Simulation, job, simulate};
+pub use memory::{Registered, RemoteMemory};
 pub use wire::Wire;
 
 /// What most programs need.

@@ -1,5 +1,7 @@
 //! Round trips between two processes: how long from a call until its caller knows that it was executed.
 
+mod broadcast;
+mod buffers;
 mod over_ofi;
 
 use std::hint::black_box;
@@ -34,6 +36,21 @@ pub(crate) fn cases() -> Vec<Case> {
             beside_two_lines(me, options, bytes, pass_buffer)
         }));
     }
+    let forms: [(&str, RoundTrips); 3] = [
+        ("call-buffer-put", buffers::put),
+        ("call-buffer-get", buffers::get),
+        ("call-buffer-aside", buffers::get_aside),
+    ];
+    for (form, round_trips) in forms {
+        for bytes in [4 << 10, 64 << 10, 1 << 20] {
+            cases.push(Case::job(name(form, bytes), 2, move |me, options| {
+                beside_two_lines(me, options, bytes, round_trips)
+            }));
+        }
+    }
+    cases.push(Case::job("notify-countdown", 2, |me, options| beside_two_lines(me, options, 0, buffers::countdown)));
+    cases.push(Case::job(name("call-into", 8), 2, |me, options| beside_two_lines(me, options, 8, buffers::call_into)));
+    cases.push(Case::job("broadcast/8p", 8, broadcast::to_eight));
     cases.push(Case::job("one-line-ping-pong", 2, one_line));
     cases
 }

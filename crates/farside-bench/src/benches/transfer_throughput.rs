@@ -1,72 +1,121 @@
-//! Puts between two processes: how many a second through the seam that every transport has, and how many of libfabric's alone.
+//! Puts between two processes: how many a second, signalled by hand and by a transmitter (Seriema, Figure 2), beside what is below
+//! them: libfabric's own puts, or plain copies.
 //!
-//! Each put has a buffer of its own, which comes back when it has ended, and so has each of libfabric's own. The puts carry
-//! their numbers, and the last one's is looked for.
+//! Each put has memory of its own while it is under way. The puts carry their numbers, and the last one's is looked for.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod below;
+mod ends;
+mod seam;
+mod signalled;
+mod simulated;
 
-use farside::{ProcessId, Worker, WorkerId};
-use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
-use farside_fabric::{Completion, Event, FabricError, Operation, Outcome, RemoteKey, Transport};
-use farside_sys::process::random_bytes;
+use farside::{Worker, WorkerId};
 
+use self::below::Copies;
+use self::seam::Seam;
+use self::signalled::{Auto, Manual};
+pub(crate) use self::simulated::run as run_simulated;
 use super::size_name;
 use crate::case::Case;
 use crate::limits::Yardstick;
-use crate::limits::libfabric::{Libfabric, PutStream, Puts, exchange};
+use crate::limits::libfabric::{Libfabric, PutStream, Puts};
 use crate::metric::Metric;
-use crate::over_ofi::{OfiFabric, address};
-use crate::shared::Patience;
+use crate::over_ofi::OfiFabric;
 use crate::{BenchError, Options};
 
-const SIZES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
-/// Small puts under way at a time, and large ones: as many as fill libfabric's queues, and the caches with their buffers.
+/// By fours, and those that every range has.
+const SIZES: [usize; 10] = [8, 32, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+/// Puts that are posted with a buffer each are of no interest below.
+const POSTED_BYTES_MIN: usize = 4 << 10;
+/// Small puts of libfabric under way at a time, and large ones: as many as fill its queues, and the caches with their buffers.
 const SMALL_UNDER_WAY: usize = 64;
 const LARGE_UNDER_WAY: usize = 8;
 const LARGE_BYTES: usize = 256 << 10;
 /// What a run moves, when nothing else is asked for.
 const BYTES: u64 = 1 << 30;
 const COUNT_MAX: u64 = 100_000;
-
-/// How long the first contact may take.
-const ATTACH_MAX: Duration = Duration::from_secs(20);
+/// Where a put is a copy, more of them take as long.
+const COPIES_MAX: u64 = 5_000_000;
 
 const NAME: &str = "libfabric puts";
+const COPIES: &str = "copies";
+const MANUAL: &str = "manual signalling";
 const METRIC: &str = "msgs_per_s";
 
-pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for bytes in SIZES {
-        let of = fabric.clone();
-        let body = move |me: &Worker, options: Options| raw(me, options, &of, bytes);
-        cases.push(Case::job(format!("raw/{}", size_name(bytes)), 2, body).over(fabric));
-        let of = fabric.clone();
-        let body = move |me: &Worker, options: Options| put(me, options, &of, bytes);
-        cases.push(Case::job(format!("put/{}", size_name(bytes)), 2, body).over(fabric));
+        let puts = move |options: Options| Puts {
+            bytes,
+            under_way: signalled::units(bytes),
+            count: options.operations_or((BYTES / bytes as u64).min(COPIES_MAX)),
+        };
+        cases.push(Case::job(format!("raw/{}", size_name(bytes)), 2, move |me, options| {
+            alone(me, options, Copies::new(me, puts(options))?)
+        }));
+        cases.push(Case::job(format!("manual/{}", size_name(bytes)), 2, move |me, options| {
+            let puts = puts(options);
+            beside(me, options, Manual::new(me, None, puts)?, Copies::new(me, puts)?)
+        }));
+        cases.push(Case::job(format!("auto/{}", size_name(bytes)), 2, move |me, options| {
+            let puts = puts(options);
+            beside(me, options, Auto::new(me, None, puts)?, Manual::new(me, None, puts)?)
+        }));
     }
     cases
 }
 
-fn puts_of(bytes: usize, options: Options) -> Puts {
-    let under_way = if bytes < LARGE_BYTES { SMALL_UNDER_WAY } else { LARGE_UNDER_WAY };
-    Puts { bytes, under_way, count: options.operations_or((BYTES / bytes as u64).min(COUNT_MAX)) }
+pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for bytes in SIZES {
+        let count = move |options: Options| options.operations_or((BYTES / bytes as u64).min(COUNT_MAX));
+        let below = move |options| {
+            let under_way = if bytes < LARGE_BYTES { SMALL_UNDER_WAY } else { LARGE_UNDER_WAY };
+            Puts { bytes, under_way, count: count(options) }
+        };
+        let signalled = move |options| Puts { bytes, under_way: signalled::units(bytes), count: count(options) };
+
+        let of = fabric.clone();
+        let raw = move |me: &Worker, options| {
+            let metrics = alone(me, options, libfabric(me, &of, below(options))?)?;
+            Ok(metrics.into_iter().map(|metric| metric.of_peer("libfabric")).collect())
+        };
+        cases.push(Case::job(format!("raw/{}", size_name(bytes)), 2, raw).over(fabric));
+        let of = fabric.clone();
+        let manual = move |me: &Worker, options| {
+            let limit = libfabric(me, &of, below(options))?;
+            beside(me, options, Manual::new(me, Some(&of), signalled(options))?, limit)
+        };
+        cases.push(Case::job(format!("manual/{}", size_name(bytes)), 2, manual).over(fabric));
+        let of = fabric.clone();
+        let auto = move |me: &Worker, options| {
+            let puts = signalled(options);
+            beside(me, options, Auto::new(me, Some(&of), puts)?, Manual::new(me, Some(&of), puts)?)
+        };
+        cases.push(Case::job(format!("auto/{}", size_name(bytes)), 2, auto).over(fabric));
+        if bytes >= POSTED_BYTES_MIN {
+            let of = fabric.clone();
+            let put = move |me: &Worker, options| {
+                let limit = libfabric(me, &of, below(options))?;
+                beside(me, options, Seam::new(me, &of, below(options))?, limit)
+            };
+            cases.push(Case::job(format!("put/{}", size_name(bytes)), 2, put).over(fabric));
+        }
+    }
+    cases
 }
 
-fn raw_stream(me: &Worker, fabric: &OfiFabric, puts: Puts) -> Result<PutStream, BenchError> {
+/// libfabric's own puts.
+fn libfabric(me: &Worker, fabric: &OfiFabric, puts: Puts) -> Result<PutStream, BenchError> {
     let libfabric = Libfabric::new(me, fabric, puts.area_bytes())?;
     Ok(PutStream { libfabric, puts, bytes_of_each: puts.bytes, name: NAME.into() })
 }
 
-/// libfabric's own puts.
-fn raw(me: &Worker, options: Options, fabric: &OfiFabric, bytes: usize) -> Result<Vec<Metric>, BenchError> {
-    let mut stream = raw_stream(me, fabric, puts_of(bytes, options))?;
-    let leads = me.id() == WorkerId::new(0);
+/// Measures a stream with nothing beside it.
+fn alone(me: &Worker, options: Options, mut stream: impl Yardstick) -> Result<Vec<Metric>, BenchError> {
     let mut rates = Vec::new();
     for run in 0..=options.runs() {
-        me.barrier()?;
-        let rate = if leads { stream.lead()? } else { stream.follow().map(|()| 0.0)? };
+        let rate = once(me, &mut stream)?;
         // The first run is for the connection to be made and the memory to be touched.
         if run > 0 {
             rates.push(rate);
@@ -76,18 +125,17 @@ fn raw(me: &Worker, options: Options, fabric: &OfiFabric, bytes: usize) -> Resul
     Ok(vec![Metric::new(METRIC, "1/s", rates)])
 }
 
-/// Puts through the seam, and libfabric's own in turns.
-fn put(me: &Worker, options: Options, fabric: &OfiFabric, bytes: usize) -> Result<Vec<Metric>, BenchError> {
-    let puts = puts_of(bytes, options);
-    let mut limit = raw_stream(me, fabric, puts)?;
-    let mut seam = Seam::new(me, fabric, puts)?;
-    let leads = me.id() == WorkerId::new(0);
+/// Measures a stream and its limit in turns.
+fn beside(
+    me: &Worker,
+    options: Options,
+    mut stream: impl Yardstick,
+    mut limit: impl Yardstick,
+) -> Result<Vec<Metric>, BenchError> {
     let (mut rates, mut limits) = (Vec::new(), Vec::new());
     for run in 0..=options.runs() {
-        me.barrier()?;
-        let limit = if leads { limit.lead()? } else { limit.follow().map(|()| 0.0)? };
-        me.barrier()?;
-        let rate = if leads { seam.put()? } else { seam.attend().map(|()| 0.0)? };
+        let limit = once(me, &mut limit)?;
+        let rate = once(me, &mut stream)?;
         if run > 0 {
             limits.push(limit);
             rates.push(rate);
@@ -97,96 +145,7 @@ fn put(me: &Worker, options: Options, fabric: &OfiFabric, bytes: usize) -> Resul
     Ok(vec![Metric::new(METRIC, "1/s", rates).against(limit.name(), limits)])
 }
 
-/// An end of Farside's transport over libfabric, apart from the job's own.
-#[derive(Debug)]
-struct Seam {
-    end: Arc<OfiEndpoint>,
-    peer: ProcessId,
-    puts: Puts,
-    patience: Patience,
-    buffers: Vec<Vec<u8>>,
-}
-
-impl Seam {
-    /// Joins two ends. Collective.
-    fn new(me: &Worker, fabric: &OfiFabric, puts: Puts) -> Result<Self, BenchError> {
-        let end = OfiEndpoint::open(OfiConfig {
-            process: me.process(),
-            process_count: me.process_count(),
-            starter_bytes: puts.area_bytes(),
-            provider: fabric.provider().map(str::to_owned),
-            address: address(),
-        })?;
-        let cards = exchange(me, end.card().to_vec())?;
-        let secret = random_bytes::<16>();
-        let secret = secret.map_err(|cause| FabricError::System { doing: "getting random bytes", cause })?;
-        let is_root = me.id() == WorkerId::new(0);
-        let secret = me.broadcast(WorkerId::new(0), is_root.then_some(secret))?;
-        end.introduce(&cards, &secret)?;
-        let peer = me.process_of(me.neighbor(1));
-        let buffers = vec![vec![1; puts.bytes]; puts.under_way];
-        Ok(Self { end, peer, puts, patience: Patience::new(2), buffers })
-    }
-
-    /// Puts as fast as they go, and returns how many a second.
-    fn put(&mut self) -> Result<f64, BenchError> {
-        let Puts { count, under_way, bytes } = self.puts;
-        let key = RemoteKey::starter(self.peer, (under_way * bytes) as u64);
-        self.end.attach(key, Instant::now() + ATTACH_MAX)?;
-        let mut posted: VecDeque<Completion> = VecDeque::with_capacity(under_way);
-        let start = Instant::now();
-        for at in 0..count {
-            let mut data = match self.buffers.pop() {
-                Some(data) => data,
-                None => self.take_back(&mut posted)?,
-            };
-            data[..8].copy_from_slice(&at.to_le_bytes());
-            let offset = self.puts.offset(at) as u64;
-            posted.push_back(self.end.post(key, Operation::Put { offset, data })?);
-        }
-        while !posted.is_empty() {
-            let data = self.take_back(&mut posted)?;
-            self.buffers.push(data);
-        }
-        let elapsed = start.elapsed();
-        self.end.send(self.peer, &count.to_le_bytes())?;
-        Ok(count as f64 / elapsed.as_secs_f64())
-    }
-
-    /// Waits for the oldest put, and takes its buffer back.
-    fn take_back(&self, posted: &mut VecDeque<Completion>) -> Result<Vec<u8>, BenchError> {
-        let oldest = posted.pop_front().expect("every buffer is here or under way");
-        let outcome = self.patience.wait_for(|| {
-            let outcome = oldest.try_take();
-            if outcome.is_none() {
-                self.end.progress();
-            }
-            outcome
-        })?;
-        match outcome? {
-            Outcome::Put(data) => Ok(data),
-            Outcome::Got(_) | Outcome::Previous(_) => unreachable!("a put ends as a put"),
-        }
-    }
-
-    /// The other side of [`put`](Self::put).
-    fn attend(&self) -> Result<(), BenchError> {
-        let event = self.patience.wait_for(|| {
-            self.end.progress();
-            self.end.receive()
-        })?;
-        let Event::Message { message, .. } = event else {
-            return Err(FabricError::Disconnected { process: self.peer }.into());
-        };
-        debug_assert_eq!(message, self.puts.count.to_le_bytes());
-        let last = self.puts.count - 1;
-        let mut found = [0; 8];
-        let own = self.end.starter();
-        own.as_remote().get(self.puts.offset(last) as u64, &mut found, Instant::now())?;
-        let found = u64::from_le_bytes(found);
-        if found != last {
-            return Err(BenchError::WrongSum { what: "the number in the last put", expected: last, found });
-        }
-        Ok(())
-    }
+fn once(me: &Worker, stream: &mut impl Yardstick) -> Result<f64, BenchError> {
+    me.barrier()?;
+    if me.id() == WorkerId::new(0) { stream.lead() } else { stream.follow().map(|()| 0.0) }
 }

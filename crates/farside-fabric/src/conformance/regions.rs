@@ -1,8 +1,10 @@
 //! Registering memory, and reaching it by its key.
 
 use std::collections::HashSet;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
+
+use farside_sys::shm::{PageKind, SharedMemory, Wish};
 
 use super::Fabric;
 use super::harness::{Process, Service, Trial, assert_same, expect, pattern};
@@ -43,6 +45,34 @@ pub fn new_memory_is_zero(fabric: &dyn Fabric) {
             let local = expect(process.end().register(bytes), "registering");
             check(&local, bytes);
             expect(process.end().deregister(local.key()), "deregistering");
+        }
+    });
+}
+
+/// Memory that was made elsewhere becomes a region as it is: with what it holds, and with no copy of it.
+pub fn memory_that_is_there_is_registered(fabric: &dyn Fabric) {
+    Trial::new("memory_that_is_there_is_registered", 2).run(fabric, |process| {
+        for (bytes, pages) in [(5000, PageKind::Base), (4 << 20, PageKind::Gigantic)] {
+            let wish = Wish { pages, node: None };
+            let memory = Arc::new(SharedMemory::create_as("conformance", bytes, wish).expect("there is memory"));
+            let before = LocalRegion::new(RemoteKey::starter(process.id(), bytes as u64), memory.clone()).as_remote();
+            let own = u64::from(process.id().number());
+            process.put(&before, 0, &pattern(own, 100));
+            let local = expect(process.end().register_memory(memory.clone(), bytes), "registering memory");
+            assert_eq!(local.key().bytes, bytes as u64, "a key tells its region's size");
+            assert_eq!(local.memory().base(), memory.base(), "the memory itself is registered");
+            let keys = process.share_key(local.key());
+            let peer = 1 - process.id().index();
+            let region = process.attach(keys[peer]);
+            assert_same(&process.get(&region, 0, 100), &pattern(peer as u64, 100), "what the memory held before");
+            process.put(&region, bytes as u64 - 100, &pattern(own + 2, 100));
+            process.meet();
+            assert_same(
+                &process.get(&before, bytes as u64 - 100, 100),
+                &pattern(peer as u64 + 2, 100),
+                "what a peer wrote",
+            );
+            process.meet();
         }
     });
 }

@@ -12,9 +12,11 @@ use super::library::Api;
 use super::message::Card;
 use super::port::Port;
 use super::provider;
+use super::queue::OfiQueue;
 use super::state::{LIMITS, MESSAGE_BYTES_MAX, OPERATIONS_MAX, State};
 use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion};
+use crate::transmit::{QueueOptions, TransferQueue};
 use crate::transport::{
     Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Tag, Transport,
 };
@@ -150,15 +152,13 @@ impl OfiEndpoint {
         self.lock().quarantined()
     }
 
-    /// Makes memory that is there already a region.
-    ///
-    /// # Errors
-    /// [`FabricError::Provider`] when libfabric refuses, mostly because no more memory may be locked.
-    pub fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
-        self.lock().register(memory, bytes)
+    /// Buffers of puts and gets that were registered by themselves, on a provider that wants them registered, since they found no
+    /// memory that is.
+    pub fn registered_by_themselves(&self) -> u64 {
+        self.lock().passed_pool()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // Every change under the lock is finished before anything that could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -215,9 +215,9 @@ impl Transport for OfiEndpoint {
         }
     }
 
-    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
-        let memory = Arc::new(SharedMemory::create("farside-region", bytes)?);
-        self.register_memory(memory, bytes)
+    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
+        // libfabric refuses mostly because no more memory may be locked.
+        self.lock().register(memory, bytes)
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {
@@ -250,6 +250,21 @@ impl Transport for OfiEndpoint {
         let posted = state.post(key, operation);
         state.progress();
         posted
+    }
+
+    fn open_queue(
+        &self,
+        peer: ProcessId,
+        options: QueueOptions,
+    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
+        self.check_process(peer)?;
+        if peer == self.process {
+            // Own memory is reached by copies.
+            return Ok(None);
+        }
+        let (id, limits, frontier) = self.lock().open_queue(peer, options.depth)?;
+        let end = self.this.upgrade().expect("an end that is borrowed is alive");
+        Ok(Some(Box::new(OfiQueue { end, id, limits, frontier })))
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {

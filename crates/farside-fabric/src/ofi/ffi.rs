@@ -40,6 +40,8 @@ pub(super) const MR_PROV_KEY: c_int = 1 << 6;
 pub(super) const MR_ENDPOINT: c_int = 1 << 9;
 
 pub(super) const ORDER_SAS: u64 = 1 << 8;
+pub(super) const ORDER_RMA_RAW: u64 = 1 << 33;
+pub(super) const ORDER_RMA_WAW: u64 = 1 << 35;
 
 pub(super) const EP_RDM: c_int = 3;
 pub(super) const AV_TABLE: c_int = 2;
@@ -112,6 +114,10 @@ pub(super) struct EpAttr {
     pub(super) protocol: u32,
     pub(super) protocol_version: u32,
     pub(super) max_msg_size: usize,
+    pub(super) msg_prefix_size: usize,
+    pub(super) max_order_raw_size: usize,
+    pub(super) max_order_war_size: usize,
+    pub(super) max_order_waw_size: usize,
 }
 
 #[repr(C)]
@@ -418,7 +424,10 @@ mod tests {
                 caps, mode, op_flags, msg_order, comp_order, inject_size, size, iov_limit, rma_iov_limit, tclass,
             }
             RxAttr = "struct fi_rx_attr" { op_flags, msg_order, comp_order, total_buffered_recv, size, iov_limit }
-            EpAttr = "struct fi_ep_attr" { ep_type = "type", protocol, protocol_version, max_msg_size }
+            EpAttr = "struct fi_ep_attr" {
+                ep_type = "type", protocol, protocol_version, max_msg_size, msg_prefix_size, max_order_raw_size,
+                max_order_war_size, max_order_waw_size,
+            }
             DomainAttr = "struct fi_domain_attr" {
                 domain, name, threading, control_progress, data_progress, resource_mgmt, av_type, mr_mode, mr_key_size,
                 cq_data_size,
@@ -465,7 +474,8 @@ mod tests {
             SELECTIVE_COMPLETION = "FI_SELECTIVE_COMPLETION" MODE_CONTEXT = "FI_CONTEXT" MODE_CONTEXT2 = "FI_CONTEXT2"
             MODE_RX_CQ_DATA = "FI_RX_CQ_DATA" MR_LOCAL = "FI_MR_LOCAL" MR_VIRT_ADDR = "FI_MR_VIRT_ADDR"
             MR_ALLOCATED = "FI_MR_ALLOCATED" MR_PROV_KEY = "FI_MR_PROV_KEY" MR_ENDPOINT = "FI_MR_ENDPOINT"
-            ORDER_SAS = "FI_ORDER_SAS" EP_RDM = "FI_EP_RDM"
+            ORDER_SAS = "FI_ORDER_SAS"
+            ORDER_RMA_RAW = "FI_ORDER_RMA_RAW" ORDER_RMA_WAW = "FI_ORDER_RMA_WAW" EP_RDM = "FI_EP_RDM"
             AV_TABLE = "FI_AV_TABLE" THREAD_SAFE = "FI_THREAD_SAFE" RM_ENABLED = "FI_RM_ENABLED"
             CQ_FORMAT_DATA = "FI_CQ_FORMAT_DATA" WAIT_NONE = "FI_WAIT_NONE" WAIT_FD = "FI_WAIT_FD" ENOSYS = "FI_ENOSYS" CONTROL_GETWAIT = "FI_GETWAIT"
             CONTROL_ENABLE = "FI_ENABLE" EAGAIN = "FI_EAGAIN" ENODATA = "FI_ENODATA" EAVAIL = "FI_EAVAIL"

@@ -8,23 +8,55 @@ use std::ffi::c_void;
 
 use super::ffi::Context2;
 
-/// Operations under way, each of a kind `F`.
+/// Room for so many operations.
 #[derive(Debug)]
-pub(super) struct Flights<F> {
+pub(super) struct Contexts {
     /// Written by the provider, through pointers only.
     contexts: Box<[UnsafeCell<Context2>]>,
-    flights: Vec<Option<F>>,
-    free: Vec<usize>,
 }
 
 // SAFETY: the contexts are touched by the provider alone, which is free to do so on any thread.
-unsafe impl<F: Send> Send for Flights<F> {}
+unsafe impl Send for Contexts {}
+
+impl Contexts {
+    pub(super) fn new(count: usize) -> Self {
+        Self { contexts: (0..count).map(|_| UnsafeCell::new(Context2([std::ptr::null_mut(); 8]))).collect() }
+    }
+
+    /// What the operation in this place is posted with.
+    ///
+    /// # Panics
+    /// When there is no such place.
+    pub(super) fn context(&self, index: usize) -> *mut c_void {
+        self.contexts[index].get().cast()
+    }
+
+    /// Where they begin, as a number.
+    pub(super) fn start(&self) -> usize {
+        self.contexts.as_ptr().addr()
+    }
+
+    /// The place of a context, if it is one of these.
+    pub(super) fn index(&self, context: *mut c_void) -> Option<usize> {
+        let offset = context.addr().checked_sub(self.start())?;
+        let index = offset / size_of::<Context2>();
+        (offset.is_multiple_of(size_of::<Context2>()) && index < self.contexts.len()).then_some(index)
+    }
+}
+
+/// Operations under way, each of a kind `F`.
+#[derive(Debug)]
+pub(super) struct Flights<F> {
+    contexts: Contexts,
+    flights: Vec<Option<F>>,
+    free: Vec<usize>,
+}
 
 impl<F> Flights<F> {
     /// Room for so many.
     pub(super) fn new(capacity: usize) -> Self {
         Self {
-            contexts: (0..capacity).map(|_| UnsafeCell::new(Context2([std::ptr::null_mut(); 8]))).collect(),
+            contexts: Contexts::new(capacity),
             flights: (0..capacity).map(|_| None).collect(),
             free: (0..capacity).rev().collect(),
         }
@@ -34,26 +66,20 @@ impl<F> Flights<F> {
     pub(super) fn begin(&mut self, flight: F) -> Result<*mut c_void, F> {
         let Some(index) = self.free.pop() else { return Err(flight) };
         self.flights[index] = Some(flight);
-        Ok(self.contexts[index].get().cast())
+        Ok(self.contexts.context(index))
     }
 
     /// The operation with this context has ended. `None` when there is none.
     pub(super) fn end(&mut self, context: *mut c_void) -> Option<F> {
-        let index = self.index(context)?;
+        let index = self.contexts.index(context)?;
         let flight = self.flights[index].take()?;
         self.free.push(index);
         Some(flight)
     }
 
-    fn index(&self, context: *mut c_void) -> Option<usize> {
-        let offset = (context as usize).checked_sub(self.contexts.as_ptr() as usize)?;
-        let index = offset / size_of::<Context2>();
-        (offset.is_multiple_of(size_of::<Context2>()) && index < self.contexts.len()).then_some(index)
-    }
-
     /// Contexts and what they are for.
     pub(super) fn iter(&self) -> impl Iterator<Item = (*mut c_void, &F)> {
-        let contexts = self.contexts.iter().map(|context| context.get().cast());
+        let contexts = (0..self.flights.len()).map(|index| self.contexts.context(index));
         contexts.zip(&self.flights).filter_map(|(context, flight)| Some((context, flight.as_ref()?)))
     }
 }

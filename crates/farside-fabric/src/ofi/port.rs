@@ -57,6 +57,9 @@ pub(super) struct Attributes {
     pub(super) registers_with_endpoint: bool,
     /// The longest transfer.
     pub(super) bytes_max: usize,
+    /// Puts and gets of up to so many bytes take effect at a peer in the order in which they are posted, after all puts before. `None`
+    /// where that is not promised.
+    pub(super) ordered_bytes_max: Option<usize>,
 }
 
 /// Memory that the provider may access.
@@ -108,11 +111,15 @@ impl Port {
         let attributes = unsafe {
             let info = info.as_ptr();
             let mr_mode = (*(*info).domain_attr).mr_mode;
+            let ep = &*(*info).ep_attr;
             Attributes {
                 registers_local: mr_mode & ffi::MR_LOCAL != 0,
                 virtual_addresses: mr_mode & ffi::MR_VIRT_ADDR != 0,
                 registers_with_endpoint: mr_mode & ffi::MR_ENDPOINT != 0,
-                bytes_max: (*(*info).ep_attr).max_msg_size,
+                bytes_max: ep.max_msg_size,
+                ordered_bytes_max: keeps_order(&provider, (*(*info).tx_attr).msg_order)
+                    .then_some(ep.max_order_raw_size.min(ep.max_order_waw_size))
+                    .filter(|bytes| *bytes > 0),
             }
         };
         let fabric = api.open_fabric(&info).map_err(|code| api.failed("opening the fabric", &provider, code))?;
@@ -193,6 +200,12 @@ impl Port {
 
     pub(super) fn attributes(&self) -> Attributes {
         self.attributes
+    }
+
+    /// Has a provider that does not ask for registered buffers treated like one that does.
+    #[cfg(test)]
+    pub(super) fn pretend_to_register_local(&mut self) {
+        self.attributes.registers_local = true;
     }
 
     /// The address at which peers find this endpoint.
@@ -322,7 +335,7 @@ impl Port {
         self.posted("sending a message", code)
     }
 
-    /// Writes into a peer's memory, or reads it. The completion comes when the bytes are there.
+    /// Writes into a peer's memory, or reads it. The completion, if one is asked for, comes when the bytes are there.
     ///
     /// # Safety
     /// As for [`send`](Self::send) when it writes, as for [`receive`](Self::receive) when it reads; with the memory from `start` on.
@@ -345,10 +358,13 @@ impl Port {
             let rma = &*(*self.ep).rma;
             match piece.kind {
                 Kind::Put => {
-                    let code = (rma.writemsg)(self.ep, &message, ffi::COMPLETION | ffi::DELIVERY_COMPLETE);
-                    self.posted("writing to a peer", code)
+                    let flags = if piece.is_told { ffi::COMPLETION | ffi::DELIVERY_COMPLETE } else { 0 };
+                    self.posted("writing to a peer", (rma.writemsg)(self.ep, &message, flags))
                 }
-                Kind::Get => self.posted("reading from a peer", (rma.readmsg)(self.ep, &message, ffi::COMPLETION)),
+                Kind::Get => {
+                    let flags = if piece.is_told { ffi::COMPLETION } else { 0 };
+                    self.posted("reading from a peer", (rma.readmsg)(self.ep, &message, flags))
+                }
             }
         }
     }
@@ -424,6 +440,16 @@ pub(super) struct Piece {
     pub(super) bytes: usize,
     pub(super) registration: Option<Registration>,
     pub(super) context: *mut c_void,
+    /// Its end is told. Otherwise only its failure is.
+    pub(super) is_told: bool,
+}
+
+/// Whether a provider promises the [order](Attributes::ordered_bytes_max), and is known to have it by its construction: everything to
+/// a peer goes through one stream of TCP, or one reliable connection of verbs. The order of *completions* none of them promises
+/// (`FI_ORDER_NONE` over `rxm`), and it is not relied on.
+fn keeps_order(provider: &str, msg_order: u64) -> bool {
+    const PROMISED: u64 = ffi::ORDER_RMA_RAW | ffi::ORDER_RMA_WAW;
+    matches!(provider, "tcp;ofi_rxm" | "tcp" | "verbs;ofi_rxm") && msg_order & PROMISED == PROMISED
 }
 
 impl Drop for Port {

@@ -198,6 +198,7 @@ impl RawEnd {
             bytes,
             registration: Some(self.registration),
             context,
+            is_told: true,
         };
         let start = self.memory.base().as_ptr().wrapping_add(PUT + offset);
         // SAFETY: the bytes lie in memory that outlives the port; only the other end may write them meanwhile, which is the
@@ -384,6 +385,13 @@ mod tests {
             assert!(ends[0].puts_under_way() <= POSTS_MAX && Instant::now() < deadline);
         }
         poll_until(&mut ends, |ends| ends[0].puts_under_way() == 0);
+    }
+
+    /// What queues rely on, so that puts without a signal need no answer.
+    #[test]
+    fn tcp_keeps_puts_in_order() {
+        let [end, _] = pair();
+        assert!(end.port.attributes().ordered_bytes_max.is_some_and(|bytes| bytes >= 1 << 30));
     }
 
     #[test]

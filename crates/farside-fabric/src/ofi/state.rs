@@ -1,5 +1,7 @@
 //! All that an endpoint's lock guards.
 
+mod queued;
+
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -11,9 +13,11 @@ use farside_sys::shm::SharedMemory;
 use super::ffi::{CqDataEntry, FiAddr};
 use super::flights::Flights;
 use super::message::{HEADER_BYTES, Header, Kind};
-use super::port::{Entries, Failure, Piece, Polled, Port, Posted};
+use super::pool::Pool;
+use super::port::{Entries, Failure, Piece, Polled, Port, Posted, Registration};
+use super::queues::Queues;
 use super::staging::{RECEIVE_SLOTS, SEND_SLOTS, SLOT_BYTES, Staging};
-use super::transfer::{self, Transfer, TransferId};
+use super::transfer::{self, Lent, Transfer, TransferId};
 use crate::by_message::{Engine, Limits, NativeAccess, Registration as NewRegion};
 use crate::ids::ProcessId;
 use crate::region::LocalRegion;
@@ -46,10 +50,14 @@ pub(super) struct State {
     port: Port,
     flights: Flights<Flight>,
     staging: Staging,
+    pool: Pool,
+    queues: Queues,
     transfers: HashMap<TransferId, Transfer>,
     engine: Engine,
     /// Registered memory, until the end: nothing tells when the last peer lets go of it.
     memories: Vec<Arc<SharedMemory>>,
+    /// What the regions of this process are registered as, by their slots, with their generations.
+    registrations: Vec<Option<(u32, Registration)>>,
 
     process: ProcessId,
     token: u64,
@@ -94,16 +102,19 @@ impl State {
         bytes: usize,
     ) -> Result<Self, FabricError> {
         let staging = Staging::new(&mut port)?;
-        let access = register(&mut port, &memory)?;
+        let (access, registration) = register(&mut port, &memory)?;
         let engine = Engine::new(process, process_count, NewRegion { memory: memory.clone(), bytes, access }, LIMITS);
         let peer = |_| Peer { address: None, met: false, backlog: VecDeque::new(), messages: 0 };
         let mut state = Self {
             port,
             flights: Flights::new(RECEIVE_SLOTS + SEND_SLOTS + PIECES_MAX),
             staging,
+            pool: Pool::new(),
+            queues: Queues::default(),
             transfers: HashMap::new(),
             engine,
             memories: vec![memory],
+            registrations: vec![Some((0, registration))],
             process,
             token: 0,
             peers: (0..process_count).map(peer).collect(),
@@ -138,13 +149,20 @@ impl State {
     }
 
     pub(super) fn register(&mut self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
-        let access = register(&mut self.port, &memory)?;
+        let (access, registration) = register(&mut self.port, &memory)?;
         self.memories.push(memory.clone());
-        Ok(self.engine.register(NewRegion { memory, bytes, access }))
+        let region = self.engine.register(NewRegion { memory, bytes, access });
+        let key = region.key();
+        let slot = key.slot as usize;
+        self.registrations.resize(self.registrations.len().max(slot + 1), None);
+        self.registrations[slot] = Some((key.generation, registration));
+        Ok(region)
     }
 
     pub(super) fn deregister(&mut self, key: RemoteKey) -> Result<(), FabricError> {
-        self.engine.deregister(key)
+        self.engine.deregister(key)?;
+        self.registrations[key.slot as usize] = None;
+        Ok(())
     }
 
     pub(super) fn attach(&mut self, key: RemoteKey) -> Result<Completion, FabricError> {
@@ -207,13 +225,7 @@ impl State {
         offset: u64,
         mut data: Vec<u8>,
     ) -> Result<Completion, FabricError> {
-        let registration = if self.port.attributes().registers_local {
-            // SAFETY: the buffer stays in the transfer, which outlives its registration: `finish` gives that back first, and
-            // the port, which is dropped first, all that are left.
-            Some(unsafe { self.port.register(data.as_mut_ptr(), data.len(), random_key()?) }?)
-        } else {
-            None
-        };
+        let lent = self.lend(kind, &mut data)?;
         let completion = Completion::pending();
         let id = self.next_transfer;
         self.next_transfer += 1;
@@ -223,7 +235,7 @@ impl State {
             offset,
             kind,
             data,
-            registration,
+            lent,
             posted: 0,
             pieces: 0,
             error: None,
@@ -233,6 +245,29 @@ impl State {
         self.unposted.push_back(id);
         self.post_pieces();
         Ok(completion)
+    }
+
+    /// Memory for libfabric to find the bytes of a transfer in.
+    fn lend(&mut self, kind: transfer::Kind, data: &mut [u8]) -> Result<Lent, FabricError> {
+        if !self.port.attributes().registers_local {
+            return Ok(Lent::Buffer);
+        }
+        if let Some(slot) = self.pool.take(&mut self.port, data.len()) {
+            if kind == transfer::Kind::Put {
+                let (start, _) = self.pool.slot(slot);
+                // SAFETY: the slot was free, and is longer than what it was taken for.
+                unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), start, data.len()) };
+            }
+            return Ok(Lent::Slot(slot));
+        }
+        // SAFETY: the buffer stays in the transfer, which outlives its registration: `finish` gives that back first, and the port, which
+        // is dropped first, all that are left.
+        Ok(Lent::Registered(unsafe { self.port.register(data.as_mut_ptr(), data.len(), random_key()?) }?))
+    }
+
+    /// Buffers that were registered by themselves since the pool had no slot for them.
+    pub(super) fn passed_pool(&self) -> u64 {
+        self.pool.passed_by()
     }
 
     /// Posts what waits to be posted, as far as there is room. Not in order: what goes to a peer that is being connected does not
@@ -261,18 +296,27 @@ impl State {
             let bytes = left.min(attributes.bytes_max).min(PIECE_BYTES_MAX);
             let Ok(context) = self.flights.begin(Flight::Piece { of: id }) else { return false };
             let base = if attributes.virtual_addresses { transfer.access.base } else { 0 };
+            let (first, registration) = match transfer.lent {
+                Lent::Buffer => (transfer.data.as_mut_ptr(), None),
+                Lent::Registered(registration) => (transfer.data.as_mut_ptr(), Some(registration)),
+                Lent::Slot(slot) => {
+                    let (start, registration) = self.pool.slot(slot);
+                    (start, Some(registration))
+                }
+            };
             let piece = Piece {
                 kind: transfer.kind,
                 peer,
                 remote_address: base.wrapping_add(transfer.offset).wrapping_add(transfer.posted as u64),
                 remote_key: transfer.access.key,
                 bytes,
-                registration: transfer.registration,
+                registration,
                 context,
+                is_told: true,
             };
-            let start = transfer.data.as_mut_ptr().wrapping_add(transfer.posted);
-            // SAFETY: the piece lies in the buffer, which is not touched here until its last piece has landed; the context is the
-            // flight's own.
+            let start = first.wrapping_add(transfer.posted);
+            // SAFETY: the piece lies in the buffer or the slot, which is not touched here until its last piece has landed; the context
+            // is the flight's own.
             let posted = unsafe { self.port.transfer(&piece, start) };
             match posted {
                 Ok(Posted::Yes) => {
@@ -297,9 +341,20 @@ impl State {
         if !self.transfers.get(&id).is_some_and(Transfer::is_over) {
             return;
         }
-        if let Some(transfer) = self.transfers.remove(&id) {
-            if let Some(registration) = transfer.registration {
-                self.port.deregister(registration);
+        if let Some(mut transfer) = self.transfers.remove(&id) {
+            match transfer.lent {
+                Lent::Buffer => {}
+                Lent::Registered(registration) => self.port.deregister(registration),
+                Lent::Slot(slot) => {
+                    if transfer.kind == transfer::Kind::Get && transfer.error.is_none() {
+                        let (start, _) = self.pool.slot(slot);
+                        // SAFETY: the get is over, so nobody writes the slot, which is longer than the buffer.
+                        unsafe {
+                            std::ptr::copy_nonoverlapping(start, transfer.data.as_mut_ptr(), transfer.data.len())
+                        };
+                    }
+                    self.pool.give_back(slot);
+                }
             }
             transfer.tell();
         }
@@ -307,7 +362,7 @@ impl State {
 
     /// Buffers that libfabric has not let go of, though their peers are lost or they were cancelled.
     pub(super) fn quarantined(&self) -> usize {
-        self.transfers.values().filter(|transfer| !transfer.is_wanted()).count()
+        self.transfers.values().filter(|transfer| !transfer.is_wanted()).count() + self.queues.all_quarantined()
     }
 
     // Messages.
@@ -475,7 +530,9 @@ impl State {
                 }
                 self.finish(of);
             }
-            None => {}
+            None => {
+                self.queues.landed(context);
+            }
         }
     }
 
@@ -507,7 +564,12 @@ impl State {
                     self.lose(key.process);
                 }
             }
-            None => {}
+            None => {
+                let is_refused = matches!(failure.code, EPERM | EACCES | ENOKEY);
+                if let Some(lost) = self.queues.failed(failure.context, is_refused) {
+                    self.lose(lost);
+                }
+            }
         }
     }
 
@@ -552,6 +614,7 @@ impl State {
             }
             ids.push(*id);
         }
+        self.queues.lose(process);
         self.unposted.retain(|id| !ids.contains(id));
         ids.into_iter().for_each(|id| self.finish(id));
         // Messages to it need not be waited for any more; whether the provider calls them off, their completions tell.
@@ -606,14 +669,14 @@ impl State {
 }
 
 /// Lets a port access memory that lives as long as the port.
-fn register(port: &mut Port, memory: &Arc<SharedMemory>) -> Result<NativeAccess, FabricError> {
+fn register(port: &mut Port, memory: &Arc<SharedMemory>) -> Result<(NativeAccess, Registration), FabricError> {
     // SAFETY: the callers keep the memory in their `memories`, which are dropped after the port.
     let registration = unsafe { port.register(memory.base().as_ptr(), memory.bytes(), random_key()?) }?;
-    Ok(NativeAccess { key: registration.key, base: memory.base().as_ptr() as u64 })
+    Ok((NativeAccess { key: registration.key, base: memory.base().as_ptr() as u64 }, registration))
 }
 
 /// A key that nobody guesses: whoever can reach the endpoint may use a key that it knows.
-fn random_key() -> Result<u64, FabricError> {
+pub(super) fn random_key() -> Result<u64, FabricError> {
     let random = random_bytes().map_err(|cause| FabricError::System { doing: "getting random bytes", cause })?;
     Ok(u64::from_le_bytes(random))
 }

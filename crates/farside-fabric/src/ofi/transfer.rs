@@ -16,8 +16,8 @@ pub(super) struct Transfer {
     pub(super) kind: Kind,
     /// The buffer. It is not touched here while pieces are under way.
     pub(super) data: Vec<u8>,
-    /// Of the buffer, where the provider asks for that.
-    pub(super) registration: Option<Registration>,
+    /// Where libfabric finds the bytes.
+    pub(super) lent: Lent,
     /// So many bytes are posted.
     pub(super) posted: usize,
     /// So many pieces are under way.
@@ -26,6 +26,17 @@ pub(super) struct Transfer {
     pub(super) error: Option<FabricError>,
     /// `None` when it was told already: the peer is lost, and the buffer is in quarantine.
     pub(super) completion: Option<Completion>,
+}
+
+/// The memory that libfabric is given for a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lent {
+    /// The buffer.
+    Buffer,
+    /// The buffer, registered, as the provider asks for.
+    Registered(Registration),
+    /// A slot of the pool.
+    Slot(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

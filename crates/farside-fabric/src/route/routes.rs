@@ -10,6 +10,7 @@ use crate::ids::ProcessId;
 use crate::ofi::OfiEndpoint;
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::shm::{ShmConfig, ShmEndpoint};
+use crate::transmit::{QueueOptions, TransferQueue};
 use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, RemoteKey, Tag, Transport};
 
 /// When a thread that sleeps looks whether a peer on this machine has made room.
@@ -105,10 +106,10 @@ impl Transport for Routes {
         }
     }
 
-    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
+    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
         let _guard = self.registering.lock().unwrap_or_else(PoisonError::into_inner);
-        let region = self.shm.register(bytes)?;
-        match self.ofi.register_memory(region.memory().clone(), bytes) {
+        let region = self.shm.register_memory(memory.clone(), bytes)?;
+        match self.ofi.register_memory(memory, bytes) {
             Ok(same) => {
                 debug_assert_eq!(same.key(), region.key(), "both number their regions alike");
                 Ok(region)
@@ -140,6 +141,14 @@ impl Transport for Routes {
 
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
         self.to(key.process).post(key, operation)
+    }
+
+    fn open_queue(
+        &self,
+        peer: ProcessId,
+        options: QueueOptions,
+    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
+        self.to(peer).open_queue(peer, options)
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {

@@ -14,6 +14,7 @@ use crate::clock::{self, Clock};
 use crate::expected::EXPECTATIONS_MAX;
 use crate::ids::ProcessId;
 use crate::region::{LocalRegion, RemoteRegion};
+use crate::transmit::{PostedQueue, Poster, QueueLimits, QueueOptions, TransferQueue};
 use crate::transport::{
     Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Tag, Transport,
 };
@@ -141,8 +142,7 @@ impl Transport for SimEndpoint {
         self.turn().map_or_else(Clock::real, Clock::simulated)
     }
 
-    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
-        let memory = Arc::new(SharedMemory::create("farside-sim-region", bytes)?);
+    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
         Ok(self.network.lock().process(self.process).regions.register(memory, bytes))
     }
 
@@ -177,6 +177,18 @@ impl Transport for SimEndpoint {
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
         self.spend_overhead();
         self.network.lock().post(self.process, key, operation)
+    }
+
+    fn open_queue(
+        &self,
+        peer: ProcessId,
+        options: QueueOptions,
+    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
+        self.check_process(peer)?;
+        let poster = Box::new(QueuePoster(self.this.upgrade().expect("an end that is borrowed is alive")));
+        let depth = options.depth.min(self.network.options.queue_depth);
+        let limits = QueueLimits::of_depth(depth, usize::MAX);
+        Ok(Some(Box::new(PostedQueue::brittle(poster, peer, limits))))
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
@@ -246,6 +258,21 @@ impl Transport for SimEndpoint {
 
     fn forget(&self, process: ProcessId) {
         self.network.lock().forget(self.process, process);
+    }
+}
+
+/// Posts the operations of a queue.
+#[derive(Debug)]
+struct QueuePoster(Arc<SimEndpoint>);
+
+impl Poster for QueuePoster {
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+        self.0.spend_overhead();
+        Ok(self.0.network.lock().post_queued(self.0.process, key, operation))
+    }
+
+    fn progress(&self) {
+        Transport::progress(&*self.0);
     }
 }
 

@@ -130,6 +130,11 @@ impl Network {
         if self.process(from).operations >= max {
             return Err(FabricError::QueueFull { process: key.process, max });
         }
+        Ok(self.post_queued(from, key, operation))
+    }
+
+    /// The same for an operation of a queue, which has its own limits.
+    pub(super) fn post_queued(&mut self, from: ProcessId, key: RemoteKey, operation: Operation) -> Completion {
         let completion = Completion::pending();
         match self.admit(from, key, &operation) {
             Ok(memory) => {
@@ -138,7 +143,7 @@ impl Network {
             }
             Err(error) => completion.end(Err(error)),
         }
-        Ok(completion)
+        completion
     }
 
     pub(super) fn start_attaching(&mut self, from: ProcessId, key: RemoteKey) -> Result<Completion, FabricError> {

@@ -20,6 +20,7 @@ const ORDERLY: SimOptions = SimOptions {
     network: LogGp::IDEAL,
     delay_max_ns: 0,
     operations_max: 64,
+    queue_depth: 64,
     messages_max: 64,
     message_bytes_max: 64,
     needs_target_progress: false,

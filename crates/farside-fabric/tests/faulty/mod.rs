@@ -1,16 +1,20 @@
 //! A transport with a fault: a wrapper around a sound one, which breaks the contract in one place.
 
+mod queue;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
+use farside_fabric::transmit::{QueueOptions, TransferQueue};
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{
     Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, ProcessId, RemoteKey,
     RemoteRegion, Tag, Transport,
 };
+use farside_sys::shm::SharedMemory;
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +65,8 @@ pub(crate) enum Fault {
     NeverSleeps,
     PutsTooLittle,
     PutsTooMuch,
+    /// Other memory than that which it was given, of the same size.
+    RegistersOtherMemory,
     ReordersMessages,
     RepeatsMessages,
     ReportsEndsTwice,
@@ -68,6 +74,8 @@ pub(crate) enum Fault {
     /// Memory that was deregistered comes back under its old key, with its old content.
     ReusesRegions,
     SendsToTheGone,
+    /// A queue tells of an operation before it is posted.
+    SignalsEarly,
     SleepsThroughEverything,
     SpeaksForTheGone,
     /// A change is a load and then a store.
@@ -76,6 +84,8 @@ pub(crate) enum Fault {
     SplitsAtomicsFromOwner,
     SwapsWithoutCompare,
     TakesMemoryWithKey,
+    /// A queue that was overrun says nothing.
+    TakesOverruns,
     TakesMessagesTooLong,
     /// A put of eight bytes is two of four.
     TearsWords,
@@ -390,6 +400,14 @@ impl Transport for FaultyEnd {
         Ok(region)
     }
 
+    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
+        if self.has(Fault::RegistersOtherMemory) {
+            self.sound.register(bytes)
+        } else {
+            self.sound.register_memory(memory, bytes)
+        }
+    }
+
     fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {
         match self.fault {
             Fault::KeepsKeys => return Ok(()),
@@ -431,6 +449,16 @@ impl Transport for FaultyEnd {
             }
             other => other.map(|_| self.region(key)),
         }
+    }
+
+    fn open_queue(
+        &self,
+        peer: ProcessId,
+        options: QueueOptions,
+    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
+        // A transport without faults of queues has none: they are made of what is posted.
+        let sound = self.sound.open_queue(peer, options)?;
+        Ok(sound.and_then(|sound| queue::FaultyQueue::around(sound, self.fault)))
     }
 
     fn attached(&self, key: RemoteKey) -> Option<RemoteRegion> {

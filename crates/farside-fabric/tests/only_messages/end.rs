@@ -115,8 +115,8 @@ impl Transport for End {
         }
     }
 
-    fn register(&self, bytes: usize) -> Result<LocalRegion, FabricError> {
-        Ok(self.lock().engine.register(allocate(bytes)?))
+    fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
+        Ok(self.lock().engine.register(Registration { memory, bytes, access: NativeAccess::default() }))
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {

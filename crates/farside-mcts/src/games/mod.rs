@@ -1,3 +1,4 @@
 //! Games that come with the crate.
 
+pub mod four;
 pub mod hex;

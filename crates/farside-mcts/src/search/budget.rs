@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use farside::Wire;
+
 use super::SearchError;
 
 /// The most rollouts of one search: what 32 bits count.
 pub const MAX_ROLLOUTS: u64 = u32::MAX as u64;
 
 /// How long a search goes on. It ends earlier once the position is solved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub enum Budget {
     /// So many descents of the tree, which with those of earlier runs of a session are at most [`MAX_ROLLOUTS`].
     Rollouts(u64),

@@ -1,10 +1,12 @@
 //! The parameters of a search.
 
+use farside::Wire;
+
 use super::SearchError;
 use crate::tree::Rules;
 
 /// The parameters of a search. All have sensible defaults.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Wire)]
 pub struct Params {
     /// The constant c of the UCB rule: what a seldom visited move is worth. Default 0.5.
     pub exploration: f32,

@@ -1,5 +1,6 @@
 //! Hex against brute force.
 
+mod htp;
 mod oracle;
 mod positions;
 mod rules;

@@ -158,3 +158,26 @@ fn bad_games_are_refused_by_number_and_name() {
     let outside = Position::from_stones(3, &["d1".parse().unwrap()], &[], Player::First).unwrap_err();
     assert_eq!(outside, HexError::OffBoard { number: 1, text: text("d1"), size: 3 });
 }
+
+#[test]
+fn moves_lead_from_one_position_to_a_later_one() {
+    let after = |moves| Position::from_moves(4, moves).unwrap();
+    let names = |from, to| {
+        let moves = after(from).moves_to(&after(to))?;
+        Some(moves.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+    };
+    for (from, to, moves) in [
+        ("", "", Some("")),
+        ("a1", "a1 b2", Some("b2")),
+        ("a1", "a1 d4 b2 c3 a3", Some("c3 b2 d4 a3")),
+        ("a1 b2", "a1", None),
+        ("a1", "b2 a1", None),
+        ("a1", "b1", None),
+        ("a1", "a1 pass", None),
+        ("", "a1 pass b1", None),
+        ("pass", "pass a1", Some("a1")),
+    ] {
+        assert_eq!(names(from, to).as_deref(), moves, "from {from:?} to {to:?}");
+    }
+    assert_eq!(Position::new(4).unwrap().moves_to(&Position::new(5).unwrap()), None);
+}

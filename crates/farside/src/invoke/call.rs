@@ -1,6 +1,14 @@
 //! Calling functions on other workers.
 
+mod broadcast;
+mod buffer;
 mod by_name;
+mod counting;
+
+pub(crate) use self::broadcast::PutOff;
+pub use self::broadcast::{Everyone, LentToAll};
+pub use self::buffer::{Lent, Written};
+pub use self::counting::Counting;
 
 use std::cell::RefCell;
 
@@ -36,6 +44,58 @@ pub enum WhenFull {
 /// A way to one worker, with how calls to it are made. Made by [`Worker::to`]; `Copy`, and costs nothing to make.
 ///
 /// By default a call that finds no room waits ([`WhenFull::Retry`]), and in a handler is queued ([`WhenFull::Queue`]).
+///
+/// # The forms of calls
+///
+/// All of them go through the worker's own ring, or, with [`send_based`](Self::send_based), through the lane of its process; and to a
+/// worker, or to the [consumers](Worker::consumers_of) of a process. All but those marked keep their place among the calls of their way.
+///
+/// | form | what travels | who copies the buffer | it may be used again | `On::Sent` | `On::Executed` |
+/// |---|---|---|---|---|---|
+/// | [`call`](Self::call) | the arguments | | at once | published | has run |
+/// | [`call_buffer`](Self::call_buffer) | arguments and buffer side by side, in one record | caller | at once | published | has run |
+/// | [`call_buffer_put`](Self::call_buffer_put) | the buffer into a place there; then the call with the place | caller | at return | published, buffer in place | has run |
+/// | [`call_buffer_get`](Self::call_buffer_get) | the call; its receiver reads the buffer and runs it | receiver | when the [`Lent`] says so | **buffer was read** | has run |
+/// | [`call_buffer_get_aside`](Self::call_buffer_get_aside), *in no order* | the same, read by a helper thread there | helper | when the [`Lent`] says so | **buffer was read** | has run |
+/// | [`call_return`](Self::call_return), [`call_with_reply`](Self::call_with_reply) | the call; the result into a slot of the caller's | | at once | published | not counted: the [`Pending`] tells |
+/// | [`call_into`](Self::call_into) | the call; the result into registered memory of anybody | | at once | published | result is in place |
+/// | [`call_named`](Self::call_named), [`call_named_return`](Self::call_named_return) | encoded arguments | | at once | published | has run |
+///
+/// With [`counting`](Self::counting) instead of [`notify`](Self::notify) a word of registered memory is counted down, which anybody can
+/// watch. [`Worker::everyone`] has the same forms on all workers. By name there are arguments and results only: a buffer goes with them
+/// as a `Vec<u8>`, since registered memory is not checked when it is read by a function of another binary.
+///
+/// A buffer of a record may be as long as half of the receiver's ring cap ([`Job::ring_cap_bytes`](crate::Job::ring_cap_bytes)), for which the
+/// ring is given a chunk of that size; one in registered memory as long as that.
+///
+/// ```no_run
+/// # use farside::prelude::*;
+/// # use farside::{ResultPlace, Written};
+/// # fn example(me: &Worker) -> farside::Result<()> {
+/// let (peer, bytes) = (me.neighbor(1), [7; 4096]);
+/// let executed = me.synchronizer(3)?;
+/// let to = me.to(peer).notify(&executed, On::Executed);
+/// // Side by side.
+/// to.call_buffer((), &bytes, |_, (), bytes| assert_eq!(bytes.len(), 4096))?;
+/// // Written first.
+/// let there = me.allocate_at(peer, 4096)?;
+/// to.call_buffer_put((), &bytes, (there, 0), |there, ((), written): ((), Written)| {
+///     assert_eq!(written.to_vec(there).unwrap().len(), 4096);
+/// })?;
+/// // Read by the receiver.
+/// let buffer = me.allocate(4096)?;
+/// buffer.write_at(0, &bytes)?;
+/// let lent = to.call_buffer_get((), buffer, |_, (), bytes| assert_eq!(bytes.len(), 4096));
+/// let buffer = lent.map_err(farside::Error::from)?.wait()?;
+/// executed.wait()?;
+/// // A result in memory that the caller names.
+/// let place = ResultPlace::<u64>::new(me, me.allocate_at(me.process(), 16)?, 0, 16)?;
+/// me.to(peer).call_into(6_u64, |_, x| x * 7, place)?;
+/// assert_eq!(place.wait(me)?, 42);
+/// # drop(buffer);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct To<'w> {
@@ -386,24 +446,15 @@ impl<'w> To<'w> {
     #[cold]
     #[inline(never)]
     fn submit_on_lane<P: Payload>(self, mut how: Dispatch, payload: Box<P>) -> Unsent<P> {
-        let mut payload = *payload;
         how.batch_bytes = 0;
         let worker = self.worker;
         let process = worker.process_handle();
         let when_full =
             self.when_full.unwrap_or(if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry });
         let deadline = worker.now() + worker.default_deadline();
-        loop {
-            payload = match process.send_on_lane(self.to, how, payload, when_full) {
-                Ok(()) => break,
-                Err((Error::Full { .. }, payload)) if when_full == WhenFull::Retry => payload,
-                Err(refused) => return Err(Box::new(refused)),
-            };
-            let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
-            if let Err(error) = worker.wait_for_lane(self.to, record_bytes, deadline) {
-                return Err(Box::new((error, payload)));
-            }
-        }
+        process.send_on_lane_or_wait(self.to, how, *payload, when_full, |record_bytes| {
+            worker.wait_for_lane(self.to, record_bytes, deadline)
+        })?;
         if let Some((latch, On::Sent)) = self.notify {
             count_down(process, latch);
         }

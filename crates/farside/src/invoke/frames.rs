@@ -67,6 +67,8 @@ pub(crate) struct InFrames {
     gap: Option<(u64, u64)>,
     /// Nothing is taken any more.
     closed: bool,
+    /// The next record is not to run before this fetch has ended.
+    held: Option<u64>,
 }
 
 impl InFrames {
@@ -112,6 +114,16 @@ impl InFrames {
                 Ok(Some(&self.words[begin..self.first]))
             }
         }
+    }
+
+    /// Hands nothing out any more before a fetch has ended, or, with `None`, does so again.
+    pub(crate) fn hold(&mut self, fetch: Option<u64>) {
+        self.held = fetch;
+    }
+
+    /// The fetch that the next record waits for.
+    pub(crate) fn held(&self) -> Option<u64> {
+        self.held
     }
 
     /// Forgets what has come, and takes nothing any more.

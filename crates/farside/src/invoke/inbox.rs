@@ -17,6 +17,7 @@ use crate::error::{CorruptRecord, Error, Result, Source};
 use crate::invoke::frames::InFrames;
 use crate::invoke::named::{self, NAMED};
 use crate::invoke::table::Callable;
+use crate::job::consumers::{HandedOver, Pool};
 use crate::job::home::Home;
 use crate::job::setup::{Piece, RingName};
 use crate::job::worker::Worker;
@@ -230,13 +231,17 @@ pub(crate) fn run_last(worker: &Worker, index: usize) -> Result<()> {
     let mut inbox = worker.inbox();
     let mut outcome = Ok(());
     loop {
+        if let Some(frames) = &mut inbox.frames[index] {
+            // A buffer that was not read by now is lost with its owner; the calls behind it run.
+            frames.hold(None);
+        }
         // A stream that panics has more to run, perhaps.
         if let Err(error) = run_stream(worker, &mut inbox, index) {
             outcome = outcome.and(Err(error));
             continue;
         }
         match last_look(worker, &mut inbox, index) {
-            Ok(0) => return outcome,
+            Ok(0) if inbox.frames[index].as_ref().is_none_or(|frames| frames.held().is_none()) => return outcome,
             Ok(_) => {}
             // The calls behind one that panics run all the same. A corrupt ring is closed, and so empty.
             Err(error) => outcome = outcome.and(Err(error)),
@@ -269,7 +274,10 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     let source = ring.source;
     let receiver = &mut ring.receiver;
     let handling = Handling::begin(worker.in_handler_flag());
-    let ended = catch_unwind(AssertUnwindSafe(|| run_records(worker, source, receiver)));
+    let ended = catch_unwind(AssertUnwindSafe(|| match worker.hands_over_to() {
+        None => run_records(worker, source, receiver),
+        Some(pool) => hand_records_over(worker, pool, source, receiver),
+    }));
     drop(handling);
     if receiver.credited_sender_waits() {
         worker.process_handle().ring_source(source);
@@ -316,6 +324,28 @@ fn run_records(worker: &Worker, source: Source, receiver: &mut Receiver<MappedCh
             counted.records -= 1;
             Stop::Corrupt(refusal(worker, table, header))
         }
+        Err(cause) => Stop::Corrupt(cause.into()),
+    }
+}
+
+/// Hands records over until there is none.
+fn hand_records_over(
+    worker: &Worker,
+    pool: &Pool,
+    source: Source,
+    receiver: &mut Receiver<MappedChunk, MappedControl>,
+) -> Stop {
+    let mut counted = Counted { worker, records: 0 };
+    let hand_over = |header: Header, payload: *const u8, end: *const u8| {
+        counted.records += 1;
+        // SAFETY: the receiver found the record complete and inside its chunk, where nobody writes until it is credited.
+        pool.hand_over(worker, unsafe { HandedOver::copy(source, header, payload, end) });
+        end
+    };
+    // SAFETY: the record's end is returned.
+    match unsafe { receiver.run(RECORDS_PER_TURN, hand_over) } {
+        Ok(RunEnd::Empty) => Stop::Empty,
+        Ok(RunEnd::Enough | RunEnd::Refused { .. }) => Stop::Budget,
         Err(cause) => Stop::Corrupt(cause.into()),
     }
 }
@@ -394,9 +424,17 @@ pub(crate) fn tell_credit(worker: &Worker) {
 /// Runs what has come whole of one stream of frames.
 fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     let Some(frames) = &mut inbox.frames[index] else { return Ok(()) };
+    if let Some(fetch) = frames.held() {
+        if worker.fetches().is_under_way(fetch) {
+            return Ok(());
+        }
+        frames.hold(None);
+    }
     let source = worker.process_handle().source(index);
     let handling = Handling::begin(worker.in_handler_flag());
+    worker.fetches().set_in_stream(true);
     let ended = catch_unwind(AssertUnwindSafe(|| run_framed(worker, source, frames)));
+    worker.fetches().set_in_stream(false);
     drop(handling);
     if let Some(consumed) = frames.credit() {
         worker.process_handle().credit_frames(source, worker, consumed);
@@ -420,18 +458,65 @@ fn run_framed(worker: &Worker, source: Source, frames: &mut InFrames) -> Result<
         let payload = record[first..].as_ptr_range();
         let (start, end) = (payload.start.cast(), payload.end.cast());
         worker.count_executed(1);
-        let after = match table.trampoline(header.entry()) {
-            // SAFETY: the record is a copy of our own, complete by its header; a sender of this binary, or there would be no trampoline,
-            // made it for the one that its header names, which checks the size of the arguments itself.
-            Some(trampoline) => unsafe { trampoline(worker, start, end, header.operand()) },
+        if let Some(pool) = worker.hands_over_to() {
             // SAFETY: the record is complete by its header.
-            None => unsafe { run_unlisted(worker, source, header, start, end) },
-        };
-        if after.is_null() {
-            return Err(refusal(worker, table, header));
+            pool.hand_over(worker, unsafe { HandedOver::copy(source, header, start, end) });
+            continue;
+        }
+        // SAFETY: the record is a copy of our own, complete by its header.
+        unsafe { run_copy(worker, table, source, header, start, end) }?;
+        let held = worker.fetches().take_hold();
+        if held.is_some() {
+            frames.hold(held);
+            break;
         }
     }
     Ok(())
+}
+
+/// Runs a record that lies in memory of this process.
+///
+/// # Errors
+/// Why it cannot be run.
+///
+/// # Safety
+/// The bytes from `start` to `end` are the payload of a whole record from `source`, which nobody writes.
+unsafe fn run_copy(
+    worker: &Worker,
+    table: Callable<'_>,
+    source: Source,
+    header: Header,
+    start: *const u8,
+    end: *const u8,
+) -> Result<(), CorruptRecord> {
+    let after = match table.trampoline(header.entry()) {
+        // SAFETY: a sender of this binary, or there would be no trampoline, made the record for the one that its header names, which
+        // checks the size of the arguments itself.
+        Some(trampoline) => unsafe { trampoline(worker, start, end, header.operand()) },
+        // SAFETY: the caller says that the record is complete.
+        None => unsafe { run_unlisted(worker, source, header, start, end) },
+    };
+    if after.is_null() { Err(refusal(worker, table, header)) } else { Ok(()) }
+}
+
+/// Runs a record that another thread has handed over, as a handler or, if it `may_wait`, as if it were the thread's own body.
+///
+/// # Errors
+/// As for [`run_arrivals`].
+pub(crate) fn run_handed_over(worker: &Worker, record: &HandedOver, may_wait: bool) -> Result<()> {
+    let source = record.source;
+    let table = worker.process_handle().callable_by(source);
+    let payload = record.payload();
+    let handling = (!may_wait).then(|| Handling::begin(worker.in_handler_flag()));
+    // SAFETY: the payload is a copy of a whole record's, and the record is taken from its queue once.
+    let run = || unsafe { run_copy(worker, table, source, record.header, payload.start, payload.end) };
+    let ended = catch_unwind(AssertUnwindSafe(run));
+    drop(handling);
+    match ended {
+        Ok(Ok(())) => worker.refused(),
+        Ok(Err(cause)) => Err(Error::CorruptRing { from: source, cause }),
+        Err(panic) => Err(Error::HandlerPanicked { from: source, message: panic_message(&*panic) }),
+    }
 }
 
 /// While it lives, the worker is in a handler.

@@ -22,7 +22,6 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use farside_fabric::WorkerId;
 use farside_fabric::ring::Header;
 use farside_sys::racy;
 
@@ -288,11 +287,11 @@ impl Head {
     }
 
     /// Whose latch or slot it is.
-    fn owner(&self) -> Option<WorkerId> {
+    fn owner(&self) -> Option<u32> {
         match self.after {
             After::Nothing => None,
-            After::CountDown(latch) => Some(WorkerId::new(latch.worker)),
-            After::Answer(reply) => Some(WorkerId::new(reply.worker)),
+            After::CountDown(latch) => Some(latch.worker),
+            After::Answer(reply) => Some(reply.worker),
         }
     }
 }
@@ -360,7 +359,7 @@ fn run_copy(worker: &Worker, from: Source, operand: u32, record: &[u8]) -> bool 
     let process = worker.process_handle();
     let Some((head, arguments)) = Head::decode(operand, record) else { return false };
     // A caller has its own latches counted down and its own slots filled.
-    let owner = head.owner().map(|worker| process.place_of(worker).map(|(process, _)| process));
+    let owner = head.owner().map(|worker| process.shape().answer_place(worker).map(|(process, _)| process));
     if owner.is_some_and(|owner| owner.is_none() || owner != process.process_of(from)) {
         return false;
     }

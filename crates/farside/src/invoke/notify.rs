@@ -2,16 +2,18 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use farside_fabric::{ProcessId, WorkerId};
+use farside_fabric::ProcessId;
 
+use super::caller::Waiter;
 use crate::error::{Error, Result};
 use crate::job::home::LATCH_COUNT;
 use crate::job::process::Process;
 use crate::job::setup::SetupMessage;
-use crate::job::worker::Worker;
+use crate::wire::Wire;
 
 /// When a call counts its [`Synchronizer`] down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,27 @@ pub enum On {
     Sent,
     /// When the receiver has run it.
     Executed,
+}
+
+/// What the receiver of a call counts when it has run it.
+pub(crate) trait Counted: Wire + 'static {
+    fn count(self, process: &Arc<Process>);
+}
+
+impl Counted for LatchAddress {
+    #[inline]
+    fn count(self, process: &Arc<Process>) {
+        count_down(process, self);
+    }
+}
+
+impl Counted for Option<LatchAddress> {
+    #[inline]
+    fn count(self, process: &Arc<Process>) {
+        if let Some(latch) = self {
+            count_down(process, latch);
+        }
+    }
 }
 
 /// Names a latch: an index into the owner's table, and the generation that tells it from the ones before it.
@@ -73,15 +96,15 @@ impl Latches {
 /// synchronizer was dropped finds another generation and counts nothing.
 #[derive(Debug)]
 pub struct Synchronizer<'w> {
-    worker: &'w Worker,
+    owner: Waiter<'w>,
     address: LatchAddress,
     /// Processes that were asked to count down: when one is lost, so may be the counting.
     asked: RefCell<BTreeSet<ProcessId>>,
 }
 
 impl<'w> Synchronizer<'w> {
-    pub(crate) fn new(worker: &'w Worker, count: u32) -> Result<Self> {
-        let process = worker.process_handle();
+    pub(crate) fn new(owner: Waiter<'w>, count: u32) -> Result<Self> {
+        let process = owner.process();
         let (index, generation) = process.latches().take().ok_or(Error::TooLarge {
             what: "a table of synchronizers in use",
             bytes: LATCH_COUNT + 1,
@@ -89,12 +112,12 @@ impl<'w> Synchronizer<'w> {
         })?;
         let word = process.home().latch(index as usize);
         word.store(pack(generation, count), Ordering::Relaxed);
-        let address = LatchAddress { worker: worker.id().number(), index, generation };
-        Ok(Self { worker, address, asked: RefCell::default() })
+        let address = LatchAddress { worker: owner.number(), index, generation };
+        Ok(Self { owner, address, asked: RefCell::default() })
     }
 
     fn word(&self) -> &AtomicU64 {
-        self.worker.process_handle().home().latch(self.address.index as usize)
+        self.owner.process().home().latch(self.address.index as usize)
     }
 
     pub(crate) fn address(&self) -> LatchAddress {
@@ -122,7 +145,7 @@ impl<'w> Synchronizer<'w> {
     /// [`Error::PeerLost`] when a process that was to count down is gone and calls are left; [`Error::Deadline`];
     /// [`Error::InHandler`].
     pub fn wait(&self) -> Result<()> {
-        self.wait_for(self.worker.default_deadline())
+        self.wait_for(self.owner.process().settings().deadline)
     }
 
     /// Waits for at most this long.
@@ -130,12 +153,12 @@ impl<'w> Synchronizer<'w> {
     /// # Errors
     /// As for [`wait`](Self::wait).
     pub fn wait_for(&self, time: Duration) -> Result<()> {
-        self.worker.wait_until("waiting for calls to be executed", time, |worker| {
+        self.owner.wait_until("waiting for calls to be executed", time, || {
             if self.left() == 0 {
                 return Some(Ok(()));
             }
             let asked = self.asked.borrow();
-            let lost = asked.iter().find_map(|process| worker.lost(*process));
+            let lost = asked.iter().find_map(|process| self.owner.lost(*process));
             lost.map(Err)
         })
     }
@@ -145,7 +168,7 @@ impl Drop for Synchronizer<'_> {
     fn drop(&mut self) {
         // Another generation, so that late calls count nothing.
         self.word().store(pack(self.address.generation.wrapping_add(1), 0), Ordering::Relaxed);
-        self.worker.process_handle().latches().give_back(self.address.index);
+        self.owner.process().latches().give_back(self.address.index);
     }
 }
 
@@ -155,7 +178,7 @@ fn pack(generation: u32, count: u32) -> u64 {
 
 /// Counts a latch down, wherever it is, and wakes its owner when nothing is left.
 pub(crate) fn count_down(process: &Process, latch: LatchAddress) {
-    let Some((owner, local)) = process.place_of(WorkerId::new(latch.worker)) else { return };
+    let Some((owner, local)) = process.shape().answer_place(latch.worker) else { return };
     let Some(home) = process.home_of(owner) else {
         // An owner that cannot be reached is gone.
         let _ = process.send_setup(owner, &SetupMessage::CountDown { latch });

@@ -109,7 +109,7 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     /// When the result was taken before.
     pub fn poll(&mut self) -> Option<Result<R>> {
         let slot = self.slot.expect("a result is taken once");
-        let outcome = take(self.worker, slot, self.how)?;
+        let outcome = take_on(self.worker, slot, self.how)?;
         self.slot = None;
         Some(outcome)
     }
@@ -134,7 +134,8 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     pub fn wait_for(&mut self, time: Duration) -> Result<R> {
         let slot = self.slot.expect("a result is taken once");
         let how = self.how;
-        let result = self.worker.wait_until("waiting for the result of a call", time, |worker| take(worker, slot, how));
+        let result =
+            self.worker.wait_until("waiting for the result of a call", time, |worker| take_on(worker, slot, how));
         if !matches!(result, Err(Error::Deadline { .. } | Error::InHandler { .. })) {
             self.slot = None;
         }
@@ -147,7 +148,7 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
         let slot = self.slot.take().expect("a result is taken once");
         let how = self.how;
         let run = move |worker: &Worker| {
-            if let Some(result) = take(worker, slot, how) {
+            if let Some(result) = take_on(worker, slot, how) {
                 next(worker, result);
             }
         };
@@ -167,12 +168,20 @@ impl std::fmt::Debug for Continuation {
     }
 }
 
-/// Takes the result out of its slot, if it is there or never will be, and releases the slot.
-fn take<R: Wire, H: Reading<R>>(worker: &Worker, slot: SlotHandle, how: H) -> Option<Result<R>> {
-    let mut replies = worker.replies();
+fn take_on<R: Wire, H: Reading<R>>(worker: &Worker, slot: SlotHandle, how: H) -> Option<Result<R>> {
+    take(&mut worker.replies(), slot, how, |on| worker.lost(worker.process_of(on)))
+}
+
+/// Takes the result out of its slot, if it is there or, as `lost` knows, never will be, and releases the slot.
+pub(crate) fn take<R: Wire, H: Reading<R>>(
+    replies: &mut ReplySlots,
+    slot: SlotHandle,
+    how: H,
+    lost: impl FnOnce(WorkerId) -> Option<Error>,
+) -> Option<Result<R>> {
     let on = replies.on(slot);
     let Some((status, place, bytes)) = replies.outcome(slot) else {
-        let lost = worker.lost(worker.process_of(on))?;
+        let lost = lost(on)?;
         replies.give_up(slot);
         return Some(Err(lost));
     };

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::inbox::panic_message;
-use super::notify::{LatchAddress, count_down};
+use super::notify::{Counted, LatchAddress};
 use super::payload::BUFFER_LENGTH_BYTES;
 use super::reply::{Reply, ReplyAddress, Returned, Status, answer};
 use super::table::Remote;
@@ -62,7 +62,7 @@ const NUMBER_BYTES_MAX: usize = 16;
 /// # Safety
 /// As for [`Trampoline`](super::table::Trampoline), with `A` what the sender wrote.
 #[inline(always)]
-unsafe fn read_arguments<A: Wire>(worker: &Worker, payload: *const u8, end: *const u8) -> Option<A> {
+pub(super) unsafe fn read_arguments<A: Wire>(worker: &Worker, payload: *const u8, end: *const u8) -> Option<A> {
     let bytes = end.addr() - payload.addr();
     if A::PLAIN && bytes != const { size_of::<A>().next_multiple_of(8) } {
         return None;
@@ -83,7 +83,7 @@ unsafe fn read_arguments<A: Wire>(worker: &Worker, payload: *const u8, end: *con
 
 /// Where a record ended whose arguments were read.
 #[inline(always)]
-fn after<A: Wire>(payload: *const u8, end: *const u8) -> *const u8 {
+pub(super) fn after<A: Wire>(payload: *const u8, end: *const u8) -> *const u8 {
     if A::PLAIN { payload.wrapping_add(const { size_of::<A>().next_multiple_of(8) }) } else { end }
 }
 
@@ -100,18 +100,18 @@ impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R> Remote for Call<K, F, A, 
     }
 }
 
-/// Runs a function and counts a latch of the caller's down.
-pub(crate) struct CallNotified<K, F, A, R>(PhantomData<(K, F, A, R)>);
+/// Runs a function and counts a latch of the caller's down, or a word in registered memory.
+pub(crate) struct CallNotified<K, F, A, R, N = LatchAddress>(PhantomData<(K, F, A, R, N)>);
 
-impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R> Remote for CallNotified<K, F, A, R> {
+impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R, N: Counted> Remote for CallNotified<K, F, A, R, N> {
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
         // SAFETY: passed on; the sender wrote such a pair for this trampoline.
-        let read = unsafe { read_arguments::<(LatchAddress, A)>(worker, payload, end) };
-        let Some((latch, arguments)) = read else { return std::ptr::null() };
+        let read = unsafe { read_arguments::<(N, A)>(worker, payload, end) };
+        let Some((counted, arguments)) = read else { return std::ptr::null() };
         function(worker, arguments);
-        count_down(worker.process_handle(), latch);
-        after::<(LatchAddress, A)>(payload, end)
+        counted.count(worker.process_handle());
+        after::<(N, A)>(payload, end)
     }
 }
 
@@ -151,9 +151,13 @@ impl<K: Callee<F>, F: Fn(&Worker, A, Reply<R>), A: Wire, R: Wire> Remote for Cal
 }
 
 /// Runs a function on a buffer that lies in the record, and counts a latch down if there is one.
-pub(crate) struct CallBuffer<K, F, A, R>(PhantomData<(K, F, A, R)>);
+pub(crate) struct CallBuffer<K, F, A, R, N = Option<LatchAddress>>(PhantomData<(K, F, A, R, N)>);
 
-impl<K: Callee<F>, F: Fn(&Worker, A, &[u8]) -> R, A: Wire, R> Remote for CallBuffer<K, F, A, R> {
+impl<K, F, A: Wire, R, N: Counted> Remote for CallBuffer<K, F, A, R, N>
+where
+    K: Callee<F>,
+    F: Fn(&Worker, A, &[u8]) -> R,
+{
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
         let Some(function) = K::find(worker, operand) else { return std::ptr::null() };
         let bytes = end.addr() - payload.addr();
@@ -165,17 +169,15 @@ impl<K: Callee<F>, F: Fn(&Worker, A, &[u8]) -> R, A: Wire, R> Remote for CallBuf
         let Some(padded) = length.checked_next_multiple_of(8) else { return std::ptr::null() };
         let Ok(buffer) = reader.take(padded) else { return std::ptr::null() };
         let arguments_at = payload.wrapping_add(BUFFER_LENGTH_BYTES + padded);
-        // SAFETY: passed on; the sender wrote an optional latch and an `A` behind the buffer.
-        let read = unsafe { read_arguments::<(Option<LatchAddress>, A)>(worker, arguments_at, end) };
-        let Some((latch, arguments)) = read else { return std::ptr::null() };
+        // SAFETY: passed on; the sender wrote what is to be counted, if anything is, and an `A` behind the buffer.
+        let read = unsafe { read_arguments::<(N, A)>(worker, arguments_at, end) };
+        let Some((counted, arguments)) = read else { return std::ptr::null() };
         // SAFETY: `take` found so many bytes inside the record, which belongs to its receiver until it is credited: nobody
         // writes there, and ring memory is not addressable by put. The borrow ends with the call.
         let buffer = unsafe { std::slice::from_raw_parts(buffer, length) };
         function(worker, arguments, buffer);
-        if let Some(latch) = latch {
-            count_down(worker.process_handle(), latch);
-        }
-        after::<(Option<LatchAddress>, A)>(arguments_at, end)
+        counted.count(worker.process_handle());
+        after::<(N, A)>(arguments_at, end)
     }
 }
 

@@ -10,9 +10,8 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside_fabric::{ProcessId, WorkerId};
+use farside_fabric::ProcessId;
 
-use crate::job::home::REPLY_SLOT_COUNT;
 use crate::job::kill_point::KillPoint;
 use crate::job::process::Process;
 use crate::job::setup::SetupMessage;
@@ -107,7 +106,7 @@ pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result
             None => answer(process, to, Status::TooLarge, (bytes as u64).to_ne_bytes().as_slice()),
         };
     }
-    let Some((caller, local)) = process.place_of(WorkerId::new(to.worker)) else { return };
+    let Some((caller, local)) = process.shape().answer_place(to.worker) else { return };
     let Some(home) = process.home_of(caller) else {
         let mut content = vec![0; bytes];
         // SAFETY: the buffer is as long as the result.
@@ -115,7 +114,7 @@ pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result
         return send_in_pieces(process, caller, to, status, &content);
     };
     let slot = to.slot as usize;
-    let Some(place) = home.range(to.place as usize, bytes).filter(|_| slot < REPLY_SLOT_COUNT) else {
+    let Some(place) = home.range(to.place as usize, bytes).filter(|_| slot < home.layout().reply_slots(local)) else {
         return;
     };
     let state = home.reply_state(local, slot);
@@ -159,12 +158,12 @@ fn send_in_pieces(process: &Process, caller: ProcessId, to: ReplyAddress, status
 /// Puts a piece of an answer where it belongs in this process. Pieces come in order: the first claims the slot, the last marks it
 /// done.
 pub(crate) fn take_piece(process: &Process, to: ReplyAddress, piece: &AnswerPiece) {
-    let place = process.place_of(WorkerId::new(to.worker)).filter(|(of, _)| *of == process.id());
+    let place = process.shape().answer_place(to.worker).filter(|(of, _)| *of == process.id());
     let (Some((_, local)), Some(status)) = (place, Status::of_answer(piece.status)) else { return };
     let (home, slot) = (process.home(), to.slot as usize);
     let (total, offset) = (piece.total as usize, piece.offset as usize);
     let end = offset + piece.bytes.len();
-    if slot >= REPLY_SLOT_COUNT || total > to.capacity as usize || end > total {
+    if slot >= home.layout().reply_slots(local) || total > to.capacity as usize || end > total {
         return;
     }
     let Some(target) = home.range(to.place as usize, total) else { return };

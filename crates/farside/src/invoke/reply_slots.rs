@@ -6,19 +6,18 @@ use farside_fabric::WorkerId;
 
 use super::reply::{ReplyAddress, SlotState, Status};
 use crate::error::FullCause;
-use crate::job::home::{Home, REPLY_INLINE_BYTES, REPLY_SLOT_COUNT, REPLY_SPACE_BYTES};
+use crate::job::home::{Home, REPLY_INLINE_BYTES};
 use crate::wire::Wire;
 
 /// The reply space is given out in pieces of this size.
 const UNIT_BYTES: usize = 1024;
-const UNIT_COUNT: usize = REPLY_SPACE_BYTES / UNIT_BYTES;
 
 /// The longest result.
 pub(crate) const RESULT_BYTES_MAX: usize = 64 << 10;
 /// Room made for a result whose size is not known from its type.
 pub(crate) const RESULT_BYTES_UNKNOWN: usize = 4 << 10;
 
-/// One worker's reply slots: which are free, and who is to answer the others.
+/// The reply slots of one worker, or of the threads of one process that are none: which are free, and who is to answer the others.
 #[derive(Debug)]
 pub(crate) struct ReplySlots {
     home: Home,
@@ -51,14 +50,15 @@ pub(crate) struct SlotHandle {
 impl ReplySlots {
     pub(crate) fn new(home: Home, local: usize, worker: WorkerId) -> Self {
         let unused = Slot { generation: 0, on: worker, first_unit: 0, units: 0 };
+        let count = home.layout().reply_slots(local);
         Self {
+            worker,
+            slots: vec![unused; count],
+            free: (0..count as u16).rev().collect(),
+            given_up: Vec::new(),
+            space: vec![false; home.layout().reply_space_bytes(local) / UNIT_BYTES],
             home,
             local,
-            worker,
-            slots: vec![unused; REPLY_SLOT_COUNT],
-            free: (0..REPLY_SLOT_COUNT as u16).rev().collect(),
-            given_up: Vec::new(),
-            space: vec![false; UNIT_COUNT],
         }
     }
 
@@ -81,7 +81,7 @@ impl ReplySlots {
         if self.free.is_empty() {
             self.collect();
         }
-        let full = FullCause::Replies { pending: REPLY_SLOT_COUNT - self.free.len() };
+        let full = FullCause::Replies { pending: self.in_use() };
         let units = if bytes <= REPLY_INLINE_BYTES { 0 } else { bytes.div_ceil(UNIT_BYTES) };
         let first_unit = self.find_space(units).ok_or(full)?;
         let index = self.free.pop().ok_or(full)?;
@@ -206,6 +206,6 @@ impl ReplySlots {
 
     /// Calls that wait for their results.
     pub(crate) fn in_use(&self) -> usize {
-        REPLY_SLOT_COUNT - self.free.len()
+        self.slots.len() - self.free.len()
     }
 }

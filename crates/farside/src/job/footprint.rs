@@ -3,7 +3,10 @@
 use farside_fabric::bell::Doorbell;
 use farside_fabric::ring::RingControl;
 
-use super::home::{HomeLayout, LATCH_COUNT, REPLY_SLOT_BYTES, REPLY_SLOT_COUNT, REPLY_SPACE_BYTES, Shape};
+use super::home::{
+    CALLER_SLOT_COUNT, CALLER_SPACE_BYTES, HomeLayout, LATCH_COUNT, REPLY_SLOT_BYTES, REPLY_SLOT_COUNT,
+    REPLY_SPACE_BYTES, Shape,
+};
 use super::pool::ALIGN_BYTES;
 use crate::invoke::outbox::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_LANE_CHUNK_BYTES};
 
@@ -32,6 +35,8 @@ pub fn footprint(processes: u32, threads: u32) -> Footprint {
         ("arrival bits", per_thread(HomeLayout::new(shape).arrival_bytes())),
         ("reply slots", per_thread(REPLY_SLOT_COUNT * REPLY_SLOT_BYTES)),
         ("reply space", per_thread(REPLY_SPACE_BYTES)),
+        ("callers' doorbell and bits", (size_of::<Doorbell>() + HomeLayout::new(shape).arrival_bytes()) as u64),
+        ("callers' replies", (CALLER_SLOT_COUNT * REPLY_SLOT_BYTES + CALLER_SPACE_BYTES) as u64),
         ("latches", (LATCH_COUNT * 8) as u64),
     ];
     let control = size_of::<RingControl>().next_multiple_of(ALIGN_BYTES);

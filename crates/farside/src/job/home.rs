@@ -30,6 +30,9 @@ pub(crate) const REPLY_SLOT_BYTES: usize = 64;
 pub(crate) const REPLY_INLINE_BYTES: usize = REPLY_SLOT_BYTES - 8;
 /// Room for results that do not fit into their slot: 240 KiB, so that a worker's replies take 256 KiB in all.
 pub(crate) const REPLY_SPACE_BYTES: usize = 240 << 10;
+/// The same for the threads of a process that are no workers, all together: 68 KiB.
+pub(crate) const CALLER_SLOT_COUNT: usize = 64;
+pub(crate) const CALLER_SPACE_BYTES: usize = 64 << 10;
 /// Synchronizers of one process that may be in use at once.
 pub(crate) const LATCH_COUNT: usize = 1024;
 
@@ -38,12 +41,15 @@ pub(crate) const LATCH_COUNT: usize = 1024;
 pub(crate) struct Shape {
     pub(crate) processes: u32,
     pub(crate) threads: u32,
+    /// Threads without a body: user service threads, and behind them those of the pools.
     pub(crate) service_threads: u32,
 }
 
 impl Shape {
     pub(crate) fn new(settings: &Settings) -> Self {
-        Self { processes: settings.processes, threads: settings.threads, service_threads: settings.service_threads }
+        // That there are no more than 32 bits count was checked with the settings.
+        let service_threads = settings.threads_without_body() as u32;
+        Self { processes: settings.processes, threads: settings.threads, service_threads }
     }
 
     /// Worker threads of the whole job.
@@ -83,6 +89,25 @@ impl Shape {
         }
     }
 
+    /// The name under which the threads of a process that are no workers get their answers: that of the process's lane.
+    pub(crate) fn callers_of(self, process: ProcessId) -> WorkerId {
+        WorkerId::new(self.callable() + process.number())
+    }
+
+    /// The process whose threads share a reply space, and which of its spaces that is. `None` when there is no such.
+    pub(crate) fn answer_place(self, worker: u32) -> Option<(ProcessId, usize)> {
+        match worker.checked_sub(self.callable()) {
+            None => Some(self.place_of(WorkerId::new(worker))),
+            Some(process) if process < self.processes => Some((ProcessId::new(process), self.callers())),
+            Some(_) => None,
+        }
+    }
+
+    /// Behind its threads' parts of the starter memory a process has one for the threads that are no workers.
+    pub(crate) fn callers(self) -> usize {
+        self.callable_per_process() as usize
+    }
+
     /// How many rings may lead to one worker: one from each callable thread, and one lane from each process.
     pub(crate) fn sources(self) -> usize {
         (self.callable() + self.processes) as usize
@@ -110,7 +135,7 @@ impl HomeLayout {
     }
 
     fn thread(&self, local: usize) -> usize {
-        debug_assert!(local < self.shape.callable_per_process() as usize);
+        debug_assert!(local <= self.shape.callers());
         local * self.thread_bytes
     }
 
@@ -120,16 +145,25 @@ impl HomeLayout {
     }
 
     pub(crate) fn reply_slot(&self, local: usize, slot: usize) -> usize {
-        debug_assert!(slot < REPLY_SLOT_COUNT);
+        debug_assert!(slot <= self.reply_slots(local));
         self.thread(local) + size_of::<Doorbell>() + self.arrival_bytes + slot * REPLY_SLOT_BYTES
     }
 
+    /// How many reply slots a thread has, or the callers together.
+    pub(crate) fn reply_slots(&self, local: usize) -> usize {
+        if local == self.shape.callers() { CALLER_SLOT_COUNT } else { REPLY_SLOT_COUNT }
+    }
+
     pub(crate) fn reply_space(&self, local: usize) -> usize {
-        self.reply_slot(local, 0) + REPLY_SLOT_COUNT * REPLY_SLOT_BYTES
+        self.reply_slot(local, self.reply_slots(local))
+    }
+
+    pub(crate) fn reply_space_bytes(&self, local: usize) -> usize {
+        if local == self.shape.callers() { CALLER_SPACE_BYTES } else { REPLY_SPACE_BYTES }
     }
 
     fn latches(&self) -> usize {
-        self.shape.callable_per_process() as usize * self.thread_bytes
+        self.reply_space(self.shape.callers()) + CALLER_SPACE_BYTES
     }
 
     pub(crate) fn arrival_bytes(&self) -> usize {
@@ -258,10 +292,14 @@ mod tests {
                 for local in 0..shape.callable_per_process() as usize {
                     let worker = shape.worker_at(process, local);
                     assert_eq!(shape.place_of(worker), (process, local));
+                    assert_eq!(shape.answer_place(worker.number()), Some((process, local)));
                     assert!(!std::mem::replace(&mut seen[worker.index()], true));
                     assert_eq!(worker.number() < shape.workers(), local < shape.threads as usize);
                 }
+                let callers = shape.callers_of(process).number();
+                assert_eq!(shape.answer_place(callers), Some((process, shape.callers())));
             }
+            assert_eq!(shape.answer_place(shape.sources() as u32), None);
         }
     }
 
@@ -276,9 +314,14 @@ mod tests {
                 let last_word = layout.arrival_word(local, layout.arrival_words() - 1);
                 assert!(last_word + 8 <= layout.reply_slot(local, 0));
                 assert!(layout.reply_slot(local, 0).is_multiple_of(64));
-                end = layout.reply_space(local) + REPLY_SPACE_BYTES;
+                end = layout.reply_space(local) + layout.reply_space_bytes(local);
             }
+            let callers = shape.callers();
+            assert_eq!(layout.thread(callers), end);
+            assert!(layout.reply_slot(callers, 0).is_multiple_of(64));
+            end = layout.reply_space(callers) + CALLER_SPACE_BYTES;
             assert_eq!(layout.latches(), end);
+            assert!(end.is_multiple_of(8));
             assert_eq!(layout.bytes(), end + LATCH_COUNT * 8);
         }
     }

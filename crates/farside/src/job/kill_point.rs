@@ -57,6 +57,20 @@ kill_points! {
     BatchBegun = "batch-begun",
     /// A reply slot of the caller's is claimed, and holds no answer. In builds with debug assertions only.
     ReplyClaimed = "reply-claimed",
+    /// A call has come whose buffer is to be read, and it was not.
+    BufferFound = "buffer-found",
+    /// Its sender was told that it was read, and the function has not run.
+    BufferRead = "buffer-read",
+    /// A result lies in registered memory, and nothing says so.
+    ResultPut = "result-put",
+    /// A call on everyone was sent on, and has not run here.
+    SentOn = "sent-on",
+    /// An owner of memory was asked for some, or to take some back.
+    MemoryAsked = "memory-asked",
+    /// Memory was given to another process, which was not told.
+    MemoryGranted = "memory-granted",
+    /// Memory was taken back from another process, which was not told.
+    MemoryReleased = "memory-released",
     /// The coordinator was told that this process is idle.
     RoundReported = "round-reported",
     /// The coordinator said that all is done.

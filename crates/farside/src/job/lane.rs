@@ -106,6 +106,27 @@ impl Process {
         Err((lane.full(), payload))
     }
 
+    /// Sends on the lane to a worker, and where there is no room waits for that with `wait`, if the call is to.
+    pub(crate) fn send_on_lane_or_wait<P: Payload>(
+        &self,
+        to: WorkerId,
+        how: Dispatch,
+        mut payload: P,
+        when_full: WhenFull,
+        mut wait: impl FnMut(usize) -> Result<()>,
+    ) -> Result<(), Box<(Error, P)>> {
+        loop {
+            payload = match self.send_on_lane(to, how, payload, when_full) {
+                Ok(()) => return Ok(()),
+                Err((Error::Full { .. }, payload)) if when_full == WhenFull::Retry => payload,
+                Err(refused) => return Err(Box::new(refused)),
+            };
+            if let Err(error) = wait(farside_fabric::ring::record_bytes(payload.bytes())) {
+                return Err(Box::new((error, payload)));
+            }
+        }
+    }
+
     /// Whether the lane to a worker has room for a record, or its receiver is gone. Also sends what was queued.
     ///
     /// # Errors

@@ -14,20 +14,25 @@ use farside_fabric::{FabricError, ProcessId, RemoteKey, Transport, WorkerId};
 use farside_sys::fence;
 use farside_sys::shm::SharedMemory;
 
+use super::consumers::{Pool, PoolKind};
 use super::control::{Control, Ending, ToCoordinator};
 use super::home::{Announcer, Home, HomeLayout, Shape};
 use super::kill_point::{KillPlan, KillPoint};
 use super::lane::Lanes;
+use super::mover::Mover;
 use super::outgoing::Outgoing;
 use super::pool::RingPool;
 use super::settings::Settings;
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
+use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
 use crate::invoke::outbox::Outbox;
+use crate::invoke::reply_slots::ReplySlots;
 use crate::invoke::table::{Callable, FunctionTable};
+use crate::memory::ProcessMemory;
 
 /// Values shared by a process's workers, at most.
 const SHARED_MAX: usize = 1024;
@@ -70,6 +75,10 @@ pub(crate) struct Process {
     lanes: Lanes,
     pool: Mutex<RingPool>,
     latches: Mutex<Latches>,
+    callers: Callers,
+    pools: [Pool; 2],
+    mover: Mover,
+    memory: ProcessMemory,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
 }
@@ -99,6 +108,8 @@ pub(crate) enum Notice {
     Frame { ring: RingName, position: u64, bytes: Vec<u8> },
     /// A peer whose memory cannot be mapped here ran records.
     FrameCredit { ring: RingName, consumed: u64 },
+    /// The mover has read the buffer of a call, or could not.
+    Fetched { fetch: u64, outcome: Result<Vec<u8>> },
     /// A process is gone.
     Lost { process: ProcessId },
 }
@@ -158,6 +169,7 @@ impl Process {
         };
         let polls = !clock.is_simulated() && !transport.capabilities().mapped;
         let hears_fences = fence::register();
+        let callers = ReplySlots::new(home.clone(), shape.callers(), shape.callers_of(id));
         let process = Self {
             id,
             shape,
@@ -183,6 +195,10 @@ impl Process {
             lanes: Lanes::new(shape.callable() as usize),
             pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
             latches: Mutex::new(Latches::new()),
+            callers: Callers::new(callers),
+            mover: Mover::default(),
+            pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
+            memory: ProcessMemory::new(&transport, &settings),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -280,6 +296,28 @@ impl Process {
 
     pub(crate) fn latches(&self) -> MutexGuard<'_, Latches> {
         lock(&self.latches)
+    }
+
+    /// What the threads of this process share that are no workers.
+    pub(crate) fn callers(&self) -> &Callers {
+        &self.callers
+    }
+
+    pub(crate) fn pool(&self, kind: PoolKind) -> &Pool {
+        &self.pools[kind as usize]
+    }
+
+    pub(crate) fn mover(&self) -> &Mover {
+        &self.mover
+    }
+
+    pub(crate) fn pools_are_idle(&self) -> bool {
+        self.pools.iter().all(Pool::is_idle)
+    }
+
+    /// The memory that this process gives to others, and what it has of theirs.
+    pub(crate) fn memory(&self) -> &ProcessMemory {
+        &self.memory
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {
@@ -408,7 +446,7 @@ impl Process {
     }
 
     /// What the transport said, where a peer that is gone is a loss like any other.
-    fn explain(&self, error: FabricError) -> Error {
+    pub(crate) fn explain(&self, error: FabricError) -> Error {
         match error {
             FabricError::Disconnected { process } => match self.check_ended() {
                 Ok(()) => self.gone(process),
@@ -438,9 +476,12 @@ impl Process {
         }
         self.transport.forget(process);
         self.lanes.lose(process);
+        self.callers.slots().forget_lost(|worker| self.place_of(worker).is_some_and(|(of, _)| of == process));
+        self.memory.lose(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });
         }
+        self.home.doorbell(self.shape.callers()).ring_if_asleep();
     }
 
     // Rings.
@@ -602,8 +643,8 @@ impl Process {
         let Some(home) = self.home_of(process) else { return };
         match local {
             Some(local) => home.doorbell(local).ring_if_asleep(),
-            // Any thread of the process may be the one that waits.
-            None => (0..self.mailboxes.len()).for_each(|local| home.doorbell(local).ring_if_asleep()),
+            // Any thread of the process may be the one that waits, also one that is no worker.
+            None => (0..=self.shape.callers()).for_each(|local| home.doorbell(local).ring_if_asleep()),
         }
     }
 
@@ -621,13 +662,14 @@ impl Process {
 
     // Notices.
 
-    /// Has a thread of this process look up.
+    /// Has a thread of this process look up, and take this.
     pub(crate) fn notify(&self, local: usize, notice: Notice) {
         lock(&self.mailboxes[local].notices).push_back(notice);
         self.call_attention(local);
     }
 
-    fn call_attention(&self, local: usize) {
+    /// Has a thread of this process look up.
+    pub(crate) fn call_attention(&self, local: usize) {
         // SYNC: release, for the acquire in `attention`: what the worker is to see was written before.
         self.mailboxes[local].attention.fetch_add(1, Ordering::Release);
         self.home.doorbell(local).ring_if_asleep();
@@ -636,6 +678,7 @@ impl Process {
     /// Has all threads of this process look up.
     pub(crate) fn call_attention_of_all(&self) {
         (0..self.mailboxes.len()).for_each(|local| self.call_attention(local));
+        self.home.doorbell(self.shape.callers()).ring_if_asleep();
     }
 
     #[inline]

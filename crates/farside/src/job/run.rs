@@ -15,6 +15,7 @@ use farside_sys::topology::{self, Topology};
 
 use super::child::{Member, TransportChoice};
 use super::control::{Control, Greeting, JobShape, ToCoordinator, ToProcess};
+use super::home::Shape;
 use super::host::host_id;
 use super::kill_point::KillPoint;
 use super::process::{Functions, Process};
@@ -83,6 +84,7 @@ where
         if let Err(panic) = service.join() {
             resume_unwind(panic);
         }
+        process.stop_mover();
         outcomes
     })
 }
@@ -204,7 +206,7 @@ fn start(member: Member, names: Names) -> Result<Arc<Process>> {
 fn greeting(table: &FunctionTable, build: u64, settings: &Settings, transport: &TransportChoice) -> Result<Greeting> {
     let (fingerprint, table_hash) = table.identity();
     let table_hash = table_hash ^ build;
-    let Settings { processes, threads, service_threads, .. } = *settings;
+    let Shape { processes, threads, service_threads } = Shape::new(settings);
     let (host, fabric) = match transport {
         TransportChoice::ByRoute => (host_id(&own_environment)?, settings.fabric.clone()),
         // What is there already needs no route.

@@ -115,10 +115,11 @@ fn take_message(process: &Process, from: ProcessId, message: SetupMessage) -> Re
         }
         SetupMessage::Reply { slot, piece } => take_piece(process, slot, &piece),
         SetupMessage::CountDown { latch } => {
-            if process.place_of(WorkerId::new(latch.worker)).is_some_and(|(of, _)| of == process.id()) {
+            if process.shape().answer_place(latch.worker).is_some_and(|(of, _)| of == process.id()) {
                 count_down(process, latch);
             }
         }
+        SetupMessage::Memory(message) => process.take_memory_message(from, message),
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use farside_sys::limits;
 use farside_sys::topology::Bind;
 
 use crate::error::{Error, Result};
+use crate::job::consumers::threads_of_pool;
 use crate::job::control::FABRIC_BYTES_MAX;
 use crate::job::home::{HomeLayout, Shape};
 
@@ -30,15 +31,30 @@ const FABRIC: &str = "FARSIDE_FABRIC";
 const PROCESSES: &str = "FARSIDE_PROCESSES";
 const THREADS: &str = "FARSIDE_THREADS";
 const SERVICE_THREADS: &str = "FARSIDE_SERVICE_THREADS";
+const CONSUMER_THREADS: &str = "FARSIDE_CONSUMER_THREADS";
+const WAITING_THREADS: &str = "FARSIDE_WAITING_THREADS";
 const BIND: &str = "FARSIDE_BIND";
 const RING_CAP_BYTES: &str = "FARSIDE_RING_CAP_BYTES";
 const QUEUE_CAP_BYTES: &str = "FARSIDE_QUEUE_CAP_BYTES";
+const REMOTE_MEMORY_LIMIT: &str = "FARSIDE_REMOTE_MEMORY_LIMIT";
 const DEADLINE_MS: &str = "FARSIDE_DEADLINE_MS";
 const FINALIZE_MS: &str = "FARSIDE_FINALIZE_MS";
 
 /// The variables by which a launcher hands on what was chosen.
-pub(crate) const VARIABLES: [&str; 9] =
-    [PROCESSES, THREADS, SERVICE_THREADS, BIND, FABRIC, RING_CAP_BYTES, QUEUE_CAP_BYTES, DEADLINE_MS, FINALIZE_MS];
+pub(crate) const VARIABLES: [&str; 12] = [
+    PROCESSES,
+    THREADS,
+    SERVICE_THREADS,
+    CONSUMER_THREADS,
+    WAITING_THREADS,
+    BIND,
+    FABRIC,
+    RING_CAP_BYTES,
+    QUEUE_CAP_BYTES,
+    REMOTE_MEMORY_LIMIT,
+    DEADLINE_MS,
+    FINALIZE_MS,
+];
 
 /// Looks up a variable of an environment.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -57,6 +73,10 @@ pub(crate) struct Settings {
     pub(crate) threads: u32,
     /// Threads of each process that only run what others call on them.
     pub(crate) service_threads: u32,
+    /// Threads of each process that share the calls on the process.
+    pub(crate) consumer_threads: u32,
+    /// Threads of each process that share those which may wait.
+    pub(crate) waiting_threads: u32,
     /// Where the workers run.
     pub(crate) bind: Bind,
     /// What carries the bytes.
@@ -65,6 +85,8 @@ pub(crate) struct Settings {
     pub(crate) ring_cap_bytes: usize,
     /// Memory for the calls that wait at one worker to be sent to one destination.
     pub(crate) queue_cap_bytes: usize,
+    /// Memory of each process that others may have in use.
+    pub(crate) remote_memory_limit: u64,
     /// How long anything waits for another process.
     pub(crate) deadline: Duration,
     /// How long the job takes at most to come to rest when its workers have returned.
@@ -77,10 +99,13 @@ pub(crate) struct Choices {
     pub(crate) processes: Option<u32>,
     pub(crate) threads: Option<u32>,
     pub(crate) service_threads: Option<u32>,
+    pub(crate) consumer_threads: Option<u32>,
+    pub(crate) waiting_threads: Option<u32>,
     pub(crate) bind: Option<Bind>,
     pub(crate) fabric: Option<FabricChoice>,
     pub(crate) ring_cap_bytes: Option<usize>,
     pub(crate) queue_cap_bytes: Option<usize>,
+    pub(crate) remote_memory_limit: Option<u64>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) finalize_deadline: Option<Duration>,
 }
@@ -92,10 +117,13 @@ impl Choices {
             processes: self.processes.or(others.processes),
             threads: self.threads.or(others.threads),
             service_threads: self.service_threads.or(others.service_threads),
+            consumer_threads: self.consumer_threads.or(others.consumer_threads),
+            waiting_threads: self.waiting_threads.or(others.waiting_threads),
             bind: self.bind.or(others.bind),
             fabric: self.fabric.or(others.fabric),
             ring_cap_bytes: self.ring_cap_bytes.or(others.ring_cap_bytes),
             queue_cap_bytes: self.queue_cap_bytes.or(others.queue_cap_bytes),
+            remote_memory_limit: self.remote_memory_limit.or(others.remote_memory_limit),
             deadline: self.deadline.or(others.deadline),
             finalize_deadline: self.finalize_deadline.or(others.finalize_deadline),
         }
@@ -123,10 +151,13 @@ impl Choices {
             processes: self.processes.unwrap_or(1),
             threads: self.threads.unwrap_or(1),
             service_threads: self.service_threads.unwrap_or(0),
+            consumer_threads: self.consumer_threads.unwrap_or(0),
+            waiting_threads: self.waiting_threads.unwrap_or(0),
             bind: self.bind.unwrap_or_default(),
             fabric: self.fabric.unwrap_or_default(),
             ring_cap_bytes: self.ring_cap_bytes.unwrap_or(8 << 20),
             queue_cap_bytes: self.queue_cap_bytes.unwrap_or(1 << 20),
+            remote_memory_limit: self.remote_memory_limit.unwrap_or(256 << 20),
             deadline,
             finalize_deadline: self.finalize_deadline.unwrap_or(Duration::from_secs(30)),
         };
@@ -143,10 +174,13 @@ impl Choices {
             (PROCESSES, text(self.processes)),
             (THREADS, text(self.threads)),
             (SERVICE_THREADS, text(self.service_threads)),
+            (CONSUMER_THREADS, text(self.consumer_threads)),
+            (WAITING_THREADS, text(self.waiting_threads)),
             (BIND, text(self.bind)),
             (FABRIC, text(self.fabric.as_ref())),
             (RING_CAP_BYTES, text(self.ring_cap_bytes)),
             (QUEUE_CAP_BYTES, text(self.queue_cap_bytes)),
+            (REMOTE_MEMORY_LIMIT, text(self.remote_memory_limit)),
             (DEADLINE_MS, text(self.deadline.map(whole_ms))),
             (FINALIZE_MS, text(self.finalize_deadline.map(whole_ms))),
         ];
@@ -162,10 +196,13 @@ impl Choices {
             processes: variable(lookup, PROCESSES)?,
             threads: variable(lookup, THREADS)?,
             service_threads: variable(lookup, SERVICE_THREADS)?,
+            consumer_threads: variable(lookup, CONSUMER_THREADS)?,
+            waiting_threads: variable(lookup, WAITING_THREADS)?,
             bind: variable(lookup, BIND)?,
             fabric: variable(lookup, FABRIC)?,
             ring_cap_bytes: variable(lookup, RING_CAP_BYTES)?,
             queue_cap_bytes: variable(lookup, QUEUE_CAP_BYTES)?,
+            remote_memory_limit: variable(lookup, REMOTE_MEMORY_LIMIT)?,
             deadline: variable(lookup, DEADLINE_MS)?.map(Duration::from_millis),
             finalize_deadline: variable(lookup, FINALIZE_MS)?.map(Duration::from_millis),
         })
@@ -178,10 +215,13 @@ impl From<Settings> for Choices {
             processes: Some(settings.processes),
             threads: Some(settings.threads),
             service_threads: Some(settings.service_threads),
+            consumer_threads: Some(settings.consumer_threads),
+            waiting_threads: Some(settings.waiting_threads),
             bind: Some(settings.bind),
             fabric: Some(settings.fabric),
             ring_cap_bytes: Some(settings.ring_cap_bytes),
             queue_cap_bytes: Some(settings.queue_cap_bytes),
+            remote_memory_limit: Some(settings.remote_memory_limit),
             deadline: Some(settings.deadline),
             finalize_deadline: Some(settings.finalize_deadline),
         }
@@ -222,6 +262,11 @@ fn whole_ms(time: Duration) -> u64 {
 }
 
 impl Settings {
+    /// Threads of each process that only run what others call on them, of all kinds.
+    pub(crate) fn threads_without_body(&self) -> u64 {
+        u64::from(self.service_threads) + threads_of_pool(self.consumer_threads) + threads_of_pool(self.waiting_threads)
+    }
+
     /// Can there be such a job at all?
     fn check_shape(&self) -> Result<()> {
         if self.processes == 0 {
@@ -234,11 +279,11 @@ impl Settings {
             return Err(self.refused(format!("at most {PROCESSES_MAX} processes can be told apart")));
         }
         // Every callable thread and every process is a source of rings, and all of them are counted in 32 bits.
-        let sources = u64::from(self.processes) * (u64::from(self.threads) + u64::from(self.service_threads) + 1);
+        let sources = u64::from(self.processes) * (u64::from(self.threads) + self.threads_without_body() + 1);
         if sources > u64::from(u32::MAX) {
             return Err(self.refused(format!(
                 "with {} service threads each they have {sources} names, and only {} can be told apart",
-                self.service_threads,
+                self.threads_without_body(),
                 u32::MAX
             )));
         }
@@ -255,7 +300,7 @@ impl Settings {
     pub(crate) fn check_limits(&self, limits: &Limits) -> Result<()> {
         let processes = u64::from(self.processes);
         // The main thread, the workers, the user's service threads and the library's own.
-        let tasks = processes * (u64::from(self.threads) + u64::from(self.service_threads) + 2);
+        let tasks = processes * (u64::from(self.threads) + self.threads_without_body() + 2);
         if let Some(max) = limits.tasks.filter(|max| tasks > *max) {
             return Err(self.refused(format!(
                 "they make {tasks} threads, and this user may have {max}: start fewer, or raise `ulimit -u`"
@@ -417,7 +462,7 @@ mod tests {
     fn any_choices() -> impl Strategy<Value = Choices> {
         let bind = prop_oneof![Just(Bind::None), Just(Bind::Core), Just(Bind::Numa)];
         let numbers = any::<(Option<u32>, Option<u32>, Option<u32>, Option<usize>, Option<usize>)>();
-        let times = any::<(Option<u64>, Option<u64>)>();
+        let times = any::<(Option<u64>, Option<u64>, Option<u64>)>();
         let fabric =
             prop_oneof![Just("auto"), Just("shm"), Just("ofi"), Just("ofi:tcp")].prop_map(|name| name.parse().unwrap());
         let options = (prop::option::of(bind), prop::option::of(fabric));
@@ -425,10 +470,13 @@ mod tests {
             processes: numbers.0,
             threads: numbers.1,
             service_threads: numbers.2,
+            consumer_threads: numbers.3.map(|bytes| bytes as u32),
+            waiting_threads: numbers.4.map(|bytes| bytes as u32),
             bind,
             fabric,
             ring_cap_bytes: numbers.3,
             queue_cap_bytes: numbers.4,
+            remote_memory_limit: times.2,
             deadline: times.0.map(Duration::from_millis),
             finalize_deadline: times.1.map(Duration::from_millis),
         })

@@ -4,6 +4,7 @@ use farside_fabric::{ProcessId, RemoteKey};
 
 use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
+use crate::memory::message::MemoryMessage;
 
 /// A piece of a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub(crate) enum SetupMessage {
     CountDown {
         latch: LatchAddress,
     },
+    /// About memory that one process has of another.
+    Memory(MemoryMessage),
 }
 
 /// Chunks that one message may bring.
@@ -97,6 +100,10 @@ impl SetupMessage {
                 out.byte(piece.status).u32(piece.total).u32(piece.offset).rest(&piece.bytes)
             }
             Self::CountDown { latch } => out.byte(9).u32(latch.worker).u32(latch.index).u32(latch.generation),
+            Self::Memory(message) => {
+                message.encode(&mut out.byte(20).0);
+                &mut out
+            }
         };
         out.0
     }
@@ -138,6 +145,7 @@ impl SetupMessage {
                 let latch = LatchAddress { worker: input.u32()?, index: input.u32()?, generation: input.u32()? };
                 Self::CountDown { latch }
             }
+            20 => Self::Memory(MemoryMessage::decode(&input.rest())?),
             _ => return None,
         };
         input.0.is_empty().then_some(message)

@@ -157,6 +157,32 @@ impl Simulation {
         self
     }
 
+    /// How many threads of each process only run the calls that are sent to them: as
+    /// [`Job::service_threads`](crate::Job::service_threads).
+    pub fn service_threads(mut self, threads: u32) -> Self {
+        self.choices.service_threads = Some(threads);
+        self
+    }
+
+    /// How many threads of each process share the calls on the process: as
+    /// [`Job::consumer_threads`](crate::Job::consumer_threads).
+    pub fn consumer_threads(mut self, threads: u32) -> Self {
+        self.choices.consumer_threads = Some(threads);
+        self
+    }
+
+    /// How many threads of each process share those which may wait: as [`Job::waiting_threads`](crate::Job::waiting_threads).
+    pub fn waiting_threads(mut self, threads: u32) -> Self {
+        self.choices.waiting_threads = Some(threads);
+        self
+    }
+
+    /// How much memory of each process others may have; 256 MiB if not said.
+    pub fn remote_memory_limit(mut self, bytes: u64) -> Self {
+        self.choices.remote_memory_limit = Some(bytes);
+        self
+    }
+
     /// How long anything waits for another process, in virtual time; what the environment says in `FARSIDE_TIMEOUT_S` if not said,
     /// else 30 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {

@@ -3,25 +3,34 @@
 mod calling;
 mod drain;
 mod notices;
+mod scope;
 mod waiting;
+
+pub use scope::Scope;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use farside_fabric::memory::Allocator;
 use farside_fabric::wait::PollPace;
 use farside_fabric::{MachineId, ProcessId, WorkerId};
 
+use self::notices::LossHook;
 use super::collective::Collectives;
+use super::consumers::{Pool, PoolKind, Role};
 use super::home::Home;
 use super::process::Process;
 use crate::error::{Error, Result};
+use crate::invoke::call::PutOff;
+use crate::invoke::fetches::Fetches;
 use crate::invoke::inbox::Inbox;
 use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
 use crate::invoke::pending::Continuation;
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
 use crate::invoke::table::FunctionTable;
+use crate::memory::Regions;
 
 /// A worker thread of the job. Everything a program does with Farside it does through the worker it runs on.
 ///
@@ -33,16 +42,24 @@ pub struct Worker {
     process: Arc<Process>,
     id: WorkerId,
     local: usize,
+    role: Role,
     home: Home,
     outboxes: Box<[OnceCell<RefCell<Outbox>>]>,
     inbox: RefCell<Inbox>,
     replies: RefCell<ReplySlots>,
     continuations: RefCell<Vec<Continuation>>,
+    fetches: Fetches,
+    /// What handlers have to send on when there is room.
+    put_off: RefCell<Vec<PutOff>>,
+    /// It waits for memory to change that nobody rings for.
+    watches: Cell<bool>,
     wakers: RefCell<Vec<(SlotHandle, Waker)>>,
     /// Receivers for whom a batch is open or records are staged.
     unfinished: RefCell<Vec<WorkerId>>,
     /// Processes that are gone, and of whose calls the last has run here.
     lost: RefCell<Vec<ProcessId>>,
+    /// What is to be done when a process is lost.
+    loss_hooks: RefCell<Vec<LossHook>>,
     pub(crate) collectives: RefCell<Collectives>,
     locals: Box<[OnceCell<Box<dyn std::any::Any>>]>,
     pub(crate) next_dist: Cell<u32>,
@@ -58,6 +75,10 @@ pub struct Worker {
     /// The count of things that the service thread had for this worker, when it last looked.
     attention_seen: Cell<u32>,
     poll_pace: Cell<PollPace>,
+    /// Memory of others that it has used.
+    regions: RefCell<Regions>,
+    /// Made when it is first used.
+    allocator: OnceCell<Allocator>,
     /// The function that was found last, and its offset.
     function: Cell<(u32, usize)>,
 }
@@ -76,6 +97,8 @@ pub struct Counters {
     pub replies_pending: u64,
     /// Memory of rings that lead to this process, in use now.
     pub ring_bytes_here: u64,
+    /// Memory of this process that others have now.
+    pub remote_memory_bytes_here: u64,
 }
 
 /// The largest buffer that is kept.
@@ -92,13 +115,18 @@ impl Worker {
         Self {
             id,
             local,
+            role: Role::of(local, process.settings()),
             outboxes: (0..shape.callable()).map(|_| OnceCell::new()).collect(),
             inbox: RefCell::new(Inbox::new(home.clone(), local, shape.sources())),
             replies: RefCell::new(ReplySlots::new(home.clone(), local, id)),
             continuations: RefCell::default(),
+            fetches: Fetches::default(),
+            put_off: RefCell::default(),
+            watches: Cell::new(false),
             wakers: RefCell::default(),
             unfinished: RefCell::default(),
             lost: RefCell::default(),
+            loss_hooks: RefCell::default(),
             collectives: RefCell::default(),
             locals: (0..LOCALS_MAX).map(|_| OnceCell::new()).collect(),
             next_dist: Cell::new(0),
@@ -110,6 +138,8 @@ impl Worker {
             buffer: RefCell::default(),
             attention_seen: Cell::new(0),
             poll_pace: Cell::default(),
+            allocator: OnceCell::new(),
+            regions: RefCell::new(Regions::new(process.clock().now())),
             function: Cell::new((u32::MAX, 0)),
             home,
             process,
@@ -139,7 +169,7 @@ impl Worker {
         self.local
     }
 
-    /// The workers of the job. (User service threads are not counted.)
+    /// The workers of the job. (User service threads and consumers are not counted.)
     pub fn worker_count(&self) -> u32 {
         self.process.shape().workers()
     }
@@ -176,12 +206,58 @@ impl Worker {
         self.process.place_of(worker).expect("a worker of this job").0
     }
 
+    /// The first worker of a process, for errors that know no more than the process.
+    pub(crate) fn first_worker_of(&self, process: ProcessId) -> WorkerId {
+        WorkerId::new(process.number().wrapping_mul(self.process.shape().threads))
+    }
+
     /// A user service thread of a process, to be called like a worker. `None` unless the job has
     /// [service threads](crate::Job::service_threads).
     pub fn service_of(&self, process: ProcessId) -> Option<WorkerId> {
         let shape = self.process.shape();
-        let exists = shape.service_threads > 0 && process.number() < shape.processes;
+        let exists = self.process.settings().service_threads > 0 && process.number() < shape.processes;
         exists.then(|| shape.worker_at(process, shape.threads as usize))
+    }
+
+    /// The consumer threads of a process, to be called like a worker: whichever of them is free runs the call. `None` unless the job
+    /// has [such threads](crate::Job::consumer_threads).
+    ///
+    /// Every form of call can be made to them. They begin in the order in which they arrive, and may run at the same time as each
+    /// other, so that what they share must be shareable: a [`Dist`](crate::Dist) is, and a [`PerWorker`](crate::PerWorker) has no
+    /// value there. The functions get one consumer as their `Worker`, and must not wait, as anywhere.
+    pub fn consumers_of(&self, process: ProcessId) -> Option<WorkerId> {
+        self.pool_of(process, PoolKind::Consumers)
+    }
+
+    /// The threads of a process that run functions which may wait, to be called like a worker. `None` unless the job has
+    /// [such threads](crate::Job::waiting_threads).
+    ///
+    /// As [`consumers_of`](Self::consumers_of), but there is no [`InHandler`](crate::Error::InHandler): they may call others and wait
+    /// for the result, wait for a lock, or meet others. Collectives alone are for workers. Functions that wait for others of the
+    /// same pool need enough threads: a call waits for its turn while all of them are busy, and who waits for it gets
+    /// [`Deadline`](crate::Error::Deadline) in the end.
+    pub fn waiters_of(&self, process: ProcessId) -> Option<WorkerId> {
+        self.pool_of(process, PoolKind::Waiters)
+    }
+
+    fn pool_of(&self, process: ProcessId, kind: PoolKind) -> Option<WorkerId> {
+        let receiver = PoolKind::receiver(kind, self.process.settings())?;
+        let shape = self.process.shape();
+        (process.number() < shape.processes).then(|| shape.worker_at(process, receiver))
+    }
+
+    /// Whether this thread runs what another has taken out of the rings.
+    pub(crate) fn is_consumer(&self) -> bool {
+        matches!(self.role, Role::Member(_))
+    }
+
+    /// The pool that this thread hands calls over to, if it does.
+    #[inline]
+    pub(crate) fn hands_over_to(&self) -> Option<&Pool> {
+        match self.role {
+            Role::Receiver(kind) => Some(self.process.pool(kind)),
+            Role::Own | Role::Member(_) => None,
+        }
     }
 
     /// Processes that are gone.
@@ -203,7 +279,8 @@ impl Worker {
         let replies_pending = self.replies.borrow().in_use() as u64;
         let ring_bytes_here = self.process.ring_memory_bytes() as u64;
         let (executed, refused) = (self.executed.get(), self.refused.get());
-        Counters { sent, executed, refused, replies_pending, ring_bytes_here }
+        let remote_memory_bytes_here = self.process.memory().granted_bytes();
+        Counters { sent, executed, refused, replies_pending, ring_bytes_here, remote_memory_bytes_here }
     }
 
     // For the rooms around.
@@ -246,6 +323,15 @@ impl Worker {
         Some(cell.get_or_init(|| RefCell::new(self.process.new_outbox(self.id.number(), to))))
     }
 
+    /// The regions of others' memory that this worker has used.
+    pub(crate) fn regions(&self) -> &RefCell<Regions> {
+        &self.regions
+    }
+
+    pub(crate) fn allocator(&self) -> &OnceCell<Allocator> {
+        &self.allocator
+    }
+
     pub(crate) fn unknown(&self, worker: WorkerId) -> Error {
         Error::UnknownWorker { worker, count: self.worker_count() }
     }
@@ -256,6 +342,15 @@ impl Worker {
 
     pub(crate) fn replies(&self) -> RefMut<'_, ReplySlots> {
         self.replies.borrow_mut()
+    }
+
+    /// Tries something again at the next progress, and until it is done.
+    pub(crate) fn put_off(&self, put_off: PutOff) {
+        self.put_off.borrow_mut().push(put_off);
+    }
+
+    pub(crate) fn fetches(&self) -> &Fetches {
+        &self.fetches
     }
 
     pub(crate) fn locals(&self) -> &[OnceCell<Box<dyn std::any::Any>>] {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{Error, FullCause, Result};
+use farside::{Error, FullCause, Refused, Result, ResultPlace};
 
 use crate::support::{only, take_notes, within_time, write_note};
 
@@ -90,9 +90,35 @@ impl Traffic<'_> {
         }
         self.sent_by_lane += 1;
         me.to(to).send_based().call((me.id(), self.sent_by_lane), arrive_by_lane)?;
+        // By way of registered memory, and to all.
+        let call = self.next();
+        let buffer = me.allocate(3000)?;
+        buffer.fill(call.1 as u8);
+        me.to(to).call_buffer_get(call, buffer, arrive_with).map_err(|refused| refused.error)?.wait()?;
+        let memory = me.allocate_at(me.process(), 64)?;
+        let place = ResultPlace::new(me, memory, 0, 64)?;
+        let executed = me.synchronizer(1)?;
+        me.to(to).notify(&executed, On::Executed).call_into(self.sent_by_ring, |_, number| number * 2, place)?;
+        executed.wait()?;
+        assert_eq!(place.poll(me)?, Some(self.sent_by_ring * 2));
+        me.release(memory)?;
+        match me.everyone().call(self.sent_by_ring, |_, number| assert!(number > 0)) {
+            // The survivors run it all the same.
+            Err(Refused { error: Error::PeerLost { process, .. }, .. }) if process.number() == DOOMED => {}
+            other => other?,
+        }
         let doubled = me.call_return(to, self.sent_by_ring, |_, number| number * 2)?;
         assert_eq!(doubled.wait()?, self.sent_by_ring * 2);
-        Ok(())
+        self.borrow_memory(me.process_of(to))
+    }
+
+    fn borrow_memory(&self, of: ProcessId) -> Result<()> {
+        let memory = self.me.allocate_at(of, 3000)?;
+        memory.put(self.me, 0, &[self.sent_by_ring as u8; 3000])?;
+        let mut got = [0; 3000];
+        memory.get(self.me, 0, &mut got)?;
+        assert_eq!(got, [self.sent_by_ring as u8; 3000]);
+        self.me.release(memory)
     }
 
     fn next(&mut self) -> Numbered {
@@ -137,6 +163,8 @@ fn body(me: &Worker) -> Result<()> {
         traffic.round()?;
     }
     traffic.wait_for_all()?;
+    // Of what the dead one borrowed nothing is left.
+    me.wait_while_serving(|| me.counters().remote_memory_bytes_here == 0)?;
     write_note(PROGRAM, me.id().number(), &socket_name());
     Ok(())
 }
@@ -239,12 +267,32 @@ fn in_growth() {
 }
 
 #[test]
+fn in_asking_for_memory() {
+    for point in ["memory-asked", "memory-granted", "memory-released"] {
+        for nth in [1, 2, 9] {
+            kill_at(point, nth, 1, false);
+        }
+        kill_at(point, 4, 2, false);
+    }
+}
+
+#[test]
 fn in_a_call() {
     for point in ["record-reserved", "batch-open"] {
         for nth in [1, 4] {
             kill_at(point, nth, 1, false);
         }
         kill_at(point, 10, 2, false);
+    }
+}
+
+#[test]
+fn with_registered_memory_and_on_everyone() {
+    for point in ["buffer-found", "buffer-read", "result-put", "sent-on"] {
+        for nth in [1, 10] {
+            kill_at(point, nth, 1, false);
+        }
+        kill_at(point, 5, 2, false);
     }
 }
 

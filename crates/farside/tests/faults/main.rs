@@ -7,6 +7,8 @@ mod detection;
 mod handlers;
 mod kill_points;
 mod limits;
+mod locks;
+mod memory;
 mod shapes;
 mod soak;
 mod support;

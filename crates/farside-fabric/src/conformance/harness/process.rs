@@ -54,6 +54,10 @@ impl Process {
         &*self.end
     }
 
+    pub(in crate::conformance) fn shared_end(&self) -> &Arc<dyn Transport> {
+        &self.end
+    }
+
     pub(in crate::conformance) fn id(&self) -> ProcessId {
         self.end.process()
     }

@@ -44,6 +44,12 @@ impl Cell {
         self.index as usize >> 4
     }
 
+    /// The cell on the other side of the long diagonal: column and row change places.
+    #[must_use]
+    pub const fn reflected(self) -> Self {
+        Self::from_index(self.index.rotate_left(4))
+    }
+
     #[inline]
     pub(super) const fn index(self) -> usize {
         self.index as usize
@@ -104,6 +110,7 @@ mod tests {
             }
         }
         assert_eq!("i9".parse(), Ok(Cell::new(8, 8).unwrap()));
+        assert_eq!(Cell::new(3, 15).unwrap().reflected(), Cell::new(15, 3).unwrap());
     }
 
     #[test]

@@ -24,12 +24,15 @@ mod cell_set;
 mod connections;
 mod error;
 mod flood;
+pub mod htp;
 mod inferior;
 mod playout;
 mod position;
 mod render;
 
 use std::ops::RangeInclusive;
+
+use farside::Wire;
 
 use crate::game::{Game, Outcome, Player, Points};
 use crate::rng::Rng;
@@ -47,7 +50,7 @@ pub const SIZES: RangeInclusive<usize> = 2..=flood::MAX_SIZE;
 /// The game of Hex on a board of some size, for [`Search`](crate::Search).
 ///
 /// Leaves are evaluated by [`black_wins`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub struct Hex {
     empty: Position,
     sees_connections: bool,

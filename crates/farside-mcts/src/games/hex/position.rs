@@ -126,6 +126,23 @@ impl Position {
         if usize::from(self.stone_count) < self.size() { None } else { self.who_joined() }
     }
 
+    /// Moves that lead from here to a later position, if the players can have come there in turn. Which of several stones of
+    /// a colour came first does not show; they are taken row by row.
+    #[must_use]
+    pub fn moves_to(&self, later: &Self) -> Option<Vec<Cell>> {
+        let [new, next] = [self.to_move, self.to_move.opponent()].map(|player| {
+            let (before, after) = (self.stones_of(player), later.stones_of(player));
+            (before.and(after) == before).then(|| before.xor(after))
+        });
+        let (new, next) = (new?, next?);
+        let moves = new.len() + next.len();
+        let is_in_turn = self.size == later.size
+            && new.len() == moves.div_ceil(2)
+            && (later.to_move == self.to_move) == moves.is_multiple_of(2);
+        let mut stones = [new.iter(), next.iter()];
+        is_in_turn.then(|| (0..moves as usize).filter_map(|number| stones[number % 2].next()).collect())
+    }
+
     fn who_joined(&self) -> Option<Player> {
         let [black, white] = self.stones;
         let in_each_row = black[..self.size()].iter().all(|&row| row != 0);
@@ -156,6 +173,11 @@ impl Position {
     pub(super) fn add_stone(&mut self, cell: Cell, player: Player) {
         self.stones[player as usize][cell.row()] |= 1 << cell.column();
         self.stone_count += 1;
+    }
+
+    /// Whether there are no stones.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.stone_count == 0
     }
 
     fn joins_top_to_bottom(&self, rows: [u16; MAX_SIZE]) -> bool {

@@ -4,7 +4,8 @@ use farside_fabric::WorkerId;
 
 use super::Worker;
 use crate::error::{Refused, Result};
-use crate::invoke::call::{Aggregator, To, WhenFull};
+use crate::invoke::call::{Aggregator, Everyone, To, WhenFull};
+use crate::invoke::caller::{Caller, Waiter};
 use crate::invoke::notify::Synchronizer;
 use crate::invoke::pending::Pending;
 use crate::invoke::reply::Reply;
@@ -15,6 +16,11 @@ impl Worker {
     #[inline]
     pub fn to(&self, worker: WorkerId) -> To<'_> {
         To::new(self, worker)
+    }
+
+    /// The way to all workers of the job, this one included: a tree of calls.
+    pub fn everyone(&self) -> Everyone<'_> {
+        Everyone::new(self)
     }
 
     /// Batches calls to a worker.
@@ -80,9 +86,14 @@ impl Worker {
     /// A counter of calls that are to be sent or executed, to wait for.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] when 1024 are in use in this process already.
+    /// [`Error::TooLarge`](crate::Error::TooLarge) when 1024 are in use in this process already.
     pub fn synchronizer(&self, calls: u32) -> Result<Synchronizer<'_>> {
-        Synchronizer::new(self, calls)
+        Synchronizer::new(Waiter::Worker(self), calls)
+    }
+
+    /// What other threads of this process call with, for as long as the job runs.
+    pub fn caller(&self) -> Caller {
+        Caller::new(self.process_handle().clone())
     }
 
     /// How internal calls are made: they wait for room.

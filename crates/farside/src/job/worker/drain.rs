@@ -4,13 +4,23 @@ use std::time::Duration;
 
 use super::Worker;
 use crate::error::Result;
+use crate::job::consumers::Role;
 
 impl Worker {
     /// After the body: serves until the whole job is quiet.
     pub(crate) fn drain(&self) -> Result<()> {
         let forever = Duration::from_secs(u32::MAX.into());
+        if self.process.callers().one_more_rests(self.process.shape().callable_per_process()) {
+            // What the others waited for may have ended since they looked.
+            self.process.call_attention_of_all();
+        }
         let mut answered = None;
         self.wait_until("waiting for the other processes to finish", forever, |worker| {
+            if let Role::Member(kind) = worker.role
+                && let Err(error) = worker.run_handed_over(kind)
+            {
+                return Some(Err(error));
+            }
             if worker.process.is_finished() {
                 return Some(Ok(()));
             }
@@ -36,6 +46,13 @@ impl Worker {
     fn is_quiet(&self) -> bool {
         self.unfinished.borrow().is_empty()
             && self.continuations.borrow().is_empty()
+            && self.put_off.borrow().is_empty()
             && !self.process.lanes_are_queued()
+            && self.process.pools_are_idle()
+            && self.process.mover().is_idle()
+            // After the look at the mover, which leaves a notice before it says that it is done.
+            && self.fetches.is_empty()
+            && !self.has_notices()
+            && self.process.callers().may_rest(self.process.shape().callable_per_process())
     }
 }

@@ -1,19 +1,45 @@
 //! What a worker's service thread has for it.
 
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::Worker;
-use crate::error::Result;
-use crate::invoke::inbox::run_last;
+use crate::error::{Error, Result, Source};
+use crate::invoke::inbox::{Handling, panic_message, run_last};
 use crate::job::process::Notice;
 
+/// What a part of the library has to do on a worker when a process is lost.
+#[derive(Clone)]
+pub(super) struct LossHook(Rc<OnLoss>);
+
+type OnLoss = dyn Fn(&Worker, ProcessId);
+
+impl fmt::Debug for LossHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LossHook")
+    }
+}
+
 impl Worker {
+    /// Has `hook` run on this worker for every process that is lost from now on, when the last of its calls has run here: so nothing of that
+    /// process comes after it. Not as a handler, but it must not wait either.
+    pub(crate) fn when_lost(&self, hook: impl Fn(&Worker, ProcessId) + 'static) {
+        self.loss_hooks.borrow_mut().push(LossHook(Rc::new(hook)));
+    }
+
     /// Takes in what the service thread has for this worker.
     #[cold]
     pub(super) fn take_notices(&self) -> Result<()> {
         self.attention_seen.set(self.process.attention(self.local));
         while let Some(notice) = self.process.next_notice(self.local) {
-            self.take_notice(notice)?;
+            if let Err(error) = self.take_notice(notice) {
+                // There may be more, which must not be forgotten over this one.
+                self.attention_seen.set(self.attention_seen.get().wrapping_sub(1));
+                return Err(error);
+            }
         }
         self.process.check_ended()
     }
@@ -40,9 +66,19 @@ impl Worker {
                 }
             }
             Notice::Frame { ring, position, bytes } => self.inbox().take_frame(ring, position, &bytes),
+            Notice::Fetched { fetch, outcome } => self.go_on_with(fetch, outcome)?,
             Notice::Lost { process } => self.lose(process)?,
         }
         Ok(())
+    }
+
+    /// Runs a call whose buffer has come.
+    fn go_on_with(&self, fetch: u64, outcome: Result<Vec<u8>>) -> Result<()> {
+        let Some(go) = self.fetches.take(fetch) else { return Ok(()) };
+        let handling = Handling::begin(&self.in_handler);
+        let ended = catch_unwind(AssertUnwindSafe(|| go(self, outcome)));
+        drop(handling);
+        ended.map_err(|panic| Error::HandlerPanicked { from: Source::Worker(self.id), message: panic_message(&*panic) })
     }
 
     /// Runs what a lost process has still published here, and gives up what was meant for it.
@@ -65,6 +101,8 @@ impl Worker {
         self.replies().forget_lost(lost);
         // Only now, so that who waits for it finds all that it did.
         self.lost.borrow_mut().push(process);
+        let hooks = self.loss_hooks.borrow().clone();
+        hooks.iter().for_each(|hook| (hook.0)(self, process));
         ran
     }
 }

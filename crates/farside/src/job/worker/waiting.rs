@@ -18,6 +18,8 @@ use crate::job::service::poll;
 const BATCH_AGE_MAX: Duration = Duration::from_micros(500);
 /// The longest sleep. Whoever has something for a sleeper rings; this only bounds what a lost ring could cost.
 const NAP_MAX: Duration = Duration::from_secs(1);
+/// The longest sleep of one who waits for memory to change, for which nobody rings.
+const WATCH_NAP: Duration = Duration::from_micros(100);
 /// Steps of a busy wait between looks at the clock.
 const STEPS_PER_CLOCK: u32 = 256;
 
@@ -116,6 +118,19 @@ impl Worker {
         })
     }
 
+    /// As [`wait_until`](Self::wait_until), for what is found in memory that others change without a word.
+    pub(crate) fn watch_until<T>(
+        &self,
+        doing: &'static str,
+        time: Duration,
+        look: impl FnMut(&Self) -> Option<Result<T>>,
+    ) -> Result<T> {
+        let before = self.watches.replace(true);
+        let found = self.wait_until(doing, time, look);
+        self.watches.set(before);
+        found
+    }
+
     /// Makes progress until `look` finds something, sleeping when there is none.
     pub(crate) fn wait_until<T>(
         &self,
@@ -164,7 +179,8 @@ impl Worker {
                     if self.process.polls() {
                         self.process.transport().stop_polling();
                     }
-                    let time = (deadline - now).min(NAP_MAX);
+                    let nap = if self.watches.get() { WATCH_NAP } else { NAP_MAX };
+                    let time = (deadline - now).min(nap);
                     let sleep = |word: &_, seen| self.process.clock().sleep(word, seen, time);
                     self.home.doorbell(self.local).sleep_on(token, sleep);
                 }
@@ -199,7 +215,22 @@ impl Worker {
         if !self.wakers.borrow().is_empty() {
             self.wake_futures();
         }
+        if !self.put_off.borrow().is_empty() {
+            moved |= self.do_what_was_put_off();
+        }
         Ok(moved)
+    }
+
+    /// Tries again what there was no room for.
+    #[cold]
+    fn do_what_was_put_off(&self) -> bool {
+        let tries = self.put_off.take();
+        let before = tries.len();
+        let left: Vec<_> =
+            tries.into_iter().filter_map(|mut put_off| (!put_off.try_again(self)).then_some(put_off)).collect();
+        let moved = left.len() < before;
+        self.put_off.borrow_mut().extend(left);
+        moved
     }
 
     /// Makes the transport's progress, but the less often the longer nothing has come: each look is a system call, and what this worker waits

@@ -1,0 +1,42 @@
+//! A call on everyone, beside as many calls one after the other as its tree is deep.
+
+use farside::{Worker, WorkerId};
+
+use crate::metric::Metric;
+use crate::stats::median;
+use crate::timing::{ALONE, time_batches};
+use crate::{BenchError, Options};
+
+/// Calls of one run, when nothing else is asked for.
+const CALLS: u64 = 2000;
+
+/// Worker 0 calls everyone and waits until all have run it; and makes three round trips, one after the other, to three of
+/// them. The others wait at a barrier meanwhile.
+pub(super) fn to_eight(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let is_caller = me.id() == WorkerId::new(0);
+    let calls = options.operations_or(CALLS);
+    let (mut samples, mut limits) = (Vec::new(), Vec::new());
+    // The first run is for the rings to be set up.
+    for run in 0..=options.runs() {
+        me.barrier()?;
+        if is_caller {
+            let three = time_batches(calls, ALONE, || {
+                [1, 2, 4]
+                    .into_iter()
+                    .try_for_each(|to| me.call_return(WorkerId::new(to), to, |_, number| number)?.wait().map(drop))
+            })?;
+            let all = me.synchronizer(0)?;
+            let broadcast = time_batches(calls, ALONE, || {
+                all.add(me.worker_count());
+                me.everyone().notify(&all).call((), |_, ()| ())?;
+                all.wait()
+            })?;
+            if run > 0 {
+                limits.push(median(&three));
+                samples.push(median(&broadcast));
+            }
+        }
+    }
+    me.barrier()?;
+    Ok(vec![Metric::new("rtt_ns", "ns", samples).against("three calls", limits)])
+}

@@ -1,0 +1,89 @@
+//! Round trips of the forms of calls that use registered memory.
+
+use std::hint::black_box;
+
+use farside::{Countdown, On, ResultPlace, Worker, WorkerId, Written};
+
+use super::sum_of;
+use crate::timing::{Latency, time_latency};
+
+/// The buffer is written into the receiver's memory first. The function reads all of it from there.
+pub(super) fn put(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {
+    let buffer = vec![1; bytes];
+    let memory = me.allocate_at(me.process_of(peer), bytes as u64)?;
+    let executed = me.synchronizer(0)?;
+    let to = me.to(peer).notify(&executed, On::Executed);
+    let latency = time_latency::<farside::Error>(trips, || {
+        executed.add(1);
+        to.call_buffer_put((), &buffer, (memory, 0), |there, ((), written): ((), Written)| {
+            written.to_vec(there).map(|bytes| black_box(sum_of(&bytes)))
+        })?;
+        executed.wait()
+    })?;
+    me.release(memory)?;
+    Ok(latency)
+}
+
+/// The receiver reads the buffer, and the function reads all of it.
+pub(super) fn get(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {
+    let buffer = me.allocate(bytes)?;
+    buffer.fill(1);
+    let mut buffer = Some(buffer);
+    let executed = me.synchronizer(0)?;
+    let to = me.to(peer).notify(&executed, On::Executed);
+    time_latency(trips, || {
+        executed.add(1);
+        let lent = buffer.take().expect("it comes back each time");
+        let lent = to.call_buffer_get((), lent, |_, (), bytes| black_box(sum_of(bytes)));
+        executed.wait()?;
+        buffer = Some(lent.map_err(farside::Error::from)?.wait()?);
+        Ok(())
+    })
+}
+
+/// The same, by the helper thread of the receiver's process.
+pub(super) fn get_aside(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {
+    let buffer = me.allocate(bytes)?;
+    buffer.fill(1);
+    let mut buffer = Some(buffer);
+    let executed = me.synchronizer(0)?;
+    let to = me.to(peer).notify(&executed, On::Executed);
+    time_latency(trips, || {
+        executed.add(1);
+        let lent = buffer.take().expect("it comes back each time");
+        let lent = to.call_buffer_get_aside((), lent, |_, (), bytes| black_box(sum_of(bytes)));
+        executed.wait()?;
+        buffer = Some(lent.map_err(farside::Error::from)?.wait()?);
+        Ok(())
+    })
+}
+
+/// A result of eight bytes goes into memory of the caller, and a synchronizer tells.
+pub(super) fn call_into(me: &Worker, peer: WorkerId, trips: u64, _: usize) -> farside::Result<Latency> {
+    let memory = me.allocate_at(me.process(), 64)?;
+    let place = ResultPlace::<u64>::new(me, memory, 0, 16)?;
+    let executed = me.synchronizer(0)?;
+    let to = me.to(peer).notify(&executed, On::Executed);
+    let latency = time_latency::<farside::Error>(trips, || {
+        executed.add(1);
+        to.call_into(7_u64, |_, number| number, place)?;
+        executed.wait()?;
+        black_box(place.poll(me)?);
+        Ok(())
+    })?;
+    me.release(memory)?;
+    Ok(latency)
+}
+
+/// A word in registered memory of the caller is counted down.
+pub(super) fn countdown(me: &Worker, peer: WorkerId, trips: u64, _: usize) -> farside::Result<Latency> {
+    let memory = me.allocate_at(me.process(), 64)?;
+    let executed = Countdown::new(me, memory, 0, 0)?;
+    let latency = time_latency::<farside::Error>(trips, || {
+        executed.add(me, 1)?;
+        me.to(peer).counting(executed).call((), |_, ()| ())?;
+        executed.wait(me)
+    })?;
+    me.release(memory)?;
+    Ok(latency)
+}

@@ -1,0 +1,202 @@
+//! Registered memory: what it costs to get a buffer and give it back, in each policy; what policies make of a mixture of sizes; and
+//! memory of another process.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use farside::{Worker, WorkerId};
+use farside_fabric::memory::{
+    Allocator, AllocatorOptions, Fit, Growth, HeapOptions, NodeMemory, NodeOptions, Registered,
+};
+use farside_fabric::shm::{ShmConfig, ShmEndpoint};
+use farside_fabric::{FabricError, ProcessId};
+use farside_sys::process::random_bytes;
+
+use super::size_name;
+use crate::case::Case;
+use crate::metric::Metric;
+use crate::timing::time_latency;
+use crate::{BenchError, Options};
+
+/// 64 KiB is the largest that is kept at hand; 1 MiB is always found in the heap.
+const SIZES: [usize; 5] = [64, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
+/// Pairs of one run, when nothing else is asked for.
+const PAIRS: u64 = 2_000_000;
+/// So much is out at a time when allocating alone is timed: less than what is kept at hand.
+const OUT_BYTES: usize = 512 << 10;
+/// Buffers that live at a time in the mixture.
+const LIVE: usize = 2000;
+const MIXED_BYTES_MAX: u64 = 16 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
+/// Round trips of one run.
+const TRIPS: u64 = 20_000;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for bytes in SIZES {
+        for fit in Fit::ALL {
+            let name = format!("allocate/{}/{}", size_name(bytes), fit.name());
+            cases.push(Case::here(name, move |options| allocate(options, bytes, fit)));
+        }
+    }
+    for fit in Fit::ALL {
+        cases.push(Case::here(format!("mixture/{}", fit.name()), move |options| mixture(options, fit)));
+    }
+    cases.push(Case::job("remote/allocate-release/4KiB", 2, borrow));
+    for bytes in [8, 64, 4 << 10] {
+        cases
+            .push(Case::job(format!("remote/put/{}", size_name(bytes)), 2, move |me, options| put(me, options, bytes)));
+    }
+    cases
+}
+
+/// The memory of a process on its own.
+fn node() -> Result<Arc<NodeMemory>, BenchError> {
+    node_as(NodeOptions::default())
+}
+
+fn node_as(options: NodeOptions) -> Result<Arc<NodeMemory>, BenchError> {
+    let random = |cause| FabricError::System { doing: "getting random bytes", cause };
+    let end = ShmEndpoint::open(ShmConfig {
+        process: ProcessId::new(0),
+        process_count: 1,
+        job_id: u64::from_ne_bytes(random_bytes().map_err(random)?),
+        secret: random_bytes().map_err(random)?,
+        starter_bytes: 4096,
+    })?;
+    Ok(Arc::new(NodeMemory::new(end.shared(), options)))
+}
+
+/// Nanoseconds for each of `count`.
+fn time_each(count: u64, work: impl FnOnce() -> Result<(), BenchError>) -> Result<f64, BenchError> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed().as_nanos() as f64 / count as f64)
+}
+
+/// Buffers of one size, beside the system's own allocator for memory that is not registered.
+fn allocate(options: Options, bytes: usize, fit: Fit) -> Result<Vec<Metric>, BenchError> {
+    let heap = HeapOptions { fit, ..HeapOptions::default() };
+    let allocator = Allocator::new(node()?, AllocatorOptions { heap, ..AllocatorOptions::default() });
+    let count = options.operations_or(PAIRS);
+    let together = (OUT_BYTES / bytes).max(1);
+    let rounds = count.div_ceil(together as u64);
+    let mut out: Vec<Registered> = Vec::with_capacity(together);
+    let (mut pairs, mut alone, mut system) = (Vec::new(), Vec::new(), Vec::new());
+    // The first run is for the memory to be taken.
+    for run in 0..=options.runs() {
+        let pair_ns = time_each(count, || {
+            for _ in 0..count {
+                drop(black_box(allocator.allocate(black_box(bytes))?));
+            }
+            Ok(())
+        })?;
+        let system_ns = time_each(count, || {
+            for _ in 0..count {
+                drop(black_box(Vec::<u8>::with_capacity(black_box(bytes))));
+            }
+            Ok(())
+        })?;
+        let mut alone_ns = 0.0;
+        for _ in 0..rounds {
+            alone_ns += time_each(together as u64 * rounds, || {
+                for _ in 0..together {
+                    out.push(allocator.allocate(black_box(bytes))?);
+                }
+                Ok(())
+            })?;
+            out.clear();
+        }
+        if run > 0 {
+            pairs.push(pair_ns);
+            alone.push(alone_ns);
+            system.push(system_ns);
+        }
+    }
+    Ok(vec![
+        Metric::new("allocate_ns", "ns", alone),
+        Metric::new("allocate_release_ns", "ns", pairs).against("malloc and free", system),
+    ])
+}
+
+/// Buffers of mixed sizes, of which a random one is replaced each time. Nothing is kept at hand, so that each is found by the policy.
+fn mixture(options: Options, fit: Fit) -> Result<Vec<Metric>, BenchError> {
+    let count = options.operations_or(PAIRS / 20);
+    let (mut times, mut ratios) = (Vec::new(), Vec::new());
+    for _ in 0..options.runs() {
+        // In small steps, so that what is held tells how much the policy scatters.
+        let heap = HeapOptions { fit, growth: Growth::Linear, chunk_bytes: CHUNK_BYTES, ..HeapOptions::default() };
+        let node = NodeOptions { chunk_bytes: CHUNK_BYTES, ..NodeOptions::default() };
+        let allocator = Allocator::new(node_as(node)?, AllocatorOptions { heap, cache_bytes: 0 });
+        let mut random = Random(1);
+        let mut next = || 1 + random.next() % MIXED_BYTES_MAX;
+        let mut live: Vec<Registered> = Vec::with_capacity(LIVE);
+        for _ in 0..LIVE {
+            live.push(allocator.allocate(next() as usize)?);
+        }
+        times.push(time_each(count, || {
+            for _ in 0..count {
+                let place = next() as usize % LIVE;
+                live[place] = allocator.allocate(next() as usize)?;
+            }
+            Ok(())
+        })?);
+        let report = allocator.report();
+        ratios.push(report.held_bytes as f64 / report.used_bytes as f64);
+    }
+    Ok(vec![Metric::new("replace_ns", "ns", times), Metric::new("held_over_used", "1", ratios)])
+}
+
+/// Numbers that are the same every time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// Memory of the other process, and back.
+fn borrow(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let trips = options.operations_or(TRIPS);
+    measure(me, options, |of| {
+        let pair = || me.allocate_at(of, 4096).and_then(|memory| me.release(memory));
+        Ok(time_latency(trips, pair)?.median_ns)
+    })
+}
+
+/// Puts into memory of the other process.
+fn put(me: &Worker, options: Options, bytes: usize) -> Result<Vec<Metric>, BenchError> {
+    let puts = options.operations_or(PAIRS);
+    let data = vec![7; bytes];
+    measure(me, options, |of| {
+        let memory = me.allocate_at(of, bytes as u64)?;
+        let ns = time_each(puts, || Ok((0..puts).try_for_each(|_| memory.put(me, 0, black_box(&data)))?))?;
+        me.release(memory)?;
+        Ok(ns)
+    })
+}
+
+/// Worker 0 does something with memory of worker 1's process, which pays no attention but waits.
+fn measure(
+    me: &Worker,
+    options: Options,
+    work: impl Fn(WorkerId) -> Result<f64, BenchError>,
+) -> Result<Vec<Metric>, BenchError> {
+    let mut times = Vec::new();
+    for run in 0..=options.runs() {
+        me.barrier()?;
+        if me.id() == WorkerId::new(0) {
+            let ns = work(me.neighbor(1))?;
+            if run > 0 {
+                times.push(ns);
+            }
+        }
+        me.barrier()?;
+    }
+    Ok(vec![Metric::new("ns", "ns", times)])
+}

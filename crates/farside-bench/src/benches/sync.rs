@@ -1,0 +1,114 @@
+//! Several working on one thing: combining and delegation beside a mutex, and locks of the job beside the calls that they are made of.
+
+use std::hint::black_box;
+use std::sync::{Barrier, Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use farside::sync::{Combining, Delegated, LockManager};
+use farside::{Worker, WorkerId};
+
+use crate::case::Case;
+use crate::metric::Metric;
+use crate::stats::median;
+use crate::timing::{ALONE, time_batches};
+use crate::{BenchError, Options};
+
+/// Operations of one run, over all threads, when nothing else is asked for.
+const OPERATIONS: u64 = 400_000;
+/// Locks of one run.
+const LOCKS: u64 = 20_000;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for threads in [1, 2, 8] {
+        cases.push(Case::here(format!("combining/{threads}t"), move |options| combining(threads, options)));
+        cases.push(Case::here(format!("delegation/{threads}t"), move |options| delegation(threads, options)));
+    }
+    cases.push(Case::job("lock/uncontended", 2, |me, options| locks(me, options, |me| me.id().number() == 1)));
+    cases.push(Case::job("lock/contended/2p", 2, |me, options| locks(me, options, |_| true)));
+    cases.push(Case::job("lock/contended/4p", 4, |me, options| locks(me, options, |_| true)));
+    cases
+}
+
+/// What the threads work on: eight cache lines, of which each operation changes every one.
+type Lines = [u64; 64];
+
+fn change(lines: &mut Lines) -> u64 {
+    for word in lines.iter_mut().step_by(8) {
+        *word = word.wrapping_add(1);
+    }
+    black_box(lines)[0]
+}
+
+fn combining(threads: u64, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let value = Combining::new([0; 64]);
+    beside_a_mutex(threads, options, || value.run(change).map(drop).expect("no operation panics"))
+}
+
+fn delegation(threads: u64, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let value = Delegated::new(|| [0; 64])?;
+    beside_a_mutex(threads, options, || value.run(change).map(drop).expect("no operation panics"))
+}
+
+/// What one operation takes when all threads are at it, and in turns with that the same with a mutex.
+fn beside_a_mutex(threads: u64, options: Options, operation: impl Fn() + Sync) -> Result<Vec<Metric>, BenchError> {
+    let mutex = Mutex::new([0; 64]);
+    let locked = || _ = change(&mut mutex.lock().unwrap_or_else(PoisonError::into_inner));
+    let each = options.operations_or(OPERATIONS) / threads;
+    let (mut own, mut limit) = (Vec::new(), Vec::new());
+    // The first run is to warm up.
+    for run in 0..=options.runs() {
+        let (of_mutex, of_own) = (time_threads(threads, each, &locked), time_threads(threads, each, &operation));
+        if run > 0 {
+            limit.push(of_mutex);
+            own.push(of_own);
+        }
+    }
+    Ok(vec![Metric::new("operation_ns", "ns", own).against("std mutex", limit)])
+}
+
+/// Nanoseconds for one operation of so many threads, each of which does `each`: from the first thread's beginning to the last one's end.
+fn time_threads(threads: u64, each: u64, operation: &(impl Fn() + Sync)) -> f64 {
+    let start = Barrier::new(threads as usize);
+    let run = || {
+        start.wait();
+        let begun = Instant::now();
+        (0..each).for_each(|_| operation());
+        (begun, Instant::now())
+    };
+    let times: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no operation panics")).collect()
+    });
+    let begun = times.iter().map(|(begun, _)| *begun).min();
+    let ended = times.iter().map(|(_, ended)| *ended).max();
+    let time = begun.zip(ended).map(|(begun, ended)| ended - begun).unwrap_or_default();
+    time.as_nanos() as f64 / (threads * each) as f64
+}
+
+/// What it takes those who are `active` to take a lock at worker 0 and let go of it, and in turns with that a call there and back.
+fn locks(me: &Worker, options: Options, active: fn(&Worker) -> bool) -> Result<Vec<Metric>, BenchError> {
+    let manager = LockManager::new(me)?;
+    let home = WorkerId::new(0);
+    let lock = manager.named(me, "bench").at(me.process_of(home));
+    let count = options.operations_or(LOCKS);
+    let mut own = [Vec::new(), Vec::new()];
+    for run in 0..=options.runs() {
+        let measure = |operation: &dyn Fn() -> farside::Result<()>| -> Result<Option<f64>, BenchError> {
+            me.barrier()?;
+            let samples = if active(me) { time_batches(count, ALONE, operation)? } else { Vec::new() };
+            me.barrier()?;
+            let of_all = me.gather(home, median(&samples))?;
+            Ok(of_all.map(|of_all| median(&of_all.into_iter().filter(|sample| *sample > 0.0).collect::<Vec<_>>())))
+        };
+        let call = measure(&|| me.call_return(home, 1_u64, |_, x| x)?.wait().map(drop))?;
+        let held = measure(&|| lock.lock().map(drop))?;
+        if let (Some(call), Some(held), true) = (call, held, run > 0) {
+            own[0].push(held);
+            own[1].push(call);
+        }
+    }
+    let [held, call] = own;
+    Ok(vec![Metric::new("lock_ns", "ns", held).against("call_return", call)])
+}

@@ -1,0 +1,139 @@
+//! Puts from registered memory, of which one in a window is signalled: by hand, and by a transmitter.
+
+use std::time::Instant;
+
+use farside::Worker;
+use farside_fabric::memory::{Circular, CircularOptions, Growth};
+use farside_fabric::transmit::{Queue, QueueOptions, Span, Transmitter};
+use farside_fabric::{FabricError, LocalRegion};
+
+use super::MANUAL;
+use super::ends::Ends;
+use crate::BenchError;
+use crate::limits::Yardstick;
+use crate::limits::libfabric::Puts;
+use crate::over_ofi::OfiFabric;
+
+/// How deep a queue is for puts of so many bytes: what is under way shall not fill the caches more than need be.
+pub(super) fn depth(bytes: usize) -> usize {
+    match bytes {
+        ..=4096 => 256,
+        4097..=65536 => 64,
+        _ => 16,
+    }
+}
+
+/// After how many puts one is signalled: as many as a transmitter has in its window.
+pub(super) fn window(bytes: usize) -> usize {
+    depth(bytes) / 4
+}
+
+/// Pieces of memory to put from: three windows, so that one can be filled while two are under way.
+pub(super) fn units(bytes: usize) -> usize {
+    3 * window(bytes)
+}
+
+/// Puts that are signalled by hand, from pieces of memory that are used in turn.
+#[derive(Debug)]
+pub(super) struct Manual {
+    ends: Ends,
+    memory: LocalRegion,
+}
+
+impl Manual {
+    /// Joins two ends. Collective.
+    pub(super) fn new(me: &Worker, fabric: Option<&OfiFabric>, puts: Puts) -> Result<Self, BenchError> {
+        let ends = Ends::new(me, fabric, puts)?;
+        let memory = ends.end.register(puts.area_bytes())?;
+        Ok(Self { ends, memory })
+    }
+}
+
+impl Yardstick for Manual {
+    fn name(&self) -> &str {
+        MANUAL
+    }
+
+    fn lead(&mut self) -> Result<f64, BenchError> {
+        let puts = self.ends.puts;
+        let (window, units) = (window(puts.bytes) as u64, puts.under_way as u64);
+        let region = self.ends.attach()?;
+        let own = self.memory.as_remote();
+        let queue = Queue::open(&self.ends.end, self.ends.peer, QueueOptions { depth: depth(puts.bytes) })?;
+        let deadline = self.ends.deadline();
+        let start = Instant::now();
+        for at in 0..puts.count {
+            // The put that was made from the same memory must be over.
+            if at >= units && queue.completed() <= at - units {
+                queue.wait((at - units + 1).next_multiple_of(window), deadline)?;
+            }
+            let offset = puts.offset(at) as u64;
+            own.put(offset, &at.to_le_bytes(), deadline)?;
+            let number = at + 1;
+            let signal = (number.is_multiple_of(window) || number == puts.count).then_some(number);
+            let from = Span::new(&self.memory, offset, puts.bytes)?;
+            while let Err(error) = queue.put(from, &region, offset, signal) {
+                let FabricError::QueueFull { .. } = error else { return Err(error.into()) };
+                queue.poll()?;
+            }
+        }
+        queue.wait(puts.count, deadline)?;
+        let elapsed = start.elapsed();
+        self.ends.tell()?;
+        Ok(puts.count as f64 / elapsed.as_secs_f64())
+    }
+
+    fn follow(&mut self) -> Result<(), BenchError> {
+        self.ends.attend()
+    }
+}
+
+/// Puts through a transmitter, from the units of a circle.
+#[derive(Debug)]
+pub(super) struct Auto {
+    ends: Ends,
+    units: Circular,
+}
+
+impl Auto {
+    /// Joins two ends. Collective.
+    pub(super) fn new(me: &Worker, fabric: Option<&OfiFabric>, puts: Puts) -> Result<Self, BenchError> {
+        let ends = Ends::new(me, fabric, puts)?;
+        let options = CircularOptions {
+            unit_bytes: puts.bytes,
+            units: puts.under_way,
+            growth: Growth::Linear,
+            units_max: puts.under_way,
+        };
+        let units = Circular::new(Box::new(ends.end.clone()), options);
+        Ok(Self { ends, units })
+    }
+}
+
+impl Yardstick for Auto {
+    fn name(&self) -> &str {
+        "automatic signalling"
+    }
+
+    fn lead(&mut self) -> Result<f64, BenchError> {
+        let puts = self.ends.puts;
+        let region = self.ends.attach()?;
+        let options = QueueOptions { depth: depth(puts.bytes) };
+        let transmitter = Transmitter::open(&self.ends.end, self.ends.peer, options)?;
+        let deadline = self.ends.deadline();
+        let start = Instant::now();
+        for at in 0..puts.count {
+            let unit = self.units.take_by(deadline)?;
+            unit.write(0, &at.to_le_bytes());
+            transmitter.put_unit(&unit, 0..puts.bytes, &region, puts.offset(at) as u64, deadline)?;
+        }
+        transmitter.flush(deadline)?;
+        let elapsed = start.elapsed();
+        self.ends.tell()?;
+        Ok(puts.count as f64 / elapsed.as_secs_f64())
+    }
+
+    fn follow(&mut self) -> Result<(), BenchError> {
+        self.ends.attend()
+    }
+}

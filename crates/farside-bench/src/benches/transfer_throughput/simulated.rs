@@ -1,0 +1,182 @@
+//! The same puts on a simulated network, beside the one figure that Seriema's authors give in words.
+//!
+//! What is simulated is the network, whose queues are real in that they are finite. Telling that a put is over costs it nothing, so
+//! what is seen here is whether signalling keeps the line busy.
+
+use std::thread;
+use std::time::Duration;
+
+use farside::SimOptions;
+use farside_fabric::memory::{Circular, CircularOptions, Growth};
+use farside_fabric::sim::SimFabric;
+use farside_fabric::transmit::{Queue, QueueOptions, Span, Transmitter};
+use farside_fabric::{
+    Completion, FabricError, LocalRegion, Operation, Outcome, ProcessId, RemoteKey, RemoteRegion, Transport,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{METRIC, SIZES, signalled};
+use crate::benches::size_name;
+use crate::metric::Metric;
+use crate::row::Row;
+use crate::simulated::{Published, SimNetwork};
+use crate::{BenchError, Options};
+
+/// Puts of one run, when nothing else is asked for.
+const PUTS: u64 = 2000;
+/// Each run has a seed of its own.
+const RUNS: u64 = 3;
+const LIMIT: &str = "simulated port";
+/// Much longer than any wait.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// "5464 MB/s for 4KB transfers in DTutils" (Section 5.2).
+const PUBLISHED: (&str, usize, f64) = ("auto", 4096, 5464e6);
+/// What that was measured on.
+const PUBLISHED_ON: &str = "fdr";
+
+pub(crate) fn run(
+    network: SimNetwork,
+    options: Options,
+    on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    let modes: [(&str, Mode); 3] = [("raw", raw), ("manual", manual), ("auto", auto)];
+    for (name, mode) in modes {
+        for bytes in SIZES {
+            let case = format!("{name}/{}/{network}", size_name(bytes));
+            let rates = (0..RUNS).map(|run| rate(mode, bytes, network, options, options.seed.wrapping_add(run)));
+            let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
+            let model = network.model();
+            // A put leaves when the thread has posted it and the port is free.
+            let each_ns = (model.wire_ns(bytes) as f64).max(model.gap_ns as f64).max(model.overhead_ns as f64);
+            let metric = Metric::new(METRIC, "1/s", rates).against(LIMIT, vec![1e9 / each_ns]);
+            let is_published = (name, bytes) == (PUBLISHED.0, PUBLISHED.1) && network.preset() == PUBLISHED_ON;
+            let published = is_published.then(|| Published::seriema(PUBLISHED.2 / bytes as f64));
+            crate::simulated::report("transfer-throughput", &case, &metric, published, on_row)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes so many puts of so many bytes.
+type Mode = fn(&Sender<'_>, u64) -> Result<(), FabricError>;
+
+/// The process that puts.
+struct Sender<'s> {
+    end: &'s Arc<dyn Transport>,
+    to: ProcessId,
+    region: RemoteRegion,
+    bytes: usize,
+}
+
+/// How many a second.
+fn rate(mode: Mode, bytes: usize, network: SimNetwork, options: Options, seed: u64) -> Result<f64, BenchError> {
+    let count = options.operations_or(PUTS);
+    let starter_bytes = signalled::units(bytes) * bytes;
+    let depth = signalled::depth(bytes);
+    let network = network.model();
+    let options =
+        SimOptions { network, delay_max_ns: 0, queue_depth: depth, operations_max: depth, ..SimOptions::default() };
+    let fabric = SimFabric::in_turns(2, starter_bytes, seed, options).map_err(farside::Error::from)?;
+    let [end, target] = [0, 1].map(|process| fabric.endpoint(ProcessId::new(process)));
+    let to = target.process();
+    let seat = fabric.clock().seat();
+    let taken = thread::scope(|scope| {
+        seat.take(|| {
+            let putting = end.clock().seat();
+            let ended = putting.end();
+            let putting = scope.spawn(|| {
+                putting.take(|| {
+                    let deadline = end.clock().now() + PATIENCE;
+                    let region = end.attach(RemoteKey::starter(to, starter_bytes as u64), deadline)?;
+                    let before = end.clock().now();
+                    mode(&Sender { end: &end, to, region, bytes }, count)?;
+                    Ok(end.clock().now() - before)
+                })
+            });
+            ended.wait();
+            let taken: Result<Duration, FabricError> = putting.join().expect("putting does not panic");
+            fabric.end();
+            taken
+        })
+    });
+    let taken = taken.map_err(farside::Error::from)?;
+    let last = u64::from_le_bytes(last_number(&target.starter(), bytes, count).map_err(farside::Error::from)?);
+    if last != count - 1 {
+        return Err(BenchError::WrongSum { what: "the number in the last put", expected: count - 1, found: last });
+    }
+    Ok(count as f64 / taken.as_secs_f64())
+}
+
+fn offset(at: u64, bytes: usize) -> u64 {
+    at % signalled::units(bytes) as u64 * bytes as u64
+}
+
+fn last_number(memory: &LocalRegion, bytes: usize, count: u64) -> Result<[u8; 8], FabricError> {
+    let mut found = [0; 8];
+    memory.as_remote().get(offset(count - 1, bytes), &mut found, std::time::Instant::now())?;
+    Ok(found)
+}
+
+/// Each put with a completion of its own, as many under way as the queue is deep.
+fn raw(sender: &Sender<'_>, count: u64) -> Result<(), FabricError> {
+    let deadline = sender.end.clock().now() + PATIENCE;
+    let under_way = signalled::units(sender.bytes);
+    let mut posted: VecDeque<Completion> = VecDeque::new();
+    let mut spare = vec![vec![1; sender.bytes]; under_way];
+    let take_back = |posted: &mut VecDeque<Completion>| {
+        let oldest = posted.pop_front().expect("every buffer is here or under way");
+        match oldest.wait(&**sender.end, sender.to, deadline)? {
+            Outcome::Put(data) => Ok::<_, FabricError>(data),
+            Outcome::Got(_) | Outcome::Previous(_) => unreachable!("a put ends as a put"),
+        }
+    };
+    for at in 0..count {
+        let mut data = match spare.pop() {
+            Some(data) => data,
+            None => take_back(&mut posted)?,
+        };
+        data[..8].copy_from_slice(&at.to_le_bytes());
+        let put = Operation::Put { offset: offset(at, sender.bytes), data };
+        posted.push_back(sender.end.post(sender.region.key(), put)?);
+    }
+    while !posted.is_empty() {
+        take_back(&mut posted)?;
+    }
+    Ok(())
+}
+
+fn manual(sender: &Sender<'_>, count: u64) -> Result<(), FabricError> {
+    let (window, units) = (signalled::window(sender.bytes) as u64, signalled::units(sender.bytes) as u64);
+    let memory = sender.end.register(sender.bytes * units as usize)?;
+    let queue = Queue::open(sender.end, sender.to, QueueOptions { depth: signalled::depth(sender.bytes) })?;
+    let deadline = sender.end.clock().now() + PATIENCE;
+    for at in 0..count {
+        if at >= units && queue.completed() <= at - units {
+            queue.wait((at - units + 1).next_multiple_of(window), deadline)?;
+        }
+        let offset = offset(at, sender.bytes);
+        memory.as_remote().put(offset, &at.to_le_bytes(), deadline)?;
+        let number = at + 1;
+        let signal = (number.is_multiple_of(window) || number == count).then_some(number);
+        queue.put(Span::new(&memory, offset, sender.bytes)?, &sender.region, offset, signal)?;
+    }
+    queue.wait(count, deadline)
+}
+
+fn auto(sender: &Sender<'_>, count: u64) -> Result<(), FabricError> {
+    let units = signalled::units(sender.bytes);
+    let options = CircularOptions { unit_bytes: sender.bytes, units, growth: Growth::Linear, units_max: units };
+    let mut units = Circular::new(Box::new(sender.end.clone()), options);
+    let options = QueueOptions { depth: signalled::depth(sender.bytes) };
+    let transmitter = Transmitter::open(sender.end, sender.to, options)?;
+    let deadline = sender.end.clock().now() + PATIENCE;
+    for at in 0..count {
+        let unit = units.take_by(deadline)?;
+        unit.write(0, &at.to_le_bytes());
+        let offset = offset(at, sender.bytes);
+        transmitter.put_unit(&unit, 0..sender.bytes, &sender.region, offset, deadline)?;
+    }
+    transmitter.flush(deadline)
+}

@@ -1,0 +1,234 @@
+//! Which parts of a range are free, and which of them is taken next.
+//!
+//! Nothing here is in the memory that is given out: peers may write that, and an allocator that believed them could be led anywhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which of the free pieces that are large enough is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fit {
+    /// The first, from the beginning of the memory. Keeps to the front, and leaves large pieces at the end.
+    First,
+    /// The smallest; the first of several. Leaves the large pieces whole, and small rests behind.
+    #[default]
+    Best,
+    /// The first after the last one taken, going round. Wears all memory alike.
+    Next,
+    /// The largest. Leaves rests that are of use.
+    Worst,
+}
+
+impl Fit {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::First, Self::Best, Self::Next, Self::Worst];
+
+    /// What it is called in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Best => "best",
+            Self::Next => "next",
+            Self::Worst => "worst",
+        }
+    }
+}
+
+/// The free pieces of a range of numbers. Neighbouring ones are always joined.
+#[derive(Debug, Default)]
+pub(super) struct FreeSpace {
+    /// Length by beginning.
+    by_start: BTreeMap<u64, u64>,
+    /// The same, as (length, beginning).
+    by_length: BTreeSet<(u64, u64)>,
+    /// The end of what was taken last.
+    cursor: u64,
+}
+
+impl FreeSpace {
+    /// Takes so many in a row. `None` when no free piece is as long.
+    pub(super) fn take(&mut self, length: u64, fit: Fit) -> Option<u64> {
+        let is_long_enough = |(start, free): (&u64, &u64)| (*free >= length).then_some((*start, *free));
+        let (start, free) = match fit {
+            Fit::First => self.by_start.iter().find_map(is_long_enough),
+            Fit::Next => {
+                let (before, after) = (self.by_start.range(..self.cursor), self.by_start.range(self.cursor..));
+                after.chain(before).find_map(is_long_enough)
+            }
+            Fit::Best => self.by_length.range((length, 0)..).next().map(|(free, start)| (*start, *free)),
+            Fit::Worst => {
+                self.by_length.last().map(|(free, start)| (*start, *free)).filter(|(_, free)| *free >= length)
+            }
+        }?;
+        self.remove(start, free);
+        if free > length {
+            self.insert(start + length, free - length);
+        }
+        self.cursor = start + length;
+        Some(start)
+    }
+
+    /// Makes so many free, from `start` on.
+    ///
+    /// # Panics
+    /// When one of them is free already.
+    #[track_caller]
+    pub(super) fn release(&mut self, start: u64, length: u64) {
+        let (mut start, mut end) = (start, start + length);
+        let before = self.by_start.range(..end).next_back().map(|(start, length)| (*start, *length));
+        if let Some((before, free)) = before {
+            assert!(before + free <= start, "memory is given back once");
+            if before + free == start {
+                self.remove(before, free);
+                start = before;
+            }
+        }
+        if let Some(free) = self.by_start.get(&end).copied() {
+            self.remove(end, free);
+            end += free;
+        }
+        self.insert(start, end - start);
+    }
+
+    /// Takes exactly these out, if they are one free piece. Says whether they were.
+    pub(super) fn take_whole(&mut self, start: u64, length: u64) -> bool {
+        let is_one = self.by_start.get(&start) == Some(&length);
+        if is_one {
+            self.remove(start, length);
+        }
+        is_one
+    }
+
+    /// How many there are in the longest piece.
+    pub(super) fn longest(&self) -> u64 {
+        self.by_length.last().map_or(0, |(length, _)| *length)
+    }
+
+    fn insert(&mut self, start: u64, length: u64) {
+        self.by_start.insert(start, length);
+        self.by_length.insert((length, start));
+    }
+
+    fn remove(&mut self, start: u64, length: u64) {
+        self.by_start.remove(&start);
+        self.by_length.remove(&(length, start));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ROOM: usize = 200;
+
+    /// The same without any cleverness: one flag for each number.
+    struct Oracle {
+        taken: [bool; ROOM],
+        cursor: usize,
+    }
+
+    impl Oracle {
+        /// The free pieces, as (beginning, length).
+        fn pieces(&self) -> Vec<(usize, usize)> {
+            let mut pieces = Vec::new();
+            let mut at = 0;
+            for run in self.taken.chunk_by(|a, b| a == b) {
+                if !run[0] {
+                    pieces.push((at, run.len()));
+                }
+                at += run.len();
+            }
+            pieces
+        }
+
+        fn take(&mut self, length: usize, fit: Fit) -> Option<u64> {
+            let fitting: Vec<_> = self.pieces().into_iter().filter(|(_, free)| *free >= length).collect();
+            let (start, _) = match fit {
+                Fit::First => *fitting.first()?,
+                Fit::Best => *fitting.iter().min_by_key(|(start, free)| (*free, *start))?,
+                Fit::Worst => *fitting.iter().max_by_key(|(start, free)| (*free, *start))?,
+                Fit::Next => *fitting.iter().find(|(start, _)| *start >= self.cursor).or_else(|| fitting.first())?,
+            };
+            self.taken[start..start + length].fill(true);
+            self.cursor = start + length;
+            Some(start as u64)
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Take {
+            length: usize,
+            fit: Fit,
+        },
+        /// One of those taken, by its place among them.
+        Release(prop::sample::Index),
+        TakeWhole(prop::sample::Index),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (1..40_usize, prop::sample::select(&Fit::ALL[..])).prop_map(|(length, fit)| Step::Take { length, fit }),
+            2 => any::<prop::sample::Index>().prop_map(Step::Release),
+            1 => any::<prop::sample::Index>().prop_map(Step::TakeWhole),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_what_a_list_of_flags_does(steps in prop::collection::vec(step(), 1..200)) {
+            let mut oracle = Oracle { taken: [false; ROOM], cursor: 0 };
+            let mut space = FreeSpace::default();
+            space.release(0, ROOM as u64);
+            let mut taken: Vec<(u64, usize)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Take { length, fit } => {
+                        let start = space.take(length as u64, fit);
+                        prop_assert_eq!(start, oracle.take(length, fit));
+                        taken.extend(start.map(|start| (start, length)));
+                    }
+                    Step::Release(which) => {
+                        if !taken.is_empty() {
+                            let (start, length) = taken.swap_remove(which.index(taken.len()));
+                            space.release(start, length as u64);
+                            oracle.taken[start as usize..start as usize + length].fill(false);
+                        }
+                    }
+                    Step::TakeWhole(which) => {
+                        let pieces = oracle.pieces();
+                        if !pieces.is_empty() {
+                            let (start, length) = pieces[which.index(pieces.len())];
+                            prop_assert!(!space.take_whole(start as u64, length as u64 + 1));
+                            prop_assert!(space.take_whole(start as u64, length as u64));
+                            oracle.taken[start..start + length].fill(true);
+                            taken.push((start as u64, length));
+                        }
+                    }
+                }
+                let pieces: Vec<_> = space.by_start.iter().map(|(start, free)| (*start as usize, *free as usize)).collect();
+                prop_assert_eq!(&pieces, &oracle.pieces(), "neighbours are joined, and nothing is lost");
+                let by_length: BTreeSet<_> = pieces.iter().map(|(start, free)| (*free as u64, *start as u64)).collect();
+                prop_assert_eq!(&space.by_length, &by_length);
+                prop_assert_eq!(space.longest(), pieces.iter().map(|(_, free)| *free as u64).max().unwrap_or(0));
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic = "given back once"]
+    fn what_is_free_is_not_given_back() {
+        let mut space = FreeSpace::default();
+        space.release(0, 10);
+        space.release(9, 2);
+    }
+
+    #[test]
+    #[should_panic = "given back once"]
+    fn what_contains_something_free_is_not_given_back() {
+        let mut space = FreeSpace::default();
+        space.release(5, 2);
+        space.release(0, 10);
+    }
+}

@@ -1,0 +1,258 @@
+//! Pieces of any size, cut from chunks that are taken as they are needed.
+
+use std::sync::Arc;
+
+use super::free_space::{Fit, FreeSpace};
+use super::{Chunk, ChunkSource, Growth};
+use crate::region::LocalRegion;
+use crate::transport::{FabricError, RemoteKey};
+
+/// What a [`Heap`] is to be like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeapOptions {
+    /// Which of the free pieces that are large enough is taken.
+    pub fit: Fit,
+    /// Pieces begin on multiples of this in their chunk, and are multiples of it.
+    pub unit_bytes: usize,
+    /// The size of the first chunk.
+    pub chunk_bytes: usize,
+    /// How the next ones are sized.
+    pub growth: Growth,
+    /// No chunk is larger, unless one piece is.
+    pub chunk_bytes_max: usize,
+    /// All chunks together are not larger.
+    pub limit_bytes: usize,
+}
+
+impl Default for HeapOptions {
+    /// Best fit in units of a cache line, in chunks of 2 MiB to 64 MiB, without limit.
+    fn default() -> Self {
+        Self {
+            fit: Fit::Best,
+            unit_bytes: 64,
+            chunk_bytes: 2 << 20,
+            growth: Growth::Exponential,
+            chunk_bytes_max: 64 << 20,
+            limit_bytes: usize::MAX,
+        }
+    }
+}
+
+/// Units of one chunk are counted in so many bits of an address; the number of the chunk is in the others. So chunks are never
+/// neighbours, and pieces of one are not joined with those of another.
+const UNIT_BITS: u32 = 32;
+
+/// A piece that a [`Heap`] gave out. It is given back by value, so that this is done once.
+#[derive(Debug)]
+#[must_use = "a block that is dropped is never given back"]
+pub struct Block {
+    pub(super) address: u64,
+    pub(super) units: u32,
+}
+
+/// An allocator over chunks of registered memory, for whoever has it in exclusive use.
+///
+/// What it knows of its memory is elsewhere: peers may write the memory at any time, and can confuse nobody by it.
+///
+/// *Cost*: some hundred nanoseconds for a piece, in a tree of the free ones; first and next fit look at one after the other. A new
+/// chunk is what the source takes for it. [`Allocator`](super::Allocator) is faster for common sizes.
+///
+/// Seriema §4.2 calls it the general allocator.
+#[derive(Debug)]
+pub struct Heap {
+    source: Arc<dyn ChunkSource>,
+    options: HeapOptions,
+    free: FreeSpace,
+    /// By their numbers. `None` for one that was given back.
+    chunks: Vec<Option<Chunk>>,
+    held_bytes: usize,
+    used_bytes: usize,
+    /// The unit is two to the power of this.
+    unit_shift: u32,
+}
+
+impl Heap {
+    /// A heap that takes its chunks from `source`, the first when it is needed.
+    ///
+    /// # Panics
+    /// When the unit is no power of two or the first chunk is smaller than a unit.
+    #[track_caller]
+    pub fn new(source: Arc<dyn ChunkSource>, options: HeapOptions) -> Self {
+        assert!(options.unit_bytes.is_power_of_two(), "a unit is a power of two");
+        assert!(options.chunk_bytes >= options.unit_bytes, "a chunk has room for a unit");
+        let (free, unit_shift) = (FreeSpace::default(), options.unit_bytes.ilog2());
+        Self { source, options, free, chunks: Vec::new(), held_bytes: 0, used_bytes: 0, unit_shift }
+    }
+
+    /// What it was made with.
+    pub fn options(&self) -> &HeapOptions {
+        &self.options
+    }
+
+    /// A piece of at least so many bytes; what it holds is left from before. No bytes take one unit.
+    ///
+    /// # Errors
+    /// [`FabricError::MemoryLimit`] when it would take the heap beyond its limit; those of its source.
+    pub fn allocate(&mut self, bytes: usize) -> Result<Block, FabricError> {
+        if let Some(block) = self.take_free(bytes) {
+            return Ok(block);
+        }
+        let units = self.units(bytes)?;
+        self.grow(units as usize * self.options.unit_bytes)?;
+        Ok(self.take_free(bytes).expect("the new chunk is large enough"))
+    }
+
+    /// As [`allocate`](Self::allocate), if there is such a piece without another chunk.
+    pub(super) fn take_free(&mut self, bytes: usize) -> Option<Block> {
+        let units = self.units(bytes).ok()?;
+        let address = self.free.take(units.into(), self.options.fit)?;
+        self.used_bytes += units as usize * self.options.unit_bytes;
+        Some(Block { address, units })
+    }
+
+    fn units(&self, bytes: usize) -> Result<u32, FabricError> {
+        u32::try_from(self.units_of(bytes).max(1)).map_err(|_| FabricError::MemoryLimit {
+            bytes,
+            held: self.held_bytes,
+            // More than can be counted.
+            limit: self.options.limit_bytes.min((u32::MAX as usize).saturating_mul(self.options.unit_bytes)),
+        })
+    }
+
+    /// How many units hold so many bytes.
+    #[inline]
+    pub(super) fn units_of(&self, bytes: usize) -> usize {
+        // A division by a power of two that the compiler does not know costs more than all the rest of a fast allocation.
+        let rest = bytes & (self.options.unit_bytes - 1);
+        (bytes >> self.unit_shift) + usize::from(rest > 0)
+    }
+
+    fn beyond(&self, bytes: usize) -> FabricError {
+        FabricError::MemoryLimit { bytes, held: self.held_bytes, limit: self.options.limit_bytes }
+    }
+
+    fn grow(&mut self, bytes: usize) -> Result<(), FabricError> {
+        let HeapOptions { growth, chunk_bytes, chunk_bytes_max, limit_bytes, unit_bytes, .. } = self.options;
+        // Chunks are whole units.
+        let left = limit_bytes.saturating_sub(self.held_bytes) / unit_bytes * unit_bytes;
+        if bytes > left {
+            return Err(self.beyond(bytes));
+        }
+        let wanted = growth.step(chunk_bytes, self.held_bytes, chunk_bytes_max).max(bytes).min(left);
+        let chunk = match self.take_chunk(wanted, left) {
+            // Less may still be there.
+            Err(FabricError::MemoryLimit { .. } | FabricError::Memory(_)) if wanted > bytes => {
+                self.take_chunk(bytes, left)?
+            }
+            taken => taken?,
+        };
+        let units = (chunk.bytes() / unit_bytes) as u64;
+        let number = self.chunks.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.chunks.push(None);
+            self.chunks.len() - 1
+        });
+        self.held_bytes += chunk.bytes();
+        self.chunks[number] = Some(chunk);
+        self.free.release((number as u64) << UNIT_BITS, units);
+        Ok(())
+    }
+
+    /// A chunk from the source, which may be larger than was asked for, but not than `max`, nor than can be counted.
+    fn take_chunk(&self, bytes: usize, max: usize) -> Result<Chunk, FabricError> {
+        let chunk = self.source.take(bytes)?;
+        let can_be_counted = u32::try_from(chunk.bytes() / self.options.unit_bytes).is_ok();
+        if chunk.bytes() <= max && can_be_counted {
+            return Ok(chunk);
+        }
+        self.source.give_back(chunk);
+        Err(self.beyond(bytes))
+    }
+
+    /// Takes a piece back.
+    ///
+    /// # Panics
+    /// When it is not one of this heap's.
+    #[track_caller]
+    pub fn give_back(&mut self, block: Block) {
+        assert!(self.chunk_of(&block).is_some(), "a block is given back to the heap that it is of");
+        self.free.release(block.address, block.units.into());
+        self.used_bytes -= self.block_bytes(&block);
+    }
+
+    #[inline]
+    fn chunk_of(&self, block: &Block) -> Option<&Chunk> {
+        self.chunks.get((block.address >> UNIT_BITS) as usize)?.as_ref()
+    }
+
+    /// The region that a piece lies in, and where in it.
+    ///
+    /// # Panics
+    /// When it is not one of this heap's.
+    #[track_caller]
+    #[inline]
+    pub fn place_of(&self, block: &Block) -> (&LocalRegion, u64) {
+        let chunk = self.chunk_of(block).expect("a block of this heap");
+        let unit = block.address & ((1 << UNIT_BITS) - 1);
+        (chunk.region(), chunk.offset() + unit * self.options.unit_bytes as u64)
+    }
+
+    /// The size of a piece, a multiple of the unit.
+    #[inline]
+    pub fn block_bytes(&self, block: &Block) -> usize {
+        block.units as usize * self.options.unit_bytes
+    }
+
+    /// The piece that was given out at this place.
+    pub(super) fn block_at(&self, key: RemoteKey, offset: u64, bytes: usize) -> Option<Block> {
+        let holds = |chunk: &Chunk| chunk.region().key() == key && chunk.offset() <= offset;
+        let ends = |chunk: &Chunk| offset + bytes as u64 <= chunk.offset() + chunk.bytes() as u64;
+        let number =
+            self.chunks.iter().position(|chunk| chunk.as_ref().is_some_and(|chunk| holds(chunk) && ends(chunk)))?;
+        let first = (offset - self.chunks[number].as_ref()?.offset()) / self.options.unit_bytes as u64;
+        Some(Block { address: (number as u64) << UNIT_BITS | first, units: self.units(bytes).ok()? })
+    }
+
+    /// Gives chunks back of which nothing is in use. Says how many bytes that were.
+    pub fn trim(&mut self) -> usize {
+        let mut freed = 0;
+        for (number, slot) in self.chunks.iter_mut().enumerate() {
+            let is_unused = |chunk: &mut Chunk| {
+                let units = (chunk.bytes() / self.options.unit_bytes) as u64;
+                self.free.take_whole((number as u64) << UNIT_BITS, units)
+            };
+            if let Some(chunk) = slot.take_if(is_unused) {
+                freed += chunk.bytes();
+                self.source.give_back(chunk);
+            }
+        }
+        self.held_bytes -= freed;
+        freed
+    }
+
+    /// The chunks that it holds.
+    pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.chunks.iter().flatten()
+    }
+
+    /// The size of all chunks together.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// The size of all pieces that are given out.
+    pub fn used_bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    /// The size of the largest piece that can be had without another chunk.
+    pub fn largest_free_bytes(&self) -> usize {
+        self.free.longest() as usize * self.options.unit_bytes
+    }
+}
+
+impl Drop for Heap {
+    /// Gives all chunks back: blocks end with their heap.
+    fn drop(&mut self) {
+        self.chunks.drain(..).flatten().for_each(|chunk| self.source.give_back(chunk));
+    }
+}

@@ -1,0 +1,173 @@
+//! Registered memory that puts and gets go through on providers that want their buffers registered.
+//!
+//! Registering a buffer takes system calls and pins its pages. A cache of registrations by address would not be sound: the heap gives
+//! an address out again, and libfabric would not know that other memory is there. So what is not too long is copied into a slot that is
+//! registered already. When none is free, a buffer is registered by itself, and that is counted.
+
+use std::sync::Arc;
+
+use farside_sys::shm::SharedMemory;
+
+use super::port::{Port, Registration};
+use super::state::random_key;
+use crate::transport::FabricError;
+
+/// The longest buffer that is copied. A copy of more takes longer than a registration.
+pub(super) const SLOT_BYTES: usize = 64 << 10;
+/// 2 MiB together: a quarter of what may be locked where nobody has raised the limit.
+const SLOTS: usize = 32;
+
+/// The slots. They are made when the first is asked for.
+#[derive(Debug)]
+pub(super) struct Pool {
+    slots: Option<Slots>,
+    refused: bool,
+    free: Vec<usize>,
+    /// How many buffers were registered by themselves.
+    passed_by: u64,
+}
+
+#[derive(Debug)]
+struct Slots {
+    memory: Arc<SharedMemory>,
+    registration: Registration,
+}
+
+impl Pool {
+    pub(super) fn new() -> Self {
+        Self { slots: None, refused: false, free: (0..SLOTS).collect(), passed_by: 0 }
+    }
+
+    /// A slot for a buffer of so many bytes; `None` when it is to be registered by itself.
+    pub(super) fn take(&mut self, port: &mut Port, bytes: usize) -> Option<usize> {
+        let slot = if bytes <= SLOT_BYTES && self.is_there(port) { self.free.pop() } else { None };
+        self.passed_by += u64::from(slot.is_none());
+        slot
+    }
+
+    /// Nobody uses a slot any more.
+    pub(super) fn give_back(&mut self, slot: usize) {
+        debug_assert!(!self.free.contains(&slot));
+        self.free.push(slot);
+    }
+
+    /// Where a slot that was taken lies, and what it is registered as.
+    ///
+    /// # Panics
+    /// When none was taken.
+    pub(super) fn slot(&self, slot: usize) -> (*mut u8, Registration) {
+        let slots = self.slots.as_ref().expect("a slot was taken");
+        assert!(slot < SLOTS, "there is such a slot");
+        (slots.memory.base().as_ptr().wrapping_add(slot * SLOT_BYTES), slots.registration)
+    }
+
+    /// How many buffers found no slot, or were too long for one.
+    pub(super) fn passed_by(&self) -> u64 {
+        self.passed_by
+    }
+
+    /// Where there is no memory for it, there is no pool.
+    fn is_there(&mut self, port: &mut Port) -> bool {
+        if self.slots.is_none() && !self.refused {
+            self.slots = Slots::new(port).ok();
+            self.refused = self.slots.is_none();
+        }
+        self.slots.is_some()
+    }
+}
+
+impl Slots {
+    fn new(port: &mut Port) -> Result<Self, FabricError> {
+        let bytes = SLOTS * SLOT_BYTES;
+        let memory = Arc::new(SharedMemory::create("farside-pool", bytes)?);
+        // SAFETY: the port is dropped before the pool, in `State`, whose fields stand in that order.
+        let registration = unsafe { port.register(memory.base().as_ptr(), bytes, random_key()?) }?;
+        Ok(Self { memory, registration })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::ids::ProcessId;
+    use crate::ofi::library::Api;
+    use crate::ofi::provider;
+    use crate::ofi::state::{OPERATIONS_MAX, State};
+    use crate::transport::{Completion, Operation, Outcome, RemoteKey};
+
+    const BYTES: usize = 4 << 20;
+
+    /// Two ends in one thread, as if their provider wanted its buffers registered.
+    fn pair() -> [State; 2] {
+        let open = |number| {
+            let api = Api::open().unwrap();
+            let (info, provider) = provider::choose(api, Some("tcp"), Some("127.0.0.1")).unwrap();
+            let mut port = Port::open(api, info, provider, 2).unwrap();
+            port.pretend_to_register_local();
+            let address = port.address().unwrap();
+            let memory = Arc::new(SharedMemory::create("test", BYTES).unwrap());
+            (address, State::new(port, ProcessId::new(number), 2, memory, BYTES).unwrap())
+        };
+        let [(here, mut one), (there, mut two)] = [0, 1].map(open);
+        for state in [&mut one, &mut two] {
+            state.introduce(&[here.clone(), there.clone()], 7).unwrap();
+        }
+        [one, two]
+    }
+
+    fn finish(ends: &mut [State; 2], completion: &Completion) -> Outcome {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(outcome) = completion.try_take() {
+                return outcome.unwrap();
+            }
+            assert!(Instant::now() < deadline, "the operation does not end");
+            ends.iter_mut().for_each(|end| {
+                end.progress();
+            });
+        }
+    }
+
+    #[test]
+    fn buffers_go_through_the_pool_and_long_ones_beside_it() {
+        let mut ends = pair();
+        let key = RemoteKey::starter(ProcessId::new(1), BYTES as u64);
+        let attached = ends[0].attach(key).unwrap();
+        finish(&mut ends, &attached);
+        let mut beside = 0;
+        for (round, bytes) in [9, 100, SLOT_BYTES - 1, SLOT_BYTES, SLOT_BYTES + 1, 1 << 20].into_iter().enumerate() {
+            let data: Vec<u8> = (0..bytes).map(|at| (at * 7 + round) as u8).collect();
+            let offset = 3 + round as u64;
+            let put = ends[0].post(key, Operation::Put { offset, data: data.clone() }).unwrap();
+            assert_eq!(finish(&mut ends, &put), Outcome::Put(data.clone()), "the buffer comes back");
+            let get = ends[0].post(key, Operation::Get { offset, bytes }).unwrap();
+            assert!(finish(&mut ends, &get) == Outcome::Got(data), "{bytes} bytes come back as they were put");
+            beside += 2 * u64::from(bytes > SLOT_BYTES);
+            assert_eq!(ends[0].passed_pool(), beside);
+        }
+    }
+
+    #[test]
+    fn a_pool_that_is_empty_is_passed_by_and_fills_again() {
+        let mut ends = pair();
+        let key = RemoteKey::starter(ProcessId::new(1), BYTES as u64);
+        let attached = ends[0].attach(key).unwrap();
+        finish(&mut ends, &attached);
+        for round in 1..=2 {
+            let puts: Vec<Completion> = (0..OPERATIONS_MAX as u64)
+                .map(|number| {
+                    ends[0].post(key, Operation::Put { offset: 64 * number, data: vec![number as u8; 64] }).unwrap()
+                })
+                .collect();
+            for put in &puts {
+                finish(&mut ends, put);
+            }
+            assert_eq!(ends[0].passed_pool(), round * (OPERATIONS_MAX - SLOTS) as u64);
+        }
+        let get = ends[0].post(key, Operation::Get { offset: 0, bytes: 64 * OPERATIONS_MAX }).unwrap();
+        let wanted: Vec<u8> = (0..OPERATIONS_MAX as u8).flat_map(|number| [number; 64]).collect();
+        assert!(finish(&mut ends, &get) == Outcome::Got(wanted));
+    }
+}

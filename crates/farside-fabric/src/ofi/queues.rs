@@ -1,0 +1,348 @@
+//! The queues of an endpoint: puts and gets of which most are not told when they are over.
+//!
+//! libfabric promises no order of completions over `rxm`. So what is told is found out in one of two ways ([`Open::rides`]):
+//!
+//! - Where the provider keeps puts in order at their target, also with gets ([`Attributes::ordered_bytes_max`]), a put without a signal
+//!   asks for no completion, and its target sends no acknowledgement. It *rides* on the next operation that asks for one: that ends when
+//!   it has been carried out there, and so was everything before.
+//! - Otherwise, and for all gets, whose bytes may come in another order than they were asked for, a completion is asked for each,
+//!   and the [`Ledger`] holds what is told back until all before it are over.
+//!
+//! A failure is reported for those that ride, too. It ends the queue.
+//!
+//! [`Attributes::ordered_bytes_max`]: super::port::Attributes::ordered_bytes_max
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use farside_sys::shm::SharedMemory;
+
+use super::ffi::FiAddr;
+use super::flights::Contexts;
+use super::port::{Piece, Port, Posted, Registration};
+use super::transfer::Kind;
+use crate::by_message::NativeAccess;
+use crate::ids::ProcessId;
+use crate::transmit::{self, Frontier, Ledger, QueueLimits, Refusal, Transfer, TransferKind};
+use crate::transport::{FabricError, RemoteKey};
+
+/// Names a queue of an endpoint.
+pub(super) type QueueId = u64;
+
+/// Those that are open, and those that were closed with something under way.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    queues: BTreeMap<QueueId, Open>,
+    next: QueueId,
+    /// By where their contexts begin.
+    by_contexts: BTreeMap<usize, QueueId>,
+}
+
+#[derive(Debug)]
+struct Open {
+    peer: ProcessId,
+    limits: QueueLimits,
+    /// Puts without a signal are not told.
+    rides: bool,
+    ledger: Ledger<UnderWay>,
+    /// One for each place in the ledger, in turns.
+    contexts: Contexts,
+    frontier: Arc<Frontier>,
+    end: Option<End>,
+    is_closing: bool,
+    /// The region of the last operation, since the next one is mostly for the same.
+    last_access: Option<(RemoteKey, NativeAccess)>,
+    /// Where a signal that moves nothing can go.
+    last_rider: Option<Place>,
+}
+
+/// What stays as it is while an operation is under way.
+#[derive(Debug)]
+struct UnderWay {
+    _memory: Option<Arc<SharedMemory>>,
+    key: Option<RemoteKey>,
+}
+
+/// Both sides of an operation.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    start: usize,
+    registration: Option<Registration>,
+    remote_address: u64,
+    remote_key: u64,
+}
+
+/// Why a queue has failed.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Disconnected,
+    Stale(RemoteKey),
+}
+
+/// An operation to be posted, with what the endpoint knows of it.
+#[derive(Debug)]
+pub(super) struct Order<'o> {
+    pub(super) transfer: &'o Transfer<'o>,
+    pub(super) signal: Option<u64>,
+    pub(super) address: FiAddr,
+    /// Of the local memory, where the provider asks for that.
+    pub(super) registration: Option<Registration>,
+}
+
+impl Queues {
+    /// Opens a queue to a peer.
+    pub(super) fn open(&mut self, port: &Port, peer: ProcessId, depth: usize) -> (QueueId, QueueLimits, Arc<Frontier>) {
+        let attributes = port.attributes();
+        let bytes_max = attributes.bytes_max.min(attributes.ordered_bytes_max.unwrap_or(usize::MAX));
+        let limits = QueueLimits::of_depth(depth, bytes_max);
+        let open = Open {
+            peer,
+            limits,
+            rides: attributes.ordered_bytes_max.is_some(),
+            ledger: Ledger::new(limits),
+            contexts: Contexts::new(limits.depth),
+            frontier: Arc::default(),
+            end: None,
+            is_closing: false,
+            last_access: None,
+            last_rider: None,
+        };
+        let (id, frontier) = (self.next, open.frontier.clone());
+        self.next += 1;
+        self.by_contexts.insert(open.contexts.start(), id);
+        self.queues.insert(id, open);
+        (id, limits, frontier)
+    }
+
+    /// Nobody uses the queue any more. It goes when nothing is under way.
+    pub(super) fn close(&mut self, port: &Port, id: QueueId, address: Option<FiAddr>) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        queue.is_closing = true;
+        if let Some(address) = address {
+            // If there is no room for it now, those that ride stay until the end.
+            let _ = queue.signal(port, address, u64::MAX - 1);
+        }
+        self.remove_if_done(id);
+    }
+
+    /// To whom it goes.
+    pub(super) fn peer(&self, id: QueueId) -> Option<ProcessId> {
+        self.queues.get(&id).map(|queue| queue.peer)
+    }
+
+    /// Posts an operation. `access` looks up how a region is reached.
+    pub(super) fn post(
+        &mut self,
+        port: &Port,
+        id: QueueId,
+        order: &Order<'_>,
+        access: impl FnOnce(RemoteKey) -> Option<NativeAccess>,
+    ) -> Result<(), FabricError> {
+        let queue = self.queues.get_mut(&id).expect("a queue is closed by its last user");
+        queue.admit(order.signal.is_some())?;
+        let access = queue.access(order.transfer.remote, access)?;
+        queue.post(port, order, access)
+    }
+
+    /// Posts a signal that moves nothing.
+    pub(super) fn signal(&mut self, port: &Port, id: QueueId, address: FiAddr, number: u64) -> Result<(), FabricError> {
+        let queue = self.queues.get_mut(&id).expect("a queue is closed by its last user");
+        queue.admit(true)?;
+        queue.signal(port, address, number)
+    }
+
+    /// Why a queue has failed, if it has.
+    ///
+    /// # Errors
+    /// The reason.
+    pub(super) fn check(&self, id: QueueId) -> Result<(), FabricError> {
+        self.queues.get(&id).map_or(Ok(()), Open::check)
+    }
+
+    /// How many operations of a queue are under way though it has failed.
+    pub(super) fn quarantined(&self, id: QueueId) -> usize {
+        let failed = self.queues.get(&id).filter(|queue| queue.end.is_some());
+        failed.map_or(0, |queue| queue.ledger.under_way())
+    }
+
+    /// The same of all queues.
+    pub(super) fn all_quarantined(&self) -> usize {
+        self.queues.keys().map(|id| self.quarantined(*id)).sum()
+    }
+
+    /// An operation has ended. Says whether there was one with this context.
+    pub(super) fn landed(&mut self, context: *mut c_void) -> bool {
+        let Some((id, index)) = self.find(context) else { return false };
+        let queue = self.queues.get_mut(&id).expect("it was just found");
+        queue.landed(index);
+        self.remove_if_done(id);
+        true
+    }
+
+    /// An operation has failed. Returns the peer that is lost with it, if it is.
+    pub(super) fn failed(&mut self, context: *mut c_void, is_refused: bool) -> Option<ProcessId> {
+        let (id, index) = self.find(context)?;
+        let queue = self.queues.get_mut(&id).expect("it was just found");
+        let key = queue.ledger.get(index).and_then(|under_way| under_way.key);
+        let end = key.filter(|_| is_refused).map_or(End::Disconnected, End::Stale);
+        queue.fail(end);
+        queue.let_go(index);
+        let peer = queue.peer;
+        self.remove_if_done(id);
+        matches!(end, End::Disconnected).then_some(peer)
+    }
+
+    /// A peer is gone.
+    pub(super) fn lose(&mut self, peer: ProcessId) {
+        self.queues.values_mut().filter(|queue| queue.peer == peer).for_each(|queue| queue.fail(End::Disconnected));
+    }
+
+    fn find(&self, context: *mut c_void) -> Option<(QueueId, u64)> {
+        let (_, id) = self.by_contexts.range(..=context.addr()).next_back()?;
+        let queue = self.queues.get(id)?;
+        let index = queue.ledger.index_at(queue.contexts.index(context)?)?;
+        Some((*id, index))
+    }
+
+    fn remove_if_done(&mut self, id: QueueId) {
+        let is_done = |queue: &Open| queue.is_closing && queue.ledger.under_way() == 0;
+        if self.queues.get(&id).is_some_and(is_done)
+            && let Some(queue) = self.queues.remove(&id)
+        {
+            self.by_contexts.remove(&queue.contexts.start());
+        }
+    }
+}
+
+impl Open {
+    fn check(&self) -> Result<(), FabricError> {
+        match self.end {
+            None => Ok(()),
+            Some(End::Disconnected) => Err(FabricError::Disconnected { process: self.peer }),
+            Some(End::Stale(key)) => Err(FabricError::StaleKey { key }),
+        }
+    }
+
+    fn admit(&self, signalled: bool) -> Result<(), FabricError> {
+        self.check()?;
+        self.ledger.admit(signalled).map_err(|refusal| match refusal {
+            Refusal::Full => self.full(),
+            Refusal::Overrun => transmit::overrun(self.peer, self.limits),
+        })
+    }
+
+    fn full(&self) -> FabricError {
+        FabricError::QueueFull { process: self.peer, max: self.limits.depth }
+    }
+
+    fn access(
+        &mut self,
+        key: RemoteKey,
+        look_up: impl FnOnce(RemoteKey) -> Option<NativeAccess>,
+    ) -> Result<NativeAccess, FabricError> {
+        if let Some((known, access)) = self.last_access
+            && known == key
+        {
+            return Ok(access);
+        }
+        let access = look_up(key).ok_or(FabricError::StaleKey { key })?;
+        self.last_access = Some((key, access));
+        Ok(access)
+    }
+
+    fn post(&mut self, port: &Port, order: &Order<'_>, access: NativeAccess) -> Result<(), FabricError> {
+        let Transfer { kind, local, remote, remote_offset } = *order.transfer;
+        let base = if port.attributes().virtual_addresses { access.base } else { 0 };
+        let place = Place {
+            start: local.start().addr(),
+            registration: order.registration,
+            remote_address: base.wrapping_add(remote_offset),
+            remote_key: access.key,
+        };
+        let kind = match kind {
+            TransferKind::Put => Kind::Put,
+            TransferKind::Get => Kind::Get,
+        };
+        let rides = self.rides && kind == Kind::Put && order.signal.is_none();
+        let piece = self.piece(kind, place, local.bytes(), order.address, !rides);
+        // SAFETY: the span lies in registered memory, which `UnderWay` keeps mapped until the operation is over; to write there
+        // meanwhile is what registered memory is for, and whoever does so accesses it by racy copies. The context is the operation's
+        // own: the ledger has a place for it, and none under way has the same.
+        let posted = unsafe { port.transfer(&piece, local.start()) }?;
+        if matches!(posted, Posted::Later) {
+            return Err(self.full());
+        }
+        if rides {
+            self.last_rider = Some(place);
+        }
+        let under_way = UnderWay { _memory: Some(local.region().memory().clone()), key: Some(remote) };
+        self.ledger.push(order.signal, rides, under_way);
+        Ok(())
+    }
+
+    fn signal(&mut self, port: &Port, address: FiAddr, number: u64) -> Result<(), FabricError> {
+        let under_way = UnderWay { _memory: None, key: None };
+        match self.last_rider.filter(|_| self.ledger.has_riders()) {
+            Some(place) => {
+                let piece = self.piece(Kind::Put, place, 0, address, true);
+                let start = std::ptr::without_provenance_mut(place.start);
+                // SAFETY: no byte is accessed. The context is the operation's own, as in `post`; the registration is that of an
+                // operation under way.
+                let posted = unsafe { port.transfer(&piece, start) }?;
+                if matches!(posted, Posted::Later) {
+                    return Err(self.full());
+                }
+                self.ledger.push(Some(number), false, under_way);
+            }
+            // All that is under way is told by itself.
+            None => {
+                let index = self.ledger.push(Some(number), false, under_way);
+                self.landed(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// An operation in the next place of the ledger.
+    fn piece(&self, kind: Kind, place: Place, bytes: usize, peer: FiAddr, is_told: bool) -> Piece {
+        Piece {
+            kind,
+            peer,
+            remote_address: place.remote_address,
+            remote_key: place.remote_key,
+            bytes,
+            registration: place.registration,
+            context: self.contexts.context((self.ledger.next() % self.limits.depth as u64) as usize),
+            is_told,
+        }
+    }
+
+    /// An operation that is told is over, and so are those before it that ride.
+    fn landed(&mut self, index: u64) {
+        if self.end.is_some() {
+            return self.let_go(index);
+        }
+        if let Some(number) = self.ledger.end_with_all_before(index) {
+            self.frontier.raise(number);
+        }
+    }
+
+    fn fail(&mut self, end: End) {
+        self.end.get_or_insert(end);
+        self.frontier.fail();
+        self.release_if_done();
+    }
+
+    /// The provider has let go of an operation of a queue that has failed.
+    fn let_go(&mut self, index: u64) {
+        self.ledger.end(index);
+        self.release_if_done();
+    }
+
+    fn release_if_done(&mut self) {
+        if self.ledger.under_way() == 0 {
+            self.frontier.release();
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Four in a row, against games played cell by cell.
+
+mod oracle;
+mod playouts;
+mod rules;
+mod solving;

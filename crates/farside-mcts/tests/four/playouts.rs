@@ -1,0 +1,55 @@
+//! Random games.
+
+use farside_mcts::games::four::{FourInARow, Position};
+use farside_mcts::{Game, Outcome, Player, Points, Rng};
+
+/// The game as the trait plays it when it is told nothing more.
+struct Plain(FourInARow);
+
+impl Game for Plain {
+    type State = Position;
+    type Move = <FourInARow as Game>::Move;
+
+    fn initial(&self) -> Position {
+        self.0.initial()
+    }
+    fn to_move(&self, position: &Position) -> Player {
+        self.0.to_move(position)
+    }
+    fn moves(&self, position: &Position, moves: &mut Vec<Self::Move>) {
+        self.0.moves(position, moves);
+    }
+    fn play(&self, position: &mut Position, column: Self::Move) {
+        self.0.play(position, column);
+    }
+    fn outcome(&self, position: &Position) -> Option<Outcome> {
+        self.0.outcome(position)
+    }
+}
+
+#[test]
+fn random_games_are_those_of_the_rules() {
+    // With the same random numbers the same columns are drawn, so the games are not only alike but the same.
+    let four = FourInARow::new(7, 6).unwrap();
+    for (moves, seed) in [("", 1), ("d d d", 2), ("a b a b a", 3), ("d c d c e e c", 4)] {
+        let position = four.after(moves).unwrap();
+        let (mut quick, mut plain) = (Rng::new(seed), Rng::new(seed));
+        for _ in 0..20 {
+            let points = four.simulate(&position, 16, &mut quick);
+            assert_eq!(points, Plain(four).simulate(&position, 16, &mut plain), "{moves}");
+            assert_eq!(quick, plain);
+        }
+    }
+}
+
+#[test]
+fn points_are_what_chance_gives() {
+    // One column, and then one more: the game can only be drawn; with four rows in each the first player may finish his.
+    let four = FourInARow::new(1, 5).unwrap();
+    assert_eq!(four.simulate(&four.initial(), 10, &mut Rng::new(1)), Points::draws(10));
+    let four = FourInARow::new(2, 4).unwrap();
+    let position = four.after("a b a b a b").unwrap();
+    // Either he finishes his line, or stops the other's and is stopped himself.
+    let wins = (0..1000).filter(|seed| four.simulate(&position, 1, &mut Rng::new(*seed)) == Points::wins(1)).count();
+    assert!(wins.abs_diff(500) < 80, "{wins}");
+}

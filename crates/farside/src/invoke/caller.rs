@@ -1,0 +1,515 @@
+//! Calls from threads of a process that are no workers (Seriema §4.3: "no-setup").
+//!
+//! They send on the process's lanes, and share one space for the answers, behind those of the workers. Nobody runs anything for
+//! others on such a thread: one that waits sleeps.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use farside_fabric::wait::Backoff;
+use farside_fabric::{ProcessId, WorkerId};
+
+use super::call::WhenFull;
+use super::named::{After, NAMED, Named, NamedCall};
+use super::notify::{LatchAddress, On, Synchronizer, count_down};
+use super::outbox::Dispatch;
+use super::payload::{Arguments, Payload, WithBuffer};
+use super::pending::{ByName, FromLike, Reading, take};
+use super::remote::{ByPointer, Call, CallBuffer, CallNotified, CallReturn, CallWithReply};
+use super::reply::{Reply, ReplyAddress};
+use super::reply_slots::{RESULT_BYTES_MAX, RESULT_BYTES_UNKNOWN, ReplySlots, SlotHandle};
+use super::table::Remote;
+use crate::error::{Error, Refused, Result};
+use crate::job::process::{Process, lock};
+use crate::job::worker::Worker;
+use crate::wire::{self, Wire};
+
+/// The longest sleep of one who waits; who has something for it rings.
+const NAP_MAX: Duration = Duration::from_secs(1);
+
+/// What the threads of a process share that are no workers.
+#[derive(Debug)]
+pub(crate) struct Callers {
+    slots: Mutex<ReplySlots>,
+    going: Mutex<Going>,
+}
+
+#[derive(Debug, Default)]
+struct Going {
+    /// Calls that are being made or whose results are waited for.
+    calls: usize,
+    /// Threads of this process that can be called and have nothing to do but that.
+    resting: u32,
+    /// The process has come to rest: no more calls.
+    closed: bool,
+}
+
+impl Callers {
+    pub(crate) fn new(slots: ReplySlots) -> Self {
+        Self { slots: Mutex::new(slots), going: Mutex::default() }
+    }
+
+    pub(crate) fn slots(&self) -> MutexGuard<'_, ReplySlots> {
+        lock(&self.slots)
+    }
+
+    /// The body of one of `threads` threads has returned. Says whether it was the last.
+    pub(crate) fn one_more_rests(&self, threads: u32) -> bool {
+        let mut going = lock(&self.going);
+        going.resting += 1;
+        going.resting == threads
+    }
+
+    /// Whether the bodies of all `threads` have returned.
+    pub(crate) fn all_rest(&self, threads: u32) -> bool {
+        lock(&self.going).resting == threads
+    }
+
+    /// Whether no call is under way here. When the bodies of all `threads` have returned, there will be none after that.
+    pub(crate) fn may_rest(&self, threads: u32) -> bool {
+        let mut going = lock(&self.going);
+        going.closed |= going.resting == threads && going.calls == 0;
+        going.calls == 0
+    }
+}
+
+/// What a thread that is no worker calls others with. It can be copied, kept, and used by any thread of its process, for as long as
+/// the job runs. Got from [`Worker::caller`] or [`Worker::scope`].
+///
+/// Nothing is set up for a thread that calls: calls go through the lanes that all threads of the process share, in the order in
+/// which they were made. A call that finds no room waits ([`WhenFull::Retry`]), unless it is told otherwise.
+///
+/// ```no_run
+/// # use farside::prelude::*;
+/// # fn example(me: &Worker) -> farside::Result<()> {
+/// let (caller, peer) = (me.caller(), me.neighbor(1));
+/// std::thread::spawn(move || -> farside::Result<()> {
+///     let sum = caller.call_return(peer, (20_u64, 22_u64), |_, (a, b)| a + b)?.wait()?;
+///     assert_eq!(sum, 42);
+///     Ok(())
+/// });
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A job comes to rest when no call of a `Caller` is under way. When the bodies of all workers of its process have returned and that
+/// is so, further calls return [`Error::JobEnded`].
+///
+/// It is not for workers, which have better ways: one that waits by a `Caller` serves nobody meanwhile.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    process: Arc<Process>,
+}
+
+/// A way from a [`Caller`] to a worker, with how calls to it are made.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct CallerTo<'c> {
+    caller: &'c Caller,
+    to: WorkerId,
+    when_full: WhenFull,
+    notify: Option<(LatchAddress, On)>,
+}
+
+impl Caller {
+    pub(crate) fn new(process: Arc<Process>) -> Self {
+        process.home().doorbell(process.shape().callers()).share();
+        Self { process }
+    }
+
+    /// Its process.
+    pub fn process(&self) -> ProcessId {
+        self.process.id()
+    }
+
+    /// The workers of the job.
+    pub fn workers(&self) -> impl ExactSizeIterator<Item = WorkerId> + use<> {
+        (0..self.process.shape().workers()).map(WorkerId::new)
+    }
+
+    /// What time it is: as [`Worker::now`].
+    pub fn now(&self) -> Instant {
+        self.process.clock().now()
+    }
+
+    /// The way to a worker, with choices.
+    pub fn to(&self, worker: WorkerId) -> CallerTo<'_> {
+        CallerTo { caller: self, to: worker, when_full: WhenFull::Retry, notify: None }
+    }
+
+    /// Has a function run on a worker: as [`Worker::call`].
+    ///
+    /// # Errors
+    /// Those of [`To::call`](crate::To::call), and [`Error::JobEnded`].
+    pub fn call<A: Wire, R>(
+        &self,
+        to: WorkerId,
+        arguments: A,
+        function: fn(&Worker, A) -> R,
+    ) -> Result<(), Refused<A>> {
+        self.to(to).call(arguments, function)
+    }
+
+    /// Has a function run on a worker and brings its result: as [`Worker::call_return`].
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub fn call_return<A: Wire, R: Wire>(
+        &self,
+        to: WorkerId,
+        arguments: A,
+        function: fn(&Worker, A) -> R,
+    ) -> Result<CallerPending<R>, Refused<A>> {
+        self.to(to).call_return(arguments, function)
+    }
+
+    /// A counter of calls that are to be sent or executed, for this thread to wait for.
+    ///
+    /// # Errors
+    /// As for [`Worker::synchronizer`].
+    pub fn synchronizer(&self, calls: u32) -> Result<Synchronizer<'_>> {
+        Synchronizer::new(Waiter::Caller(self), calls)
+    }
+
+    /// Counts a call that is made now, so that the job does not come to rest meanwhile.
+    fn begin(&self) -> Result<Underway> {
+        self.process.check_ended()?;
+        let mut going = lock(&self.process.callers().going);
+        if going.closed {
+            return Err(Error::JobEnded { why: "the workers of this process have returned".to_owned() });
+        }
+        going.calls += 1;
+        Ok(Underway(self.clone()))
+    }
+
+    /// Sleeps until `look` finds something.
+    fn wait_until<T>(
+        &self,
+        doing: &'static str,
+        time: Duration,
+        mut look: impl FnMut() -> Option<Result<T>>,
+    ) -> Result<T> {
+        let process = &self.process;
+        let bell = process.home().doorbell(process.shape().callers());
+        let mut backoff = Backoff::new(process.wait_policy());
+        let deadline = self.now() + time;
+        loop {
+            let token = bell.listen();
+            if let Some(found) = look() {
+                return found;
+            }
+            process.check_ended()?;
+            if backoff.pause() {
+                continue;
+            }
+            let now = self.now();
+            if now >= deadline {
+                return Err(Error::Deadline { doing, after: time });
+            }
+            let nap = (deadline - now).min(NAP_MAX);
+            bell.sleep_among_others(token, |word, seen| process.clock().sleep(word, seen, nap));
+        }
+    }
+}
+
+/// A call that is being made, or whose result is waited for.
+#[derive(Debug)]
+struct Underway(Caller);
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        let process = &self.0.process;
+        let mut going = lock(&process.callers().going);
+        going.calls -= 1;
+        let rests = going.calls == 0 && going.resting == process.shape().callable_per_process();
+        drop(going);
+        if rests {
+            process.call_attention_of_all();
+        }
+    }
+}
+
+/// Who waits for a [`Synchronizer`]: a worker, which serves others meanwhile, or a thread that is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Waiter<'w> {
+    Worker(&'w Worker),
+    Caller(&'w Caller),
+}
+
+impl Waiter<'_> {
+    pub(crate) fn process(&self) -> &Arc<Process> {
+        match self {
+            Self::Worker(worker) => worker.process_handle(),
+            Self::Caller(caller) => &caller.process,
+        }
+    }
+
+    /// Whose latch it is.
+    pub(crate) fn number(&self) -> u32 {
+        match self {
+            Self::Worker(worker) => worker.id().number(),
+            Self::Caller(caller) => caller.process.shape().callers_of(caller.process()).number(),
+        }
+    }
+
+    pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
+        match self {
+            Self::Worker(worker) => worker.lost(process),
+            Self::Caller(caller) => caller.process.lost(process),
+        }
+    }
+
+    pub(crate) fn wait_until<T>(
+        &self,
+        doing: &'static str,
+        time: Duration,
+        mut look: impl FnMut() -> Option<Result<T>>,
+    ) -> Result<T> {
+        match self {
+            Self::Worker(worker) => worker.wait_until(doing, time, |_| look()),
+            Self::Caller(caller) => caller.wait_until(doing, time, look),
+        }
+    }
+}
+
+impl<'c> CallerTo<'c> {
+    /// What to do when there is no room. What is [queued](WhenFull::Queue) is sent by a worker of this process when it makes
+    /// progress.
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
+        self
+    }
+
+    /// Counts `synchronizer` down when each call was sent, or executed.
+    pub fn notify(mut self, synchronizer: &Synchronizer<'_>, on: On) -> Self {
+        if let Some((process, _)) = self.caller.process.place_of(self.to) {
+            synchronizer.asks(process);
+        }
+        self.notify = Some((synchronizer.address(), on));
+        self
+    }
+
+    /// As [`To::call`](crate::To::call).
+    ///
+    /// # Errors
+    /// As there, and [`Error::JobEnded`].
+    pub fn call<A: Wire, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
+        type Function<A, R> = fn(&Worker, A) -> R;
+        let operand = self.caller.process.table().offset_of(function as usize);
+        let refused = |error, arguments| Refused { error, arguments };
+        if let Some((latch, On::Executed)) = self.notify {
+            let payload = Arguments((latch, arguments));
+            return self
+                .submit::<CallNotified<ByPointer, Function<A, R>, A, R>, _>(operand, payload)
+                .map_err(|(error, Arguments((_, arguments)))| refused(error, arguments));
+        }
+        self.submit::<Call<ByPointer, Function<A, R>, A, R>, _>(operand, Arguments(arguments))
+            .map_err(|(error, Arguments(arguments))| refused(error, arguments))
+    }
+
+    /// As [`To::call_buffer`](crate::To::call_buffer).
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub fn call_buffer<A: Wire, R>(
+        self,
+        arguments: A,
+        buffer: &[u8],
+        function: fn(&Worker, A, &[u8]) -> R,
+    ) -> Result<(), Refused<A>> {
+        let operand = self.caller.process.table().offset_of(function as usize);
+        let latch = self.notify.and_then(|(latch, on)| (on == On::Executed).then_some(latch));
+        let payload = WithBuffer { arguments: (latch, arguments), buffer };
+        self.submit::<CallBuffer<ByPointer, fn(&Worker, A, &[u8]) -> R, A, R>, _>(operand, payload)
+            .map_err(|(error, WithBuffer { arguments: (_, arguments), .. })| Refused { error, arguments })
+    }
+
+    /// As [`To::call_return`](crate::To::call_return).
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub fn call_return<A: Wire, R: Wire>(
+        self,
+        arguments: A,
+        function: fn(&Worker, A) -> R,
+    ) -> Result<CallerPending<R>, Refused<A>> {
+        let operand = self.caller.process.table().offset_of(function as usize);
+        self.submit_return::<CallReturn<ByPointer, fn(&Worker, A) -> R, A, R>, A, R>(operand, arguments)
+    }
+
+    /// As [`To::call_with_reply`](crate::To::call_with_reply).
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub fn call_with_reply<A: Wire, R: Wire>(
+        self,
+        arguments: A,
+        function: fn(&Worker, A, Reply<R>),
+    ) -> Result<CallerPending<R>, Refused<A>> {
+        let operand = self.caller.process.table().offset_of(function as usize);
+        self.submit_return::<CallWithReply<ByPointer, fn(&Worker, A, Reply<R>), A, R>, A, R>(operand, arguments)
+    }
+
+    /// As [`To::call_named`](crate::To::call_named).
+    ///
+    /// # Errors
+    /// As there, and [`Error::JobEnded`].
+    pub fn call_named<A: Wire, R: Wire>(self, function: Named<A, R>, arguments: A) -> Result<(), Refused<A>> {
+        let after = match self.notify {
+            Some((latch, On::Executed)) => After::CountDown(latch),
+            _ => After::Nothing,
+        };
+        self.submit_named(function, after, &arguments).map_err(|error| Refused { error, arguments })
+    }
+
+    /// As [`To::call_named_return`](crate::To::call_named_return).
+    ///
+    /// # Errors
+    /// As for [`call_named`](Self::call_named). That the function did not run is told by the [`CallerPending`].
+    pub fn call_named_return<A: Wire, R: Wire>(
+        self,
+        function: Named<A, R>,
+        arguments: A,
+    ) -> Result<CallerPending<R, ByName>, Refused<A>> {
+        let submit = |arguments: &A| {
+            let (_, result_bytes_max) = function.head(After::Nothing)?;
+            let room = ReplySlots::room_of(result_bytes_max.unwrap_or(RESULT_BYTES_UNKNOWN)).min(RESULT_BYTES_MAX);
+            let (pending, address) = self.reserve(room, ByName { name: function.name(), room })?;
+            self.submit_named(function, After::Answer(address), arguments)?;
+            Ok(pending)
+        };
+        submit(&arguments).map_err(|error| Refused { error, arguments })
+    }
+
+    fn submit_named<A: Wire, R: Wire>(&self, function: Named<A, R>, after: After, arguments: &A) -> Result<()> {
+        let (head, _) = function.head(after)?;
+        let encoded = wire::encode(arguments, Vec::new());
+        let call = NamedCall { head, arguments: &encoded };
+        self.send(Dispatch { entry: NAMED, operand: head.operand(), batch_bytes: 0 }, call).map_err(|(error, _)| error)
+    }
+
+    fn submit_return<T: Remote, A: Wire, R: Wire>(
+        &self,
+        operand: Result<u32>,
+        arguments: A,
+    ) -> Result<CallerPending<R>, Refused<A>> {
+        let bytes = ReplySlots::room_for::<R>();
+        let reserved = match bytes > RESULT_BYTES_MAX {
+            true => Err(Error::TooLarge { what: "a result", bytes, max: RESULT_BYTES_MAX }),
+            false => self.reserve(bytes, FromLike),
+        };
+        let (pending, address) = match reserved {
+            Ok(reserved) => reserved,
+            Err(error) => return Err(Refused { error, arguments }),
+        };
+        match self.submit::<T, _>(operand, Arguments((address, arguments))) {
+            Ok(()) => Ok(pending),
+            Err((error, Arguments((_, arguments)))) => Err(Refused { error, arguments }),
+        }
+    }
+
+    /// Room for an answer. Dropping the `CallerPending` gives it back.
+    fn reserve<R, H>(&self, bytes: usize, how: H) -> Result<(CallerPending<R, H>, ReplyAddress)> {
+        let underway = self.caller.begin()?;
+        let reserved = self.caller.process.callers().slots().reserve(bytes, self.to);
+        let (slot, address) = reserved.map_err(|cause| Error::Full { to: self.to, cause })?;
+        Ok((CallerPending { underway, slot: Some(slot), how, result: std::marker::PhantomData }, address))
+    }
+
+    fn submit<T: Remote, P: Payload>(&self, operand: Result<u32>, payload: P) -> Result<(), (Error, P)> {
+        let operand = match operand {
+            Ok(operand) => operand,
+            Err(error) => return Err((error, payload)),
+        };
+        match self.caller.process.table().entries().number_of::<T>() {
+            Ok(entry) => self.send(Dispatch { entry, operand, batch_bytes: 0 }, payload),
+            Err(error) => Err((error, payload)),
+        }
+    }
+
+    fn send<P: Payload>(&self, how: Dispatch, payload: P) -> Result<(), (Error, P)> {
+        let process = &self.caller.process;
+        let _underway = match self.caller.begin() {
+            Ok(underway) => underway,
+            Err(error) => return Err((error, payload)),
+        };
+        let deadline = self.caller.now() + process.settings().deadline;
+        let wait = |record_bytes| {
+            let left = deadline.saturating_duration_since(self.caller.now());
+            self.caller.wait_until("waiting for room in a lane", left, || {
+                process.lane_may_send(self.to, record_bytes).map(|may| may.then_some(())).transpose()
+            })
+        };
+        process.send_on_lane_or_wait(self.to, how, payload, self.when_full, wait).map_err(|refused| *refused)?;
+        if let Some((latch, On::Sent)) = self.notify {
+            count_down(process, latch);
+        }
+        Ok(())
+    }
+}
+
+/// The result of a call that was made with a [`Caller`], on its way. Dropping it lets the call go on and discards its result.
+#[derive(Debug)]
+#[must_use = "dropping it discards the result"]
+pub struct CallerPending<R, H = FromLike> {
+    underway: Underway,
+    /// `None` once the result was taken.
+    slot: Option<SlotHandle>,
+    how: H,
+    result: std::marker::PhantomData<fn() -> R>,
+}
+
+impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
+    /// The result, if it is here.
+    ///
+    /// # Errors
+    /// Those of [`wait`](Self::wait), inside the `Some`.
+    ///
+    /// # Panics
+    /// When the result was taken before.
+    pub fn poll(&mut self) -> Option<Result<R>> {
+        let slot = self.slot.expect("a result is taken once");
+        let outcome = look_for(&self.underway.0.process, slot, self.how)?;
+        self.slot = None;
+        Some(outcome)
+    }
+
+    /// Waits for the result, at most for the job's [deadline](crate::Job::deadline).
+    ///
+    /// # Errors
+    /// Those of [`Pending::wait`](crate::Pending::wait), but not [`Error::InHandler`].
+    pub fn wait(mut self) -> Result<R> {
+        self.wait_for(self.underway.0.process.settings().deadline)
+    }
+
+    /// Waits for at most this long. After [`Error::Deadline`] it can be waited for again.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    ///
+    /// # Panics
+    /// When the result was taken before.
+    pub fn wait_for(&mut self, time: Duration) -> Result<R> {
+        let slot = self.slot.expect("a result is taken once");
+        let (caller, how) = (&self.underway.0, self.how);
+        let look = || look_for(&caller.process, slot, how);
+        let result = caller.wait_until("waiting for the result of a call", time, look);
+        if !matches!(result, Err(Error::Deadline { .. } | Error::JobEnded { .. })) {
+            self.slot = None;
+        }
+        result
+    }
+}
+
+fn look_for<R: Wire, H: Reading<R>>(process: &Process, slot: SlotHandle, how: H) -> Option<Result<R>> {
+    let lost = |on| process.place_of(on).and_then(|(of, _)| process.lost(of));
+    take(&mut process.callers().slots(), slot, how, lost)
+}
+
+impl<R, H> Drop for CallerPending<R, H> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.underway.0.process.callers().slots().give_up(slot);
+        }
+    }
+}

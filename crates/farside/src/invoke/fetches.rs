@@ -1,0 +1,85 @@
+//! Calls that have arrived at a worker and wait for their buffers, which the process's mover reads from their senders' memory.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use farside_fabric::transport::{Operation, Outcome};
+
+use crate::error::Result;
+use crate::job::process::{Notice, Process};
+use crate::job::worker::Worker;
+use crate::memory::Extent;
+
+/// What is to be done with the bytes.
+type Go = Box<dyn FnOnce(&Worker, Result<Vec<u8>>)>;
+
+/// The calls of one worker that wait.
+#[derive(Default)]
+pub(crate) struct Fetches {
+    waiting: RefCell<HashMap<u64, Go>>,
+    next: Cell<u64>,
+    /// Records of a stream are being run, and not those of a ring.
+    in_stream: Cell<bool>,
+    /// The stream that is being run is to stop until this fetch has ended.
+    hold: Cell<Option<u64>>,
+}
+
+impl fmt::Debug for Fetches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fetches").field("waiting", &self.waiting.borrow().len()).finish_non_exhaustive()
+    }
+}
+
+impl Fetches {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.borrow().is_empty()
+    }
+
+    pub(crate) fn is_under_way(&self, fetch: u64) -> bool {
+        self.waiting.borrow().contains_key(&fetch)
+    }
+
+    pub(crate) fn set_in_stream(&self, in_stream: bool) {
+        self.in_stream.set(in_stream);
+    }
+
+    /// The fetch that the record which was just run has to wait for, and with it those behind it.
+    pub(crate) fn take_hold(&self) -> Option<u64> {
+        self.hold.take()
+    }
+
+    pub(crate) fn take(&self, fetch: u64) -> Option<Go> {
+        self.waiting.borrow_mut().remove(&fetch)
+    }
+}
+
+/// Reads memory for a call that is being run, and goes on with `go`: at once where the memory is mapped or this thread may wait, otherwise
+/// when the mover has it, and what the same sender has called since waits until then; or, `aside`, when the mover has it and nothing
+/// waits.
+pub(crate) fn fetch(worker: &Worker, memory: Extent, aside: bool, go: impl FnOnce(&Worker, Result<Vec<u8>>) + 'static) {
+    let fetches = worker.fetches();
+    let process = worker.process_handle();
+    let in_stream = fetches.in_stream.get();
+    // A sender that has a ring is mapped, but may pass on what is another's. A consumer has its copy of the record, whichever way that
+    // came, and keeps nobody waiting.
+    let at_once = || worker.is_consumer() || process.connect(memory.process()).is_ok_and(|home| home.is_some());
+    if !aside && !in_stream && at_once() {
+        return go(worker, memory.read_in_handler(worker));
+    }
+    let fetch = fetches.next.replace(fetches.next.get() + 1);
+    fetches.waiting.borrow_mut().insert(fetch, Box::new(go));
+    if !aside && in_stream {
+        fetches.hold.set(Some(fetch));
+    }
+    let local = worker.thread_index();
+    let then = move |process: &Arc<Process>, outcome: Result<Outcome>| {
+        let outcome = outcome.map(|outcome| match outcome {
+            Outcome::Got(bytes) => bytes,
+            Outcome::Put(_) | Outcome::Previous(_) => unreachable!("a get ends with the bytes"),
+        });
+        process.notify(local, Notice::Fetched { fetch, outcome });
+    };
+    process.start_transfer(memory, Operation::Get { offset: 0, bytes: memory.bytes() as usize }, Box::new(then));
+}

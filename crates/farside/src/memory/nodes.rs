@@ -1,0 +1,51 @@
+//! The memory of this process, by NUMA nodes.
+
+use std::sync::{Arc, Mutex};
+
+use farside_fabric::Transport;
+use farside_fabric::clock::lock;
+use farside_fabric::memory::{Growth, NodeMemory, NodeOptions, NodeReport};
+use farside_sys::shm::PageKind;
+use farside_sys::topology::NumaNodeId;
+
+/// The largest superchunk, unless one piece is larger. To zero it and put its pages together takes a tenth of a second at worst,
+/// in which a service thread that does it answers nobody else.
+const SUPERCHUNK_BYTES_MAX: usize = 32 << 20;
+
+/// One allocator for each node that somebody has asked for, and one for memory that may be anywhere.
+#[derive(Debug)]
+pub(crate) struct NodeMemories {
+    transport: Arc<dyn Transport>,
+    made: Mutex<Vec<Arc<NodeMemory>>>,
+}
+
+impl NodeMemories {
+    pub(crate) fn new(transport: Arc<dyn Transport>) -> Self {
+        Self { transport, made: Mutex::default() }
+    }
+
+    /// The allocator of a node; `None` is for anywhere.
+    pub(crate) fn on(&self, node: Option<u32>) -> Arc<NodeMemory> {
+        let node = node.map(NumaNodeId);
+        let mut made = lock(&self.made);
+        if let Some(memory) = made.iter().find(|memory| memory.options().node == node) {
+            return memory.clone();
+        }
+        // Many processes are simulated in one, and none of them gains anything by pages of its own.
+        let pages = if self.transport.clock().is_simulated() { PageKind::Base } else { PageKind::Gigantic };
+        let options = NodeOptions {
+            node,
+            pages,
+            growth: Growth::Exponential,
+            superchunk_bytes_max: SUPERCHUNK_BYTES_MAX,
+            ..NodeOptions::default()
+        };
+        let memory = Arc::new(NodeMemory::new(self.transport.clone(), options));
+        made.push(memory.clone());
+        memory
+    }
+
+    pub(crate) fn report(&self) -> Vec<NodeReport> {
+        lock(&self.made).iter().map(|memory| memory.report()).collect()
+    }
+}

@@ -1,0 +1,357 @@
+//! The part of memory that the threads of a process share, and how its workers ask for some.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+use farside_fabric::clock::lock;
+use farside_fabric::memory::{Allocator, AllocatorOptions, ChunkSource, NodeReport, Registered};
+use farside_fabric::{ProcessId, RemoteKey, RemoteRegion, Transport};
+use farside_sys::topology::Topology;
+
+use super::grants::Grants;
+use super::message::{MemoryMessage, Nearness};
+use super::nodes::NodeMemories;
+use super::requests::{Answer, Requests};
+use super::{MemoryRefusal, Nodes, Place, RemoteMemory};
+use crate::error::{Error, Result};
+use crate::job::kill_point::KillPoint;
+use crate::job::process::Process;
+use crate::job::settings::Settings;
+use crate::job::setup::SetupMessage;
+use crate::job::worker::Worker;
+
+/// The memory of one process, and what it knows of others'.
+#[derive(Debug)]
+pub(crate) struct ProcessMemory {
+    grants: Mutex<Grants>,
+    requests: Mutex<Requests>,
+    /// Of grants that this process has released: the first generation that may be in use. At most one for each grant that an
+    /// owner has had at a time.
+    released: Mutex<HashMap<(ProcessId, u32), u32>>,
+    nodes: OnceLock<Nodes>,
+    by_node: Arc<NodeMemories>,
+}
+
+impl ProcessMemory {
+    pub(crate) fn new(transport: &Arc<dyn Transport>, settings: &Settings) -> Self {
+        let own = transport.process();
+        let by_node = Arc::new(NodeMemories::new(transport.clone()));
+        let for_others = by_node.clone();
+        let source_of = move |node| for_others.on(node) as Arc<dyn ChunkSource>;
+        Self {
+            grants: Mutex::new(Grants::new(own, settings.remote_memory_limit, Box::new(source_of))),
+            requests: Mutex::default(),
+            released: Mutex::default(),
+            nodes: OnceLock::new(),
+            by_node,
+        }
+    }
+
+    /// Refuses a handle that this process has given back.
+    pub(super) fn check_known(&self, memory: &RemoteMemory) -> Result<()> {
+        let alive_from = lock(&self.released).get(&(memory.process(), memory.id)).copied();
+        match alive_from {
+            // Generations go round; half of them are the past.
+            Some(from) if from.wrapping_sub(memory.generation).wrapping_sub(1) < u32::MAX / 2 => {
+                Err(Error::MemoryReleased { memory: *memory })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn note_released(&self, memory: &RemoteMemory) {
+        lock(&self.released).insert((memory.process(), memory.id), memory.generation.wrapping_add(1));
+    }
+
+    /// What others have of this process's memory.
+    pub(crate) fn granted_bytes(&self) -> u64 {
+        lock(&self.grants).granted_bytes()
+    }
+
+    /// Takes back what a process asked for that is gone.
+    pub(crate) fn lose(&self, process: ProcessId) {
+        lock(&self.grants).release_all_of(process);
+    }
+}
+
+impl Process {
+    /// The region of a handle's memory, attached.
+    pub(super) fn region_of(&self, memory: &RemoteMemory) -> Result<RemoteRegion> {
+        if memory.process() == self.id() {
+            let region = lock(&self.memory().grants).region_of(memory);
+            return region.map_err(|why| refused(memory, why));
+        }
+        self.check_process(memory.process())?;
+        let deadline = self.clock().now() + self.settings().deadline;
+        self.transport().attach(memory.key, deadline).map_err(|error| self.explain(error))
+    }
+
+    fn check_process(&self, process: ProcessId) -> Result<()> {
+        let count = self.shape().processes;
+        if process.number() < count { Ok(()) } else { Err(Error::UnknownProcess { process, count }) }
+    }
+
+    /// Gives memory of this process to a process.
+    fn grant(&self, to: ProcessId, bytes: u64, near: Nearness) -> Result<RemoteMemory, MemoryRefusal> {
+        let nodes = self.nodes();
+        let node = match near {
+            Nearness::Anywhere => None,
+            Nearness::Node(node) if nodes.has(node) => Some(node),
+            Nearness::Node(node) => return Err(MemoryRefusal::NoSuchNode { node }),
+            Nearness::Thread(local) => nodes.of_thread(local as usize),
+        };
+        lock(&self.memory().grants).allocate(to, bytes, node)
+    }
+
+    /// The NUMA nodes of this machine.
+    fn nodes(&self) -> &Nodes {
+        self.memory().nodes.get_or_init(|| self.find_nodes())
+    }
+
+    fn find_nodes(&self) -> Nodes {
+        if self.clock().is_simulated() {
+            return Nodes::unknown();
+        }
+        let settings = self.settings();
+        let (index, count) = (self.id().index(), settings.processes as usize);
+        match Topology::of_this_machine() {
+            Ok(topology) => Nodes::on(&topology, settings.bind, index, count, settings.threads as usize),
+            // Memory can be had without knowing where.
+            Err(_) => Nodes::unknown(),
+        }
+    }
+
+    /// Does what another process's service thread asks about memory, or notes what it answers.
+    pub(crate) fn take_memory_message(&self, from: ProcessId, message: MemoryMessage) {
+        let (request, answer) = match message {
+            MemoryMessage::Allocate { request, bytes, near } => {
+                let answer = match self.grant(from, bytes, near) {
+                    Ok(memory) => MemoryMessage::Allocated { request, memory },
+                    Err(why) => MemoryMessage::Refused { request, why },
+                };
+                self.kill_point(KillPoint::MemoryGranted);
+                return self.respond_on_memory(from, answer);
+            }
+            MemoryMessage::Release { request, memory } => {
+                let answer = match lock(&self.memory().grants).release(&memory) {
+                    Ok(()) => MemoryMessage::Released { request },
+                    Err(why) => MemoryMessage::Refused { request, why },
+                };
+                self.kill_point(KillPoint::MemoryReleased);
+                return self.respond_on_memory(from, answer);
+            }
+            MemoryMessage::Allocated { request, memory } => (request, Answer::Allocated(memory)),
+            MemoryMessage::Released { request } => (request, Answer::Released),
+            MemoryMessage::Refused { request, why } => (request, Answer::Refused(why)),
+        };
+        let waiting = lock(&self.memory().requests).answer(request, answer.clone());
+        match (waiting, answer) {
+            (Some(local), _) => self.call_attention(local),
+            (None, Answer::Allocated(memory)) if memory.process() == from => self.return_unwanted(memory),
+            (None, _) => {}
+        }
+    }
+
+    /// Gives back what came when nobody waited for it any more.
+    fn return_unwanted(&self, memory: RemoteMemory) {
+        // Nobody waits for the answer either.
+        let request = lock(&self.memory().requests).begin(0);
+        lock(&self.memory().requests).give_up(request);
+        self.respond_on_memory(memory.process(), MemoryMessage::Release { request, memory });
+    }
+
+    fn respond_on_memory(&self, to: ProcessId, message: MemoryMessage) {
+        // Who is gone by now needs no answer.
+        let _ = self.send_setup(to, &SetupMessage::Memory(message));
+    }
+}
+
+impl Worker {
+    /// A buffer of registered memory of this process, on the NUMA node that this worker is bound to, for this worker or any other
+    /// thread. Dropped, it comes back by itself. What it holds is left from before.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let buffer = me.allocate(4096)?;
+    /// buffer.write_at(0, b"registered")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Other processes cannot be told of it: for that there is [`allocate_at`](Self::allocate_at), in the own process, too. A buffer that
+    /// outlives the job keeps the job's memory and its connection to the fabric.
+    ///
+    /// *Cost*: about 18 ns for a size of up to 64 KiB that was given back before; otherwise some hundred, or those of more registered
+    /// memory (see [`allocate_at`](Self::allocate_at)).
+    ///
+    /// Seriema §4.2, the general allocator, one for each worker.
+    ///
+    /// # Errors
+    /// [`Error::Fabric`] with `Memory` when the machine has none left.
+    pub fn allocate(&self, bytes: usize) -> Result<Registered> {
+        let allocator = self.allocator().get_or_init(|| {
+            let process = self.process_handle();
+            let node = process.nodes().of_thread(self.thread_index());
+            Allocator::new(process.memory().by_node.on(node), AllocatorOptions::default())
+        });
+        Ok(allocator.allocate(bytes)?)
+    }
+
+    /// The registered memory of this process, by NUMA node: how much there is, how much of it is given out, and on what pages it is. Rings
+    /// are not counted.
+    pub fn memory_report(&self) -> Vec<NodeReport> {
+        self.process_handle().memory().by_node.report()
+    }
+
+    /// Memory of a process, this one or another: in it, on one of its NUMA nodes, or near one of its workers. What it holds is left from
+    /// before.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let somewhere = me.allocate_at(ProcessId::new(1), 1 << 20)?;
+    /// let near_a_worker = me.allocate_at(me.neighbor(1), 4096)?;
+    /// # me.release(somewhere)?;
+    /// # me.release(near_a_worker)
+    /// # }
+    /// ```
+    ///
+    /// It stays until somebody [releases](Self::release) it, or this process is lost to its owner, or the job ends. Handles are values:
+    /// one that is forgotten is memory that is kept.
+    ///
+    /// *Cost*: a round trip to the process's service thread, which needs no worker there; about a microsecond in the own process.
+    /// When its memory is used up the owner registers more, which takes it half a
+    /// millisecond for each 2 MiB, or four where it gathers transparent huge pages.
+    ///
+    /// Seriema §3.2.
+    ///
+    /// # Errors
+    /// [`Error::MemoryRefused`] with the reason; [`Error::PeerLost`]; [`Error::Deadline`] (what comes later is given back);
+    /// [`Error::UnknownProcess`], [`Error::UnknownWorker`]; [`Error::InHandler`].
+    pub fn allocate_at(&self, place: impl Into<Place>, bytes: u64) -> Result<RemoteMemory> {
+        let process = self.process_handle();
+        let (owner, near) = match place.into() {
+            Place::In(owner) => (owner, Nearness::Anywhere),
+            Place::OnNode(owner, node) => (owner, Nearness::Node(node.0)),
+            Place::Near(worker) => {
+                let (owner, local) = process.place_of(worker).ok_or_else(|| self.unknown(worker))?;
+                (owner, Nearness::Thread(local as u32))
+            }
+        };
+        process.check_process(owner)?;
+        let refused = |why| Error::MemoryRefused { process: owner, bytes, why };
+        if owner == process.id() {
+            return process.grant(owner, bytes, near).map_err(refused);
+        }
+        let ask = |request| MemoryMessage::Allocate { request, bytes, near };
+        match self.ask_for_memory(owner, "waiting for memory of another process", ask)? {
+            Answer::Allocated(memory) if memory.process() == owner && memory.bytes == bytes => Ok(memory),
+            Answer::Refused(why) => Err(refused(why)),
+            // No owner of this job answers so.
+            _ => Err(refused(MemoryRefusal::Foreign)),
+        }
+    }
+
+    /// Gives memory back that anybody of the job has asked for. All must be done with it: what is put there afterwards may land in
+    /// the memory of others ([more](RemoteMemory#handles-that-are-stale)).
+    ///
+    /// *Cost*: a round trip to the owner's service thread; nothing much in the own process.
+    ///
+    /// # Errors
+    /// [`Error::MemoryReleased`] when somebody has released it before, or it was taken back since the process that asked for it is
+    /// lost; [`Error::MemoryForeign`] when its owner never gave it out; [`Error::PeerLost`] when the owner is gone, and the memory with
+    /// it; [`Error::Deadline`] when it does not answer, and may have taken it back or not; [`Error::InHandler`].
+    pub fn release(&self, memory: RemoteMemory) -> Result<()> {
+        let process = self.process_handle();
+        let owner = memory.process();
+        process.check_process(owner)?;
+        if owner == process.id() {
+            let released = lock(&process.memory().grants).release(&memory);
+            return released.map_err(|why| refused(&memory, why));
+        }
+        let ask = |request| MemoryMessage::Release { request, memory };
+        match self.ask_for_memory(owner, "giving memory back to another process", ask)? {
+            Answer::Refused(why) => Err(refused(&memory, why)),
+            _ => {
+                process.memory().note_released(&memory);
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks an owner, and waits for what it says.
+    fn ask_for_memory(
+        &self,
+        owner: ProcessId,
+        doing: &'static str,
+        ask: impl FnOnce(u32) -> MemoryMessage,
+    ) -> Result<Answer> {
+        self.not_in_handler(doing)?;
+        let process = self.process_handle();
+        if let Some(lost) = process.lost(owner) {
+            return Err(lost);
+        }
+        let requests = &process.memory().requests;
+        let request = lock(requests).begin(self.thread_index());
+        let asked = process.send_setup(owner, &SetupMessage::Memory(ask(request)));
+        process.kill_point(KillPoint::MemoryAsked);
+        let answer = asked.and_then(|()| {
+            self.wait_until(doing, self.default_deadline(), |worker| {
+                if let Some(answer) = lock(requests).take(request) {
+                    return Some(Ok(answer));
+                }
+                worker.process_handle().lost(owner).map(Err)
+            })
+        });
+        if answer.is_err()
+            && let Some(Answer::Allocated(memory)) = lock(requests).give_up(request)
+            && memory.process() == owner
+        {
+            process.return_unwanted(memory);
+        }
+        answer
+    }
+}
+
+fn refused(memory: &RemoteMemory, why: MemoryRefusal) -> Error {
+    match why {
+        MemoryRefusal::Foreign => Error::MemoryForeign { memory: *memory },
+        _ => Error::MemoryReleased { memory: *memory },
+    }
+}
+
+/// The regions that a worker has used.
+#[derive(Debug)]
+pub(crate) struct Regions {
+    regions: Vec<RemoteRegion>,
+    since: Instant,
+}
+
+impl Regions {
+    pub(crate) fn new(since: Instant) -> Self {
+        Self { regions: Vec::new(), since }
+    }
+
+    /// Some time in the past.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    #[inline]
+    pub(super) fn find_or_add(
+        &mut self,
+        key: RemoteKey,
+        attach: impl FnOnce() -> Result<RemoteRegion>,
+    ) -> Result<&RemoteRegion> {
+        if self.regions.first().is_none_or(|first| first.key() != key) {
+            match self.regions.iter().position(|region| region.key() == key) {
+                // What is used again and again is found at once.
+                Some(found) => self.regions.swap(0, found),
+                None => self.regions.insert(0, attach()?),
+            }
+        }
+        Ok(&self.regions[0])
+    }
+}

@@ -1,0 +1,102 @@
+//! A value that refuses those who have lost their lock.
+
+use super::error::SyncError;
+use super::lock::Token;
+
+/// A value that a lock guards, where the value is: it refuses everybody who comes with an older token than somebody before.
+///
+/// A process that is stopped for a while does not notice. It may have lost its lock meanwhile, and others have used the value, when it goes
+/// on with what it was about to do. No lock can keep it from that, and no time limit. But the value can: every grant of a lock has a
+/// number that is greater than the one before, and who comes late has a small one.
+///
+/// ```no_run
+/// # use farside::prelude::*;
+/// # use farside::sync::{Fenced, LockManager, SyncError, Token};
+/// # use std::cell::RefCell;
+/// # fn example(me: &Worker) -> farside::Result<()> {
+/// let locks = LockManager::new(me)?;
+/// let lock = locks.named(me, "account");
+/// let account = PerWorker::new(me, RefCell::new(Fenced::new(lock.id(), 100_u64)))?;
+/// let guard = lock.lock()?;
+/// let paid = me.call_return(WorkerId::new(0), (account, guard.token()), |there, (account, token)| {
+///     account.here(there).borrow_mut().change(token, |balance| *balance -= 10).is_ok()
+/// })?;
+/// assert!(paid.wait()?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Fenced<T> {
+    lock: u64,
+    newest: u64,
+    value: T,
+}
+
+impl<T> Fenced<T> {
+    /// A value guarded by the lock of this [identity](super::Lock::id).
+    pub fn new(lock: u64, value: T) -> Self {
+        Self { lock, newest: 0, value }
+    }
+
+    /// Changes the value, for one who has the lock alone.
+    ///
+    /// # Errors
+    /// [`SyncError::StaleToken`], [`SyncError::SharedToken`], [`SyncError::OtherLock`]; then nothing was changed.
+    pub fn change<R>(&mut self, token: Token, change: impl FnOnce(&mut T) -> R) -> Result<R, SyncError> {
+        if token.is_shared() {
+            return Err(SyncError::SharedToken);
+        }
+        self.admit(token)?;
+        Ok(change(&mut self.value))
+    }
+
+    /// Reads the value, for one who has the lock, alone or shared. Whoever had it before is refused from then on.
+    ///
+    /// # Errors
+    /// [`SyncError::StaleToken`], [`SyncError::OtherLock`].
+    pub fn read(&mut self, token: Token) -> Result<&T, SyncError> {
+        self.admit(token)?;
+        Ok(&self.value)
+    }
+
+    /// The value, for nobody else has it.
+    pub fn into_inner(self) -> T {
+        self.value
+    }
+
+    fn admit(&mut self, token: Token) -> Result<(), SyncError> {
+        if token.lock() != self.lock {
+            return Err(SyncError::OtherLock);
+        }
+        if token.number() < self.newest {
+            return Err(SyncError::StaleToken { offered: token.number(), newest: self.newest });
+        }
+        self.newest = token.number();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_token_is_refused_once_a_newer_one_was_seen() {
+        let token = |number, is_shared| Token::new(7, number, is_shared);
+        let mut value = Fenced::new(7, 0);
+        assert_eq!(value.change(token(3, false), |value| *value += 1), Ok(()));
+        assert_eq!(value.change(token(3, false), |value| *value += 1), Ok(()));
+        assert_eq!(value.read(token(5, true)), Ok(&2));
+        assert_eq!(value.read(token(5, true)), Ok(&2));
+        assert_eq!(
+            value.change(token(4, false), |value| *value += 1),
+            Err(SyncError::StaleToken { offered: 4, newest: 5 })
+        );
+        assert_eq!(value.read(token(4, false)), Err(SyncError::StaleToken { offered: 4, newest: 5 }));
+        assert_eq!(value.change(token(6, true), |value| *value += 1), Err(SyncError::SharedToken));
+        assert_eq!(value.change(Token::new(8, 9, false), |value| *value += 1), Err(SyncError::OtherLock));
+        // None of those that were refused has moved the fence.
+        assert_eq!(value.change(token(5, false), |value| *value += 1), Ok(()));
+        assert_eq!(value.into_inner(), 3);
+    }
+}

@@ -1,0 +1,408 @@
+//! The locks that have their home with one worker: who holds them, and who waits. No I/O, and no clock but the `now` that is passed.
+//!
+//! A lock is in the table while somebody holds it. Who wants it and cannot have it is queued, and gets it in the order of the queue: also
+//! one that would share it waits behind another that wants it alone, so that this one's turn comes.
+//!
+//! Every grant has a number. It grows with every grant of any lock here, but that those who share a lock at the same time share a number,
+//! since none of them comes after another.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use farside_fabric::WorkerId;
+
+/// Locks held, at most, at one home.
+pub(crate) const LOCKS_MAX: usize = 1 << 16;
+/// Those who wait, at most, at one home.
+pub(crate) const WAITERS_MAX: usize = 1 << 16;
+
+/// Whether others may have it at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Alone,
+    Shared,
+}
+
+/// One wish for a lock, by a name that no other has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Wish {
+    pub(crate) worker: WorkerId,
+    pub(crate) number: u64,
+}
+
+/// What became of a wish at once. `R` is the way to answer later.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Asked<R> {
+    Granted(R, u64),
+    Queued,
+    Full(R),
+}
+
+/// Answers that are due: whom, and the number of the grant.
+pub(crate) type Grants<R> = Vec<(R, u64)>;
+
+#[derive(Debug)]
+pub(crate) struct Table<R> {
+    locks: HashMap<String, Lock<R>>,
+    /// The number of the last grant.
+    granted: u64,
+    waiting: usize,
+}
+
+#[derive(Debug)]
+struct Lock<R> {
+    mode: Mode,
+    /// Never empty.
+    holders: Vec<Holder>,
+    /// Of the holders' grant.
+    number: u64,
+    queue: VecDeque<Waiter<R>>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    wish: Wish,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Waiter<R> {
+    wish: Wish,
+    mode: Mode,
+    reply: R,
+}
+
+impl<R> Default for Table<R> {
+    fn default() -> Self {
+        Self { locks: HashMap::new(), granted: 0, waiting: 0 }
+    }
+}
+
+impl<R> Table<R> {
+    /// Somebody wants a lock.
+    pub(crate) fn ask(&mut self, name: String, wish: Wish, mode: Mode, reply: R, now: Instant) -> Asked<R> {
+        if let Some(number) = self.try_grant(&name, wish, mode, now) {
+            return Asked::Granted(reply, number);
+        }
+        match self.locks.get_mut(&name) {
+            Some(lock) if self.waiting < WAITERS_MAX => {
+                lock.queue.push_back(Waiter { wish, mode, reply });
+                self.waiting += 1;
+                Asked::Queued
+            }
+            _ => Asked::Full(reply),
+        }
+    }
+
+    /// Grants a lock if it can be had at once. Says the number.
+    pub(crate) fn try_grant(&mut self, name: &str, wish: Wish, mode: Mode, now: Instant) -> Option<u64> {
+        let holder = Holder { wish, since: now };
+        if let Some(lock) = self.locks.get_mut(name) {
+            let shares = lock.mode == Mode::Shared && mode == Mode::Shared && lock.queue.is_empty();
+            return shares.then(|| {
+                lock.holders.push(holder);
+                lock.number
+            });
+        }
+        if self.locks.len() >= LOCKS_MAX {
+            return None;
+        }
+        self.granted += 1;
+        let lock = Lock { mode, holders: vec![holder], number: self.granted, queue: VecDeque::new() };
+        self.locks.insert(name.to_owned(), lock);
+        Some(self.granted)
+    }
+
+    /// Who holds a lock, or one of those who share it.
+    pub(crate) fn owner(&self, name: &str) -> Option<WorkerId> {
+        self.locks.get(name).map(|lock| lock.holders[0].wish.worker)
+    }
+
+    /// Somebody has no wish for a lock any more, whether it was granted by now or not. Says whether it was, and who has it next.
+    pub(crate) fn leave(&mut self, name: &str, wish: Wish, now: Instant) -> (bool, Grants<R>) {
+        let Some(lock) = self.locks.get_mut(name) else { return (false, Vec::new()) };
+        let held = lock.holders.len();
+        lock.holders.retain(|holder| holder.wish != wish);
+        let was_held = lock.holders.len() < held;
+        if !was_held {
+            self.waiting -= lock.forget(|waiter| waiter == wish);
+        }
+        (was_held, self.advance(name, now))
+    }
+
+    /// A holder still needs its lock. Says whether it has it.
+    pub(crate) fn renew(&mut self, name: &str, wish: Wish, now: Instant) -> bool {
+        let holder =
+            self.locks.get_mut(name).and_then(|lock| lock.holders.iter_mut().find(|holder| holder.wish == wish));
+        holder.map(|holder| holder.since = now).is_some()
+    }
+
+    /// Takes a lock from those who have had it for longer than the lease, if others wait for it.
+    pub(crate) fn revoke(&mut self, name: &str, lease: Duration, now: Instant) -> Grants<R> {
+        let Some(lock) = self.locks.get_mut(name) else { return Vec::new() };
+        if !lock.queue.is_empty() {
+            lock.holders.retain(|holder| now.saturating_duration_since(holder.since) < lease);
+        }
+        self.advance(name, now)
+    }
+
+    /// Forgets the wishes of workers that are gone.
+    pub(crate) fn lose(&mut self, is_lost: impl Fn(WorkerId) -> bool, now: Instant) -> Grants<R> {
+        let mut names = Vec::new();
+        for (name, lock) in &mut self.locks {
+            let held = lock.holders.len();
+            lock.holders.retain(|holder| !is_lost(holder.wish.worker));
+            let forgotten = lock.forget(|waiter| is_lost(waiter.worker));
+            self.waiting -= forgotten;
+            if lock.holders.len() < held || forgotten > 0 {
+                names.push(name.clone());
+            }
+        }
+        names.into_iter().flat_map(|name| self.advance(&name, now)).collect()
+    }
+
+    /// Grants a lock to those whose turn it is now.
+    fn advance(&mut self, name: &str, now: Instant) -> Grants<R> {
+        let mut grants = Vec::new();
+        let Some(lock) = self.locks.get_mut(name) else { return grants };
+        while let Some(Waiter { mode, .. }) = lock.queue.front() {
+            let mode = *mode;
+            let is_free = lock.holders.is_empty();
+            if !is_free && (lock.mode, mode) != (Mode::Shared, Mode::Shared) {
+                break;
+            }
+            if is_free {
+                self.granted += 1;
+                (lock.mode, lock.number) = (mode, self.granted);
+            }
+            let Some(Waiter { wish, reply, .. }) = lock.queue.pop_front() else { break };
+            self.waiting -= 1;
+            lock.holders.push(Holder { wish, since: now });
+            grants.push((reply, lock.number));
+        }
+        if lock.holders.is_empty()
+            && let Entry::Occupied(entry) = self.locks.entry(name.to_owned())
+        {
+            entry.remove();
+        }
+        grants
+    }
+}
+
+impl<R> Lock<R> {
+    /// Takes waiters out of the queue. Says how many.
+    fn forget(&mut self, which: impl Fn(Wish) -> bool) -> usize {
+        let before = self.queue.len();
+        self.queue.retain(|waiter| !which(waiter.wish));
+        before - self.queue.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What may happen to a table.
+    #[derive(Clone, Debug)]
+    enum Event {
+        Ask {
+            name: usize,
+            worker: u32,
+            shared: bool,
+        },
+        Try {
+            name: usize,
+            worker: u32,
+            shared: bool,
+        },
+        /// The wish made so many events ago, if it is still there.
+        Leave {
+            back: usize,
+        },
+        Lose {
+            worker: u32,
+        },
+        Revoke {
+            name: usize,
+            after_ms: u64,
+        },
+        Renew {
+            back: usize,
+        },
+    }
+
+    const NAMES: [&str; 3] = ["a", "b", ""];
+    const LEASE: Duration = Duration::from_millis(10);
+
+    fn event() -> impl Strategy<Value = Event> {
+        let (name, worker) = (0..NAMES.len(), 0..6_u32);
+        prop_oneof![
+            6 => (name.clone(), worker.clone(), any::<bool>())
+                .prop_map(|(name, worker, shared)| Event::Ask { name, worker, shared }),
+            2 => (name.clone(), worker.clone(), any::<bool>())
+                .prop_map(|(name, worker, shared)| Event::Try { name, worker, shared }),
+            6 => (0..12_usize).prop_map(|back| Event::Leave { back }),
+            1 => worker.prop_map(|worker| Event::Lose { worker }),
+            1 => (name, 0..30_u64).prop_map(|(name, after_ms)| Event::Revoke { name, after_ms }),
+            1 => (0..12_usize).prop_map(|back| Event::Renew { back }),
+        ]
+    }
+
+    /// All wishes that were made and are not over, in the order in which they were made: what a lock ought to do, said in another way.
+    #[derive(Debug, Default)]
+    struct Oracle {
+        wishes: Vec<Known>,
+        last_number: u64,
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    struct Known {
+        name: usize,
+        wish: Wish,
+        mode: Mode,
+        /// The number of its grant, and when it was made or renewed.
+        granted: Option<(u64, Instant)>,
+    }
+
+    impl Oracle {
+        fn of(&self, name: usize) -> impl Iterator<Item = &Known> {
+            self.wishes.iter().filter(move |known| known.name == name)
+        }
+
+        /// Grants in order whatever can be, and says to whom.
+        fn settle(&mut self, name: usize, now: Instant) -> Vec<(Wish, u64)> {
+            let mut grants = Vec::new();
+            let mut holders: Vec<_> = self.of(name).filter(|known| known.granted.is_some()).copied().collect();
+            for known in self.wishes.iter_mut().filter(|known| known.name == name && known.granted.is_none()) {
+                let number = match holders.first() {
+                    None => {
+                        self.last_number += 1;
+                        self.last_number
+                    }
+                    Some(holder) if (holder.mode, known.mode) == (Mode::Shared, Mode::Shared) => {
+                        holder.granted.unwrap().0
+                    }
+                    Some(_) => break,
+                };
+                known.granted = Some((number, now));
+                holders.push(*known);
+                grants.push((known.wish, number));
+            }
+            grants
+        }
+    }
+
+    fn sorted(mut grants: Vec<(Wish, u64)>) -> Vec<(Wish, u64)> {
+        grants.sort_by_key(|(wish, _)| wish.number);
+        grants
+    }
+
+    proptest! {
+        #[test]
+        fn a_table_does_what_the_queue_of_all_wishes_says(events in prop::collection::vec(event(), 1..120)) {
+            let mut table = Table::<Wish>::default();
+            let mut oracle = Oracle::default();
+            let mut now = Instant::now();
+            let mut made: Vec<Known> = Vec::new();
+            for (number, event) in (0..).zip(events) {
+                now += Duration::from_millis(1);
+                let pick = |back: usize| made.iter().rev().nth(back).copied();
+                match event {
+                    Event::Ask { name, worker, shared } => {
+                        let mode = if shared { Mode::Shared } else { Mode::Alone };
+                        let wish = Wish { worker: WorkerId::new(worker), number };
+                        let known = Known { name, wish, mode, granted: None };
+                        made.push(known);
+                        oracle.wishes.push(known);
+                        let expected = match oracle.settle(name, now)[..] {
+                            [] => Asked::Queued,
+                            [(wish, number)] => Asked::Granted(wish, number),
+                            _ => unreachable!("one wish more is one grant at most"),
+                        };
+                        prop_assert_eq!(table.ask(NAMES[name].into(), wish, mode, wish, now), expected);
+                    }
+                    Event::Try { name, worker, shared } => {
+                        let mode = if shared { Mode::Shared } else { Mode::Alone };
+                        let wish = Wish { worker: WorkerId::new(worker), number };
+                        let known = Known { name, wish, mode, granted: None };
+                        oracle.wishes.push(known);
+                        let granted = oracle.settle(name, now).pop().map(|(_, number)| number);
+                        if granted.is_none() {
+                            oracle.wishes.pop();
+                        } else {
+                            made.push(known);
+                        }
+                        prop_assert_eq!(table.try_grant(NAMES[name], wish, mode, now), granted);
+                    }
+                    Event::Leave { back } => {
+                        let Some(known) = pick(back) else { continue };
+                        let held = oracle.wishes.iter().find(|other| other.wish == known.wish);
+                        let was_held = held.is_some_and(|known| known.granted.is_some());
+                        oracle.wishes.retain(|other| other.wish != known.wish);
+                        let expected = (was_held, oracle.settle(known.name, now));
+                        prop_assert_eq!(table.leave(NAMES[known.name], known.wish, now), expected);
+                    }
+                    Event::Lose { worker } => {
+                        let worker = WorkerId::new(worker);
+                        // Every lock that is concerned grants by itself, and who is first is not said.
+                        let concerned: HashSet<_> =
+                            oracle.wishes.iter().filter(|known| known.wish.worker == worker).map(|known| known.name).collect();
+                        oracle.wishes.retain(|known| known.wish.worker != worker);
+                        let grants = table.lose(|other| other == worker, now);
+                        let mut order: Vec<usize> = concerned.into_iter().collect();
+                        order.sort_by_key(|name| {
+                            grants.iter().position(|(wish, _)| oracle.of(*name).any(|known| known.wish == *wish))
+                        });
+                        let expected = order.into_iter().flat_map(|name| oracle.settle(name, now)).collect();
+                        prop_assert_eq!(sorted(grants), sorted(expected));
+                    }
+                    Event::Revoke { name, after_ms } => {
+                        now += Duration::from_millis(after_ms);
+                        if oracle.of(name).any(|known| known.granted.is_none()) {
+                            oracle.wishes.retain(|known| {
+                                known.name != name || known.granted.is_none_or(|(_, since)| now - since < LEASE)
+                            });
+                        }
+                        prop_assert_eq!(table.revoke(NAMES[name], LEASE, now), oracle.settle(name, now));
+                    }
+                    Event::Renew { back } => {
+                        let Some(known) = pick(back) else { continue };
+                        let own = oracle.wishes.iter_mut().find(|other| other.wish == known.wish);
+                        let granted = own.and_then(|known| known.granted.as_mut());
+                        let expected = granted.map(|(_, since)| *since = now).is_some();
+                        prop_assert_eq!(table.renew(NAMES[known.name], known.wish, now), expected);
+                    }
+                }
+                for (name, text) in NAMES.iter().enumerate() {
+                    let holders: Vec<_> = oracle.of(name).filter(|known| known.granted.is_some()).collect();
+                    let owner = table.owner(text);
+                    prop_assert_eq!(owner.is_some(), !holders.is_empty());
+                    prop_assert!(owner.is_none_or(|owner| holders.iter().any(|known| known.wish.worker == owner)));
+                    prop_assert!(holders.len() <= 1 || holders.iter().all(|known| known.mode == Mode::Shared));
+                }
+                let waiting = oracle.wishes.iter().filter(|known| known.granted.is_none()).count();
+                prop_assert_eq!(table.waiting, waiting);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_table_refuses_and_gives_the_reply_back() {
+        let mut table = Table::default();
+        let now = Instant::now();
+        let wish = |number| Wish { worker: WorkerId::new(0), number };
+        for number in 0..LOCKS_MAX as u64 {
+            assert!(table.try_grant(&number.to_string(), wish(number), Mode::Alone, now).is_some());
+        }
+        assert_eq!(table.ask("one more".to_owned(), wish(1), Mode::Alone, 'r', now), Asked::Full('r'));
+        for number in 0..WAITERS_MAX as u64 {
+            assert_eq!(table.ask("0".to_owned(), wish(number + 1), Mode::Shared, 'r', now), Asked::Queued);
+        }
+        assert_eq!(table.ask("0".to_owned(), wish(1), Mode::Alone, 'r', now), Asked::Full('r'));
+    }
+}

@@ -1,0 +1,454 @@
+//! Structures that are known by name, and changed where they are: the remote operations of RDMO (Liu et al.), by calls.
+//!
+//! A structure belongs to the worker that has registered it. Where it is says its *directory*: the worker that the name's hash says. Operations
+//! are functions of the owner's, named by the hash of their names, and run on its thread as handlers: so each is one atomic step, and
+//! needs no lock. What RDMO does with a series of reads, writes and atomics under way in the network, a [`Program`] does at the owner.
+
+mod program;
+
+use std::any::{Any, type_name};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::resume_unwind;
+use std::rc::Rc;
+
+use farside_fabric::WorkerId;
+
+pub use program::{Compare, Operand, Program, Step, StopCause, Words};
+
+use super::error::SyncError;
+use super::operation::{After, Guarded, Outcome};
+use crate::Wire;
+use crate::dist::PerWorker;
+use crate::error::{Error, Result};
+use crate::invoke::pending::Pending;
+use crate::job::worker::Worker;
+use crate::wire::hash_name;
+
+/// Structures at one worker, at most, and names in one directory.
+const STRUCTURES_MAX: usize = 1 << 16;
+
+/// The name and the types of an operation on structures of type `T`.
+pub struct Operation<T, A, R> {
+    name: &'static str,
+    types: PhantomData<fn(&mut T, A) -> R>,
+}
+
+impl<T, A, R> Operation<T, A, R> {
+    /// The operation of this name.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, types: PhantomData }
+    }
+}
+
+impl<T, A, R> Clone for Operation<T, A, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, A, R> Copy for Operation<T, A, R> {}
+
+impl<T, A, R> fmt::Debug for Operation<T, A, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Operation").field(&self.name).finish()
+    }
+}
+
+/// The structures of a job, by their names. A handle, which travels: copies are the same structures, wherever they are used.
+///
+/// ```no_run
+/// use std::collections::BTreeMap;
+///
+/// use farside::prelude::*;
+/// use farside::sync::{Operation, Structures};
+///
+/// type Scores = BTreeMap<String, u64>;
+/// const RAISE: Operation<Scores, (String, u64), u64> = Operation::new("raise");
+///
+/// # fn example(me: &Worker) -> farside::Result<()> {
+/// let structures = Structures::new(me)?;
+/// if me.id().number() == 0 {
+///     let scores = structures.structure(Scores::new()).operation(RAISE, |scores, (who, by)| {
+///         let score = scores.entry(who).or_default();
+///         *score += by;
+///         *score
+///     });
+///     scores.register(me, "scores")?;
+/// }
+/// me.barrier()?;
+/// let scores = structures.find::<Scores>(me, "scores")?;
+/// let score = scores.run(me, RAISE, ("anna".to_owned(), 3))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// An operation that panics does so for its caller ([`Error::RemotePanic`]), and poisons the structure: see [`Combining`](super::Combining).
+/// Structures are found by workers that run the owner's binary.
+///
+/// When the owner's process dies its structures are gone, and their names free again: those who have found them before get
+/// [`Error::PeerLost`], the others [`SyncError::NoStructure`]. When the directory of a name dies, nobody finds it any more.
+#[derive(Clone, Copy, Debug, Wire)]
+pub struct Structures {
+    parts: PerWorker<Part>,
+}
+
+/// One worker's part.
+#[derive(Debug, Default)]
+struct Part {
+    /// Of this worker, by their numbers.
+    own: RefCell<HashMap<u32, Rc<dyn Any>>>,
+    registered: Cell<u32>,
+    /// Of those whose names lead here.
+    directory: RefCell<HashMap<String, Listed>>,
+}
+
+/// What a directory knows of a structure.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+struct Listed {
+    owner: WorkerId,
+    number: u32,
+    type_name: String,
+}
+
+/// A structure where it belongs.
+struct Owned<T> {
+    guarded: RefCell<Guarded<T>>,
+    /// By the hashes of their names, each a `fn(&mut T, A) -> R`.
+    operations: HashMap<u64, Box<dyn Any>>,
+}
+
+/// A structure that is about to be registered. Made by [`Structures::structure`].
+#[must_use = "nobody knows it before `register`"]
+pub struct NewStructure<T> {
+    structures: Structures,
+    owned: Owned<T>,
+}
+
+/// A structure that was found. A handle: it may be kept and copied for as long as the job. Other workers find it by its name, too.
+pub struct Structure<T> {
+    structures: Structures,
+    owner: WorkerId,
+    number: u32,
+    of: PhantomData<fn(T)>,
+}
+
+/// Why an operation did not run at the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+enum Refusal {
+    NoStructure,
+    NoOperation,
+    Poisoned,
+    Busy,
+}
+
+/// What an operation brings back: its [result](Self::into_result), or why it did not run.
+#[derive(Debug, Wire)]
+pub struct OperationResult<R>(Result<R, Refusal>);
+
+impl Structures {
+    /// A place for the structures of a job. All workers of the job call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// Those of [`PerWorker::new`].
+    pub fn new(me: &Worker) -> Result<Self> {
+        let parts = PerWorker::new(me, Part::default())?;
+        let lose = move |me: &Worker, process| {
+            parts.here(me).directory.borrow_mut().retain(|_, listed| me.process_of(listed.owner) != process);
+        };
+        me.when_lost(lose);
+        // One that was lost on the way here may have registered something.
+        me.lost_processes().into_iter().for_each(|process| lose(me, process));
+        Ok(Self { parts })
+    }
+
+    /// A structure, before it is registered.
+    pub fn structure<T: 'static>(self, value: T) -> NewStructure<T> {
+        let owned = Owned { guarded: RefCell::new(Guarded::new(value)), operations: HashMap::new() };
+        NewStructure { structures: self, owned }
+    }
+
+    /// Finds a structure by its name. Waits for the directory's answer: not for handlers.
+    ///
+    /// # Errors
+    /// [`SyncError::NoStructure`], [`SyncError::OtherType`]; those of a call and of waiting for its result.
+    pub fn find<T: 'static>(self, me: &Worker, name: &str) -> Result<Structure<T>> {
+        let asked = (self.parts, name.to_owned());
+        let listed =
+            me.call_return(directory(me, name), asked, |there, (parts, name): (PerWorker<Part>, String)| {
+                parts.here(there).directory.borrow().get(&name).cloned()
+            })?;
+        match listed.wait()? {
+            None => Err(SyncError::NoStructure { name: name.to_owned() }.into()),
+            Some(listed) if listed.type_name != type_name::<T>() => Err(SyncError::OtherType {
+                name: name.to_owned(),
+                registered: listed.type_name,
+                wanted: type_name::<T>(),
+            }
+            .into()),
+            Some(Listed { owner, number, .. }) => Ok(Structure { structures: self, owner, number, of: PhantomData }),
+        }
+    }
+
+    /// Takes a structure back that this worker has registered under this name. Others do not find it any more, and what they call on it is
+    /// refused.
+    ///
+    /// # Errors
+    /// [`SyncError::NoStructure`] when this worker has registered none of this name and type; those of a call and of waiting for its result;
+    /// [`SyncError::Poisoned`].
+    pub fn remove<T: 'static>(self, me: &Worker, name: &str) -> Result<T> {
+        let asked = (self.parts, name.to_owned(), me.id(), type_name::<T>().to_owned());
+        let removed = me.call_return(directory(me, name), asked, unlist)?.wait()?;
+        let own = removed.and_then(|number| self.parts.here(me).own.borrow_mut().remove(&number));
+        let owned = own.and_then(|own| Rc::downcast::<Owned<T>>(own).ok()).and_then(Rc::into_inner);
+        let Some(owned) = owned else { return Err(SyncError::NoStructure { name: name.to_owned() }.into()) };
+        let Guarded { value, is_poisoned } = owned.guarded.into_inner();
+        if is_poisoned { Err(SyncError::Poisoned.into()) } else { Ok(value) }
+    }
+}
+
+impl<T: 'static> NewStructure<T> {
+    /// Adds an operation: a function that captures nothing.
+    ///
+    /// # Panics
+    /// When it has one of this name.
+    #[track_caller]
+    pub fn operation<A: 'static, R: 'static>(
+        mut self,
+        operation: Operation<T, A, R>,
+        function: fn(&mut T, A) -> R,
+    ) -> Self {
+        let other = self.owned.operations.insert(hash_name(operation.name), Box::new(function));
+        assert!(other.is_none(), "{}: two operations with one name", operation.name);
+        self
+    }
+
+    /// Has [programs](Program) run on it.
+    ///
+    /// # Panics
+    /// When it has them already.
+    #[track_caller]
+    pub fn programs(self) -> Self
+    where
+        T: Words,
+    {
+        self.operation(program_on(), |words, program: Program| program.try_run(words))
+    }
+
+    /// Makes the structure known by this name. It belongs to this worker, on whose thread the operations run, and can be found when this returns.
+    /// Not in handlers.
+    ///
+    /// # Errors
+    /// [`SyncError::NameTaken`]; [`SyncError::Full`] when there are 65 536; those of a call and of waiting for its result.
+    pub fn register(self, me: &Worker, name: &str) -> Result<Structure<T>> {
+        me.not_in_handler("registering a structure")?;
+        let Self { structures, owned } = self;
+        let here = structures.parts.here(me);
+        if here.own.borrow().len() >= STRUCTURES_MAX {
+            return Err(full());
+        }
+        // Numbers are not used again, so that handles of structures that were taken back are of no structure.
+        let number = here.registered.get().checked_add(1).ok_or_else(full)?;
+        here.registered.set(number);
+        // Before the name: who has found it may call.
+        here.own.borrow_mut().insert(number, Rc::new(owned));
+        let listed = Listed { owner: me.id(), number, type_name: type_name::<T>().to_owned() };
+        let call = me.call_return(directory(me, name), (structures.parts, name.to_owned(), listed), list);
+        let listed = call.map_err(Error::from).and_then(Pending::wait);
+        let refused = match listed {
+            Ok(Ok(())) => return Ok(Structure { structures, owner: me.id(), number, of: PhantomData }),
+            Ok(Err(Some(owner))) => SyncError::NameTaken { name: name.to_owned(), owner }.into(),
+            Ok(Err(None)) => full(),
+            Err(error) => error,
+        };
+        here.own.borrow_mut().remove(&number);
+        Err(refused)
+    }
+}
+
+impl<T: 'static> Structure<T> {
+    /// Whose it is.
+    pub fn owner(self) -> WorkerId {
+        self.owner
+    }
+
+    /// Runs an operation on the structure, at its owner, and waits for the result. Not in handlers.
+    ///
+    /// *Cost*: one [`call_return`](Worker::call_return), and two look-ups at the owner.
+    ///
+    /// # Errors
+    /// [`SyncError::NoOperation`], [`SyncError::NoStructure`] when it was taken back, [`SyncError::Poisoned`], [`SyncError::Busy`] when its owner is
+    /// [in it](Self::with); those of a call and of waiting for its result.
+    pub fn run<A: Wire + 'static, R: Wire + 'static>(
+        self,
+        me: &Worker,
+        operation: Operation<T, A, R>,
+        arguments: A,
+    ) -> Result<R> {
+        me.not_in_handler("running an operation")?;
+        self.start(me, operation, arguments)?.wait()?.into_result(operation)
+    }
+
+    /// Has an operation run on the structure, and looks for the result later. In handlers, too: see [`Pending::then`].
+    ///
+    /// # Errors
+    /// Those of a call.
+    pub fn start<A: Wire + 'static, R: Wire + 'static>(
+        self,
+        me: &Worker,
+        operation: Operation<T, A, R>,
+        arguments: A,
+    ) -> Result<Pending<'_, OperationResult<R>>> {
+        let asked = (self.structures.parts, self.number, hash_name(operation.name), arguments);
+        Ok(me.call_return(self.owner, asked, run_operation::<T, A, R>)?)
+    }
+
+    /// Runs a program on the structure's words, as one atomic step, and waits for the results. Not in handlers.
+    ///
+    /// # Errors
+    /// [`SyncError::ProgramStopped`]; [`SyncError::NoOperation`] when it was registered without [programs](NewStructure::programs); otherwise as for
+    /// [`run`](Self::run).
+    pub fn run_program(self, me: &Worker, program: Program) -> Result<Vec<u64>> {
+        let ran = self.run(me, program_on(), program)?;
+        ran.map_err(|(step, why)| SyncError::ProgramStopped { step, why }.into())
+    }
+
+    /// Works on the structure at its owner, who alone can, also in handlers. What others call on it meanwhile, because `work` waits for
+    /// something, is refused with [`SyncError::Busy`].
+    ///
+    /// # Errors
+    /// [`SyncError::NoStructure`] when it is not this worker's, [`SyncError::Busy`], [`SyncError::Poisoned`].
+    ///
+    /// # Panics
+    /// When `work` does.
+    pub fn with<R>(self, me: &Worker, work: impl FnOnce(&mut T) -> R) -> Result<R> {
+        self.work_on(me, After::Refuse, work)
+    }
+
+    /// As [`with`](Self::with), also when the structure is poisoned. Afterwards it is so no more.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// When `work` does.
+    pub fn mend<R>(self, me: &Worker, work: impl FnOnce(&mut T) -> R) -> Result<R> {
+        self.work_on(me, After::Mend, work)
+    }
+
+    fn work_on<R>(self, me: &Worker, after: After, work: impl FnOnce(&mut T) -> R) -> Result<R> {
+        let own = (self.owner == me.id()).then(|| self.structures.parts.here(me).owned::<T>(self.number)).flatten();
+        let own = own.ok_or_else(|| SyncError::NoStructure { name: type_name::<T>().to_owned() })?;
+        let mut guarded = own.guarded.try_borrow_mut().map_err(|_| SyncError::Busy)?;
+        let outcome = guarded.run(after, work);
+        drop(guarded);
+        Ok(outcome.into_result()?)
+    }
+}
+
+impl<R> OperationResult<R> {
+    /// The result of the operation that was [started](Structure::start).
+    ///
+    /// # Errors
+    /// [`SyncError::NoOperation`], [`SyncError::NoStructure`], [`SyncError::Poisoned`], [`SyncError::Busy`].
+    pub fn into_result<T, A>(self, operation: Operation<T, A, R>) -> Result<R> {
+        let why = match self.0 {
+            Ok(result) => return Ok(result),
+            Err(Refusal::NoStructure) => SyncError::NoStructure { name: type_name::<T>().to_owned() },
+            Err(Refusal::NoOperation) => SyncError::NoOperation { operation: operation.name },
+            Err(Refusal::Poisoned) => SyncError::Poisoned,
+            Err(Refusal::Busy) => SyncError::Busy,
+        };
+        Err(why.into())
+    }
+}
+
+fn full() -> Error {
+    SyncError::Full { max: STRUCTURES_MAX }.into()
+}
+
+fn program_on<T>() -> Operation<T, Program, Result<Vec<u64>, (u32, StopCause)>> {
+    Operation::new("farside/program")
+}
+
+/// Who knows where the structure of this name is.
+fn directory(me: &Worker, name: &str) -> WorkerId {
+    WorkerId::new((hash_name(name) % u64::from(me.worker_count())) as u32)
+}
+
+// What runs at the directory and at the owner.
+
+/// Says who has the name, or that there are too many, when it was not listed.
+fn list(there: &Worker, (parts, name, listed): (PerWorker<Part>, String, Listed)) -> Result<(), Option<WorkerId>> {
+    let mut directory = parts.here(there).directory.borrow_mut();
+    let is_full = directory.len() >= STRUCTURES_MAX;
+    match directory.entry(name) {
+        Entry::Occupied(other) => Err(Some(other.get().owner)),
+        Entry::Vacant(_) if is_full => Err(None),
+        Entry::Vacant(free) => {
+            free.insert(listed);
+            Ok(())
+        }
+    }
+}
+
+/// Says the number of the structure that is not listed any more, if it was its owner's.
+fn unlist(there: &Worker, (parts, name, owner, type_name): (PerWorker<Part>, String, WorkerId, String)) -> Option<u32> {
+    let mut directory = parts.here(there).directory.borrow_mut();
+    directory.get(&name).filter(|listed| listed.owner == owner && listed.type_name == type_name)?;
+    directory.remove(&name).map(|listed| listed.number)
+}
+
+fn run_operation<T: 'static, A: 'static, R: 'static>(
+    there: &Worker,
+    (parts, number, operation, arguments): (PerWorker<Part>, u32, u64, A),
+) -> OperationResult<R> {
+    let run = || {
+        let own = parts.here(there).owned::<T>(number).ok_or(Refusal::NoStructure)?;
+        let function =
+            own.operations.get(&operation).and_then(|function| function.downcast_ref::<fn(&mut T, A) -> R>());
+        let function = function.ok_or(Refusal::NoOperation)?;
+        let mut guarded = own.guarded.try_borrow_mut().map_err(|_| Refusal::Busy)?;
+        let outcome = guarded.run(After::Refuse, |value| function(value, arguments));
+        drop(guarded);
+        match outcome {
+            Outcome::Returned(result) => Ok(result),
+            Outcome::Poisoned => Err(Refusal::Poisoned),
+            // To the caller: what answers it catches it.
+            Outcome::Panicked(panic) => resume_unwind(panic),
+        }
+    };
+    OperationResult(run())
+}
+
+impl Part {
+    fn owned<T: 'static>(&self, number: u32) -> Option<Rc<Owned<T>>> {
+        let own = self.own.borrow().get(&number).cloned()?;
+        own.downcast().ok()
+    }
+}
+
+impl<T> Clone for Structure<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Structure<T> {}
+
+impl<T> fmt::Debug for Structure<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Structure").field("owner", &self.owner).field("type", &type_name::<T>()).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for NewStructure<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let operations = self.owned.operations.len();
+        f.debug_struct("NewStructure").field("operations", &operations).finish_non_exhaustive()
+    }
+}

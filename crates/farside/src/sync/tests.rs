@@ -1,0 +1,211 @@
+//! Combining and delegation with real threads. Their protocol is checked in `tests/combining_model.rs`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use super::operation::POSTED_MAX;
+use super::{Combining, Delegated, SyncError};
+use crate::error::Error;
+
+const THREADS: u64 = 8;
+const ROUNDS: u64 = 5_000;
+
+/// What both can do, and the tests do to both.
+trait Executor: Sync {
+    fn add(&self, by: u64) -> Result<u64, SyncError>;
+    fn post_add(&self, by: u64) -> Result<(), Error>;
+    fn panic(&self);
+    fn mended(&self) -> u64;
+}
+
+macro_rules! executor {
+    ($type:ty) => {
+        impl Executor for $type {
+            fn add(&self, by: u64) -> Result<u64, SyncError> {
+                self.run(|value| std::mem::replace(value, *value + by))
+            }
+
+            fn post_add(&self, by: u64) -> Result<(), Error> {
+                Ok(self.post(move |value| *value += by)?)
+            }
+
+            fn panic(&self) {
+                let _: Result<(), _> = self.run(|_| panic!("no more"));
+            }
+
+            fn mended(&self) -> u64 {
+                self.mend(|value| *value)
+            }
+        }
+    };
+}
+
+executor!(Combining<u64>);
+executor!(Delegated<u64>);
+
+fn each(test: impl Fn(&dyn Executor)) {
+    test(&Combining::new(0));
+    test(&Delegated::new(|| 0).unwrap());
+}
+
+#[test]
+fn every_operation_runs_once_and_by_itself() {
+    each(|executor| {
+        let seen = thread::scope(|scope| {
+            let add = || (0..ROUNDS).map(|_| executor.add(1).unwrap()).collect::<Vec<_>>();
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(add)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        // Each thread's come in the order in which it asked.
+        assert!(seen.iter().all(|own| own.is_sorted()));
+        let mut all = seen.concat();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..THREADS * ROUNDS));
+    });
+}
+
+#[test]
+fn what_is_posted_runs_and_what_is_too_much_is_given_back() {
+    each(|executor| {
+        let taken = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for round in 0..ROUNDS {
+                        match executor.post_add(1) {
+                            Ok(()) => _ = taken.fetch_add(1, Ordering::Relaxed),
+                            Err(error) => assert!(matches!(error, Error::Sync(SyncError::Full { .. })), "{error}"),
+                        }
+                        if round % 64 == 0 {
+                            executor.add(0).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(executor.add(0).unwrap(), taken.load(Ordering::Relaxed));
+    });
+}
+
+#[test]
+fn a_panic_reaches_who_asked_and_poisons() {
+    each(|executor| {
+        executor.add(5).unwrap();
+        let panic = catch_unwind(AssertUnwindSafe(|| executor.panic())).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"no more"));
+        assert_eq!(executor.add(1), Err(SyncError::Poisoned));
+        executor.post_add(1).unwrap();
+        assert_eq!(executor.mended(), 5);
+        assert_eq!(executor.add(1), Ok(5));
+    });
+}
+
+/// The same when it is another thread that runs the operation.
+#[test]
+fn a_panic_in_the_hands_of_another_reaches_who_asked() {
+    let value = Combining::new(0_u64);
+    let (begun, has_begun) = mpsc::channel();
+    thread::scope(|scope| {
+        let holder = scope.spawn(|| {
+            value.run(|value| {
+                begun.send(()).unwrap();
+                thread::sleep(Duration::from_millis(50));
+                *value += 1;
+            })
+        });
+        has_begun.recv().unwrap();
+        let asker = scope.spawn(|| value.run::<()>(|_| panic!("no more")));
+        assert_eq!(asker.join().unwrap_err().downcast_ref(), Some(&"no more"));
+        assert_eq!(holder.join().unwrap(), Ok(()));
+    });
+    assert_eq!(value.into_inner(), Err(SyncError::Poisoned));
+}
+
+#[test]
+fn a_value_in_use_refuses_without_waiting() {
+    let value = Arc::new(Combining::new(0_u64));
+    let (entered, leave) = (Barrier::new(2), Barrier::new(2));
+    let last = thread::scope(|scope| {
+        scope.spawn(|| {
+            value.run(|_| {
+                entered.wait();
+                leave.wait();
+            })
+        });
+        entered.wait();
+        let refused = value.try_run(|value| *value += 1).unwrap_err();
+        assert!(matches!(refused.error, Error::Sync(SyncError::Busy)));
+        for _ in 0..POSTED_MAX {
+            value.post(|value| *value += 1).map_err(Error::from).unwrap();
+        }
+        let refused = value.post(|value| *value += 1).unwrap_err();
+        assert!(matches!(refused.error, Error::Sync(SyncError::Full { .. })));
+        assert!(value.start(|value| *value).is_err());
+        leave.wait();
+        // The operation that was given back is whole.
+        loop {
+            match value.try_run(|value| *value) {
+                Ok(seen) if seen == Ok(u64::from(POSTED_MAX)) => break refused.arguments,
+                _ => thread::yield_now(),
+            }
+        }
+    });
+    value.run(last).unwrap();
+    assert_eq!(value.run(|value| *value), Ok(u64::from(POSTED_MAX) + 1));
+}
+
+#[test]
+fn a_ticket_brings_the_result_or_says_that_there_is_none_yet() {
+    let value = Delegated::new(|| 1_u64).unwrap();
+    let (go, gone) = mpsc::channel();
+    value.post(move |_| gone.recv().unwrap()).map_err(Error::from).unwrap();
+    let mut ticket = value.start(|value| *value + 1).unwrap();
+    assert!(ticket.poll().is_none());
+    assert!(matches!(ticket.wait_for(Duration::from_millis(1)), Err(Error::Deadline { .. })));
+    go.send(()).unwrap();
+    assert_eq!(ticket.wait_for(Duration::from_secs(60)).unwrap(), 2);
+    let mut ticket = value.start(|_| -> u64 { panic!("no more") }).unwrap();
+    let panic = catch_unwind(AssertUnwindSafe(|| ticket.wait_for(Duration::from_secs(60)))).unwrap_err();
+    assert_eq!(panic.downcast_ref(), Some(&"no more"));
+    let mut refused = value.start(|value| *value).unwrap();
+    assert!(matches!(refused.wait_for(Duration::from_secs(60)), Err(Error::Sync(SyncError::Poisoned))));
+}
+
+#[test]
+fn an_operation_that_would_wait_for_itself_panics() {
+    let (combining, delegated) = (Combining::new(0_u64), Delegated::new(|| 0_u64).unwrap());
+    let inside = |run: &dyn Fn()| {
+        let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
+        assert!(panic.downcast_ref::<&str>().is_some_and(|text| text.contains("has itself")));
+    };
+    inside(&|| _ = combining.run(|_| combining.run(|_| ()).is_ok()));
+    inside(&|| _ = delegated.run(|_| delegated.run(|_| ()).is_ok()));
+}
+
+#[test]
+fn dropping_runs_what_was_posted_and_drops_the_value_in_its_thread() {
+    struct Told(mpsc::Sender<(thread::ThreadId, u64)>, u64);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.send((thread::current().id(), self.1)).unwrap();
+        }
+    }
+    let (tell, told) = mpsc::channel();
+    let value = Delegated::new(move || Told(tell, 0)).unwrap();
+    let owner = value.run(|_| thread::current().id()).unwrap();
+    for _ in 0..100 {
+        value.post(|value| value.1 += 1).map_err(Error::from).unwrap();
+    }
+    drop(value);
+    assert_eq!(told.recv().unwrap(), (owner, 100));
+    assert_ne!(owner, thread::current().id());
+}
+
+#[test]
+fn what_cannot_be_made_panics_where_it_was_wanted() {
+    let panic = catch_unwind(|| Delegated::<u64>::new(|| panic!("no value"))).unwrap_err();
+    assert_eq!(panic.downcast_ref(), Some(&"no value"));
+}

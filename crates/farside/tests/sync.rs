@@ -1,0 +1,442 @@
+//! Locks, structures and executors among the workers of a job: real processes, and simulated ones.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use farside::prelude::*;
+use farside::sync::{
+    Combining, Compare, Delegated, Fenced, LockGuard, LockManager, Operand, Operation, Program, Step, StopCause,
+    Structures, SyncError, Token,
+};
+use farside::{Error, ProcessEnd, Result, Simulation, simulate};
+
+/// The error of this room that something returned.
+#[track_caller]
+fn sync_error<T: std::fmt::Debug>(result: Result<T>) -> SyncError {
+    match result {
+        Err(Error::Sync(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Everybody adds to one number by reading it, and writing it in another call. Without the lock additions would be lost.
+fn one_at_a_time(me: &Worker) -> Result<()> {
+    const ROUNDS: u64 = 20;
+    let locks = LockManager::new(me)?;
+    let number = PerWorker::new(me, Cell::new(0_u64))?;
+    let owner = WorkerId::new(0);
+    for round in 0..ROUNDS {
+        let lock = locks.named(me, "number");
+        let guard = if round % 4 == 0 { lock.lock_for(Duration::from_secs(60))? } else { lock.lock()? };
+        let old = me.call_return(owner, number, |there, number| number.here(there).get())?.wait()?;
+        me.call_return(owner, (number, old + 1), |there, (number, new)| number.here(there).set(new))?.wait()?;
+        // The last is released for certain when this returns.
+        if round % 2 == 1 {
+            guard.release()?;
+        }
+    }
+    me.barrier()?;
+    if me.id() == owner {
+        assert_eq!(number.here(me).get(), ROUNDS * u64::from(me.worker_count()));
+    }
+    assert_eq!(locks.named(me, "number").owner()?, None);
+    me.barrier()
+}
+
+/// Who waits gets the lock in the order in which it asked, and each with a greater number.
+fn in_order(me: &Worker) -> Result<()> {
+    type Got = PerWorker<RefCell<Vec<(WorkerId, Token)>>>;
+    fn note(there: &Worker, (got, who, token): (Got, WorkerId, Token)) {
+        got.here(there).borrow_mut().push((who, token));
+    }
+    let locks = LockManager::new(me)?;
+    let got: Got = PerWorker::new(me, RefCell::default())?;
+    if me.id().number() == 0 {
+        let guard = locks.named(me, "queue").lock()?;
+        let mut order: Vec<_> = me.workers().skip(1).collect();
+        order.rotate_left(1);
+        order.extend(order.clone().into_iter().rev());
+        for who in &order {
+            // It asks, and then makes sure that its question has come to the home, which is asked after it.
+            let asked = me.call_with_reply(*who, (locks, got), |there, (locks, got), reply: Reply<()>| {
+                let lock = locks.named(there, "queue");
+                let granted = move |me: &Worker, guard: Result<LockGuard<'_>>| {
+                    let guard = guard.expect("the home lives");
+                    me.call(WorkerId::new(0), (got, me.id(), guard.token()), note).expect("there is room");
+                };
+                lock.lock_then(granted).expect("the home lives");
+                // The home is one of the workers of its process: whatever was asked there before, it has run when all have answered.
+                let threads = there.threads_per_process();
+                let first = lock.home().number() * threads;
+                let left = Rc::new((Cell::new(threads), Cell::new(Some(reply))));
+                for home in (first..first + threads).map(WorkerId::new) {
+                    let left = left.clone();
+                    let pending = there.call_return(home, (), |_, ()| ()).expect("there is room");
+                    pending.then(move |_, result| {
+                        result.expect("the home lives");
+                        left.0.set(left.0.get() - 1);
+                        if left.0.get() == 0 {
+                            left.1.take().expect("it is answered once").send(());
+                        }
+                    });
+                }
+            })?;
+            asked.wait()?;
+        }
+        let mine = guard.token();
+        drop(guard);
+        me.wait_while_serving(|| got.here(me).borrow().len() == order.len())?;
+        let got = got.here(me).borrow();
+        assert!(got.iter().map(|(who, _)| *who).eq(order));
+        let numbers: Vec<_> =
+            [mine].into_iter().chain(got.iter().map(|(_, token)| *token)).map(Token::number).collect();
+        assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+    }
+    me.barrier()
+}
+
+/// Readers share, a writer waits for them, and a reader that comes later waits for the writer.
+fn shared_and_alone(me: &Worker) -> Result<()> {
+    let locks = LockManager::new(me)?;
+    let lock = locks.named(me, "book").at(ProcessId::new(me.process_count() - 1));
+    let readers = lock.clone().shared();
+    let guard = readers.lock()?;
+    me.barrier()?;
+    let token = guard.token();
+    let first = me.broadcast(WorkerId::new(0), (me.id().number() == 0).then_some(token))?;
+    assert_eq!(token, first, "those who share have the same token");
+    assert!(token.is_shared());
+    me.barrier()?;
+    let held = sync_error(lock.try_lock());
+    assert!(matches!(&held, SyncError::LockHeld { name, .. } if name == "book"), "{held}");
+    me.barrier()?;
+    if me.id().number() == 0 {
+        // In the queue, it keeps new readers out.
+        let deadline = lock.lock_for(Duration::from_millis(200));
+        assert!(matches!(deadline, Err(Error::Deadline { doing: "waiting for a lock", .. })), "{deadline:?}");
+        drop(readers.try_lock()?);
+    }
+    me.barrier()?;
+    drop(guard);
+    me.barrier()?;
+    let alone = lock.lock()?;
+    assert!(alone.token().number() > token.number());
+    assert_eq!(lock.owner()?, Some(me.id()));
+    alone.release()?;
+    me.barrier()
+}
+
+/// Whoever has given up is not granted anything, also when the grant was on its way.
+fn giving_up(me: &Worker) -> Result<()> {
+    let locks = LockManager::new(me)?;
+    let lock = locks.named(me, "contended");
+    for round in 0..30_u64 {
+        match lock.lock_for(Duration::from_micros(20 * (round % 8))) {
+            Ok(guard) => drop(guard),
+            Err(error) => assert!(matches!(error, Error::Deadline { .. }), "{error}"),
+        }
+    }
+    me.barrier()?;
+    lock.lock()?.release()?;
+    me.barrier()?;
+    assert_eq!(lock.owner()?, None);
+    me.barrier()
+}
+
+/// A holder that does nothing for longer than the lease loses the lock, and what it guards refuses it then.
+fn a_lease_ends(me: &Worker) -> Result<()> {
+    const LEASE: Duration = Duration::from_millis(50);
+    type Value = PerWorker<RefCell<Fenced<Vec<u32>>>>;
+    fn append(there: &Worker, (value, token, x): (Value, Token, u32)) -> bool {
+        let mut value = value.here(there).borrow_mut();
+        match value.change(token, |value| value.push(x)) {
+            Ok(()) => true,
+            Err(error) => {
+                assert!(matches!(error, SyncError::StaleToken { .. }), "{error}");
+                false
+            }
+        }
+    }
+    let locks = LockManager::with_lease(me, LEASE)?;
+    let lock = locks.named(me, "value").at(ProcessId::new(0));
+    let value: Value = PerWorker::new(me, RefCell::new(Fenced::new(lock.id(), Vec::new())))?;
+    let owner = WorkerId::new(0);
+    let append = |token, x| me.call_return(owner, (value, token, x), append)?.wait();
+    let (late, next) = (me.id().number() == 1, me.id().number() == 2);
+    let mut kept = None;
+    if late {
+        let mut guard = lock.lock()?;
+        guard.renew()?;
+        assert!(append(guard.token(), 1)?);
+        kept = Some(guard);
+    }
+    me.barrier()?;
+    if next {
+        let guard = lock.lock()?;
+        assert!(append(guard.token(), 2)?);
+    }
+    me.barrier()?;
+    if let Some(mut guard) = kept {
+        assert!(!append(guard.token(), 3)?);
+        assert!(matches!(sync_error(guard.renew()), SyncError::LockLost { .. }));
+        drop(guard);
+        let again = lock.lock()?;
+        assert!(append(again.token(), 4)?);
+    }
+    me.barrier()?;
+    if me.id() == owner {
+        let guard = lock.lock()?;
+        let mut value = value.here(me).borrow_mut();
+        assert_eq!(value.read(guard.token()), Ok(&vec![1, 2, 4]));
+    }
+    me.barrier()
+}
+
+fn locks_in_handlers(me: &Worker) -> Result<()> {
+    let locks = LockManager::new(me)?;
+    let refused = me.call_return(me.neighbor(1), locks, |there, locks| {
+        let lock = locks.named(there, "handler");
+        [lock.lock().map(drop), lock.try_lock().map(drop), lock.owner().map(drop)]
+            .map(|result| matches!(result, Err(Error::InHandler { .. })))
+    })?;
+    assert_eq!(refused.wait()?, [true; 3]);
+    let nowhere = locks.named(me, "x").at(ProcessId::new(99)).lock();
+    assert!(matches!(nowhere, Err(Error::UnknownProcess { .. })));
+    me.barrier()
+}
+
+type Scores = BTreeMap<String, u64>;
+const RAISE: Operation<Scores, (String, u64), u64> = Operation::new("raise");
+const BREAK: Operation<Scores, (), ()> = Operation::new("break");
+const UNKNOWN: Operation<Scores, (), ()> = Operation::new("unknown");
+const MISTAKEN: Operation<Scores, u8, u64> = Operation::new("raise");
+
+fn structures_by_name(me: &Worker) -> Result<()> {
+    let structures = Structures::new(me)?;
+    let owner = WorkerId::new(me.worker_count() - 1);
+    assert!(matches!(sync_error(structures.find::<Scores>(me, "scores")), SyncError::NoStructure { .. }));
+    me.barrier()?;
+    let new = || {
+        let scores = structures.structure(Scores::new()).operation(RAISE, |scores, (who, by)| {
+            let score = scores.entry(who).or_default();
+            *score += by;
+            *score
+        });
+        scores.operation(BREAK, |_, ()| panic!("broken"))
+    };
+    if me.id() == owner {
+        new().register(me, "scores")?;
+        assert_eq!(sync_error(new().register(me, "scores")), SyncError::NameTaken { name: "scores".to_owned(), owner });
+    }
+    me.barrier()?;
+    let other = sync_error(structures.find::<Vec<u64>>(me, "scores"));
+    assert!(matches!(&other, SyncError::OtherType { registered, .. } if registered.contains("BTreeMap")), "{other}");
+    let scores = structures.find::<Scores>(me, "scores")?;
+    assert_eq!(scores.owner(), owner);
+    for _ in 0..10 {
+        scores.run(me, RAISE, ("all".to_owned(), 2))?;
+    }
+    assert_eq!(scores.run(me, RAISE, (me.id().to_string(), 7))?, 7);
+    let pending = scores.start(me, RAISE, (me.id().to_string(), 1))?;
+    assert_eq!(pending.wait()?.into_result(RAISE)?, 8);
+    assert_eq!(sync_error(scores.run(me, UNKNOWN, ())), SyncError::NoOperation { operation: "unknown" });
+    assert_eq!(sync_error(scores.run(me, MISTAKEN, 1)), SyncError::NoOperation { operation: "raise" });
+    me.barrier()?;
+    assert_eq!(scores.run(me, RAISE, ("all".to_owned(), 0))?, 20 * u64::from(me.worker_count()));
+    me.barrier()?;
+    if me.id().number() == 0 {
+        let broken = scores.run(me, BREAK, ());
+        assert!(matches!(&broken, Err(Error::RemotePanic { message, .. }) if message == "broken"), "{broken:?}");
+        assert_eq!(sync_error(scores.run(me, RAISE, ("all".to_owned(), 1))), SyncError::Poisoned);
+    }
+    me.barrier()?;
+    if me.id() == owner {
+        assert_eq!(sync_error(scores.with(me, |_| ())), SyncError::Poisoned);
+        scores.mend(me, |scores| scores.remove("all"))?;
+    } else {
+        assert!(matches!(sync_error(scores.with(me, |_| ())), SyncError::NoStructure { .. }));
+    }
+    me.barrier()?;
+    scores.run(me, RAISE, ("all".to_owned(), 1))?;
+    me.barrier()?;
+    if me.id() == owner {
+        assert!(matches!(sync_error(structures.remove::<u8>(me, "scores")), SyncError::NoStructure { .. }));
+        let scores = structures.remove::<Scores>(me, "scores")?;
+        assert_eq!(scores["all"], u64::from(me.worker_count()));
+        assert_eq!(scores.len() as u32, me.worker_count() + 1);
+    }
+    me.barrier()?;
+    assert!(matches!(sync_error(scores.run(me, RAISE, (String::new(), 1))), SyncError::NoStructure { .. }));
+    assert!(matches!(sync_error(structures.find::<Scores>(me, "scores")), SyncError::NoStructure { .. }));
+    me.barrier()
+}
+
+/// Everybody moves money from account to account, by programs that do not overdraw. None is lost or made.
+fn programs(me: &Worker) -> Result<()> {
+    const ACCOUNTS: u64 = 4;
+    let structures = Structures::new(me)?;
+    if me.id().number() == 0 {
+        structures.structure(vec![100_u64; ACCOUNTS as usize]).programs().register(me, "accounts")?;
+        structures.structure(vec![0_u64; 1]).register(me, "no programs")?;
+    }
+    me.barrier()?;
+    let accounts = structures.find::<Vec<u64>>(me, "accounts")?;
+    let mut stopped = 0_u64;
+    for round in 0..40_u64 {
+        let (from, to) = (round % ACCOUNTS, (round + 1 + u64::from(me.id().number())) % ACCOUNTS);
+        let amount = 70_u64;
+        let transfer = Program::new([
+            Step::Read { at: from.into() },
+            Step::Add { at: to.into(), by: amount.into() },
+            Step::Require { first: amount.into(), is: Compare::LessOrEqual, second: Operand::Of(0) },
+            Step::Add { at: from.into(), by: amount.wrapping_neg().into() },
+        ]);
+        match accounts.run_program(me, transfer) {
+            Ok(results) => assert!(results[0] >= amount),
+            Err(error) => {
+                let error = sync_error::<()>(Err(error));
+                let required = |why| matches!(why, StopCause::Required { first: 70, .. });
+                assert!(matches!(error, SyncError::ProgramStopped { step: 2, why } if required(why)), "{error}");
+                stopped += 1;
+            }
+        }
+    }
+    assert!(me.all_reduce(stopped, |a, b| a + b)? > 0, "somebody wants what is not there");
+    me.barrier()?;
+    let read = Program::new((0..ACCOUNTS).map(|at| Step::Read { at: at.into() }));
+    assert_eq!(accounts.run_program(me, read.clone())?.iter().sum::<u64>(), 100 * ACCOUNTS);
+    let nowhere = Program::new([Step::Write { at: 0.into(), value: 0.into() }, Step::Read { at: u64::MAX.into() }]);
+    let why = StopCause::NoWord { at: u64::MAX };
+    assert_eq!(sync_error(accounts.run_program(me, nowhere)), SyncError::ProgramStopped { step: 1, why });
+    let without = structures.find::<Vec<u64>>(me, "no programs")?;
+    assert!(matches!(sync_error(without.run_program(me, read)), SyncError::NoOperation { .. }));
+    me.barrier()
+}
+
+/// The calls of all workers of the job end in one value of each process, which the workers of that process share.
+fn combining_in_handlers(me: &Worker) -> Result<()> {
+    const CALLS: u64 = 200;
+    let sums = Dist::new(me, || Combining::new(0_u64))?;
+    for number in 0..CALLS {
+        for to in me.workers() {
+            let sum = me.call_with_reply(to, (sums, number), |there, (sums, by), reply: Reply<u64>| {
+                let _ = sums.here(there).post(move |sum| {
+                    *sum += by;
+                    reply.send(*sum);
+                });
+            })?;
+            assert!(sum.wait()? >= number);
+        }
+    }
+    me.barrier()?;
+    let callers = u64::from(me.worker_count() * me.threads_per_process());
+    assert_eq!(sums.here(me).run(|sum| *sum)?, callers * (0..CALLS).sum::<u64>());
+    me.barrier()?;
+    // A panic drops the reply, and that tells the caller.
+    let broken = me.call_with_reply(me.neighbor(1), sums, |there, sums, reply: Reply<u64>| {
+        let _ = sums.here(there).post(move |_| {
+            let _reply = reply;
+            panic!("broken");
+        });
+    })?;
+    let broken = broken.wait();
+    assert!(matches!(broken, Err(Error::RemotePanic { .. } | Error::ReplyDropped { .. })), "{broken:?}");
+    me.barrier()
+}
+
+/// The same with a thread of its own for the value, which is not one of a simulation's.
+#[farside::test(processes = 2, threads = 2)]
+fn handlers_share_a_delegated_value(me: &Worker) -> Result<()> {
+    const CALLS: u64 = 200;
+    let sums = Dist::new(me, || Delegated::new(|| 0_u64).expect("there are threads"))?;
+    for number in 0..CALLS {
+        for to in me.workers() {
+            let sum = me.call_with_reply(to, (sums, number), |there, (sums, by), reply: Reply<u64>| {
+                let _ = sums.here(there).post(move |sum| {
+                    *sum += by;
+                    reply.send(*sum);
+                });
+            })?;
+            assert!(sum.wait()? >= number);
+        }
+    }
+    me.barrier()?;
+    let callers = u64::from(me.worker_count() * me.threads_per_process());
+    assert_eq!(sums.here(me).run(|sum| *sum)?, callers * (0..CALLS).sum::<u64>());
+    me.barrier()
+}
+
+/// Workers go through a section one at a time, while one of their processes dies at any moment, in it or on the way, and the others go on.
+#[test]
+fn simulated_a_process_may_die_with_a_lock_or_waiting() {
+    const ROUNDS: u32 = 30;
+    let mut died_inside = 0;
+    for seed in 0..40_u64 {
+        let doomed = ProcessId::new(3);
+        let inside = AtomicU32::new(u32::MAX);
+        let ends = AtomicU32::new(0);
+        let died_at = AtomicU32::new(u32::MAX);
+        let simulation = Simulation::new(4, 1, seed).kill(doomed, Duration::from_micros(50 + seed * 25));
+        let simulated = simulation.run(|me| {
+            let locks = LockManager::new(me)?;
+            let lock = locks.named(me, "section").at(ProcessId::new(0));
+            let own = me.id().number();
+            for round in 0..ROUNDS {
+                let guard = if round % 3 == 0 { lock.lock_for(Duration::from_secs(5))? } else { lock.lock()? };
+                let before = inside.swap(own, Ordering::Relaxed);
+                assert!(before == u32::MAX || before == doomed.number(), "{before} is in there with {own}");
+                if before != u32::MAX {
+                    died_at.store(round, Ordering::Relaxed);
+                }
+                me.charge(Duration::from_micros(3));
+                assert_eq!(inside.swap(u32::MAX, Ordering::Relaxed), own);
+                drop(guard);
+            }
+            ends.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        let verdict = simulated.unwrap().verdict;
+        let is_as_expected = match &verdict {
+            Ok(()) => ends.load(Ordering::Relaxed) == 4,
+            Err(Error::ProcessFailed { process, how: ProcessEnd::Killed(9) }) => {
+                *process == doomed && ends.load(Ordering::Relaxed) >= 3
+            }
+            Err(_) => false,
+        };
+        assert!(is_as_expected, "seed {seed}: {verdict:?}, {} came to their ends", ends.load(Ordering::Relaxed));
+        died_inside += u32::from(died_at.load(Ordering::Relaxed) != u32::MAX);
+    }
+    assert!(died_inside > 0, "it dies with the lock now and then");
+}
+
+/// Each of these as processes, over the fabric that the environment says, and in a simulation.
+macro_rules! in_both {
+    ($($name:ident: $processes:literal x $threads:literal, $real:ident, $simulated:ident;)*) => {$(
+        #[farside::test(processes = $processes, threads = $threads)]
+        fn $real(me: &Worker) -> Result<()> {
+            $name(me)
+        }
+
+        #[test]
+        fn $simulated() {
+            for seed in 0..4 {
+                simulate($processes, $threads, seed, $name).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            }
+        }
+    )*};
+}
+
+in_both! {
+    one_at_a_time: 3 x 2, a_lock_lets_one_at_a_time, simulated_a_lock_lets_one_at_a_time;
+    in_order: 4 x 2, a_lock_is_granted_in_order, simulated_a_lock_is_granted_in_order;
+    shared_and_alone: 3 x 1, readers_share_a_lock, simulated_readers_share_a_lock;
+    giving_up: 3 x 2, who_gives_up_leaves_the_queue, simulated_who_gives_up_leaves_the_queue;
+    a_lease_ends: 3 x 1, a_late_holder_is_fenced_off, simulated_a_late_holder_is_fenced_off;
+    locks_in_handlers: 2 x 1, handlers_do_not_wait_for_locks, simulated_handlers_do_not_wait_for_locks;
+    structures_by_name: 3 x 2, structures_are_found_and_changed, simulated_structures_are_found_and_changed;
+    programs: 3 x 1, programs_are_one_step, simulated_programs_are_one_step;
+    combining_in_handlers: 2 x 2, handlers_share_a_value, simulated_handlers_share_a_value;
+}
