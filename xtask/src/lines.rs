@@ -10,7 +10,7 @@ use crate::tidy::collect_sources;
 const LAYERS: [(&str, &str, &[&str]); 10] = [
     ("the game: Hex by its rules", "200", &["crates/farside-mcts/src/games/hex"]),
     ("what the search knows of Hex beyond them", "–", &["crates/farside-mcts/src/games/hex/connections", INFERIOR]),
-    ("the protocol of a Hex engine", "–", &["crates/farside-mcts/src/games/hex/htp", HTP]),
+    ("the protocol of a Hex engine", "–", &["crates/farside-mcts/src/games/hex/htp"]),
     ("other games", "–", &["crates/farside-mcts/src/games"]),
     ("tree nodes", "475", &["crates/farside-mcts/src/tree"]),
     ("what workers do with them, together", "210", &["crates/farside-mcts/src/search/job", JOB]),
@@ -19,7 +19,6 @@ const LAYERS: [(&str, &str, &[&str]); 10] = [
     ("moving bytes", "", &["crates/farside-fabric/src"]),
     ("the operating system", "", &["crates/farside-sys/src"]),
 ];
-const HTP: &str = "crates/farside-mcts/src/games/hex/htp.rs";
 const INFERIOR: &str = "crates/farside-mcts/src/games/hex/inferior.rs";
 const JOB: &str = "crates/farside-mcts/src/search/job.rs";
 /// The last layers, which the seed counts together.

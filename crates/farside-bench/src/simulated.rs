@@ -156,7 +156,8 @@ mod tests {
         let mut rows = Vec::new();
         let network = SimNetwork::of_preset(network).unwrap();
         let options = Options::new().operations(Some(300)).seed(seed);
-        run_simulated(&["invoke-throughput".to_owned()], options, network, &mut |row| {
+        let quick = ["invoke-throughput", "transfer-throughput"].map(str::to_owned);
+        run_simulated(&quick, options, network, &mut |row| {
             rows.push(row.clone());
             Ok(())
         })
