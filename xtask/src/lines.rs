@@ -1,15 +1,16 @@
 //! How many lines each layer takes: the table of Seriema §5.3, for this project.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::tidy::collect_sources;
 
 /// A layer: what it is, beside the seed's figure for the same if there is one, and where it is. The first path that a file is below of
 /// counts, so what is inside of something else comes before it.
-const LAYERS: [(&str, &str, &[&str]); 9] = [
+const LAYERS: [(&str, &str, &[&str]); 10] = [
     ("the game: Hex by its rules", "200", &["crates/farside-mcts/src/games/hex"]),
     ("what the search knows of Hex beyond them", "–", &["crates/farside-mcts/src/games/hex/connections", INFERIOR]),
+    ("the protocol of a Hex engine", "–", &["crates/farside-mcts/src/games/hex/htp"]),
     ("other games", "–", &["crates/farside-mcts/src/games"]),
     ("tree nodes", "475", &["crates/farside-mcts/src/tree"]),
     ("what workers do with them, together", "210", &["crates/farside-mcts/src/search/job", JOB]),
@@ -70,7 +71,7 @@ fn layer_of(source: &Path) -> Option<usize> {
 }
 
 /// Files of tests, benches and examples.
-fn is_test(source: &PathBuf) -> bool {
+fn is_test(source: &Path) -> bool {
     let name = |part: &std::ffi::OsStr| {
         part.to_str().is_some_and(|part| ["tests", "tests.rs", "benches", "examples", "brute_force.rs"].contains(&part))
     };
@@ -108,9 +109,9 @@ mod tests {
         let layer = |path: &str| layer_of(Path::new(path)).map(|layer| LAYERS[layer].0);
         assert_eq!(layer("crates/farside-mcts/src/games/hex/cell.rs"), Some(LAYERS[0].0));
         assert_eq!(layer("crates/farside-mcts/src/games/hex/connections/mod.rs"), Some(LAYERS[1].0));
-        assert_eq!(layer("crates/farside-mcts/src/games/other.rs"), Some(LAYERS[2].0));
-        assert_eq!(layer("crates/farside-mcts/src/search/job/part.rs"), Some(LAYERS[4].0));
-        assert_eq!(layer("crates/farside-mcts/src/search/local.rs"), Some(LAYERS[5].0));
+        assert_eq!(layer("crates/farside-mcts/src/games/other.rs"), Some(LAYERS[3].0));
+        assert_eq!(layer("crates/farside-mcts/src/search/job/part.rs"), Some(LAYERS[5].0));
+        assert_eq!(layer("crates/farside-mcts/src/search/local.rs"), Some(LAYERS[6].0));
         assert_eq!(layer("crates/farside-cli/src/main.rs"), None);
     }
 }

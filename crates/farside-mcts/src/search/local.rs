@@ -185,10 +185,14 @@ enum Expanded {
     Full,
 }
 
+/// The moves that lead to an edge, and its visits, win rate and proof.
+#[cfg(test)]
+pub(super) type KnownEdge<M> = (Vec<M>, u32, f64, Option<Outcome>);
+
 #[cfg(test)]
 impl<G: Game> Descent<G> {
-    /// What is known of every edge below the root: its moves, visits, win rate and proof.
-    pub(super) fn knowledge(&self) -> Vec<(Vec<G::Move>, u32, f64, Option<Outcome>)> {
+    /// What is known of every edge below the root.
+    pub(super) fn knowledge(&self) -> Vec<KnownEdge<G::Move>> {
         let mut known = Vec::new();
         let mut open = vec![(self.root, Vec::new())];
         while let Some((node, path)) = open.pop() {

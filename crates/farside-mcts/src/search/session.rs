@@ -101,6 +101,7 @@ impl<G: Game + fmt::Debug> fmt::Debug for Session<G> {
 mod tests {
     use super::*;
     use crate::games::hex::{Cell, Hex};
+    use crate::search::local::KnownEdge;
     use crate::{MAX_ROLLOUTS, Params};
 
     const SOME: Budget = Budget::Rollouts(3000);
@@ -131,7 +132,7 @@ mod tests {
                 session.advance(chosen).unwrap();
                 let mut found = session.descent.knowledge();
                 let mut expected = expected;
-                let name = |known: &(Vec<Cell>, u32, f64, Option<crate::Outcome>)| format!("{:?}", known.0);
+                let name = |known: &KnownEdge<Cell>| format!("{:?}", known.0);
                 expected.sort_by_key(name);
                 found.sort_by_key(name);
                 assert_eq!(found, expected);

@@ -27,7 +27,7 @@ const LIMIT: &str = "one worker's rate, times workers";
 /// Room for a batch in one message.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// What computing takes: the search in one thread on a Sapphire Rapids CPU, 11 × 11 cells, 16 simulations a leaf.
-const COSTS: Costs = Costs { step: Duration::from_nanos(250), evaluation: Duration::from_nanos(2800) };
+const COSTS: Costs = Costs { step: Duration::from_nanos(110), evaluation: Duration::from_nanos(1150) };
 
 pub(crate) fn run(
     network: SimNetwork,

@@ -172,8 +172,8 @@ impl<G: Game> Part<G> {
         }
         let commons = is_shared.then(|| {
             settings.replicas = None;
-            let root = team.is_first().then_some((&game, state, &moves[..], params.seed));
-            share(&|| Commons::new(team_rules, root))
+            let root = team.is_first().then(|| (game.to_move(state), &moves[..]));
+            share(&|| Commons::new(team_rules, root, Rng::new(params.seed)))
         });
         let mut tree = match &commons {
             Some(commons) => Nodes::Shared(Arc::clone(&commons.tree)),

@@ -172,7 +172,7 @@ struct Setup {
 impl Setup {
     fn new(workers: u32, rollouts: u64, seed: u64) -> Self {
         let placement = if seed.is_multiple_of(2) { Placement::Random } else { Placement::Inherit { visits: 20 } };
-        let replicas = (seed % 3 != 0).then_some(Replicas { visits: 30, flush_every: 4 });
+        let replicas = (!seed.is_multiple_of(3)).then_some(Replicas { visits: 30, flush_every: 4 });
         let in_flight = 1 + (seed % 7) as u32;
         let sharing = if seed % 4 == 3 { Sharing::Process } else { Sharing::Worker };
         let threads = if sharing == Sharing::Process && workers.is_multiple_of(2) { 2 } else { 1 };

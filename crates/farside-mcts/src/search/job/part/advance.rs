@@ -96,17 +96,12 @@ impl<G: Game> Part<G> {
     fn keep_node(&mut self, node: NodeId, post: &mut impl Post<G>) {
         let mut elsewhere = Vec::new();
         let own = self.keeping.as_mut().and_then(|keeping| keeping.kept.as_mut());
-        let is_marked = match (own, &self.commons) {
-            (Some(kept), _) => Some(self.tree.mark(node, kept, |link| elsewhere.push(link))),
-            (None, Some(commons)) => {
-                let mut kept = lock(&commons.kept);
-                kept.as_mut().map(|kept| self.tree.mark(node, kept, |link| elsewhere.push(link)))
-            }
-            (None, None) => None,
-        };
-        if is_marked.is_none() {
-            self.mismatch = Some("a new root");
+        let mut shared = self.commons.as_ref().map(|commons| lock(&commons.kept));
+        match own.or_else(|| shared.as_mut()?.as_mut()) {
+            Some(kept) => self.tree.mark(node, kept, |link| elsewhere.push(link)),
+            None => self.mismatch = Some("a new root"),
         }
+        drop(shared);
         // Only now, as nothing is sent while others may want what is in common.
         for link in elsewhere {
             if let Link::There(owner, entry) = link {

@@ -7,7 +7,7 @@ use farside::WorkerId;
 
 use super::Link;
 use super::births::Births;
-use crate::game::Game;
+use crate::game::{Game, Player};
 use crate::rng::Rng;
 use crate::search::job::message::{BirthId, EntryId};
 use crate::tree::{Kept, NodeId, Packed, Rules, SharedTree};
@@ -43,12 +43,12 @@ pub(in super::super) struct Commons<G: Game> {
 
 impl<G: Game> Commons<G> {
     /// Of a search that begins; with a root if one is to be here.
-    pub(super) fn new(rules: Rules, root: Option<(&G, &G::State, &[G::Move], u64)>) -> Self {
+    pub(super) fn new(rules: Rules, root: Option<(Player, &[G::Move])>, mut rng: Rng) -> Self {
         let commons = Self::of(SharedTree::new(rules));
-        if let Some((game, state, moves, seed)) = root {
+        if let Some((to_move, moves)) = root {
             let mut moves = moves.to_vec();
-            Rng::new(seed).shuffle(&mut moves);
-            *lock(&commons.root) = commons.tree.add(game.to_move(state), &moves);
+            rng.shuffle(&mut moves);
+            *lock(&commons.root) = commons.tree.add(to_move, &moves);
         }
         commons
     }
