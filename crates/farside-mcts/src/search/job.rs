@@ -54,7 +54,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside::{Dist, PerWorker, Worker, WorkerId};
+use farside::{Aggregation, Dist, PerWorker, Worker, WorkerId};
 
 use self::desk::{Address, Desk, Seat, Shelf};
 use self::part::{Commons, Part, Place, Team};
@@ -166,7 +166,7 @@ struct Settings {
     replicas: Option<Replicas>,
     pace: Pace,
     in_flight: u32,
-    batch_bytes: usize,
+    aggregation: Aggregation,
 }
 
 /// A node's children are spread once it has been visited more often than this, with few workers.
@@ -181,6 +181,8 @@ const INHERIT_VISITS_SHARED: u32 = 16_000;
 /// Rollouts under way for each worker. With 8 two workers wait for each other 3 to 5 % of the time, with 32 hardly ever; and
 /// they find as many winning moves as a search in one thread.
 const IN_FLIGHT: u32 = 32;
+/// What may be kept at one worker for another. Rollouts under way bound it anyway: 64 workers have 2048, of some hundred bytes each.
+const OVERFLOW_BYTES: usize = 64 << 20;
 
 impl<'w> OnJob<'w> {
     /// Prepares the workers for searches. All workers of the job call this, in the same order as other collectives.
@@ -198,7 +200,7 @@ impl<'w> OnJob<'w> {
             replicas: None,
             pace: Pace::Continuous,
             in_flight: IN_FLIGHT,
-            batch_bytes: 0,
+            aggregation: Aggregation::Overflow { limit_bytes: OVERFLOW_BYTES },
         };
         let desk = PerWorker::new(me, RefCell::default())?;
         Ok(Self { me, desk, commons: Dist::new(me, Shelf::default)?, settings })
@@ -263,14 +265,14 @@ impl<'w> OnJob<'w> {
         self
     }
 
-    /// Publishes messages in batches of so many bytes, or when a worker has done a few steps; 0, the default, publishes
-    /// each at once.
+    /// How messages are published: always in batches (which also go when a worker has done a few steps), or, which is the default, each at
+    /// once as long as its way takes it.
     ///
     /// On shared memory that makes no difference that could be measured: what a message costs is that two CPUs touch the
     /// same line, and they do so once for several messages anyway.
     #[must_use]
-    pub fn batch_bytes(mut self, bytes: usize) -> Self {
-        self.settings.batch_bytes = bytes;
+    pub fn aggregation(mut self, aggregation: Aggregation) -> Self {
+        self.settings.aggregation = aggregation;
         self
     }
 }

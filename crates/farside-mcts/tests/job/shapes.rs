@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{Result, simulate};
+use farside::{Aggregation, Result, simulate};
 use farside_mcts::games::hex::Hex;
 use farside_mcts::{
     Budget, Game, JobError, OnJob, Outcome, Pace, Params, Placement, Player, Replicas, Report, Search, SearchError,
@@ -82,7 +82,9 @@ fn search_several_times(me: &Worker) -> Result<()> {
         let sharing = if is_shared { Sharing::Process } else { Sharing::Worker };
         let job = job.placement(placement).replicas(replicas).pace(pace).sharing(sharing).force_remote(force_remote);
         for (seed, rollouts) in [1, 2, 15, 16, 17, 1000, 3000].into_iter().enumerate() {
-            let job = job.batch_bytes(if seed.is_multiple_of(2) { 0 } else { 1024 });
+            let overflow = Aggregation::Overflow { limit_bytes: 1 << 20 };
+            let batched = Aggregation::Traditional { bytes: 1024 };
+            let job = job.aggregation(if seed.is_multiple_of(2) { overflow } else { batched });
             let params = Params { seed: seed as u64, ..small() };
             let report = Search::new(hex).params(params).on(job).run(&hex.initial(), Budget::Rollouts(rollouts))?;
             assert_eq!(report.rollouts, rollouts);

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use farside::{AGGREGATE_BYTES, Worker};
+use farside::{AGGREGATE_BYTES, Aggregation, Worker};
 use farside_mcts::{Budget, Game, JobError, OnJob, Pace, Placement, Replicas, Report, Search, Sharing};
 
 use super::{ROLLOUTS, SEQUENTIAL, hex, params, quality, sequential_rollouts_per_s};
@@ -19,12 +19,15 @@ const SHAPES: [(u32, u32); 5] = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)];
 /// The share of a run's rollouts that each position with known winning moves gets.
 const HIT_SHARE: u64 = 100;
 
+/// What overflow mode may keep at one worker for another.
+const OVERFLOW_BYTES: usize = 64 << 20;
+
 /// How messages are published.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mode {
     /// In batches ("traditional").
     Trad,
-    /// Each at once, into rings that grow when they are full ("overflow"); Seriema §4.4.2.
+    /// Each at once, and in batches only what rings refuse ("overflow"); Seriema §4.4.2.
     Ovfl,
 }
 
@@ -40,8 +43,8 @@ impl Mode {
 
     pub(super) fn on(self, job: OnJob<'_>) -> OnJob<'_> {
         match self {
-            Self::Trad => job.batch_bytes(AGGREGATE_BYTES),
-            Self::Ovfl => job.batch_bytes(0),
+            Self::Trad => job.aggregation(Aggregation::Traditional { bytes: AGGREGATE_BYTES }),
+            Self::Ovfl => job.aggregation(Aggregation::Overflow { limit_bytes: OVERFLOW_BYTES }),
         }
     }
 }
@@ -128,9 +131,9 @@ fn measure(me: &Worker, options: Options, job: OnJob<'_>) -> Result<Vec<Metric>,
     Ok(metrics)
 }
 
-/// The largest number of chunks that a ring had to be grown by, since its receiver was behind.
+/// The most chunks that were filled with messages for one worker, since it was behind (Seriema §5.3.3).
 pub(super) fn chunks_max(me: &Worker) -> Result<Metric, BenchError> {
-    let chunks = me.all_reduce(me.counters().sent.chunks_grown, u64::max)?;
+    let chunks = me.all_reduce(me.counters().sent.staged_chunks_max(AGGREGATE_BYTES), u64::max)?;
     Ok(Metric::new("chunks_max", "1", vec![chunks as f64]))
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
-use farside::{WhenFull, Worker, WorkerId};
+use farside::{Aggregation, WhenFull, Worker, WorkerId};
 
 use super::desk::{Address, Seat};
 use super::message::{
@@ -17,7 +17,7 @@ use crate::game::Game;
 pub(super) struct Mail<'w, G> {
     me: &'w Worker,
     address: Address,
-    batch_bytes: usize,
+    aggregation: Aggregation,
     sent: u64,
     failure: Option<farside::Error>,
     game: PhantomData<fn() -> G>,
@@ -32,8 +32,8 @@ impl<G: Game> Seat<G> {
         address: Address,
         act: impl FnOnce(&mut Part<G>, &mut Mail<'_, G>) -> R,
     ) -> R {
-        let batch_bytes = self.part.batch_bytes();
-        let mut mail = Mail { me, address, batch_bytes, sent: 0, failure: None, game: PhantomData };
+        let aggregation = self.part.aggregation();
+        let mut mail = Mail { me, address, aggregation, sent: 0, failure: None, game: PhantomData };
         let result = act(&mut self.part, &mut mail);
         self.traffic.sent += mail.sent;
         if let Some(failure) = mail.failure {
@@ -59,13 +59,9 @@ macro_rules! send {
             receive::<G>(there, address, |part, mail| $receive(part, message, mail));
         });
         let arguments = ($mail.address, $message);
-        let sent = if $mail.batch_bytes == 0 {
-            $mail.me.to($to).when_full(WhenFull::Queue).call_remote(arguments, function)
-        } else {
-            let batch = $mail.me.aggregate($to).batch_bytes($mail.batch_bytes).when_full(WhenFull::Queue);
-            // Dropping it would publish the batch, to which more is to come.
-            ManuallyDrop::new(batch).call_remote(arguments, function)
-        };
+        let batch = $mail.me.aggregate($to).mode($mail.aggregation).when_full(WhenFull::Queue);
+        // Dropping it would publish the batch, to which more is to come.
+        let sent = ManuallyDrop::new(batch).call_remote(arguments, function);
         $mail.sent += 1;
         if let Err(refused) = sent {
             $mail.failure.get_or_insert(refused.error);

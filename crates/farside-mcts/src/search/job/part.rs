@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farside::WorkerId;
+use farside::{Aggregation, WorkerId};
 
 use self::advance::Keeping;
 use self::births::Births;
@@ -409,8 +409,8 @@ impl<G: Game> Part<G> {
         self.mismatch
     }
 
-    pub(super) fn batch_bytes(&self) -> usize {
-        self.settings.batch_bytes
+    pub(super) fn aggregation(&self) -> Aggregation {
+        self.settings.aggregation
     }
 
     /// Appends the best move, the best answer, and so on, as far as this worker's nodes go. Says where it goes on.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use farside::WorkerId;
+use farside::{Aggregation, WorkerId};
 
 use super::finish::part_report;
 use super::message::{
@@ -178,7 +178,8 @@ impl Setup {
         let threads = if sharing == Sharing::Process && workers.is_multiple_of(2) { 2 } else { 1 };
         let (pace, force_remote) = (Pace::Continuous, seed % 8 == 7);
         let costs = Costs::default();
-        let settings = Settings { costs, placement, sharing, force_remote, replicas, pace, in_flight, batch_bytes: 0 };
+        let aggregation = Aggregation::Traditional { bytes: 1 };
+        let settings = Settings { costs, placement, sharing, force_remote, replicas, pace, in_flight, aggregation };
         let params = Params { seed, simulations: 2, expand_after: (seed % 4) as u32, ..Params::default() };
         Self { game: Matches { count: 11, known_below: 0 }, workers, threads, rollouts, params, settings }
     }
