@@ -34,6 +34,8 @@
 //! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
+//! The [tour](mod@tour) goes through it level by level, from a raw endpoint to aggregated closures.
+//!
 //! What is guaranteed about order and visibility is in `docs/memory-model.md`.
 //!
 //! # Rules for functions that are called
@@ -51,6 +53,7 @@ mod invoke;
 pub mod job;
 pub mod memory;
 pub mod sync;
+pub mod tour;
 pub mod wire;
 
 // Derived code and attributes name this crate as its users do.
@@ -58,6 +61,8 @@ extern crate self as farside;
 
 pub use dist::{Dist, PerWorker};
 pub use error::{CorruptRecord, Error, FullCause, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source};
+/// The layer below: transports, registered memory, queues and transmitters.
+pub use farside_fabric as fabric;
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};

@@ -144,6 +144,17 @@ impl RemoteMemory {
         self.on_region(me, |region, deadline| region.atomic32(inside, change, deadline))
     }
 
+    /// The region that it lies in, attached here, and where in that it begins: for [queues and
+    /// transmitters](farside_fabric::transmit), which do not look whether the memory was released since.
+    ///
+    /// *Cost*: as for [`put`](Self::put), without the bytes.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    pub fn region(&self, me: &Worker) -> Result<(RemoteRegion, u64)> {
+        self.on_region(me, |region, _| Ok((region.clone(), self.offset)))
+    }
+
     /// Whether the memory is still this handle's, for sure. Others may release it the moment after.
     ///
     /// *Cost*: a round trip where the memory is not mapped.

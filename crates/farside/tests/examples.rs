@@ -25,6 +25,17 @@ fn no_update_is_lost_with_the_lock_service() {
 }
 
 #[test]
+fn all_buffers_of_the_demonstration_arrive() {
+    let text = output("demonstration");
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    // Each sends 1 + (37 i mod 4096) bytes, for i from 0 to 9999.
+    let bytes: u64 = (0..10_000_u64).map(|operation| 1 + operation * 37 % 4096).sum();
+    let wanted: Vec<String> = (0..4).map(|worker| format!("worker {worker} sent {bytes} bytes")).collect();
+    assert_eq!(lines, wanted);
+}
+
+#[test]
 fn thieves_count_every_node_once() {
     let text = output("work_stealing");
     let first = text.lines().next().unwrap();

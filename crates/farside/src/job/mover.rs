@@ -154,7 +154,7 @@ fn move_until_stopped(process: &Arc<Process>) {
             continue;
         }
         match underway.front() {
-            Some(first) => first.completion.watch(process.transport(), process.clock().now() + LOOK_AFTER),
+            Some(first) => first.completion.watch(&**process.transport(), process.clock().now() + LOOK_AFTER),
             None if full.is_empty() => process.clock().sleep(&mover.news, seen, NAP_MAX),
             None => {
                 process.transport().progress();

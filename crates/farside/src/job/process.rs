@@ -280,8 +280,8 @@ impl Process {
         self.hears_fences
     }
 
-    pub(crate) fn transport(&self) -> &dyn Transport {
-        &*self.transport
+    pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
+        &self.transport
     }
 
     /// What time it is for the threads of this process, and how they wait.

@@ -79,8 +79,8 @@ impl Process {
     /// Memory of this process in which calls are batched that go on as frames.
     pub(crate) fn new_frame_batch(&self) -> Result<FrameBatch> {
         let mut pool = lock(&self.pool);
-        let control = pool.allocate_own(self.transport(), size_of::<RingControl>())?;
-        let chunk = pool.allocate_own(self.transport(), FRAME_CHUNK_BYTES)?;
+        let control = pool.allocate_own(&**self.transport(), size_of::<RingControl>())?;
+        let chunk = pool.allocate_own(&**self.transport(), FRAME_CHUNK_BYTES)?;
         drop(pool);
         self.reset_control(control)?;
         self.reset_chunk(chunk)?;
@@ -225,9 +225,9 @@ impl Process {
             true => (count, wanted),
             false => (FIRST_CHUNK_COUNT, wanted.min(FIRST_CHUNK_BYTES)),
         };
-        let control = pool.allocate(self.transport(), local, size_of::<RingControl>())?;
+        let control = pool.allocate(&**self.transport(), local, size_of::<RingControl>())?;
         let chunks: Vec<Piece> =
-            (0..count).map(|_| pool.allocate(self.transport(), local, wanted)).collect::<Result<_>>()?;
+            (0..count).map(|_| pool.allocate(&**self.transport(), local, wanted)).collect::<Result<_>>()?;
         pool.rings.insert(ring, count * wanted);
         drop(pool);
         self.reset_control(control)?;
@@ -280,7 +280,7 @@ impl Process {
         chunk_bytes: usize,
     ) -> Result<SetupMessage> {
         let chunks: Vec<Piece> =
-            (0..count).map(|_| pool.allocate(self.transport(), local, chunk_bytes)).collect::<Result<_>>()?;
+            (0..count).map(|_| pool.allocate(&**self.transport(), local, chunk_bytes)).collect::<Result<_>>()?;
         *pool.rings.entry(ring).or_default() += count * chunk_bytes;
         for chunk in &chunks {
             let memory = pool.memory(chunk.key).ok_or(FabricError::StaleKey { key: chunk.key })?;

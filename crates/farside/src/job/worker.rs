@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use farside_fabric::memory::Allocator;
 use farside_fabric::wait::PollPace;
-use farside_fabric::{MachineId, ProcessId, WorkerId};
+use farside_fabric::{MachineId, ProcessId, Transport, WorkerId};
 
 use self::notices::LossHook;
 use super::collective::Collectives;
@@ -279,6 +279,12 @@ impl Worker {
     /// Processes that are gone.
     pub fn lost_processes(&self) -> Vec<ProcessId> {
         (0..self.process_count()).map(ProcessId::new).filter(|process| self.lost(*process).is_some()).collect()
+    }
+
+    /// What carries the job's bytes, for [queues and transmitters](crate::fabric::transmit) of a program's own. Its messages and events are the
+    /// job's: a program that takes some away breaks it.
+    pub fn transport(&self) -> &Arc<dyn Transport> {
+        self.process.transport()
     }
 
     // Calling. The forms with all choices are on `To`.
