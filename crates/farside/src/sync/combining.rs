@@ -161,7 +161,7 @@ impl<T: Send> Combining<T> {
         }
         let mark = this_thread();
         if self.requests.try_hold(mark) {
-            let _ = self.run_here(After::Refuse, operation);
+            self.run_here(After::Refuse, operation).discard();
             self.serve(List::empty());
             self.posted.fetch_sub(1, Ordering::Relaxed);
             return Ok(());

@@ -1,6 +1,6 @@
 //! Combining and delegation with real threads. Their protocol is checked in `tests/combining_model.rs`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
@@ -18,6 +18,7 @@ trait Executor: Sync {
     fn add(&self, by: u64) -> Result<u64, SyncError>;
     fn post_add(&self, by: u64) -> Result<(), Error>;
     fn panic(&self);
+    fn post_panic(&self, with: Box<dyn FnOnce() + Send>);
     fn mended(&self) -> u64;
 }
 
@@ -34,6 +35,10 @@ macro_rules! executor {
 
             fn panic(&self) {
                 let _: Result<(), _> = self.run(|_| panic!("no more"));
+            }
+
+            fn post_panic(&self, with: Box<dyn FnOnce() + Send>) {
+                self.post(move |_| with()).map_err(Error::from).unwrap();
             }
 
             fn mended(&self) -> u64 {
@@ -208,4 +213,25 @@ fn dropping_runs_what_was_posted_and_drops_the_value_in_its_thread() {
 fn what_cannot_be_made_panics_where_it_was_wanted() {
     let panic = catch_unwind(|| Delegated::<u64>::new(|| panic!("no value"))).unwrap_err();
     assert_eq!(panic.downcast_ref(), Some(&"no value"));
+}
+
+/// What an operation panics with may itself panic when it is dropped, which is done by whoever has the value.
+#[test]
+fn a_panic_that_panics_again_stops_nobody() {
+    struct Again;
+    impl Drop for Again {
+        fn drop(&mut self) {
+            panic!("again");
+        }
+    }
+    each(|executor| {
+        executor.post_panic(Box::new(|| panic_any(Again)));
+        assert_eq!(executor.add(1), Err(SyncError::Poisoned));
+        assert_eq!(executor.mended(), 0);
+    });
+    // And when it is run by another than the one who has posted it.
+    let value = Combining::new(0_u64);
+    let ran = value.run(|_| value.post(|_| panic_any(Again)).is_ok());
+    assert_eq!(ran, Ok(true));
+    assert_eq!(value.mend(|value| *value), 0);
 }
