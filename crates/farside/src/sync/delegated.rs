@@ -44,17 +44,17 @@ use crate::error::{Error, Refused, Result};
 /// Handlers use [`post`](Self::post), or [`start`](Self::start) and look for the result later; [`run`](Self::run) is for threads that may block.
 /// Panics of operations go to the one who asked, and poison the value, as with [`Combining`](super::Combining).
 ///
-/// Dropping it runs what was posted, and ends the thread.
+/// Dropping it runs what was posted, and ends the thread; it waits for that, unless an operation drops it.
 ///
 /// *Cost*: one compare-and-swap for each operation, its own and its result's way to the other core; a system call when the thread sleeps, which
 /// it does about a microsecond after the last operation. No allocation but for posts, which take one each.
 pub struct Delegated<T: 'static> {
-    shared: Arc<Shared<T>>,
+    pub(super) shared: Arc<Shared<T>>,
     thread: Option<JoinHandle<()>>,
     owner: ThreadId,
 }
 
-struct Shared<T> {
+pub(super) struct Shared<T> {
     requests: Requests<Guarded<T>>,
     /// Operations that were posted and not run yet. Written by all; counts only.
     posted: AtomicU32,
@@ -216,7 +216,10 @@ impl<T> Drop for Delegated<T> {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.wake();
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.take()
+            // An operation may have had it last. Its thread cannot wait for itself, and ends by itself.
+            && thread::current().id() != self.owner
+        {
             // It has caught every panic of an operation; that of the value's own drop has nobody to go to.
             let _ = thread.join();
         }

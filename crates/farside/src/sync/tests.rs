@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::operation::POSTED_MAX;
 use super::{Combining, Delegated, SyncError};
@@ -234,4 +234,27 @@ fn a_panic_that_panics_again_stops_nobody() {
     let ran = value.run(|_| value.post(|_| panic_any(Again)).is_ok());
     assert_eq!(ran, Ok(true));
     assert_eq!(value.mend(|value| *value), 0);
+}
+
+#[test]
+fn an_operation_may_drop_the_value_that_it_runs_on() {
+    let value = Arc::new(Delegated::new(|| 0_u64).unwrap());
+    let (owner, (tell, told)) = (value.clone(), mpsc::channel());
+    let (go, gone) = mpsc::channel();
+    let operation = move |_: &mut u64| {
+        gone.recv().unwrap();
+        drop(owner);
+        tell.send(()).unwrap();
+    };
+    value.post(operation).map_err(Error::from).unwrap();
+    let shared = Arc::downgrade(&value.shared);
+    drop(value);
+    go.send(()).unwrap();
+    told.recv_timeout(Duration::from_secs(60)).expect("nothing panicked");
+    // The thread has ended when it has let go of what it shares.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while shared.strong_count() > 0 {
+        assert!(Instant::now() < deadline, "its thread goes on");
+        thread::yield_now();
+    }
 }
