@@ -42,7 +42,12 @@ fn one_at_a_time(me: &Worker) -> Result<()> {
     if me.id() == owner {
         assert_eq!(number.here(me).get(), ROUNDS * u64::from(me.worker_count()));
     }
-    assert_eq!(locks.named(me, "number").owner()?, None);
+    let lock = locks.named(me, "number");
+    assert_eq!(lock.owner()?, None);
+    // Others of the same name count by themselves: a token of theirs must not be taken for one of this.
+    let others = LockManager::new(me)?.named(me, "number");
+    let elsewhere = lock.clone().at(ProcessId::new(lock.home().number() ^ 1));
+    assert!(lock.id() != others.id() && lock.id() != elsewhere.id());
     me.barrier()
 }
 

@@ -137,9 +137,12 @@ impl<'w> Lock<'w> {
         self
     }
 
-    /// What its tokens, and the values that it guards, know it by. The same for all workers.
+    /// What its tokens, and the values that it guards, know it by. The same for all workers, and another for locks of the same name that are of
+    /// another manager, or at another home, since these count their grants by themselves.
     pub fn id(&self) -> u64 {
-        hash_name(&self.name) ^ u64::from(self.home.number()).rotate_right(18)
+        let table = u64::from(self.manager.parts.index()) << 32 | u64::from(self.home.number());
+        // One to one: no two tables have the same lock.
+        hash_name(&self.name) ^ table.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// Its home.
