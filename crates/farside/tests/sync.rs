@@ -340,6 +340,13 @@ fn combining_in_handlers(me: &Worker) -> Result<()> {
     let callers = u64::from(me.worker_count() * me.threads_per_process());
     assert_eq!(sums.here(me).run(|sum| *sum)?, callers * (0..CALLS).sum::<u64>());
     me.barrier()?;
+    // A handler is not to wait for others, also where there are none just now.
+    let refused = me.call_return(me.neighbor(1), sums, |there, sums| {
+        let sums = sums.here(there);
+        [sums.run(|_| ()), sums.mend(|_| ())] == [Err(SyncError::InHandler), Err(SyncError::InHandler)]
+    })?;
+    assert!(refused.wait()?);
+    me.barrier()?;
     // A panic drops the reply, and that tells the caller.
     let broken = me.call_with_reply(me.neighbor(1), sums, |there, sums, reply: Reply<u64>| {
         let _ = sums.here(there).post(move |_| {
@@ -350,6 +357,31 @@ fn combining_in_handlers(me: &Worker) -> Result<()> {
     let broken = broken.wait();
     assert!(matches!(broken, Err(Error::RemotePanic { .. } | Error::ReplyDropped { .. })), "{broken:?}");
     me.barrier()
+}
+
+/// Worker 0 waits inside of its operation, and the other worker of its process for that. Nobody sleeps with its turn in hand.
+#[test]
+fn simulated_an_operation_may_wait_while_others_want_the_value() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let simulated = simulate(1, 2, 7, |me| {
+            let value = Dist::new(me, || Combining::new(0_u64))?;
+            let value = value.here(me);
+            if me.id().number() == 0 {
+                let ran = value.try_run(|value| {
+                    me.charge(Duration::from_millis(1));
+                    *value += 1;
+                });
+                assert!(matches!(ran, Ok(Ok(()))));
+            } else {
+                me.charge(Duration::from_micros(100));
+                assert_eq!(value.run(|value| *value), Ok(1), "the other one had it first");
+            }
+            me.barrier()
+        });
+        done.send(simulated.is_ok()).unwrap();
+    });
+    assert_eq!(is_done.recv_timeout(Duration::from_secs(60)), Ok(true));
 }
 
 /// The same with a thread of its own for the value, which is not one of a simulation's.

@@ -16,6 +16,7 @@ use super::requests::{Ended, Request, Requests, run};
 use super::ticket::Ticket;
 use super::{this_thread, wait_policy};
 use crate::error::{Error, Refused, Result};
+use crate::invoke::inbox::this_thread_handles;
 
 /// A value that belongs to a thread of its own. Others hand operations over, and get the results (Calciu, Gottschlich, Herlihy: delegation).
 ///
@@ -98,7 +99,8 @@ impl<T> Delegated<T> {
     /// Has an operation run on the value, and waits for its result: for as long as the operations before it take. Not for handlers.
     ///
     /// # Errors
-    /// [`SyncError::Poisoned`].
+    /// [`SyncError::Poisoned`]; in a handler, [`SyncError::InHandler`], also when an operation asks for one on another value, and is
+    /// run in a handler.
     ///
     /// # Panics
     /// When the operation does; when it is called by an operation on this same value, which would wait for itself.
@@ -109,11 +111,14 @@ impl<T> Delegated<T> {
 
     /// As [`run`](Self::run), also when the value is poisoned. Afterwards it is so no more.
     ///
+    /// # Errors
+    /// [`SyncError::InHandler`].
+    ///
     /// # Panics
     /// As there.
     #[track_caller]
-    pub fn mend<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> R {
-        self.run_after(After::Mend, operation).expect("this is run in any case")
+    pub fn mend<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R, SyncError> {
+        self.run_after(After::Mend, operation)
     }
 
     /// Hands an operation over, and waits for nothing. For handlers, too.
@@ -151,6 +156,9 @@ impl<T> Delegated<T> {
     fn run_after<R: Send>(&self, after: After, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R, SyncError> {
         let is_inside = thread::current().id() == self.owner;
         assert!(!is_inside, "an operation asks for another one on the value that it has itself");
+        if this_thread_handles() {
+            return Err(SyncError::InHandler);
+        }
         let asked = Asked::new(after, operation);
         // SAFETY: it is new, and stays here until it was run.
         unsafe { self.hand_over(asked.as_request()) };

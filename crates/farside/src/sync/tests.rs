@@ -42,7 +42,7 @@ macro_rules! executor {
             }
 
             fn mended(&self) -> u64 {
-                self.mend(|value| *value)
+                self.mend(|value| *value).unwrap()
             }
         }
     };
@@ -233,7 +233,7 @@ fn a_panic_that_panics_again_stops_nobody() {
     let value = Combining::new(0_u64);
     let ran = value.run(|_| value.post(|_| panic_any(Again)).is_ok());
     assert_eq!(ran, Ok(true));
-    assert_eq!(value.mend(|value| *value), 0);
+    assert_eq!(value.mend(|value| *value), Ok(0));
 }
 
 #[test]
