@@ -219,6 +219,31 @@ const BREAK: Operation<Scores, (), ()> = Operation::new("break");
 const UNKNOWN: Operation<Scores, (), ()> = Operation::new("unknown");
 const MISTAKEN: Operation<Scores, u8, u64> = Operation::new("raise");
 
+/// A guard is dropped in a handler when there is no room for a call to the home: it is let go later.
+fn let_go_without_room(me: &Worker) -> Result<()> {
+    let locks = LockManager::new(me)?;
+    let is_over = PerWorker::new(me, Cell::new(false))?;
+    let lock = locks.named(me, "crowded").at(ProcessId::new(0));
+    if me.process().number() == 1 && me.id().number() == me.threads_per_process() {
+        let (first, threads) = (lock.home().number(), me.threads_per_process());
+        lock.lock_then(move |me, guard| {
+            let guard = guard.expect("the home lives");
+            // All that may be queued for the home, whichever worker that is.
+            for home in (first..first + threads).map(WorkerId::new) {
+                let call = || me.to(home).when_full(WhenFull::Queue).call((), |_, ()| ());
+                let refused = std::iter::repeat_with(call).take(1 << 20).find_map(std::result::Result::err);
+                assert!(refused.is_some_and(|refused| matches!(refused.error, Error::Full { .. })));
+            }
+            drop(guard);
+            is_over.here(me).set(true);
+        })?;
+        me.wait_while_serving(|| is_over.here(me).get())?;
+        // Otherwise this waits for itself.
+        drop(lock.lock_for(Duration::from_secs(20))?);
+    }
+    me.barrier()
+}
+
 fn structures_by_name(me: &Worker) -> Result<()> {
     let structures = Structures::new(me)?;
     let owner = WorkerId::new(me.worker_count() - 1);
@@ -476,4 +501,11 @@ in_both! {
     structures_by_name: 3 x 2, structures_are_found_and_changed, simulated_structures_are_found_and_changed;
     programs: 3 x 1, programs_are_one_step, simulated_programs_are_one_step;
     combining_in_handlers: 2 x 2, handlers_share_a_value, simulated_handlers_share_a_value;
+}
+
+#[test]
+fn simulated_a_lock_is_let_go_when_there_is_room_again() {
+    for seed in 0..4 {
+        simulate(2, 1, seed, let_go_without_room).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
 }
