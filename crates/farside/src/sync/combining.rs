@@ -4,14 +4,13 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use farside_fabric::clock::pause_in_turns;
-use farside_fabric::wait::WaitPolicy;
 
 use super::atomics::ValueCell;
 use super::error::SyncError;
 use super::operation::{After, Asked, Guarded, Outcome, POSTED_MAX, Posted};
 use super::requests::{Ended, List, Requests, run};
 use super::ticket::Ticket;
-use super::{this_thread, wait_policy};
+use super::{WAIT_POLICY, this_thread};
 use crate::error::{Error, Refused};
 use crate::invoke::inbox::this_thread_handles;
 
@@ -79,7 +78,6 @@ pub struct Combining<T> {
     guarded: ValueCell<Guarded<T>>,
     /// Operations that were posted, and for which the one who ran them still has the value. Written by all; counts only.
     posted: AtomicU32,
-    policy: WaitPolicy,
 }
 
 /// So many operations of others a thread runs before it passes the value on to one of them.
@@ -91,12 +89,7 @@ unsafe impl<T: Send> Sync for Combining<T> {}
 impl<T> Combining<T> {
     /// A value for all.
     pub fn new(value: T) -> Self {
-        Self {
-            requests: Requests::free(),
-            guarded: ValueCell::new(Guarded::new(value)),
-            posted: AtomicU32::new(0),
-            policy: wait_policy(),
-        }
+        Self { requests: Requests::free(), guarded: ValueCell::new(Guarded::new(value)), posted: AtomicU32::new(0) }
     }
 
     /// The value, when nobody else has it any more.
@@ -214,7 +207,7 @@ impl<T: Send> Combining<T> {
         // SAFETY: it is new, and stays here until it was run, or this thread holds.
         let is_left = unsafe { self.requests.leave_or_hold(asked.as_request(), mark) };
         let ended = match is_left {
-            true => self.requests.wait(asked.request(), self.policy, mark),
+            true => self.requests.wait(asked.request(), WAIT_POLICY, mark),
             false => Ended::Chosen(List::empty()),
         };
         if let Ended::Chosen(rest) = ended {

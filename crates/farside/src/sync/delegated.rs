@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle, ThreadId};
 
-use farside_fabric::wait::{Backoff, WaitPolicy};
+use farside_fabric::wait::Backoff;
 
 use super::atomics::ValueCell;
 use super::error::SyncError;
 use super::operation::{After, Asked, Guarded, POSTED_MAX, Posted};
 use super::requests::{Ended, Request, Requests, run};
 use super::ticket::Ticket;
-use super::{this_thread, wait_policy};
+use super::{WAIT_POLICY, this_thread};
 use crate::error::{Error, Refused, Result};
 use crate::invoke::inbox::this_thread_handles;
 
@@ -61,7 +61,6 @@ pub(super) struct Shared<T> {
     posted: AtomicU32,
     /// The thread is to end when there is nothing more to do. Written by who drops it.
     stop: AtomicBool,
-    policy: WaitPolicy,
 }
 
 impl<T> Delegated<T> {
@@ -73,12 +72,8 @@ impl<T> Delegated<T> {
     /// # Panics
     /// When `make` does.
     pub fn new(make: impl FnOnce() -> T + Send + 'static) -> Result<Self> {
-        let shared = Arc::new(Shared {
-            requests: Requests::free(),
-            posted: AtomicU32::new(0),
-            stop: AtomicBool::new(false),
-            policy: wait_policy(),
-        });
+        let shared =
+            Arc::new(Shared { requests: Requests::free(), posted: AtomicU32::new(0), stop: AtomicBool::new(false) });
         let (made, is_made) = sync_channel(1);
         let its = shared.clone();
         let thread = thread::Builder::new().name("farside delegate".to_owned()).spawn(move || {
@@ -162,7 +157,7 @@ impl<T> Delegated<T> {
         let asked = Asked::new(after, operation);
         // SAFETY: it is new, and stays here until it was run.
         unsafe { self.hand_over(asked.as_request()) };
-        let ended = self.shared.requests.wait(asked.request(), self.shared.policy, this_thread());
+        let ended = self.shared.requests.wait(asked.request(), WAIT_POLICY, this_thread());
         debug_assert!(matches!(ended, Ended::Done), "the thread of the value chooses nobody");
         asked.into_outcome().into_result()
     }
@@ -193,7 +188,7 @@ impl<T> Shared<T> {
     fn serve(&self, guarded: &ValueCell<Guarded<T>>) {
         let mark = this_thread();
         loop {
-            let mut backoff = Backoff::new(self.policy);
+            let mut backoff = Backoff::new(WAIT_POLICY);
             while !self.requests.is_held() {
                 if self.stop.load(Ordering::Acquire) {
                     return;
