@@ -227,9 +227,9 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Lets others have their turns, if this thread takes turns with any.
+/// Lets others have their turns, if this thread takes turns with any in a simulation. Says whether it does: otherwise it may block.
 #[cold]
-fn pause_in_turns() -> bool {
+pub fn pause_in_turns() -> bool {
     let here = HERE.with_borrow(Clone::clone);
     let Some((turn, seat)) = here.filter(|(turn, _)| !turn.is_over()) else { return false };
     turn.sleep(seat, Asleep::for_time(LOOK));

@@ -97,6 +97,11 @@ impl<T: 'static> Dist<T> {
 }
 
 impl<T: 'static> PerWorker<T> {
+    /// The number of these values, by which no others of the job are known.
+    pub(crate) fn index(self) -> u32 {
+        self.index
+    }
+
     fn is_on(self, worker: &Worker) -> bool {
         worker.locals().get(self.index as usize).and_then(|cell| cell.get()).is_some_and(|value| value.is::<T>())
     }

@@ -195,7 +195,8 @@ impl Job {
     }
 
     /// How much memory of each process others may have, that they asked for with
-    /// [`allocate_at`](Worker::allocate_at); 256 MiB if not said. None of it is taken before it is asked for.
+    /// [`allocate_at`](Worker::allocate_at); 256 MiB if not said, in no more pieces than one for
+    /// each 64 bytes of that. None of it is taken before it is asked for.
     pub fn remote_memory_limit(mut self, bytes: u64) -> Self {
         self.choices.remote_memory_limit = Some(bytes);
         self

@@ -57,11 +57,8 @@ fn this_thread() -> usize {
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
-/// How long threads of a process look before they sleep. What they wait for is short; how many they are nobody knows.
-fn wait_policy() -> WaitPolicy {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    if cpus > 1 { WaitPolicy { pauses: 100, yields: 4 } } else { WaitPolicy { pauses: 0, yields: 1 } }
-}
+/// How long threads of a process look before they sleep: what they wait for is short, and how many they are nobody knows.
+const WAIT_POLICY: WaitPolicy = WaitPolicy::OVERSUBSCRIBED;
 
 #[cfg(test)]
 mod tests;

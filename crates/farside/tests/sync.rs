@@ -42,7 +42,12 @@ fn one_at_a_time(me: &Worker) -> Result<()> {
     if me.id() == owner {
         assert_eq!(number.here(me).get(), ROUNDS * u64::from(me.worker_count()));
     }
-    assert_eq!(locks.named(me, "number").owner()?, None);
+    let lock = locks.named(me, "number");
+    assert_eq!(lock.owner()?, None);
+    // Others of the same name count by themselves: a token of theirs must not be taken for one of this.
+    let others = LockManager::new(me)?.named(me, "number");
+    let elsewhere = lock.clone().at(ProcessId::new(lock.home().number() ^ 1));
+    assert!(lock.id() != others.id() && lock.id() != elsewhere.id());
     me.barrier()
 }
 
@@ -214,6 +219,31 @@ const BREAK: Operation<Scores, (), ()> = Operation::new("break");
 const UNKNOWN: Operation<Scores, (), ()> = Operation::new("unknown");
 const MISTAKEN: Operation<Scores, u8, u64> = Operation::new("raise");
 
+/// A guard is dropped in a handler when there is no room for a call to the home: it is let go later.
+fn let_go_without_room(me: &Worker) -> Result<()> {
+    let locks = LockManager::new(me)?;
+    let is_over = PerWorker::new(me, Cell::new(false))?;
+    let lock = locks.named(me, "crowded").at(ProcessId::new(0));
+    if me.process().number() == 1 && me.id().number() == me.threads_per_process() {
+        let (first, threads) = (lock.home().number(), me.threads_per_process());
+        lock.lock_then(move |me, guard| {
+            let guard = guard.expect("the home lives");
+            // All that may be queued for the home, whichever worker that is.
+            for home in (first..first + threads).map(WorkerId::new) {
+                let call = || me.to(home).when_full(WhenFull::Queue).call((), |_, ()| ());
+                let refused = std::iter::repeat_with(call).take(1 << 20).find_map(std::result::Result::err);
+                assert!(refused.is_some_and(|refused| matches!(refused.error, Error::Full { .. })));
+            }
+            drop(guard);
+            is_over.here(me).set(true);
+        })?;
+        me.wait_while_serving(|| is_over.here(me).get())?;
+        // Otherwise this waits for itself.
+        drop(lock.lock_for(Duration::from_secs(20))?);
+    }
+    me.barrier()
+}
+
 fn structures_by_name(me: &Worker) -> Result<()> {
     let structures = Structures::new(me)?;
     let owner = WorkerId::new(me.worker_count() - 1);
@@ -335,6 +365,13 @@ fn combining_in_handlers(me: &Worker) -> Result<()> {
     let callers = u64::from(me.worker_count() * me.threads_per_process());
     assert_eq!(sums.here(me).run(|sum| *sum)?, callers * (0..CALLS).sum::<u64>());
     me.barrier()?;
+    // A handler is not to wait for others, also where there are none just now.
+    let refused = me.call_return(me.neighbor(1), sums, |there, sums| {
+        let sums = sums.here(there);
+        [sums.run(|_| ()), sums.mend(|_| ())] == [Err(SyncError::InHandler), Err(SyncError::InHandler)]
+    })?;
+    assert!(refused.wait()?);
+    me.barrier()?;
     // A panic drops the reply, and that tells the caller.
     let broken = me.call_with_reply(me.neighbor(1), sums, |there, sums, reply: Reply<u64>| {
         let _ = sums.here(there).post(move |_| {
@@ -345,6 +382,31 @@ fn combining_in_handlers(me: &Worker) -> Result<()> {
     let broken = broken.wait();
     assert!(matches!(broken, Err(Error::RemotePanic { .. } | Error::ReplyDropped { .. })), "{broken:?}");
     me.barrier()
+}
+
+/// Worker 0 waits inside of its operation, and the other worker of its process for that. Nobody sleeps with its turn in hand.
+#[test]
+fn simulated_an_operation_may_wait_while_others_want_the_value() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let simulated = simulate(1, 2, 7, |me| {
+            let value = Dist::new(me, || Combining::new(0_u64))?;
+            let value = value.here(me);
+            if me.id().number() == 0 {
+                let ran = value.try_run(|value| {
+                    me.charge(Duration::from_millis(1));
+                    *value += 1;
+                });
+                assert!(matches!(ran, Ok(Ok(()))));
+            } else {
+                me.charge(Duration::from_micros(100));
+                assert_eq!(value.run(|value| *value), Ok(1), "the other one had it first");
+            }
+            me.barrier()
+        });
+        done.send(simulated.is_ok()).unwrap();
+    });
+    assert_eq!(is_done.recv_timeout(Duration::from_secs(60)), Ok(true));
 }
 
 /// The same with a thread of its own for the value, which is not one of a simulation's.
@@ -439,4 +501,11 @@ in_both! {
     structures_by_name: 3 x 2, structures_are_found_and_changed, simulated_structures_are_found_and_changed;
     programs: 3 x 1, programs_are_one_step, simulated_programs_are_one_step;
     combining_in_handlers: 2 x 2, handlers_share_a_value, simulated_handlers_share_a_value;
+}
+
+#[test]
+fn simulated_a_lock_is_let_go_when_there_is_room_again() {
+    for seed in 0..4 {
+        simulate(2, 1, seed, let_go_without_room).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
 }

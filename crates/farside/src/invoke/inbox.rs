@@ -527,22 +527,35 @@ pub(crate) fn run_handed_over(worker: &Worker, record: &HandedOver, may_wait: bo
     }
 }
 
+thread_local! {
+    /// Whether this thread is in a handler: for what knows no worker.
+    static HANDLES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is in a handler, of whichever worker.
+pub(crate) fn this_thread_handles() -> bool {
+    HANDLES.get()
+}
+
 /// While it lives, the worker is in a handler.
 pub(crate) struct Handling<'a> {
     flag: &'a Cell<bool>,
+    /// What the thread was in before: it may be two workers' in one program.
+    outer: bool,
 }
 
 impl<'a> Handling<'a> {
     pub(crate) fn begin(flag: &'a Cell<bool>) -> Self {
         debug_assert!(!flag.get(), "handlers are not nested");
         flag.set(true);
-        Self { flag }
+        Self { flag, outer: HANDLES.replace(true) }
     }
 }
 
 impl Drop for Handling<'_> {
     fn drop(&mut self) {
         self.flag.set(false);
+        HANDLES.set(self.outer);
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Grants {
     free: Vec<u32>,
     /// In use by others than this process.
     granted_bytes: u64,
+    /// So many grants they are in.
+    granted: u64,
 }
 
 #[derive(Debug)]
@@ -43,7 +45,16 @@ struct Grant {
 
 impl Grants {
     pub(crate) fn new(own: ProcessId, limit_bytes: u64, source_of: SourceOf) -> Self {
-        Self { own, limit_bytes, source_of, heaps: Vec::new(), slots: Vec::new(), free: Vec::new(), granted_bytes: 0 }
+        Self {
+            own,
+            limit_bytes,
+            source_of,
+            heaps: Vec::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            granted_bytes: 0,
+            granted: 0,
+        }
     }
 
     /// Gives memory to a process. What it holds is left from before.
@@ -58,8 +69,13 @@ impl Grants {
     ) -> Result<RemoteMemory, MemoryRefusal> {
         let beyond = MemoryRefusal::Limit { held: self.granted_bytes, limit: self.limit_bytes };
         let with_stamp = bytes.checked_add(STAMP_BYTES).and_then(|bytes| usize::try_from(bytes).ok()).ok_or(beyond)?;
-        // What this process gives itself is not what others take.
-        if holder != self.own && self.granted_bytes.checked_add(bytes).is_none_or(|sum| sum > self.limit_bytes) {
+        // What this process gives itself is not what others take. There are no more grants than units fit into the limit: else those of no
+        // bytes would be without end.
+        let grants_max = self.limit_bytes.div_ceil(STAMP_BYTES);
+        if holder != self.own
+            && (self.granted >= grants_max
+                || self.granted_bytes.checked_add(bytes).is_none_or(|sum| sum > self.limit_bytes))
+        {
             return Err(beyond);
         }
         let heap_index = self.heap_of(node);
@@ -80,6 +96,7 @@ impl Grants {
         let memory = RemoteMemory { key: region.key(), offset: offset + STAMP_BYTES, bytes, id, generation };
         if holder != self.own {
             self.granted_bytes += bytes;
+            self.granted += 1;
         }
         slot.grant = Some(Grant { holder, heap_index, block, memory });
         self.stamp(id, memory.stamp());
@@ -135,6 +152,7 @@ impl Grants {
         self.heaps[grant.heap_index].1.give_back(grant.block);
         if grant.holder != self.own {
             self.granted_bytes -= grant.memory.bytes;
+            self.granted -= 1;
         }
     }
 
@@ -308,6 +326,19 @@ mod tests {
         // The next one is not to be taken for it, nor for one after it.
         assert_eq!(grants.release(&RemoteMemory { generation: 1, ..memory }), Err(MemoryRefusal::Foreign));
         grants.release(&other).unwrap();
+    }
+
+    #[test]
+    fn grants_of_nothing_come_to_an_end() {
+        let (mut grants, _made) = books();
+        let other = ProcessId::new(1);
+        let all: Vec<_> = std::iter::from_fn(|| grants.allocate(other, 0, None).ok()).take(LIMIT as usize).collect();
+        assert_eq!(all.len() as u64, LIMIT.div_ceil(STAMP_BYTES));
+        assert_eq!(grants.allocate(other, 0, None), Err(MemoryRefusal::Limit { held: 0, limit: LIMIT }));
+        grants.release(&all[5]).unwrap();
+        assert!(grants.allocate(other, 0, None).is_ok());
+        grants.release_all_of(other);
+        assert_eq!((grants.granted, grants.granted_bytes()), (0, 0));
     }
 
     #[test]

@@ -127,6 +127,11 @@ impl Process {
         let (request, answer) = match message {
             MemoryMessage::Allocate { request, bytes, near } => {
                 let answer = match self.grant(from, bytes, near) {
+                    // What it asked for before it was lost; what it had was taken back by then.
+                    Ok(memory) if self.lost(from).is_some() => {
+                        let _ = lock(&self.memory().grants).release(&memory);
+                        return;
+                    }
                     Ok(memory) => MemoryMessage::Allocated { request, memory },
                     Err(why) => MemoryMessage::Refused { request, why },
                 };

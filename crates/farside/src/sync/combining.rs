@@ -3,15 +3,16 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use farside_fabric::wait::WaitPolicy;
+use farside_fabric::clock::pause_in_turns;
 
 use super::atomics::ValueCell;
 use super::error::SyncError;
 use super::operation::{After, Asked, Guarded, Outcome, POSTED_MAX, Posted};
 use super::requests::{Ended, List, Requests, run};
 use super::ticket::Ticket;
-use super::{this_thread, wait_policy};
+use super::{WAIT_POLICY, this_thread};
 use crate::error::{Error, Refused};
+use crate::invoke::inbox::this_thread_handles;
 
 /// A value that many threads work on, each by handing in an operation. Who finds it free runs its own, and then those of all who came
 /// meanwhile; these find theirs done.
@@ -45,7 +46,7 @@ use crate::error::{Error, Refused};
 ///
 /// A handler must not wait, and [`run`](Self::run) waits for the operations before its own. There, use [`post`](Self::post), whose operation is
 /// run at once or by whoever has the value, and which can answer a call itself by the [`Reply`](crate::Reply) it takes along; or
-/// [`try_run`](Self::try_run), which gives the operation back when the value is not free. Both may run what others have posted, at most 1024
+/// [`try_run`](Self::try_run), which gives the operation back when the value is not free. (`run` is refused there.) Both may run what others have posted, at most 1024
 /// operations, and the operations of at most 64 threads that wait. Threads that may block (a worker's own body, the
 /// [service threads](crate::Job::service_threads) of a job, threads of the program) use `run`.
 ///
@@ -77,7 +78,6 @@ pub struct Combining<T> {
     guarded: ValueCell<Guarded<T>>,
     /// Operations that were posted, and for which the one who ran them still has the value. Written by all; counts only.
     posted: AtomicU32,
-    policy: WaitPolicy,
 }
 
 /// So many operations of others a thread runs before it passes the value on to one of them.
@@ -89,12 +89,7 @@ unsafe impl<T: Send> Sync for Combining<T> {}
 impl<T> Combining<T> {
     /// A value for all.
     pub fn new(value: T) -> Self {
-        Self {
-            requests: Requests::free(),
-            guarded: ValueCell::new(Guarded::new(value)),
-            posted: AtomicU32::new(0),
-            policy: wait_policy(),
-        }
+        Self { requests: Requests::free(), guarded: ValueCell::new(Guarded::new(value)), posted: AtomicU32::new(0) }
     }
 
     /// The value, when nobody else has it any more.
@@ -112,7 +107,8 @@ impl<T: Send> Combining<T> {
     /// it take. Not for handlers.
     ///
     /// # Errors
-    /// [`SyncError::Poisoned`].
+    /// [`SyncError::Poisoned`]; in a handler, [`SyncError::InHandler`], also when an operation asks for one on another value, and is
+    /// run in a handler.
     ///
     /// # Panics
     /// When the operation does; when it is called by an operation on this same value, which would wait for itself.
@@ -123,11 +119,14 @@ impl<T: Send> Combining<T> {
 
     /// As [`run`](Self::run), also when the value is poisoned. Afterwards it is so no more.
     ///
+    /// # Errors
+    /// [`SyncError::InHandler`].
+    ///
     /// # Panics
     /// As there.
     #[track_caller]
-    pub fn mend<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> R {
-        self.run_after(After::Mend, operation).expect("this is run in any case")
+    pub fn mend<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R, SyncError> {
+        self.run_after(After::Mend, operation)
     }
 
     /// Runs an operation on the value, if nobody has it. For handlers, too.
@@ -161,7 +160,7 @@ impl<T: Send> Combining<T> {
         }
         let mark = this_thread();
         if self.requests.try_hold(mark) {
-            let _ = self.run_here(After::Refuse, operation);
+            self.run_here(After::Refuse, operation).discard();
             self.serve(List::empty());
             self.posted.fetch_sub(1, Ordering::Relaxed);
             return Ok(());
@@ -194,8 +193,11 @@ impl<T: Send> Combining<T> {
 
     #[track_caller]
     fn run_after<R: Send>(&self, after: After, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R, SyncError> {
+        if this_thread_handles() {
+            return Err(SyncError::InHandler);
+        }
         let mark = this_thread();
-        if self.requests.try_hold(mark) {
+        if self.hold_in_turns(mark) {
             let outcome = self.run_here(after, operation);
             self.serve(List::empty());
             return outcome.into_result();
@@ -205,7 +207,7 @@ impl<T: Send> Combining<T> {
         // SAFETY: it is new, and stays here until it was run, or this thread holds.
         let is_left = unsafe { self.requests.leave_or_hold(asked.as_request(), mark) };
         let ended = match is_left {
-            true => self.requests.wait(asked.request(), self.policy, mark),
+            true => self.requests.wait(asked.request(), WAIT_POLICY, mark),
             false => Ended::Chosen(List::empty()),
         };
         if let Ended::Chosen(rest) = ended {
@@ -214,6 +216,20 @@ impl<T: Send> Combining<T> {
             self.serve(rest);
         }
         asked.into_outcome().into_result()
+    }
+
+    /// Holds, if nobody does. In a simulation the holder may have handed its turn on in its operation, and would not have it again while this
+    /// thread slept: there this waits until it can hold.
+    #[inline]
+    fn hold_in_turns(&self, mark: usize) -> bool {
+        loop {
+            if self.requests.try_hold(mark) {
+                return true;
+            }
+            if self.requests.is_held_by(mark) || !pause_in_turns() {
+                return false;
+            }
+        }
     }
 
     /// Runs an operation of this thread's own. This thread holds.

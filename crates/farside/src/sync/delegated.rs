@@ -7,15 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle, ThreadId};
 
-use farside_fabric::wait::{Backoff, WaitPolicy};
+use farside_fabric::wait::Backoff;
 
 use super::atomics::ValueCell;
 use super::error::SyncError;
 use super::operation::{After, Asked, Guarded, POSTED_MAX, Posted};
 use super::requests::{Ended, Request, Requests, run};
 use super::ticket::Ticket;
-use super::{this_thread, wait_policy};
+use super::{WAIT_POLICY, this_thread};
 use crate::error::{Error, Refused, Result};
+use crate::invoke::inbox::this_thread_handles;
 
 /// A value that belongs to a thread of its own. Others hand operations over, and get the results (Calciu, Gottschlich, Herlihy: delegation).
 ///
@@ -44,23 +45,22 @@ use crate::error::{Error, Refused, Result};
 /// Handlers use [`post`](Self::post), or [`start`](Self::start) and look for the result later; [`run`](Self::run) is for threads that may block.
 /// Panics of operations go to the one who asked, and poison the value, as with [`Combining`](super::Combining).
 ///
-/// Dropping it runs what was posted, and ends the thread.
+/// Dropping it runs what was posted, and ends the thread; it waits for that, unless an operation drops it.
 ///
 /// *Cost*: one compare-and-swap for each operation, its own and its result's way to the other core; a system call when the thread sleeps, which
 /// it does about a microsecond after the last operation. No allocation but for posts, which take one each.
 pub struct Delegated<T: 'static> {
-    shared: Arc<Shared<T>>,
+    pub(super) shared: Arc<Shared<T>>,
     thread: Option<JoinHandle<()>>,
     owner: ThreadId,
 }
 
-struct Shared<T> {
+pub(super) struct Shared<T> {
     requests: Requests<Guarded<T>>,
     /// Operations that were posted and not run yet. Written by all; counts only.
     posted: AtomicU32,
     /// The thread is to end when there is nothing more to do. Written by who drops it.
     stop: AtomicBool,
-    policy: WaitPolicy,
 }
 
 impl<T> Delegated<T> {
@@ -72,12 +72,8 @@ impl<T> Delegated<T> {
     /// # Panics
     /// When `make` does.
     pub fn new(make: impl FnOnce() -> T + Send + 'static) -> Result<Self> {
-        let shared = Arc::new(Shared {
-            requests: Requests::free(),
-            posted: AtomicU32::new(0),
-            stop: AtomicBool::new(false),
-            policy: wait_policy(),
-        });
+        let shared =
+            Arc::new(Shared { requests: Requests::free(), posted: AtomicU32::new(0), stop: AtomicBool::new(false) });
         let (made, is_made) = sync_channel(1);
         let its = shared.clone();
         let thread = thread::Builder::new().name("farside delegate".to_owned()).spawn(move || {
@@ -98,7 +94,8 @@ impl<T> Delegated<T> {
     /// Has an operation run on the value, and waits for its result: for as long as the operations before it take. Not for handlers.
     ///
     /// # Errors
-    /// [`SyncError::Poisoned`].
+    /// [`SyncError::Poisoned`]; in a handler, [`SyncError::InHandler`], also when an operation asks for one on another value, and is
+    /// run in a handler.
     ///
     /// # Panics
     /// When the operation does; when it is called by an operation on this same value, which would wait for itself.
@@ -109,11 +106,14 @@ impl<T> Delegated<T> {
 
     /// As [`run`](Self::run), also when the value is poisoned. Afterwards it is so no more.
     ///
+    /// # Errors
+    /// [`SyncError::InHandler`].
+    ///
     /// # Panics
     /// As there.
     #[track_caller]
-    pub fn mend<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> R {
-        self.run_after(After::Mend, operation).expect("this is run in any case")
+    pub fn mend<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R, SyncError> {
+        self.run_after(After::Mend, operation)
     }
 
     /// Hands an operation over, and waits for nothing. For handlers, too.
@@ -151,10 +151,13 @@ impl<T> Delegated<T> {
     fn run_after<R: Send>(&self, after: After, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R, SyncError> {
         let is_inside = thread::current().id() == self.owner;
         assert!(!is_inside, "an operation asks for another one on the value that it has itself");
+        if this_thread_handles() {
+            return Err(SyncError::InHandler);
+        }
         let asked = Asked::new(after, operation);
         // SAFETY: it is new, and stays here until it was run.
         unsafe { self.hand_over(asked.as_request()) };
-        let ended = self.shared.requests.wait(asked.request(), self.shared.policy, this_thread());
+        let ended = self.shared.requests.wait(asked.request(), WAIT_POLICY, this_thread());
         debug_assert!(matches!(ended, Ended::Done), "the thread of the value chooses nobody");
         asked.into_outcome().into_result()
     }
@@ -185,7 +188,7 @@ impl<T> Shared<T> {
     fn serve(&self, guarded: &ValueCell<Guarded<T>>) {
         let mark = this_thread();
         loop {
-            let mut backoff = Backoff::new(self.policy);
+            let mut backoff = Backoff::new(WAIT_POLICY);
             while !self.requests.is_held() {
                 if self.stop.load(Ordering::Acquire) {
                     return;
@@ -216,7 +219,10 @@ impl<T> Drop for Delegated<T> {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.wake();
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.take()
+            // An operation may have had it last. Its thread cannot wait for itself, and ends by itself.
+            && thread::current().id() != self.owner
+        {
             // It has caught every panic of an operation; that of the value's own drop has nobody to go to.
             let _ = thread.join();
         }

@@ -31,6 +31,9 @@ pub enum SyncError {
         /// The lock.
         name: String,
     },
+    /// A handler would wait for the operations of others.
+    #[error("a handler must not wait for the operations of others: use `post` or `start`, or `try_run`")]
+    InHandler,
     /// There is no structure of this name.
     #[error("no structure {name:?} is registered (any more): register it first, and see that both spell it alike")]
     NoStructure {

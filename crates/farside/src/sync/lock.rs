@@ -18,8 +18,8 @@ use self::table::{Asked, Grants, LOCKS_MAX, Mode, Table, WAITERS_MAX, Wish};
 use super::error::SyncError;
 use crate::Wire;
 use crate::dist::PerWorker;
-use crate::error::{Error, Result};
-use crate::invoke::call::WhenFull;
+use crate::error::{Error, Refused, Result};
+use crate::invoke::call::{PutOff, WhenFull};
 use crate::invoke::reply::Reply;
 use crate::job::worker::Worker;
 use crate::wire::hash_name;
@@ -137,9 +137,12 @@ impl<'w> Lock<'w> {
         self
     }
 
-    /// What its tokens, and the values that it guards, know it by. The same for all workers.
+    /// What its tokens, and the values that it guards, know it by. The same for all workers, and another for locks of the same name that are of
+    /// another manager, or at another home, since these count their grants by themselves.
     pub fn id(&self) -> u64 {
-        hash_name(&self.name) ^ u64::from(self.home.number()).rotate_right(18)
+        let table = u64::from(self.manager.parts.index()) << 32 | u64::from(self.home.number());
+        // One to one: no two tables have the same lock.
+        hash_name(&self.name) ^ table.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// Its home.
@@ -183,7 +186,7 @@ impl<'w> Lock<'w> {
         };
         drop(pending);
         // The grant may be on its way: then it is given back by this.
-        let _ = self.give_up(home, wish);
+        self.give_up(home, wish);
         Err(error)
     }
 
@@ -207,7 +210,7 @@ impl<'w> Lock<'w> {
             Ok((_, Some(owner))) => Err(SyncError::LockHeld { name: self.name.clone(), owner }.into()),
             Ok((number, None)) => Ok(LockGuard::new(self.clone(), home, wish, number)),
             Err(error) => {
-                let _ = self.give_up(home, wish);
+                self.give_up(home, wish);
                 Err(error)
             }
         }
@@ -215,7 +218,8 @@ impl<'w> Lock<'w> {
 
     /// Takes the lock when it is free, and has `next` run on this worker then, as a handler. So a handler can take a lock without waiting.
     ///
-    /// There is no deadline. An error is the home's loss, or that too many wait there.
+    /// There is no deadline. An error is the home's loss, or that too many wait there. Nor does it ask the home whether a
+    /// [lease](LockManager::with_lease) is over, as [`lock`](Self::lock) does: somebody who waits there must.
     ///
     /// # Errors
     /// Those of [`Worker::call_with_reply`].
@@ -270,17 +274,22 @@ impl<'w> Lock<'w> {
         Ok(WorkerId::new(process.number() * me.threads_per_process() + local as u32))
     }
 
-    /// Tells the home that the lock, or the wish for it, is given up. In handlers, too.
-    fn give_up(&self, home: WorkerId, wish: Wish) -> Result<()> {
+    /// Tells the home that the lock, or the wish for it, is given up. In handlers, too. When the home is gone, so is the lock.
+    fn give_up(&self, home: WorkerId, wish: Wish) {
         let me = self.worker;
-        let queued = me.to(home).when_full(WhenFull::Queue).call(self.arguments(wish), leave);
-        let Err(refused) = queued else { return Ok(()) };
-        match refused.error {
+        let is_full = |error: &Error| matches!(error, Error::Full { .. } | Error::Deadline { .. });
+        let mut told = me.to(home).when_full(WhenFull::Queue).call(self.arguments(wish), leave);
+        if told.as_ref().is_err_and(|refused| is_full(&refused.error)) && !me.is_in_handler() {
             // So much is queued for the home that it does not attend to: wait.
-            Error::Full { .. } if !me.is_in_handler() => {
-                Ok(me.to(home).when_full(WhenFull::Retry).call(refused.arguments, leave)?)
-            }
-            error => Err(error),
+            told = me.to(home).when_full(WhenFull::Retry).call(self.arguments(wish), leave);
+        }
+        if let Err(Refused { error, arguments }) = told
+            && is_full(&error)
+        {
+            me.put_off(PutOff::new(move |me| {
+                let told = me.to(home).when_full(WhenFull::Queue).call(arguments.clone(), leave);
+                told.err().is_none_or(|refused| !is_full(&refused.error))
+            }));
         }
     }
 }

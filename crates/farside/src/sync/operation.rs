@@ -25,6 +25,14 @@ pub(crate) enum Outcome<R> {
 }
 
 impl<R> Outcome<R> {
+    /// For nobody. What a panic carried may panic itself when it is dropped; then the rest of it is never dropped, since whoever is here holds
+    /// the value and must not unwind, or all who wait would wait for ever.
+    pub(crate) fn discard(self) {
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(self))) {
+            std::mem::forget(again);
+        }
+    }
+
     /// For the one who asked.
     ///
     /// # Panics
@@ -143,7 +151,7 @@ impl<T, F: FnOnce(&mut T) + Send + 'static> Posted<T, F> {
         let posted = unsafe { Box::from_raw(request.cast::<Self>().as_ptr()) };
         let Self { operation, .. } = *posted;
         // Nobody asked: that it panicked is told by what it carried, and by the poison.
-        let _ = guarded.run(After::Refuse, operation);
+        guarded.run(After::Refuse, operation).discard();
     }
 }
 

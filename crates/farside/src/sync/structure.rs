@@ -195,12 +195,14 @@ impl Structures {
     }
 
     /// Takes a structure back that this worker has registered under this name. Others do not find it any more, and what they call on it is
-    /// refused.
+    /// refused. Not in handlers.
     ///
     /// # Errors
     /// [`SyncError::NoStructure`] when this worker has registered none of this name and type; those of a call and of waiting for its result;
     /// [`SyncError::Poisoned`].
     pub fn remove<T: 'static>(self, me: &Worker, name: &str) -> Result<T> {
+        // Before the name is gone.
+        me.not_in_handler("taking a structure back")?;
         let asked = (self.parts, name.to_owned(), me.id(), type_name::<T>().to_owned());
         let removed = me.call_return(directory(me, name), asked, unlist)?.wait()?;
         let own = removed.and_then(|number| self.parts.here(me).own.borrow_mut().remove(&number));
@@ -257,13 +259,18 @@ impl<T: 'static> NewStructure<T> {
         // Before the name: who has found it may call.
         here.own.borrow_mut().insert(number, Rc::new(owned));
         let listed = Listed { owner: me.id(), number, type_name: type_name::<T>().to_owned() };
-        let call = me.call_return(directory(me, name), (structures.parts, name.to_owned(), listed), list);
+        let arguments = (structures.parts, name.to_owned(), listed);
+        let call = me.call_return(directory(me, name), arguments.clone(), list);
         let listed = call.map_err(Error::from).and_then(Pending::wait);
         let refused = match listed {
             Ok(Ok(())) => return Ok(Structure { structures, owner: me.id(), number, of: PhantomData }),
             Ok(Err(Some(owner))) => SyncError::NameTaken { name: name.to_owned(), owner }.into(),
             Ok(Err(None)) => full(),
-            Err(error) => error,
+            Err(error) => {
+                // It may be listed, or be about to.
+                let _ = me.call(directory(me, name), arguments, retract);
+                error
+            }
         };
         here.own.borrow_mut().remove(&number);
         Err(refused)
@@ -393,6 +400,14 @@ fn list(there: &Worker, (parts, name, listed): (PerWorker<Part>, String, Listed)
             free.insert(listed);
             Ok(())
         }
+    }
+}
+
+/// Takes what was listed out again, if it was.
+fn retract(there: &Worker, (parts, name, listed): (PerWorker<Part>, String, Listed)) {
+    let mut directory = parts.here(there).directory.borrow_mut();
+    if directory.get(&name) == Some(&listed) {
+        directory.remove(&name);
     }
 }
 

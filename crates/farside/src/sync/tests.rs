@@ -1,10 +1,10 @@
 //! Combining and delegation with real threads. Their protocol is checked in `tests/combining_model.rs`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::operation::POSTED_MAX;
 use super::{Combining, Delegated, SyncError};
@@ -18,6 +18,7 @@ trait Executor: Sync {
     fn add(&self, by: u64) -> Result<u64, SyncError>;
     fn post_add(&self, by: u64) -> Result<(), Error>;
     fn panic(&self);
+    fn post_panic(&self, with: Box<dyn FnOnce() + Send>);
     fn mended(&self) -> u64;
 }
 
@@ -36,8 +37,12 @@ macro_rules! executor {
                 let _: Result<(), _> = self.run(|_| panic!("no more"));
             }
 
+            fn post_panic(&self, with: Box<dyn FnOnce() + Send>) {
+                self.post(move |_| with()).map_err(Error::from).unwrap();
+            }
+
             fn mended(&self) -> u64 {
-                self.mend(|value| *value)
+                self.mend(|value| *value).unwrap()
             }
         }
     };
@@ -208,4 +213,48 @@ fn dropping_runs_what_was_posted_and_drops_the_value_in_its_thread() {
 fn what_cannot_be_made_panics_where_it_was_wanted() {
     let panic = catch_unwind(|| Delegated::<u64>::new(|| panic!("no value"))).unwrap_err();
     assert_eq!(panic.downcast_ref(), Some(&"no value"));
+}
+
+/// What an operation panics with may itself panic when it is dropped, which is done by whoever has the value.
+#[test]
+fn a_panic_that_panics_again_stops_nobody() {
+    struct Again;
+    impl Drop for Again {
+        fn drop(&mut self) {
+            panic!("again");
+        }
+    }
+    each(|executor| {
+        executor.post_panic(Box::new(|| panic_any(Again)));
+        assert_eq!(executor.add(1), Err(SyncError::Poisoned));
+        assert_eq!(executor.mended(), 0);
+    });
+    // And when it is run by another than the one who has posted it.
+    let value = Combining::new(0_u64);
+    let ran = value.run(|_| value.post(|_| panic_any(Again)).is_ok());
+    assert_eq!(ran, Ok(true));
+    assert_eq!(value.mend(|value| *value), Ok(0));
+}
+
+#[test]
+fn an_operation_may_drop_the_value_that_it_runs_on() {
+    let value = Arc::new(Delegated::new(|| 0_u64).unwrap());
+    let (owner, (tell, told)) = (value.clone(), mpsc::channel());
+    let (go, gone) = mpsc::channel();
+    let operation = move |_: &mut u64| {
+        gone.recv().unwrap();
+        drop(owner);
+        tell.send(()).unwrap();
+    };
+    value.post(operation).map_err(Error::from).unwrap();
+    let shared = Arc::downgrade(&value.shared);
+    drop(value);
+    go.send(()).unwrap();
+    told.recv_timeout(Duration::from_secs(60)).expect("nothing panicked");
+    // The thread has ended when it has let go of what it shares.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while shared.strong_count() > 0 {
+        assert!(Instant::now() < deadline, "its thread goes on");
+        thread::yield_now();
+    }
 }

@@ -244,6 +244,11 @@ fn submit<B: Body>(way: To<'_>, operand: u32, load: Triple<B>) -> Result<(), (Er
 pub(crate) struct PutOff(Box<dyn FnMut(&Worker) -> bool>);
 
 impl PutOff {
+    /// To be tried whenever the worker makes progress, until it says that it is done.
+    pub(crate) fn new(again: impl FnMut(&Worker) -> bool + 'static) -> Self {
+        Self(Box::new(again))
+    }
+
     fn of<B: Body>(to: WorkerId, operand: u32, load: Triple<B>) -> Self {
         let mut load = Some(load);
         Self(Box::new(move |worker| {

@@ -266,15 +266,18 @@ impl Worker {
         };
         let due: Vec<Continuation> = self.continuations.borrow_mut().extract_if(.., |next| is_due(next)).collect();
         let any = !due.is_empty();
-        for continuation in due {
+        let mut due = due.into_iter();
+        while let Some(continuation) = due.next() {
             let handling = Handling::begin(&self.in_handler);
             let run = std::panic::AssertUnwindSafe(|| (continuation.run)(self));
             let outcome = std::panic::catch_unwind(run);
             drop(handling);
-            outcome.map_err(|panic| Error::HandlerPanicked {
-                from: crate::error::Source::Worker(self.id),
-                message: crate::invoke::inbox::panic_message(&*panic),
-            })?;
+            if let Err(panic) = outcome {
+                // The others are run next time. What has come for them may be a lock, which must be let go.
+                self.continuations.borrow_mut().extend(due);
+                let message = crate::invoke::inbox::panic_message(&*panic);
+                return Err(Error::HandlerPanicked { from: crate::error::Source::Worker(self.id), message });
+            }
         }
         Ok(any)
     }

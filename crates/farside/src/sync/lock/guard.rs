@@ -44,8 +44,8 @@ impl Token {
 
 /// A lock that this worker holds. Dropping it lets go.
 ///
-/// Letting go is a call to the home that never waits while less is queued for it than [the job allows](crate::Job::queue_cap_bytes). If it cannot be
-/// made at all, because the home attends to nothing until the deadline, the lock stays this process's; [`release`](Self::release) tells.
+/// Letting go is a call to the home that never waits while less is queued for it than [the job allows](crate::Job::queue_cap_bytes). If there is
+/// no room for it until the deadline, or in a handler at once, it is made later, when this worker makes progress.
 #[must_use = "dropping it lets go"]
 pub struct LockGuard<'w> {
     lock: Lock<'w>,
@@ -99,8 +99,7 @@ impl<'w> LockGuard<'w> {
 impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            // When the home is gone, so is the lock.
-            let _ = self.lock.give_up(self.home, self.wish);
+            self.lock.give_up(self.home, self.wish);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use farside_fabric::WorkerId;
 
-/// Locks held, at most, at one home.
+/// Locks held, at most, at one home. A lock counts once for each of those who share it.
 pub(crate) const LOCKS_MAX: usize = 1 << 16;
 /// Those who wait, at most, at one home.
 pub(crate) const WAITERS_MAX: usize = 1 << 16;
@@ -47,6 +47,8 @@ pub(crate) struct Table<R> {
     locks: HashMap<String, Lock<R>>,
     /// The number of the last grant.
     granted: u64,
+    /// All holders of all locks.
+    held: usize,
     waiting: usize,
 }
 
@@ -75,7 +77,7 @@ struct Waiter<R> {
 
 impl<R> Default for Table<R> {
     fn default() -> Self {
-        Self { locks: HashMap::new(), granted: 0, waiting: 0 }
+        Self { locks: HashMap::new(), granted: 0, held: 0, waiting: 0 }
     }
 }
 
@@ -86,7 +88,8 @@ impl<R> Table<R> {
             return Asked::Granted(reply, number);
         }
         match self.locks.get_mut(&name) {
-            Some(lock) if self.waiting < WAITERS_MAX => {
+            // What it could share now, but for the others that are held, it must not wait for: none of these might ever be let go.
+            Some(lock) if self.waiting < WAITERS_MAX && !lock.lets_in(mode) => {
                 lock.queue.push_back(Waiter { wish, mode, reply });
                 self.waiting += 1;
                 Asked::Queued
@@ -98,17 +101,18 @@ impl<R> Table<R> {
     /// Grants a lock if it can be had at once. Says the number.
     pub(crate) fn try_grant(&mut self, name: &str, wish: Wish, mode: Mode, now: Instant) -> Option<u64> {
         let holder = Holder { wish, since: now };
+        if self.held >= LOCKS_MAX {
+            return None;
+        }
         if let Some(lock) = self.locks.get_mut(name) {
-            let shares = lock.mode == Mode::Shared && mode == Mode::Shared && lock.queue.is_empty();
-            return shares.then(|| {
+            return lock.lets_in(mode).then(|| {
                 lock.holders.push(holder);
+                self.held += 1;
                 lock.number
             });
         }
-        if self.locks.len() >= LOCKS_MAX {
-            return None;
-        }
         self.granted += 1;
+        self.held += 1;
         let lock = Lock { mode, holders: vec![holder], number: self.granted, queue: VecDeque::new() };
         self.locks.insert(name.to_owned(), lock);
         Some(self.granted)
@@ -125,6 +129,7 @@ impl<R> Table<R> {
         let held = lock.holders.len();
         lock.holders.retain(|holder| holder.wish != wish);
         let was_held = lock.holders.len() < held;
+        self.held -= held - lock.holders.len();
         if !was_held {
             self.waiting -= lock.forget(|waiter| waiter == wish);
         }
@@ -142,7 +147,9 @@ impl<R> Table<R> {
     pub(crate) fn revoke(&mut self, name: &str, lease: Duration, now: Instant) -> Grants<R> {
         let Some(lock) = self.locks.get_mut(name) else { return Vec::new() };
         if !lock.queue.is_empty() {
+            let held = lock.holders.len();
             lock.holders.retain(|holder| now.saturating_duration_since(holder.since) < lease);
+            self.held -= held - lock.holders.len();
         }
         self.advance(name, now)
     }
@@ -155,6 +162,7 @@ impl<R> Table<R> {
             lock.holders.retain(|holder| !is_lost(holder.wish.worker));
             let forgotten = lock.forget(|waiter| is_lost(waiter.worker));
             self.waiting -= forgotten;
+            self.held -= held - lock.holders.len();
             if lock.holders.len() < held || forgotten > 0 {
                 names.push(name.clone());
             }
@@ -178,6 +186,7 @@ impl<R> Table<R> {
             }
             let Some(Waiter { wish, reply, .. }) = lock.queue.pop_front() else { break };
             self.waiting -= 1;
+            self.held += 1;
             lock.holders.push(Holder { wish, since: now });
             grants.push((reply, lock.number));
         }
@@ -191,6 +200,11 @@ impl<R> Table<R> {
 }
 
 impl<R> Lock<R> {
+    /// Whether one more can share it at once.
+    fn lets_in(&self, mode: Mode) -> bool {
+        (self.mode, mode) == (Mode::Shared, Mode::Shared) && self.queue.is_empty()
+    }
+
     /// Takes waiters out of the queue. Says how many.
     fn forget(&mut self, which: impl Fn(Wish) -> bool) -> usize {
         let before = self.queue.len();
@@ -386,9 +400,24 @@ mod tests {
                     prop_assert!(holders.len() <= 1 || holders.iter().all(|known| known.mode == Mode::Shared));
                 }
                 let waiting = oracle.wishes.iter().filter(|known| known.granted.is_none()).count();
-                prop_assert_eq!(table.waiting, waiting);
+                prop_assert_eq!((table.waiting, table.held), (waiting, oracle.wishes.len() - waiting));
             }
         }
+    }
+
+    #[test]
+    fn those_who_share_a_lock_are_no_more_than_there_may_be_locks() {
+        let mut table = Table::default();
+        let now = Instant::now();
+        let wish = |number| Wish { worker: WorkerId::new(0), number };
+        for number in 0..LOCKS_MAX as u64 {
+            assert_eq!(table.try_grant("book", wish(number), Mode::Shared, now), Some(1));
+        }
+        let more = wish(LOCKS_MAX as u64);
+        assert_eq!(table.try_grant("book", more, Mode::Shared, now), None);
+        assert_eq!(table.ask("book".to_owned(), more, Mode::Shared, 'r', now), Asked::Full('r'));
+        assert_eq!(table.leave("book", wish(7), now), (true, Vec::new()));
+        assert_eq!(table.ask("book".to_owned(), more, Mode::Shared, 'r', now), Asked::Granted('r', 1));
     }
 
     #[test]
