@@ -396,7 +396,8 @@ impl Outbox {
         }
     }
 
-    /// Stages a record that is to be sent with those after it, after so long at the latest. Hands it back when there is no room.
+    /// Stages a record that is to be sent with those after it, after so long at the latest. Hands it back when there is no room, or the
+    /// receiver is gone.
     fn hold<P: Payload>(
         &mut self,
         process: &Process,
@@ -406,6 +407,9 @@ impl Outbox {
         age: Duration,
         payload: P,
     ) -> Result<(), P> {
+        if way.phase == way::Phase::Lost || process.lost(self.to_process).is_some() {
+            return Err(payload);
+        }
         self.stage_batch(way, Some(FlushCause::Asked));
         if !way.may_stage(record_bytes(payload.bytes()), keeping.cap_bytes) {
             way.release(FlushCause::Size);
