@@ -73,10 +73,11 @@ pub(crate) fn fetch(worker: &Worker, memory: Extent, aside: bool, go: impl FnOnc
     let fetches = worker.fetches();
     let process = worker.process_handle();
     let in_stream = fetches.in_stream.get();
-    // A sender that has a ring is mapped, but may pass on what is another's. A consumer has its copy of the record, whichever way that
-    // came, and keeps nobody waiting.
-    let at_once = || worker.is_consumer() || process.connect(memory.process()).is_ok_and(|home| home.is_some());
-    if !aside && !in_stream && at_once() {
+    // A sender that has a ring is mapped, but may pass on what is another's.
+    let is_mapped = || process.connect(memory.process()).is_ok_and(|home| home.is_some());
+    // A consumer has its copy of the record, whichever way that came, and keeps nobody waiting. What came to it as a notice would run as
+    // a handler, perhaps inside of a function that waits.
+    if worker.is_consumer() || (!aside && !in_stream && is_mapped()) {
         return go(worker, memory.read_in_handler(worker));
     }
     let fetch = fetches.next.replace(fetches.next.get() + 1);
