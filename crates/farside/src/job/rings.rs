@@ -306,6 +306,10 @@ impl Process {
         let (mut answers, mut left) = (Vec::new(), Vec::new());
         for mut waiting in std::mem::take(&mut pool.waiting) {
             let Waiting { ring, local, sender, chunk_bytes, .. } = waiting;
+            if self.lost(sender).is_some() {
+                // The worker may be told of that already, and would not take the chunk back any more.
+                continue;
+            }
             if pool.has_room(local, chunk_bytes) {
                 answers.push((sender, self.grant_chunks(&mut pool, ring, local, 1, chunk_bytes)?));
                 continue;
