@@ -86,6 +86,25 @@ fn overflow_is_kept_up_to_its_limit() {
 }
 
 #[test]
+fn timed_batches_to_one_who_dies_are_an_error() {
+    let test = "aggregation::timed_batches_to_one_who_dies_are_an_error";
+    let verdict = verdict(test, farside::job().processes(2), |me| {
+        let last = new_last(me)?;
+        me.setup(me.neighbor(1))?;
+        me.barrier()?;
+        if me.id().number() == 1 {
+            farside_sys::process::kill_self();
+        }
+        me.wait_while_serving(|| !me.lost_processes().is_empty())?;
+        let aggregator = me.aggregate(me.neighbor(1)).flush_within(Duration::from_millis(1));
+        let lost = aggregator.call((last, me.id(), 1), arrive).unwrap_err().error;
+        assert!(matches!(lost, Error::PeerLost { .. }), "{lost}");
+        Ok(())
+    });
+    assert_eq!(failure(verdict).0, 1);
+}
+
+#[test]
 fn overflow_to_one_who_dies_is_an_error() {
     let test = "aggregation::overflow_to_one_who_dies_is_an_error";
     let verdict = verdict(test, farside::job().processes(2), |me| {
