@@ -155,7 +155,7 @@ fn waiting(me: &Worker) -> Result<()> {
     let other = me.waiters_of(ProcessId::new(1 - me.process().number())).expect("the job has threads that may wait");
     let ran = me.synchronizer(2)?;
     let way = || me.to(other).notify(&ran, On::Executed);
-    let wait = |there: &Worker, (), _: &[u8]| drop(there.progress().expect("it may wait"));
+    let wait = |there: &Worker, (), _: &[u8]| assert!(there.progress().is_ok(), "it may wait");
     let lent = way().call_buffer_get((), me.allocate(50_000)?, wait)?;
     let aside = way().call_buffer_get_aside((), me.allocate(50_000)?, wait)?;
     lent.wait()?;

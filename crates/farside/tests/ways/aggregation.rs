@@ -1,10 +1,11 @@
 //! Batches: by size, age, overflow, and in time whatever their worker does.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, FlushCause, FullCause};
+use farside::{Error, FlushCause, FullCause, Simulation};
 
 use crate::support::{LONG, failure, verdict};
 use crate::{arrive, call_for_attention, new_last, over_all_fabrics, over_real_fabrics, pay_no_attention, wait_for};
@@ -87,21 +88,24 @@ fn overflow_is_kept_up_to_its_limit() {
 
 #[test]
 fn timed_batches_to_one_who_dies_are_an_error() {
-    let test = "aggregation::timed_batches_to_one_who_dies_are_an_error";
-    let verdict = verdict(test, farside::job().processes(2), |me| {
-        let last = new_last(me)?;
-        me.setup(me.neighbor(1))?;
-        me.barrier()?;
-        if me.id().number() == 1 {
-            farside_sys::process::kill_self();
+    let doomed = ProcessId::new(1);
+    // The verdict is the first failure, so that one that follows from it would not be seen.
+    let well = AtomicBool::new(false);
+    let simulation = Simulation::new(2, 1, 7).kill(doomed, Duration::from_millis(1));
+    let simulated = simulation.run(|me| {
+        let to = me.neighbor(1);
+        if me.process() == doomed {
+            return me.wait_while_serving(|| false);
         }
-        me.wait_while_serving(|| !me.lost_processes().is_empty())?;
-        let aggregator = me.aggregate(me.neighbor(1)).flush_within(Duration::from_millis(1));
-        let lost = aggregator.call((last, me.id(), 1), arrive).unwrap_err().error;
+        me.setup(to)?;
+        me.wait_while_serving(|| me.lost_processes() == [doomed])?;
+        let lost = me.aggregate(to).flush_within(Duration::from_millis(1)).call((), |_, ()| ()).unwrap_err().error;
         assert!(matches!(lost, Error::PeerLost { .. }), "{lost}");
+        well.store(true, Ordering::Relaxed);
         Ok(())
     });
-    assert_eq!(failure(verdict).0, 1);
+    assert!(well.into_inner());
+    assert!(simulated.unwrap().verdict.is_err());
 }
 
 #[test]
