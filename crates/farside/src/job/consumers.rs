@@ -241,7 +241,8 @@ mod tests {
     fn a_record_without_arguments_takes_room_in_the_queue() {
         let nothing = std::ptr::NonNull::<u64>::dangling().as_ptr().cast_const().cast();
         // SAFETY: there are no bytes.
-        let record = unsafe { HandedOver::copy(Source::Process(ProcessId::new(0)), Header::new(1, 0, 8), nothing, nothing) };
+        let record =
+            unsafe { HandedOver::copy(Source::Process(ProcessId::new(0)), Header::new(1, 0, 8), nothing, nothing) };
         assert!(record.bytes() > 0, "or such calls would be queued without end");
     }
 
