@@ -646,6 +646,7 @@ impl Outbox {
     pub(crate) fn give_up_if_idle(&mut self, process: &Process) -> Result<()> {
         let shared = self.way.clone();
         let mut way = shared.lock();
+        way.looked_at();
         if self.batch_due.is_none() {
             self.lend(process, &mut way);
             if way.is_idle() {

@@ -124,7 +124,7 @@ impl Process {
             return Ok(());
         }
         if let SetupMessage::Reclaim { .. } = message {
-            return self.give_up_if_idle(source, name);
+            return self.give_up_if_idle(source, name, &shared);
         }
         // Not under the lock, since mapping waits.
         let answer = match self.answer(message) {
@@ -172,12 +172,14 @@ impl Process {
         }))
     }
 
-    fn give_up_if_idle(&self, source: Source, name: RingName) -> Result<()> {
+    fn give_up_if_idle(&self, source: Source, name: RingName, shared: &SharedWay) -> Result<()> {
         let to = WorkerId::new(name.to);
         match source {
             Source::Worker(worker) => {
                 let (_, local) = self.shape().place_of(worker);
-                self.notify(local, Notice::WayWanted { to });
+                if shared.lock().note_wanted() {
+                    self.notify(local, Notice::WayWanted { to });
+                }
                 Ok(())
             }
             Source::Process(_) => self.give_up_lane_if_idle(to),
