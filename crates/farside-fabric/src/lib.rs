@@ -1,14 +1,19 @@
 //! Moving bytes between the processes of a job.
 //!
-//! The seam is [`Transport`]: one value of it is one process's end of the fabric. Two kinds are here: [`shm`] for the
-//! processes of one machine, and [`sim`] for many processes simulated in one program. What they must have in common is
-//! written down in [`transport`] and checked by [`conformance`]. [`by_message`] helps those that only carry messages.
+//! The seam is [`Transport`]: one value of it is one process's end of the fabric. Three kinds are here: [`shm`] for the
+//! processes of one machine, [`ofi`] for those of several, over libfabric, and [`sim`] for many processes simulated in one
+//! program; [`route`] is made of the first two. What they must have in common is written down in [`transport`] and checked by
+//! [`conformance`]. [`by_message`] helps those that only carry messages, and [`expected`] all of them with messages that are
+//! expected.
 //!
 //! A transport that can map a peer's memory hands out the mapping once, and every put, get, atomic and ring write is then
 //! a plain (racy) access with no call through the seam. One that cannot is given the operation whole.
 //!
 //! [`ring`] and [`bell`] are the protocols on mapped memory: a stream of records from one worker to another, and how
 //! the receiver sleeps and is woken. They do no I/O and read no clock.
+//!
+//! [`memory`] hands out registered memory, and [`transmit`] puts and gets from there, of which most tell nothing when they
+//! end.
 
 pub mod bell;
 pub mod by_message;

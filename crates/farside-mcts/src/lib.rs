@@ -1,6 +1,9 @@
 //! Monte-Carlo tree search, given nothing but a game.
 //!
-//! [`Game`] says how a game goes; [`Search`] finds moves. [`games::hex`] is the game of Hex.
+//! [`Game`] says how a game goes; [`Search`] finds moves, in one thread ([`Local`]) or with all workers of a job ([`OnJob`]). A
+//! [`Session`], or on a job a [`JobSession`], keeps its tree from move to move.
+//!
+//! [`games::hex`] is the game of Hex, with the protocol of its engines ([`games::hex::htp`]); [`games::four`] is four in a row.
 
 #![forbid(unsafe_code)]
 

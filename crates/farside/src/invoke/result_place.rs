@@ -91,6 +91,7 @@ impl<R: Wire> ResultPlace<R> {
     /// when there was no room; [`Error::Wire`] when what is there is no such result; those of [`RemoteMemory::get`].
     pub fn poll(&self, me: &Worker) -> Result<Option<R>> {
         let Span { memory, offset, bytes: room } = self.place;
+        let room = room.saturating_sub(HEAD_BYTES);
         let head = memory.atomic64(me, offset, AtomicChange::Load)?;
         if head == 0 {
             return Ok(None);
@@ -100,9 +101,9 @@ impl<R: Wire> ResultPlace<R> {
         match Status::of_answer(head as u8) {
             Some(Status::TooLarge) => {
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-                Err(Error::TooLarge { what: "a result", bytes, max: (room - HEAD_BYTES) as usize })
+                Err(Error::TooLarge { what: "a result", bytes, max: room as usize })
             }
-            Some(status @ (Status::Done | Status::Panicked)) if bytes <= room - HEAD_BYTES => {
+            Some(status @ (Status::Done | Status::Panicked)) if bytes <= room => {
                 let mut content = vec![0; bytes as usize];
                 memory.get(me, offset + HEAD_BYTES, &mut content)?;
                 if status == Status::Panicked {

@@ -1,6 +1,7 @@
 //! Who searches for the engine.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -68,7 +69,8 @@ impl Searcher for Alone {
 pub(super) struct Together<'w> {
     me: &'w Worker,
     place: OnJob<'w>,
-    orders: PerWorker<RefCell<Option<Joint>>>,
+    /// Of worker 0, in their order: one that cannot be searched is over here before others have seen it.
+    orders: PerWorker<RefCell<VecDeque<Joint>>>,
     kept: Kept<JobSession<'w, Hex>>,
     lookout: Lookout,
 }
@@ -87,8 +89,8 @@ impl<'w> Together<'w> {
     pub(super) fn follow(&mut self) -> farside::Result<()> {
         let orders = self.orders.here(self.me);
         loop {
-            self.me.wait_together(ORDERS_MAX, || orders.borrow().is_some())?;
-            let Some(task) = orders.take().flatten() else { return Ok(()) };
+            self.me.wait_together(ORDERS_MAX, || !orders.borrow().is_empty())?;
+            let Some(task) = orders.borrow_mut().pop_front().flatten() else { return Ok(()) };
             // Worker 0 answers what was found, or that nothing could be.
             let _ = self.take_part(&task)?;
         }
@@ -101,8 +103,8 @@ impl<'w> Together<'w> {
 
     fn tell_others(&self, joint: Joint) -> farside::Result<()> {
         for other in self.me.workers().skip(1) {
-            let take = |there: &Worker, (orders, joint): (PerWorker<RefCell<Option<Joint>>>, Joint)| {
-                *orders.here(there).borrow_mut() = Some(joint);
+            let take = |there: &Worker, (orders, joint): (PerWorker<RefCell<VecDeque<Joint>>>, Joint)| {
+                orders.here(there).borrow_mut().push_back(joint);
             };
             let told = self.me.to(other).when_full(WhenFull::Queue).call((self.orders, joint), take);
             told.map_err(farside::Error::from)?;

@@ -70,6 +70,8 @@ pub(super) fn gfx(kind: &str, text: &str) -> String {
 
 fn push_block(block: &mut String, text: &str) {
     for (line, number) in text.split('\n').zip(0..) {
+        // A line of nothing else would be empty without them.
+        let line: String = line.chars().filter(|c| !c.is_control()).collect();
         let line = line.trim_end();
         // The first line stands behind the sign, and may be empty.
         if number > 0 && line.is_empty() {
@@ -78,7 +80,7 @@ fn push_block(block: &mut String, text: &str) {
         if number > 0 {
             block.push('\n');
         }
-        block.extend(line.chars().filter(|c| !c.is_control()));
+        block.push_str(line);
     }
     block.push_str("\n\n");
 }
@@ -120,6 +122,7 @@ mod tests {
         assert_eq!(framed(Some(3), &Ok("a1".into())), "=3 a1\n\n");
         assert_eq!(framed(None, &Ok("\n  a b\n\n 1 . .\n".into())), "= \n  a b\n 1 . .\n\n");
         assert_eq!(framed(None, &Err("no\r\0".into())), "? no\n\n");
+        assert_eq!(framed(None, &Err("no\n\0\nsuch \u{85}\nfile".into())), "? no\nsuch\nfile\n\n");
         assert_eq!(gfx("uct", "VAR B a1\n\nTEXT x\n"), "gogui-gfx:\nuct\nVAR B a1\nTEXT x\n\n");
     }
 
@@ -131,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_framed(text in any::<String>(), is_good in any::<bool>(), id in any::<Option<u32>>()) {
+        fn any_text_is_framed(text in "[\\n\\x00 a]{0,20}|\\PC{0,40}", is_good in any::<bool>(), id in any::<Option<u32>>()) {
             let frame = framed(id, &if is_good { Ok(text) } else { Err(text) });
             prop_assert!(frame.ends_with("\n\n") && !frame.trim_end_matches("\n\n").contains("\n\n"), "{:?}", frame);
             prop_assert_eq!(frame.starts_with('='), is_good);
