@@ -286,6 +286,27 @@ fn bad_input(me: &Worker) -> Result<()> {
 
 over_all_fabrics!(bad_input_is_refused, 2, super::bad_input);
 
+/// A way is shut down while its receiver reads a buffer.
+fn shut_down_while_reading(me: &Worker) -> Result<()> {
+    let log: Log = PerWorker::new(me, RefCell::default())?;
+    let to = me.neighbor(1);
+    me.barrier()?;
+    for salt in (0..8).step_by(2) {
+        let buffer = buffer_of(me, &pattern(300_000, salt))?;
+        let lent = me.to(to).call_buffer_get((log, salt), buffer, arrive)?;
+        me.call_buffer(to, (log, salt + 1), &pattern(100, salt + 1), arrive)?;
+        me.shutdown(to)?;
+        // All has run there, so the buffer was read.
+        lent.try_take().unwrap_or_else(|_| panic!("it was read"))?;
+    }
+    me.barrier()?;
+    let expected: Vec<_> = (0..8).map(|salt| (salt, [300_000, 100][salt % 2])).collect();
+    assert_eq!(log.here(me).take(), expected);
+    me.barrier()
+}
+
+over_all_fabrics!(a_way_is_shut_down_when_its_buffers_were_read, 2, super::shut_down_while_reading);
+
 /// The receiver dies with buffers under way in every form.
 #[test]
 fn a_receiver_that_dies_in_the_middle_is_lost_to_all_forms() {

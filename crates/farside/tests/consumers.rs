@@ -151,6 +151,16 @@ fn waiting(me: &Worker) -> Result<()> {
         there.call_return(back, (), |_, ()| 7_u64).map_err(Error::from).and_then(farside::Pending::wait).unwrap_or(0)
     })?;
     assert_eq!(own.wait()?, 7);
+    // Also with a buffer, whoever reads it and when.
+    let other = me.waiters_of(ProcessId::new(1 - me.process().number())).expect("the job has threads that may wait");
+    let ran = me.synchronizer(2)?;
+    let way = || me.to(other).notify(&ran, On::Executed);
+    let wait = |there: &Worker, (), _: &[u8]| assert!(there.progress().is_ok(), "it may wait");
+    let lent = way().call_buffer_get((), me.allocate(50_000)?, wait)?;
+    let aside = way().call_buffer_get_aside((), me.allocate(50_000)?, wait)?;
+    lent.wait()?;
+    aside.wait()?;
+    ran.wait()?;
     let barred = me.call_return(pool, (), |there, ()| matches!(there.barrier(), Err(Error::UnknownWorker { .. })))?;
     assert!(barred.wait()?);
     me.barrier()

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use farside_fabric::ProcessId;
 use farside_fabric::transport::{Operation, Outcome};
 
 use crate::error::Result;
@@ -18,7 +19,8 @@ type Go = Box<dyn FnOnce(&Worker, Result<Vec<u8>>)>;
 /// The calls of one worker that wait.
 #[derive(Default)]
 pub(crate) struct Fetches {
-    waiting: RefCell<HashMap<u64, Go>>,
+    /// With the owner of the memory.
+    waiting: RefCell<HashMap<u64, (ProcessId, Go)>>,
     next: Cell<u64>,
     /// Records of a stream are being run, and not those of a ring.
     in_stream: Cell<bool>,
@@ -51,7 +53,16 @@ impl Fetches {
     }
 
     pub(crate) fn take(&self, fetch: u64) -> Option<Go> {
-        self.waiting.borrow_mut().remove(&fetch)
+        self.waiting.borrow_mut().remove(&fetch).map(|(_, go)| go)
+    }
+
+    /// Those that wait for memory of a process, in the order in which they began.
+    pub(crate) fn from(&self, process: ProcessId) -> Vec<u64> {
+        let waiting = self.waiting.borrow();
+        let mut found: Vec<u64> =
+            waiting.iter().filter(|(_, (owner, _))| *owner == process).map(|(fetch, _)| *fetch).collect();
+        found.sort_unstable();
+        found
     }
 }
 
@@ -62,14 +73,15 @@ pub(crate) fn fetch(worker: &Worker, memory: Extent, aside: bool, go: impl FnOnc
     let fetches = worker.fetches();
     let process = worker.process_handle();
     let in_stream = fetches.in_stream.get();
-    // A sender that has a ring is mapped, but may pass on what is another's. A consumer has its copy of the record, whichever way that
-    // came, and keeps nobody waiting.
-    let at_once = || worker.is_consumer() || process.connect(memory.process()).is_ok_and(|home| home.is_some());
-    if !aside && !in_stream && at_once() {
+    // A sender that has a ring is mapped, but may pass on what is another's.
+    let is_mapped = || process.connect(memory.process()).is_ok_and(|home| home.is_some());
+    // A consumer has its copy of the record, whichever way that came, and keeps nobody waiting. What came to it as a notice would run as
+    // a handler, perhaps inside of a function that waits.
+    if worker.is_consumer() || (!aside && !in_stream && is_mapped()) {
         return go(worker, memory.read_in_handler(worker));
     }
     let fetch = fetches.next.replace(fetches.next.get() + 1);
-    fetches.waiting.borrow_mut().insert(fetch, Box::new(go));
+    fetches.waiting.borrow_mut().insert(fetch, (memory.process(), Box::new(go)));
     if !aside && in_stream {
         fetches.hold.set(Some(fetch));
     }

@@ -103,6 +103,11 @@ impl Inbox {
         }
     }
 
+    /// Whether the next record of a stream waits for a buffer.
+    pub(crate) fn is_held(&self, index: usize) -> bool {
+        self.frames[index].as_ref().is_some_and(|frames| frames.held().is_some())
+    }
+
     /// Takes the ring and the frames of a lost source away, after a last turn was given to them.
     pub(crate) fn close(&mut self, index: usize) -> Vec<Piece> {
         self.stop_watching(index, clear_bits);
@@ -226,15 +231,16 @@ pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
     Ok(ran)
 }
 
-/// Runs what is left in a ring whose sender is gone.
+/// Runs what is left of a source that sends no more: all of it where that is `lost`, and otherwise as far as the stream is not
+/// [held](Inbox::is_held).
 ///
 /// # Errors
 /// As for [`run_arrivals`].
-pub(crate) fn run_last(worker: &Worker, index: usize) -> Result<()> {
+pub(crate) fn run_last(worker: &Worker, index: usize, lost: bool) -> Result<()> {
     let mut inbox = worker.inbox();
     let mut outcome = Ok(());
     loop {
-        if let Some(frames) = &mut inbox.frames[index] {
+        if let Some(frames) = inbox.frames[index].as_mut().filter(|_| lost) {
             // A buffer that was not read by now is lost with its owner; the calls behind it run.
             frames.hold(None);
         }
@@ -244,7 +250,7 @@ pub(crate) fn run_last(worker: &Worker, index: usize) -> Result<()> {
             continue;
         }
         match last_look(worker, &mut inbox, index) {
-            Ok(0) if inbox.frames[index].as_ref().is_none_or(|frames| frames.held().is_none()) => return outcome,
+            Ok(0) if !lost || !inbox.is_held(index) => return outcome,
             Ok(_) => {}
             // The calls behind one that panics run all the same. A corrupt ring is closed, and so empty.
             Err(error) => outcome = outcome.and(Err(error)),

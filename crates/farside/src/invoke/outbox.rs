@@ -396,7 +396,8 @@ impl Outbox {
         }
     }
 
-    /// Stages a record that is to be sent with those after it, after so long at the latest. Hands it back when there is no room.
+    /// Stages a record that is to be sent with those after it, after so long at the latest. Hands it back when there is no room, or the
+    /// receiver is gone.
     fn hold<P: Payload>(
         &mut self,
         process: &Process,
@@ -406,6 +407,9 @@ impl Outbox {
         age: Duration,
         payload: P,
     ) -> Result<(), P> {
+        if way.phase == way::Phase::Lost || process.lost(self.to_process).is_some() {
+            return Err(payload);
+        }
         self.stage_batch(way, Some(FlushCause::Asked));
         if !way.may_stage(record_bytes(payload.bytes()), keeping.cap_bytes) {
             way.release(FlushCause::Size);
@@ -642,6 +646,7 @@ impl Outbox {
     pub(crate) fn give_up_if_idle(&mut self, process: &Process) -> Result<()> {
         let shared = self.way.clone();
         let mut way = shared.lock();
+        way.looked_at();
         if self.batch_due.is_none() {
             self.lend(process, &mut way);
             if way.is_idle() {

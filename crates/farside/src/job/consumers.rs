@@ -109,8 +109,9 @@ impl HandedOver {
         range.start.cast()..range.end.cast()
     }
 
+    /// What it takes in the queue, also when it carries nothing.
     fn bytes(&self) -> usize {
-        size_of_val(&*self.words)
+        size_of::<Self>() + size_of_val(&*self.words)
     }
 }
 
@@ -231,8 +232,19 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
+    use farside_fabric::ProcessId;
+
     use super::*;
     use crate::job::settings::Choices;
+
+    #[test]
+    fn a_record_without_arguments_takes_room_in_the_queue() {
+        let nothing = std::ptr::NonNull::<u64>::dangling().as_ptr().cast_const().cast();
+        // SAFETY: there are no bytes.
+        let record =
+            unsafe { HandedOver::copy(Source::Process(ProcessId::new(0)), Header::new(1, 0, 8), nothing, nothing) };
+        assert!(record.bytes() > 0, "or such calls would be queued without end");
+    }
 
     #[test]
     fn every_thread_has_one_role() {

@@ -56,6 +56,14 @@ impl Process {
             let error = Error::UnknownWorker { worker: to, count: self.shape().workers() };
             return Err((error, payload));
         };
+        if cell.get().is_none()
+            && let Some((process, _)) = self.place_of(to)
+            && self.lost(process).is_none()
+            && let Err(error) = self.connect(process)
+        {
+            // Not under the lane's lock, since it waits for another's service thread, and service threads take these locks.
+            return Err((error, payload));
+        }
         let source = self.shape().callable() + self.id().number();
         let mut lane = lock(cell.get_or_init(|| Box::new(Mutex::new(self.new_outbox(source, to)))));
         if let Some(lost) = self.lost(lane.to_process()) {
@@ -123,7 +131,8 @@ impl Process {
     /// What the transport said.
     pub(crate) fn give_up_lane_if_idle(&self, to: WorkerId) -> Result<()> {
         let lane = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get);
-        lane.map_or(Ok(()), |lane| lock(lane).give_up_if_idle(self))
+        // One that is locked is in use.
+        lane.and_then(|lane| lane.try_lock().ok()).map_or(Ok(()), |mut lane| lane.give_up_if_idle(self))
     }
 
     /// Whether records may be queued on some lane.

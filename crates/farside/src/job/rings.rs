@@ -124,7 +124,7 @@ impl Process {
             return Ok(());
         }
         if let SetupMessage::Reclaim { .. } = message {
-            return self.give_up_if_idle(source, name);
+            return self.give_up_if_idle(source, name, &shared);
         }
         // Not under the lock, since mapping waits.
         let answer = match self.answer(message) {
@@ -172,12 +172,14 @@ impl Process {
         }))
     }
 
-    fn give_up_if_idle(&self, source: Source, name: RingName) -> Result<()> {
+    fn give_up_if_idle(&self, source: Source, name: RingName, shared: &SharedWay) -> Result<()> {
         let to = WorkerId::new(name.to);
         match source {
             Source::Worker(worker) => {
                 let (_, local) = self.shape().place_of(worker);
-                self.notify(local, Notice::WayWanted { to });
+                if shared.lock().note_wanted() {
+                    self.notify(local, Notice::WayWanted { to });
+                }
                 Ok(())
             }
             Source::Process(_) => self.give_up_lane_if_idle(to),
@@ -306,6 +308,10 @@ impl Process {
         let (mut answers, mut left) = (Vec::new(), Vec::new());
         for mut waiting in std::mem::take(&mut pool.waiting) {
             let Waiting { ring, local, sender, chunk_bytes, .. } = waiting;
+            if self.lost(sender).is_some() {
+                // The worker may be told of that already, and would not take the chunk back any more.
+                continue;
+            }
             if pool.has_room(local, chunk_bytes) {
                 answers.push((sender, self.grant_chunks(&mut pool, ring, local, 1, chunk_bytes)?));
                 continue;

@@ -22,6 +22,7 @@ use super::collective::Collectives;
 use super::consumers::{Pool, PoolKind, Role};
 use super::home::Home;
 use super::process::Process;
+use super::setup::RingName;
 use crate::error::{Error, Refused, Result};
 use crate::invoke::call::{Aggregator, Everyone, PutOff, To, WhenFull};
 use crate::invoke::caller::{Caller, Waiter};
@@ -53,6 +54,8 @@ pub struct Worker {
     replies: RefCell<ReplySlots>,
     continuations: RefCell<Vec<Continuation>>,
     fetches: Fetches,
+    /// Ways that their senders have shut down, while what came is held for a buffer.
+    closing: RefCell<Vec<RingName>>,
     /// What handlers have to send on when there is room.
     put_off: RefCell<Vec<PutOff>>,
     /// It waits for memory to change that nobody rings for.
@@ -127,6 +130,7 @@ impl Worker {
             replies: RefCell::new(ReplySlots::new(home.clone(), local, id)),
             continuations: RefCell::default(),
             fetches: Fetches::default(),
+            closing: RefCell::default(),
             put_off: RefCell::default(),
             watches: Cell::new(false),
             wakers: RefCell::default(),

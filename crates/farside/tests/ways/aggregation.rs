@@ -1,10 +1,11 @@
 //! Batches: by size, age, overflow, and in time whatever their worker does.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
-use farside::{Error, FlushCause, FullCause};
+use farside::{Error, FlushCause, FullCause, Simulation};
 
 use crate::support::{LONG, failure, verdict};
 use crate::{arrive, call_for_attention, new_last, over_all_fabrics, over_real_fabrics, pay_no_attention, wait_for};
@@ -83,6 +84,28 @@ fn overflow_is_kept_up_to_its_limit() {
         }
         me.barrier()
     });
+}
+
+#[test]
+fn timed_batches_to_one_who_dies_are_an_error() {
+    let doomed = ProcessId::new(1);
+    // The verdict is the first failure, so that one that follows from it would not be seen.
+    let well = AtomicBool::new(false);
+    let simulation = Simulation::new(2, 1, 7).kill(doomed, Duration::from_millis(1));
+    let simulated = simulation.run(|me| {
+        let to = me.neighbor(1);
+        if me.process() == doomed {
+            return me.wait_while_serving(|| false);
+        }
+        me.setup(to)?;
+        me.wait_while_serving(|| me.lost_processes() == [doomed])?;
+        let lost = me.aggregate(to).flush_within(Duration::from_millis(1)).call((), |_, ()| ()).unwrap_err().error;
+        assert!(matches!(lost, Error::PeerLost { .. }), "{lost}");
+        well.store(true, Ordering::Relaxed);
+        Ok(())
+    });
+    assert!(well.into_inner());
+    assert!(simulated.unwrap().verdict.is_err());
 }
 
 #[test]

@@ -65,6 +65,8 @@ pub(crate) struct Way {
     on_sent: Vec<LatchAddress>,
     /// How much the ring had carried when the receiver asked for it back.
     mark: Option<u64>,
+    /// How often it has asked since this worker last looked, as far as that matters.
+    wanted: u8,
     /// It is among those that the service thread looks after.
     pub(crate) is_listed: bool,
     /// Without the bytes that the ring has counted, and without what the outbox has.
@@ -137,6 +139,7 @@ impl Way {
             frames: OutFrames::default(),
             on_sent: Vec::new(),
             mark: None,
+            wanted: 0,
             is_listed: false,
             counters: SendCounters::default(),
         }
@@ -566,6 +569,19 @@ impl Way {
         self.phase = Phase::Closing;
         process.kill_point(KillPoint::RingClosing);
         process.send_setup(self.to_process, &SetupMessage::Close { ring: self.name })
+    }
+
+    /// The receiver would like its memory back. Whether the worker is to be told: a worker that computes is told twice, which says all, and not
+    /// as often as it is asked.
+    pub(crate) fn note_wanted(&mut self) -> bool {
+        let is_news = self.wanted < 2;
+        self.wanted += u8::from(is_news);
+        is_news
+    }
+
+    /// The worker looks whether it can give the ring up.
+    pub(super) fn looked_at(&mut self) {
+        self.wanted = self.wanted.saturating_sub(1);
     }
 
     /// The receiver would like its memory back. Whether nothing was sent since it last said so, and nothing is about to be.

@@ -72,7 +72,13 @@ impl Worker {
                 }
             }
             Notice::Frame { ring, position, bytes } => self.inbox().take_frame(ring, position, &bytes),
-            Notice::Fetched { fetch, outcome } => self.go_on_with(fetch, outcome)?,
+            Notice::Fetched { fetch, outcome } => {
+                let mut ran = self.go_on_with(fetch, outcome);
+                for ring in self.closing.take() {
+                    ran = ran.and(self.close(ring));
+                }
+                ran?;
+            }
             Notice::Lost { process } => self.lose(process)?,
         }
         Ok(())
@@ -87,10 +93,15 @@ impl Worker {
         ended.map_err(|panic| Error::HandlerPanicked { from: Source::Worker(self.id), message: panic_message(&*panic) })
     }
 
-    /// Runs what has come through a ring that its sender has given up, and gives its memory back.
+    /// Runs what has come through a ring that its sender has given up, and gives its memory back: at once, or when the buffers have come
+    /// that calls wait for.
     fn close(&self, ring: RingName) -> Result<()> {
         let source = ring.source as usize;
-        let ran = run_last(self, source);
+        let ran = run_last(self, source, false);
+        if self.inbox().is_held(source) {
+            self.closing.borrow_mut().push(ring);
+            return ran;
+        }
         let pieces = self.inbox().close(source);
         self.process.finish_closing(ring, self.local, &pieces);
         ran
@@ -103,11 +114,16 @@ impl Worker {
         let lane = (shape.callable() + process.number()) as usize;
         let mut ran = Ok(());
         for source in threads.clone().map(WorkerId::index).chain([lane]) {
-            ran = ran.and(run_last(self, source));
+            ran = ran.and(run_last(self, source, true));
             let pieces = self.inbox().close(source);
             let ring = RingName { source: source as u32, to: self.id.number() };
             self.process.retire(ring, self.local, &pieces);
         }
+        // What it had lent and is not here by now does not run any more: nothing of it may after this.
+        for fetch in self.fetches.from(process) {
+            ran = ran.and(self.go_on_with(fetch, Err(self.process.gone(process))));
+        }
+        self.closing.borrow_mut().retain(|ring| self.process.owner_of(ring.source) != Some(process));
         for to in threads {
             if let Some(outbox) = self.outboxes[to.index()].get() {
                 outbox.borrow_mut().lose();

@@ -166,7 +166,8 @@ impl Worker {
             self.inbox().look_back();
             let nothing_new = !self.has_notices() && !self.inbox.borrow().has_arrivals() && !self.staged_may_move();
             match look(self) {
-                None if nothing_new => {
+                // What ran in this look may have waited itself, and then nobody rings any more.
+                None if nothing_new && self.home.doorbell(self.local).is_asleep() => {
                     if self.process.polls() {
                         self.process.transport().stop_polling();
                     }
