@@ -71,6 +71,26 @@ fn place(unit: &Unit) -> (u32, u64) {
     (part.region().key().slot, part.offset())
 }
 
+/// A source that gives less than it was asked for.
+#[derive(Debug)]
+struct Short(Arc<dyn Transport>);
+
+impl ChunkSource for Short {
+    fn take(&self, bytes: usize) -> Result<Chunk, FabricError> {
+        let chunk = self.0.take(bytes)?;
+        Chunk::new(chunk.region().clone(), 0, bytes - 1)
+    }
+
+    fn give_back(&self, _: Chunk) {}
+}
+
+#[test]
+#[should_panic = "as much as it was asked for"]
+fn no_unit_lies_beyond_its_chunk() {
+    let here = Here::new(5);
+    let _ = Circular::new(Box::new(Short(here.end.clone())), CircularOptions::default()).take();
+}
+
 #[test]
 fn it_grows_to_its_limit_and_says_so() {
     let here = Here::new(1);
