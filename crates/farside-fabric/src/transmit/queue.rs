@@ -52,7 +52,7 @@ impl QueueLimits {
     /// The limits of a queue of about this depth.
     pub fn of_depth(depth: usize, bytes_max: usize) -> Self {
         let depth = depth.clamp(Self::DEPTH_MIN, Self::DEPTH_MAX);
-        Self { depth, unsignalled_max: depth - depth / 8, completions_max: depth / 4, bytes_max }
+        Self { depth, unsignalled_max: depth - depth / 8, completions_max: depth / 4 + 1, bytes_max }
     }
 }
 

@@ -116,6 +116,35 @@ fn it_grows_to_its_limit_and_says_so() {
 }
 
 #[test]
+fn flushes_that_have_no_time_do_not_overrun_the_queue() {
+    let options = SimOptions { needs_target_progress: true, ..SimOptions::default() };
+    let fabric = SimFabric::new(2, STARTER, 6, options).unwrap();
+    let [end, there] = [0, 1].map(|number| fabric.endpoint(ProcessId::new(number)));
+    let key = RemoteKey::starter(there.process(), STARTER as u64);
+    let region = std::thread::scope(|scope| {
+        let attaching = scope.spawn(|| end.attach(key, later()));
+        while !attaching.is_finished() {
+            there.progress();
+            std::thread::yield_now();
+        }
+        attaching.join().unwrap().unwrap()
+    });
+    let transmitter = Transmitter::open(&end, there.process(), QueueOptions { depth: 16 }).unwrap();
+    let memory = end.register(64).unwrap();
+    let tag = transmitter.put(Span::new(&memory, 0, 8).unwrap(), &region, 0, later()).unwrap();
+    for _ in 0..20 {
+        let flushed = transmitter.flush(Instant::now() - Duration::from_secs(1));
+        assert!(matches!(flushed, Err(FabricError::Deadline { .. })), "{flushed:?}");
+    }
+    let deadline = later();
+    while !transmitter.has_passed(tag) {
+        assert!(Instant::now() < deadline, "the put does not end");
+        there.progress();
+        transmitter.progress().unwrap();
+    }
+}
+
+#[test]
 fn waiting_for_a_unit_signals_what_nobody_has() {
     let here = Here::new(2);
     let transmitter = here.transmitter();
