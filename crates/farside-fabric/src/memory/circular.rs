@@ -295,7 +295,7 @@ impl Unit {
         self.part.bytes()
     }
 
-    /// Whether everything that was posted with it is over.
+    /// Whether everything that was posted with it is over; or released, where its transmitter [has failed](Transmitter::has_failed).
     pub fn is_over(&self) -> bool {
         self.cell.is_over()
     }

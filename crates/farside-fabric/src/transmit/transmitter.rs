@@ -218,10 +218,12 @@ impl Transmitter {
             };
             let before = queue.completed();
             let waited = refusal.and_then(|()| queue.poll()).and_then(|completed| {
+                let doing = "waiting for room for an operation";
                 if completed > before {
-                    return Ok(());
+                    // Others may take the room each time.
+                    return looks.go_on_until(deadline, doing, self.peer());
                 }
-                looks.pause_until(deadline, "waiting for room for an operation", self.peer())
+                looks.pause_until(deadline, doing, self.peer())
             });
             if let Err(error) = waited {
                 signals.given_up(ticket);
@@ -244,7 +246,7 @@ impl Transmitter {
         }
     }
 
-    /// Whether what has this tag is over. One load.
+    /// Whether what has this tag is over; or, where the transmitter [has failed](Self::has_failed), released. One load.
     #[inline]
     pub fn has_passed(&self, tag: u64) -> bool {
         self.shared.queue.frontier().has_passed(tag)
