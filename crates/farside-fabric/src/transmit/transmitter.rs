@@ -109,7 +109,7 @@ impl Transmitter {
     }
 
     /// Reads the peer's region into bytes of a unit, and tags the unit. Otherwise as [`put_unit`](Self::put_unit). What was read is
-    /// there when the unit [is over](Unit::is_over).
+    /// there when the unit [is over](Unit::is_over), unless the transmitter [has failed](Self::has_failed).
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
