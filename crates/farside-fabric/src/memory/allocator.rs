@@ -68,9 +68,9 @@ struct Shared {
     returned: Mutex<Vec<Block>>,
 }
 
-// SAFETY: all fields but `local` are `Sync`. `local` is reached by `Shared::local` alone, which hands it to the thread `owner` only: a
-// `ThreadId` is given to one thread and never again, so no two threads ever touch it at a time, nor one after the other before the
-// drop, which has it exclusively. What is in it is `Send`.
+// SAFETY: all fields but `local` are `Sync`. `local` is reached by an `Allocator`, which is made on the thread `owner` and is not `Send`,
+// and by `Shared::local`, which hands it to that thread only: a `ThreadId` is given to one thread and never again. So no two threads
+// ever touch it at a time, nor one after the other before the drop, which has it exclusively. What is in it is `Send`.
 unsafe impl Sync for Shared {}
 
 const _: () = {

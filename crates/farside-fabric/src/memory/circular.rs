@@ -209,10 +209,14 @@ impl Circular {
         let held = self.unit_count();
         let count = growth.step(units, held, units_max).min(units_max.saturating_sub(held));
         if count == 0 {
-            let [held, limit] = [held, units_max].map(|units| units * self.pitch);
+            let [held, limit] = [held, units_max].map(|units| units.saturating_mul(self.pitch));
             return Err(FabricError::MemoryLimit { bytes: self.pitch, held, limit });
         }
-        let chunk = Rc::new(self.source.take(count * self.pitch)?);
+        // More than can be counted is more than any source has.
+        let bytes = count.saturating_mul(self.pitch);
+        let chunk = Rc::new(self.source.take(bytes)?);
+        // Units are written without another look at the chunk, and a source may be anybody's.
+        assert!(chunk.bytes() >= bytes, "a source gives as much as it was asked for");
         self.chunks.push(chunk.clone());
         let new = (0..count).map(|number| {
             let offset = chunk.offset() + (number * self.pitch) as u64;
@@ -291,7 +295,7 @@ impl Unit {
         self.part.bytes()
     }
 
-    /// Whether everything that was posted with it is over.
+    /// Whether everything that was posted with it is over; or released, where its transmitter [has failed](Transmitter::has_failed).
     pub fn is_over(&self) -> bool {
         self.cell.is_over()
     }
@@ -329,7 +333,7 @@ impl Unit {
     #[track_caller]
     pub fn write(&self, at: usize, data: &[u8]) {
         let to = self.start(at, data.len());
-        // SAFETY: `start` found the range in the unit, which lies in its region's mapping; `data` is readable, and elsewhere, since no
+        // SAFETY: `start` found the range in the unit, which `grow` found in its chunk, and so in its region's mapping; `data` is readable, and elsewhere, since no
         // reference points at registered memory.
         unsafe { racy::copy_out(data.as_ptr(), to, data.len()) };
     }

@@ -87,7 +87,7 @@ impl Slots {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -97,10 +97,10 @@ mod tests {
     use crate::ofi::state::{OPERATIONS_MAX, State};
     use crate::transport::{Completion, Operation, Outcome, RemoteKey};
 
-    const BYTES: usize = 4 << 20;
+    pub(in crate::ofi) const BYTES: usize = 4 << 20;
 
     /// Two ends in one thread, as if their provider wanted its buffers registered.
-    fn pair() -> [State; 2] {
+    pub(in crate::ofi) fn pair() -> [State; 2] {
         let open = |number| {
             let api = Api::open().unwrap();
             let (info, provider) = provider::choose(api, Some("tcp"), Some("127.0.0.1"), None).unwrap();
@@ -117,7 +117,7 @@ mod tests {
         [one, two]
     }
 
-    fn finish(ends: &mut [State; 2], completion: &Completion) -> Outcome {
+    pub(in crate::ofi) fn finish(ends: &mut [State; 2], completion: &Completion) -> Outcome {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             if let Some(outcome) = completion.try_take() {

@@ -51,6 +51,8 @@ struct Open {
     frontier: Arc<Frontier>,
     end: Option<End>,
     is_closing: bool,
+    /// Where the last signal of one that is closing goes, if there was no room for it.
+    owed: Option<FiAddr>,
     /// The region of the last operation, since the next one is mostly for the same.
     last_access: Option<(RemoteKey, NativeAccess)>,
     /// Where a signal that moves nothing can go.
@@ -105,6 +107,7 @@ impl Queues {
             frontier: Arc::default(),
             end: None,
             is_closing: false,
+            owed: None,
             last_access: None,
             last_rider: None,
         };
@@ -120,10 +123,21 @@ impl Queues {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         queue.is_closing = true;
         if let Some(address) = address {
-            // If there is no room for it now, those that ride stay until the end.
-            let _ = queue.signal(port, address, u64::MAX - 1);
+            queue.signal_last(port, address);
         }
         self.remove_if_done(id);
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// How many operations of a queue are not over.
+    #[cfg(test)]
+    pub(super) fn under_way(&self, id: QueueId) -> usize {
+        self.queues[&id].ledger.under_way()
     }
 
     /// To whom it goes.
@@ -172,10 +186,13 @@ impl Queues {
     }
 
     /// An operation has ended. Says whether there was one with this context.
-    pub(super) fn landed(&mut self, context: *mut c_void) -> bool {
+    pub(super) fn landed(&mut self, port: &Port, context: *mut c_void) -> bool {
         let Some((id, index)) = self.find(context) else { return false };
         let queue = self.queues.get_mut(&id).expect("it was just found");
         queue.landed(index);
+        if let Some(address) = queue.owed {
+            queue.signal_last(port, address);
+        }
         self.remove_if_done(id);
         true
     }
@@ -304,7 +321,14 @@ impl Open {
         Ok(())
     }
 
-    /// An operation in the next place of the ledger.
+    /// Signals those that ride on nothing, since nobody will. In a full queue a signalled one is under way, after which there is room. If the
+    /// provider has none, they stay until the end.
+    fn signal_last(&mut self, port: &Port, address: FiAddr) {
+        let signalled = self.admit(true).and_then(|()| self.signal(port, address, u64::MAX - 1));
+        self.owed = signalled.is_err().then_some(address);
+    }
+
+    /// An operation in the next place of the ledger. The caller has seen that there is one.
     fn piece(&self, kind: Kind, place: Place, bytes: usize, peer: FiAddr, is_told: bool) -> Piece {
         Piece {
             kind,

@@ -531,7 +531,7 @@ impl State {
                 self.finish(of);
             }
             None => {
-                self.queues.landed(context);
+                self.queues.landed(&self.port, context);
             }
         }
     }

@@ -108,17 +108,11 @@ impl Transport for Routes {
 
     fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
         let _guard = self.registering.lock().unwrap_or_else(PoisonError::into_inner);
-        let region = self.shm.register_memory(memory.clone(), bytes)?;
-        match self.ofi.register_memory(memory, bytes) {
-            Ok(same) => {
-                debug_assert_eq!(same.key(), region.key(), "both number their regions alike");
-                Ok(region)
-            }
-            Err(error) => {
-                self.shm.deregister(region.key())?;
-                Err(error)
-            }
-        }
+        // The one that may refuse comes first: a slot that only one of them has given out and taken back would be of another generation.
+        let same = self.ofi.register_memory(memory.clone(), bytes)?;
+        let region = self.shm.register_memory(memory, bytes)?;
+        debug_assert_eq!(same.key(), region.key(), "both number their regions alike");
+        Ok(region)
     }
 
     fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {

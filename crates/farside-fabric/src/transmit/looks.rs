@@ -26,6 +26,19 @@ impl<'t> Looks<'t> {
         Self { transport, clock: transport.clock(), count: 0 }
     }
 
+    /// After a look that brought something, though not what is waited for.
+    ///
+    /// # Errors
+    /// [`FabricError::Deadline`].
+    pub(crate) fn go_on_until(
+        &self,
+        deadline: Instant,
+        doing: &'static str,
+        process: ProcessId,
+    ) -> Result<(), FabricError> {
+        if self.clock.now() >= deadline { Err(FabricError::Deadline { doing, process }) } else { Ok(()) }
+    }
+
     /// After a look that brought nothing.
     ///
     /// # Errors

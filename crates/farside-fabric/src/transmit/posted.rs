@@ -13,6 +13,9 @@ use crate::ids::ProcessId;
 use crate::region::LocalRegion;
 use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Transport};
 
+/// Longer buffers are not kept: there may be as many as the queue is deep.
+const SPARE_BYTES_MAX: usize = 16 << 10;
+
 /// What operations are posted on.
 pub trait Poster: Send + Sync + fmt::Debug {
     /// As [`Transport::post`].
@@ -161,7 +164,11 @@ impl PostedQueue {
             };
             match (ended, pending) {
                 (None, _) => {}
-                (Some(Ok(Outcome::Put(buffer))), _) => state.spare.push(buffer),
+                (Some(Ok(Outcome::Put(buffer))), _) => {
+                    if buffer.capacity() <= SPARE_BYTES_MAX {
+                        state.spare.push(buffer);
+                    }
+                }
                 (Some(Ok(Outcome::Got(data))), Pending::Get { into, offset, .. }) => write(into, *offset, &data),
                 (Some(Ok(_)), _) => unreachable!("an operation ends as what it was posted as"),
                 (Some(Err(error)), _) => {

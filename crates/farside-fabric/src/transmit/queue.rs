@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use farside_sys::racy;
@@ -51,7 +52,7 @@ impl QueueLimits {
     /// The limits of a queue of about this depth.
     pub fn of_depth(depth: usize, bytes_max: usize) -> Self {
         let depth = depth.clamp(Self::DEPTH_MIN, Self::DEPTH_MAX);
-        Self { depth, unsignalled_max: depth - depth / 8, completions_max: depth / 4, bytes_max }
+        Self { depth, unsignalled_max: depth - depth / 8, completions_max: depth / 4 + 1, bytes_max }
     }
 }
 
@@ -222,6 +223,8 @@ pub struct Queue {
     limits: QueueLimits,
     frontier: Arc<Frontier>,
     own: Box<dyn TransferQueue>,
+    /// Something was posted. Written and read by those who post, who agree on their order by themselves.
+    has_posted: AtomicBool,
 }
 
 impl Queue {
@@ -238,7 +241,8 @@ impl Queue {
             Some(own) => own,
             None => Box::new(PostedQueue::new(Box::new(transport.clone()), peer, options)),
         };
-        Ok(Self { transport: transport.clone(), peer, limits: own.limits(), frontier: own.frontier().clone(), own })
+        let (limits, frontier, has_posted) = (own.limits(), own.frontier().clone(), AtomicBool::new(false));
+        Ok(Self { transport: transport.clone(), peer, limits, frontier, own, has_posted })
     }
 
     /// To whom it goes.
@@ -313,13 +317,19 @@ impl Queue {
         assert_eq!(key.process, self.peer, "a queue goes to one peer");
         key.check(remote_offset, local.bytes)?;
         if copy_mapped(kind, &local, remote, remote_offset) {
-            if let Some(number) = signal {
-                self.frontier.raise(number);
+            match signal {
+                // A process may reach its own memory either way. Then what was posted comes first.
+                Some(number) if self.has_posted.load(Ordering::Relaxed) => return self.own.signal(number),
+                Some(number) => self.frontier.raise(number),
+                None => {}
             }
             return Ok(());
         }
         if local.bytes > self.limits.bytes_max {
             return Err(FabricError::MessageTooLong { bytes: local.bytes, max: self.limits.bytes_max });
+        }
+        if !self.has_posted.load(Ordering::Relaxed) {
+            self.has_posted.store(true, Ordering::Relaxed);
         }
         self.own.post(&Transfer { kind, local, remote: key, remote_offset }, signal)
     }
@@ -386,4 +396,31 @@ pub(super) fn copy_mapped(kind: TransferKind, local: &Span<'_>, remote: &RemoteR
     // kept by what was borrowed.
     unsafe { racy::copy_between(from, to, local.bytes) };
     true
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sim::{SimFabric, SimOptions};
+
+    #[test]
+    fn a_signal_on_a_copy_tells_of_what_was_posted_before() {
+        let fabric = SimFabric::new(1, 4096, 3, SimOptions::default()).unwrap();
+        let end = fabric.endpoint(ProcessId::new(0));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let memory = end.register(64).unwrap();
+        let posted = end.attach(RemoteKey::starter(end.process(), 4096), deadline).unwrap();
+        let copied = end.starter().as_remote();
+        assert!(posted.mapped().is_none() && copied.mapped().is_some());
+        let queue = Queue::open(&end, end.process(), QueueOptions::default()).unwrap();
+        let span = || Span::new(&memory, 0, 8).unwrap();
+        queue.put(span(), &copied, 0, Some(1)).unwrap();
+        assert_eq!(queue.completed(), 1, "a copy is over when it returns");
+        queue.get(span(), &posted, 0, None).unwrap();
+        queue.put(span(), &copied, 0, Some(2)).unwrap();
+        assert_eq!(queue.completed(), 1, "the get is under way");
+        queue.wait(2, deadline).unwrap();
+    }
 }

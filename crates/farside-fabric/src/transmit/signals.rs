@@ -28,6 +28,8 @@ pub struct Signals {
     /// One more than the largest number of a signalled operation that was posted. Written by whoever posted it; read by those who
     /// have to wait, to know whether there is something to wait for. It is a hint: an old value costs a signal too many.
     signalled: AtomicU64,
+    /// The same of those that move nothing. There is one of them at a time, but for threads that look at the same time.
+    flushing: AtomicU64,
     /// A window is so many numbers, as a power of two.
     window_bits: u32,
     inside_max: u64,
@@ -69,11 +71,12 @@ impl Signals {
     /// # Panics
     /// When the limits are too narrow for one thread: see [`QueueLimits`].
     pub fn new(limits: QueueLimits) -> Self {
-        // Beside two windows, each thread inside may have one late operation, and one that it signals for want of a signal.
+        // Beside two windows, each thread inside may have one late operation, one that it signals for want of a signal, and one that it
+        // flushes with.
         let inside_max = (limits.depth / 16).min(limits.completions_max / 4).clamp(1, INSIDE_MASK as usize / 2);
-        let room = (limits.depth.saturating_sub(2 * inside_max)).min(limits.unsignalled_max.saturating_sub(inside_max));
+        let room = (limits.depth.saturating_sub(3 * inside_max)).min(limits.unsignalled_max.saturating_sub(inside_max));
         assert!(
-            room >= 2 && limits.completions_max >= 2 + 2 * inside_max,
+            room >= 2 && limits.completions_max >= 2 + 3 * inside_max,
             "{limits:?} are too narrow for a transmitter"
         );
         Self::with(inside_max, (room / 2).ilog2())
@@ -84,7 +87,13 @@ impl Signals {
     pub fn with(inside_max: usize, window_bits: u32) -> Self {
         // The first number opens a window, so that a frontier of zero is below every number.
         let state = AtomicU64::new(1 << window_bits << INSIDE_BITS);
-        Self { state, signalled: AtomicU64::new(0), window_bits, inside_max: inside_max as u64 }
+        Self {
+            state,
+            signalled: AtomicU64::new(0),
+            flushing: AtomicU64::new(0),
+            window_bits,
+            inside_max: inside_max as u64,
+        }
     }
 
     /// How many operations are posted for a signal when one thread posts them.
@@ -130,6 +139,17 @@ impl Signals {
         } else {
             Step::Post { signalled: true }
         }
+    }
+
+    /// Whether a signal that moves nothing may be posted: no other is under way.
+    pub fn may_flush(&self, frontier: &Frontier) -> bool {
+        self.flushing.load(Ordering::Relaxed) <= frontier.completed().saturating_add(1)
+    }
+
+    /// A signal that moves nothing is posted.
+    pub fn flushed(&self, ticket: Ticket) {
+        self.flushing.fetch_max(ticket.number + 1, Ordering::Relaxed);
+        self.posted(ticket, true);
     }
 
     /// The operation is posted. Returns the tag for its memory.
@@ -220,8 +240,8 @@ mod tests {
             let signals = Signals::new(limits);
             let (window, inside) = (signals.window() as usize, signals.inside_max());
             assert!(2 * window + inside <= limits.unsignalled_max, "{limits:?}");
-            assert!(2 * window + 2 * inside <= limits.depth, "{limits:?}");
-            assert!(2 + 2 * inside <= limits.completions_max, "{limits:?}");
+            assert!(2 * window + 3 * inside <= limits.depth, "{limits:?}");
+            assert!(2 + 3 * inside <= limits.completions_max, "{limits:?}");
         }
     }
 }

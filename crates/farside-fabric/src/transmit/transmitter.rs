@@ -24,7 +24,8 @@ use crate::transport::{FabricError, Transport};
 ///
 /// # Deadlines
 ///
-/// An operation waits only when two windows are under way, and then for a signal that is under way, not for another thread. When the
+/// An operation waits only when two windows are under way, and then for a signal that is under way, not for another thread; or when
+/// more threads post at a time than the queue's depth has places for, a sixteenth of it. When the
 /// deadline passes it was not posted. When the peer is lost every wait ends with [`FabricError::Disconnected`].
 #[derive(Clone, Debug)]
 pub struct Transmitter {
@@ -108,7 +109,7 @@ impl Transmitter {
     }
 
     /// Reads the peer's region into bytes of a unit, and tags the unit. Otherwise as [`put_unit`](Self::put_unit). What was read is
-    /// there when the unit [is over](Unit::is_over).
+    /// there when the unit [is over](Unit::is_over), unless the transmitter [has failed](Self::has_failed).
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -217,10 +218,12 @@ impl Transmitter {
             };
             let before = queue.completed();
             let waited = refusal.and_then(|()| queue.poll()).and_then(|completed| {
+                let doing = "waiting for room for an operation";
                 if completed > before {
-                    return Ok(());
+                    // Others may take the room each time.
+                    return looks.go_on_until(deadline, doing, self.peer());
                 }
-                looks.pause_until(deadline, "waiting for room for an operation", self.peer())
+                looks.pause_until(deadline, doing, self.peer())
             });
             if let Err(error) = waited {
                 signals.given_up(ticket);
@@ -243,7 +246,7 @@ impl Transmitter {
         }
     }
 
-    /// Whether what has this tag is over. One load.
+    /// Whether what has this tag is over; or, where the transmitter [has failed](Self::has_failed), released. One load.
     #[inline]
     pub fn has_passed(&self, tag: u64) -> bool {
         self.shared.queue.frontier().has_passed(tag)
@@ -270,7 +273,7 @@ impl Transmitter {
         }
         let Shared { queue, signals } = &*self.shared;
         if !signals.is_signalled(tag) {
-            self.signal(deadline)?;
+            self.signal(tag, deadline)?;
         }
         queue.wait(tag, deadline)
     }
@@ -283,8 +286,9 @@ impl Transmitter {
         self.wait(self.tag_now(), deadline)
     }
 
-    /// Posts a signal that moves nothing.
-    fn signal(&self, deadline: Instant) -> Result<(), FabricError> {
+    /// Posts a signal that moves nothing, unless another comes that passes the tag. While one is under way no other is posted: whoever
+    /// flushes again and again, without time to wait, does not fill the queue.
+    fn signal(&self, tag: u64, deadline: Instant) -> Result<(), FabricError> {
         let Shared { queue, signals } = &*self.shared;
         let ticket = match signals.enter() {
             Ok(ticket) => ticket,
@@ -292,17 +296,26 @@ impl Transmitter {
         };
         let mut looks = Looks::new(queue.transport());
         loop {
-            let outcome = match queue.signal(ticket.number()) {
-                Err(FabricError::QueueFull { .. }) => {
-                    queue.poll().and_then(|_| looks.pause_until(deadline, "waiting for room for a signal", self.peer()))
+            if signals.is_signalled(tag) {
+                signals.given_up(ticket);
+                return Ok(());
+            }
+            let refusal = if signals.may_flush(queue.frontier()) {
+                match queue.signal(ticket.number()) {
+                    Ok(()) => {
+                        signals.flushed(ticket);
+                        return Ok(());
+                    }
+                    Err(FabricError::QueueFull { .. }) => Ok(()),
+                    Err(error) => Err(error),
                 }
-                Ok(()) => {
-                    signals.posted(ticket, true);
-                    return Ok(());
-                }
-                failed => failed,
+            } else {
+                Ok(())
             };
-            if let Err(error) = outcome {
+            let waited = refusal
+                .and_then(|()| queue.poll())
+                .and_then(|_| looks.pause_until(deadline, "waiting for room for a signal", self.peer()));
+            if let Err(error) = waited {
                 signals.given_up(ticket);
                 return Err(error);
             }

@@ -71,6 +71,26 @@ fn place(unit: &Unit) -> (u32, u64) {
     (part.region().key().slot, part.offset())
 }
 
+/// A source that gives less than it was asked for.
+#[derive(Debug)]
+struct Short(Arc<dyn Transport>);
+
+impl ChunkSource for Short {
+    fn take(&self, bytes: usize) -> Result<Chunk, FabricError> {
+        let chunk = self.0.take(bytes)?;
+        Chunk::new(chunk.region().clone(), 0, bytes - 1)
+    }
+
+    fn give_back(&self, _: Chunk) {}
+}
+
+#[test]
+#[should_panic = "as much as it was asked for"]
+fn no_unit_lies_beyond_its_chunk() {
+    let here = Here::new(5);
+    let _ = Circular::new(Box::new(Short(here.end.clone())), CircularOptions::default()).take();
+}
+
 #[test]
 fn it_grows_to_its_limit_and_says_so() {
     let here = Here::new(1);
@@ -93,6 +113,35 @@ fn it_grows_to_its_limit_and_says_so() {
         assert!(circular.take().is_ok());
     }
     assert_eq!(here.out.load(Ordering::Relaxed), 0, "all chunks are given back");
+}
+
+#[test]
+fn flushes_that_have_no_time_do_not_overrun_the_queue() {
+    let options = SimOptions { needs_target_progress: true, ..SimOptions::default() };
+    let fabric = SimFabric::new(2, STARTER, 6, options).unwrap();
+    let [end, there] = [0, 1].map(|number| fabric.endpoint(ProcessId::new(number)));
+    let key = RemoteKey::starter(there.process(), STARTER as u64);
+    let region = std::thread::scope(|scope| {
+        let attaching = scope.spawn(|| end.attach(key, later()));
+        while !attaching.is_finished() {
+            there.progress();
+            std::thread::yield_now();
+        }
+        attaching.join().unwrap().unwrap()
+    });
+    let transmitter = Transmitter::open(&end, there.process(), QueueOptions { depth: 16 }).unwrap();
+    let memory = end.register(64).unwrap();
+    let tag = transmitter.put(Span::new(&memory, 0, 8).unwrap(), &region, 0, later()).unwrap();
+    for _ in 0..20 {
+        let flushed = transmitter.flush(Instant::now() - Duration::from_secs(1));
+        assert!(matches!(flushed, Err(FabricError::Deadline { .. })), "{flushed:?}");
+    }
+    let deadline = later();
+    while !transmitter.has_passed(tag) {
+        assert!(Instant::now() < deadline, "the put does not end");
+        there.progress();
+        transmitter.progress().unwrap();
+    }
 }
 
 #[test]

@@ -67,3 +67,42 @@ impl State {
         self.peers[peer.index()].address.ok_or(FabricError::Disconnected { process: peer })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::ofi::pool::tests::{BYTES, finish, pair};
+    use crate::transmit::{Span, TransferKind};
+    use crate::transport::RemoteKey;
+
+    /// The last signal, which tells of those that ride, has a place only when others are over.
+    #[test]
+    fn a_full_queue_that_is_closed_goes() {
+        let mut ends = pair();
+        let key = RemoteKey::starter(ProcessId::new(1), BYTES as u64);
+        let attached = ends[0].attach(key).unwrap();
+        finish(&mut ends, &attached);
+        let memory = ends[0].starter();
+        let (id, limits, frontier) = ends[0].open_queue(ProcessId::new(1), 16).unwrap();
+        let signals = limits.depth - limits.unsignalled_max;
+        for number in 0..limits.depth {
+            let local = Span::new(&memory, 0, 8).unwrap();
+            let transfer = Transfer { kind: TransferKind::Put, local, remote: key, remote_offset: 8 * number as u64 };
+            ends[0].post_queued(id, &transfer, (number < signals).then_some(number as u64 + 1)).unwrap();
+        }
+        let refused = ends[0].signal_queue(id, 99);
+        assert!(matches!(refused, Err(FabricError::QueueFull { .. })), "{refused:?}");
+        ends[0].close_queue(id);
+        assert_eq!((ends[0].queues.count(), ends[0].queues.under_way(id)), (1, limits.depth));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while ends[0].queues.count() > 0 {
+            assert!(Instant::now() < deadline, "the queue does not go");
+            ends.iter_mut().for_each(|end| {
+                end.progress();
+            });
+        }
+        assert_eq!(frontier.completed(), u64::MAX - 1, "those that rode are over");
+    }
+}
