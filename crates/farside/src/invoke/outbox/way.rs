@@ -371,6 +371,7 @@ impl Way {
     /// Takes over a batch of whole records that was to go as a frame, with the latches that wait for it.
     pub(super) fn stage_batch(&mut self, bytes: usize, copy: impl FnOnce(&mut [u64]), on_sent: &mut Vec<LatchAddress>) {
         self.staged.push_records(bytes, copy);
+        self.counters.bytes += bytes as u64;
         self.on_sent.append(on_sent);
         self.note_staged();
     }
