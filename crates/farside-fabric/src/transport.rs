@@ -73,7 +73,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
     fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError>;
 
     /// Takes back a key: who attaches it from now on gets [`FabricError::StaleKey`]. Peers that hold the region keep what
-    /// they have; the memory goes when the last of them lets go.
+    /// they have; the memory goes when the last of them lets go, or, where nothing tells when that is (libfabric), with this end.
     ///
     /// # Errors
     /// [`FabricError::StaleKey`] when the key is not one of this process's.

@@ -172,7 +172,7 @@ impl RemoteMemory {
     }
 
     /// Where in the region an access is, if it is inside of this memory.
-    fn inside(&self, offset: u64, bytes: usize) -> Result<u64, FabricError> {
+    pub(crate) fn inside(&self, offset: u64, bytes: usize) -> Result<u64, FabricError> {
         let end = offset.checked_add(bytes as u64).filter(|end| *end <= self.bytes);
         match self.offset.checked_add(offset) {
             Some(inside) if end.is_some() => Ok(inside),

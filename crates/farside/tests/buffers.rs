@@ -251,6 +251,10 @@ fn bad_input(me: &Worker) -> Result<()> {
     for (offset, bytes) in [(0, 65), (64, 1), (u64::MAX, 2)] {
         assert!(matches!(put(to, (there, offset), bytes).unwrap_err().error, Error::Fabric(_)));
     }
+    for (offset, bytes) in [(0, u64::MAX), (1, 64), (u64::MAX, 1)] {
+        let claimed = farside::Written { memory: here, offset, bytes };
+        assert!(matches!(claimed.to_vec(me), Err(Error::Fabric(_))), "{claimed:?}");
+    }
     let buffer = buffer_of(me, &[5; 100])?;
     let ignore = |_: &Worker, _: u8, _: &[u8]| ();
     let refused = me.to(nobody).call_buffer_get(7, buffer, ignore).unwrap_err();

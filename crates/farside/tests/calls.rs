@@ -420,3 +420,12 @@ fn the_end_waits_for_everything_that_was_sent(me: &Worker) -> Result<()> {
     me.call(me.neighbor(1), 1000, again)?;
     Ok(())
 }
+
+/// Who would wait for ever may say so.
+#[farside::test(processes = 2, threads = 1)]
+fn the_longest_time_is_a_time(me: &Worker) -> Result<()> {
+    let mut pending = me.call_return(me.neighbor(1), 41_u64, |_, x| x + 1)?;
+    assert_eq!(pending.wait_for(Duration::MAX)?, 42);
+    me.wait_together(Duration::MAX, || true)?;
+    me.barrier()
+}

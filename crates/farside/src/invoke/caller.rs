@@ -21,6 +21,7 @@ use super::reply_slots::{RESULT_BYTES_MAX, RESULT_BYTES_UNKNOWN, ReplySlots, Slo
 use super::table::Remote;
 use crate::error::{Error, Refused, Result};
 use crate::job::process::{Process, lock};
+use crate::job::settings::FOREVER;
 use crate::job::worker::Worker;
 use crate::wire::{self, Wire};
 
@@ -192,7 +193,7 @@ impl Caller {
         let process = &self.process;
         let bell = process.home().doorbell(process.shape().callers());
         let mut backoff = Backoff::new(process.wait_policy());
-        let deadline = self.now() + time;
+        let deadline = self.now() + time.min(FOREVER);
         loop {
             let token = bell.listen();
             if let Some(found) = look() {

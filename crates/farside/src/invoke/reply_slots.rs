@@ -25,7 +25,8 @@ pub(crate) struct ReplySlots {
     worker: WorkerId,
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// Given up while somebody was writing the answer: free as soon as that is done.
+    /// Given up while somebody was writing the answer: free as soon as that is done. Never, if he was lost meanwhile: a process may be lost
+    /// to the job and still about to write.
     given_up: Vec<u16>,
     space: Vec<bool>,
 }
@@ -159,18 +160,6 @@ impl ReplySlots {
     pub(crate) fn give_up(&mut self, handle: SlotHandle) {
         if !self.take_back(handle.index) {
             self.given_up.push(handle.index);
-        }
-    }
-
-    /// Slots given up whose callee died while writing the answer. `is_lost` says of whom that may be so.
-    pub(crate) fn forget_lost(&mut self, is_lost: impl Fn(WorkerId) -> bool) {
-        let given_up = std::mem::take(&mut self.given_up);
-        for index in given_up {
-            if is_lost(self.slots[index as usize].on) {
-                self.free_slot(index);
-            } else {
-                self.given_up.push(index);
-            }
         }
     }
 

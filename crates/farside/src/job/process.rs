@@ -483,7 +483,6 @@ impl Process {
         }
         self.transport.forget(process);
         self.lanes.lose(process);
-        self.callers.slots().forget_lost(|worker| self.place_of(worker).is_some_and(|(of, _)| of == process));
         self.memory.lose(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });

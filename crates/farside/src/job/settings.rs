@@ -26,6 +26,9 @@ const PROCESS_BYTES_MIN: u64 = 4 << 20;
 /// Open files of whoever runs a job, besides those for its processes: three standard ones, and as many again for the libraries and for starting a process.
 const OWN_FILES: u64 = 16;
 
+/// As long as anything may wait: 136 years, which may be added to any point in time. Who says `Duration::MAX` means that.
+pub(crate) const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+
 /// The default deadline, set by people.
 const TIMEOUT_S: &str = "FARSIDE_TIMEOUT_S";
 /// What carries the bytes, set by people or by a launcher.
@@ -158,8 +161,8 @@ impl Choices {
     /// [`Error::JobShape`]; [`Error::RingOptions`]; [`Error::JobEnded`] when `FARSIDE_TIMEOUT_S` is no time.
     pub(crate) fn resolve(self, lookup: Lookup<'_>) -> Result<Settings> {
         let deadline = match self.deadline {
-            Some(deadline) => deadline,
-            None => default_deadline(lookup)?,
+            Some(deadline) => deadline.min(FOREVER),
+            None => default_deadline(lookup)?.min(FOREVER),
         };
         let settings = Settings {
             processes: self.processes.unwrap_or(1),
@@ -178,7 +181,7 @@ impl Choices {
             queue_cap_bytes: self.queue_cap_bytes.unwrap_or(1 << 20),
             remote_memory_limit: self.remote_memory_limit.unwrap_or(256 << 20),
             deadline,
-            finalize_deadline: self.finalize_deadline.unwrap_or(Duration::from_secs(30)),
+            finalize_deadline: self.finalize_deadline.unwrap_or(Duration::from_secs(30)).min(FOREVER),
         };
         settings.check_shape()?;
         settings.ring.check(settings.ring_cap_bytes)?;

@@ -21,6 +21,7 @@ use crate::dist::PerWorker;
 use crate::error::{Error, Refused, Result};
 use crate::invoke::call::{PutOff, WhenFull};
 use crate::invoke::reply::Reply;
+use crate::job::settings::FOREVER;
 use crate::job::worker::Worker;
 use crate::wire::hash_name;
 
@@ -166,7 +167,7 @@ impl<'w> Lock<'w> {
     pub fn lock_for(&self, time: Duration) -> Result<LockGuard<'w>> {
         let me = self.worker;
         me.not_in_handler("waiting for a lock")?;
-        let deadline = me.now() + time;
+        let deadline = me.now() + time.min(FOREVER);
         let (home, wish) = (self.home_worker()?, self.wish());
         let mut pending = me.call_with_reply(home, self.arguments(wish), ask)?;
         let error = loop {

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use farside::{Countdown, On, ResultPlace, Worker, WorkerId, Written};
+use farside::{Countdown, Lent, On, Refused, Registered, ResultPlace, To, Worker, WorkerId, Written};
 
 use super::sum_of;
 use crate::timing::{Latency, time_latency};
@@ -26,23 +26,24 @@ pub(super) fn put(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> fars
 
 /// The receiver reads the buffer, and the function reads all of it.
 pub(super) fn get(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {
-    let buffer = me.allocate(bytes)?;
-    buffer.fill(1);
-    let mut buffer = Some(buffer);
-    let executed = me.synchronizer(0)?;
-    let to = me.to(peer).notify(&executed, On::Executed);
-    time_latency(trips, || {
-        executed.add(1);
-        let lent = buffer.take().expect("it comes back each time");
-        let lent = to.call_buffer_get((), lent, |_, (), bytes| black_box(sum_of(bytes)));
-        executed.wait()?;
-        buffer = Some(lent.map_err(farside::Error::from)?.wait()?);
-        Ok(())
-    })
+    lend(me, peer, trips, bytes, |to, buffer| to.call_buffer_get((), buffer, |_, (), bytes| black_box(sum_of(bytes))))
 }
 
 /// The same, by the helper thread of the receiver's process.
 pub(super) fn get_aside(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {
+    lend(me, peer, trips, bytes, |to, buffer| {
+        to.call_buffer_get_aside((), buffer, |_, (), bytes| black_box(sum_of(bytes)))
+    })
+}
+
+/// Lends a buffer to `call`, again and again.
+fn lend(
+    me: &Worker,
+    peer: WorkerId,
+    trips: u64,
+    bytes: usize,
+    call: impl Fn(To<'_>, Registered) -> Result<Lent<'_>, Refused<Box<((), Registered)>>>,
+) -> farside::Result<Latency> {
     let buffer = me.allocate(bytes)?;
     buffer.fill(1);
     let mut buffer = Some(buffer);
@@ -50,8 +51,7 @@ pub(super) fn get_aside(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -
     let to = me.to(peer).notify(&executed, On::Executed);
     time_latency(trips, || {
         executed.add(1);
-        let lent = buffer.take().expect("it comes back each time");
-        let lent = to.call_buffer_get_aside((), lent, |_, (), bytes| black_box(sum_of(bytes)));
+        let lent = call(to, buffer.take().expect("it comes back each time"));
         executed.wait()?;
         buffer = Some(lent.map_err(farside::Error::from)?.wait()?);
         Ok(())

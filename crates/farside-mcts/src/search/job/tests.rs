@@ -15,7 +15,7 @@ use super::{Costs, Pace, Placement, Replicas, Settings, Sharing};
 use crate::game::{Game, Outcome, Player};
 use crate::rng::Rng;
 use crate::search::{Budget, Params, Search, SearchError};
-use crate::tree::{Look, NodeId, Sample};
+use crate::tree::{EdgeCopy, Look, NodeId, Sample};
 
 /// Take one, two or three matches. Who takes the last one wins; only if the second player takes the last three at once,
 /// nobody does.
@@ -498,11 +498,13 @@ fn what_does_not_exist_is_noted() {
     let back = Return { to: WorkerId::new(0), trail: TrailId(0) };
     let sample = Sample::proven(Outcome::Drawn, 2);
     let expanded = Expanded { birth: BirthId(5), child: Child::Refused };
+    let astray = (EdgeCopy::default(), Some((WorkerId::new(2), EntryId(0))));
     let letters = [
         (Letter::Descend(Descend { entry: EntryId(3), back, depth: 1 }), "a node"),
         (Letter::Expanded(expanded), "an edge"),
         (Letter::BackUp(BackUp { trail: TrailId(9), sample }), "a trail"),
         (Letter::Spare(Spare { worker: WorkerId::new(2) }), "a worker"),
+        (Letter::Refresh(Refresh { owner: WorkerId::new(0), entry: EntryId(0), edges: vec![astray] }), "a worker"),
     ];
     for (letter, what) in letters {
         let setup = Setup::new(2, 1, 0);

@@ -122,7 +122,7 @@ fn visits_and_points_add_up_under_several_threads() {
     let mut open = vec![root];
     let mut linked = 0;
     while let Some(id) = open.pop() {
-        assert_eq!(tree.visits(id), tree.edges(id).map(|edge| edge.visits).sum());
+        assert_eq!(tree.visits(id), tree.edges(id).map(|edge| edge.visits).sum::<u32>());
         for edge in tree.edges(id) {
             assert!(edge.win_rate <= 1.0);
             if let Some(child) = edge.child {

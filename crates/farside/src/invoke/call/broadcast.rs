@@ -38,6 +38,9 @@ use crate::memory::{Extent, Registered, RemoteMemory};
 /// tree sends the call on before that, so that these wait for its attention, too. Of calls that one worker makes on everyone, and on
 /// single workers, no order is promised between any two.
 ///
+/// *Memory*: a worker keeps what it cannot send on yet, however much that is, since it has no one to refuse it to. Whoever calls everyone
+/// again and again waits now and then for what it called before.
+///
 /// *When a process dies*, the [`Synchronizer`] says [`Error::PeerLost`]. A process that finds one below it dead sends on to those
 /// below that. What one had taken in and not sent on when it died is lost: the workers below it never run the call, and the
 /// survivors can tell by that error alone.

@@ -31,7 +31,10 @@ impl Written {
     /// # Errors
     /// Those of [`RemoteMemory::get`].
     pub fn to_vec(&self, me: &Worker) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.bytes as usize];
+        let length = usize::try_from(self.bytes).unwrap_or(usize::MAX);
+        // Before so much is set aside.
+        self.memory.inside(self.offset, length)?;
+        let mut bytes = vec![0; length];
         self.memory.get(me, self.offset, &mut bytes)?;
         Ok(bytes)
     }

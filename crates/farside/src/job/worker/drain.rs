@@ -1,21 +1,19 @@
 //! What a worker does between the end of its body and the end of the job.
 
-use std::time::Duration;
-
 use super::Worker;
 use crate::error::Result;
 use crate::job::consumers::Role;
+use crate::job::settings::FOREVER;
 
 impl Worker {
     /// After the body: serves until the whole job is quiet.
     pub(crate) fn drain(&self) -> Result<()> {
-        let forever = Duration::from_secs(u32::MAX.into());
         if self.process.callers().one_more_rests(self.process.shape().callable_per_process()) {
             // What the others waited for may have ended since they looked.
             self.process.call_attention_of_all();
         }
         let mut answered = None;
-        self.wait_until("waiting for the other processes to finish", forever, |worker| {
+        self.wait_until("waiting for the other processes to finish", FOREVER, |worker| {
             if let Role::Member(kind) = worker.role
                 && let Err(error) = worker.run_handed_over(kind)
             {

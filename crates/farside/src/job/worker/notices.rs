@@ -129,8 +129,6 @@ impl Worker {
                 outbox.borrow_mut().lose();
             }
         }
-        let lost = |worker| self.process.place_of(worker).is_some_and(|(of, _)| of == process);
-        self.replies().forget_lost(lost);
         // Only now, so that who waits for it finds all that it did.
         self.lost.borrow_mut().push(process);
         let hooks = self.loss_hooks.borrow().clone();

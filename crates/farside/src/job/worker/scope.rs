@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use farside_fabric::clock::{Clock, SeatEnd};
 
@@ -12,6 +11,7 @@ use super::Worker;
 use crate::error::{Error, Result};
 use crate::invoke::caller::Caller;
 use crate::job::process::Process;
+use crate::job::settings::FOREVER;
 
 /// Where a worker starts threads for a while: [`Worker::scope`].
 #[derive(Debug)]
@@ -74,11 +74,10 @@ impl Worker {
 
     /// Whatever happens here meanwhile, the threads cannot be left: they may borrow what is the caller's.
     fn serve_until_ended(&self, scope: &Scope<'_, '_>) -> Result<()> {
-        let forever = Duration::from_secs(u32::MAX.into());
         let mut outcome = Ok(());
         // SYNC: pairs with the release in `Leaving`.
         while scope.running.load(Ordering::Acquire) > 0 {
-            let served = self.wait_until("waiting for the threads of a scope", forever, |_| {
+            let served = self.wait_until("waiting for the threads of a scope", FOREVER, |_| {
                 (scope.running.load(Ordering::Acquire) == 0).then_some(Ok(()))
             });
             let is_over = matches!(served, Err(Error::JobEnded { .. }));

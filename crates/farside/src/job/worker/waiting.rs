@@ -12,6 +12,7 @@ use crate::invoke::inbox::{Handling, run_arrivals, tell_credit};
 use crate::invoke::pending::Continuation;
 use crate::invoke::reply_slots::SlotHandle;
 use crate::job::service::poll;
+use crate::job::settings::FOREVER;
 
 /// The longest sleep. Whoever has something for a sleeper rings; this only bounds what a lost ring could cost.
 const NAP_MAX: Duration = Duration::from_secs(1);
@@ -154,7 +155,7 @@ impl Worker {
                 }
             }
             let now = self.process.clock().now();
-            let deadline = *deadline.get_or_insert_with(|| now + time);
+            let deadline = *deadline.get_or_insert_with(|| now + time.min(FOREVER));
             if now >= deadline {
                 return Err(Error::Deadline { doing, after: time });
             }

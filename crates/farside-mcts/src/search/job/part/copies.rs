@@ -117,6 +117,11 @@ impl<G: Game> Part<G> {
         Some(NodeCopy { moves, edges })
     }
 
+    /// Whether there are all the workers to whom links lead.
+    fn lead_somewhere(&self, mut links: impl Iterator<Item = (WorkerId, EntryId)>) -> bool {
+        links.all(|(owner, _)| owner.number() < self.neighbours.count())
+    }
+
     /// A link, as it is here.
     fn resolve(&self, (owner, entry): (WorkerId, EntryId)) -> Link {
         let own = self.entries.get(entry).filter(|_| owner == self.me).map(|entry| entry.node);
@@ -129,6 +134,11 @@ impl<G: Game> Part<G> {
         post: &mut impl Post<G>,
     ) {
         let Replicate { owner, entry, is_root, state, copy: NodeCopy { moves, edges } } = message;
+        let links = edges.iter().filter_map(|(_, link)| *link);
+        if !self.lead_somewhere(links.chain([(owner, entry)])) {
+            self.mismatch = Some("a worker");
+            return;
+        }
         let fresh = vec![EdgeCopy::default(); edges.len()];
         let edges: Vec<_> =
             edges.into_iter().map(|(known, link)| (known, link.map(|link| self.resolve(link)))).collect();
@@ -202,6 +212,10 @@ impl<G: Game> Part<G> {
 
     pub(in super::super) fn receive_refresh(&mut self, message: Refresh, post: &mut impl Post<G>) {
         let Refresh { owner, entry, edges } = message;
+        if !self.lead_somewhere(edges.iter().filter_map(|(_, link)| *link)) {
+            self.mismatch = Some("a worker");
+            return;
+        }
         let Some(node) = self.copies.of(owner, entry) else {
             self.mismatch = Some("a copy");
             return;
