@@ -7,6 +7,7 @@ use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, WorkerId};
 
 use crate::memory::{MemoryRefusal, RemoteMemory};
+use crate::pipe::{PipeCause, PipeName};
 
 /// A result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -192,6 +193,14 @@ pub enum Error {
         process: ProcessId,
         /// How it ended, as far as known.
         why: String,
+    },
+    /// A pipe did not do what was asked.
+    #[error("{pipe}: {cause}")]
+    Pipe {
+        /// Which.
+        pipe: PipeName,
+        /// Why not.
+        cause: PipeCause,
     },
     /// A process of the job failed, and with it the job.
     #[error("{process} failed: {how}")]

@@ -31,6 +31,7 @@
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
+//! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
 //! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
@@ -52,6 +53,7 @@ mod error;
 mod invoke;
 pub mod job;
 pub mod memory;
+pub mod pipe;
 pub mod sync;
 pub mod tour;
 pub mod wire;
