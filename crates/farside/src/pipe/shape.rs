@@ -48,12 +48,11 @@ impl PipeShape {
         if !(1..=WIDTH_MAX).contains(&self.width) {
             return Err(PipeCause::Width { width: self.width });
         }
-        let fits = self.message_bytes <= FLAG_BYTES_MAX;
-        let data = self.stride().checked_mul(self.width).and_then(|data| data.checked_add(self.data()));
-        match data.filter(|_| fits) {
-            Some(_) => Ok(self),
-            None => Err(PipeCause::MessageBytes { bytes: self.message_bytes }),
+        // A usize has room for the product: 16 bits of width, 30 of length.
+        if self.message_bytes > FLAG_BYTES_MAX {
+            return Err(PipeCause::MessageBytes { bytes: self.message_bytes });
         }
+        Ok(self)
     }
 
     /// Bytes between the data of two slots.
@@ -163,7 +162,8 @@ mod tests {
             let shape = PipeShape { width, message_bytes }.check().unwrap();
             let memory = Arc::new(SharedMemory::create("pipe-test", shape.bytes() + 64).unwrap());
             let slots = Slots::new(memory.clone(), 64, shape).unwrap();
-            assert!(Slots::new(memory, 128, shape).is_none(), "it does not fit there");
+            let beyond = (memory.bytes() - shape.bytes()).next_multiple_of(64) + 64;
+            assert!(Slots::new(memory, beyond, shape).is_none(), "it does not fit there");
             let base = slots.base.addr();
             let mut end = base + COUNT_BYTES;
             for slot in 0..width {
