@@ -79,6 +79,7 @@ impl<T> GlobalPtr<T> {
     /// # Errors
     /// [`Error::Address`](crate::Error::Address) beyond what a region can have, and for null.
     #[inline]
+    #[expect(clippy::should_implement_trait, reason = "as pointers of the language have it")]
     pub fn add(self, count: usize) -> Result<Self> {
         match (count as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| self.address.checked_add(bytes)) {
             Some(address) => Ok(Self::new(address)),
@@ -91,6 +92,7 @@ impl<T> GlobalPtr<T> {
     /// # Errors
     /// [`Error::Address`](crate::Error::Address) before the region's first byte, and for null.
     #[inline]
+    #[expect(clippy::should_implement_trait, reason = "as pointers of the language have it")]
     pub fn sub(self, count: usize) -> Result<Self> {
         match (count as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| self.address.checked_sub(bytes)) {
             Some(address) => Ok(Self::new(address)),

@@ -184,7 +184,6 @@ impl Simulation {
     }
 
     /// Memory that every process has from the start and whose [addresses](crate::GlobalAddress::starter) everybody knows. 4 KiB unless chosen.
-    #[must_use]
     pub fn starter_bytes(mut self, bytes: u32) -> Self {
         self.choices.starter_bytes = Some(bytes);
         self
