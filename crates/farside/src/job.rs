@@ -203,6 +203,12 @@ impl Job {
         self
     }
 
+    /// Memory that every process has from the start and whose [addresses](crate::GlobalAddress::starter) everybody knows. 4 KiB unless chosen.
+    pub fn starter_bytes(mut self, bytes: u32) -> Self {
+        self.choices.starter_bytes = Some(bytes);
+        self
+    }
+
     /// How long anything waits for another process; what the environment says in `FARSIDE_TIMEOUT_S` if not said, else 30 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.choices.deadline = Some(deadline);
