@@ -61,11 +61,15 @@ farside_fabric::conformance_tests!(
     }
 );
 
-struct Shm;
+/// Shared memory. Private memory is reached by system calls, or as where the system refuses them.
+struct Shm {
+    private_by_system_call: bool,
+}
 
 impl Fabric for Shm {
     fn name(&self) -> String {
-        "shm".into()
+        let how = if self.private_by_system_call { "" } else { " without system calls" };
+        format!("shm{how}")
     }
 
     fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
@@ -79,13 +83,15 @@ impl Fabric for Shm {
                 job_id,
                 secret: [7; 16],
                 starter_bytes,
+                private_by_system_call: self.private_by_system_call,
             })?)
         };
         (0..processes).map(open).collect()
     }
 }
 
-farside_fabric::conformance_tests!(shm, Shm);
+farside_fabric::conformance_tests!(shm, Shm { private_by_system_call: true });
+farside_fabric::conformance_tests!(shm_without_system_calls, Shm { private_by_system_call: false });
 
 /// The simulator with one fault. Without it, it passes.
 struct Faulty {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use farside_fabric::transmit::{QueueOptions, TransferQueue};
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{
-    Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, ProcessId, RemoteKey,
-    RemoteRegion, Tag, Transport,
+    Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, PrivateMemory,
+    PrivateRegion, ProcessId, RemoteKey, RemoteRegion, Tag, Transport,
 };
 use farside_sys::shm::SharedMemory;
 
@@ -408,12 +408,17 @@ impl Transport for FaultyEnd {
         }
     }
 
-    fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {
+    fn register_private(&self, memory: Arc<PrivateMemory>) -> Result<PrivateRegion, FabricError> {
+        self.sound.register_private(memory)
+    }
+
+    fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
+        let nothing = || ended(Ok(Outcome::Got(Vec::new())));
         match self.fault {
-            Fault::KeepsKeys => return Ok(()),
+            Fault::KeepsKeys => return Ok(nothing()),
             Fault::ReusesRegions => {
                 lock(&self.given_back).extend(lock(&self.registered).get(&key).cloned());
-                return Ok(());
+                return Ok(nothing());
             }
             Fault::TakesMemoryWithKey => {
                 lock(&self.common.deregistered).insert(key);
