@@ -379,7 +379,10 @@ mod tests {
         assert!(matches!(memory.execute(key, add(0)), Err(FabricError::Misaligned { offset: 0, bytes: 8 })));
         let narrow = Operation::Atomic32 { offset: 4, change: AtomicChange::Swap(9) };
         assert_eq!(memory.execute(key, narrow.clone()).unwrap(), Outcome::Previous(0));
-        assert!(matches!(memory.execute(key, add(17)), Err(FabricError::OutOfRange { .. } | FabricError::Misaligned { .. })));
+        assert!(matches!(
+            memory.execute(key, add(17)),
+            Err(FabricError::OutOfRange { .. } | FabricError::Misaligned { .. })
+        ));
         assert!(!memory.is_idle());
         memory.close();
         assert!(memory.is_idle());
