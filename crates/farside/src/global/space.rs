@@ -79,7 +79,7 @@ impl Space {
 
     /// Where an access of so many bytes reaches memory that is mapped here and known, if it does and nothing is wrong with it.
     #[inline(always)]
-    fn mapped(&self, process: &Process, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
+    pub(super) fn mapped(&self, process: &Process, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
         let segment = address.segment();
         let line = &self.lines[segment.index(LINE_COUNT)];
         let offset = u64::from(address.offset());
@@ -221,7 +221,7 @@ impl From<Error> for Fault {
 
 impl GlobalAddress {
     #[cold]
-    fn refused(self, why: AddressFault) -> Error {
+    pub(super) fn refused(self, why: AddressFault) -> Error {
         Error::Address { address: self, why }
     }
 
@@ -358,7 +358,7 @@ impl Worker {
     }
 
     /// Does something with the region that a range lies in, and where in it that begins.
-    fn on_region<T>(
+    pub(super) fn on_region<T>(
         &self,
         address: GlobalAddress,
         bytes: usize,
@@ -384,7 +384,7 @@ impl Worker {
 
 /// Refuses an address at which no value of a type may lie.
 #[inline(always)]
-fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
+pub(super) fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
     const { assert!(align_of::<T>() <= 128, "no memory is aligned to more than 128 bytes for sure") };
     if (address.offset() as usize).is_multiple_of(align_of::<T>()) {
         Ok(())

@@ -205,6 +205,7 @@ impl Process {
         for local in 0..threads {
             process.home.doorbell(local).set_fencing(process.fencing());
         }
+        process.home.watchers().set_fencing(process.fencing());
         publish(&process.home, process.starter_key(id));
         Arc::new(process)
     }
@@ -282,7 +283,8 @@ impl Process {
     }
 
     /// Whether this process is reached by a fence that another executes for all.
-    pub(super) fn hears_fences(&self) -> bool {
+    #[inline]
+    pub(crate) fn hears_fences(&self) -> bool {
         self.hears_fences
     }
 
