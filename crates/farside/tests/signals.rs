@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{AddressFault, Comparison, Error, GlobalAddress, GlobalPtr, Result, Signal, Simulation, Until};
+use farside::{
+    AddressFault, Comparison, Error, GlobalAddress, GlobalPtr, LogGp, Result, Signal, SimOptions, Simulation, Until,
+};
 
 const STARTER_BYTES: u32 = 64 << 10;
 /// Where signals lie; data begins behind them.
@@ -244,21 +246,28 @@ fn waiting_for_a_lost_process_ends() {
     }
 }
 
-/// Two workers of one process signal to each other, and each sleeps until it is rung. One who is not looks every 100 µs.
+/// Workers signal to each other, of one process and of two, and each sleeps until it is rung. One who is not looks every 100 µs.
 #[test]
 fn who_sleeps_is_woken_by_signals() {
+    for processes in [1, 2] {
+        let options = SimOptions { network: LogGp::FDR, delay_max_ns: 0, ..SimOptions::default() };
+        let simulation = Simulation::new(processes, 2 / processes, 1).options(options);
+        simulation.run(signal_to_and_fro).unwrap().verdict.unwrap();
+    }
+}
+
+fn signal_to_and_fro(me: &Worker) -> Result<()> {
     let rounds = 100;
-    let simulated = Simulation::new(1, 2, 1).run(|me| {
-        let (own, other) = (word(me.process(), me.id().number()), word(me.process(), me.neighbor(1).number()));
-        let before = me.now();
-        for round in 1..=rounds {
-            let what = if round % 2 == 0 { Signal::Add(1) } else { Signal::Set(round) };
-            other.signal(me, what)?;
-            own.wait_until(me, Comparison::Ge, round)?;
-        }
-        let took = me.now() - before;
-        assert!(took < Duration::from_micros(10) * rounds as u32, "{took:?}");
-        me.barrier()
-    });
-    simulated.unwrap().verdict.unwrap();
+    let peer = me.neighbor(1);
+    let (own, other) = (word(me.process(), me.id().number()), word(me.process_of(peer), peer.number()));
+    me.barrier()?;
+    let before = me.now();
+    for round in 1..=rounds {
+        let what = if round % 2 == 0 { Signal::Add(1) } else { Signal::Set(round) };
+        other.signal(me, what)?;
+        own.wait_until(me, Comparison::Ge, round)?;
+    }
+    let took = me.now() - before;
+    assert!(took < Duration::from_micros(10) * rounds as u32, "{took:?}");
+    me.barrier()
 }

@@ -1,10 +1,15 @@
 //! Data, and then a word that says that it is there.
 
+mod message;
+mod remote;
+
+pub(crate) use self::message::SignalMessage;
+pub(crate) use self::remote::SignalRequests;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
 use farside_fabric::bell::Fencing;
-use farside_fabric::transport::AtomicChange;
 use farside_sys::racy;
 
 use super::address::{AddressFault, GlobalAddress};
@@ -26,13 +31,6 @@ pub enum Signal {
 }
 
 impl Signal {
-    fn change(self) -> AtomicChange<u64> {
-        match self {
-            Self::Set(value) => AtomicChange::Swap(value),
-            Self::Add(value) => AtomicChange::Add(value),
-        }
-    }
-
     /// Changes a word in memory that is mapped here, after all that this thread wrote before, and wakes who watches it.
     #[inline(always)]
     fn raise(self, process: &Process, home: &Home, word: &AtomicU64) {
@@ -80,7 +78,8 @@ impl Worker {
     /// *Completion*: when it returns, data and signal are visible to all.
     ///
     /// *Cost*: where the memory is mapped, a copy, a store or a read-modify-write, and two loads; the system is called only if somebody sleeps
-    /// at the signal's process who watches memory. Otherwise two round trips.
+    /// at the signal's process who watches memory. Otherwise a round trip to the service thread of that process, to which up to 4 KiB of
+    /// data for the same process go along; more is put first, by another. What others call here is served meanwhile.
     ///
     /// `put_signal` of OpenSHMEM; rpipe's notified flags.
     ///
@@ -104,9 +103,7 @@ impl Worker {
             what.raise(process, home, unsafe { racy::atomic_u64(word) });
             return Ok(());
         }
-        self.check_address(place, 8)?;
-        self.put_bytes(address, data)?;
-        signal.signal(self, what)
+        self.put_signal_slowly(address, data, place, what)
     }
 
     fn put_signal_of<T: Pod>(
@@ -118,11 +115,6 @@ impl Worker {
     ) -> Result<()> {
         check_alignment::<T>(address)?;
         self.put_signal(address, bytemuck::cast_slice(values), signal, what)
-    }
-
-    #[cold]
-    fn signal_slowly(&self, place: GlobalAddress, what: Signal) -> Result<()> {
-        self.on_region(place, 8, |region, offset, deadline| region.atomic64(offset, what.change(), deadline)).map(drop)
     }
 }
 
@@ -155,7 +147,7 @@ impl GlobalPtr<u64> {
             what.raise(process, home, unsafe { racy::atomic_u64(word) });
             return Ok(());
         }
-        me.signal_slowly(place, what)
+        me.put_signal_slowly(place, &[], place, what)
     }
 }
 

@@ -27,7 +27,7 @@ use super::settings::Settings;
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
-use crate::global::publish;
+use crate::global::{SignalRequests, publish};
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
@@ -86,6 +86,7 @@ pub(crate) struct Process {
     pools: [Pool; 2],
     mover: Mover,
     memory: ProcessMemory,
+    signals: Mutex<SignalRequests>,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
 }
@@ -197,6 +198,7 @@ impl Process {
             mover: Mover::default(),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
+            signals: Mutex::default(),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -333,6 +335,11 @@ impl Process {
     /// The memory that this process gives to others, and what it has of theirs.
     pub(crate) fn memory(&self) -> &ProcessMemory {
         &self.memory
+    }
+
+    /// Signals in others' memory that are under way.
+    pub(crate) fn signals(&self) -> MutexGuard<'_, SignalRequests> {
+        lock(&self.signals)
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {
