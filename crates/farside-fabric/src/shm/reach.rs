@@ -123,6 +123,9 @@ impl State {
 
     /// Looks whether connections of peers that we have parted with have ended.
     fn look_after_the_parting(&mut self) {
+        if self.reach.parting.is_empty() {
+            return;
+        }
         let mut buffer = [0; MESSAGE_BYTES_MAX + USER_HEADER_BYTES];
         let parting = &mut self.reach.parting;
         let ended: Vec<ProcessId> =
