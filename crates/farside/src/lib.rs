@@ -31,6 +31,7 @@
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
+//! | allocate in the memory of another worker without asking it | [`heap`] |
 //! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
@@ -49,6 +50,7 @@
 
 mod dist;
 mod error;
+pub mod heap;
 mod invoke;
 pub mod job;
 pub mod memory;
