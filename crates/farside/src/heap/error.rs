@@ -116,7 +116,7 @@ pub enum HeapError {
         /// Who sent it.
         peer: WorkerId,
         /// Which it is.
-        sequence: u32,
+        sequence: u64,
         /// What is wrong.
         fault: TagFault,
     },

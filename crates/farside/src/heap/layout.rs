@@ -8,6 +8,7 @@
 
 use farside_fabric::WorkerId;
 
+use super::tags::{HEAD_BYTES, TAG_BYTES};
 use crate::Wire;
 use crate::memory::RemoteMemory;
 
@@ -21,6 +22,8 @@ pub(super) const ALIGN_MAX: u64 = 4096;
 pub(super) const HEAP_BYTES_MAX: u64 = (u32::MAX as u64) * UNIT_BYTES;
 /// What R begins with.
 pub(super) const CONTROL_BYTES: u64 = 256;
+/// The last word of it is the number of the last list that the initiator has taken, if it can store that there at once.
+pub(super) const TAKEN_AT: u64 = CONTROL_BYTES - 8;
 
 /// How many units hold so many bytes.
 pub(super) fn units_of(bytes: u64) -> u64 {
@@ -100,7 +103,7 @@ pub(super) struct Header {
     pub(super) stamp: u64,
     /// Of its bytes, without the header.
     pub(super) units: u32,
-    /// The last list of freed blocks that the initiator had taken when it wrote this.
+    /// The last list of freed blocks that the initiator had taken when it wrote this; the lower half of its number.
     pub(super) taken: u32,
 }
 
@@ -138,13 +141,106 @@ pub(super) struct Control {
     pub(super) batch: u32,
     /// Where it is told.
     pub(super) tray: RemoteMemory,
+    pub(super) shape: TrayShape,
+}
+
+/// How lists of freed blocks lie in the initiator's memory: the list of each number has its slot, round and round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+pub(super) struct TrayShape {
+    pub(super) slots: u32,
+    /// No list is longer.
+    pub(super) slot_tags: u32,
+}
+
+impl TrayShape {
+    /// For one list at a time, of what was collected.
+    pub(super) fn deferred(batch: u32) -> Self {
+        // There may be more by the time it may be sent.
+        Self { slots: 1, slot_tags: batch.clamp(16, 4096) }
+    }
+
+    /// For short lists, each in a cache line: 8 bytes that tell that it is whole, and 56 of news.
+    pub(super) const IMMEDIATE: Self = Self { slots: 64, slot_tags: 3 };
+
+    /// How long the list of so many tags is.
+    pub(super) fn list_bytes(tags: usize) -> usize {
+        HEAD_BYTES + tags * TAG_BYTES
+    }
+
+    pub(super) fn bytes(self) -> u64 {
+        u64::from(self.slots) * Self::list_bytes(self.slot_tags as usize) as u64
+    }
+
+    /// Where the list of this number lies.
+    pub(super) fn offset_of(self, sequence: u64) -> u64 {
+        sequence % u64::from(self.slots) * Self::list_bytes(self.slot_tags as usize) as u64
+    }
+
+    /// Whether there can be such a tray in so many bytes.
+    pub(super) fn fits(self, bytes: u64) -> bool {
+        self.slots > 0
+            && self.slot_tags > 0
+            && self.slot_tags <= u32::MAX / TAG_BYTES as u32 / 2
+            && self.bytes() <= bytes
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use farside_fabric::{ProcessId, RemoteKey};
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Some heap of so many units.
+    pub(in crate::heap) fn layout(generation: u32, units: u32) -> Layout {
+        let key = RemoteKey::starter(ProcessId::new(1), 1 << 40);
+        Layout::new(&RemoteMemory { key, offset: 64 * 7, bytes: far_bytes(units), id: 3, generation }, units)
+    }
+
+    #[test]
+    fn units_begin_on_a_page_and_fit() {
+        for offset in [64, 4096 - 64, 4096 - 256, 4096, 4096 + 64] {
+            for units in [1, 255, 256, 1000] {
+                let key = RemoteKey::starter(ProcessId::new(1), 1 << 40);
+                let mut far = RemoteMemory { key, offset, bytes: far_bytes(units), id: 0, generation: 0 };
+                let layout = Layout::new(&far, units);
+                assert!((far.offset + layout.header_at(0)).is_multiple_of(ALIGN_MAX));
+                assert!(layout.header_at(0) >= CONTROL_BYTES && layout.fits(&far));
+                far.bytes = layout.header_at(units) - 1;
+                assert!(!layout.fits(&far));
+            }
+        }
+    }
+
+    #[test]
+    fn a_control_block_leaves_room_for_the_word_behind_it() {
+        let far = RemoteMemory {
+            key: RemoteKey::starter(ProcessId::new(9), u64::MAX),
+            offset: u64::MAX,
+            bytes: u64::MAX,
+            id: 1,
+            generation: 2,
+        };
+        let shape = TrayShape::deferred(u32::MAX);
+        let ids = (WorkerId::new(u32::MAX), WorkerId::new(1));
+        let control = Control { initiator: ids.0, owner: ids.1, units: u32::MAX, batch: 1, tray: far, shape };
+        assert!(crate::wire::encode(&control, Vec::new()).len() as u64 <= TAKEN_AT);
+    }
+
+    #[test]
+    fn stamps_differ() {
+        let (one, other) = (layout(1, 100), layout(2, 100));
+        let kinds = [StampKind::Given, StampKind::Lent, StampKind::TakenBack];
+        let mut stamps = std::collections::HashSet::from([0]);
+        for layout in [one, other] {
+            for serial in 1..50 {
+                for start in 0..20 {
+                    assert!(kinds.into_iter().all(|kind| stamps.insert(layout.stamp(serial, start, kind))));
+                }
+            }
+        }
+    }
 
     proptest! {
         #[test]

@@ -47,15 +47,12 @@ impl HeapOptions {
         self
     }
 
-    pub(super) fn batch(&self) -> u32 {
+    pub(super) fn synchronisation_or_default(&self) -> Synchronisation {
         let by_fit = match self.fit {
             Fit::First | Fit::Next => Synchronisation::Deferred { batch: BATCH },
             Fit::Best | Fit::Worst => Synchronisation::Immediate,
         };
-        match self.synchronisation.unwrap_or(by_fit) {
-            Synchronisation::Deferred { batch } => batch.max(1),
-            Synchronisation::Immediate => 1,
-        }
+        self.synchronisation.unwrap_or(by_fit)
     }
 }
 

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use farside_fabric::transport::Operation;
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::block::RemoteBlock;
 use super::error::HeapError;
-use super::layout::{CONTROL_BYTES, Control, HEADER_BYTES, Header, Layout, StampKind, UNIT_BYTES, units_of};
+use super::layout::{CONTROL_BYTES, Control, HEADER_BYTES, Header, Layout, StampKind, TAKEN_AT, UNIT_BYTES, units_of};
 use super::remote_heap::WHEN_FULL;
 use super::tags::{self, FreedTags, Tag};
 use crate::error::Result;
@@ -38,11 +38,11 @@ struct OwnedHeap {
     layout: Layout,
     freed: RefCell<FreedTags>,
     /// The last list that was sent.
-    sent: Cell<u32>,
+    sent: Cell<u64>,
     /// The last that the initiator has taken, as far as is known here.
-    taken: Cell<u32>,
-    /// The last that has arrived: it is written to no more.
-    landed: Arc<AtomicU32>,
+    taken: Cell<u64>,
+    /// How many have arrived. When that is all, nothing is written to the initiator's memory any more.
+    landed: Arc<AtomicU64>,
     /// The initiator waits for whatever is freed.
     is_awaited: Cell<bool>,
     is_closed: Cell<bool>,
@@ -80,7 +80,8 @@ impl OwnedHeap {
         let control = control.map_err(|_| HeapError::CorruptHeap)?;
         let layout = Layout::new(far, control.units);
         let (initiator_process, _) = me.process_handle().place_of(control.initiator).ok_or(HeapError::CorruptHeap)?;
-        if control.tray.process() != initiator_process || !layout.fits(far) || control.units == 0 {
+        let is_sound = control.units > 0 && layout.fits(far) && control.shape.fits(control.tray.bytes());
+        if control.tray.process() != initiator_process || !is_sound {
             return Err(HeapError::CorruptHeap.into());
         }
         if control.owner != me.id() {
@@ -117,12 +118,19 @@ impl OwnedHeap {
         Ok(Header::from_bytes(header))
     }
 
-    /// The initiator has taken a list.
-    fn note_taken(&self, taken: u32) {
-        // Older news come late.
-        if taken == self.sent.get() {
-            self.taken.set(taken);
+    /// The initiator has taken this list, and all before.
+    fn note_taken(&self, taken: u64) {
+        // Older news may come late; and nobody takes what was not sent.
+        if taken <= self.sent.get() {
+            self.taken.set(self.taken.get().max(taken));
         }
+    }
+
+    /// As [`note_taken`](Self::note_taken), of the lower half of the number.
+    fn note_taken_of(&self, header: Header) {
+        // At most half of them behind what was sent.
+        let behind = (self.sent.get() as u32).wrapping_sub(header.taken);
+        self.note_taken(self.sent.get().saturating_sub(behind.into()));
     }
 
     /// Notes a block that was freed, and tells of it if it is time.
@@ -139,26 +147,31 @@ impl OwnedHeap {
         }
     }
 
-    /// Puts a list of what was freed into the initiator's memory, if the one before was taken. Waits for nothing.
+    /// Puts lists of what was freed into the initiator's memory, as many as there is room for. Waits for nothing.
     fn tell(&self, me: &Worker) {
-        if self.taken.get() != self.sent.get() || self.freed.borrow().is_empty() || self.is_closed.get() {
-            return;
+        let Control { tray, shape, .. } = self.control;
+        // What is stored here by one who has this memory mapped; otherwise 0. It is this process's own: nothing is waited for.
+        if let Ok(taken) = self.far.atomic64(me, TAKEN_AT, AtomicChange::Load) {
+            self.note_taken(taken);
         }
-        let tray_tags = (self.control.tray.bytes().saturating_sub(tags::HEAD_BYTES as u64)) / tags::TAG_BYTES as u64;
-        let told = self.freed.borrow_mut().take(tray_tags as usize);
-        let sequence = self.sent.get().wrapping_add(1);
-        self.sent.set(sequence);
-        self.is_awaited.set(false);
-        let data = tags::encode(&self.layout, sequence, &told);
-        let process = me.process_handle();
-        process.kill_point(KillPoint::HeapTagsMade);
-        // SYNC: pairs with the acquire fence in `RemoteHeap::take_list`: what was read of the blocks was read before they are told of.
-        fence(Ordering::Release);
-        let landed = self.landed.clone();
-        self.control.tray.change_soon(process, Operation::Put { offset: 0, data }, move |process| {
-            landed.store(sequence, Ordering::Release);
-            process.kill_point(KillPoint::HeapTagsPut);
-        });
+        while !self.freed.borrow().is_empty() && self.sent.get() - self.taken.get() < shape.slots.into() {
+            let told = self.freed.borrow_mut().take(shape.slot_tags as usize);
+            let sequence = self.sent.get() + 1;
+            self.sent.set(sequence);
+            self.is_awaited.set(false);
+            let data = tags::encode(&self.layout, sequence, &told);
+            let process = me.process_handle();
+            process.kill_point(KillPoint::HeapTagsMade);
+            // SYNC: pairs with the acquire fence in `RemoteHeap::take_list`: what was read of the blocks was read before they are told of.
+            fence(Ordering::Release);
+            let landed = self.landed.clone();
+            let put = Operation::Put { offset: shape.offset_of(sequence), data };
+            tray.change_soon(process, put, move |process| {
+                // SYNC: release, for the acquire in `end`: the put is over.
+                landed.fetch_add(1, Ordering::Release);
+                process.kill_point(KillPoint::HeapTagsPut);
+            });
+        }
     }
 }
 
@@ -189,7 +202,7 @@ impl<'w> OwnedBlock<'w> {
         let heap = me.owned_heaps().find_or_open(me, &name.heap)?;
         let block = Self { me, heap, name };
         let header = block.check()?;
-        block.heap.note_taken(header.taken);
+        block.heap.note_taken_of(header);
         me.process_handle().kill_point(KillPoint::HeapBlockOpened);
         Ok(block)
     }
@@ -306,7 +319,7 @@ impl<'w> OwnedBlock<'w> {
 pub(super) struct Question {
     pub(super) heap: RemoteMemory,
     /// The last list that it has taken.
-    pub(super) taken: u32,
+    pub(super) taken: u64,
     /// If there is nothing to tell: to be told as soon as there is.
     pub(super) keep_telling: bool,
 }
@@ -315,9 +328,9 @@ pub(super) struct Question {
 #[derive(Clone, Copy, Debug, Default, Wire)]
 pub(super) struct Collected {
     /// The last list that was sent.
-    pub(super) sent: u32,
-    /// Units of blocks that are freed, and not in it.
-    pub(super) left: u64,
+    pub(super) sent: u64,
+    /// Of blocks that are freed, and in no list.
+    pub(super) left_bytes: u64,
 }
 
 /// Runs at the peer: tells all that was freed.
@@ -329,8 +342,8 @@ pub(super) fn answer(there: &Worker, question: Question) -> Collected {
     heap.note_taken(question.taken);
     heap.is_awaited.set(question.keep_telling);
     heap.tell(there);
-    let left = heap.freed.borrow().units;
-    Collected { sent: heap.sent.get(), left }
+    let left_bytes = heap.freed.borrow().units * UNIT_BYTES;
+    Collected { sent: heap.sent.get(), left_bytes }
 }
 
 #[derive(Clone, Copy, Debug, Wire)]

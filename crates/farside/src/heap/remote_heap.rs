@@ -3,17 +3,18 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::{Ordering, fence};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::block::{Block, RemoteBlock};
 use super::error::HeapError;
 use super::layout::{
-    ALIGN_MAX, CONTROL_BYTES, Control, HEAP_BYTES_MAX, Header, Layout, StampKind, UNIT_BYTES, far_bytes, units_of,
+    ALIGN_MAX, CONTROL_BYTES, Control, HEAP_BYTES_MAX, Header, Layout, StampKind, TAKEN_AT, TrayShape, UNIT_BYTES,
+    far_bytes, units_of,
 };
 use super::local::LocalMemory;
-use super::options::{HeapOptions, Space};
+use super::options::{HeapOptions, Space, Synchronisation};
 use super::owner::{self, Collected, Question};
 use super::report::HeapReport;
 use super::shadow::{Holder, Shadow};
@@ -41,7 +42,7 @@ pub struct RemoteHeap<'w> {
     is_mapped: bool,
     /// Where the peer puts lists of what it has freed.
     tray: RemoteMemory,
-    tray_tags: usize,
+    shape: TrayShape,
     layout: Layout,
     options: HeapOptions,
     /// L.
@@ -53,7 +54,7 @@ struct Books {
     /// S.
     shadow: Shadow,
     /// The last list that was taken.
-    taken: u32,
+    taken: u64,
     counts: Counts,
 }
 
@@ -85,31 +86,22 @@ impl<'w> RemoteHeap<'w> {
         }
         let units = u32::try_from(units_of(options.bytes)).expect("as was just seen");
         let local = LocalMemory::new(units)?;
-        let batch = options.batch();
-        let tray_tags = batch.clamp(TRAY_TAGS_MIN, TRAY_TAGS_MAX);
-        let tray_bytes = tags::HEAD_BYTES + tray_tags as usize * tags::TAG_BYTES;
-        let tray = me.allocate_at(me.process(), tray_bytes as u64)?;
-        tray.put(me, 0, &[0; tags::HEAD_BYTES])?;
+        let (batch, shape) = match options.synchronisation_or_default() {
+            Synchronisation::Deferred { batch } => (batch.max(1), TrayShape::deferred(batch)),
+            Synchronisation::Immediate => (1, TrayShape::IMMEDIATE),
+        };
+        let tray = me.allocate_at(me.process(), shape.bytes())?;
+        tray.put(me, 0, &vec![0; shape.bytes() as usize])?;
         let far = me.allocate_at(peer, far_bytes(units)).inspect_err(|_| {
             // It is this process's, and nobody else knows of it.
             let _ = me.release(tray);
         })?;
         let layout = Layout::new(&far, units);
         let books = Books { shadow: Shadow::new(units, options.fit), taken: 0, counts: Counts::default() };
-        let mut heap = Self {
-            me,
-            peer,
-            far,
-            is_mapped: false,
-            tray,
-            tray_tags: tray_tags as usize,
-            layout,
-            options,
-            local,
-            books: RefCell::new(books),
-        };
+        let mut heap =
+            Self { me, peer, far, is_mapped: false, tray, shape, layout, options, local, books: RefCell::new(books) };
         heap.kill_point(KillPoint::HeapMade);
-        let control = Control { initiator: me.id(), owner: peer, units, batch, tray };
+        let control = Control { initiator: me.id(), owner: peer, units, batch, tray, shape };
         let mut control = wire::encode(&control, Vec::with_capacity(CONTROL_BYTES as usize));
         control.resize(CONTROL_BYTES as usize, 0);
         far.put(me, 0, &control)?;
@@ -127,21 +119,12 @@ impl<'w> RemoteHeap<'w> {
     /// [`Error::InHandler`], [`Error::DifferentBinaries`].
     pub fn alloc(&self, space: impl Into<Space>) -> Result<Block<'_>> {
         let space = space.into();
-        loop {
-            match self.try_alloc(space) {
-                Err(Error::Heap(HeapError::Exhausted { peer_bytes, .. })) if peer_bytes > 0 => {}
-                done => return done,
-            }
-            let before = self.books.borrow().taken;
-            let left = self.synchronise()?;
-            if left == 0 || self.books.borrow().taken == before {
-                return self.try_alloc(space);
-            }
-        }
+        let found = self.find_or_ask(space, self.me.default_deadline());
+        self.count(found)
     }
 
-    /// Room for a block, if there is any by what is known here: takes over the list of freed blocks that the peer has put here, if there is
-    /// one, and asks nobody. May be used in handlers.
+    /// Room for a block, if there is any by what is known here: takes over the lists of freed blocks that the peer has put here, if there are
+    /// any, and asks nobody. May be used in handlers.
     ///
     /// *Cost*: a look at a word of this process, and one or two trees. No message.
     ///
@@ -149,63 +132,88 @@ impl<'w> RemoteHeap<'w> {
     /// [`HeapError::Exhausted`], [`HeapError::LargerThanHeap`], [`HeapError::Alignment`]; [`HeapError::CorruptTags`], once for a list that
     /// is wrong; [`Error::PeerLost`].
     pub fn try_alloc(&self, space: impl Into<Space>) -> Result<Block<'_>> {
-        let Space { bytes, align } = space.into();
-        if !align.is_power_of_two() || align > ALIGN_MAX {
-            return Err(HeapError::Alignment { align, max: ALIGN_MAX }.into());
-        }
-        self.check_peer()?;
-        self.take_list()?;
-        let heap_bytes = u64::from(self.layout.units) * UNIT_BYTES;
-        let align_units = (align / UNIT_BYTES).max(1);
-        // In an empty heap the first header is followed by unit 1.
-        let first = align_units.max(1) - 1;
-        let units = units_of(bytes).checked_add(1).filter(|units| first + units <= u64::from(self.layout.units));
-        let units = units.and_then(|units| u32::try_from(units).ok());
-        let units = units.ok_or(HeapError::LargerThanHeap { bytes, align, heap_bytes })?;
-        let books = &mut *self.books.borrow_mut();
-        match books.shadow.take(units, align_units) {
-            Some(taken) => {
-                books.counts.allocations += 1;
-                Ok(Block::new(self, taken, bytes))
-            }
-            None => {
-                books.counts.refusals += 1;
-                let free_bytes = books.shadow.free_bytes();
-                let largest_bytes = books.shadow.largest_free_bytes();
-                let peer_bytes = books.shadow.amount_of(Holder::Peer).bytes;
-                Err(HeapError::Exhausted { bytes, align, free_bytes, largest_bytes, peer_bytes }.into())
-            }
-        }
+        let found = self.find(space.into());
+        self.count(found)
     }
 
     /// Room for a block, as soon as the peer has freed enough for it: waits for that, for at most `time`, and runs what others call here
     /// meanwhile.
     ///
+    /// *Cost*: as for [`alloc`](Self::alloc). Who sleeps here is not woken, and looks every 100 µs.
+    ///
     /// # Errors
     /// Those of [`alloc`](Self::alloc); [`HeapError::Exhausted`] also when the time is over, and at once when the peer has nothing
     /// that it could free.
     pub fn alloc_within(&self, space: impl Into<Space>, time: Duration) -> Result<Block<'_>> {
-        let space = space.into();
-        let end = self.me.now() + time.min(self.me.default_deadline());
+        let (space, end) = (space.into(), self.me.now() + time);
         loop {
-            match self.alloc(space) {
-                Err(Error::Heap(HeapError::Exhausted { peer_bytes, .. })) if peer_bytes > 0 => {}
-                done => return done,
-            }
             let left = end.saturating_duration_since(self.me.now());
-            if left.is_zero() {
-                return self.try_alloc(space);
-            }
-            self.ask(true)?;
-            match self.wait_for_list(left) {
+            let found = match self.find_or_ask(space, left) {
+                Err(Error::Heap(HeapError::Exhausted { peer_bytes, .. })) if peer_bytes > 0 => {
+                    self.wait_for_freed(end).map(|()| None)
+                }
+                found => found.map(Some),
+            };
+            match found {
+                Ok(None) => {}
+                Ok(Some(block)) => return self.count(Ok(block)),
+                // What is known by now decides.
                 Err(Error::Deadline { .. }) => return self.try_alloc(space),
-                waited => waited?,
+                Err(error) => return Err(error),
             }
         }
     }
 
-    /// Asks the peer for all that it has freed by now, and takes it over. Says how many blocks it has freed that did not fit into
-    /// the list.
+    fn find(&self, Space { bytes, align }: Space) -> Result<Block<'_>> {
+        if !align.is_power_of_two() || align > ALIGN_MAX {
+            return Err(HeapError::Alignment { align, max: ALIGN_MAX }.into());
+        }
+        self.check_peer()?;
+        self.take_lists()?;
+        let heap_units = u64::from(self.layout.units);
+        let align_units = (align / UNIT_BYTES).max(1);
+        // In an empty heap the first place for a header is before the first multiple of the alignment, but for unit 0.
+        let units = units_of(bytes).checked_add(1).filter(|units| align_units - 1 + units <= heap_units);
+        let units = units.and_then(|units| u32::try_from(units).ok());
+        let units = units.ok_or(HeapError::LargerThanHeap { bytes, align, heap_bytes: heap_units * UNIT_BYTES })?;
+        let books = &mut *self.books.borrow_mut();
+        let taken = books.shadow.take(units, align_units).ok_or_else(|| HeapError::Exhausted {
+            bytes,
+            align,
+            free_bytes: books.shadow.free_bytes(),
+            largest_bytes: books.shadow.largest_free_bytes(),
+            peer_bytes: books.shadow.amount_of(Holder::Peer).bytes,
+        })?;
+        Ok(Block::new(self, taken, bytes))
+    }
+
+    /// As `find`, and if there is no room, once more with all that the peer has freed.
+    fn find_or_ask(&self, space: Space, time: Duration) -> Result<Block<'_>> {
+        loop {
+            match self.find(space) {
+                Err(Error::Heap(HeapError::Exhausted { peer_bytes, .. })) if peer_bytes > 0 => {}
+                done => return done,
+            }
+            let before = self.books.borrow().taken;
+            let left = self.synchronise_within(time)?;
+            if left == 0 || self.books.borrow().taken == before {
+                return self.find(space);
+            }
+        }
+    }
+
+    fn count<'h>(&'h self, found: Result<Block<'h>>) -> Result<Block<'h>> {
+        let counts = &mut self.books.borrow_mut().counts;
+        match &found {
+            Ok(_) => counts.allocations += 1,
+            Err(Error::Heap(HeapError::Exhausted { .. })) => counts.refusals += 1,
+            Err(_) => {}
+        }
+        found
+    }
+
+    /// Asks the peer for all that it has freed by now, and takes it over. Says how many bytes of it did not fit into the list: for these
+    /// it has to be asked again.
     ///
     /// *Cost*: a call there and back, and a transfer.
     ///
@@ -213,15 +221,27 @@ impl<'w> RemoteHeap<'w> {
     /// [`Error::PeerLost`]; [`Error::Deadline`] when the peer makes no progress; [`Error::InHandler`]; [`Error::DifferentBinaries`];
     /// [`HeapError::CorruptTags`].
     pub fn synchronise(&self) -> Result<u64> {
-        self.take_list()?;
-        let Collected { sent, left } = self.ask(false)?;
-        if sent != self.books.borrow().taken {
-            self.wait_for_list(self.me.default_deadline())?;
-        }
-        Ok(left)
+        self.synchronise_within(self.me.default_deadline())
     }
 
-    fn ask(&self, keep_telling: bool) -> Result<Collected> {
+    fn synchronise_within(&self, time: Duration) -> Result<u64> {
+        self.take_lists()?;
+        let Collected { sent, left_bytes } = self.ask(false, time)?;
+        while sent > self.books.borrow().taken {
+            self.wait_for_list(time)?;
+        }
+        Ok(left_bytes)
+    }
+
+    /// Waits until the peer has freed something more, or might have.
+    fn wait_for_freed(&self, end: Instant) -> Result<()> {
+        let left = || end.saturating_duration_since(self.me.now());
+        let before = self.books.borrow().taken;
+        self.ask(true, left())?;
+        if self.books.borrow().taken == before { self.wait_for_list(left()) } else { Ok(()) }
+    }
+
+    fn ask(&self, keep_telling: bool, time: Duration) -> Result<Collected> {
         self.check_peer()?;
         let taken = {
             let mut books = self.books.borrow_mut();
@@ -229,32 +249,50 @@ impl<'w> RemoteHeap<'w> {
             books.taken
         };
         let question = Question { heap: self.far, taken, keep_telling };
-        let asked = self.me.call_return(self.peer, question, owner::answer).map_err(Error::from)?;
+        let mut asked = self.me.call_return(self.peer, question, owner::answer).map_err(Error::from)?;
         self.kill_point(KillPoint::HeapAsked);
-        asked.wait()
+        asked.wait_for(time)
     }
 
     fn wait_for_list(&self, time: Duration) -> Result<()> {
-        self.me.watch_until("waiting for a list of freed blocks", time, |_| match self.take_list() {
+        self.me.watch_until("waiting for a list of freed blocks", time, |_| match self.take_lists() {
             Ok(false) => self.check_peer().err().map(Err),
             Ok(true) => Some(Ok(())),
             Err(error) => Some(Err(error)),
         })
     }
 
-    /// Takes over the next list of what the peer has freed, if it is there. Says whether it was.
+    /// Takes over what the peer has put here of what it has freed. Says whether there was anything.
+    fn take_lists(&self) -> Result<bool> {
+        let before = self.books.borrow().taken;
+        let taken = loop {
+            match self.take_list() {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        let after = self.books.borrow().taken;
+        if after != before && self.is_mapped {
+            // Elsewhere the next block or question says so.
+            self.far.put(self.me, TAKEN_AT, &after.to_ne_bytes())?;
+        }
+        taken.map(|()| after != before)
+    }
+
+    /// Takes over the next list, if it is there.
     fn take_list(&self) -> Result<bool> {
-        let me = self.me;
+        let next = self.books.borrow().taken + 1;
+        let at = self.shape.offset_of(next);
         let mut head = [0; tags::HEAD_BYTES];
-        self.tray.get(me, 0, &mut head)?;
-        let next = self.books.borrow().taken.wrapping_add(1);
+        self.tray.get(self.me, at, &mut head)?;
         let (sequence, count) = tags::read_head(&head);
-        if sequence != next || count > self.tray_tags {
+        if sequence != next || count > self.shape.slot_tags as usize {
             return Ok(false);
         }
-        let mut list = vec![0; tags::HEAD_BYTES + count * tags::TAG_BYTES];
-        self.tray.get(me, 0, &mut list)?;
-        let Some((sequence, tags)) = tags::decode(&self.layout, &list).filter(|(sequence, _)| *sequence == next) else {
+        let mut list = vec![0; TrayShape::list_bytes(count)];
+        self.tray.get(self.me, at, &mut list)?;
+        let Some((_, tags)) = tags::decode(&self.layout, &list).filter(|(sequence, _)| *sequence == next) else {
             // It is still coming.
             return Ok(false);
         };
@@ -263,10 +301,10 @@ impl<'w> RemoteHeap<'w> {
         fence(Ordering::Acquire);
         self.kill_point(KillPoint::HeapTagsTaken);
         let books = &mut *self.books.borrow_mut();
-        books.taken = sequence;
+        books.taken = next;
         let mark = |serial, start| self.layout.stamp(serial, start, StampKind::Given);
         let freed = books.shadow.accept(&tags, mark);
-        let freed = freed.map_err(|fault| HeapError::CorruptTags { peer: self.peer, sequence, fault })?;
+        let freed = freed.map_err(|fault| HeapError::CorruptTags { peer: self.peer, sequence: next, fault })?;
         books.counts.lists += 1;
         books.counts.tags += tags.len() as u64;
         books.counts.freed_by_peer += freed.blocks;
@@ -313,19 +351,15 @@ impl<'w> RemoteHeap<'w> {
     pub fn close(self) -> Result<()> {
         let end = self.me.now() + self.me.default_deadline();
         let in_use = || self.books.borrow().shadow.amount_of(Holder::Peer).blocks;
+        self.take_lists()?;
         while in_use() > 0 {
-            self.synchronise()?;
-            let left = end.saturating_duration_since(self.me.now());
-            if in_use() > 0 && !left.is_zero() {
-                self.ask(true)?;
-                match self.wait_for_list(left) {
-                    Err(Error::Deadline { .. }) => {}
-                    waited => waited?,
-                }
+            if self.synchronise()? > 0 || in_use() == 0 {
+                continue;
             }
-            if left.is_zero() {
-                return Err(HeapError::StillInUse { peer: self.peer, blocks: in_use() }.into());
-            }
+            self.wait_for_freed(end).map_err(|error| match error {
+                Error::Deadline { .. } => HeapError::StillInUse { peer: self.peer, blocks: in_use() }.into(),
+                other => other,
+            })?;
         }
         Ok(())
     }
@@ -374,7 +408,7 @@ impl<'w> RemoteHeap<'w> {
     /// The header of a block of so many bytes, with the latest news for the peer.
     pub(super) fn header(&self, stamp: u64, bytes: u64) -> Header {
         let units = u32::try_from(units_of(bytes)).expect("it was found room for");
-        Header { stamp, units, taken: self.books.borrow().taken }
+        Header { stamp, units, taken: self.books.borrow().taken as u32 }
     }
 
     pub(super) fn pass_to(&self, start: u32, holder: Holder) {
@@ -393,10 +427,6 @@ impl<'w> RemoteHeap<'w> {
         self.me.process_handle().kill_point(point);
     }
 }
-
-/// A list is never shorter than that, however few blocks are collected: there may be more by the time it may be sent.
-const TRAY_TAGS_MIN: u32 = 16;
-const TRAY_TAGS_MAX: u32 = 4096;
 
 impl Drop for RemoteHeap<'_> {
     fn drop(&mut self) {

@@ -17,6 +17,9 @@ pub(super) struct Tag {
 pub(super) const TAG_BYTES: usize = 16;
 /// The sum of the list, and then its number and its length.
 pub(super) const HEAD_BYTES: usize = 16;
+/// Bits of the head that are the length. The others are the number: 2^48 lists are more than a job sends.
+const COUNT_BITS: u32 = 16;
+const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 
 /// What was freed and not told, in order and with neighbours joined.
 #[derive(Debug, Default)]
@@ -69,8 +72,8 @@ impl FreedTags {
 }
 
 /// A list as it goes across in one transfer. Whoever reads it knows by the sum that it is whole.
-pub(super) fn encode(layout: &Layout, sequence: u32, tags: &[Tag]) -> Vec<u8> {
-    let mut words = vec![0, u64::from(sequence) << 32 | tags.len() as u64];
+pub(super) fn encode(layout: &Layout, sequence: u64, tags: &[Tag]) -> Vec<u8> {
+    let mut words = vec![0, sequence << COUNT_BITS | tags.len() as u64];
     for tag in tags {
         words.extend([u64::from(tag.start) << 32 | u64::from(tag.units), tag.marks]);
     }
@@ -79,13 +82,13 @@ pub(super) fn encode(layout: &Layout, sequence: u32, tags: &[Tag]) -> Vec<u8> {
 }
 
 /// The number and the length that a list begins with.
-pub(super) fn read_head(bytes: &[u8; HEAD_BYTES]) -> (u32, usize) {
+pub(super) fn read_head(bytes: &[u8; HEAD_BYTES]) -> (u64, usize) {
     let [_, head] = words(bytes);
-    ((head >> 32) as u32, head as u32 as usize)
+    (head >> COUNT_BITS, (head & COUNT_MAX) as usize)
 }
 
 /// The list, if it is whole.
-pub(super) fn decode(layout: &Layout, bytes: &[u8]) -> Option<(u32, Vec<Tag>)> {
+pub(super) fn decode(layout: &Layout, bytes: &[u8]) -> Option<(u64, Vec<Tag>)> {
     let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
     let (sequence, count) = read_head(head);
     if rest.len() != count.checked_mul(TAG_BYTES)? {
@@ -101,4 +104,85 @@ pub(super) fn decode(layout: &Layout, bytes: &[u8]) -> Option<(u32, Vec<Tag>)> {
         Tag { start: (place >> 32) as u32, units: place as u32, marks }
     };
     Some((sequence, rest.chunks_exact(TAG_BYTES).map(tag).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::heap::layout::tests::layout;
+
+    proptest! {
+        #[test]
+        fn neighbours_are_joined_and_nothing_is_lost(order in Just((0..40_u32).collect::<Vec<_>>()).prop_shuffle(), count in 0..40_usize, max in 1..6_usize) {
+            let mut freed = FreedTags::default();
+            let added: BTreeSet<u32> = order.into_iter().take(count).collect();
+            // Every other place has two units.
+            let block = |at: u32| Tag { start: at * 3, units: 3 - at % 2, marks: 1 << at };
+            for at in &added {
+                prop_assert!(freed.add(block(*at)));
+                prop_assert!(!freed.add(block(*at)), "what is there is not added again");
+            }
+            prop_assert_eq!(freed.blocks_since, count as u64);
+            prop_assert_eq!(freed.units, added.iter().map(|at| u64::from(block(*at).units)).sum::<u64>());
+            let mut marks = 0;
+            let mut end = 0;
+            while !freed.is_empty() {
+                let tags = freed.take(max);
+                prop_assert!(!tags.is_empty() && tags.len() <= max);
+                for tag in tags {
+                    // One that ends with two units has a hole behind it.
+                    prop_assert!(tag.start > end || tag.start == 0 || end == 0, "joined with the one before");
+                    end = tag.start + tag.units;
+                    marks |= tag.marks;
+                }
+            }
+            prop_assert_eq!(marks, added.iter().map(|at| 1 << at).sum::<u64>());
+        }
+
+        #[test]
+        fn lists_come_back_whole_or_not_at_all(
+            sequence in 0..1_u64 << 40,
+            tags in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u64>()), 0..20),
+            damage in any::<(prop::sample::Index, u8)>(),
+        ) {
+            let tags: Vec<_> = tags.into_iter().map(|(start, units, marks)| Tag { start, units, marks }).collect();
+            let layout = layout(1, 1000);
+            let mut bytes = encode(&layout, sequence, &tags);
+            prop_assert_eq!(read_head(bytes.first_chunk().unwrap()), (sequence, tags.len()));
+            prop_assert_eq!(decode(&layout, &bytes), Some((sequence, tags)));
+            let place = damage.0.index(bytes.len());
+            bytes[place] ^= damage.1;
+            prop_assert_eq!(decode(&layout, &bytes).is_some(), damage.1 == 0, "damage is noticed");
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert_eq!(decode(&layout(1, 1000), &bytes), None);
+        }
+    }
+
+    /// A list that is written over an older one is seen as the older one, as the newer one, or as none.
+    #[test]
+    fn a_torn_list_is_none() {
+        let layout = layout(1, 1000);
+        let list = |sequence, marks| {
+            let tags: Vec<_> = (0..4).map(|at| Tag { start: at * 10, units: 3, marks }).collect();
+            encode(&layout, sequence, &tags)
+        };
+        let (old, new) = (list(1, 5), list(2, 6));
+        for words in 1..new.len() / 8 {
+            for from in 0..new.len() / 8 - words {
+                let mut torn = old.clone();
+                torn[from * 8..(from + words) * 8].copy_from_slice(&new[from * 8..(from + words) * 8]);
+                assert!(decode(&layout, &torn).is_none_or(|(sequence, _)| sequence == 1 && torn == old));
+            }
+        }
+        assert_eq!(decode(&layout, &new).unwrap().0, 2);
+        // That of another heap is none either.
+        assert_eq!(decode(&super::super::layout::tests::layout(2, 1000), &new), None);
+    }
 }
