@@ -82,9 +82,3 @@ impl From<u64> for Space {
         Self::of(bytes)
     }
 }
-
-impl From<usize> for Space {
-    fn from(bytes: usize) -> Self {
-        Self::of(bytes as u64)
-    }
-}
