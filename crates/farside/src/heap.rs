@@ -10,6 +10,8 @@ mod remote_heap;
 mod report;
 mod shadow;
 mod tags;
+#[cfg(test)]
+mod tests;
 
 pub use block::{Block, NotHandedOver, RemoteBlock};
 pub use error::{HeapError, TagFault};

@@ -314,6 +314,14 @@ impl<'w> OwnedBlock<'w> {
     }
 }
 
+#[cfg(test)]
+impl OwnedBlock<'_> {
+    /// Has a peer that is faulty say that it has sent so many lists.
+    pub(super) fn pretend_to_have_sent(&self, lists: u64) {
+        self.heap.sent.set(lists);
+    }
+}
+
 /// What an initiator asks when its heap is exhausted.
 #[derive(Clone, Copy, Debug, Wire)]
 pub(super) struct Question {

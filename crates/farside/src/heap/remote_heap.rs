@@ -388,6 +388,11 @@ impl<'w> RemoteHeap<'w> {
         self.me
     }
 
+    #[cfg(test)]
+    pub(super) fn tray(&self) -> &RemoteMemory {
+        &self.tray
+    }
+
     pub(super) fn far(&self) -> &RemoteMemory {
         &self.far
     }
