@@ -34,6 +34,12 @@ impl HeapOptions {
         Self { bytes, fit: Fit::Next, synchronisation: None }
     }
 
+    /// As large as that.
+    pub fn bytes(mut self, bytes: u64) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
     /// Which of the free pieces that are large enough is taken. First and next fit go with deferred synchronisation unless another is
     /// [said](Self::synchronisation), best and worst fit with immediate synchronisation: what they choose is as good as what they know.
     pub fn fit(mut self, fit: Fit) -> Self {
