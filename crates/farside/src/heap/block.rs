@@ -133,9 +133,12 @@ impl<'h> Block<'h> {
     /// *Cost*: nothing more when the block was [put](Self::put); otherwise that of a put of a few bytes.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put), with the block.
+    /// Those of [`put`](Self::put), with the block; [`HeapError::SetAside`] after a put that met its deadline.
     pub fn hand_over(mut self) -> Result<RemoteBlock, NotHandedOver<'h>> {
-        if let Err(error) = self.set_header(StampKind::Given) {
+        let (serial, offset) = (self.serial, u64::from(self.start) * UNIT_BYTES);
+        // Whoever has the place next would get what arrives late.
+        let sound = if self.is_doubtful { Err(HeapError::SetAside { serial, offset }.into()) } else { Ok(()) };
+        if let Err(error) = sound.and_then(|()| self.set_header(StampKind::Given)) {
             return Err(NotHandedOver { block: self, error });
         }
         let name = self.name();

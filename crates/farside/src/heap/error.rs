@@ -86,6 +86,16 @@ pub enum HeapError {
         /// Who may.
         initiator: WorkerId,
     },
+    /// A write to the block was begun and never ended. It may still take effect, so the block is never used again.
+    #[error(
+        "a put to block {serial} of the heap, at {offset}, was given up and may still arrive: let the block go, and allocate another"
+    )]
+    SetAside {
+        /// Which of the heap's blocks it is.
+        serial: u64,
+        /// Where it is.
+        offset: u64,
+    },
     /// The name is of a block of another heap, or of none.
     #[error("the block is of another heap: free it there, and open it on the worker that its heap leads to")]
     OtherHeap,

@@ -275,7 +275,7 @@ impl<'w> RemoteHeap<'w> {
         let after = self.books.borrow().taken;
         if after != before && self.is_mapped {
             // Elsewhere the next block or question says so.
-            self.far.put(self.me, TAKEN_AT, &after.to_ne_bytes())?;
+            self.far.atomic64(self.me, TAKEN_AT, AtomicChange::Swap(after))?;
         }
         taken.map(|()| after != before)
     }

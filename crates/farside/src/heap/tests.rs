@@ -111,7 +111,7 @@ fn noise_is_no_list() {
                 .collect();
             heap.tray().put(heap.me(), 0, &bytes)?;
             // Also with a number that is expected.
-            heap.tray().put(heap.me(), 8, &(1_u64 << 16 | noise % 70).to_ne_bytes())?;
+            heap.tray().put(heap.me(), 8, &((1_u64 << 16) | (noise % 70)).to_ne_bytes())?;
             drop(heap.try_alloc(1)?);
         }
         assert_eq!(heap.report().peer_blocks, 20);
