@@ -24,6 +24,7 @@ use super::home::Home;
 use super::process::Process;
 use super::setup::RingName;
 use crate::error::{Error, Refused, Result};
+use crate::global::Space;
 use crate::heap::OwnedHeaps;
 use crate::invoke::call::{Aggregator, Everyone, PutOff, To, WhenFull};
 use crate::invoke::caller::{Caller, Waiter};
@@ -87,6 +88,7 @@ pub struct Worker {
     regions: RefCell<Regions>,
     /// Heaps of others in its memory.
     owned_heaps: OwnedHeaps,
+    space: Space,
     /// Made when it is first used.
     allocator: OnceCell<Allocator>,
     /// The function that was found last, and its offset.
@@ -154,6 +156,7 @@ impl Worker {
             owned_heaps: OwnedHeaps::default(),
             allocator: OnceCell::new(),
             regions: RefCell::new(Regions::new(process.clock().now())),
+            space: Space::new(),
             function: Cell::new((u32::MAX, 0)),
             home,
             process,
@@ -462,6 +465,12 @@ impl Worker {
     /// Heaps of others in this worker's memory.
     pub(crate) fn owned_heaps(&self) -> &OwnedHeaps {
         &self.owned_heaps
+    }
+
+    /// What it knows of the address space.
+    #[inline]
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
     }
 
     pub(crate) fn allocator(&self) -> &OnceCell<Allocator> {
