@@ -31,6 +31,7 @@
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
+//! | allocate in the memory of another worker without asking it | [`heap`] |
 //! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`] |
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
 //! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
@@ -52,6 +53,7 @@
 mod dist;
 mod error;
 pub mod global;
+pub mod heap;
 mod invoke;
 pub mod job;
 pub mod memory;
