@@ -11,19 +11,32 @@
 //! ACP (Advanced Communication Primitives), the basic layer.
 
 mod address;
+mod array;
 mod atomics;
+mod byte_space;
+mod epoch;
+mod object_error;
 mod pointer;
+mod racy_slice;
 mod segments;
 mod slice;
 mod space;
+mod spread;
+mod symmetric;
 
 pub(crate) use self::address::SLOT_COUNT;
 pub use self::address::{AddressFault, GlobalAddress};
+pub use self::array::{Distribution, GlobalArray};
 pub use self::atomics::Word;
+pub use self::byte_space::ByteSpace;
+pub use self::epoch::ReadEpoch;
+pub use self::object_error::ObjectError;
 pub use self::pointer::GlobalPtr;
+pub use self::racy_slice::RacySlice;
 pub(crate) use self::segments::publish;
 pub use self::slice::GlobalSlice;
 pub(crate) use self::space::Space;
+pub use self::symmetric::Symmetric;
 
 #[cfg(doc)]
 use crate::Worker;

@@ -115,6 +115,12 @@ impl GlobalAddress {
         if bytes <= self.offset() as u64 && !self.is_null() { Some(Self(self.0 - bytes)) } else { None }
     }
 
+    /// The address with the same bits but for the process.
+    #[inline]
+    pub(crate) const fn at_process(self, process: ProcessId) -> Self {
+        Self((process.number() as u64 + 1) << PROCESS_SHIFT | self.0 & ((1 << PROCESS_SHIFT) - 1))
+    }
+
     /// Which region of which process, and which use of its slot.
     pub(crate) const fn segment(self) -> Segment {
         Segment((self.0 >> OFFSET_BITS) as u32)

@@ -358,7 +358,7 @@ impl Worker {
     }
 
     /// Does something with the region that a range lies in, and where in it that begins.
-    fn on_region<T>(
+    pub(super) fn on_region<T>(
         &self,
         address: GlobalAddress,
         bytes: usize,
