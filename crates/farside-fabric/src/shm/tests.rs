@@ -2,7 +2,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 
+use super::message::Found;
 use super::*;
+use crate::by_message::{Ask, Packet, RequestId};
 
 const STARTER_BYTES: u64 = 4096;
 const SECRET: [u8; 16] = [7; 16];
@@ -11,7 +13,7 @@ const NOISY: ProcessId = ProcessId::new(2);
 fn open(process: u32, job_id: u64) -> Arc<ShmEndpoint> {
     let process = ProcessId::new(process);
     let starter_bytes = STARTER_BYTES as usize;
-    ShmEndpoint::open(ShmConfig { process, process_count: 3, job_id, secret: SECRET, starter_bytes }).unwrap()
+    ShmEndpoint::open(ShmConfig { process, process_count: 3, job_id, secret: SECRET, starter_bytes, private_by_system_call: true }).unwrap()
 }
 
 fn new_job() -> u64 {
@@ -21,17 +23,26 @@ fn new_job() -> u64 {
 
 /// What may come over a socket: a message that is in itself sound, or not even that; some bring a descriptor.
 fn noise() -> impl Strategy<Value = (Vec<u8>, bool)> {
-    let sound = (0..6, 0..4_u32, prop_oneof![Just(STARTER_BYTES), any::<u64>()], any::<bool>()).prop_map(
+    let sound = (0..10, 0..4_u32, prop_oneof![Just(STARTER_BYTES), any::<u64>()], any::<bool>()).prop_map(
         |(kind, number, bytes, right)| {
             let secret = if right { SECRET } else { [0; 16] };
-            let greeting = Greeting { secret, process: ProcessId::new(number), starter_bytes: bytes };
+            let probe = Probe { address: bytes, bytes: [number as u8; 16] };
+            let greeting = Greeting { secret, process: ProcessId::new(number), starter_bytes: bytes, probe };
             let (slot, generation) = (number, u32::from(!right));
             match kind {
                 0 => Message::Hello(greeting).encode(),
                 1 => Message::Welcome(greeting).encode(),
                 2 => Message::Fetch { slot, generation }.encode(),
-                3 => Message::Fetched(Fetched { slot, generation, bytes: right.then_some(bytes) }).encode(),
+                3 => Message::Fetched(Fetched { slot, generation, found: if right { Found::Shared(bytes) } else { Found::Private } }).encode(),
                 4 => Message::User(b"noise").encode(),
+                6 => Message::Packet(&Packet::Revoke(RegionName { slot, generation }).encode()).encode(),
+                7 => Message::Packet(&Packet::Released(RegionName { slot, generation }).encode()).encode(),
+                8 => Message::Packet(if right { b"noise" } else { &[] }).encode(),
+                9 => {
+                    let ask = Ask::Get { offset: bytes, bytes: if right { 8 } else { u32::MAX } };
+                    let region = RegionName { slot, generation };
+                    Message::Packet(&Packet::Request { id: RequestId::default(), region, ask }.encode()).encode()
+                }
                 // A frame of a message that nobody expects, and none.
                 _ => Message::Expected(if right { &[1; 20] } else { b"noise" }).encode(),
             }
@@ -52,7 +63,8 @@ proptest! {
         let (served, friend) = (open(0, job_id), open(1, job_id));
         let memory = SharedMemory::create("noise", STARTER_BYTES as usize).unwrap();
         let socket = net::MessageSocket::connect(&name(job_id, served.process())).unwrap();
-        let hello = Message::Hello(Greeting { secret: SECRET, process: NOISY, starter_bytes: STARTER_BYTES }).encode();
+        let probe = Probe { address: 8, bytes: [0; 16] };
+        let hello = Message::Hello(Greeting { secret: SECRET, process: NOISY, starter_bytes: STARTER_BYTES, probe }).encode();
         let hello = greets.then_some((hello, true));
         for (message, with_memory) in hello.into_iter().chain(noise) {
             // Refused when the endpoint has hung up.

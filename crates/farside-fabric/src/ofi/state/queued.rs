@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::State;
 use crate::ids::ProcessId;
 use crate::ofi::ffi::FiAddr;
-use crate::ofi::queues::{Order, QueueId};
+use crate::by_message::Engine;
+use crate::ofi::queues::{Order, QueueId, Reached};
 use crate::transmit::{Frontier, QueueLimits, Transfer};
-use crate::transport::FabricError;
+use crate::transport::{FabricError, RemoteKey};
 
 impl State {
     pub(in crate::ofi) fn open_queue(
@@ -35,16 +36,13 @@ impl State {
         let address = self.queue_address(id)?;
         let registration = if self.port.attributes().registers_local {
             let key = transfer.local.region().key();
-            let found = self.registrations.get(key.slot as usize).copied().flatten();
-            let (_, registration) =
-                found.filter(|(generation, _)| *generation == key.generation).ok_or(FabricError::StaleKey { key })?;
-            Some(registration)
+            Some(self.natives.registration(key.into()).ok_or(FabricError::StaleKey { key })?)
         } else {
             None
         };
         let order = Order { transfer, signal, address, registration };
         let Self { queues, port, engine, .. } = self;
-        queues.post(port, id, &order, |key| engine.attached(key))
+        queues.post(port, id, &order, |key| look_up(engine, key))
     }
 
     pub(in crate::ofi) fn signal_queue(&mut self, id: QueueId, number: u64) -> Result<(), FabricError> {
@@ -68,6 +66,16 @@ impl State {
     }
 }
 
+/// How a region is reached natively.
+fn look_up(engine: &Engine, key: RemoteKey) -> Result<Reached, FabricError> {
+    if !engine.is_attached(key) {
+        return Err(FabricError::StaleKey { key });
+    }
+    let why = "its owner carries out every access to this memory: post them, since queues do not reach it";
+    let access = engine.native(key).ok_or(FabricError::Refused { process: key.process, why })?;
+    Ok(Reached { access, is_writable: engine.is_writable(key) })
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
@@ -75,7 +83,6 @@ mod tests {
     use super::*;
     use crate::ofi::pool::tests::{BYTES, finish, pair};
     use crate::transmit::{Span, TransferKind};
-    use crate::transport::RemoteKey;
 
     /// The last signal, which tells of those that ride, has a place only when others are over.
     #[test]
