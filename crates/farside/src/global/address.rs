@@ -191,6 +191,9 @@ pub enum AddressFault {
     /// Nothing is registered there any more, or ever was.
     #[error("nothing is registered there: it was deregistered, or the address is of another job, or overwritten")]
     Stale,
+    /// Its owner has registered it to be read only.
+    #[error("its owner has registered it to be read only: get from it, or have it registered for writing")]
+    ReadOnly,
     /// The region ends before the access does.
     #[error("an access of {bytes} bytes there leaves the region, which has {region_bytes}")]
     OutOfRange {
@@ -200,7 +203,7 @@ pub enum AddressFault {
         region_bytes: u64,
     },
     /// A value or a word must lie at a multiple of its alignment.
-    #[error("the access needs an offset that is a multiple of {align}")]
+    #[error("the access needs memory at a multiple of {align}")]
     Misaligned {
         /// Of what it must be a multiple.
         align: usize,
