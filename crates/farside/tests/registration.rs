@@ -304,11 +304,14 @@ fn a_process_has_so_many_regions_and_no_more() {
         me.barrier()?;
         // All are told when one has no addresses left, and what the others had is given back.
         let used = |me: &Worker| me.memory_report().iter().map(|node| node.used_bytes).sum::<usize>();
-        let before = used(me);
-        let refused = me.symmetric::<u8>(40 << 20);
-        let of_one = matches!(&refused, Err(Error::NoAddress { key }) if key.process.number() == 1);
-        assert!(of_one, "{refused:?}");
-        assert_eq!(used(me), before);
+        let mut held = None;
+        for _ in 0..10 {
+            let refused = me.symmetric::<u8>(40 << 20);
+            let of_one = matches!(&refused, Err(Error::NoAddress { key }) if key.process.number() == 1);
+            assert!(of_one, "{refused:?}");
+            // The first time more is taken from the machine; then what was given back is there.
+            assert_eq!(used(me), *held.get_or_insert_with(|| used(me)));
+        }
         segments.drain(..).try_for_each(|segment| segment.deregister(me).map(drop))?;
         me.register(vec![1_u8])?.deregister(me)?;
         me.barrier()
