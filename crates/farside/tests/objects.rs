@@ -1,9 +1,12 @@
 //! Objects that all workers have together: symmetric memory, arrays, byte spaces. The bodies run as processes, over whatever
 //! `FARSIDE_FABRIC` says, and in the simulator.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
 use farside::global::{Distribution, ObjectError};
 use farside::prelude::*;
-use farside::{Error, GlobalArray, Result};
+use farside::{Error, GlobalArray, Result, Simulation};
 
 fn why<T: std::fmt::Debug>(result: Result<T>) -> ObjectError {
     match result {
@@ -271,4 +274,46 @@ fn everything_in_the_simulator() {
     for seed in 0..3 {
         farside::simulate(3, 2, seed, |me| BODIES.into_iter().try_for_each(|body| body(me))).unwrap();
     }
+}
+
+/// Whoever makes, uses or frees an object when a process is lost is told so, whatever it was in; and what was not freed is no more than what
+/// was under way.
+#[test]
+fn who_is_lost_ends_what_all_do_together() {
+    for seed in 0..10 {
+        let when = Duration::from_micros(50 + 37 * seed);
+        let simulation = Simulation::new(3, 2, seed).kill(ProcessId::new(1), when);
+        let well = AtomicU32::new(0);
+        let simulated = simulation.run(|me| {
+            let error = loop {
+                match make_use_and_free(me) {
+                    Ok(()) => {}
+                    Err(error) => break error,
+                }
+            };
+            if me.process().number() == 1 {
+                return Err(error);
+            }
+            assert!(matches!(error, Error::PeerLost { process, .. } if process.number() == 1), "{error}");
+            let report = |me: &Worker| me.memory_report();
+            let before = report(me);
+            for _ in 0..100 {
+                assert!(matches!(make_use_and_free(me), Err(Error::PeerLost { .. })));
+            }
+            assert_eq!(report(me), before, "what fails takes nothing");
+            well.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        assert!(simulated.unwrap().verdict.is_err());
+        assert_eq!(well.into_inner(), 4, "seed {seed}");
+    }
+}
+
+fn make_use_and_free(me: &Worker) -> Result<()> {
+    let array = me.global_array::<u64>(1 << 12)?;
+    let symmetric = me.symmetric::<u64>(10)?;
+    array.at(me.id().index() * 100)?.fetch_add(me, 1)?;
+    array.fill(me, 3)?;
+    symmetric.free(me)?;
+    array.free(me)
 }
