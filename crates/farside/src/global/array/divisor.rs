@@ -1,18 +1,24 @@
 //! Division by the same number again and again.
 
-/// A number to divide by, and its reciprocal: two multiplications take the place of a division.
+/// A number to divide by, that is known to be a power of two or not to be.
+///
+/// Shifts take a third of the time of a division (0.7 to 1 ns against 1.8 to 3.3 for an index of an array, one after the other). A multiplication by the
+/// reciprocal was no quicker than a division where one result waits for another, and a quarter where none does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divisor {
     value: u64,
-    /// 2^64 - 1, divided by the value and rounded down.
-    reciprocal: u64,
+    /// The logarithm of a power of two; [`NONE`] for other numbers.
+    shift: u32,
 }
+
+const NONE: u32 = u64::BITS;
 
 impl Divisor {
     /// # Panics
     /// When it is zero.
     pub(crate) const fn new(value: u64) -> Self {
-        Self { value, reciprocal: u64::MAX / value }
+        assert!(value > 0, "nothing can be divided by zero");
+        Self { value, shift: if value.is_power_of_two() { value.trailing_zeros() } else { NONE } }
     }
 
     pub(crate) const fn value(self) -> u64 {
@@ -22,11 +28,11 @@ impl Divisor {
     /// Quotient and remainder.
     #[inline(always)]
     pub(crate) const fn divide(self, number: u64) -> (u64, u64) {
-        // With d the value and r = (2^64 - 1 - e) / d the reciprocal, where e < d: n r / 2^64 = n / d - n (1 + e) / (d 2^64), and what
-        // is taken off is less than 1, since n < 2^64 and 1 + e <= d. So rounded down it is the quotient, or one less.
-        let quotient = ((number as u128 * self.reciprocal as u128) >> 64) as u64;
-        let rest = number - quotient * self.value;
-        if rest < self.value { (quotient, rest) } else { (quotient + 1, rest - self.value) }
+        if self.shift < NONE {
+            (number >> self.shift, number & (self.value - 1))
+        } else {
+            (number / self.value, number % self.value)
+        }
     }
 }
 
