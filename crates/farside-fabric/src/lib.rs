@@ -41,5 +41,6 @@ pub use ids::{MachineId, ProcessId, WorkerId};
 pub use private::{PrivateMemory, PrivateRegion};
 pub use region::{LocalRegion, RemoteRegion};
 pub use transport::{
-    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, PrivateReach, RemoteKey, Tag, Transport,
+    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, PrivateReach, RemoteKey, Tag,
+    Transport,
 };

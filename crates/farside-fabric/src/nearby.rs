@@ -40,7 +40,14 @@ pub(crate) enum Refused {
 impl Nearby {
     /// Memory at an address of a process that was seen to allow it.
     pub(crate) fn new(pid: i32, base: u64, is_writable: bool) -> Arc<Self> {
-        Arc::new(Self { pid, base, is_writable, gate: Gate::default(), is_lost: AtomicBool::new(false), is_refused: AtomicBool::new(false) })
+        Arc::new(Self {
+            pid,
+            base,
+            is_writable,
+            gate: Gate::default(),
+            is_lost: AtomicBool::new(false),
+            is_refused: AtomicBool::new(false),
+        })
     }
 
     /// Lets no access begin any more.
@@ -52,6 +59,12 @@ impl Nearby {
     pub(crate) fn lose(&self) {
         self.is_lost.store(true, Ordering::Relaxed);
         self.gate.close();
+    }
+
+    /// An access that takes its time.
+    #[cfg(test)]
+    pub(crate) fn enter(&self) -> Option<crate::gate::Pass<'_>> {
+        self.gate.enter()
     }
 
     /// No access is under way, since it was closed.
@@ -98,9 +111,8 @@ impl Nearby {
         let (bytes, mut at) = (data.len(), 0);
         while at < bytes {
             let piece = &mut data[at..bytes.min(at + PIECE_BYTES)];
-            at += self.access(key, offset + at as u64, transport, |address| {
-                process_memory::read(self.pid, address, piece)
-            })?;
+            at += self
+                .access(key, offset + at as u64, transport, |address| process_memory::read(self.pid, address, piece))?;
         }
         Ok(())
     }

@@ -374,12 +374,15 @@ mod tests {
         let mut words = [0_u64; 4];
         let base = NonNull::from(&mut words).cast::<u8>();
         // SAFETY: the array outlives what is registered, and is not looked at before.
-        let odd = unsafe { PrivateMemory::borrowed(base.add(4), 24) };
+        let odd = unsafe { PrivateMemory::borrowed(NonNull::new(base.as_ptr().wrapping_add(4)).unwrap(), 24) };
         let (key, memory) = lease(odd);
         assert!(matches!(memory.execute(key, add(0)), Err(FabricError::Misaligned { offset: 0, bytes: 8 })));
         let narrow = Operation::Atomic32 { offset: 4, change: AtomicChange::Swap(9) };
         assert_eq!(memory.execute(key, narrow.clone()).unwrap(), Outcome::Previous(0));
-        assert!(matches!(memory.execute(key, add(17)), Err(FabricError::OutOfRange { .. } | FabricError::Misaligned { .. })));
+        assert!(matches!(
+            memory.execute(key, add(17)),
+            Err(FabricError::OutOfRange { .. } | FabricError::Misaligned { .. })
+        ));
         assert!(!memory.is_idle());
         memory.close();
         assert!(memory.is_idle());

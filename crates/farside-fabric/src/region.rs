@@ -160,9 +160,8 @@ impl RemoteRegion {
     }
 
     fn put_otherwise(&self, offset: u64, data: &[u8], deadline: Instant) -> Result<(), FabricError> {
-        let posted = |transport| {
-            self.run(transport, || Operation::Put { offset, data: data.to_vec() }, deadline).map(drop)
-        };
+        let posted =
+            |transport| self.run(transport, || Operation::Put { offset, data: data.to_vec() }, deadline).map(drop);
         match &self.access {
             Access::Mapped(_) => unreachable!("mapped regions are accessed directly"),
             Access::Own(lease) => lease.put(self.key, offset, data),

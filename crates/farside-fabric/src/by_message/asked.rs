@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::outbox::{Class, Outbox};
-use super::packet::{
-    Answer, Ask, GOT_HEADER_BYTES, NativeAccess, PUT_HEADER_BYTES, Packet, Refusal, RequestId,
-};
+use super::packet::{Answer, Ask, GOT_HEADER_BYTES, NativeAccess, PUT_HEADER_BYTES, Packet, Refusal, RequestId};
 use super::{Malformed, PIECES_UNDER_WAY_MAX};
 use crate::ids::ProcessId;
 use crate::transport::{AtomicChange, Completion, FabricError, Operation, Outcome, RemoteKey};

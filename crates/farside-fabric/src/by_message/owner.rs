@@ -104,8 +104,12 @@ impl Owner {
 
     /// Ends the deregistrations that nobody holds up any more. Those of regions with a native access are left to the transport.
     pub(crate) fn settle(&mut self) {
-        let done: Vec<RegionName> =
-            self.leaving.keys().copied().filter(|name| !self.access.contains_key(name) && self.is_left(*name)).collect();
+        let done: Vec<RegionName> = self
+            .leaving
+            .keys()
+            .copied()
+            .filter(|name| !self.access.contains_key(name) && self.is_left(*name))
+            .collect();
         done.into_iter().for_each(|name| self.finish(name, true));
     }
 

@@ -281,7 +281,11 @@ impl<'a> Answer<'a> {
                 let is_native = flags & 1 != 0;
                 // One that is none has no numbers.
                 let is_sound = is_native || access == NativeAccess::default();
-                is_sound.then_some(Self::Attached { bytes, access: is_native.then_some(access), is_writable: flags & 2 != 0 })
+                is_sound.then_some(Self::Attached {
+                    bytes,
+                    access: is_native.then_some(access),
+                    is_writable: flags & 2 != 0,
+                })
             }
             DONE => Some(Self::Done),
             GOT => Some(Self::Got(take_all(rest))),
@@ -303,7 +307,9 @@ impl Refusal {
     }
 
     fn from_code(code: u8) -> Option<Self> {
-        [Self::StaleKey, Self::OutOfRange, Self::Misaligned, Self::ReadOnly].into_iter().find(|refusal| refusal.code() == code)
+        [Self::StaleKey, Self::OutOfRange, Self::Misaligned, Self::ReadOnly]
+            .into_iter()
+            .find(|refusal| refusal.code() == code)
     }
 }
 

@@ -256,7 +256,10 @@ fn native_accesses_are_waited_for() {
     keys.iter().for_each(|key| drop(attach(&mut engines, *key).unwrap()));
     let over = keys.map(|key| engines[1].deregister(key).unwrap());
     settle(&mut engines);
-    assert_eq!([engines[0].next_revoked(), engines[0].next_revoked(), engines[0].next_revoked()], [Some(keys[0]), Some(keys[1]), None]);
+    assert_eq!(
+        [engines[0].next_revoked(), engines[0].next_revoked(), engines[0].next_revoked()],
+        [Some(keys[0]), Some(keys[1]), None]
+    );
     assert!(keys.iter().all(|key| !engines[0].is_attached(*key)));
     assert!(keys.iter().all(|key| is_stale(&run(&mut engines, *key, add(0)))));
     engines[0].let_go(keys[0]);

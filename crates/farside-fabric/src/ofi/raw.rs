@@ -105,7 +105,8 @@ impl RawEnd {
         let mut port = Port::open(api, info, provider, 2)?;
         let key = random_bytes().map_err(|cause| FabricError::System { doing: "getting random bytes", cause })?;
         // SAFETY: the port is dropped before the memory, here as the later of two locals, and below as the first field.
-        let registration = unsafe { port.register(memory.base().as_ptr(), PUT + put_bytes, u64::from_le_bytes(key), Rights::All) }?;
+        let registration =
+            unsafe { port.register(memory.base().as_ptr(), PUT + put_bytes, u64::from_le_bytes(key), Rights::All) }?;
         let mut end = Self {
             port,
             flights: Flights::new(RECEIVES + POSTS_MAX),

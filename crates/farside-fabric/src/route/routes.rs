@@ -15,9 +15,7 @@ use crate::region::{LocalRegion, RemoteRegion};
 use crate::regions::Names;
 use crate::shm::{ShmConfig, ShmEndpoint};
 use crate::transmit::{QueueOptions, TransferQueue};
-use crate::transport::{
-    Capabilities, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Tag, Transport,
-};
+use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Tag, Transport};
 
 /// When a thread that sleeps looks whether a peer on this machine has made room.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
@@ -88,7 +86,12 @@ impl Routes {
         assert_eq!(ways.len(), config.process_count as usize, "there is one way to each process");
         let starter: Arc<SharedMemory> = ofi.starter().memory().clone();
         let shm = ShmEndpoint::open_over(config, starter)?;
-        Ok(Self { shm, ofi, ways: ways.into(), registered: Mutex::new(Registered { names: Names::new(), leaving: Vec::new() }) })
+        Ok(Self {
+            shm,
+            ofi,
+            ways: ways.into(),
+            registered: Mutex::new(Registered { names: Names::new(), leaving: Vec::new() }),
+        })
     }
 
     /// The route to a peer. A process that does not exist would be reached like others.

@@ -59,6 +59,12 @@ impl Reach {
         Self { pids, closing: Vec::new(), lingering: Vec::new(), parting: Vec::new(), kept: Vec::new() }
     }
 
+    /// Nothing of those that are gone is kept.
+    #[cfg(test)]
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.closing.is_empty() && self.lingering.is_empty() && self.parting.is_empty() && self.kept.is_empty()
+    }
+
     /// Keeps the socket of a link that is taken out, until [`State::part_with`] has seen what is to become of it.
     pub(super) fn keep(&mut self, process: ProcessId, socket: &Arc<MessageSocket>, has_ended: bool) {
         debug_assert!(process.index() < self.pids.len(), "a peer was let in");
@@ -119,10 +125,8 @@ impl State {
     fn look_after_the_parting(&mut self) {
         let mut buffer = [0; MESSAGE_BYTES_MAX + USER_HEADER_BYTES];
         let parting = &mut self.reach.parting;
-        let ended: Vec<ProcessId> = parting
-            .extract_if(.., |(_, socket)| has_ended(socket, &mut buffer))
-            .map(|(process, _)| process)
-            .collect();
+        let ended: Vec<ProcessId> =
+            parting.extract_if(.., |(_, socket)| has_ended(socket, &mut buffer)).map(|(process, _)| process).collect();
         for process in ended {
             if !self.reach.parting.iter().any(|(parted, _)| *parted == process) {
                 self.engine.bury(process);
@@ -337,11 +341,7 @@ fn has_ended(socket: &MessageSocket, buffer: &mut [u8]) -> bool {
 }
 
 /// What a peer is told of a region, which it holds then if it is mapped.
-pub(super) fn find_for(
-    state: &mut State,
-    peer: ProcessId,
-    name: RegionName,
-) -> (Found, Option<Arc<SharedMemory>>) {
+pub(super) fn find_for(state: &mut State, peer: ProcessId, name: RegionName) -> (Found, Option<Arc<SharedMemory>>) {
     match state.engine.find_named(name).map(|(key, memory)| (key, memory.clone())) {
         None => (Found::Nothing, None),
         Some((_, RegionMemory::Private(_))) => (Found::Private, None),
@@ -352,12 +352,7 @@ pub(super) fn find_for(
     }
 }
 
-pub(super) fn take_fetched(
-    state: &mut State,
-    process: ProcessId,
-    fetched: &Fetched,
-    fd: Option<std::os::fd::OwnedFd>,
-) {
+pub(super) fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetched, fd: Option<std::os::fd::OwnedFd>) {
     let name = RegionName { slot: fetched.slot, generation: fetched.generation };
     let asked = |key: &&RemoteKey| key.process == process && RegionName::from(**key) == name;
     // Several keys that differ in their size may be asked for; only the true one is served.

@@ -151,8 +151,7 @@ impl State {
             let address = self.peers[key.process.index()].address;
             // What rides is over when something behind it is, which its poster may be in no hurry to post.
             self.queues.hurry(&self.port, key, address);
-            let is_busy =
-                self.queues.reaches(key) || self.transfers.values().any(|transfer| transfer.key == key);
+            let is_busy = self.queues.reaches(key) || self.transfers.values().any(|transfer| transfer.key == key);
             if !is_busy {
                 self.engine.let_go(key);
             } else if self.engine.check_peer(key.process).is_ok() {
@@ -200,4 +199,101 @@ pub(super) fn register_shared(
     // SAFETY: the callers keep the memory in `natives`, until the registration is closed or after the port is dropped.
     let registration = unsafe { port.register(base, memory.bytes(), random_key()?, Rights::All) }?;
     Ok((NativeAccess { key: registration.key, base: base.expose_provenance() as u64 }, registration))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::ofi::pool::tests::{BYTES, finish, pair};
+    use crate::private::PrivateMemory;
+    use crate::transport::Operation;
+
+    fn register(end: &mut State) -> PrivateRegion {
+        let memory = PrivateMemory::owned(vec![0; BYTES]);
+        end.register_private(None, Lease::new(Arc::new(memory))).unwrap()
+    }
+
+    fn settle(ends: &mut [State; 2], mut is_done: impl FnMut(&mut [State; 2]) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !is_done(ends) {
+            assert!(Instant::now() < deadline, "it does not come to pass");
+            ends.iter_mut().for_each(|end| {
+                end.progress();
+            });
+        }
+    }
+
+    #[test]
+    fn a_holder_does_not_let_go_while_a_put_is_under_way() {
+        let mut ends = pair();
+        let region = register(&mut ends[1]);
+        let attached = ends[0].attach(region.key()).unwrap();
+        finish(&mut ends, &attached);
+        let over = ends[1].deregister(region.key()).unwrap();
+        // The owner has told it, and makes no progress: nothing can end.
+        let put = ends[0].post(region.key(), Operation::Put { offset: 0, data: vec![7; BYTES] }).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while ends[0].natives.closing.is_empty() {
+            assert!(Instant::now() < deadline, "the news does not come");
+            ends[0].progress();
+        }
+        for _ in 0..1000 {
+            ends[0].progress();
+        }
+        assert!(!put.has_ended() && ends[0].natives.closing == [region.key()], "it has not let go");
+        finish(&mut ends, &put);
+        finish(&mut ends, &over);
+        assert!(region.memory().take_back().unwrap() == vec![7; BYTES]);
+        assert!(ends[0].natives.closing.is_empty() && ends[1].natives.registration(region.key().into()).is_none());
+    }
+
+    #[test]
+    fn what_a_lost_peer_held_stays_and_is_counted() {
+        let mut ends = pair();
+        let [held, free] = [0, 1].map(|_| register(&mut ends[1]));
+        let attached = ends[0].attach(held.key()).unwrap();
+        finish(&mut ends, &attached);
+        ends[1].lose(ProcessId::new(0));
+        for (region, is_free) in [(held, false), (free, true)] {
+            let over = ends[1].deregister(region.key()).unwrap();
+            settle(&mut ends, |_| over.has_ended());
+            assert_eq!(region.memory().take_back().is_some(), is_free);
+        }
+        assert_eq!(ends[1].quarantined_regions(), 1);
+    }
+
+    /// Its owner carries everything out for the others, and can let go at once.
+    #[test]
+    fn borrowed_memory_is_not_registered() {
+        let mut ends = pair();
+        let mut bytes = [0_u8; 100];
+        // SAFETY: the bytes are touched again when the deregistration is over.
+        let memory = unsafe { PrivateMemory::borrowed(std::ptr::NonNull::from(&mut bytes).cast(), 100) };
+        let region = ends[1].register_private(None, Lease::new(Arc::new(memory))).unwrap();
+        assert!(ends[1].natives.registration(region.key().into()).is_none());
+        let attached = ends[0].attach(region.key()).unwrap();
+        finish(&mut ends, &attached);
+        let put = ends[0].post(region.key(), Operation::Put { offset: 20, data: vec![7; 50] }).unwrap();
+        finish(&mut ends, &put);
+        ends[1].lose(ProcessId::new(0));
+        let over = ends[1].deregister(region.key()).unwrap();
+        assert!(over.has_ended() && ends[1].quarantined_regions() == 0);
+        assert_eq!(bytes[20..70], [7; 50]);
+    }
+
+    #[test]
+    fn a_region_is_registered_no_longer_when_its_holders_have_let_go() {
+        let mut ends = pair();
+        let memory = Arc::new(SharedMemory::create("test", 4096).unwrap());
+        let weak = Arc::downgrade(&memory);
+        let key = ends[1].register(None, memory, 4096).unwrap().key();
+        let attached = ends[0].attach(key).unwrap();
+        finish(&mut ends, &attached);
+        let over = ends[1].deregister(key).unwrap();
+        assert!(!over.has_ended() && weak.upgrade().is_some());
+        finish(&mut ends, &over);
+        assert!(weak.upgrade().is_none(), "nothing keeps the memory");
+    }
 }

@@ -296,9 +296,9 @@ impl Network {
             return;
         }
         let closing = std::mem::take(&mut self.process(process).closing);
-        let (busy, idle): (Vec<RemoteKey>, Vec<RemoteKey>) = closing.into_iter().partition(|key| {
-            self.transfers.values().any(|transfer| transfer.from == process && transfer.key == *key)
-        });
+        let (busy, idle): (Vec<RemoteKey>, Vec<RemoteKey>) = closing
+            .into_iter()
+            .partition(|key| self.transfers.values().any(|transfer| transfer.from == process && transfer.key == *key));
         self.process(process).closing = busy;
         for key in idle {
             self.dispatch_in_order(process, key.process, 0, Parcel::Released { key, by: process });
