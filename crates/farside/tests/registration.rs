@@ -344,3 +344,30 @@ fn memory_comes_back_when_its_holder_is_lost() {
         assert_eq!(well.into_inner(), 2);
     }
 }
+
+/// A process may be lost while others have what it lent.
+#[test]
+fn a_lender_may_be_lost() {
+    for seed in 0..4 {
+        let simulation = Simulation::new(3, 1, seed).kill(ProcessId::new(2), Duration::from_millis(1));
+        let well = AtomicU32::new(0);
+        let simulated = simulation.run(|me| {
+            let mut array = [1_u64; 100];
+            let lost = me.lend(&mut array, |lent| -> Result<()> {
+                let starts = exchange(me, lent.slice().start())?;
+                loop {
+                    starts.iter().try_for_each(|start| start.slice(100).put(me, 0, &[7; 100]))?;
+                    me.progress()?;
+                }
+            })?;
+            // Another may have heard of it first, and taken its memory back.
+            let is_stale = matches!(lost, Err(Error::Address { why: AddressFault::Stale, .. }));
+            assert!(is_stale || matches!(lost, Err(Error::PeerLost { .. })), "{lost:?}");
+            assert!(array[0] == 7 || array[0] == 1);
+            well.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        assert!(simulated.unwrap().verdict.is_err());
+        assert_eq!(well.into_inner(), 2);
+    }
+}

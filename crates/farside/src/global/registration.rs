@@ -17,21 +17,17 @@ mod own;
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::time::Instant;
 
 use bytemuck::Pod;
 
 use self::held::Held;
 pub(crate) use self::own::OwnSegments;
-use self::own::Registration;
+use self::own::{Registration, wait_for};
 use super::address::GlobalAddress;
 use super::racy_slice::RacySlice;
 use super::slice::GlobalSlice;
 use crate::error::{Error, Result};
 use crate::job::worker::Worker;
-
-/// What a thread waits for at a time that must not go on before others are done.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl Worker {
     /// Gives a vector's memory a global address, for others to read and write. It stays where it is, and comes back by
@@ -302,16 +298,11 @@ fn take_back(registration: &mut Registration, me: &Worker) -> Result<()> {
     registration.withdraw();
     me.not_in_handler("taking registered memory back")?;
     let after = me.default_deadline();
-    watch(registration, me.now() + after);
+    registration.withdraw().watch(&**me.process_handle().transport(), me.now() + after);
     match registration.is_over() {
         true => Ok(()),
         false => Err(Error::Deadline { doing: "waiting for others to let go of registered memory", after }),
     }
-}
-
-fn watch(registration: &mut Registration, until: Instant) {
-    let transport = registration.process().transport().clone();
-    registration.withdraw().watch(&*transport, until);
 }
 
 /// Memory that is not its owner's again before its registration is over.
@@ -319,10 +310,8 @@ struct Loan(Registration);
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        let clock = self.0.process().clock().clone();
-        while !self.0.is_over() {
-            watch(&mut self.0, clock.now() + PATIENCE);
-        }
+        let over = self.0.withdraw().clone();
+        wait_for(&over, self.0.process());
     }
 }
 

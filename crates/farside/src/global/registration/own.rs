@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use farside_fabric::clock::lock;
 use farside_fabric::transport::Completion;
@@ -17,6 +18,9 @@ use crate::job::process::Process;
 
 /// The most that one slot's addresses reach.
 const BYTES_MAX: u64 = 1 << 32;
+
+/// What a thread waits for at a time that must not go on before others are done.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The private regions of a process.
 #[derive(Debug, Default)]
@@ -84,17 +88,18 @@ impl Registration {
         is_writable: bool,
     ) -> Result<Self> {
         process.own_segments().sweep();
+        let transport = process.transport();
         let memory = match is_writable {
             // SAFETY: the contract of this function.
             true => unsafe { PrivateMemory::borrowed(base, bytes) },
             // SAFETY: the contract of this function.
             false => unsafe { PrivateMemory::borrowed_read_only(base, bytes) },
         };
-        let region = process.transport().register_private(Arc::new(memory))?;
+        let region = transport.register_private(Arc::new(memory))?;
         let key = region.key();
         let Some(address) = GlobalAddress::in_region(key, 0).filter(|_| bytes as u64 <= BYTES_MAX) else {
-            // Nobody has heard of the key, so nobody holds it.
-            process.transport().deregister(key)?;
+            // Nobody has been told of the key, so that this is over at once.
+            wait_for(&transport.deregister(key)?, process);
             return Err(Error::NoAddress { key });
         };
         lock(&process.own_segments().regions).insert(key, region);
@@ -129,5 +134,13 @@ impl Registration {
     pub(super) fn leave(&mut self, memory: impl Any + Send) {
         let over = self.withdraw().clone();
         self.process.own_segments().keep(over, Box::new(memory));
+    }
+}
+
+/// Waits, without a deadline, until nobody reaches memory any more. When a simulation is over nobody does: what others asked for is done by the
+/// threads of this process, and those are unwound.
+pub(super) fn wait_for(over: &Completion, process: &Process) {
+    while !over.has_ended() && !process.clock().is_over() {
+        over.watch(&**process.transport(), process.clock().now() + PATIENCE);
     }
 }
