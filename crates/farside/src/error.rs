@@ -6,7 +6,7 @@ use std::time::Duration;
 use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 
-use crate::global::{AddressFault, GlobalAddress, SLOT_COUNT};
+use crate::global::{AddressFault, GlobalAddress, NotificationFault, SLOT_COUNT};
 use crate::memory::{MemoryRefusal, RemoteMemory};
 use crate::pipe::{PipeCause, PipeName};
 
@@ -192,6 +192,16 @@ pub enum Error {
         name: &'static str,
         /// Why not.
         why: NameRefusal,
+    },
+    /// A numbered notification cannot be given or waited for.
+    #[error("notification {number} of {process}: {why}")]
+    Notification {
+        /// Whose notifications they are.
+        process: ProcessId,
+        /// Its number, or that of the first.
+        number: u32,
+        /// What is wrong.
+        why: NotificationFault,
     },
     /// A type travels only among processes of one binary.
     #[error(

@@ -15,15 +15,18 @@ mod array;
 mod atomics;
 mod byte_space;
 mod epoch;
+mod notifications;
 mod object_error;
 mod pointer;
 mod racy_slice;
 mod registration;
 mod segments;
+mod signal;
 mod slice;
 mod space;
 mod spread;
 mod symmetric;
+mod until;
 
 pub(crate) use self::address::SLOT_COUNT;
 pub use self::address::{AddressFault, GlobalAddress};
@@ -31,15 +34,19 @@ pub use self::array::{Distribution, GlobalArray};
 pub use self::atomics::Word;
 pub use self::byte_space::ByteSpace;
 pub use self::epoch::ReadEpoch;
+pub use self::notifications::{AllNotifications, NotificationFault, Notifications};
 pub use self::object_error::ObjectError;
 pub use self::pointer::GlobalPtr;
 pub use self::racy_slice::RacySlice;
 pub(crate) use self::registration::OwnSegments;
 pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment};
 pub(crate) use self::segments::publish;
+pub use self::signal::Signal;
+pub(crate) use self::signal::{SignalMessage, SignalRequests};
 pub use self::slice::GlobalSlice;
 pub(crate) use self::space::Space;
 pub use self::symmetric::Symmetric;
+pub use self::until::{Comparison, Until};
 
 #[cfg(doc)]
 use crate::Worker;

@@ -73,7 +73,10 @@ pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
-pub use global::{AddressFault, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice};
+pub use global::{
+    AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice, NotificationFault,
+    Notifications, Signal, Until,
+};
 pub use invoke::call::{
     AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written,
 };

@@ -79,7 +79,7 @@ impl Space {
 
     /// Where an access of so many bytes reaches memory that is mapped here and known, if it does and nothing is wrong with it.
     #[inline(always)]
-    fn mapped(&self, process: &Process, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
+    pub(super) fn mapped(&self, process: &Process, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
         let segment = address.segment();
         let line = &self.lines[segment.index(LINE_COUNT)];
         let offset = u64::from(address.offset());
@@ -135,7 +135,7 @@ impl Space {
     }
 
     /// Lets go of a segment.
-    fn forget(&self, segment: Segment) {
+    pub(super) fn forget(&self, segment: Segment) {
         let line = &self.lines[segment.index(LINE_COUNT)];
         if line.segment.get() == segment {
             line.segment.set(Segment::NONE);
@@ -159,6 +159,15 @@ impl Known {
             _ => Err(AddressFault::OutOfRange { bytes: bytes as u64, region_bytes: self.bytes }),
         }
     }
+}
+
+/// The region of this process that a range lies in, and where in it that begins. Waits for nothing.
+pub(super) fn own_range(process: &Process, address: GlobalAddress, bytes: usize) -> Option<(RemoteRegion, u64)> {
+    let segment = address.segment();
+    let is_own = segment.process() == Some(process.id());
+    let known = is_own.then(|| find(process, process.id(), segment).ok())??;
+    let offset = known.inside(address, bytes).ok()?;
+    Some((known.region, offset))
 }
 
 /// Reads the owner's table and attaches what it names.
@@ -238,7 +247,7 @@ impl From<Error> for Fault {
 
 impl GlobalAddress {
     #[cold]
-    fn refused(self, why: AddressFault) -> Error {
+    pub(super) fn refused(self, why: AddressFault) -> Error {
         Error::Address { address: self, why }
     }
 
@@ -410,6 +419,33 @@ impl Worker {
         Ok(change.apply(unsafe { racy::atomic_u32(word) }))
     }
 
+    /// Shows the words from an address on to `visit`, one after the other, until that has seen enough: of this process's own memory, which is
+    /// mapped.
+    pub(super) fn visit_own_words(
+        &self,
+        address: GlobalAddress,
+        count: usize,
+        mut visit: impl FnMut(usize, &AtomicU64) -> bool,
+    ) -> Result<()> {
+        check_alignment::<u64>(address)?;
+        let (process, bytes) = (self.process_handle(), count.saturating_mul(8));
+        let mut base = self.space().mapped(process, address, bytes);
+        if base.is_none() {
+            self.check_address(address, bytes)?;
+            base = self.space().mapped(process, address, bytes);
+        }
+        // Not known any more for the moment when a process was just lost: the next look finds it again.
+        let Some(base) = base else { return Ok(()) };
+        for index in 0..count {
+            // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found; `visit` has nothing
+            // of this worker, so that nothing is let go meanwhile.
+            if visit(index, unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     #[cold]
     fn put_slowly(&self, address: GlobalAddress, data: &[u8]) -> Result<()> {
         self.on_region(address, data.len(), |region, offset, deadline| region.put(offset, data, deadline))
@@ -461,7 +497,7 @@ impl Worker {
 
 /// Refuses an address at which no value of a type may lie.
 #[inline(always)]
-fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
+pub(super) fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
     const { assert!(align_of::<T>() <= 128, "no memory is aligned to more than 128 bytes for sure") };
     if (address.offset() as usize).is_multiple_of(align_of::<T>()) {
         Ok(())
