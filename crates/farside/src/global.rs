@@ -8,6 +8,9 @@
 //! entry when it first uses the region, and remembers it. Where the region is mapped here, an access after that is a look at
 //! whether the region is still there, and a copy.
 //!
+//! Ordinary memory joins in when it is [registered](Worker::register): a vector, or a slice that is [lent](Worker::lend) for a while. And all workers
+//! together have objects that lie in all processes: [symmetric](Symmetric) memory, [arrays](GlobalArray), [byte spaces](ByteSpace).
+//!
 //! ACP (Advanced Communication Primitives), the basic layer.
 
 mod address;

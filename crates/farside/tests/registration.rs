@@ -131,8 +131,10 @@ fn a_panic_ends_a_loan(me: &Worker) -> Result<()> {
 fn anything_is_registered_raw(me: &Worker) -> Result<()> {
     let mut block = vec![0_u64; 64].into_boxed_slice();
     let base = NonNull::from(&mut *block).cast::<u8>();
+    // SAFETY: it is inside of the block.
+    let inside = unsafe { base.add(4) };
     // SAFETY: the block is not looked at before it is deregistered.
-    let mut odd = unsafe { me.register_raw(base.add(4), 400, Rights::Write) }?;
+    let mut odd = unsafe { me.register_raw(inside, 400, Rights::Write) }?;
     assert_eq!(odd.bytes(), 400);
     for start in exchange(me, odd.address().cast::<u32>())? {
         start.fetch_add(me, 1)?;

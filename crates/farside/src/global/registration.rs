@@ -37,11 +37,11 @@ impl Worker {
     /// # use farside::prelude::*;
     /// # fn example(me: &Worker) -> farside::Result<()> {
     /// let segment = me.register(vec![0.0_f64; 1000])?;
-    /// // Whoever is told of it reads and writes it; this process by `local`.
-    /// me.call(me.neighbor(1), segment.slice().at(3)?, |there, third| {
-    ///     assert!(third.put(there, 0.5).is_ok());
-    /// })?;
-    /// # me.barrier()?;
+    /// // Everybody writes into worker 0's; worker 0 itself reads by `local`.
+    /// let first = me.broadcast(WorkerId::new(0), Some(segment.slice().start()))?;
+    /// first.add(me.id().index())?.put(me, 0.5)?;
+    /// me.barrier()?;
+    /// assert!(me.id().number() > 0 || segment.local().get(0) == 0.5);
     /// let values = segment.deregister(me)?;
     /// # let _ = values;
     /// # Ok(())
@@ -78,12 +78,13 @@ impl Worker {
     /// ```no_run
     /// # use farside::prelude::*;
     /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// let mut answers = [0_u64; 4];
+    /// let mut answers = [0_u64; 100];
     /// me.lend(&mut answers, |answers| {
-    ///     let third = answers.slice().at(3)?;
-    ///     me.call_return(me.neighbor(1), third, |there, third| third.put(there, 42).is_ok())?.wait()
+    ///     let first = me.broadcast(WorkerId::new(0), Some(answers.slice().start()))?;
+    ///     first.add(me.id().index())?.put(me, 42)?;
+    ///     me.barrier()
     /// })??;
-    /// assert_eq!(answers[3], 42);
+    /// assert!(me.id().number() > 0 || answers[0] == 42);
     /// # Ok(())
     /// # }
     /// ```
