@@ -217,6 +217,9 @@ pub enum Error {
         /// The type.
         type_name: &'static str,
     },
+    /// A collective object could not be made, or an access to it was not.
+    #[error(transparent)]
+    Object(#[from] crate::global::ObjectError),
     /// A process of the job is gone.
     #[error("{process} was lost: {why}")]
     PeerLost {
