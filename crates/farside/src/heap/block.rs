@@ -15,7 +15,33 @@ use crate::memory::RemoteMemory;
 
 /// A block of a [`RemoteHeap`], in the hands of the worker that allocated it: so many bytes at the peer, and as many here.
 ///
-/// Dropped, it is free again, and nobody is asked. [Handed over](Self::hand_over) it is the peer's to free.
+/// Dropped, it is free again, and nobody is asked. [Handed over](Self::hand_over) it is the peer's to free. It is in one pair of hands: it cannot be
+/// copied, not be used when it was handed over, and not outlive its heap.
+///
+/// ```compile_fail,E0599
+/// # use farside::heap::Block;
+/// fn in_two_hands<'h>(block: Block<'h>) -> [Block<'h>; 2] {
+///     [block.clone(), block]
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// # use farside::heap::Block;
+/// fn used_after_it_was_handed_over(mut block: Block<'_>) {
+///     let _name = block.hand_over();
+///     let _late = block.put();
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// # use farside::heap::RemoteHeap;
+/// fn beyond_the_heap(heap: RemoteHeap<'_>) -> farside::Result<()> {
+///     let block = heap.alloc(10)?;
+///     heap.close()?;
+///     drop(block);
+///     Ok(())
+/// }
+/// ```
 #[must_use = "a block that is dropped is free again"]
 pub struct Block<'h> {
     heap: &'h RemoteHeap<'h>,
