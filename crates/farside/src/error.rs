@@ -164,6 +164,9 @@ pub enum Error {
         /// The handle.
         memory: RemoteMemory,
     },
+    /// A remote heap did not do as it was asked.
+    #[error(transparent)]
+    Heap(#[from] crate::heap::HeapError),
     /// Memory that is registered has no global address.
     #[error(
         "region {} of {} has no global addresses: a process has {SLOT_COUNT} such regions of up to 4 GiB; register less at a time, \

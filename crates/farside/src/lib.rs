@@ -31,6 +31,7 @@
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
+//! | allocate in the memory of another worker without asking it | [`heap`] |
 //! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`] |
 //! | give ordinary memory an address | [`Worker::register`], [`Worker::lend`] |
 //! | have arrays over all processes | [`GlobalArray`], [`Worker::symmetric`], [`Worker::byte_space`] |
@@ -54,6 +55,7 @@
 mod dist;
 mod error;
 pub mod global;
+pub mod heap;
 mod invoke;
 pub mod job;
 pub mod memory;
