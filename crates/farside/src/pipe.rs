@@ -21,24 +21,33 @@
 //! # }
 //! ```
 
+mod channel;
+mod duplex;
 mod ends;
 mod error;
 mod meeting;
 pub(crate) mod message;
+mod offer;
 mod protocol;
 mod reader;
 mod shape;
+mod stream;
+mod waking;
 mod words;
 mod writer;
 
 use farside_fabric::WorkerId;
 
+pub use self::channel::{Receiver, Sender};
+pub use self::duplex::Duplex;
 pub use self::error::{PipeCause, PipeName};
 pub(crate) use self::meeting::Pipes;
 use self::protocol::Corrupt;
 pub use self::reader::{PipeReader, Received};
 pub use self::shape::{INLINE_BYTES_MAX, PipeShape, WIDTH_MAX};
+pub use self::stream::{ByteReader, ByteWriter};
 pub use self::writer::{Loan, PipeWriter};
+use crate::Wire;
 use crate::error::{Error, Result};
 use crate::job::worker::Worker;
 
@@ -109,6 +118,62 @@ impl<'w> Pipe<'w> {
     pub fn reader(self) -> Result<PipeReader<'w>> {
         let name = PipeName { writer: self.peer, reader: self.me.id(), number: self.number };
         PipeReader::open(self.me, name, self.checked(name)?)
+    }
+
+    /// Opens both directions: a writer and a reader.
+    ///
+    /// # Errors
+    /// Those of both, and [`Error::Pipe`] with `WithItself`.
+    pub fn duplex(self) -> Result<Duplex<'w>> {
+        if self.peer == self.me.id() {
+            let pipe = PipeName { writer: self.peer, reader: self.peer, number: self.number };
+            return Err(Error::Pipe { pipe, cause: PipeCause::WithItself });
+        }
+        Ok(Duplex { writer: self.writer()?, reader: self.reader()? })
+    }
+
+    /// Opens the end that sends values. They take as many bytes as their arguments do in calls, at most the pipe's
+    /// [`message_bytes`](Self::message_bytes).
+    ///
+    /// # Errors
+    /// Those of [`writer`](Self::writer); [`Error::DifferentBinaries`].
+    pub fn sender<T: Wire>(self) -> Result<Sender<'w, T>> {
+        self.of::<T>()?.writer().map(Sender::new)
+    }
+
+    /// Opens the end that receives values.
+    ///
+    /// # Errors
+    /// Those of [`reader`](Self::reader); [`Error::DifferentBinaries`].
+    pub fn receiver<T: Wire>(self) -> Result<Receiver<'w, T>> {
+        self.of::<T>()?.reader().map(Receiver::new)
+    }
+
+    /// With values of a type as messages.
+    fn of<T: Wire>(mut self) -> Result<Self> {
+        let process = self.me.process_handle();
+        let (peer, _) = process.place_of(self.peer).ok_or_else(|| self.me.unknown(self.peer))?;
+        if !process.is_alike(peer) {
+            return Err(Error::DifferentBinaries { a: process.id(), b: peer });
+        }
+        self.shape.content = channel::content_of::<T>();
+        Ok(self)
+    }
+
+    /// Opens the end of a stream of bytes that is written.
+    ///
+    /// # Errors
+    /// Those of [`writer`](Self::writer).
+    pub fn byte_writer(self) -> Result<ByteWriter<'w>> {
+        self.writer().map(ByteWriter::new)
+    }
+
+    /// Opens the end of a stream of bytes that is read.
+    ///
+    /// # Errors
+    /// Those of [`reader`](Self::reader).
+    pub fn byte_reader(self) -> Result<ByteReader<'w>> {
+        self.reader().map(ByteReader::new)
     }
 
     fn checked(&self, pipe: PipeName) -> Result<PipeShape> {
