@@ -7,12 +7,14 @@
 //! if me.id() == writer {
 //!     let mut pipe = me.pipe(reader).width(8).writer()?;
 //!     pipe.write(b"copied")?;
+//!     // In use by the writer, until it is committed; where memory is mapped this is the reader's memory itself.
 //!     let mut loan = pipe.loan(7)?;
 //!     loan.copy_from_slice(b"written");
 //!     loan.commit()?;
 //! } else if me.id() == reader {
 //!     let mut pipe = me.pipe(writer).width(8).reader()?;
 //!     assert_eq!(*pipe.recv()?, *b"copied");
+//!     // In use by the reader, until it is released; it lies where it was written.
 //!     let message = pipe.recv()?;
 //!     assert_eq!(*message, *b"written");
 //!     message.release();
@@ -20,6 +22,31 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! A pipe is named by its two workers and a [number](Pipe::number). Each opens its end, in any order; nobody waits for that. The pipe is connected at
+//! the writer's first use, which needs nobody's attention but that of the reader's service thread.
+//!
+//! | the writer has | the reader has | |
+//! |---|---|---|
+//! | [`PipeWriter::write`] | [`PipeReader::recv`], [`PipeReader::read`] | messages that are copied once |
+//! | [`PipeWriter::loan`], [`Loan::commit`] | the same | messages that are written where they are read |
+//! | [`PipeWriter::offer`], [`PipeWriter::take_back`] | the same | messages that the reader fetches from the writer's memory |
+//! | [`Duplex`] | [`Duplex`] | both directions |
+//! | [`Sender`] | [`Receiver`] | values |
+//! | [`ByteWriter`] | [`ByteReader`] | bytes, as `std::io` has them |
+//!
+//! What waits does so for the job's deadline or, with `_for`, for another time, and serves calls meanwhile; with `try_` it does not wait,
+//! and with `_async` it can be awaited. A pipe that has no room says [`PipeCause::Full`], one whose other end is dropped [`PipeCause::Closed`], after
+//! everything was read; and [`Error::PeerLost`](crate::Error::PeerLost) comes after everything that the lost process had written. Wrong directions do not compile.
+//!
+//! # When to write and when to offer
+//!
+//! A message that is written has been copied when `write` returns, and is copied no more: so up to some hundred KiB writing is best, and a loan better. An offer costs
+//! the writer nothing but a flag, whatever its length, and the reader one copy, at a time that it chooses. Over a network that is not mapped it costs a round
+//! trip when it is read.
+//!
+//! rmalloc and rpipe, slides 23 to 36, with libfabric where those have a layer on MPI-3. The data path and the proof are in the room's README. What
+//! is guaranteed is in `docs/memory-model.md`.
 
 mod channel;
 mod duplex;
@@ -28,6 +55,7 @@ mod error;
 mod meeting;
 pub(crate) mod message;
 mod offer;
+mod pacing;
 mod protocol;
 mod reader;
 mod shape;

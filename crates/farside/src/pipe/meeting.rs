@@ -23,6 +23,7 @@ use super::message::{PipeBody, PipeMessage};
 use super::protocol::{Flag, Kind, deliver};
 use super::shape::{INLINE_BYTES_MAX, PipeShape, Slots};
 use crate::error::{Error, Result};
+use crate::job::kill_point::KillPoint;
 use crate::job::process::{Process, lock};
 use crate::job::setup::{Piece, SetupMessage};
 use crate::memory::MemoryRefusal;
@@ -115,6 +116,7 @@ impl Process {
             Writer::Open(session) => _ = books.leaving.insert((name, session), inlet.piece),
         }
         drop(books);
+        self.kill_point(KillPoint::PipeLeft);
         if let Writer::Open(session) | Writer::Closed(session) = writer {
             self.tell_writer(name, session, PipeBody::ReaderClosed { taken });
         }
@@ -128,6 +130,7 @@ impl Process {
         let mut books = lock(&self.pipes().0);
         let answer = self.answer_writer(&mut books, name, session, shape);
         drop(books);
+        self.kill_point(KillPoint::PipeMade);
         if let Some(answer) = answer {
             self.tell_writer(name, session, answer);
             self.wake(name.reader);
@@ -241,7 +244,9 @@ impl Process {
 
     /// Asks the reader's process for the pipe.
     pub(super) fn ask_for_pipe(&self, outlet: &Outlet) -> Result<()> {
-        self.tell_reader(outlet, PipeBody::Open { shape: outlet.shape })
+        let asked = self.tell_reader(outlet, PipeBody::Open { shape: outlet.shape });
+        self.kill_point(KillPoint::PipeAsked);
+        asked
     }
 
     /// The writer's end is dropped, after so many messages. Nothing but puts that are under way writes into the pipe any more.
@@ -253,6 +258,7 @@ impl Process {
             books.lent.insert((outlet.name, outlet.session), lent);
         }
         drop(books);
+        self.kill_point(KillPoint::PipeLeft);
         if was_asked && outlet.close_writer(sent) {
             self.tell_writers_end(outlet, sent);
         }
