@@ -55,7 +55,6 @@ mod error;
 mod meeting;
 pub(crate) mod message;
 mod offer;
-mod pacing;
 mod protocol;
 mod reader;
 mod shape;

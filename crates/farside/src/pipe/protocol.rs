@@ -191,13 +191,6 @@ impl Reading {
         }
     }
 
-    /// Whether the message that is so many behind the next is there. It orders nothing.
-    pub(crate) fn is_there(&self, words: &impl Words, ahead: usize) -> bool {
-        let slot = (self.slot + ahead) % self.width as usize;
-        let word = words.flag(slot).load(Ordering::Relaxed);
-        Flag::read(word, self.read + ahead as u64).is_some()
-    }
-
     #[inline]
     pub(crate) fn slot(&self) -> usize {
         self.slot

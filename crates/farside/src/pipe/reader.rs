@@ -8,12 +8,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use farside_fabric::ProcessId;
-use farside_sys::prefetch::prefetch;
 
 use super::ends::{Bell, Inlet};
 use super::error::{PipeCause, PipeName};
 use super::offer;
-use super::pacing::{Pacing, distance};
 use super::protocol::{FLAG_BYTES_MAX, Flag, Kind, Reading};
 use super::shape::{INLINE_BYTES_MAX, PipeShape};
 use super::waking::Waiting;
@@ -36,11 +34,6 @@ pub struct PipeReader<'w> {
     /// The next message, if it was fetched from where it was offered.
     fetched: Vec<u8>,
     waiting: Waiting,
-    pacing: Pacing,
-    /// How many messages are left until it looks ahead.
-    until_look: usize,
-    /// The writer was well ahead at the last look.
-    is_behind: bool,
 }
 
 #[derive(Debug)]
@@ -65,9 +58,6 @@ impl<'w> PipeReader<'w> {
             teller: None,
             fetched: Vec::new(),
             waiting: Waiting::default(),
-            pacing: Pacing::new(),
-            until_look: distance(shape.width),
-            is_behind: false,
         })
     }
 
@@ -189,7 +179,7 @@ impl<'w> PipeReader<'w> {
         let fits = flag.bytes.min(data.len());
         if flag.kind == Kind::Offered {
             offer::fetch(self.me, self.offered(flag)?, &mut data[..fits])?;
-            self.release(0);
+            self.release();
         } else {
             data[..fits].copy_from_slice(&self.received(flag)?[..fits]);
         }
@@ -255,33 +245,14 @@ impl<'w> PipeReader<'w> {
         self.me.wait_until("waiting for a message of a pipe", time, |_| self.next().transpose())
     }
 
-    /// Gives the slot of the next message back, of so many bytes.
+    /// Gives the slot of the next message back.
     #[inline]
-    fn release(&mut self, bytes: usize) {
+    fn release(&mut self) {
         self.me.process_handle().hot_kill_point(KillPoint::PipeRead);
         self.reading.release(&self.inlet.slots);
-        self.until_look -= 1;
-        if self.until_look == 0 {
-            self.keep_distance();
-        }
-        if self.is_behind {
-            self.inlet.slots.ahead(self.reading.slot(), bytes).for_each(prefetch);
-        }
         match &self.teller {
             Some(Teller::Bell(bell)) => bell.ring(),
             _ => self.tell_writer(),
-        }
-    }
-
-    /// Looks ahead, and lets the writer get ahead if it never is.
-    #[cold]
-    fn keep_distance(&mut self) {
-        let distance = distance(self.shape().width);
-        self.until_look = distance;
-        self.is_behind = self.reading.is_there(&self.inlet.slots, distance);
-        if self.pacing.found(!self.is_behind, self.me.process_handle().wait_policy()) {
-            self.is_behind = self.reading.is_there(&self.inlet.slots, distance);
-            self.pacing.learn(!self.is_behind);
         }
     }
 
@@ -356,7 +327,7 @@ impl Drop for Received<'_, '_> {
     #[inline]
     fn drop(&mut self) {
         if !self.is_kept {
-            self.reader.release(self.flag.bytes);
+            self.reader.release();
         }
     }
 }

@@ -20,9 +20,6 @@ pub const INLINE_BYTES_MAX: usize = 56;
 /// The largest width of a pipe.
 pub const WIDTH_MAX: usize = 1 << 16;
 
-/// Lines of the message so far ahead are asked for.
-pub(crate) const AHEAD: usize = 8;
-
 /// A cache line: a flag, and what is behind it.
 const LINE_BYTES: usize = 64;
 /// The count of messages taken has a pair of lines to itself.
@@ -131,15 +128,6 @@ impl Slots {
     pub(crate) fn data(&self, slot: usize) -> *mut u8 {
         assert!(slot < self.shape.width, "a slot of this pipe");
         self.base.wrapping_add(COUNT_BYTES + self.shape.width * LINE_BYTES + slot * self.stride)
-    }
-
-    /// The lines that the message [`AHEAD`] of the one in a slot takes, if it is as long as that; of long ones the first two.
-    #[inline]
-    pub(crate) fn ahead(&self, slot: usize, bytes: usize) -> impl Iterator<Item = *const u8> + use<> {
-        let ahead = if slot + AHEAD < self.shape.width { slot + AHEAD } else { (slot + AHEAD) % self.shape.width };
-        let data = (bytes > INLINE_BYTES_MAX && self.stride > 0).then(|| self.data(ahead).cast_const());
-        let second = data.filter(|_| bytes > LINE_BYTES).map(|data| data.wrapping_add(LINE_BYTES));
-        [Some(self.inline(ahead).cast_const()), data, second].into_iter().flatten()
     }
 
     /// Where a message of so many bytes goes, if it is not longer than the longest.

@@ -11,16 +11,14 @@ use std::time::Duration;
 
 use farside_fabric::ProcessId;
 use farside_fabric::transport::{Operation, Outcome};
-use farside_sys::prefetch::prefetch_to_write;
 use farside_sys::racy;
 
 use super::ends::{Outlet, Way};
 use super::error::{PipeCause, PipeName};
 use super::message::{DATA_OVERHEAD_BYTES, PipeBody};
 use super::offer::Offer;
-use super::pacing::{LITTLE, Pacing};
 use super::protocol::{Corrupt, Flag, Kind, Words, Writing};
-use super::shape::{AHEAD, INLINE_BYTES_MAX, PipeShape};
+use super::shape::{INLINE_BYTES_MAX, PipeShape};
 use super::waking::Waiting;
 use crate::error::{Error, Result};
 use crate::job::kill_point::KillPoint;
@@ -49,7 +47,6 @@ pub struct PipeWriter<'w> {
     /// Buffers that the reader reads, or has read.
     pub(super) offers: VecDeque<Offer>,
     waiting: Waiting,
-    pacing: Pacing,
 }
 
 impl<'w> PipeWriter<'w> {
@@ -69,7 +66,6 @@ impl<'w> PipeWriter<'w> {
             frame_bytes_max: longest.saturating_sub(DATA_OVERHEAD_BYTES),
             offers: VecDeque::new(),
             waiting: Waiting::default(),
-            pacing: Pacing::new(),
         })
     }
 
@@ -235,11 +231,6 @@ impl<'w> PipeWriter<'w> {
             return Ok(false);
         }
         self.look()?;
-        let is_little = |writer: &Self| (writer.writing.free() as usize) < LITTLE.min(writer.outlet.shape.width);
-        if self.pacing.found(is_little(self), self.me.process_handle().wait_policy()) {
-            self.look()?;
-            self.pacing.learn(is_little(self));
-        }
         Ok(self.writing.free() > 0)
     }
 
@@ -340,10 +331,6 @@ impl<'w> PipeWriter<'w> {
         let Some(Way::Mapped { slots, bell }) = &self.way else { return };
         self.me.process_handle().hot_kill_point(KillPoint::PipeFilled);
         self.writing.publish(slots, flag);
-        // They are in the cache of the reader, which read them a lap ago.
-        if self.writing.free() > AHEAD as u64 {
-            slots.ahead(self.writing.slot(), flag.bytes).for_each(prefetch_to_write);
-        }
         bell.ring();
     }
 
