@@ -12,6 +12,7 @@
 
 mod address;
 mod atomics;
+mod check;
 mod pointer;
 mod segments;
 mod slice;
@@ -20,6 +21,8 @@ mod space;
 pub(crate) use self::address::SLOT_COUNT;
 pub use self::address::{AddressFault, GlobalAddress};
 pub use self::atomics::Word;
+pub use self::check::{Access, AccessChecks, AccessConflict, AccessKind, Site};
+pub(crate) use self::check::{CheckMessage, Checks, InUse, Touch};
 pub use self::pointer::GlobalPtr;
 pub(crate) use self::segments::publish;
 pub use self::slice::GlobalSlice;

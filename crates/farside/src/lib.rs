@@ -71,7 +71,7 @@ pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
-pub use global::{AddressFault, GlobalAddress, GlobalPtr, GlobalSlice};
+pub use global::{AccessConflict, AccessKind, AddressFault, GlobalAddress, GlobalPtr, GlobalSlice};
 pub use invoke::call::{
     AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written,
 };

@@ -96,6 +96,7 @@ impl Countdown {
 impl Counted for Countdown {
     /// What cannot be counted, since the memory is gone, nobody can be told.
     fn count(self, process: &Arc<Process>) {
+        process.end_accesses();
         let change = AtomicChange::Add(u64::MAX);
         self.memory.change_soon(process, Operation::Atomic64 { offset: self.offset, change }, |_| ());
     }

@@ -147,6 +147,7 @@ pub(crate) fn store<R, N: Counted + Send>(
     content: Content,
     counted: N,
 ) {
+    process.end_accesses();
     let Span { memory, offset, bytes: room } = place.place;
     let room = room.saturating_sub(HEAD_BYTES) as usize;
     let Content { status, mut bytes } = content;

@@ -23,11 +23,11 @@ use super::mover::Mover;
 use super::outgoing::Outgoing;
 use super::pool::RingPool;
 use super::rings::Ways;
-use super::settings::Settings;
+use super::settings::{Check, Settings};
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
-use crate::global::publish;
+use crate::global::{Checks, publish};
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
@@ -86,6 +86,8 @@ pub(crate) struct Process {
     pools: [Pool; 2],
     mover: Mover,
     memory: ProcessMemory,
+    /// In a job whose accesses are checked.
+    checks: Option<Checks>,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
 }
@@ -197,6 +199,7 @@ impl Process {
             mover: Mover::default(),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
+            checks: (settings.check == Check::Accesses).then(|| Checks::new(threads)),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -331,6 +334,12 @@ impl Process {
     /// The memory that this process gives to others, and what it has of theirs.
     pub(crate) fn memory(&self) -> &ProcessMemory {
         &self.memory
+    }
+
+    /// What finds conflicting accesses, if they are checked.
+    #[inline]
+    pub(crate) fn checks(&self) -> Option<&Checks> {
+        self.checks.as_ref()
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {
@@ -502,6 +511,9 @@ impl Process {
         self.transport.forget(process);
         self.lanes.lose(process);
         self.memory.lose(process);
+        if let Some(checks) = &self.checks {
+            checks.lose(|worker| self.place_of(WorkerId::new(worker)).is_some_and(|(of, _)| of == process));
+        }
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });
         }

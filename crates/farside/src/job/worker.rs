@@ -152,7 +152,7 @@ impl Worker {
             poll_pace: Cell::default(),
             allocator: OnceCell::new(),
             regions: RefCell::new(Regions::new(process.clock().now())),
-            space: Space::new(),
+            space: Space::new(process.checks().is_some()),
             function: Cell::new((u32::MAX, 0)),
             home,
             process,

@@ -1,0 +1,8 @@
+//! The checker of accesses: each kind of conflict is reported with both places in the program, and programs that order their accesses get no
+//! report. By processes over shared memory and libfabric, and in the simulator.
+
+mod accesses {
+    pub mod ordered;
+    pub mod races;
+    pub mod support;
+}
