@@ -2,7 +2,7 @@
 //! report. By processes over shared memory and libfabric, and in the simulator.
 
 mod accesses {
-    pub mod ordered;
-    pub mod races;
-    pub mod support;
+    pub(crate) mod ordered;
+    pub(crate) mod races;
+    pub(crate) mod support;
 }

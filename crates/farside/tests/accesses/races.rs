@@ -57,32 +57,32 @@ fn check(conflict: &AccessConflict, first: Deed, second: Deed, at: GlobalPtr<u64
     assert!(text.contains("worker 0") && text.contains("worker 1") && text.contains("barrier"), "{text}");
 }
 
-/// Worker 0 does something to a word of the memory of each process, and then worker 1 does.
+/// Worker 0 does something to a word of its own memory, worker 1's or a third one's, and then worker 1 does.
 fn every_pair(me: &Worker) -> Result<()> {
     let blind = Blind::new(me)?;
     let mut step = 0;
-    for owner in 0..me.process_count() {
-        for (number, first) in (0..).zip(deeds()) {
-            for second in deeds() {
-                let at = word(owner, 2 * number);
-                step += 1;
-                match me.id().number() {
-                    0 => {
-                        (first.run)(me, at)?;
-                        blind.reach(me, step)?;
-                    }
-                    1 => {
-                        blind.wait_for(me, step)?;
-                        let outcome = (second.run)(me, at);
-                        match is_race(first.kind, second.kind) {
-                            true => check(&report(outcome), first, second, at),
-                            false => outcome?,
-                        }
-                    }
-                    _ => {}
+    for (number, first) in (0..).zip(deeds()) {
+        for (other, second) in (0..).zip(deeds()) {
+            let at = word((number + other) % me.process_count(), 2 * number);
+            match me.id().number() {
+                0 => {
+                    (first.run)(me, at)?;
+                    blind.reach(me, step + 1)?;
+                    blind.wait_for(me, step + 2)?;
                 }
-                me.barrier()?;
+                1 => {
+                    blind.wait_for(me, step + 1)?;
+                    let outcome = (second.run)(me, at);
+                    blind.reach(me, step + 2)?;
+                    match is_race(first.kind, second.kind) {
+                        true => check(&report(outcome), first, second, at),
+                        false => outcome?,
+                    }
+                }
+                _ => {}
             }
+            step += 2;
+            me.barrier()?;
         }
     }
     Ok(())
@@ -124,6 +124,7 @@ fn overlaps_are_found_to_the_byte(me: &Worker) -> Result<()> {
         0 => {
             memory.put(me, 1000, &[1; 500])?;
             blind.reach(me, 1)?;
+            blind.wait_for(me, 2)?;
         }
         1 => {
             blind.wait_for(me, 1)?;
@@ -138,6 +139,7 @@ fn overlaps_are_found_to_the_byte(me: &Worker) -> Result<()> {
             assert_eq!(report(me.get_bytes(start.checked_add(1400).unwrap(), &mut [0; 200])).bytes, 100);
             report(memory.atomic64(me, 1008, AtomicChange::Add(1)));
             report(memory.atomic32(me, 1008, AtomicChange::Load));
+            blind.reach(me, 2)?;
         }
         _ => {}
     }

@@ -7,13 +7,13 @@ use farside::fabric::RemoteRegion;
 use farside::prelude::*;
 use farside::{AccessConflict, Error, GlobalAddress, GlobalPtr, Result, Simulation};
 
-pub type Body = fn(&Worker) -> Result<()>;
+pub(crate) type Body = fn(&Worker) -> Result<()>;
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs a checked job whose processes come to this place by this test.
-pub fn by_processes(test: &str, fabric: &str, processes: u32, threads: u32, body: Body) {
+pub(crate) fn by_processes(test: &str, fabric: &str, processes: u32, threads: u32, body: Body) {
     let job = farside::job().processes(processes).threads_per_process(threads).check_accesses(true);
     let job = job.consumer_threads(2).force_fabric(fabric.parse().unwrap());
     let arguments = [test, "--exact", "--nocapture", "--test-threads=1"];
@@ -28,7 +28,7 @@ pub fn by_processes(test: &str, fabric: &str, processes: u32, threads: u32, body
 }
 
 /// A checked job in the simulator, with the seeds before this one.
-pub fn simulated(seeds: u64, processes: u32, body: Body) {
+pub(crate) fn simulated(seeds: u64, processes: u32, body: Body) {
     for seed in 0..seeds {
         let simulation = Simulation::new(processes, 1, seed).check_accesses(true).consumer_threads(2);
         if let Err(error) = simulation.run(body).unwrap().verdict {
@@ -38,11 +38,12 @@ pub fn simulated(seeds: u64, processes: u32, body: Body) {
 }
 
 /// A word of a process's starter memory.
-pub fn word(process: u32, index: u32) -> GlobalPtr<u64> {
+pub(crate) fn word(process: u32, index: u32) -> GlobalPtr<u64> {
     GlobalAddress::starter(ProcessId::new(process), index * 8).cast()
 }
 
-pub fn report<T: std::fmt::Debug>(result: Result<T>) -> AccessConflict {
+#[track_caller]
+pub(crate) fn report<T: std::fmt::Debug>(result: Result<T>) -> AccessConflict {
     match result {
         Err(Error::AccessConflict(conflict)) => *conflict,
         other => panic!("{other:?} is no report"),
@@ -51,13 +52,13 @@ pub fn report<T: std::fmt::Debug>(result: Result<T>) -> AccessConflict {
 
 /// A counter that workers count up and watch by the layer below, of which the checker sees nothing: so what one does comes after what
 /// another did in time, and nothing orders the two.
-pub struct Blind {
+pub(crate) struct Blind {
     region: RemoteRegion,
     offset: u64,
 }
 
 impl Blind {
-    pub fn new(me: &Worker) -> Result<Self> {
+    pub(crate) fn new(me: &Worker) -> Result<Self> {
         let root = WorkerId::new(0);
         let memory = (me.id() == root).then(|| me.allocate_at(me.process(), 8)).transpose()?;
         let memory = me.broadcast(root, memory)?;
@@ -71,12 +72,12 @@ impl Blind {
     }
 
     /// This worker is so far.
-    pub fn reach(&self, me: &Worker, step: u64) -> Result<()> {
+    pub(crate) fn reach(&self, me: &Worker, step: u64) -> Result<()> {
         Ok(self.region.put(self.offset, &step.to_ne_bytes(), me.now() + PATIENCE)?)
     }
 
     /// Waits until another is so far. Makes no progress, so that nothing that was called here runs.
-    pub fn wait_for(&self, me: &Worker, step: u64) -> Result<()> {
+    pub(crate) fn wait_for(&self, me: &Worker, step: u64) -> Result<()> {
         let deadline = me.now() + PATIENCE;
         loop {
             let mut now = [0; 8];
@@ -85,6 +86,8 @@ impl Blind {
                 return Ok(());
             }
             assert!(me.now() < deadline, "step {step} was not reached");
+            // One of the two takes time.
+            me.charge(Duration::from_micros(5));
             if self.region.mapped().is_some() {
                 std::thread::sleep(Duration::from_micros(50));
             }
