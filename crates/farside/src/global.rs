@@ -22,7 +22,7 @@ pub(crate) use self::address::SLOT_COUNT;
 pub use self::address::{AddressFault, GlobalAddress};
 pub use self::atomics::Word;
 pub use self::check::{Access, AccessChecks, AccessConflict, AccessKind, Site};
-pub(crate) use self::check::{CheckMessage, Checks, InUse, Touch};
+pub(crate) use self::check::{CheckMessage, Checks, InUse, Touch, end_accesses_here};
 pub use self::pointer::GlobalPtr;
 pub(crate) use self::segments::publish;
 pub use self::slice::GlobalSlice;

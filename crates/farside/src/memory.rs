@@ -14,6 +14,7 @@ mod nodes;
 mod process;
 mod requests;
 
+use std::panic::Location;
 use std::time::Instant;
 
 use farside_fabric::transport::AtomicChange;
@@ -120,13 +121,14 @@ impl RemoteMemory {
     /// noticed (see [above](Self#handles-that-are-stale)); [`Error::InHandler`] where the memory is not mapped.
     #[track_caller]
     pub fn put(&self, me: &Worker, offset: u64, data: &[u8]) -> Result<()> {
-        self.put_from(me, offset, data, Touch::here(AccessKind::Write))
+        self.put_from(me, offset, data, Location::caller())
     }
 
     /// As [`put`](Self::put), from some place in the program.
-    pub(crate) fn put_from(&self, me: &Worker, offset: u64, data: &[u8], touch: Touch) -> Result<()> {
+    pub(crate) fn put_from(&self, me: &Worker, offset: u64, data: &[u8], site: Caller) -> Result<()> {
         let inside = self.inside(offset, data.len())?;
-        self.on_region(me, Some((inside, data.len(), touch)), |region, deadline| region.put(inside, data, deadline))
+        let touched = (inside, data.len(), Touch { kind: AccessKind::Write, site });
+        self.on_region(me, Some(touched), |region, deadline| region.put(inside, data, deadline))
     }
 
     /// Reads from `offset` on, as much as `data` has room for.
@@ -137,8 +139,13 @@ impl RemoteMemory {
     /// Those of [`put`](Self::put). What is in `data` then is unspecified.
     #[track_caller]
     pub fn get(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<()> {
+        self.get_from(me, offset, data, Location::caller())
+    }
+
+    /// As [`get`](Self::get), from some place in the program.
+    pub(crate) fn get_from(&self, me: &Worker, offset: u64, data: &mut [u8], site: Caller) -> Result<()> {
         let inside = self.inside(offset, data.len())?;
-        let touched = (inside, data.len(), Touch::here(AccessKind::Read));
+        let touched = (inside, data.len(), Touch { kind: AccessKind::Read, site });
         self.on_region(me, Some(touched), |region, deadline| region.get(inside, data, deadline))
     }
 
@@ -150,8 +157,19 @@ impl RemoteMemory {
     /// Those of [`put`](Self::put), and [`Error::Fabric`] with `Misaligned`.
     #[track_caller]
     pub fn atomic64(&self, me: &Worker, offset: u64, change: AtomicChange<u64>) -> Result<u64> {
+        self.atomic64_from(me, offset, change, Location::caller())
+    }
+
+    /// As [`atomic64`](Self::atomic64), from some place in the program.
+    pub(crate) fn atomic64_from(
+        &self,
+        me: &Worker,
+        offset: u64,
+        change: AtomicChange<u64>,
+        site: Caller,
+    ) -> Result<u64> {
         let inside = self.inside(offset, 8)?;
-        let touched = (inside, 8, Touch::here(AccessKind::of(&change)));
+        let touched = (inside, 8, Touch { kind: AccessKind::of(&change), site });
         self.on_region(me, Some(touched), |region, deadline| region.atomic64(inside, change, deadline))
     }
 
@@ -239,6 +257,9 @@ impl RemoteMemory {
         if stamp == self.stamp() { Ok(()) } else { Err(Error::MemoryReleased { memory: *self }) }
     }
 }
+
+/// A place in the program.
+type Caller = &'static Location<'static>;
 
 /// Where memory is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

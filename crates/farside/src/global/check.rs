@@ -123,6 +123,12 @@ impl Process {
     }
 }
 
+/// As [`Process::end_accesses`], where the process is not known: for what threads of one process hand to each other.
+#[inline]
+pub(crate) fn end_accesses_here() {
+    Epochs::end_here();
+}
+
 impl Worker {
     /// Tells the [checker](crate::Job::check_accesses) that what this worker has accessed comes before what others do from now on. Calls, answers, atomic
     /// changes, collectives and whatever is made of them say so themselves; this is for what Farside does not see: a mutex, a channel or an

@@ -37,6 +37,21 @@ pub(crate) fn simulated(seeds: u64, processes: u32, body: Body) {
     }
 }
 
+/// Lets a moment pass, real or simulated.
+pub(crate) fn take_time(me: &Worker) {
+    me.charge(Duration::from_micros(5));
+    let other = me.process_of(me.neighbor(me.threads_per_process()));
+    if me.is_mapped(GlobalAddress::starter(other, 0)).is_ok_and(|mapped| mapped) {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// Lets a moment pass, and runs what others have called here.
+pub(crate) fn serve(me: &Worker) -> Result<()> {
+    take_time(me);
+    me.progress().map(drop)
+}
+
 /// A word of a process's starter memory.
 pub(crate) fn word(process: u32, index: u32) -> GlobalPtr<u64> {
     GlobalAddress::starter(ProcessId::new(process), index * 8).cast()
@@ -80,17 +95,17 @@ impl Blind {
     pub(crate) fn wait_for(&self, me: &Worker, step: u64) -> Result<()> {
         let deadline = me.now() + PATIENCE;
         loop {
-            let mut now = [0; 8];
-            self.region.get(self.offset, &mut now, deadline)?;
-            if u64::from_ne_bytes(now) >= step {
+            if self.is_at(me, step) {
                 return Ok(());
             }
             assert!(me.now() < deadline, "step {step} was not reached");
-            // One of the two takes time.
-            me.charge(Duration::from_micros(5));
-            if self.region.mapped().is_some() {
-                std::thread::sleep(Duration::from_micros(50));
-            }
+            take_time(me);
         }
+    }
+
+    pub(crate) fn is_at(&self, me: &Worker, step: u64) -> bool {
+        let mut now = [0; 8];
+        self.region.get(self.offset, &mut now, me.now() + PATIENCE).expect("the memory is there");
+        u64::from_ne_bytes(now) >= step
     }
 }

@@ -73,6 +73,15 @@ impl Epochs {
         Seated(())
     }
 
+    /// Ends the accesses of this thread, if it is a worker's of a job that is checked.
+    pub(super) fn end_here() {
+        HERE.with_borrow(|here| {
+            if let Some((epochs, local)) = here {
+                epochs.leave(*local);
+            }
+        });
+    }
+
     /// Ends the accesses of this thread, or of all if it is none of the process's workers.
     pub(super) fn end(this: &Arc<Self>) {
         let local = HERE.with_borrow(|here| match here {

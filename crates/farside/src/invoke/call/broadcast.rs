@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 
 use farside_fabric::{ProcessId, WorkerId};
 
@@ -359,7 +360,7 @@ impl<'w> Everyone<'w> {
         R: 'static,
     {
         let worker = self.worker;
-        let touch = Touch::here(AccessKind::Write);
+        let site = Location::caller();
         let put = || {
             if places.len() != worker.process_count() as usize {
                 let process = ProcessId::new(places.len() as u32);
@@ -370,7 +371,7 @@ impl<'w> Everyone<'w> {
                 if memory.process() != process {
                     return Err(Error::WrongProcess { memory: memory.process(), wanted: process });
                 }
-                memory.put_from(worker, *offset, buffer, touch)?;
+                memory.put_from(worker, *offset, buffer, site)?;
                 Ok(Written { memory: *memory, offset: *offset, bytes: buffer.len() as u64 })
             })
             .collect::<Result<Vec<_>>>()

@@ -1,5 +1,7 @@
 //! Buffers that go with a call by way of registered memory.
 
+use std::panic::Location;
+
 use farside_fabric::ProcessId;
 
 use super::To;
@@ -127,10 +129,10 @@ impl<'w> To<'w> {
         (memory, offset): (RemoteMemory, u64),
         function: fn(&Worker, (A, Written)) -> R,
     ) -> Result<(), Refused<A>> {
-        let touch = Touch::here(AccessKind::Write);
+        let site = Location::caller();
         let put = || {
             self.check_place(memory.process())?;
-            memory.put_from(self.worker, offset, buffer, touch)
+            memory.put_from(self.worker, offset, buffer, site)
         };
         if let Err(error) = put() {
             return Err(Refused { error, arguments });
