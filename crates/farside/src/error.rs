@@ -6,8 +6,9 @@ use std::time::Duration;
 use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 
-use crate::global::{AccessConflict, AddressFault, GlobalAddress, SLOT_COUNT};
+use crate::global::{AccessConflict, AddressFault, GlobalAddress, NotificationFault, SLOT_COUNT};
 use crate::memory::{MemoryRefusal, RemoteMemory};
+use crate::pipe::{PipeCause, PipeName};
 
 /// A result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -167,6 +168,9 @@ pub enum Error {
         /// The handle.
         memory: RemoteMemory,
     },
+    /// A remote heap did not do as it was asked.
+    #[error(transparent)]
+    Heap(#[from] crate::heap::HeapError),
     /// Memory that is registered has no global address.
     #[error(
         "region {} of {} has no global addresses: a process has {SLOT_COUNT} such regions of up to 4 GiB; register less at a time, \
@@ -196,6 +200,16 @@ pub enum Error {
         /// Why not.
         why: NameRefusal,
     },
+    /// A numbered notification cannot be given or waited for.
+    #[error("notification {number} of {process}: {why}")]
+    Notification {
+        /// Whose notifications they are.
+        process: ProcessId,
+        /// Its number, or that of the first.
+        number: u32,
+        /// What is wrong.
+        why: NotificationFault,
+    },
     /// A type travels only among processes of one binary.
     #[error(
         "{name}: {type_name} travels only among processes of one binary: send a type with `#[derive(Wire)]` made of others that \
@@ -207,6 +221,9 @@ pub enum Error {
         /// The type.
         type_name: &'static str,
     },
+    /// A collective object could not be made, or an access to it was not.
+    #[error(transparent)]
+    Object(#[from] crate::global::ObjectError),
     /// A process of the job is gone.
     #[error("{process} was lost: {why}")]
     PeerLost {
@@ -214,6 +231,14 @@ pub enum Error {
         process: ProcessId,
         /// How it ended, as far as known.
         why: String,
+    },
+    /// A pipe did not do what was asked.
+    #[error("{pipe}: {cause}")]
+    Pipe {
+        /// Which.
+        pipe: PipeName,
+        /// Why not.
+        cause: PipeCause,
     },
     /// A process of the job failed, and with it the job.
     #[error("{process} failed: {how}")]

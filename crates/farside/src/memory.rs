@@ -12,7 +12,7 @@ pub(crate) mod message;
 mod near;
 mod nodes;
 mod process;
-mod requests;
+pub(crate) mod requests;
 
 use std::panic::Location;
 use std::time::Instant;
@@ -147,6 +147,12 @@ impl RemoteMemory {
         let inside = self.inside(offset, data.len())?;
         let touched = (inside, data.len(), Touch { kind: AccessKind::Read, site });
         self.on_region(me, Some(touched), |region, deadline| region.get(inside, data, deadline))
+    }
+
+    /// As [`get`](Self::get), where others write and what is read tells whether it is whole. It is not checked.
+    pub(crate) fn look(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<()> {
+        let inside = self.inside(offset, data.len())?;
+        self.on_region(me, None, |region, deadline| region.get(inside, data, deadline))
     }
 
     /// Changes the 64-bit word at `offset`, a multiple of 8, and returns what it held.
@@ -286,7 +292,7 @@ impl From<WorkerId> for Place {
 }
 
 /// Why an owner of memory did not do as it was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryRefusal {
     /// Others have as much there as they may.

@@ -27,13 +27,14 @@ use super::settings::{Check, Settings};
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
-use crate::global::{Checks, publish};
+use crate::global::{Checks, OwnSegments, SignalRequests, publish};
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
 use crate::invoke::reply_slots::ReplySlots;
 use crate::invoke::table::FunctionTable;
 use crate::memory::ProcessMemory;
+use crate::pipe::Pipes;
 
 /// Values shared by a process's workers, at most.
 const SHARED_MAX: usize = 1024;
@@ -88,6 +89,9 @@ pub(crate) struct Process {
     memory: ProcessMemory,
     /// In a job whose accesses are checked.
     checks: Option<Checks>,
+    own_segments: OwnSegments,
+    pipes: Pipes,
+    signals: Mutex<SignalRequests>,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
 }
@@ -200,6 +204,9 @@ impl Process {
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
             checks: (settings.check == Check::Accesses).then(|| Checks::new(threads)),
+            own_segments: OwnSegments::default(),
+            pipes: Pipes::default(),
+            signals: Mutex::default(),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -208,6 +215,7 @@ impl Process {
         for local in 0..threads {
             process.home.doorbell(local).set_fencing(process.fencing());
         }
+        process.home.watchers().set_fencing(process.fencing());
         publish(&process.home, process.starter_key(id));
         Arc::new(process)
     }
@@ -285,7 +293,8 @@ impl Process {
     }
 
     /// Whether this process is reached by a fence that another executes for all.
-    pub(super) fn hears_fences(&self) -> bool {
+    #[inline]
+    pub(crate) fn hears_fences(&self) -> bool {
         self.hears_fences
     }
 
@@ -340,6 +349,21 @@ impl Process {
     #[inline]
     pub(crate) fn checks(&self) -> Option<&Checks> {
         self.checks.as_ref()
+    }
+
+    /// The pipes whose ends this process's workers have.
+    pub(crate) fn pipes(&self) -> &Pipes {
+        &self.pipes
+    }
+
+    /// What it has registered of its ordinary memory.
+    pub(crate) fn own_segments(&self) -> &OwnSegments {
+        &self.own_segments
+    }
+
+    /// Signals in others' memory that are under way.
+    pub(crate) fn signals(&self) -> MutexGuard<'_, SignalRequests> {
+        lock(&self.signals)
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {
@@ -514,6 +538,7 @@ impl Process {
         if let Some(checks) = &self.checks {
             checks.lose(|worker| self.place_of(WorkerId::new(worker)).is_some_and(|(of, _)| of == process));
         }
+        self.lose_pipes(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });
         }
