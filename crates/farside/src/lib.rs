@@ -36,6 +36,7 @@
 //! | give ordinary memory an address | [`Worker::register`], [`Worker::lend`] |
 //! | have arrays over all processes | [`GlobalArray`], [`Worker::symmetric`], [`Worker::byte_space`] |
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
+//! | find accesses that nothing orders | [`Job::check_accesses`] |
 //! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!

@@ -2,6 +2,7 @@
 //! report. By processes over shared memory and libfabric, and in the simulator.
 
 mod accesses {
+    pub(crate) mod costs;
     pub(crate) mod in_use;
     pub(crate) mod losses;
     pub(crate) mod ordered;
