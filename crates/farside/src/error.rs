@@ -6,7 +6,7 @@ use std::time::Duration;
 use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 
-use crate::global::{AddressFault, GlobalAddress, NotificationFault, SLOT_COUNT};
+use crate::global::{AccessConflict, AddressFault, GlobalAddress, NotificationFault, SLOT_COUNT};
 use crate::memory::{MemoryRefusal, RemoteMemory};
 use crate::pipe::{PipeCause, PipeName};
 
@@ -17,6 +17,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// Two accesses to the same bytes that nothing orders, or bytes that an operation is using. Only where accesses are
+    /// [checked](crate::Job::check_accesses).
+    #[error("{0}")]
+    AccessConflict(Box<AccessConflict>),
     /// An address leads nowhere.
     #[error("{address} cannot be used: {why}")]
     Address {

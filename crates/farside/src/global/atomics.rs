@@ -18,11 +18,13 @@ mod sealed {
     use super::{AtomicChange, GlobalAddress, Result, Worker};
 
     pub trait Changeable: Sized {
+        #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self>;
     }
 
     impl Changeable for u64 {
         #[inline]
+        #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
             me.change64(address, change)
         }
@@ -30,6 +32,7 @@ mod sealed {
 
     impl Changeable for u32 {
         #[inline]
+        #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
             me.change32(address, change)
         }
@@ -50,6 +53,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn change(self, me: &Worker, change: AtomicChange<W>) -> Result<W> {
         W::change(me, self.address(), change)
     }
@@ -59,6 +63,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn load(self, me: &Worker) -> Result<W> {
         self.change(me, AtomicChange::Load)
     }
@@ -68,6 +73,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn store(self, me: &Worker, value: W) -> Result<()> {
         self.swap(me, value).map(drop)
     }
@@ -77,6 +83,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn swap(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Swap(value))
     }
@@ -86,6 +93,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn compare_swap(self, me: &Worker, expected: W, new: W) -> Result<W> {
         self.change(me, AtomicChange::CompareSwap { expected, new })
     }
@@ -95,6 +103,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_add(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Add(value))
     }
@@ -104,6 +113,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_and(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::And(value))
     }
@@ -113,6 +123,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_or(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Or(value))
     }
@@ -122,6 +133,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_xor(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Xor(value))
     }
@@ -131,6 +143,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_min(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Min(value))
     }
@@ -140,6 +153,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_max(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Max(value))
     }

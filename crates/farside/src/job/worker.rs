@@ -156,7 +156,7 @@ impl Worker {
             owned_heaps: OwnedHeaps::default(),
             allocator: OnceCell::new(),
             regions: RefCell::new(Regions::new(process.clock().now())),
-            space: Space::new(),
+            space: Space::new(process.checks().is_some()),
             function: Cell::new((u32::MAX, 0)),
             home,
             process,
