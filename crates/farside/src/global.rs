@@ -12,6 +12,7 @@
 
 mod address;
 mod atomics;
+mod movement;
 mod pointer;
 mod segments;
 mod slice;
@@ -20,6 +21,8 @@ mod space;
 pub(crate) use self::address::SLOT_COUNT;
 pub use self::address::{AddressFault, GlobalAddress};
 pub use self::atomics::Word;
+pub use self::movement::{Brings, Completing, Handle, Incoming, MovementError, Order};
+pub(crate) use self::movement::{MoveMessage, Movement, Moves};
 pub use self::pointer::GlobalPtr;
 pub(crate) use self::segments::publish;
 pub use self::slice::GlobalSlice;

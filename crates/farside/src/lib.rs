@@ -32,6 +32,7 @@
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
 //! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`] |
+//! | copy from any place to any, in an order, without waiting | [`Worker::copy`], [`Order`], [`Handle`] |
 //! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
@@ -71,7 +72,7 @@ pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
-pub use global::{AddressFault, GlobalAddress, GlobalPtr, GlobalSlice};
+pub use global::{AddressFault, GlobalAddress, GlobalPtr, GlobalSlice, Handle, Incoming, MovementError, Order};
 pub use invoke::call::{
     AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written,
 };

@@ -79,7 +79,7 @@ impl Space {
 
     /// Where an access of so many bytes reaches memory that is mapped here and known, if it does and nothing is wrong with it.
     #[inline(always)]
-    fn mapped(&self, process: &Process, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
+    pub(super) fn mapped(&self, process: &Process, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
         let segment = address.segment();
         let line = &self.lines[segment.index(LINE_COUNT)];
         let offset = u64::from(address.offset());
@@ -135,7 +135,7 @@ impl Space {
     }
 
     /// Lets go of a segment.
-    fn forget(&self, segment: Segment) {
+    pub(super) fn forget(&self, segment: Segment) {
         let line = &self.lines[segment.index(LINE_COUNT)];
         if line.segment.get() == segment {
             line.segment.set(Segment::NONE);
@@ -357,6 +357,16 @@ impl Worker {
         self.on_region(address, data.len(), |region, offset, deadline| region.get(offset, data, deadline))
     }
 
+    /// The region that a range lies in, and where in it that begins.
+    pub(super) fn find_region(&self, address: GlobalAddress, bytes: u64) -> Result<(RemoteRegion, u64)> {
+        let known = self.space().known(self.process_handle(), address.segment()).map_err(|fault| address.explain(fault))?;
+        let offset = match usize::try_from(bytes) {
+            Ok(bytes) => known.inside(address, bytes),
+            Err(_) => Err(AddressFault::OutOfRange { bytes, region_bytes: known.bytes }),
+        };
+        Ok((known.region, offset.map_err(|why| address.refused(why))?))
+    }
+
     /// Does something with the region that a range lies in, and where in it that begins.
     fn on_region<T>(
         &self,
@@ -384,7 +394,7 @@ impl Worker {
 
 /// Refuses an address at which no value of a type may lie.
 #[inline(always)]
-fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
+pub(super) fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
     const { assert!(align_of::<T>() <= 128, "no memory is aligned to more than 128 bytes for sure") };
     if (address.offset() as usize).is_multiple_of(align_of::<T>()) {
         Ok(())

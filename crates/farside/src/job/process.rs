@@ -27,7 +27,7 @@ use super::settings::Settings;
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
-use crate::global::publish;
+use crate::global::{Movement, publish};
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
@@ -85,6 +85,7 @@ pub(crate) struct Process {
     callers: Callers,
     pools: [Pool; 2],
     mover: Mover,
+    movement: Movement,
     memory: ProcessMemory,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
@@ -195,6 +196,7 @@ impl Process {
             latches: Mutex::new(Latches::new()),
             callers: Callers::new(callers),
             mover: Mover::default(),
+            movement: Movement::new(id, threads),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
@@ -322,6 +324,10 @@ impl Process {
 
     pub(crate) fn mover(&self) -> &Mover {
         &self.mover
+    }
+
+    pub(crate) fn movement(&self) -> &Movement {
+        &self.movement
     }
 
     pub(crate) fn pools_are_idle(&self) -> bool {
@@ -502,6 +508,7 @@ impl Process {
         self.transport.forget(process);
         self.lanes.lose(process);
         self.memory.lose(process);
+        self.lose_movement(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });
         }

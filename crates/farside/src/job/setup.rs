@@ -2,6 +2,7 @@
 
 use farside_fabric::{ProcessId, RemoteKey};
 
+use crate::global::MoveMessage;
 use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
 use crate::invoke::ring_options::CHUNKS_PER_REQUEST_MAX;
@@ -85,6 +86,8 @@ pub(crate) enum SetupMessage {
     },
     /// About memory that one process has of another.
     Memory(MemoryMessage),
+    /// About operations on memory.
+    Move(MoveMessage),
 }
 
 impl SetupMessage {
@@ -111,6 +114,10 @@ impl SetupMessage {
             Self::CountDown { latch } => out.byte(9).u32(latch.worker).u32(latch.index).u32(latch.generation),
             Self::Memory(message) => {
                 message.encode(&mut out.byte(20).0);
+                &mut out
+            }
+            Self::Move(message) => {
+                message.encode(&mut out.byte(21).0);
                 &mut out
             }
         };
@@ -151,6 +158,7 @@ impl SetupMessage {
                 Self::CountDown { latch }
             }
             20 => Self::Memory(MemoryMessage::decode(&input.rest())?),
+            21 => Self::Move(MoveMessage::decode(&input.rest())?),
             _ => return None,
         };
         input.0.is_empty().then_some(message)

@@ -26,6 +26,11 @@ impl Extent {
         Self { key: buffer.key(), offset: buffer.offset(), bytes: buffer.bytes() as u64 }
     }
 
+    /// A region, all of it.
+    pub(crate) fn whole(key: RemoteKey) -> Self {
+        Self { key, offset: 0, bytes: key.bytes }
+    }
+
     /// Whose memory it is.
     pub(crate) fn process(&self) -> ProcessId {
         self.key.process
