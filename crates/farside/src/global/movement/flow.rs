@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use farside_fabric::FabricError;
+use farside_fabric::region::execute;
 use farside_fabric::transport::{Completion, Operation, Outcome};
 use farside_sys::shm::SharedMemory;
 
@@ -169,7 +170,14 @@ impl Flow {
                     stage.map(|stage| (Piece { offset: 0, bytes: data.len(), stage }, 1))
                 }
                 Work::Change { target, change } => {
-                    let stage = post(process, target, change.clone(), true)?.map(Stage::Changing);
+                    let stage = match mapped(target, process, true)? {
+                        Some(memory) => {
+                            let changed = execute(target.key, memory, change.clone());
+                            self.previous = previous(changed.map_err(|error| Failure::of(error, true))?);
+                            Some(Stage::Over)
+                        }
+                        None => post(process, target, change.clone(), true)?.map(Stage::Changing),
+                    };
                     stage.map(|stage| (Piece { offset: 0, bytes: 0, stage }, 1))
                 }
             };
@@ -211,7 +219,7 @@ impl Piece {
         &mut self,
         process: &Arc<Process>,
         work: &mut Work,
-        previous: &mut Option<u64>,
+        held: &mut Option<u64>,
         is_failed: bool,
     ) -> Result<bool, Failure> {
         match &mut self.stage {
@@ -250,10 +258,7 @@ impl Piece {
             }
             Stage::Changing(completion) => {
                 let Some(outcome) = completion.try_take() else { return Ok(false) };
-                let Outcome::Previous(held) = outcome.map_err(|error| Failure::of(error, true))? else {
-                    return Err(odd());
-                };
-                *previous = Some(held);
+                *held = Some(previous(outcome.map_err(|error| Failure::of(error, true))?).ok_or_else(odd)?);
                 self.stage = Stage::Over;
                 Ok(true)
             }
@@ -337,6 +342,13 @@ fn mapped<'a>(
     is_target: bool,
 ) -> Result<Option<&'a Arc<SharedMemory>>, Failure> {
     spot.mapped(process).map_err(|why| explain(why, spot, is_target))
+}
+
+fn previous(outcome: Outcome) -> Option<u64> {
+    match outcome {
+        Outcome::Previous(held) => Some(held),
+        Outcome::Put(_) | Outcome::Got(_) => None,
+    }
 }
 
 fn explain(why: FoundNothing, spot: &Spot, is_target: bool) -> Failure {
