@@ -10,6 +10,8 @@ mod handle;
 mod incoming;
 mod issue;
 mod message;
+#[cfg(test)]
+mod model;
 mod orders;
 mod room;
 mod table;

@@ -39,6 +39,8 @@ pub(super) struct Entry<W> {
     state: State,
     /// What is to be done, until it is begun here, or has ended elsewhere.
     work: Option<W>,
+    /// One that it was ordered after has failed while it was with another process, which has to say so.
+    is_hopeless_for: Option<u64>,
     /// When it was refused for the first time.
     refused_since: Option<Instant>,
 }
@@ -154,7 +156,7 @@ impl<W: Clone> Orders<W> {
         let failed = after.iter().copied().find(|earlier| self.failure(*earlier).is_some());
         let state = failed.map_or(State::Held, |number| State::Failed(Failure::Earlier { number }));
         let work = failed.is_none().then_some(work);
-        self.entries.push_back(Entry { number, touched, place, after, state, work, refused_since: None });
+        self.entries.push_back(Entry { number, touched, place, after, state, work, is_hopeless_for: None, refused_since: None });
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -269,21 +271,27 @@ impl<W: Clone> Orders<W> {
             entry.work = None;
             entry.after.clear();
             told.push(number);
-            let waits = |entry: &&Entry<W>| entry.is_waiting() && entry.after.contains(&number);
-            failed.extend(self.entries.iter().filter(waits).map(|entry| (entry.number, Failure::Earlier { number })));
+            for entry in self.entries.iter_mut().filter(|entry| entry.after.contains(&number)) {
+                match entry.is_waiting() {
+                    true => failed.push((entry.number, Failure::Earlier { number })),
+                    // Whoever was sent it has seen that failure, too.
+                    false => entry.is_hopeless_for = Some(number),
+                }
+            }
         }
         told
     }
 
-    /// A process had no room for a command, and so takes none of those that were sent after it, either.
-    pub(super) fn refuse(&mut self, by: ProcessId, number: u64, epoch: u64, now: Instant) {
-        let Some(way) = self.ways.get_mut(&by).filter(|way| way.epoch == epoch) else { return };
+    /// A process had no room for a command, and so takes none of those that were sent after it, either. Those that have failed thereby.
+    pub(super) fn refuse(&mut self, by: ProcessId, number: u64, epoch: u64, now: Instant) -> Vec<u64> {
+        let Some(way) = self.ways.get_mut(&by).filter(|way| way.epoch == epoch) else { return Vec::new() };
         let first = self.entries.iter().find_map(|entry| match entry.state {
             State::Sent { to, sequence } if to == by && entry.number == number => Some(sequence),
             _ => None,
         });
-        let Some(first) = first else { return };
+        let Some(first) = first else { return Vec::new() };
         way.epoch += 1;
+        let mut hopeless = Vec::new();
         for entry in &mut self.entries {
             if let State::Sent { to, sequence } = entry.state
                 && to == by
@@ -291,8 +299,12 @@ impl<W: Clone> Orders<W> {
             {
                 entry.state = State::Refused { by, again: now + RETRY_AFTER };
                 entry.refused_since.get_or_insert(now);
+                hopeless.extend(entry.is_hopeless_for.map(|earlier| (entry.number, earlier)));
             }
         }
+        // It will not be sent again.
+        let fail = |(number, earlier)| self.fail(number, Failure::Earlier { number: earlier });
+        hopeless.into_iter().flat_map(fail).collect()
     }
 
     /// Those that were refused for so long that they are given up.

@@ -191,7 +191,9 @@ impl Process {
                 self.say(from, local, number, About::Heard);
             }
             About::Refused { epoch } if own => {
-                inner.threads[local as usize].orders.refuse(from, number, epoch, self.clock().now());
+                let thread = &mut inner.threads[local as usize];
+                let failed = thread.orders.refuse(from, number, epoch, self.clock().now());
+                thread.has_news |= !failed.is_empty();
             }
             // There is no such thread here, and never was.
             About::Ended { .. } | About::Failed { .. } | About::Refused { .. } => {}

@@ -76,10 +76,15 @@ impl<J> Table<J> {
         self.refused.remove(&worker);
         // Those that are not here have ended well: what was refused, this would not have been sent after; and what has failed stays
         // until its process knows.
-        let is_here = |number: &u64| self.tasks.iter().any(|task| task.origin == Origin { number: *number, ..origin });
+        let is_here = |number: &u64| self.is_here(Origin { number: *number, ..origin });
         let after = after.into_iter().filter(is_here).collect();
         self.tasks.push_back(Task { origin, after, state: State::Held(job) });
         Taken::In
+    }
+
+    /// Whether an operation has been taken in and is not over.
+    pub(super) fn is_here(&self, origin: Origin) -> bool {
+        self.tasks.iter().any(|task| task.origin == origin)
     }
 
     /// Has those begin that need not wait any more. The first that must not begin, for what it was to follow has failed, and which that was.
