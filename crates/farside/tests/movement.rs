@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{
-    AddressFault, AtomicChange, Error, GlobalAddress, GlobalPtr, Handle, MovementError, Order, Result,
+    AddressFault, AtomicChange, Error, GlobalAddress, GlobalPtr, Handle, LogGp, MovementError, Order, Result, SimOptions,
+    Simulation,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -249,5 +250,170 @@ fn what_is_under_way_at_the_end_is_waited_for() {
         })
         .unwrap();
         assert_eq!(seen.into_inner(), 1);
+    }
+}
+
+/// Twelve copies from one peer to another, each after the one before: how long that takes.
+fn chain_of_copies(at_the_target: bool) -> Duration {
+    let network = LogGp { latency_ns: 10_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0 };
+    let options = SimOptions { network, delay_max_ns: 0, ..SimOptions::default() };
+    let simulation = Simulation::new(3, 1, 1).options(options);
+    let took = AtomicU32::new(0);
+    let simulated = simulation.run(|me| {
+        if me.id().number() == 0 {
+            let place = |process, offset| GlobalAddress::starter(ProcessId::new(process), offset);
+            place(1, 0).cast::<u64>().put(me, 42)?;
+            // Whoever carries it out knows both regions afterwards.
+            me.complete(me.copy(place(2, 0), place(1, 0), 8, Order::None)?)?;
+            let begun = me.now();
+            let mut last = me.copy(place(2, 8), place(1, 0), 8, Order::None)?;
+            for number in 2..12 {
+                if !at_the_target {
+                    me.complete(last)?;
+                }
+                last = me.copy(place(2, 8 * number), place(1, 0), 8, Order::After(last))?;
+            }
+            // What can be done anywhere goes there, too.
+            if !at_the_target {
+                me.complete(last)?;
+            }
+            last = me.start_put(place(2, 104), &[1; 8], Order::After(last))?;
+            me.complete(last)?;
+            let nanoseconds = (me.now() - begun).as_nanos();
+            took.store(u32::try_from(nanoseconds).unwrap(), Ordering::Relaxed);
+            assert_eq!(place(2, 88).cast::<u64>().get(me)?, 42);
+        }
+        me.barrier()
+    });
+    simulated.unwrap().verdict.unwrap();
+    Duration::from_nanos(took.into_inner().into())
+}
+
+/// What is ordered after something that another process does is held there. A round trip is two latencies: here, for each of twelve
+/// operations, to the executor and back; the executor itself needs one for each.
+#[test]
+fn what_goes_to_one_executor_is_held_there() {
+    let latency = Duration::from_micros(10);
+    let (waited, held) = (chain_of_copies(false), chain_of_copies(true));
+    assert!(waited >= latency * (11 * 4 + 2), "{waited:?}");
+    assert!(held < latency * (12 * 2 + 2) + latency, "{held:?} where waiting took {waited:?}");
+}
+
+/// More commands than a process takes, from many, with little room for messages.
+#[test]
+fn a_process_that_is_asked_too_much_refuses_and_is_asked_again() {
+    for seed in 0..3 {
+        let options = SimOptions { messages_max: 16, operations_max: 8, ..SimOptions::default() };
+        let simulation = Simulation::new(5, 1, seed).options(options);
+        let simulated = simulation.run(|me| {
+            let own = me.id().number();
+            let place = |process: u32, offset: u32| GlobalAddress::starter(ProcessId::new(process), offset);
+            let source = place(0, 8 * own);
+            source.cast::<u64>().put(me, u64::from(own))?;
+            me.barrier()?;
+            if own > 0 {
+                let next = own % 4 + 1;
+                let mut last = None;
+                // 4 x 250 are asked of a process that takes 256.
+                for round in 0..250_u32 {
+                    let order = if round % 3 == 0 { Order::None } else { Order::Continuing };
+                    let target = place(next, 64 + 64 * own + 8 * (round % 8));
+                    last = Some(me.copy(target, source, 8, order)?);
+                }
+                me.complete(last.unwrap())?;
+                for at in 0..8 {
+                    assert_eq!(place(next, 64 + 64 * own + 8 * at).cast::<u64>().get(me)?, u64::from(own));
+                }
+            }
+            me.barrier()
+        });
+        simulated.unwrap().verdict.unwrap();
+    }
+}
+
+/// A process dies while it is asked, read from and written to. What it was needed for fails, and what was to follow; the rest is done.
+#[test]
+fn operations_with_a_lost_process_fail_and_others_do_not() {
+    let doomed = ProcessId::new(2);
+    let mut failed_in_all = 0;
+    for seed in 0..30 {
+        let options = SimOptions { delay_max_ns: 20_000, ..SimOptions::default() };
+        let simulation = Simulation::new(4, 1, seed).options(options).kill(doomed, Duration::from_micros(200 + 37 * seed));
+        let (well, failed) = (AtomicU32::new(0), AtomicU32::new(0));
+        let simulated = simulation.run(|me| {
+            let own = me.id().number();
+            let place = |process: u32, offset: u32| GlobalAddress::starter(ProcessId::new(process), 512 * own + offset);
+            let mut round = 0;
+            let mut started: Vec<(Handle, bool)> = Vec::new();
+            let mut told = std::collections::BTreeMap::new();
+            while me.lost_processes().is_empty() {
+                round += 1;
+                let (from, to) = (round % 4, (round / 4) % 4);
+                let order = match round % 5 {
+                    0 => Order::All,
+                    1 | 2 => Order::Continuing,
+                    _ => Order::None,
+                };
+                let result = match round % 3 {
+                    0 => me.copy(place(to, 256), place(from, 0), 200, order),
+                    1 => me.start_put(place(to, 0), &[1; 64], order),
+                    _ => me.start_change(place(to, 8).cast::<u64>(), AtomicChange::Add(1), order).map(|word| word.handle()),
+                };
+                let needed = to == 2 || (round % 3 == 0 && from == 2);
+                match result {
+                    Ok(handle) => started.push((handle, needed)),
+                    Err(Error::PeerLost { process, .. }) if needed && process == doomed => {}
+                    Err(Error::Movement(MovementError::TooMany { .. })) => {}
+                    other => panic!("{other:?}"),
+                }
+                if round % 40 == 0 && own != 2 {
+                    complete_all(me, doomed, &mut told)?;
+                }
+                me.progress()?;
+            }
+            complete_all(me, doomed, &mut told)?;
+            // Nothing is told of what neither needed the lost process nor was ordered after what did.
+            for (handle, why) in &told {
+                let needed = started.iter().any(|(started, needed)| started == handle && *needed);
+                assert!(needed || *why == "not started" , "{handle} failed: {why}");
+            }
+            // All is well among those that are left.
+            let (there, back) = (place((own + 1) % 2, 0), place(own, 8));
+            let put = me.start_put(there, &7_u64.to_le_bytes(), Order::All)?;
+            me.complete(me.copy(back, there, 8, Order::After(put))?)?;
+            assert_eq!(back.cast::<u64>().get(me)?, 7);
+            assert!(matches!(me.copy(place(2, 0), there, 8, Order::None), Err(Error::PeerLost { .. })));
+            failed.fetch_add(told.len() as u32, Ordering::Relaxed);
+            well.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        let verdict = simulated.unwrap().verdict;
+        assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
+        assert_eq!(well.into_inner(), 3, "seed {seed}");
+        failed_in_all += failed.into_inner();
+    }
+    assert!(failed_in_all > 50, "{failed_in_all} operations were under way with a process that died");
+}
+
+/// Completes everything, and notes what has failed, and how.
+fn complete_all(
+    me: &Worker,
+    doomed: ProcessId,
+    told: &mut std::collections::BTreeMap<Handle, &'static str>,
+) -> Result<()> {
+    loop {
+        let (handle, why) = match me.flush_all() {
+            Ok(()) => return Ok(()),
+            Err(Error::Movement(MovementError::NotStarted { handle, earlier })) => {
+                assert!(earlier < handle);
+                (handle, "not started")
+            }
+            Err(Error::Movement(MovementError::Failed { handle, cause })) => {
+                assert!(matches!(*cause, Error::PeerLost { process, .. } if process == doomed), "{handle}: {cause}");
+                (handle, "lost")
+            }
+            Err(other) => return Err(other),
+        };
+        assert!(told.insert(handle, why).is_none(), "{handle} is told twice");
     }
 }

@@ -9,6 +9,7 @@ mod kill_points;
 mod limits;
 mod locks;
 mod memory;
+mod movement;
 mod shapes;
 mod soak;
 mod support;

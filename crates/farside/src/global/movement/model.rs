@@ -68,7 +68,6 @@ struct World {
     /// What each was ordered after when it was started, of what was open then.
     after: HashMap<u64, Vec<u64>>,
     begun: BTreeSet<u64>,
-    ended: BTreeSet<u64>,
     failed: BTreeSet<u64>,
     /// Commands that came with others to wait for.
     held_there: usize,
@@ -87,7 +86,6 @@ impl World {
             fails: BTreeSet::new(),
             after: HashMap::new(),
             begun: BTreeSet::new(),
-            ended: BTreeSet::new(),
             failed: BTreeSet::new(),
             held_there: 0,
             refusals: 0,
