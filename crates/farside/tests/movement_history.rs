@@ -156,7 +156,6 @@ fn run(me: &Worker, seed: u64, sabotage: Sabotage) -> Result<std::result::Result
         }
     }
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(me.id().number()));
-    (0..10).for_each(|_| drop(random.below(2)));
     let mut history: Vec<Operation> = Vec::new();
     let mut handles: Vec<Handle> = Vec::new();
     let mut findings = Vec::new();
