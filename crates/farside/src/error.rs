@@ -6,8 +6,9 @@ use std::time::Duration;
 use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 
-use crate::global::{AddressFault, GlobalAddress, MovementError, SLOT_COUNT};
+use crate::global::{AddressFault, GlobalAddress, MovementError, NotificationFault, SLOT_COUNT};
 use crate::memory::{MemoryRefusal, RemoteMemory};
+use crate::pipe::{PipeCause, PipeName};
 
 /// A result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -192,6 +193,16 @@ pub enum Error {
         /// Why not.
         why: NameRefusal,
     },
+    /// A numbered notification cannot be given or waited for.
+    #[error("notification {number} of {process}: {why}")]
+    Notification {
+        /// Whose notifications they are.
+        process: ProcessId,
+        /// Its number, or that of the first.
+        number: u32,
+        /// What is wrong.
+        why: NotificationFault,
+    },
     /// A type travels only among processes of one binary.
     #[error(
         "{name}: {type_name} travels only among processes of one binary: send a type with `#[derive(Wire)]` made of others that \
@@ -210,6 +221,14 @@ pub enum Error {
         process: ProcessId,
         /// How it ended, as far as known.
         why: String,
+    },
+    /// A pipe did not do what was asked.
+    #[error("{pipe}: {cause}")]
+    Pipe {
+        /// Which.
+        pipe: PipeName,
+        /// Why not.
+        cause: PipeCause,
     },
     /// A process of the job failed, and with it the job.
     #[error("{process} failed: {how}")]

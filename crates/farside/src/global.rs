@@ -13,20 +13,27 @@
 mod address;
 mod atomics;
 mod movement;
+mod notifications;
 mod pointer;
 mod segments;
+mod signal;
 mod slice;
 mod space;
+mod until;
 
 pub(crate) use self::address::SLOT_COUNT;
 pub use self::address::{AddressFault, GlobalAddress};
 pub use self::atomics::Word;
 pub use self::movement::{Brings, Completing, Handle, Incoming, MovementError, Order};
 pub(crate) use self::movement::{MoveMessage, Movement, Moves};
+pub use self::notifications::{AllNotifications, NotificationFault, Notifications};
 pub use self::pointer::GlobalPtr;
 pub(crate) use self::segments::publish;
+pub use self::signal::Signal;
+pub(crate) use self::signal::{SignalMessage, SignalRequests};
 pub use self::slice::GlobalSlice;
 pub(crate) use self::space::Space;
+pub use self::until::{Comparison, Until};
 
 #[cfg(doc)]
 use crate::Worker;

@@ -33,6 +33,7 @@
 //! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
 //! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`] |
 //! | copy from any place to any, in an order, without waiting | [`Worker::copy`], [`Order`], [`Handle`] |
+//! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
 //! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
@@ -55,6 +56,7 @@ pub mod global;
 mod invoke;
 pub mod job;
 pub mod memory;
+pub mod pipe;
 pub mod sync;
 pub mod tour;
 pub mod wire;
@@ -72,7 +74,10 @@ pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
-pub use global::{AddressFault, GlobalAddress, GlobalPtr, GlobalSlice, Handle, Incoming, MovementError, Order};
+pub use global::{
+    AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalPtr, GlobalSlice, Handle, Incoming, MovementError,
+    NotificationFault, Notifications, Order, Signal, Until,
+};
 pub use invoke::call::{
     AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written,
 };

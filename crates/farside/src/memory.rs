@@ -12,7 +12,7 @@ pub(crate) mod message;
 mod near;
 mod nodes;
 mod process;
-mod requests;
+pub(crate) mod requests;
 
 use std::time::Instant;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{
-    AddressFault, AtomicChange, Error, GlobalAddress, GlobalPtr, Handle, LogGp, MovementError, Order, Result, SimOptions,
-    Simulation,
+    AddressFault, AtomicChange, Error, GlobalAddress, GlobalPtr, Handle, LogGp, MovementError, Order, Result,
+    SimOptions, Simulation,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -79,7 +79,8 @@ fn buffers_and_words_come_back(me: &Worker) -> Result<()> {
     word.put(me, 5)?;
     narrow.put(me, 6)?;
     let first = me.start_change(word, AtomicChange::Add(10), Order::None)?;
-    let second = me.start_change(word, AtomicChange::CompareSwap { expected: 15, new: 1 }, Order::After(first.handle()))?;
+    let second =
+        me.start_change(word, AtomicChange::CompareSwap { expected: 15, new: 1 }, Order::After(first.handle()))?;
     let third = me.start_change(narrow, AtomicChange::Max(9), Order::None)?;
     assert_eq!((second.take(me)?, first.take(me)?, third.take(me)?), (15, 5, 6));
     // ACP's form: what it held is found in memory of this process.
@@ -144,12 +145,12 @@ fn handles_are_waited_for(me: &Worker) -> Result<()> {
     let put = |number: u32| me.start_put(at(me, own + number, 8 * number), &[1; 8], Order::None);
     let handles: Vec<Handle> = (0..10).map(put).collect::<Result<_>>()?;
     assert!(handles.is_sorted() && handles[9].number() == handles[0].number() + 9);
-    assert!(me.wait_any(&handles, SECOND)? < 10);
-    assert!(!me.wait_some(&handles[5..], SECOND)?.is_empty());
-    me.wait_all(&handles, SECOND)?;
-    assert_eq!(me.wait_some(&handles, SECOND)?.len(), 10);
-    assert!(me.wait_some(&[], SECOND)?.is_empty());
-    assert!(matches!(me.wait_any(&[], SECOND), Err(Error::Deadline { .. })));
+    assert!(me.complete_any(&handles, SECOND)? < 10);
+    assert!(!me.complete_some(&handles[5..], SECOND)?.is_empty());
+    me.complete_all(&handles, SECOND)?;
+    assert_eq!(me.complete_some(&handles, SECOND)?.len(), 10);
+    assert!(me.complete_some(&[], SECOND)?.is_empty());
+    assert!(matches!(me.complete_any(&[], SECOND), Err(Error::Deadline { .. })));
     let copied = me.copy(at(me, own + 2, 100), at(me, own + 1, 0), 50, Order::All)?;
     me.block_on(me.completion(copied))??;
     while !me.inquire(copied)? {
@@ -179,7 +180,10 @@ fn what_is_wrong_is_refused(me: &Worker) -> Result<()> {
     let long = me.copy(at(me, own, 0), good, 1 << 40, Order::None);
     assert!(matches!(why(long), AddressFault::OutOfRange { bytes, .. } if bytes == 1 << 40));
     let misaligned = at(me, own, 4).cast::<u64>();
-    assert_eq!(why(me.start_change(misaligned, AtomicChange::Load, Order::None).map(drop)), AddressFault::Misaligned { align: 8 });
+    assert_eq!(
+        why(me.start_change(misaligned, AtomicChange::Load, Order::None).map(drop)),
+        AddressFault::Misaligned { align: 8 }
+    );
     let movement = |result: Result<Handle>| match result {
         Err(Error::Movement(error)) => error,
         other => panic!("{other:?} is not about movement"),
@@ -195,7 +199,10 @@ fn what_is_wrong_is_refused(me: &Worker) -> Result<()> {
     let too_long = movement(me.start_put(good, &[0; 65], Order::None));
     assert!(matches!(too_long, MovementError::TooLong { bytes: 65, max: 64 }));
     let word: GlobalPtr<u64> = at(me, own + 1, 64).cast();
-    assert!(matches!(movement(me.change_into(word, word, AtomicChange::Load, Order::None)), MovementError::NotOwn { .. }));
+    assert!(matches!(
+        movement(me.change_into(word, word, AtomicChange::Load, Order::None)),
+        MovementError::NotOwn { .. }
+    ));
     // Handles of others, and of operations that there never were.
     let mine = me.start_put(good, &[1], Order::None)?;
     let root = WorkerId::new(0);
@@ -338,7 +345,8 @@ fn operations_with_a_lost_process_fail_and_others_do_not() {
     let mut failed_in_all = 0;
     for seed in 0..30 {
         let options = SimOptions { delay_max_ns: 20_000, ..SimOptions::default() };
-        let simulation = Simulation::new(4, 1, seed).options(options).kill(doomed, Duration::from_micros(200 + 37 * seed));
+        let simulation =
+            Simulation::new(4, 1, seed).options(options).kill(doomed, Duration::from_micros(200 + 37 * seed));
         let (well, failed) = (AtomicU32::new(0), AtomicU32::new(0));
         let simulated = simulation.run(|me| {
             let own = me.id().number();
@@ -357,7 +365,9 @@ fn operations_with_a_lost_process_fail_and_others_do_not() {
                 let result = match round % 3 {
                     0 => me.copy(place(to, 256), place(from, 0), 200, order),
                     1 => me.start_put(place(to, 0), &[1; 64], order),
-                    _ => me.start_change(place(to, 8).cast::<u64>(), AtomicChange::Add(1), order).map(|word| word.handle()),
+                    _ => me
+                        .start_change(place(to, 8).cast::<u64>(), AtomicChange::Add(1), order)
+                        .map(|word| word.handle()),
                 };
                 let needed = to == 2 || (round % 3 == 0 && from == 2);
                 // What follows something that the doomed process does may be done there, too.
@@ -442,7 +452,9 @@ fn failures_that_nobody_has_heard_of_are_told_in_the_end() {
             }
             Ok(())
         });
-        let Err(Error::ProcessFailed { process, .. }) = simulated.unwrap().verdict else { panic!("a process was lost") };
+        let Err(Error::ProcessFailed { process, .. }) = simulated.unwrap().verdict else {
+            panic!("a process was lost")
+        };
         assert!(process.number() == 2 || process.number() == 0);
         told += failed.into_inner();
     }

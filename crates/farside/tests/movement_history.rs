@@ -46,10 +46,16 @@ type Cell = (u32, u32);
 
 #[derive(Debug)]
 enum Kind {
-    Write { cell: Cell },
-    Read { cell: Cell },
+    Write {
+        cell: Cell,
+    },
+    Read {
+        cell: Cell,
+    },
     /// Both, in one step.
-    Swap { cell: Cell },
+    Swap {
+        cell: Cell,
+    },
 }
 
 /// An operation as the checker sees it. It writes its place in the history, plus one.
@@ -78,10 +84,12 @@ fn check(history: &[Operation], last: impl Fn(Cell) -> u64) -> std::result::Resu
     // All that comes before each, by way of others, too.
     let mut before: Vec<BTreeSet<usize>> = Vec::new();
     for operation in history {
-        let all = operation.after.iter().flat_map(|earlier| before[*earlier].iter().copied().chain([*earlier])).collect();
+        let all =
+            operation.after.iter().flat_map(|earlier| before[*earlier].iter().copied().chain([*earlier])).collect();
         before.push(all);
     }
-    let writers = |cell: Cell| (0..history.len()).filter(move |at| history[*at].writes() && history[*at].cell() == cell);
+    let writers =
+        |cell: Cell| (0..history.len()).filter(move |at| history[*at].writes() && history[*at].cell() == cell);
     let may_find = |cell: Cell, found: u64, reader: Option<usize>| {
         let comes_before = |at: usize| reader.is_none_or(|reader| before[reader].contains(&at));
         let writer = match usize::try_from(found).ok().and_then(|found| found.checked_sub(1)) {
@@ -285,7 +293,8 @@ fn violations(seeds: std::ops::Range<u64>, options: SimOptions, sabotage: Sabota
 #[test]
 fn orders_are_kept_in_the_simulator() {
     let wild = SimOptions { delay_max_ns: 50_000, ..SimOptions::default() };
-    let narrow = SimOptions { operations_max: 3, messages_max: 2, needs_target_progress: true, ..SimOptions::default() };
+    let narrow =
+        SimOptions { operations_max: 3, messages_max: 2, needs_target_progress: true, ..SimOptions::default() };
     for (options, seeds) in [(SimOptions::default(), 0..25), (wild, 100..125), (narrow, 200..210)] {
         assert_eq!(violations(seeds, options, Sabotage::Nothing), 0);
     }

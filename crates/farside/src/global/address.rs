@@ -193,6 +193,14 @@ pub enum AddressFault {
         /// The size of the region.
         region_bytes: u64,
     },
+    /// A signal must not lie in the data that it announces.
+    #[error(
+        "the signal lies inside of the {bytes} bytes that it is to announce, and would be overwritten: give it a place of its own"
+    )]
+    InsideOfData {
+        /// How long the data is.
+        bytes: u64,
+    },
     /// A value or a word must lie at a multiple of its alignment.
     #[error("the access needs an offset that is a multiple of {align}")]
     Misaligned {

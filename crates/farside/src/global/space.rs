@@ -161,6 +161,15 @@ impl Known {
     }
 }
 
+/// The region of this process that a range lies in, and where in it that begins. Waits for nothing.
+pub(super) fn own_range(process: &Process, address: GlobalAddress, bytes: usize) -> Option<(RemoteRegion, u64)> {
+    let segment = address.segment();
+    let is_own = segment.process() == Some(process.id());
+    let known = is_own.then(|| find(process, process.id(), segment).ok())??;
+    let offset = known.inside(address, bytes).ok()?;
+    Some((known.region, offset))
+}
+
 /// Reads the owner's table and attaches what it names.
 fn find(process: &Process, owner: ProcessId, segment: Segment) -> Result<Known, Fault> {
     let deadline = process.clock().now() + process.settings().deadline;
@@ -221,7 +230,7 @@ impl From<Error> for Fault {
 
 impl GlobalAddress {
     #[cold]
-    fn refused(self, why: AddressFault) -> Error {
+    pub(super) fn refused(self, why: AddressFault) -> Error {
         Error::Address { address: self, why }
     }
 
@@ -347,6 +356,33 @@ impl Worker {
         Ok(change.apply(unsafe { racy::atomic_u32(word) }))
     }
 
+    /// Shows the words from an address on to `visit`, one after the other, until that has seen enough: of this process's own memory, which is
+    /// mapped.
+    pub(super) fn visit_own_words(
+        &self,
+        address: GlobalAddress,
+        count: usize,
+        mut visit: impl FnMut(usize, &AtomicU64) -> bool,
+    ) -> Result<()> {
+        check_alignment::<u64>(address)?;
+        let (process, bytes) = (self.process_handle(), count.saturating_mul(8));
+        let mut base = self.space().mapped(process, address, bytes);
+        if base.is_none() {
+            self.check_address(address, bytes)?;
+            base = self.space().mapped(process, address, bytes);
+        }
+        // Not known any more for the moment when a process was just lost: the next look finds it again.
+        let Some(base) = base else { return Ok(()) };
+        for index in 0..count {
+            // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found; `visit` has nothing
+            // of this worker, so that nothing is let go meanwhile.
+            if visit(index, unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     #[cold]
     fn put_slowly(&self, address: GlobalAddress, data: &[u8]) -> Result<()> {
         self.on_region(address, data.len(), |region, offset, deadline| region.put(offset, data, deadline))
@@ -359,7 +395,8 @@ impl Worker {
 
     /// The region that a range lies in, and where in it that begins.
     pub(super) fn find_region(&self, address: GlobalAddress, bytes: u64) -> Result<(RemoteRegion, u64)> {
-        let known = self.space().known(self.process_handle(), address.segment()).map_err(|fault| address.explain(fault))?;
+        let known =
+            self.space().known(self.process_handle(), address.segment()).map_err(|fault| address.explain(fault))?;
         let offset = match usize::try_from(bytes) {
             Ok(bytes) => known.inside(address, bytes),
             Err(_) => Err(AddressFault::OutOfRange { bytes, region_bytes: known.bytes }),
@@ -368,7 +405,7 @@ impl Worker {
     }
 
     /// Does something with the region that a range lies in, and where in it that begins.
-    fn on_region<T>(
+    pub(super) fn on_region<T>(
         &self,
         address: GlobalAddress,
         bytes: usize,

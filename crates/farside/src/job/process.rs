@@ -27,13 +27,14 @@ use super::settings::Settings;
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
-use crate::global::{Movement, publish};
+use crate::global::{Movement, SignalRequests, publish};
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
 use crate::invoke::reply_slots::ReplySlots;
 use crate::invoke::table::FunctionTable;
 use crate::memory::ProcessMemory;
+use crate::pipe::Pipes;
 
 /// Values shared by a process's workers, at most.
 const SHARED_MAX: usize = 1024;
@@ -87,6 +88,8 @@ pub(crate) struct Process {
     mover: Mover,
     movement: Movement,
     memory: ProcessMemory,
+    pipes: Pipes,
+    signals: Mutex<SignalRequests>,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
 }
@@ -199,6 +202,8 @@ impl Process {
             movement: Movement::new(id, threads),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
+            pipes: Pipes::default(),
+            signals: Mutex::default(),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -207,6 +212,7 @@ impl Process {
         for local in 0..threads {
             process.home.doorbell(local).set_fencing(process.fencing());
         }
+        process.home.watchers().set_fencing(process.fencing());
         publish(&process.home, process.starter_key(id));
         Arc::new(process)
     }
@@ -284,7 +290,8 @@ impl Process {
     }
 
     /// Whether this process is reached by a fence that another executes for all.
-    pub(super) fn hears_fences(&self) -> bool {
+    #[inline]
+    pub(crate) fn hears_fences(&self) -> bool {
         self.hears_fences
     }
 
@@ -337,6 +344,16 @@ impl Process {
     /// The memory that this process gives to others, and what it has of theirs.
     pub(crate) fn memory(&self) -> &ProcessMemory {
         &self.memory
+    }
+
+    /// The pipes whose ends this process's workers have.
+    pub(crate) fn pipes(&self) -> &Pipes {
+        &self.pipes
+    }
+
+    /// Signals in others' memory that are under way.
+    pub(crate) fn signals(&self) -> MutexGuard<'_, SignalRequests> {
+        lock(&self.signals)
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {
@@ -509,6 +526,7 @@ impl Process {
         self.lanes.lose(process);
         self.memory.lose(process);
         self.lose_movement(process);
+        self.lose_pipes(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });
         }

@@ -59,7 +59,7 @@ pub struct Worker {
     closing: RefCell<Vec<RingName>>,
     /// What handlers have to send on when there is room.
     put_off: RefCell<Vec<PutOff>>,
-    /// It waits for memory to change that nobody rings for.
+    /// It waits for memory to change.
     watches: Cell<bool>,
     wakers: RefCell<Vec<(SlotHandle, Waker)>>,
     /// Receivers for whom a batch is open or records are staged.

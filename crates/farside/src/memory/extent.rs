@@ -10,6 +10,7 @@ use super::{Registered, RemoteMemory};
 use crate::Wire;
 use crate::error::Result;
 use crate::job::process::Process;
+use crate::job::setup::Piece;
 use crate::job::worker::Worker;
 
 /// A piece of a region of some process.
@@ -29,6 +30,11 @@ impl Extent {
     /// A region, all of it.
     pub(crate) fn whole(key: RemoteKey) -> Self {
         Self { key, offset: 0, bytes: key.bytes }
+    }
+
+    /// A piece of whatever process.
+    pub(crate) fn of_piece(piece: &Piece) -> Self {
+        Self { key: piece.key, offset: piece.offset, bytes: piece.bytes }
     }
 
     /// Whose memory it is.

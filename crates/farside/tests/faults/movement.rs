@@ -58,7 +58,8 @@ fn program() {
 
 #[test]
 fn at_each_step_of_a_command() {
-    for (point, nth) in ["move-asked", "move-taken", "move-done"].into_iter().flat_map(|point| [(point, 1), (point, 9)]) {
+    for (point, nth) in ["move-asked", "move-taken", "move-done"].into_iter().flat_map(|point| [(point, 1), (point, 9)])
+    {
         let at = format!("{DOOMED}:{point}:{nth}");
         let mut command = Command::new(std::env::current_exe().unwrap());
         // Where memory is mapped nobody asks anybody.

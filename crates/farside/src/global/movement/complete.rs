@@ -45,7 +45,9 @@ impl Worker {
 
     #[cold]
     fn complete_slowly(&self, number: u64, time: Duration) -> Result<()> {
-        self.wait_until(COMPLETING, time, |worker| worker.look_at(|orders| !orders.are_under_way(number)).then_some(Ok(())))?;
+        self.wait_until(COMPLETING, time, |worker| {
+            worker.look_at(|orders| !orders.are_under_way(number)).then_some(Ok(()))
+        })?;
         self.tell_failure(|entry| entry <= number, None)
     }
 
@@ -68,16 +70,16 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Movement`] with `Foreign` or `NeverStarted`; [`Error::Deadline`], at once when there are no handles; [`Error::InHandler`].
-    pub fn wait_any(&self, handles: &[Handle], time: Duration) -> Result<usize> {
-        let some = self.wait_some(handles, time)?;
+    pub fn complete_any(&self, handles: &[Handle], time: Duration) -> Result<usize> {
+        let some = self.complete_some(handles, time)?;
         some.first().copied().ok_or(Error::Deadline { doing: COMPLETING, after: time })
     }
 
     /// Waits for at least one of some operations to end: which of the handles those are that have. For at most so long.
     ///
     /// # Errors
-    /// Those of [`wait_any`](Self::wait_any); without handles there is nothing to wait for, and none.
-    pub fn wait_some(&self, handles: &[Handle], time: Duration) -> Result<Vec<usize>> {
+    /// Those of [`complete_any`](Self::complete_any); without handles there is nothing to wait for, and none.
+    pub fn complete_some(&self, handles: &[Handle], time: Duration) -> Result<Vec<usize>> {
         let numbers = handles.iter().map(|handle| self.check_handle(*handle)).collect::<Result<Vec<_>>>()?;
         if numbers.is_empty() {
             return Ok(Vec::new());
@@ -95,7 +97,7 @@ impl Worker {
     ///
     /// # Errors
     /// As [`complete`](Self::complete), for these operations alone.
-    pub fn wait_all(&self, handles: &[Handle], time: Duration) -> Result<()> {
+    pub fn complete_all(&self, handles: &[Handle], time: Duration) -> Result<()> {
         let numbers = handles.iter().map(|handle| self.check_handle(*handle)).collect::<Result<Vec<_>>>()?;
         self.wait_until(COMPLETING, time, |worker| {
             let ended = worker.look_at(|orders| numbers.iter().all(|number| !orders.is_under_way(*number)));
@@ -198,7 +200,8 @@ impl Worker {
         let process = self.process_handle();
         let mut inner = process.movement().lock();
         let thread = &mut inner.threads[self.thread_index()];
-        let is_wanted = |number, touched: super::orders::Touched| wanted(number) && (peer.is_none() || touched.contains(&peer));
+        let is_wanted =
+            |number, touched: super::orders::Touched| wanted(number) && (peer.is_none() || touched.contains(&peer));
         let Some((number, failure)) = thread.orders.take_failure(|entry| is_wanted(entry.number, entry.touched)) else {
             return Ok(());
         };

@@ -27,7 +27,9 @@ pub enum MovementError {
         earlier: Handle,
     },
     /// Handles are for the worker that got them.
-    #[error("{handle} was named by {by}: only the worker that started an operation can wait for it, or order others after it")]
+    #[error(
+        "{handle} was named by {by}: only the worker that started an operation can wait for it, or order others after it"
+    )]
     Foreign {
         /// What was named.
         handle: Handle,
@@ -43,7 +45,9 @@ pub enum MovementError {
         started: u64,
     },
     /// The places that a copy reads and writes have bytes in common.
-    #[error("{bytes} bytes at {source_address} and at {target} overlap: copy to memory in between, or move the bytes in parts")]
+    #[error(
+        "{bytes} bytes at {source_address} and at {target} overlap: copy to memory in between, or move the bytes in parts"
+    )]
     Overlap {
         /// Where to.
         target: GlobalAddress,
@@ -59,7 +63,9 @@ pub enum MovementError {
         handle: Handle,
     },
     /// More than fits into a command.
-    #[error("{bytes} bytes are put from a slice; at most {max} are copied by the call: hand over a buffer (`start_put_owned`)")]
+    #[error(
+        "{bytes} bytes are put from a slice; at most {max} are copied by the call: hand over a buffer (`start_put_owned`)"
+    )]
     TooLong {
         /// How many.
         bytes: usize,
@@ -67,7 +73,9 @@ pub enum MovementError {
         max: usize,
     },
     /// What an atomic change brings is stored by the process that asks for it.
-    #[error("{address} is not of this process, which is where the old value of a word can go: give an address of its own")]
+    #[error(
+        "{address} is not of this process, which is where the old value of a word can go: give an address of its own"
+    )]
     NotOwn {
         /// What was given.
         address: GlobalAddress,
@@ -85,7 +93,9 @@ pub enum MovementError {
         max: usize,
     },
     /// The process that was to carry it out had no room for it, all the time.
-    #[error("{process} carries out as much for others as it can ({max} commands): raise the deadline, or ask it for less at a time")]
+    #[error(
+        "{process} carries out as much for others as it can ({max} commands): raise the deadline, or ask it for less at a time"
+    )]
     Full {
         /// Which.
         process: ProcessId,

@@ -289,7 +289,9 @@ impl Piece {
 
     fn give_up(self) {
         match self.stage {
-            Stage::Reading(completion) | Stage::Writing(completion) | Stage::Changing(completion) => completion.cancel(),
+            Stage::Reading(completion) | Stage::Writing(completion) | Stage::Changing(completion) => {
+                completion.cancel()
+            }
             Stage::Unread | Stage::Over => {}
         }
     }
@@ -336,11 +338,7 @@ fn post(
     }
 }
 
-fn mapped<'a>(
-    spot: &'a Spot,
-    process: &Process,
-    is_target: bool,
-) -> Result<Option<&'a Arc<SharedMemory>>, Failure> {
+fn mapped<'a>(spot: &'a Spot, process: &Process, is_target: bool) -> Result<Option<&'a Arc<SharedMemory>>, Failure> {
     spot.mapped(process).map_err(|why| explain(why, spot, is_target))
 }
 

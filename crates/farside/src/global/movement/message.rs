@@ -21,14 +21,24 @@ pub(crate) struct MoveMessage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum About {
     /// Carry this out, when those are over.
-    Command { epoch: u64, after: Vec<u64>, command: Command },
+    Command {
+        epoch: u64,
+        after: Vec<u64>,
+        command: Command,
+    },
     /// To who asked: it has ended, and this is what the word held, if it was a change of one.
-    Ended { previous: u64 },
+    Ended {
+        previous: u64,
+    },
     /// To who asked: it has failed. The answer: that is known.
-    Failed { why: Failure },
+    Failed {
+        why: Failure,
+    },
     Heard,
     /// To who asked: there is no room for it, nor for what you sent since, up to this epoch.
-    Refused { epoch: u64 },
+    Refused {
+        epoch: u64,
+    },
 }
 
 /// An operation that others can carry out.
@@ -312,7 +322,11 @@ mod tests {
 
     fn command() -> impl Strategy<Value = Command> {
         prop_oneof![
-            (named(), named(), any::<u64>()).prop_map(|(target, source, bytes)| Command::Copy { target, source, bytes }),
+            (named(), named(), any::<u64>()).prop_map(|(target, source, bytes)| Command::Copy {
+                target,
+                source,
+                bytes
+            }),
             (named(), prop::collection::vec(any::<u8>(), 0..=PUT_BYTES_MAX))
                 .prop_map(|(target, data)| Command::Put { target, data }),
             (named(), change()).prop_map(|(target, change)| {

@@ -16,12 +16,26 @@ const OTHERS: [ProcessId; 2] = [ProcessId::new(1), ProcessId::new(2)];
 
 #[derive(Clone, Debug)]
 enum Step {
-    Start { condition: u8, after: u16, place: u8, touches: u8, fails: bool },
-    Fence { peer: u8 },
+    Start {
+        condition: u8,
+        after: u16,
+        place: u8,
+        touches: u8,
+        fails: bool,
+    },
+    Fence {
+        peer: u8,
+    },
     /// The next command, or answer, of a channel arrives.
-    Deliver { process: u8, to_executor: bool },
+    Deliver {
+        process: u8,
+        to_executor: bool,
+    },
     /// Something that is under way ends.
-    End { process: u8, which: u16 },
+    End {
+        process: u8,
+        which: u16,
+    },
     Pass,
     Tell,
 }
@@ -76,7 +90,8 @@ struct World {
 
 impl World {
     fn new(commands_max: usize) -> Self {
-        let executor = |own| Executor { table: Table::new(own, commands_max), there: VecDeque::new(), back: VecDeque::new() };
+        let executor =
+            |own| Executor { table: Table::new(own, commands_max), there: VecDeque::new(), back: VecDeque::new() };
         Self {
             orders: Orders::default(),
             executors: OTHERS.map(executor).into(),

@@ -51,9 +51,15 @@ enum State {
     /// This process is at it.
     Running,
     /// The command was sent. Commands to one process are numbered in their order.
-    Sent { to: ProcessId, sequence: u64 },
+    Sent {
+        to: ProcessId,
+        sequence: u64,
+    },
     /// Who was asked had no room.
-    Refused { by: ProcessId, again: Instant },
+    Refused {
+        by: ProcessId,
+        again: Instant,
+    },
     Failed(Failure),
 }
 
@@ -130,7 +136,12 @@ impl<W: Clone> Orders<W> {
                 Some(peer) => entry.touched.contains(&Some(peer)) && touched.contains(&Some(peer)),
                 None => entry.touched.iter().flatten().any(|peer| touched.contains(&Some(*peer))),
             };
-            after.extend(self.entries.iter().filter(|entry| entry.number <= fence.up_to && reaches(entry)).map(|entry| entry.number));
+            after.extend(
+                self.entries
+                    .iter()
+                    .filter(|entry| entry.number <= fence.up_to && reaches(entry))
+                    .map(|entry| entry.number),
+            );
         }
         after.sort_unstable();
         after.dedup();
@@ -156,7 +167,16 @@ impl<W: Clone> Orders<W> {
         let failed = after.iter().copied().find(|earlier| self.failure(*earlier).is_some());
         let state = failed.map_or(State::Held, |number| State::Failed(Failure::Earlier { number }));
         let work = failed.is_none().then_some(work);
-        self.entries.push_back(Entry { number, touched, place, after, state, work, is_hopeless_for: None, refused_since: None });
+        self.entries.push_back(Entry {
+            number,
+            touched,
+            place,
+            after,
+            state,
+            work,
+            is_hopeless_for: None,
+            refused_since: None,
+        });
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -255,7 +275,9 @@ impl<W: Clone> Orders<W> {
 
     /// An operation has ended well. Says whether there was one: nothing else is believed.
     pub(super) fn end(&mut self, number: u64) -> bool {
-        let Some(at) = self.entries.iter().position(|entry| entry.number == number && entry.is_begun()) else { return false };
+        let Some(at) = self.entries.iter().position(|entry| entry.number == number && entry.is_begun()) else {
+            return false;
+        };
         self.entries.remove(at);
         self.entries.iter_mut().for_each(|entry| entry.after.retain(|earlier| *earlier != number));
         true
@@ -266,7 +288,10 @@ impl<W: Clone> Orders<W> {
         let mut failed = vec![(number, failure)];
         let mut told = Vec::new();
         while let Some((number, failure)) = failed.pop() {
-            let Some(entry) = self.entries.iter_mut().find(|entry| entry.number == number && entry.is_under_way()) else { continue };
+            let Some(entry) = self.entries.iter_mut().find(|entry| entry.number == number && entry.is_under_way())
+            else {
+                continue;
+            };
             entry.state = State::Failed(failure);
             entry.work = None;
             entry.after.clear();
@@ -310,7 +335,9 @@ impl<W: Clone> Orders<W> {
     /// Those that were refused for so long that they are given up.
     pub(super) fn refused_since(&self, before: Instant) -> Vec<(u64, ProcessId)> {
         let is_overdue = |entry: &Entry<W>| match entry.state {
-            State::Refused { by, .. } if entry.refused_since.is_some_and(|since| since <= before) => Some((entry.number, by)),
+            State::Refused { by, .. } if entry.refused_since.is_some_and(|since| since <= before) => {
+                Some((entry.number, by))
+            }
             _ => None,
         };
         self.entries.iter().filter_map(is_overdue).collect()

@@ -68,10 +68,8 @@ pub(super) type Parcel = Arc<Mutex<Option<Brought>>>;
 
 impl Movement {
     pub(crate) fn new(own: ProcessId, threads: usize) -> Self {
-        let inner = Inner {
-            threads: (0..threads).map(|_| Thread::default()).collect(),
-            table: Table::new(own, COMMANDS_MAX),
-        };
+        let inner =
+            Inner { threads: (0..threads).map(|_| Thread::default()).collect(), table: Table::new(own, COMMANDS_MAX) };
         Self {
             inner: Mutex::new(inner),
             open: (0..threads).map(|_| AtomicU32::new(0)).collect(),
@@ -348,7 +346,9 @@ impl Command {
     fn of(work: Work) -> Option<Self> {
         let named = |spot: &Spot| Named { key: spot.key, offset: spot.offset };
         Some(match work {
-            Work::Copy { target, source, bytes } => Self::Copy { target: named(&target), source: named(&source), bytes },
+            Work::Copy { target, source, bytes } => {
+                Self::Copy { target: named(&target), source: named(&source), bytes }
+            }
             Work::Put { target, data } => Self::Put { target: named(&target), data },
             Work::Change { target, change } => Self::Change { target: named(&target), change },
             Work::Get { .. } => return None,

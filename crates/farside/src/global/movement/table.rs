@@ -98,7 +98,8 @@ impl<J> Table<J> {
                 let wanted = Origin { number: *number, ..task.origin };
                 self.tasks.iter().find(|other| other.origin == wanted)
             };
-            let failed = task.after.iter().find(|number| matches!(earlier(number), Some(Task { state: State::Failed, .. })));
+            let failed =
+                task.after.iter().find(|number| matches!(earlier(number), Some(Task { state: State::Failed, .. })));
             if let Some(failed) = failed.copied() {
                 let origin = task.origin;
                 self.tasks[at].state = State::Failed;
