@@ -126,7 +126,7 @@ impl Process {
         }
         let is_busy = moved || inner.may_go_on();
         movement.is_busy.store(is_busy, Ordering::Relaxed);
-        self.tell(inner);
+        self.tell_movement(inner);
         moved
     }
 
@@ -149,7 +149,7 @@ impl Process {
     }
 
     /// Tells threads that operations of theirs have ended.
-    fn tell(&self, mut inner: MutexGuard<'_, Inner>) {
+    fn tell_movement(&self, mut inner: MutexGuard<'_, Inner>) {
         self.movement().note_counts(&inner);
         let mut wakers = Vec::new();
         let mut locals = Vec::new();
@@ -186,7 +186,7 @@ impl Process {
                 if thread.orders.is_sent_to(number, from) {
                     thread.fail(number, why);
                 }
-                self.say(from, local, number, About::Heard);
+                self.say_of_move(from, local, number, About::Heard);
             }
             About::Refused { epoch } if own => {
                 let thread = &mut inner.threads[local as usize];
@@ -196,11 +196,11 @@ impl Process {
             // There is no such thread here, and never was.
             About::Ended { .. } | About::Failed { .. } | About::Refused { .. } => {}
         }
-        self.tell(inner);
+        self.tell_movement(inner);
         self.stir_movement();
     }
 
-    fn say(&self, to: ProcessId, local: u32, number: u64, what: About) {
+    fn say_of_move(&self, to: ProcessId, local: u32, number: u64, what: About) {
         // Who is gone by now needs no answer.
         let _ = self.send_setup(to, &SetupMessage::Move(MoveMessage { local, number, what }));
     }
@@ -214,7 +214,7 @@ impl Process {
                 thread.fail(number, Failure::Lost { process: lost });
             }
         }
-        self.tell(inner);
+        self.tell_movement(inner);
         self.stir_movement();
     }
 }
@@ -290,7 +290,9 @@ impl Inner {
                 let what = format!("{} was asked for memory that has no address", process.id());
                 self.end(process, origin, Err(Failure::Other { what }));
             }
-            Taken::Refused => process.say(origin.process, origin.local, origin.number, About::Refused { epoch }),
+            Taken::Refused => {
+                process.say_of_move(origin.process, origin.local, origin.number, About::Refused { epoch })
+            }
             Taken::Dropped => {}
         }
     }
@@ -306,7 +308,7 @@ impl Inner {
                 Ok(Brought::Nothing | Brought::Buffer(_)) => About::Ended { previous: 0 },
                 Err(why) => About::Failed { why },
             };
-            return process.say(from, local, number, what);
+            return process.say_of_move(from, local, number, what);
         }
         let thread = &mut self.threads[local as usize];
         match result {
