@@ -21,6 +21,8 @@ mod sealed {
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self>;
 
         fn operation(offset: u64, change: AtomicChange<Self>) -> Operation;
+
+        fn widen(self) -> u64;
     }
 
     impl Changeable for u64 {
@@ -32,6 +34,10 @@ mod sealed {
         fn operation(offset: u64, change: AtomicChange<Self>) -> Operation {
             Operation::Atomic64 { offset, change }
         }
+
+        fn widen(self) -> u64 {
+            self
+        }
     }
 
     impl Changeable for u32 {
@@ -42,6 +48,10 @@ mod sealed {
 
         fn operation(offset: u64, change: AtomicChange<Self>) -> Operation {
             Operation::Atomic32 { offset, change }
+        }
+
+        fn widen(self) -> u64 {
+            self.into()
         }
     }
 }

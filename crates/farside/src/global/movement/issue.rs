@@ -218,6 +218,13 @@ impl Worker {
         change: AtomicChange<W>,
         order: Order,
     ) -> Result<Incoming<W>> {
+        if self.may_start_at_once(order)
+            && let Some(place) = self.space().mapped(self.process_handle(), word.address(), size_of::<W>())
+            && place.addr().is_multiple_of(size_of::<W>())
+        {
+            let previous = word.change(self, change)?;
+            return Ok(Incoming::over(self.next_handle(), Brought::Previous(previous.widen())));
+        }
         let condition = self.admit(order)?;
         let draft = self.draft_change(word, change)?;
         Ok(self.start_bringing(draft, condition))
@@ -255,8 +262,12 @@ impl Worker {
     /// Whether a new operation need not look at those before it.
     #[inline]
     fn may_start_at_once(&self, order: Order) -> bool {
-        (order == Order::None && !self.moves().is_fenced.get())
-            || (!matches!(order, Order::After(_)) && self.process_handle().movement().open(self.thread_index()) == 0)
+        let is_free = match order {
+            Order::None => !self.moves().is_fenced.get(),
+            Order::After(handle) if self.check_handle(handle).is_err() => return false,
+            Order::After(_) | Order::All | Order::Continuing => false,
+        };
+        is_free || self.process_handle().movement().open(self.thread_index()) == 0
     }
 
     #[inline]
@@ -360,7 +371,7 @@ fn touched(work: &mut Work) -> Touched {
     [target, source]
 }
 
-/// Whether two ranges of as many bytes have any in common.
+/// Whether two ranges of as many bytes have any in common. (One region has one address for each byte.)
 #[inline]
 fn overlap(a: GlobalAddress, b: GlobalAddress, bytes: u64) -> bool {
     a.segment() == b.segment() && u64::from(a.offset().abs_diff(b.offset())) < bytes
