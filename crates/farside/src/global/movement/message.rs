@@ -187,7 +187,8 @@ impl Out<'_> {
             }
             Failure::Other { what } => {
                 self.0.push(6);
-                let end = what.floor_char_boundary(TEXT_BYTES_MAX);
+                let end =
+                    (0..=what.len().min(TEXT_BYTES_MAX)).rev().find(|end| what.is_char_boundary(*end)).unwrap_or(0);
                 self.0.extend(&what.as_bytes()[..end]);
             }
         }
