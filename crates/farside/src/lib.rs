@@ -35,6 +35,7 @@
 //! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`] |
 //! | give ordinary memory an address | [`Worker::register`], [`Worker::lend`] |
 //! | have arrays over all processes | [`GlobalArray`], [`Worker::symmetric`], [`Worker::byte_space`] |
+//! | copy from any place to any, in an order, without waiting | [`Worker::copy`], [`Order`], [`Handle`] |
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
 //! | find accesses that nothing orders | [`Job::check_accesses`] |
 //! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
@@ -80,7 +81,7 @@ pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
 pub use global::{
     AccessConflict, AccessKind, AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr,
-    GlobalSlice, NotificationFault, Notifications, Signal, Until,
+    GlobalSlice, Handle, Incoming, MovementError, NotificationFault, Notifications, Order, Signal, Until,
 };
 pub use invoke::call::{
     AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written,

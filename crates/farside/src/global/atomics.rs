@@ -1,7 +1,7 @@
 //! Words that are changed atomically.
 
 use bytemuck::Pod;
-use farside_fabric::transport::AtomicChange;
+use farside_fabric::transport::{AtomicChange, Operation};
 
 use super::address::GlobalAddress;
 use super::pointer::GlobalPtr;
@@ -9,17 +9,21 @@ use crate::error::Result;
 use crate::job::worker::Worker;
 
 /// Words that can be changed atomically, wherever they lie: `u32` and `u64`.
-pub trait Word: Pod + PartialEq + sealed::Changeable {}
+pub trait Word: Pod + PartialEq + super::movement::Brings + sealed::Changeable {}
 
 impl Word for u32 {}
 impl Word for u64 {}
 
 mod sealed {
-    use super::{AtomicChange, GlobalAddress, Result, Worker};
+    use super::{AtomicChange, GlobalAddress, Operation, Result, Worker};
 
     pub trait Changeable: Sized {
         #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self>;
+
+        fn operation(offset: u64, change: AtomicChange<Self>) -> Operation;
+
+        fn widen(self) -> u64;
     }
 
     impl Changeable for u64 {
@@ -28,6 +32,14 @@ mod sealed {
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
             me.change64(address, change)
         }
+
+        fn operation(offset: u64, change: AtomicChange<Self>) -> Operation {
+            Operation::Atomic64 { offset, change }
+        }
+
+        fn widen(self) -> u64 {
+            self
+        }
     }
 
     impl Changeable for u32 {
@@ -35,6 +47,14 @@ mod sealed {
         #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
             me.change32(address, change)
+        }
+
+        fn operation(offset: u64, change: AtomicChange<Self>) -> Operation {
+            Operation::Atomic32 { offset, change }
+        }
+
+        fn widen(self) -> u64 {
+            self.into()
         }
     }
 }

@@ -485,6 +485,17 @@ impl Worker {
         self.on_region(address, data.len(), Some(touch), |region, offset, deadline| region.get(offset, data, deadline))
     }
 
+    /// The region that a range lies in, and where in it that begins.
+    pub(super) fn find_region(&self, address: GlobalAddress, bytes: u64) -> Result<(RemoteRegion, u64)> {
+        let known =
+            self.space().known(self.process_handle(), address.segment()).map_err(|fault| address.explain(fault))?;
+        let offset = match usize::try_from(bytes) {
+            Ok(bytes) => known.inside(address, bytes),
+            Err(_) => Err(AddressFault::OutOfRange { bytes, region_bytes: known.bytes }),
+        };
+        Ok((known.region, offset.map_err(|why| address.refused(why))?))
+    }
+
     /// Does something with the region that a range lies in, and where in it that begins. What touches the bytes is checked, if accesses
     /// are.
     pub(super) fn on_region<T>(

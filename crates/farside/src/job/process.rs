@@ -27,7 +27,7 @@ use super::settings::{Check, Settings};
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
-use crate::global::{Checks, OwnSegments, SignalRequests, publish};
+use crate::global::{Checks, Movement, OwnSegments, SignalRequests, publish};
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
@@ -86,6 +86,7 @@ pub(crate) struct Process {
     callers: Callers,
     pools: [Pool; 2],
     mover: Mover,
+    movement: Movement,
     memory: ProcessMemory,
     /// In a job whose accesses are checked.
     checks: Option<Checks>,
@@ -201,6 +202,7 @@ impl Process {
             latches: Mutex::new(Latches::new()),
             callers: Callers::new(callers),
             mover: Mover::default(),
+            movement: Movement::new(id, threads),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
             checks: (settings.check == Check::Accesses).then(|| Checks::new(threads)),
@@ -334,6 +336,10 @@ impl Process {
 
     pub(crate) fn mover(&self) -> &Mover {
         &self.mover
+    }
+
+    pub(crate) fn movement(&self) -> &Movement {
+        &self.movement
     }
 
     pub(crate) fn pools_are_idle(&self) -> bool {
@@ -538,6 +544,7 @@ impl Process {
         if let Some(checks) = &self.checks {
             checks.lose(|worker| self.place_of(WorkerId::new(worker)).is_some_and(|(of, _)| of == process));
         }
+        self.lose_movement(process);
         self.lose_pipes(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });

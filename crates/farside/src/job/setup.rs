@@ -2,7 +2,7 @@
 
 use farside_fabric::{ProcessId, RemoteKey};
 
-use crate::global::{CheckMessage, SignalMessage};
+use crate::global::{CheckMessage, MoveMessage, SignalMessage};
 use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
 use crate::invoke::ring_options::CHUNKS_PER_REQUEST_MAX;
@@ -93,6 +93,8 @@ pub(crate) enum SetupMessage {
     Pipe(PipeMessage),
     /// About signals in memory that is not mapped at who signals.
     Signal(SignalMessage),
+    /// About operations on memory.
+    Move(MoveMessage),
 }
 
 impl SetupMessage {
@@ -123,6 +125,10 @@ impl SetupMessage {
             }
             Self::Check(message) => {
                 message.encode(&mut out.byte(22).0);
+                &mut out
+            }
+            Self::Move(message) => {
+                message.encode(&mut out.byte(23).0);
                 &mut out
             }
             Self::Pipe(message) => {
@@ -174,6 +180,7 @@ impl SetupMessage {
             22 => Self::Check(Box::new(CheckMessage::decode(&input.rest())?)),
             30 => Self::Pipe(PipeMessage::decode(&input.rest())?),
             21 => Self::Signal(SignalMessage::decode(&input.rest())?),
+            23 => Self::Move(MoveMessage::decode(&input.rest())?),
             _ => return None,
         };
         input.0.is_empty().then_some(message)
