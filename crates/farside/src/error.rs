@@ -6,7 +6,7 @@ use std::time::Duration;
 use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 
-use crate::global::{AddressFault, GlobalAddress, MovementError, NotificationFault, SLOT_COUNT};
+use crate::global::{AccessConflict, AddressFault, GlobalAddress, MovementError, NotificationFault, SLOT_COUNT};
 use crate::memory::{MemoryRefusal, RemoteMemory};
 use crate::pipe::{PipeCause, PipeName};
 
@@ -17,6 +17,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// Two accesses to the same bytes that nothing orders, or bytes that an operation is using. Only where accesses are
+    /// [checked](crate::Job::check_accesses).
+    #[error("{0}")]
+    AccessConflict(Box<AccessConflict>),
     /// An address leads nowhere.
     #[error("{address} cannot be used: {why}")]
     Address {
@@ -164,6 +168,9 @@ pub enum Error {
         /// The handle.
         memory: RemoteMemory,
     },
+    /// A remote heap did not do as it was asked.
+    #[error(transparent)]
+    Heap(#[from] crate::heap::HeapError),
     /// Memory that is registered has no global address.
     #[error(
         "region {} of {} has no global addresses: a process has {SLOT_COUNT} such regions of up to 4 GiB; register less at a time, \
@@ -214,6 +221,9 @@ pub enum Error {
         /// The type.
         type_name: &'static str,
     },
+    /// A collective object could not be made, or an access to it was not.
+    #[error(transparent)]
+    Object(#[from] crate::global::ObjectError),
     /// A process of the job is gone.
     #[error("{process} was lost: {why}")]
     PeerLost {

@@ -18,6 +18,7 @@ mod sealed {
     use super::{AtomicChange, GlobalAddress, Operation, Result, Worker};
 
     pub trait Changeable: Sized {
+        #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self>;
 
         fn operation(offset: u64, change: AtomicChange<Self>) -> Operation;
@@ -27,6 +28,7 @@ mod sealed {
 
     impl Changeable for u64 {
         #[inline]
+        #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
             me.change64(address, change)
         }
@@ -42,6 +44,7 @@ mod sealed {
 
     impl Changeable for u32 {
         #[inline]
+        #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
             me.change32(address, change)
         }
@@ -70,6 +73,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn change(self, me: &Worker, change: AtomicChange<W>) -> Result<W> {
         W::change(me, self.address(), change)
     }
@@ -79,6 +83,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn load(self, me: &Worker) -> Result<W> {
         self.change(me, AtomicChange::Load)
     }
@@ -88,6 +93,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn store(self, me: &Worker, value: W) -> Result<()> {
         self.swap(me, value).map(drop)
     }
@@ -97,6 +103,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn swap(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Swap(value))
     }
@@ -106,6 +113,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn compare_swap(self, me: &Worker, expected: W, new: W) -> Result<W> {
         self.change(me, AtomicChange::CompareSwap { expected, new })
     }
@@ -115,6 +123,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_add(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Add(value))
     }
@@ -124,6 +133,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_and(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::And(value))
     }
@@ -133,6 +143,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_or(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Or(value))
     }
@@ -142,6 +153,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_xor(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Xor(value))
     }
@@ -151,6 +163,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_min(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Min(value))
     }
@@ -160,6 +173,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_max(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Max(value))
     }

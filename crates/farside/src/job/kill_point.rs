@@ -75,6 +75,34 @@ kill_points! {
     MemoryGranted = "memory-granted",
     /// Memory was taken back from another process, which was not told.
     MemoryReleased = "memory-released",
+    /// A pipe was asked for, and nothing was written into it.
+    PipeAsked = "pipe-asked",
+    /// A pipe was made here for a writer, which was not told.
+    PipeMade = "pipe-made",
+    /// A message lies in its slot of a pipe, without its flag. In builds with debug assertions only.
+    PipeFilled = "pipe-filled",
+    /// A message of a pipe was read, and its slot not given back. In builds with debug assertions only.
+    PipeRead = "pipe-read",
+    /// An end of a pipe was dropped, and the other was not told.
+    PipeLeft = "pipe-left",
+    /// Memory for a heap was got at the peer, and nothing was written there.
+    HeapMade = "heap-made",
+    /// A block of a heap was put across, and its name was not told.
+    HeapBlockPut = "heap-block-put",
+    /// A block of a heap was opened by its name.
+    HeapBlockOpened = "heap-block-opened",
+    /// A block of a heap was freed here, and nobody will hear of it.
+    HeapBlockFreed = "heap-block-freed",
+    /// A list of freed blocks is made, and not sent.
+    HeapTagsMade = "heap-tags-made",
+    /// A list of freed blocks lies in the initiator's memory.
+    HeapTagsPut = "heap-tags-put",
+    /// A list of freed blocks was found, and not taken over.
+    HeapTagsTaken = "heap-tags-taken",
+    /// A peer was asked what it has freed.
+    HeapAsked = "heap-asked",
+    /// A heap is closed, and its peer was not told.
+    HeapClosing = "heap-closing",
     /// A process was told to carry out an operation on memory.
     MoveAsked = "move-asked",
     /// An operation is to be carried out here for another process, and was not begun.

@@ -23,11 +23,11 @@ use super::mover::Mover;
 use super::outgoing::Outgoing;
 use super::pool::RingPool;
 use super::rings::Ways;
-use super::settings::Settings;
+use super::settings::{Check, Settings};
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
-use crate::global::{Movement, SignalRequests, publish};
+use crate::global::{Checks, Movement, OwnSegments, SignalRequests, publish};
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
@@ -88,6 +88,9 @@ pub(crate) struct Process {
     mover: Mover,
     movement: Movement,
     memory: ProcessMemory,
+    /// In a job whose accesses are checked.
+    checks: Option<Checks>,
+    own_segments: OwnSegments,
     pipes: Pipes,
     signals: Mutex<SignalRequests>,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
@@ -202,6 +205,8 @@ impl Process {
             movement: Movement::new(id, threads),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
+            checks: (settings.check == Check::Accesses).then(|| Checks::new(threads)),
+            own_segments: OwnSegments::default(),
             pipes: Pipes::default(),
             signals: Mutex::default(),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
@@ -346,9 +351,20 @@ impl Process {
         &self.memory
     }
 
+    /// What finds conflicting accesses, if they are checked.
+    #[inline]
+    pub(crate) fn checks(&self) -> Option<&Checks> {
+        self.checks.as_ref()
+    }
+
     /// The pipes whose ends this process's workers have.
     pub(crate) fn pipes(&self) -> &Pipes {
         &self.pipes
+    }
+
+    /// What it has registered of its ordinary memory.
+    pub(crate) fn own_segments(&self) -> &OwnSegments {
+        &self.own_segments
     }
 
     /// Signals in others' memory that are under way.
@@ -525,6 +541,9 @@ impl Process {
         self.transport.forget(process);
         self.lanes.lose(process);
         self.memory.lose(process);
+        if let Some(checks) = &self.checks {
+            checks.lose(|worker| self.place_of(WorkerId::new(worker)).is_some_and(|(of, _)| of == process));
+        }
         self.lose_movement(process);
         self.lose_pipes(process);
         for local in 0..self.mailboxes.len() {

@@ -5,11 +5,13 @@
 
 mod detection;
 mod handlers;
+mod heaps;
 mod kill_points;
 mod limits;
 mod locks;
 mod memory;
 mod movement;
+mod pipes;
 mod shapes;
 mod soak;
 mod support;
