@@ -25,6 +25,15 @@ fn no_update_is_lost_with_the_lock_service() {
 }
 
 #[test]
+fn the_pipe_brings_the_value_and_gives_the_buffer_back() {
+    let text = output("pipe");
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    let fetched = format!("fetched 1048576 bytes, whose sum is {}", 7 << 20);
+    assert_eq!(lines, ["1048576 bytes are the writer's again", &fetched, "received 42"]);
+}
+
+#[test]
 fn all_buffers_of_the_demonstration_arrive() {
     let text = output("demonstration");
     let mut lines: Vec<&str> = text.lines().collect();

@@ -129,6 +129,7 @@ impl<T: Pod> GlobalArray<T> {
     /// # Errors
     /// [`ObjectError::Outside`], and those of [`GlobalPtr::put`].
     #[inline]
+    #[track_caller]
     pub fn get(&self, me: &Worker, index: usize) -> Result<T> {
         self.at(index)?.get(me)
     }
@@ -138,6 +139,7 @@ impl<T: Pod> GlobalArray<T> {
     /// # Errors
     /// Those of [`get`](Self::get).
     #[inline]
+    #[track_caller]
     pub fn put(&self, me: &Worker, index: usize, value: T) -> Result<()> {
         self.at(index)?.put(me, value)
     }

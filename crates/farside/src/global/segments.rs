@@ -67,6 +67,11 @@ pub(crate) fn retire(home: &Home, key: RemoteKey) {
     }
 }
 
+/// Whether a region has addresses, by its owner's table.
+pub(super) fn is_published(home: &Home, key: RemoteKey) -> bool {
+    key.slot < SLOT_COUNT && look_up(home, key.slot) == Entry::of(key)
+}
+
 /// The entry of a slot in a table that is mapped here.
 pub(super) fn look_up(home: &Home, slot: u32) -> Entry {
     let (state, bytes) = home.segment(slot);
