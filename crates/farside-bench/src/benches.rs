@@ -1,5 +1,6 @@
 //! The benches.
 
+pub(crate) mod footprint;
 pub(crate) mod invoke_latency;
 pub(crate) mod invoke_throughput;
 pub(crate) mod mcts_scaling;
@@ -43,6 +44,7 @@ pub(crate) const BENCHES: &[Bench] = &[
         about: "puts between two processes, signalled by hand and by a transmitter (Seriema, Figure 2)",
         cases: transfer_throughput::cases,
     },
+    Bench { name: footprint::NAME, about: footprint::ABOUT, cases: footprint::cases },
     Bench { name: multi_job::NAME, about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 
