@@ -1,7 +1,7 @@
 //! Registered memory, seen from its owner and from its peers.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farside_sys::racy;
@@ -232,32 +232,39 @@ pub fn execute(key: RemoteKey, memory: &SharedMemory, operation: Operation) -> R
 }
 
 macro_rules! apply {
-    ($name:ident, $word:ty, $atomic:path) => {
+    ($name:ident, $word:ty, $atomic:ty, $at:path) => {
         /// The caller has checked that the word lies in the mapping, aligned.
         #[inline]
         fn $name(memory: &SharedMemory, offset: u64, change: AtomicChange<$word>) -> $word {
             let address = memory.base().as_ptr().wrapping_add(offset as usize);
             // SAFETY: the callers checked range and alignment; the reference ends with this function, and `memory`
             // keeps the mapping until then.
-            let word = unsafe { $atomic(address) };
-            match change {
-                AtomicChange::Load => word.load(Ordering::SeqCst),
-                AtomicChange::Swap(value) => word.swap(value, Ordering::SeqCst),
-                AtomicChange::CompareSwap { expected, new } => {
-                    match word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst) {
-                        Ok(previous) | Err(previous) => previous,
+            change.apply(unsafe { $at(address) })
+        }
+
+        impl AtomicChange<$word> {
+            /// Changes a word, and returns what it held. Sequentially consistent.
+            #[inline]
+            pub fn apply(self, word: &$atomic) -> $word {
+                match self {
+                    Self::Load => word.load(Ordering::SeqCst),
+                    Self::Swap(value) => word.swap(value, Ordering::SeqCst),
+                    Self::CompareSwap { expected, new } => {
+                        match word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst) {
+                            Ok(previous) | Err(previous) => previous,
+                        }
                     }
+                    Self::Add(value) => word.fetch_add(value, Ordering::SeqCst),
+                    Self::And(value) => word.fetch_and(value, Ordering::SeqCst),
+                    Self::Or(value) => word.fetch_or(value, Ordering::SeqCst),
+                    Self::Xor(value) => word.fetch_xor(value, Ordering::SeqCst),
+                    Self::Min(value) => word.fetch_min(value, Ordering::SeqCst),
+                    Self::Max(value) => word.fetch_max(value, Ordering::SeqCst),
                 }
-                AtomicChange::Add(value) => word.fetch_add(value, Ordering::SeqCst),
-                AtomicChange::And(value) => word.fetch_and(value, Ordering::SeqCst),
-                AtomicChange::Or(value) => word.fetch_or(value, Ordering::SeqCst),
-                AtomicChange::Xor(value) => word.fetch_xor(value, Ordering::SeqCst),
-                AtomicChange::Min(value) => word.fetch_min(value, Ordering::SeqCst),
-                AtomicChange::Max(value) => word.fetch_max(value, Ordering::SeqCst),
             }
         }
     };
 }
 
-apply!(apply64, u64, racy::atomic_u64);
-apply!(apply32, u32, racy::atomic_u32);
+apply!(apply64, u64, AtomicU64, racy::atomic_u64);
+apply!(apply32, u32, AtomicU32, racy::atomic_u32);

@@ -4,9 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use farside_fabric::ring::Corrupt;
-use farside_fabric::{FabricError, ProcessId, WorkerId};
+use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 
+use crate::global::{AddressFault, GlobalAddress, SLOT_COUNT};
 use crate::memory::{MemoryRefusal, RemoteMemory};
+use crate::pipe::{PipeCause, PipeName};
 
 /// A result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -15,6 +17,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// An address leads nowhere.
+    #[error("{address} cannot be used: {why}")]
+    Address {
+        /// The address.
+        address: GlobalAddress,
+        /// What is wrong with it.
+        why: AddressFault,
+    },
     /// Processes of other binaries have sent more for collectives than a worker keeps until it comes to them.
     #[error(
         "processes of other binaries sent more than {values} values or {bytes} bytes for collectives that {worker} has not come \
@@ -154,6 +164,15 @@ pub enum Error {
         /// The handle.
         memory: RemoteMemory,
     },
+    /// Memory that is registered has no global address.
+    #[error(
+        "region {} of {} has no global addresses: a process has {SLOT_COUNT} such regions of up to 4 GiB; register less at a time, \
+         or fewer", key.slot, key.process
+    )]
+    NoAddress {
+        /// The region.
+        key: RemoteKey,
+    },
     /// A function that others called here by its name did not run, and its caller gets no answer.
     #[error("a call of the named function {name:?} from {from} did not run: {why}")]
     NamedCallRefused {
@@ -192,6 +211,14 @@ pub enum Error {
         process: ProcessId,
         /// How it ended, as far as known.
         why: String,
+    },
+    /// A pipe did not do what was asked.
+    #[error("{pipe}: {cause}")]
+    Pipe {
+        /// Which.
+        pipe: PipeName,
+        /// Why not.
+        cause: PipeCause,
     },
     /// A process of the job failed, and with it the job.
     #[error("{process} failed: {how}")]

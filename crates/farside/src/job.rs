@@ -43,6 +43,7 @@ pub mod launch;
 pub(crate) mod mover;
 mod nic;
 pub(crate) mod outgoing;
+pub(crate) mod pieces;
 pub(crate) mod pool;
 pub(crate) mod process;
 pub(crate) mod rendezvous;
@@ -199,6 +200,12 @@ impl Job {
     /// each 64 bytes of that. None of it is taken before it is asked for.
     pub fn remote_memory_limit(mut self, bytes: u64) -> Self {
         self.choices.remote_memory_limit = Some(bytes);
+        self
+    }
+
+    /// Memory that every process has from the start and whose [addresses](crate::GlobalAddress::starter) everybody knows. 4 KiB unless chosen.
+    pub fn starter_bytes(mut self, bytes: u32) -> Self {
+        self.choices.starter_bytes = Some(bytes);
         self
     }
 

@@ -31,6 +31,8 @@
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
+//! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`] |
+//! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
 //! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
@@ -49,9 +51,11 @@
 
 mod dist;
 mod error;
+pub mod global;
 mod invoke;
 pub mod job;
 pub mod memory;
+pub mod pipe;
 pub mod sync;
 pub mod tour;
 pub mod wire;
@@ -59,6 +63,8 @@ pub mod wire;
 // Derived code and attributes name this crate as its users do.
 extern crate self as farside;
 
+/// What [values in global memory](GlobalPtr) are made of: [`Pod`](bytemuck::Pod), to be derived.
+pub use bytemuck;
 pub use dist::{Dist, PerWorker};
 pub use error::{CorruptRecord, Error, FullCause, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source};
 /// The layer below: transports, registered memory, queues and transmitters.
@@ -67,6 +73,7 @@ pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
+pub use global::{AddressFault, GlobalAddress, GlobalPtr, GlobalSlice};
 pub use invoke::call::{
     AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written,
 };

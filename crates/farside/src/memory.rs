@@ -24,6 +24,7 @@ pub(crate) use self::near::Nodes;
 pub(crate) use self::process::{ProcessMemory, Regions};
 use crate::Wire;
 use crate::error::{Error, Result};
+use crate::global::GlobalAddress;
 use crate::job::worker::Worker;
 pub use farside_fabric::memory::{NodeReport, Registered, SuperchunkReport};
 pub use farside_sys::shm::{PageKind, Pages};
@@ -89,6 +90,15 @@ impl RemoteMemory {
     /// Its size.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The global address of its first byte, for as long as it is not [released](Worker::release). Accesses by the address do not look at the
+    /// handle's stamp: what is released is noticed only by the handle.
+    ///
+    /// # Errors
+    /// [`Error::NoAddress`] when its owner has too many regions, or a single one of more than 4 GiB.
+    pub fn address(&self) -> Result<GlobalAddress> {
+        GlobalAddress::in_region(self.key, self.offset).ok_or(Error::NoAddress { key: self.key })
     }
 
     /// What is expected before the memory while it is this handle's. Never zero for the grants that there can be.

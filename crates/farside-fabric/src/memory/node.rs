@@ -7,7 +7,8 @@ use farside_sys::topology::NumaNodeId;
 
 use super::{Chunk, ChunkSource, Fit, Growth, Heap, HeapOptions};
 use crate::clock::lock;
-use crate::transport::{FabricError, Transport};
+use crate::region::LocalRegion;
+use crate::transport::{FabricError, RemoteKey, Transport};
 
 /// What the memory of a node is to be like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +117,11 @@ impl NodeMemory {
             used_bytes: heap.used_bytes(),
             superchunks: superchunks.collect(),
         }
+    }
+
+    /// The superchunk of this key, if it is one of this memory's.
+    pub fn superchunk(&self, key: RemoteKey) -> Option<LocalRegion> {
+        lock(&self.heap).chunks().map(Chunk::region).find(|region| region.key() == key).cloned()
     }
 
     /// Deregisters the superchunks of which no chunk is in use. Says how many bytes they had.

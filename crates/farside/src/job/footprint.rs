@@ -5,9 +5,11 @@ use farside_fabric::ring::RingControl;
 
 use super::home::{
     CALLER_SLOT_COUNT, CALLER_SPACE_BYTES, HomeLayout, LATCH_COUNT, REPLY_SLOT_BYTES, REPLY_SLOT_COUNT,
-    REPLY_SPACE_BYTES, Shape,
+    REPLY_SPACE_BYTES, SEGMENT_BYTES, Shape,
 };
 use super::pool::ALIGN_BYTES;
+use super::settings::STARTER_BYTES;
+use crate::global::SLOT_COUNT;
 use crate::invoke::ring_options::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_LANE_CHUNK_BYTES};
 
 /// Shared memory that a job takes.
@@ -29,15 +31,18 @@ pub fn footprint(processes: u32, threads: u32) -> Footprint {
     let shape = Shape { processes, threads, service_threads: 0 };
     let page = farside_sys::shm::page_bytes();
     let per_thread = |bytes: usize| u64::from(threads) * bytes as u64;
-    let starter = HomeLayout::new(shape).bytes();
+    let layout = HomeLayout::new(shape, STARTER_BYTES as usize);
+    let starter = layout.bytes();
     let starter_terms = vec![
         ("doorbells", per_thread(size_of::<Doorbell>())),
-        ("arrival bits", per_thread(HomeLayout::new(shape).arrival_bytes())),
+        ("arrival bits", per_thread(layout.arrival_bytes())),
         ("reply slots", per_thread(REPLY_SLOT_COUNT * REPLY_SLOT_BYTES)),
         ("reply space", per_thread(REPLY_SPACE_BYTES)),
-        ("callers' doorbell and bits", (size_of::<Doorbell>() + HomeLayout::new(shape).arrival_bytes()) as u64),
+        ("callers' doorbell and bits", (size_of::<Doorbell>() + layout.arrival_bytes()) as u64),
         ("callers' replies", (CALLER_SLOT_COUNT * REPLY_SLOT_BYTES + CALLER_SPACE_BYTES) as u64),
         ("latches", (LATCH_COUNT * 8) as u64),
+        ("segments", (SLOT_COUNT as usize * SEGMENT_BYTES) as u64),
+        ("the program's", STARTER_BYTES.into()),
     ];
     let control = size_of::<RingControl>().next_multiple_of(ALIGN_BYTES);
     let idle_pair_terms = vec![

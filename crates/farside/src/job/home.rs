@@ -7,6 +7,8 @@
 //!   reply slots                    REPLY_SLOT_COUNT x 64 B   results of its calls
 //!   reply space                    REPLY_SPACE_BYTES         results that do not fit into a slot
 //! latches                          LATCH_COUNT x 8 B         what calls executed elsewhere count down
+//! segments                         SLOT_COUNT x 16 B         which regions have global addresses
+//! the user's                       starter_bytes             memory whose addresses everybody knows
 //! ```
 //!
 //! All processes of a job have the same shape, so each knows where things lie in another's memory. Nothing in it is
@@ -20,6 +22,7 @@ use farside_fabric::{ProcessId, WorkerId};
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
+use crate::global::SLOT_COUNT;
 use crate::job::settings::Settings;
 
 /// Calls of one worker that may wait for their results at once.
@@ -35,6 +38,11 @@ pub(crate) const CALLER_SLOT_COUNT: usize = 64;
 pub(crate) const CALLER_SPACE_BYTES: usize = 64 << 10;
 /// Synchronizers of one process that may be in use at once.
 pub(crate) const LATCH_COUNT: usize = 1024;
+
+/// An entry for a region that has global addresses: its state and its size.
+pub(crate) const SEGMENT_BYTES: usize = 16;
+/// What the user's part begins at a multiple of: a pair of cache lines.
+const STARTER_ALIGN: usize = 128;
 
 /// How many processes, and how many workers and service threads each has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,18 +128,38 @@ pub(crate) struct HomeLayout {
     shape: Shape,
     arrival_bytes: usize,
     thread_bytes: usize,
+    starter_bytes: usize,
 }
 
 impl HomeLayout {
-    pub(crate) fn new(shape: Shape) -> Self {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        Self::new(Shape::new(settings), settings.starter_bytes as usize)
+    }
+
+    pub(crate) fn new(shape: Shape, starter_bytes: usize) -> Self {
         let arrival_bytes = shape.sources().div_ceil(64).next_multiple_of(16) * 8;
         let thread_bytes =
             size_of::<Doorbell>() + arrival_bytes + REPLY_SLOT_COUNT * REPLY_SLOT_BYTES + REPLY_SPACE_BYTES;
-        Self { shape, arrival_bytes, thread_bytes }
+        Self { shape, arrival_bytes, thread_bytes, starter_bytes }
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.latches() + LATCH_COUNT * 8
+        self.starter() + self.starter_bytes
+    }
+
+    /// The entry of a slot: its state, and the size of its region.
+    pub(crate) fn segment(&self, slot: u32) -> usize {
+        debug_assert!(slot <= SLOT_COUNT);
+        self.latches() + LATCH_COUNT * 8 + slot as usize * SEGMENT_BYTES
+    }
+
+    /// Where the user's part begins.
+    pub(crate) fn starter(&self) -> usize {
+        self.segment(SLOT_COUNT).next_multiple_of(STARTER_ALIGN)
+    }
+
+    pub(crate) fn starter_bytes(&self) -> usize {
+        self.starter_bytes
     }
 
     fn thread(&self, local: usize) -> usize {
@@ -228,6 +256,13 @@ impl Home {
         self.word(self.layout.latches() + index * 8)
     }
 
+    /// The state of a slot for regions that have addresses, and the size of the region.
+    #[inline]
+    pub(crate) fn segment(&self, slot: u32) -> (&AtomicU64, &AtomicU64) {
+        let entry = self.layout.segment(slot);
+        (self.word(entry), self.word(entry + 8))
+    }
+
     /// The address of a range of this memory, if it lies inside.
     pub(crate) fn range(&self, offset: usize, bytes: usize) -> Option<*mut u8> {
         let end = offset.checked_add(bytes)?;
@@ -306,7 +341,7 @@ mod tests {
     #[test]
     fn nothing_overlaps() {
         for shape in SHAPES {
-            let layout = HomeLayout::new(shape);
+            let layout = HomeLayout::new(shape, 100);
             let mut end = 0;
             for local in 0..shape.callable_per_process() as usize {
                 assert_eq!(layout.thread(local), end);
@@ -322,7 +357,10 @@ mod tests {
             end = layout.reply_space(callers) + CALLER_SPACE_BYTES;
             assert_eq!(layout.latches(), end);
             assert!(end.is_multiple_of(8));
-            assert_eq!(layout.bytes(), end + LATCH_COUNT * 8);
+            assert_eq!(layout.segment(0), end + LATCH_COUNT * 8);
+            assert!(layout.segment(SLOT_COUNT - 1) + SEGMENT_BYTES <= layout.starter());
+            assert!(layout.starter().is_multiple_of(STARTER_ALIGN));
+            assert_eq!(layout.bytes(), layout.starter() + 100);
         }
     }
 }

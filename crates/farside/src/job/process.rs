@@ -4,12 +4,13 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
 
 use farside_fabric::bell::Fencing;
 use farside_fabric::clock::Clock;
 pub(crate) use farside_fabric::clock::lock;
 use farside_fabric::wait::WaitPolicy;
-use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, Transport, WorkerId};
+use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, RemoteRegion, Transport, WorkerId};
 use farside_sys::fence;
 
 use super::backlog::Backlog;
@@ -26,12 +27,14 @@ use super::settings::Settings;
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
+use crate::global::publish;
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
 use crate::invoke::reply_slots::ReplySlots;
 use crate::invoke::table::FunctionTable;
 use crate::memory::ProcessMemory;
+use crate::pipe::Pipes;
 
 /// Values shared by a process's workers, at most.
 const SHARED_MAX: usize = 1024;
@@ -66,6 +69,8 @@ pub(crate) struct Process {
     pub(super) taking_in: Mutex<()>,
     /// Why a peer is gone.
     lost: Box<[OnceLock<String>]>,
+    /// How many are.
+    losses: AtomicU32,
     /// Why the job was ended.
     ended: OnceLock<Ending>,
     finished: AtomicBool,
@@ -82,6 +87,7 @@ pub(crate) struct Process {
     pools: [Pool; 2],
     mover: Mover,
     memory: ProcessMemory,
+    pipes: Pipes,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
 }
@@ -144,7 +150,7 @@ impl Process {
     ) -> Arc<Self> {
         let Functions { table, names, alike, machines } = functions;
         let shape = Shape::new(&settings);
-        let home = Home::new(HomeLayout::new(shape), transport.starter().memory().clone());
+        let home = Home::new(HomeLayout::of(&settings), transport.starter().memory().clone());
         let id = transport.process();
         let processes = shape.processes as usize;
         let threads = shape.callable_per_process() as usize;
@@ -176,6 +182,7 @@ impl Process {
             unmapped_peers: AtomicBool::new(false),
             polls,
             taking_in: Mutex::new(()),
+            losses: AtomicU32::new(0),
             lost: (0..processes).map(|_| OnceLock::new()).collect(),
             ended: OnceLock::new(),
             finished: AtomicBool::new(false),
@@ -192,6 +199,7 @@ impl Process {
             mover: Mover::default(),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
+            pipes: Pipes::default(),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -200,6 +208,7 @@ impl Process {
         for local in 0..threads {
             process.home.doorbell(local).set_fencing(process.fencing());
         }
+        publish(&process.home, process.starter_key(id));
         Arc::new(process)
     }
 
@@ -276,7 +285,7 @@ impl Process {
     }
 
     /// Whether this process is reached by a fence that another executes for all.
-    pub(super) fn hears_fences(&self) -> bool {
+    pub(crate) fn hears_fences(&self) -> bool {
         self.hears_fences
     }
 
@@ -325,6 +334,11 @@ impl Process {
     /// The memory that this process gives to others, and what it has of theirs.
     pub(crate) fn memory(&self) -> &ProcessMemory {
         &self.memory
+    }
+
+    /// The pipes whose ends this process's workers have.
+    pub(crate) fn pipes(&self) -> &Pipes {
+        &self.pipes
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {
@@ -404,13 +418,18 @@ impl Process {
         RemoteKey::starter(process, self.home.layout().bytes() as u64)
     }
 
+    /// A peer's starter memory, connecting first if need be.
+    pub(crate) fn starter_region(&self, process: ProcessId, deadline: Instant) -> Result<RemoteRegion> {
+        self.transport.attach(self.starter_key(process), deadline).map_err(|error| self.explain(error))
+    }
+
     /// Connects to a peer. `None` when its memory cannot be mapped here.
     pub(crate) fn connect(&self, process: ProcessId) -> Result<Option<&Home>> {
         if let Some(home) = self.home_of(process) {
             return Ok(Some(home));
         }
         let deadline = self.clock.now() + self.settings.deadline;
-        self.transport.attach(self.starter_key(process), deadline).map_err(|error| self.explain(error))?;
+        self.starter_region(process, deadline)?;
         Ok(self.home_of(process))
     }
 
@@ -470,6 +489,12 @@ impl Process {
         Some(Error::PeerLost { process, why: why.clone() })
     }
 
+    /// How many processes are lost.
+    #[inline]
+    pub(crate) fn losses(&self) -> u32 {
+        self.losses.load(Ordering::Acquire)
+    }
+
     /// That a process is gone, and why, if that is known by now.
     pub(crate) fn gone(&self, process: ProcessId) -> Error {
         let unknown = || Error::PeerLost { process, why: "it does not answer any more".to_owned() };
@@ -481,9 +506,11 @@ impl Process {
         if process == self.id || self.lost.get(process.index()).is_none_or(|lost| lost.set(why).is_err()) {
             return;
         }
+        self.losses.fetch_add(1, Ordering::Release);
         self.transport.forget(process);
         self.lanes.lose(process);
         self.memory.lose(process);
+        self.lose_pipes(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });
         }

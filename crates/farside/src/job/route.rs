@@ -9,7 +9,7 @@ use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::{FabricError, MachineId, ProcessId, Transport};
 
 use super::control::{CARD_BYTES_MAX, PeerCard};
-use super::home::{HomeLayout, Shape};
+use super::home::HomeLayout;
 use super::settings::{Lookup, Settings};
 use crate::error::Result;
 
@@ -71,7 +71,7 @@ pub(crate) fn open_fabric(process: ProcessId, settings: &Settings, lookup: Looku
     let fabric = OfiEndpoint::open(OfiConfig {
         process,
         process_count: settings.processes,
-        starter_bytes: HomeLayout::new(Shape::new(settings)).bytes(),
+        starter_bytes: HomeLayout::of(settings).bytes(),
         provider,
         address: lookup(ADDRESS).map(|address| address.to_string_lossy().into_owned()),
         device: settings.nics.as_ref().map(|nics| nics.of(process).to_owned()),
@@ -103,7 +103,7 @@ pub(crate) fn open_route(
         process_count: settings.processes,
         job_id: *job_id,
         secret: *secret,
-        starter_bytes: HomeLayout::new(Shape::new(settings)).bytes(),
+        starter_bytes: HomeLayout::of(settings).bytes(),
     };
     let Some(fabric) = fabric else { return Ok(ShmEndpoint::open(config)?) };
     let cards: Vec<Vec<u8>> = peers.iter().map(|peer| peer.card.clone()).collect();

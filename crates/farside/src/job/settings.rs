@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::invoke::ring_options::RingOptions;
 use crate::job::consumers::threads_of_pool;
 use crate::job::control::FABRIC_BYTES_MAX;
-use crate::job::home::{HomeLayout, Shape};
+use crate::job::home::HomeLayout;
 use crate::job::nic::Nics;
 
 /// A global address names its process in 18 bits, of which 0 stands for null and the last is kept free.
@@ -28,6 +28,9 @@ const OWN_FILES: u64 = 16;
 
 /// As long as anything may wait: 136 years, which may be added to any point in time. Who says `Duration::MAX` means that.
 pub(crate) const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// Memory of each process whose addresses everybody knows, unless chosen.
+pub(crate) const STARTER_BYTES: u32 = 4096;
 
 /// The default deadline, set by people.
 const TIMEOUT_S: &str = "FARSIDE_TIMEOUT_S";
@@ -44,11 +47,12 @@ const RING: &str = "FARSIDE_RING";
 const RING_CAP_BYTES: &str = "FARSIDE_RING_CAP_BYTES";
 const QUEUE_CAP_BYTES: &str = "FARSIDE_QUEUE_CAP_BYTES";
 const REMOTE_MEMORY_LIMIT: &str = "FARSIDE_REMOTE_MEMORY_LIMIT";
+const STARTER: &str = "FARSIDE_STARTER_BYTES";
 const DEADLINE_MS: &str = "FARSIDE_DEADLINE_MS";
 const FINALIZE_MS: &str = "FARSIDE_FINALIZE_MS";
 
 /// The variables by which a launcher hands on what was chosen.
-pub(crate) const VARIABLES: [&str; 14] = [
+pub(crate) const VARIABLES: [&str; 15] = [
     PROCESSES,
     THREADS,
     SERVICE_THREADS,
@@ -61,6 +65,7 @@ pub(crate) const VARIABLES: [&str; 14] = [
     RING_CAP_BYTES,
     QUEUE_CAP_BYTES,
     REMOTE_MEMORY_LIMIT,
+    STARTER,
     DEADLINE_MS,
     FINALIZE_MS,
 ];
@@ -100,6 +105,8 @@ pub(crate) struct Settings {
     pub(crate) queue_cap_bytes: usize,
     /// Memory of each process that others may have in use.
     pub(crate) remote_memory_limit: u64,
+    /// Memory of each process whose address everybody knows.
+    pub(crate) starter_bytes: u32,
     /// How long anything waits for another process.
     pub(crate) deadline: Duration,
     /// How long the job takes at most to come to rest when its workers have returned.
@@ -121,6 +128,7 @@ pub(crate) struct Choices {
     pub(crate) ring_cap_bytes: Option<usize>,
     pub(crate) queue_cap_bytes: Option<usize>,
     pub(crate) remote_memory_limit: Option<u64>,
+    pub(crate) starter_bytes: Option<u32>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) finalize_deadline: Option<Duration>,
 }
@@ -141,6 +149,7 @@ impl Choices {
             ring_cap_bytes: self.ring_cap_bytes.or(others.ring_cap_bytes),
             queue_cap_bytes: self.queue_cap_bytes.or(others.queue_cap_bytes),
             remote_memory_limit: self.remote_memory_limit.or(others.remote_memory_limit),
+            starter_bytes: self.starter_bytes.or(others.starter_bytes),
             deadline: self.deadline.or(others.deadline),
             finalize_deadline: self.finalize_deadline.or(others.finalize_deadline),
         }
@@ -180,6 +189,7 @@ impl Choices {
             ring_cap_bytes: self.ring_cap_bytes.unwrap_or(8 << 20),
             queue_cap_bytes: self.queue_cap_bytes.unwrap_or(1 << 20),
             remote_memory_limit: self.remote_memory_limit.unwrap_or(256 << 20),
+            starter_bytes: self.starter_bytes.unwrap_or(STARTER_BYTES),
             deadline,
             finalize_deadline: self.finalize_deadline.unwrap_or(Duration::from_secs(30)).min(FOREVER),
         };
@@ -206,6 +216,7 @@ impl Choices {
             (RING_CAP_BYTES, text(self.ring_cap_bytes)),
             (QUEUE_CAP_BYTES, text(self.queue_cap_bytes)),
             (REMOTE_MEMORY_LIMIT, text(self.remote_memory_limit)),
+            (STARTER, text(self.starter_bytes)),
             (DEADLINE_MS, text(self.deadline.map(whole_ms))),
             (FINALIZE_MS, text(self.finalize_deadline.map(whole_ms))),
         ];
@@ -230,6 +241,7 @@ impl Choices {
             ring_cap_bytes: variable(lookup, RING_CAP_BYTES)?,
             queue_cap_bytes: variable(lookup, QUEUE_CAP_BYTES)?,
             remote_memory_limit: variable(lookup, REMOTE_MEMORY_LIMIT)?,
+            starter_bytes: variable(lookup, STARTER)?,
             deadline: variable(lookup, DEADLINE_MS)?.map(Duration::from_millis),
             finalize_deadline: variable(lookup, FINALIZE_MS)?.map(Duration::from_millis),
         })
@@ -251,6 +263,7 @@ impl From<Settings> for Choices {
             ring_cap_bytes: Some(settings.ring_cap_bytes),
             queue_cap_bytes: Some(settings.queue_cap_bytes),
             remote_memory_limit: Some(settings.remote_memory_limit),
+            starter_bytes: Some(settings.starter_bytes),
             deadline: Some(settings.deadline),
             finalize_deadline: Some(settings.finalize_deadline),
         }
@@ -337,7 +350,7 @@ impl Settings {
         }
         // For each process a control socket and a handle on its end.
         self.check_open_files("the launcher", processes * 2, limits)?;
-        let process_bytes = PROCESS_BYTES_MIN + HomeLayout::new(Shape::new(self)).bytes() as u64;
+        let process_bytes = PROCESS_BYTES_MIN + HomeLayout::of(self).bytes() as u64;
         let bytes = processes.saturating_mul(process_bytes);
         if bytes > limits.memory_bytes {
             return Err(self.refused(format!(
@@ -456,7 +469,7 @@ mod tests {
         files(216).unwrap();
         assert!(why(files(215)).contains("`ulimit -n`"));
 
-        let needed = 100 * (PROCESS_BYTES_MIN + HomeLayout::new(Shape::new(&settings)).bytes() as u64);
+        let needed = 100 * (PROCESS_BYTES_MIN + HomeLayout::of(&settings).bytes() as u64);
         let memory = |memory_bytes| settings.check_limits(&Limits { memory_bytes, ..plenty });
         memory(needed).unwrap();
         assert!(why(memory(needed - 1)).contains("start fewer"));
@@ -511,6 +524,7 @@ mod tests {
             ring_cap_bytes: numbers.3,
             queue_cap_bytes: numbers.4,
             remote_memory_limit: times.2,
+            starter_bytes: numbers.2,
             deadline: times.0.map(Duration::from_millis),
             finalize_deadline: times.1.map(Duration::from_millis),
         })

@@ -6,6 +6,7 @@ use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
 use crate::invoke::ring_options::CHUNKS_PER_REQUEST_MAX;
 use crate::memory::message::MemoryMessage;
+use crate::pipe::message::PipeMessage;
 
 /// A piece of a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +86,8 @@ pub(crate) enum SetupMessage {
     },
     /// About memory that one process has of another.
     Memory(MemoryMessage),
+    /// About a pipe between two workers.
+    Pipe(PipeMessage),
 }
 
 impl SetupMessage {
@@ -111,6 +114,10 @@ impl SetupMessage {
             Self::CountDown { latch } => out.byte(9).u32(latch.worker).u32(latch.index).u32(latch.generation),
             Self::Memory(message) => {
                 message.encode(&mut out.byte(20).0);
+                &mut out
+            }
+            Self::Pipe(message) => {
+                message.encode(&mut out.byte(30).0);
                 &mut out
             }
         };
@@ -151,6 +158,7 @@ impl SetupMessage {
                 Self::CountDown { latch }
             }
             20 => Self::Memory(MemoryMessage::decode(&input.rest())?),
+            30 => Self::Pipe(PipeMessage::decode(&input.rest())?),
             _ => return None,
         };
         input.0.is_empty().then_some(message)
@@ -280,7 +288,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_message_or_refused(kind in 0..24_u8, mut bytes: Vec<u8>) {
+        fn any_bytes_are_a_message_or_refused(kind in 0..34_u8, mut bytes: Vec<u8>) {
             bytes.insert(0, kind);
             if let Some(message) = SetupMessage::decode(&bytes) {
                 prop_assert_eq!(message.encode(), bytes);

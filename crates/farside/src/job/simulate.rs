@@ -16,7 +16,7 @@ use crate::invoke::named::{Named, Names};
 use crate::job::child::{Member, TransportChoice};
 use crate::job::control::{LocalControl, ToCoordinator};
 use crate::job::coordinator::{Coordinator, Plan};
-use crate::job::home::{HomeLayout, Shape};
+use crate::job::home::HomeLayout;
 use crate::job::run::run_process;
 use crate::job::settings::{Choices, Settings, own_environment};
 use crate::wire::Wire;
@@ -183,6 +183,12 @@ impl Simulation {
         self
     }
 
+    /// Memory that every process has from the start and whose [addresses](crate::GlobalAddress::starter) everybody knows. 4 KiB unless chosen.
+    pub fn starter_bytes(mut self, bytes: u32) -> Self {
+        self.choices.starter_bytes = Some(bytes);
+        self
+    }
+
     /// How long anything waits for another process, in virtual time; what the environment says in `FARSIDE_TIMEOUT_S` if not said,
     /// else 30 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
@@ -213,7 +219,7 @@ impl Simulation {
             let count = settings.processes;
             return Err(FabricError::NoSuchProcess { process: *nobody, count }.into());
         }
-        let starter_bytes = HomeLayout::new(Shape::new(&settings)).bytes();
+        let starter_bytes = HomeLayout::of(&settings).bytes();
         let fabric = SimFabric::in_turns(settings.processes, starter_bytes, self.seed, self.options)?;
         self.slow.iter().for_each(|(process, times)| fabric.slow_down(*process, *times));
         let ends = (0..settings.processes).map(|process| fabric.endpoint(ProcessId::new(process))).collect();
@@ -402,7 +408,7 @@ where
     use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 
     let settings = Choices { processes: Some(processes), ..Choices::default() }.resolve(&|_| None)?;
-    let starter_bytes = HomeLayout::new(Shape::new(&settings)).bytes();
+    let starter_bytes = HomeLayout::of(&settings).bytes();
     let random = farside_sys::process::random_bytes().expect("the system has random bytes");
     let job_id = u64::from_le_bytes(random);
     let open = |process| -> Result<Arc<dyn Transport>> {

@@ -24,6 +24,7 @@ use super::home::Home;
 use super::process::Process;
 use super::setup::RingName;
 use crate::error::{Error, Refused, Result};
+use crate::global::Space;
 use crate::invoke::call::{Aggregator, Everyone, PutOff, To, WhenFull};
 use crate::invoke::caller::{Caller, Waiter};
 use crate::invoke::fetches::Fetches;
@@ -84,6 +85,7 @@ pub struct Worker {
     poll_pace: Cell<PollPace>,
     /// Memory of others that it has used.
     regions: RefCell<Regions>,
+    space: Space,
     /// Made when it is first used.
     allocator: OnceCell<Allocator>,
     /// The function that was found last, and its offset.
@@ -150,6 +152,7 @@ impl Worker {
             poll_pace: Cell::default(),
             allocator: OnceCell::new(),
             regions: RefCell::new(Regions::new(process.clock().now())),
+            space: Space::new(),
             function: Cell::new((u32::MAX, 0)),
             home,
             process,
@@ -453,6 +456,12 @@ impl Worker {
     /// The regions of others' memory that this worker has used.
     pub(crate) fn regions(&self) -> &RefCell<Regions> {
         &self.regions
+    }
+
+    /// What it knows of the address space.
+    #[inline]
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
     }
 
     pub(crate) fn allocator(&self) -> &OnceCell<Allocator> {

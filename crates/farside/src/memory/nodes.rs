@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use farside_fabric::Transport;
 use farside_fabric::clock::lock;
 use farside_fabric::memory::{Growth, NodeMemory, NodeOptions, NodeReport};
+use farside_fabric::{LocalRegion, RemoteKey, Transport};
 use farside_sys::shm::PageKind;
 use farside_sys::topology::NumaNodeId;
 
@@ -43,6 +43,11 @@ impl NodeMemories {
         let memory = Arc::new(NodeMemory::new(self.transport.clone(), options));
         made.push(memory.clone());
         memory
+    }
+
+    /// The region of this key, if it is one of this process's memory.
+    pub(crate) fn region(&self, key: RemoteKey) -> Option<LocalRegion> {
+        lock(&self.made).iter().find_map(|memory| memory.superchunk(key))
     }
 
     pub(crate) fn report(&self) -> Vec<NodeReport> {

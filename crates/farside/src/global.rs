@@ -1,0 +1,29 @@
+//! One address space: the memory of all processes, by global addresses.
+//!
+//! Every process has memory that the others can name: its [starter](GlobalAddress::starter) from the beginning, and what it
+//! [allocates](Worker::allocate_at) later. A [`GlobalAddress`] names a byte of it in 64 bits; a
+//! [`GlobalPtr`] a value, and a [`GlobalSlice`] several. Whoever has one puts, gets, and changes words atomically; the owner takes no part.
+//!
+//! What an address leads to is looked up by who uses it: each process keeps a table of its regions in memory that its peers read, a worker reads the
+//! entry when it first uses the region, and remembers it. Where the region is mapped here, an access after that is a look at
+//! whether the region is still there, and a copy.
+//!
+//! ACP (Advanced Communication Primitives), the basic layer.
+
+mod address;
+mod atomics;
+mod pointer;
+mod segments;
+mod slice;
+mod space;
+
+pub(crate) use self::address::SLOT_COUNT;
+pub use self::address::{AddressFault, GlobalAddress};
+pub use self::atomics::Word;
+pub use self::pointer::GlobalPtr;
+pub(crate) use self::segments::publish;
+pub use self::slice::GlobalSlice;
+pub(crate) use self::space::Space;
+
+#[cfg(doc)]
+use crate::Worker;

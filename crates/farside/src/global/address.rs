@@ -1,0 +1,257 @@
+//! The names of bytes anywhere in the job.
+
+use std::fmt;
+
+use bytemuck::{Pod, Zeroable};
+use farside_fabric::{ProcessId, RemoteKey};
+
+use crate::Wire;
+
+const OFFSET_BITS: u32 = 32;
+const GENERATION_BITS: u32 = 4;
+const SLOT_BITS: u32 = 10;
+
+const GENERATION_SHIFT: u32 = OFFSET_BITS;
+const SLOT_SHIFT: u32 = GENERATION_SHIFT + GENERATION_BITS;
+const PROCESS_SHIFT: u32 = SLOT_SHIFT + SLOT_BITS;
+
+/// Regions of one process that can have addresses.
+pub(crate) const SLOT_COUNT: u32 = 1 << SLOT_BITS;
+/// Bytes of a region that one slot names.
+const SLOT_BYTES: u64 = 1 << OFFSET_BITS;
+
+/// The name of a byte of any process's memory: 64 bits, so that it fits into an atomic word. Zero is null.
+///
+/// ```text
+/// | process + 1 (18) | slot (10) | generation (4) | offset (32) |
+/// ```
+///
+/// A process's memory that can be named lies in regions; the slot says in which. The generation is that of the slot's use: an address of
+/// a region that was taken back is [stale](AddressFault::Stale), until the slot was used sixteen times since. Nothing in the 64 bits tells
+/// one job from another: an address of another job is stale or names other memory.
+///
+/// Addresses are computed, sent and compared without anybody's help. Whether one names memory is found out when it is used.
+///
+/// ```
+/// use farside::{GlobalAddress, ProcessId};
+///
+/// let there = GlobalAddress::starter(ProcessId::new(3), 64);
+/// assert_eq!((there.process(), there.offset()), (Some(ProcessId::new(3)), 64));
+/// assert_eq!(there.checked_add(8).map(|next| next.offset()), Some(72));
+/// assert_eq!(GlobalAddress::from_bits(there.to_bits()), there);
+/// assert!(GlobalAddress::NULL.is_null() && GlobalAddress::NULL.process().is_none());
+/// ```
+///
+/// ACP's global addresses, with a generation where ACP has a "colour" (the number of a device).
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Pod, Zeroable, Wire)]
+#[repr(transparent)]
+pub struct GlobalAddress(u64);
+
+impl GlobalAddress {
+    /// The address of nothing.
+    pub const NULL: Self = Self(0);
+
+    /// The address whose bits these are.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// The bits of the address, which may be stored or sent as any number.
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The address of a byte of a process's starter memory: memory that every process has from the start
+    /// ([`Job::starter_bytes`](crate::Job::starter_bytes)), so that nobody has to ask for its address.
+    pub const fn starter(process: ProcessId, offset: u32) -> Self {
+        Self::new(process, 0, 0, offset)
+    }
+
+    const fn new(process: ProcessId, slot: u32, generation: u32, offset: u32) -> Self {
+        let generation = generation & ((1 << GENERATION_BITS) - 1);
+        Self(
+            (process.number() as u64 + 1) << PROCESS_SHIFT
+                | (slot as u64) << SLOT_SHIFT
+                | (generation as u64) << GENERATION_SHIFT
+                | offset as u64,
+        )
+    }
+
+    /// The address of a byte of a region. `None` when it has none: the region's slot is too high, or the byte too far inside.
+    pub(crate) fn in_region(key: RemoteKey, offset: u64) -> Option<Self> {
+        let offset = u32::try_from(offset).ok()?;
+        (key.slot < SLOT_COUNT).then(|| Self::new(key.process, key.slot, key.generation, offset))
+    }
+
+    /// Whether it is the address of nothing.
+    pub const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The process whose memory it names; `None` for null and for bits that are no address.
+    pub const fn process(self) -> Option<ProcessId> {
+        match (self.0 >> PROCESS_SHIFT) as u32 {
+            0 => None,
+            next => Some(ProcessId::new(next - 1)),
+        }
+    }
+
+    /// The number of bytes before it in its region.
+    pub const fn offset(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The address so many bytes further; `None` beyond what a region can have, and for null.
+    pub const fn checked_add(self, bytes: u64) -> Option<Self> {
+        if bytes < SLOT_BYTES && self.offset() as u64 + bytes < SLOT_BYTES && !self.is_null() {
+            Some(Self(self.0 + bytes))
+        } else {
+            None
+        }
+    }
+
+    /// The address so many bytes before; `None` before the region's first, and for null.
+    pub const fn checked_sub(self, bytes: u64) -> Option<Self> {
+        if bytes <= self.offset() as u64 && !self.is_null() { Some(Self(self.0 - bytes)) } else { None }
+    }
+
+    /// Which region of which process, and which use of its slot.
+    pub(crate) const fn segment(self) -> Segment {
+        Segment((self.0 >> OFFSET_BITS) as u32)
+    }
+}
+
+impl fmt::Debug for GlobalAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for GlobalAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(process) = self.process() else { return write!(f, "null ({:#x})", self.0) };
+        let segment = self.segment();
+        write!(f, "{process}:{}.{}+{:#x}", segment.slot(), segment.generation(), self.offset())
+    }
+}
+
+/// The upper half of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Segment(u32);
+
+impl Segment {
+    /// That of null, which no region has.
+    pub(crate) const NONE: Self = Self(0);
+
+    pub(crate) fn process(self) -> Option<ProcessId> {
+        (self.0 >> (PROCESS_SHIFT - OFFSET_BITS)).checked_sub(1).map(ProcessId::new)
+    }
+
+    pub(crate) const fn slot(self) -> u32 {
+        self.0 >> (SLOT_SHIFT - OFFSET_BITS) & (SLOT_COUNT - 1)
+    }
+
+    /// The last bits of the slot's generation.
+    pub(crate) const fn generation(self) -> u32 {
+        self.0 & ((1 << GENERATION_BITS) - 1)
+    }
+
+    /// Whether a use of the slot is the one that the address was made in, as far as it tells.
+    pub(crate) const fn is_of(self, generation: u32) -> bool {
+        generation & ((1 << GENERATION_BITS) - 1) == self.generation()
+    }
+
+    /// A number to look it up by: regions of one process, and the same regions of several processes, are spread.
+    #[inline]
+    pub(crate) const fn index(self, count: usize) -> usize {
+        let mixed = self.0.wrapping_mul(0x9e37_79b9);
+        (mixed >> (u32::BITS - count.ilog2())) as usize
+    }
+}
+
+/// What is wrong with an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddressFault {
+    /// It is null.
+    #[error("it is null: a pointer was used before it was set, or at the end of a list")]
+    Null,
+    /// It names a process that the job does not have.
+    #[error("the job has processes 0 to {} only: it is of another job, or overwritten", count - 1)]
+    NoSuchProcess {
+        /// How many there are.
+        count: u32,
+    },
+    /// Nothing is registered there any more, or ever was.
+    #[error("nothing is registered there: it was deregistered, or the address is of another job, or overwritten")]
+    Stale,
+    /// The region ends before the access does.
+    #[error("an access of {bytes} bytes there leaves the region, which has {region_bytes}")]
+    OutOfRange {
+        /// How long the access is.
+        bytes: u64,
+        /// The size of the region.
+        region_bytes: u64,
+    },
+    /// A value or a word must lie at a multiple of its alignment.
+    #[error("the access needs an offset that is a multiple of {align}")]
+    Misaligned {
+        /// Of what it must be a multiple.
+        align: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(process: u32, slot: u32, generation: u32) -> RemoteKey {
+        RemoteKey { process: ProcessId::new(process), slot, generation, reserved: 0, bytes: 1 << 20 }
+    }
+
+    proptest! {
+        #[test]
+        fn an_address_tells_what_it_was_made_of(
+            process in 0..(1_u32 << 18) - 2, slot in 0..SLOT_COUNT, generation: u32, offset: u32,
+        ) {
+            let address = GlobalAddress::in_region(key(process, slot, generation), offset.into()).unwrap();
+            let segment = address.segment();
+            prop_assert_eq!(address.process(), Some(ProcessId::new(process)));
+            prop_assert_eq!(segment.process(), address.process());
+            prop_assert_eq!((segment.slot(), address.offset()), (slot, offset));
+            prop_assert!(segment.is_of(generation) && !segment.is_of(generation.wrapping_add(1)) && !address.is_null());
+        }
+
+        #[test]
+        fn arithmetic_stays_in_the_region(bits: u64, by: u64) {
+            let address = GlobalAddress::from_bits(bits);
+            if let Some(further) = address.checked_add(by) {
+                prop_assert_eq!(further.segment(), address.segment());
+                prop_assert_eq!(further.checked_sub(by), Some(address));
+                prop_assert_eq!(u64::from(further.offset()), u64::from(address.offset()) + by);
+            }
+        }
+
+        #[test]
+        fn any_bits_have_a_place_to_look_up(bits: u64, log in 1..12_u32) {
+            prop_assert!(GlobalAddress::from_bits(bits).segment().index(1 << log) < 1 << log);
+        }
+    }
+
+    #[test]
+    fn what_has_no_address_gets_none() {
+        assert_eq!(GlobalAddress::in_region(key(0, SLOT_COUNT, 0), 0), None);
+        assert_eq!(GlobalAddress::in_region(key(0, 1, 0), SLOT_BYTES), None);
+        assert_eq!(GlobalAddress::NULL.checked_add(0), None);
+        assert_eq!(GlobalAddress::starter(ProcessId::new(0), 8).checked_sub(9), None);
+    }
+
+    #[test]
+    fn an_address_is_shown_with_its_parts() {
+        let address = GlobalAddress::in_region(key(2, 5, 17), 0x40).unwrap();
+        assert_eq!(address.to_string(), "process 2:5.1+0x40");
+        assert_eq!(GlobalAddress::NULL.to_string(), "null (0x0)");
+    }
+}

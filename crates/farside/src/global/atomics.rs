@@ -1,0 +1,146 @@
+//! Words that are changed atomically.
+
+use bytemuck::Pod;
+use farside_fabric::transport::AtomicChange;
+
+use super::address::GlobalAddress;
+use super::pointer::GlobalPtr;
+use crate::error::Result;
+use crate::job::worker::Worker;
+
+/// Words that can be changed atomically, wherever they lie: `u32` and `u64`.
+pub trait Word: Pod + PartialEq + sealed::Changeable {}
+
+impl Word for u32 {}
+impl Word for u64 {}
+
+mod sealed {
+    use super::{AtomicChange, GlobalAddress, Result, Worker};
+
+    pub trait Changeable: Sized {
+        fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self>;
+    }
+
+    impl Changeable for u64 {
+        #[inline]
+        fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
+            me.change64(address, change)
+        }
+    }
+
+    impl Changeable for u32 {
+        #[inline]
+        fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
+            me.change32(address, change)
+        }
+    }
+}
+
+/// Atomic changes of a word. Each returns what the word held before.
+///
+/// They are sequentially consistent, and atomic with each other and with the owner's own, whoever makes them.
+///
+/// *Cost*: a read-modify-write instruction where the memory is mapped; otherwise a round trip, and the owner's processor does it.
+///
+/// # Errors
+/// Those of [`put`](GlobalPtr::put), for all.
+impl<W: Word> GlobalPtr<W> {
+    /// Makes any of the changes there are.
+    ///
+    /// # Errors
+    /// Those of [`put`](GlobalPtr::put).
+    #[inline]
+    pub fn change(self, me: &Worker, change: AtomicChange<W>) -> Result<W> {
+        W::change(me, self.address(), change)
+    }
+
+    /// Reads the word.
+    ///
+    /// # Errors
+    /// Those of [`put`](GlobalPtr::put).
+    #[inline]
+    pub fn load(self, me: &Worker) -> Result<W> {
+        self.change(me, AtomicChange::Load)
+    }
+
+    /// Writes the word.
+    ///
+    /// # Errors
+    /// Those of [`put`](GlobalPtr::put).
+    #[inline]
+    pub fn store(self, me: &Worker, value: W) -> Result<()> {
+        self.swap(me, value).map(drop)
+    }
+
+    /// Writes the word.
+    ///
+    /// # Errors
+    /// Those of [`put`](GlobalPtr::put).
+    #[inline]
+    pub fn swap(self, me: &Worker, value: W) -> Result<W> {
+        self.change(me, AtomicChange::Swap(value))
+    }
+
+    /// Writes `new` if the word holds `expected`, which it did if that is what is returned.
+    ///
+    /// # Errors
+    /// Those of [`put`](GlobalPtr::put).
+    #[inline]
+    pub fn compare_swap(self, me: &Worker, expected: W, new: W) -> Result<W> {
+        self.change(me, AtomicChange::CompareSwap { expected, new })
+    }
+
+    /// Adds, wrapping around.
+    ///
+    /// # Errors
+    /// Those of [`put`](GlobalPtr::put).
+    #[inline]
+    pub fn fetch_add(self, me: &Worker, value: W) -> Result<W> {
+        self.change(me, AtomicChange::Add(value))
+    }
+
+    /// The bitwise and.
+    ///
+    /// # Errors
+    /// Those of [`put`](GlobalPtr::put).
+    #[inline]
+    pub fn fetch_and(self, me: &Worker, value: W) -> Result<W> {
+        self.change(me, AtomicChange::And(value))
+    }
+
+    /// The bitwise or.
+    ///
+    /// # Errors
+    /// Those of [`put`](GlobalPtr::put).
+    #[inline]
+    pub fn fetch_or(self, me: &Worker, value: W) -> Result<W> {
+        self.change(me, AtomicChange::Or(value))
+    }
+
+    /// The bitwise exclusive or.
+    ///
+    /// # Errors
+    /// Those of [`put`](GlobalPtr::put).
+    #[inline]
+    pub fn fetch_xor(self, me: &Worker, value: W) -> Result<W> {
+        self.change(me, AtomicChange::Xor(value))
+    }
+
+    /// The smaller of the two.
+    ///
+    /// # Errors
+    /// Those of [`put`](GlobalPtr::put).
+    #[inline]
+    pub fn fetch_min(self, me: &Worker, value: W) -> Result<W> {
+        self.change(me, AtomicChange::Min(value))
+    }
+
+    /// The larger of the two.
+    ///
+    /// # Errors
+    /// Those of [`put`](GlobalPtr::put).
+    #[inline]
+    pub fn fetch_max(self, me: &Worker, value: W) -> Result<W> {
+        self.change(me, AtomicChange::Max(value))
+    }
+}

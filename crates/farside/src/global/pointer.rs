@@ -1,0 +1,287 @@
+//! Addresses of values.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+
+use bytemuck::{Pod, Zeroable};
+use farside_fabric::ProcessId;
+
+use super::address::GlobalAddress;
+use super::slice::GlobalSlice;
+use crate::error::Result;
+use crate::job::worker::Worker;
+use crate::wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
+
+/// The address of a value of a type, anywhere in the job.
+///
+/// It is copied, compared and computed with as a pointer, and used through a [`Worker`]. Values go in and out by copy, so their type is
+/// one for which all bytes are values ([`Pod`]: numbers, arrays of them, and `#[repr(C)]` structures that derive it). No reference ever leads there.
+/// It is itself such a value: memory may hold global pointers.
+///
+/// ```no_run
+/// # use farside::prelude::*;
+/// use farside::{GlobalAddress, GlobalPtr};
+///
+/// # fn example(me: &Worker) -> farside::Result<()> {
+/// // A counter in the starter memory of process 0, which nobody has to be told of.
+/// let counter: GlobalPtr<u64> = GlobalAddress::starter(ProcessId::new(0), 0).cast();
+/// let ticket = counter.fetch_add(me, 1)?;
+/// // Memory of another process, and the address of its third number.
+/// let memory = me.allocate_at(ProcessId::new(1), 4096)?;
+/// let numbers: GlobalPtr<f64> = memory.address()?.cast();
+/// numbers.add(2)?.put(me, 0.5)?;
+/// assert_eq!(numbers.add(2)?.get(me)?, 0.5);
+/// # let _ = ticket;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [`field!`](crate::field) leads from the address of a structure to that of one of its fields.
+#[repr(transparent)]
+pub struct GlobalPtr<T> {
+    address: GlobalAddress,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T> GlobalPtr<T> {
+    /// The address of nothing.
+    pub const NULL: Self = Self::new(GlobalAddress::NULL);
+
+    /// The address as that of a value. Nothing is looked at; a value that is not aligned there is an error when it is used.
+    pub const fn new(address: GlobalAddress) -> Self {
+        Self { address, of: PhantomData }
+    }
+
+    /// The address alone.
+    pub const fn address(self) -> GlobalAddress {
+        self.address
+    }
+
+    /// Whether it is the address of nothing.
+    pub const fn is_null(self) -> bool {
+        self.address.is_null()
+    }
+
+    /// The process whose memory it names; `None` for null.
+    pub const fn process(self) -> Option<ProcessId> {
+        self.address.process()
+    }
+
+    /// The same address, as that of another type.
+    pub const fn cast<U>(self) -> GlobalPtr<U> {
+        GlobalPtr::new(self.address)
+    }
+
+    /// The address so many values further.
+    ///
+    /// # Errors
+    /// [`Error::Address`](crate::Error::Address) beyond what a region can have, and for null.
+    #[inline]
+    #[expect(clippy::should_implement_trait, reason = "as pointers of the language have it")]
+    pub fn add(self, count: usize) -> Result<Self> {
+        match (count as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| self.address.checked_add(bytes)) {
+            Some(address) => Ok(Self::new(address)),
+            None => Err(self.address.moved_outside(count as u64, size_of::<T>())),
+        }
+    }
+
+    /// The address so many values before.
+    ///
+    /// # Errors
+    /// [`Error::Address`](crate::Error::Address) before the region's first byte, and for null.
+    #[inline]
+    #[expect(clippy::should_implement_trait, reason = "as pointers of the language have it")]
+    pub fn sub(self, count: usize) -> Result<Self> {
+        match (count as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| self.address.checked_sub(bytes)) {
+            Some(address) => Ok(Self::new(address)),
+            None => Err(self.address.moved_outside(count as u64, size_of::<T>())),
+        }
+    }
+
+    /// How many values lie between `earlier` and this; `None` when they are in different regions, the other way round, or no
+    /// whole number of values apart.
+    pub fn offset_from(self, earlier: Self) -> Option<usize> {
+        let (end, begin) = (self.address, earlier.address);
+        let bytes = end.offset().checked_sub(begin.offset())? as usize;
+        let size = size_of::<T>().max(1);
+        (end.segment() == begin.segment() && bytes.is_multiple_of(size)).then(|| bytes / size)
+    }
+
+    /// So many values from here on.
+    pub const fn slice(self, length: usize) -> GlobalSlice<T> {
+        GlobalSlice::new(self, length)
+    }
+
+    /// Where a part of the value lies. For [`field!`](crate::field).
+    #[doc(hidden)]
+    #[inline]
+    pub fn project<F>(self, offset: usize, _part: fn(&T) -> &F) -> Result<GlobalPtr<F>> {
+        match self.address.checked_add(offset as u64) {
+            Some(address) => Ok(GlobalPtr::new(address)),
+            None => Err(self.address.moved_outside(1, offset)),
+        }
+    }
+}
+
+impl<T: Pod> GlobalPtr<T> {
+    /// Writes a value.
+    ///
+    /// *Completion*: when it returns, the value is visible to whoever is told of it. Others that read meanwhile may see it in
+    /// part, unless it is a word of at most eight bytes.
+    ///
+    /// *Cost*: 3 ns for a number where the memory is mapped; otherwise a round trip. The first use of a region asks its owner's service thread for it.
+    ///
+    /// ACP's copy, with one end a value of the caller's.
+    ///
+    /// # Errors
+    /// [`Error::Address`](crate::Error::Address) with what is wrong with it; [`Error::PeerLost`](crate::Error::PeerLost) when the
+    /// owner is; [`Error::Deadline`](crate::Error::Deadline) and [`Error::InHandler`](crate::Error::InHandler) where the memory is not mapped.
+    #[inline]
+    pub fn put(self, me: &Worker, value: T) -> Result<()> {
+        me.put_value(self.address, &value)
+    }
+
+    /// Reads a value.
+    ///
+    /// *Cost*, errors: those of [`put`](Self::put). A value of more than eight bytes that others write meanwhile may be torn.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    #[inline]
+    pub fn get(self, me: &Worker) -> Result<T> {
+        let mut value = T::zeroed();
+        me.get_value(self.address, &mut value)?;
+        Ok(value)
+    }
+}
+
+impl GlobalAddress {
+    /// The address as that of a value.
+    pub const fn cast<T>(self) -> GlobalPtr<T> {
+        GlobalPtr::new(self)
+    }
+}
+
+// SAFETY: it is a `GlobalAddress`, for which all zero is null.
+unsafe impl<T> Zeroable for GlobalPtr<T> {}
+// SAFETY: transparently a `GlobalAddress`, which is `Pod`: any 64 bits are one. It owns no `T`.
+unsafe impl<T: 'static> Pod for GlobalPtr<T> {}
+
+// SAFETY: all five promises are those of the `GlobalAddress` that it transparently is.
+unsafe impl<T: 'static> Wire for GlobalPtr<T> {
+    const PLAIN: bool = GlobalAddress::PLAIN;
+
+    #[inline(always)]
+    fn wire_bytes(&self) -> usize {
+        self.address.wire_bytes()
+    }
+
+    #[inline(always)]
+    unsafe fn write(self, out: *mut u8) {
+        // SAFETY: the caller passes room for as many bytes as the address has.
+        unsafe { self.address.write(out) };
+    }
+
+    #[inline(always)]
+    unsafe fn read(input: &mut Reader<'_>) -> std::result::Result<Self, WireError> {
+        // SAFETY: the caller vouches for plain values.
+        let address = unsafe { GlobalAddress::read(input) };
+        address.map(Self::new)
+    }
+
+    fn describe(schema: &mut Schema) {
+        GlobalAddress::describe(schema);
+    }
+
+    fn encode(&self, out: &mut Encoder) {
+        self.address.encode(out);
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> std::result::Result<Self, WireError> {
+        GlobalAddress::decode(input).map(Self::new)
+    }
+}
+
+// By hand, since the type pointed at need not be any of these.
+impl<T> Clone for GlobalPtr<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for GlobalPtr<T> {}
+
+impl<T> Default for GlobalPtr<T> {
+    fn default() -> Self {
+        Self::NULL
+    }
+}
+
+impl<T> PartialEq for GlobalPtr<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.address == other.address
+    }
+}
+
+impl<T> Eq for GlobalPtr<T> {}
+
+impl<T> PartialOrd for GlobalPtr<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for GlobalPtr<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.address.cmp(&other.address)
+    }
+}
+
+impl<T> Hash for GlobalPtr<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.address.hash(state);
+    }
+}
+
+impl<T> fmt::Debug for GlobalPtr<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.address, f)
+    }
+}
+
+/// The address of a field: `field!(pointer, Type, field)`, or of one further inside, `field!(pointer, Type, field.inner)`.
+///
+/// ```
+/// use farside::bytemuck::{Pod, Zeroable};
+/// use farside::{GlobalPtr, GlobalAddress, ProcessId, field};
+///
+/// #[derive(Clone, Copy, Pod, Zeroable)]
+/// #[bytemuck(crate = "farside::bytemuck")]
+/// #[repr(C)]
+/// struct Node {
+///     next: GlobalPtr<Node>,
+///     value: u64,
+/// }
+///
+/// # fn main() -> farside::Result<()> {
+/// let node: GlobalPtr<Node> = GlobalAddress::starter(ProcessId::new(0), 64).cast();
+/// let value: GlobalPtr<u64> = field!(node, Node, value)?;
+/// assert_eq!(value.address().offset(), 72);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// Those of [`GlobalPtr::add`].
+#[macro_export]
+macro_rules! field {
+    ($pointer:expr, $type:ty, $($field:ident).+) => {
+        $crate::GlobalPtr::<$type>::project(
+            $pointer,
+            ::std::mem::offset_of!($type, $($field).+),
+            |whole| &whole.$($field).+,
+        )
+    };
+}

@@ -1,0 +1,394 @@
+//! What a worker knows of the address space, and its accesses.
+//!
+//! # Why the pointers are good
+//!
+//! A [`Line`] holds pointers into two mappings: the region's, and that of its owner's starter memory. A line is filled only from a
+//! [`Known`] segment of the same `Space`, which keeps both mapped; segments are never taken out while the space lives, but replaced by
+//! those of a later generation, and [`Space::forget`] clears the line first. A line is read and its pointer used within one call that does neither.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytemuck::Pod;
+use farside_fabric::transport::AtomicChange;
+use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
+use farside_sys::racy;
+
+use super::address::{AddressFault, GlobalAddress, Segment};
+use super::segments::{Entry, look_up};
+use crate::error::{Error, Result};
+use crate::job::home::{Home, SEGMENT_BYTES};
+use crate::job::process::Process;
+use crate::job::worker::Worker;
+
+/// Segments that are found at once.
+const LINE_COUNT: usize = 64;
+
+/// The segments that a worker has used.
+#[derive(Debug)]
+pub(crate) struct Space {
+    lines: Box<[Line; LINE_COUNT]>,
+    known: RefCell<HashMap<Segment, Known>>,
+    /// How many losses of processes the lines know of.
+    losses: Cell<u32>,
+}
+
+/// A segment that is mapped here, as an access needs it.
+#[derive(Debug)]
+struct Line {
+    segment: Cell<Segment>,
+    base: Cell<*mut u8>,
+    bytes: Cell<u64>,
+    /// The state of the slot in the owner's table, and what it is while the region is there.
+    state: Cell<*const AtomicU64>,
+    expected: Cell<u64>,
+}
+
+impl Line {
+    fn empty() -> Self {
+        Self {
+            segment: Cell::new(Segment::NONE),
+            base: Cell::new(ptr::null_mut()),
+            bytes: Cell::new(0),
+            state: Cell::new(ptr::null()),
+            expected: Cell::new(0),
+        }
+    }
+}
+
+/// A segment, attached.
+#[derive(Clone, Debug)]
+struct Known {
+    region: RemoteRegion,
+    /// The owner's starter memory, where it is mapped.
+    home: Option<Home>,
+    /// Where in the region the memory begins that has addresses, and how much there is of it.
+    begin: u64,
+    bytes: u64,
+    entry: Entry,
+}
+
+impl Space {
+    pub(crate) fn new() -> Self {
+        let lines = Box::new(std::array::from_fn(|_| Line::empty()));
+        Self { lines, known: RefCell::default(), losses: Cell::new(0) }
+    }
+
+    /// Where an access of so many bytes reaches memory that is mapped here and known, if it does and nothing is wrong with it.
+    #[inline(always)]
+    fn mapped(&self, process: &Process, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
+        let segment = address.segment();
+        let line = &self.lines[segment.index(LINE_COUNT)];
+        let offset = u64::from(address.offset());
+        // No object is so large that the sum could overflow.
+        let is_inside = line.segment.get() == segment && offset + bytes as u64 <= line.bytes.get();
+        if !is_inside || self.losses.get() != process.losses() {
+            return None;
+        }
+        // SAFETY: the line is filled (no address has the segment of an empty one), so the pointer leads to an atomic in memory that is
+        // mapped while the line is filled (see the module).
+        let state = unsafe { &*line.state.get() };
+        (state.load(Ordering::Acquire) == line.expected.get()).then(|| line.base.get().wrapping_add(offset as usize))
+    }
+
+    /// A segment's region, attached first if need be.
+    fn known(&self, process: &Process, segment: Segment) -> Result<Known, Fault> {
+        let owner = segment.process().ok_or(AddressFault::Null)?;
+        let count = process.shape().processes;
+        if owner.number() >= count {
+            return Err(AddressFault::NoSuchProcess { count }.into());
+        }
+        if let Some(lost) = process.lost(owner) {
+            return Err(lost.into());
+        }
+        let losses = process.losses();
+        if self.losses.replace(losses) != losses {
+            // Lines of processes that were lost meanwhile; the others are filled again when they are used.
+            self.lines.iter().for_each(|line| line.segment.set(Segment::NONE));
+        }
+        let known = self.known.borrow().get(&segment).cloned();
+        let known = match known.filter(Known::is_current) {
+            Some(known) => known,
+            None => {
+                self.forget(segment);
+                let found = find(process, owner, segment)?;
+                self.known.borrow_mut().insert(segment, found.clone());
+                found
+            }
+        };
+        self.fill(segment, &known);
+        Ok(known)
+    }
+
+    fn fill(&self, segment: Segment, known: &Known) {
+        let (Some(memory), Some(home)) = (known.region.mapped(), &known.home) else { return };
+        let line = &self.lines[segment.index(LINE_COUNT)];
+        let state: *const AtomicU64 = home.segment(segment.slot()).0;
+        line.base.set(memory.base().as_ptr().wrapping_add(known.begin as usize));
+        line.bytes.set(known.bytes);
+        line.state.set(state);
+        line.expected.set(known.entry.state);
+        line.segment.set(segment);
+    }
+
+    /// Lets go of a segment.
+    fn forget(&self, segment: Segment) {
+        let line = &self.lines[segment.index(LINE_COUNT)];
+        if line.segment.get() == segment {
+            line.segment.set(Segment::NONE);
+        }
+        self.known.borrow_mut().remove(&segment);
+    }
+}
+
+impl Known {
+    /// Whether the owner has not taken the region back, as far as can be seen without asking.
+    fn is_current(&self) -> bool {
+        let slot = self.region.key().slot;
+        self.home.as_ref().is_none_or(|home| look_up(home, slot) == self.entry)
+    }
+
+    /// Where in the region an access begins that may be made.
+    fn inside(&self, address: GlobalAddress, bytes: usize) -> Result<u64, AddressFault> {
+        let end = u64::from(address.offset()).checked_add(bytes as u64);
+        match end {
+            Some(end) if end <= self.bytes => Ok(self.begin + u64::from(address.offset())),
+            _ => Err(AddressFault::OutOfRange { bytes: bytes as u64, region_bytes: self.bytes }),
+        }
+    }
+}
+
+/// Reads the owner's table and attaches what it names.
+fn find(process: &Process, owner: ProcessId, segment: Segment) -> Result<Known, Fault> {
+    let deadline = process.clock().now() + process.settings().deadline;
+    let starter = match owner == process.id() {
+        true => process.transport().starter().as_remote(),
+        false => process.starter_region(owner, deadline)?,
+    };
+    let home = process.home_of(owner).cloned();
+    let entry = match &home {
+        Some(home) => look_up(home, segment.slot()),
+        None => {
+            let mut words = [0_u64; SEGMENT_BYTES / 8];
+            let offset = process.home().layout().segment(segment.slot()) as u64;
+            let read = starter.get(offset, bytemuck::bytes_of_mut(&mut words), deadline);
+            read.map_err(|error| process.explain(error))?;
+            Entry { state: words[0], bytes: words[1] }
+        }
+    };
+    let key = entry.key(owner, segment).ok_or(AddressFault::Stale)?;
+    if segment.slot() == 0 {
+        let layout = process.home().layout();
+        let (begin, bytes) = (layout.starter() as u64, layout.starter_bytes() as u64);
+        return Ok(Known { region: starter, home, begin, bytes, entry });
+    }
+    // One's own memory is mapped, whatever the transport.
+    let region = match owner == process.id() {
+        true => process.memory().own_region(key).ok_or(AddressFault::Stale)?,
+        false => attach(process, key, deadline)?,
+    };
+    Ok(Known { region, home, begin: 0, bytes: key.bytes, entry })
+}
+
+fn attach(process: &Process, key: RemoteKey, deadline: Instant) -> Result<RemoteRegion, Fault> {
+    process.transport().attach(key, deadline).map_err(|error| match error {
+        FabricError::StaleKey { .. } => AddressFault::Stale.into(),
+        other => process.explain(other).into(),
+    })
+}
+
+/// Why an access was not made.
+enum Fault {
+    /// Something is wrong with the address.
+    Address(AddressFault),
+    Other(Box<Error>),
+}
+
+impl From<AddressFault> for Fault {
+    fn from(fault: AddressFault) -> Self {
+        Self::Address(fault)
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Other(Box::new(error))
+    }
+}
+
+impl GlobalAddress {
+    #[cold]
+    fn refused(self, why: AddressFault) -> Error {
+        Error::Address { address: self, why }
+    }
+
+    fn explain(self, fault: Fault) -> Error {
+        match fault {
+            Fault::Address(_) if self.is_null() => self.refused(AddressFault::Null),
+            Fault::Address(why) => self.refused(why),
+            Fault::Other(error) => *error,
+        }
+    }
+
+    /// A computation led out of the region.
+    #[cold]
+    pub(super) fn moved_outside(self, count: u64, size: usize) -> Error {
+        self.beyond(count.saturating_mul(size as u64), 1 << 32)
+    }
+
+    /// Something that begins here and has so many bytes ends too late.
+    #[cold]
+    pub(super) fn beyond(self, bytes: u64, region_bytes: u64) -> Error {
+        let why = if self.is_null() { AddressFault::Null } else { AddressFault::OutOfRange { bytes, region_bytes } };
+        self.refused(why)
+    }
+}
+
+impl Worker {
+    /// Writes bytes.
+    ///
+    /// *Completion*, cost: as [`GlobalPtr::put`](super::GlobalPtr::put), and a copy.
+    ///
+    /// # Errors
+    /// Those of [`GlobalPtr::put`](super::GlobalPtr::put).
+    #[inline]
+    pub fn put_bytes(&self, address: GlobalAddress, data: &[u8]) -> Result<()> {
+        let Some(target) = self.space().mapped(self.process_handle(), address, data.len()) else {
+            return self.put_slowly(address, data);
+        };
+        // SAFETY: `data` is readable; the space found the target range inside memory that is mapped here.
+        unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
+        Ok(())
+    }
+
+    /// Reads bytes, as many as there is room for.
+    ///
+    /// # Errors
+    /// Those of [`GlobalPtr::put`](super::GlobalPtr::put). What is in `data` then is unspecified.
+    #[inline]
+    pub fn get_bytes(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
+        let Some(source) = self.space().mapped(self.process_handle(), address, data.len()) else {
+            return self.get_slowly(address, data);
+        };
+        // SAFETY: `data` is writable; the space found the source range inside memory that is mapped here.
+        unsafe { racy::copy_in(source, data.as_mut_ptr(), data.len()) };
+        Ok(())
+    }
+
+    /// Whether accesses to an address are this worker's own loads and stores.
+    ///
+    /// # Errors
+    /// Those of [`GlobalPtr::put`](super::GlobalPtr::put).
+    pub fn is_mapped(&self, address: GlobalAddress) -> Result<bool> {
+        self.on_region(address, 0, |region, _, _| Ok(region.mapped().is_some()))
+    }
+
+    /// Refuses a range that cannot be accessed, before anything is made of its size.
+    pub(super) fn check_address(&self, address: GlobalAddress, bytes: usize) -> Result<()> {
+        self.on_region(address, bytes, |_, _, _| Ok(()))
+    }
+
+    #[inline]
+    pub(super) fn put_value<T: Pod>(&self, address: GlobalAddress, value: &T) -> Result<()> {
+        check_alignment::<T>(address)?;
+        let Some(target) = self.space().mapped(self.process_handle(), address, size_of::<T>()) else {
+            return self.put_slowly(address, bytemuck::bytes_of(value));
+        };
+        // SAFETY: regions begin on pages and the starter on a multiple of 128, and the offset was looked at above.
+        unsafe { std::hint::assert_unchecked(target.addr().is_multiple_of(align_of::<T>())) };
+        // SAFETY: the value is readable; the space found the target range inside memory that is mapped here.
+        unsafe { racy::copy_out(ptr::from_ref(value).cast(), target, size_of::<T>()) };
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn get_value<T: Pod>(&self, address: GlobalAddress, value: &mut T) -> Result<()> {
+        check_alignment::<T>(address)?;
+        let Some(source) = self.space().mapped(self.process_handle(), address, size_of::<T>()) else {
+            return self.get_slowly(address, bytemuck::bytes_of_mut(value));
+        };
+        // SAFETY: regions begin on pages and the starter on a multiple of 128, and the offset was looked at above.
+        unsafe { std::hint::assert_unchecked(source.addr().is_multiple_of(align_of::<T>())) };
+        // SAFETY: the value is writable, and any bytes are one; the space found the source range inside memory that is mapped here.
+        unsafe { racy::copy_in(source, ptr::from_mut(value).cast(), size_of::<T>()) };
+        Ok(())
+    }
+
+    pub(super) fn put_values<T: Pod>(&self, address: GlobalAddress, values: &[T]) -> Result<()> {
+        check_alignment::<T>(address)?;
+        self.put_bytes(address, bytemuck::cast_slice(values))
+    }
+
+    pub(super) fn get_values<T: Pod>(&self, address: GlobalAddress, values: &mut [T]) -> Result<()> {
+        check_alignment::<T>(address)?;
+        self.get_bytes(address, bytemuck::cast_slice_mut(values))
+    }
+
+    #[inline]
+    pub(super) fn change64(&self, address: GlobalAddress, change: AtomicChange<u64>) -> Result<u64> {
+        check_alignment::<u64>(address)?;
+        let Some(word) = self.space().mapped(self.process_handle(), address, 8) else {
+            return self.on_region(address, 8, |region, offset, deadline| region.atomic64(offset, change, deadline));
+        };
+        // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
+        Ok(change.apply(unsafe { racy::atomic_u64(word) }))
+    }
+
+    #[inline]
+    pub(super) fn change32(&self, address: GlobalAddress, change: AtomicChange<u32>) -> Result<u32> {
+        check_alignment::<u32>(address)?;
+        let Some(word) = self.space().mapped(self.process_handle(), address, 4) else {
+            return self.on_region(address, 4, |region, offset, deadline| region.atomic32(offset, change, deadline));
+        };
+        // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
+        Ok(change.apply(unsafe { racy::atomic_u32(word) }))
+    }
+
+    #[cold]
+    fn put_slowly(&self, address: GlobalAddress, data: &[u8]) -> Result<()> {
+        self.on_region(address, data.len(), |region, offset, deadline| region.put(offset, data, deadline))
+    }
+
+    #[cold]
+    fn get_slowly(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
+        self.on_region(address, data.len(), |region, offset, deadline| region.get(offset, data, deadline))
+    }
+
+    /// Does something with the region that a range lies in, and where in it that begins.
+    fn on_region<T>(
+        &self,
+        address: GlobalAddress,
+        bytes: usize,
+        access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
+    ) -> Result<T> {
+        let process = self.process_handle();
+        let segment = address.segment();
+        let known = self.space().known(process, segment).map_err(|fault| address.explain(fault))?;
+        let offset = known.inside(address, bytes).map_err(|why| address.refused(why))?;
+        if known.region.mapped().is_none() {
+            self.not_in_handler("an access to memory that is not mapped here")?;
+        }
+        let deadline = self.now() + self.default_deadline();
+        access(&known.region, offset, deadline).map_err(|error| match error {
+            FabricError::StaleKey { .. } => {
+                self.space().forget(segment);
+                address.refused(AddressFault::Stale)
+            }
+            other => process.explain(other),
+        })
+    }
+}
+
+/// Refuses an address at which no value of a type may lie.
+#[inline(always)]
+fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
+    const { assert!(align_of::<T>() <= 128, "no memory is aligned to more than 128 bytes for sure") };
+    if (address.offset() as usize).is_multiple_of(align_of::<T>()) {
+        Ok(())
+    } else {
+        Err(address.refused(AddressFault::Misaligned { align: align_of::<T>() }))
+    }
+}

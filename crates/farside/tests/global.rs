@@ -1,0 +1,259 @@
+//! One address space. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use farside::bytemuck::{Pod, Zeroable};
+use farside::prelude::*;
+use farside::{AddressFault, Error, GlobalAddress, GlobalPtr, GlobalSlice, Result, Simulation, field};
+
+const STARTER_BYTES: u32 = 4096;
+
+/// A counter that everybody finds without being told.
+fn counter() -> GlobalPtr<u64> {
+    GlobalAddress::starter(ProcessId::new(0), 0).cast()
+}
+
+/// Every worker writes into everybody's starter memory, and reads what others wrote.
+fn starters_are_known(me: &Worker) -> Result<()> {
+    let own = me.id().number();
+    let place = |process: u32, worker: u32| -> GlobalPtr<u64> {
+        GlobalAddress::starter(ProcessId::new(process), 64 + worker * 8).cast()
+    };
+    for process in 0..me.process_count() {
+        place(process, own).put(me, u64::from(own * 1000 + process))?;
+    }
+    me.barrier()?;
+    for process in 0..me.process_count() {
+        for worker in 0..me.worker_count() {
+            assert_eq!(place(process, worker).get(me)?, u64::from(worker * 1000 + process));
+        }
+    }
+    me.barrier()
+}
+
+/// What many workers add is all there.
+fn words_are_changed_atomically(me: &Worker) -> Result<()> {
+    let rounds = 200;
+    let narrow: GlobalPtr<u32> = GlobalAddress::starter(ProcessId::new(0), 8).cast();
+    for _ in 0..rounds {
+        counter().fetch_add(me, 1)?;
+        narrow.fetch_xor(me, 1 << me.id().number())?;
+    }
+    me.barrier()?;
+    assert_eq!(counter().load(me)?, rounds * u64::from(me.worker_count()));
+    assert_eq!(narrow.load(me)?, 0);
+    me.barrier()?;
+    if me.id().number() == 0 {
+        let word = counter();
+        assert_eq!(word.swap(me, 0b1100)?, rounds * u64::from(me.worker_count()));
+        assert_eq!((word.fetch_and(me, 0b0110)?, word.fetch_or(me, 1)?, word.load(me)?), (0b1100, 0b0100, 0b0101));
+        assert_eq!((word.fetch_min(me, 3)?, word.fetch_max(me, 9)?, word.load(me)?), (5, 3, 9));
+        assert_eq!((word.compare_swap(me, 8, 1)?, word.compare_swap(me, 9, 1)?, word.load(me)?), (9, 9, 1));
+        word.store(me, 0)?;
+    }
+    me.barrier()
+}
+
+/// Values and slices in memory of another process, whose address was sent.
+fn addresses_travel(me: &Worker) -> Result<()> {
+    let next = me.neighbor(1);
+    let memory = me.allocate_at(next, 8 * 1000)?;
+    let numbers: GlobalSlice<u64> = memory.address()?.cast().slice(1000);
+    let values: Vec<u64> = (0..1000).map(|at| at * 7 + u64::from(me.id().number())).collect();
+    numbers.put(me, 0, &values)?;
+    // A function there finds by the address what was put.
+    let sum = me.call_return(next, numbers.start(), |there, start| {
+        let own = start.process() == Some(there.process());
+        let slice = start.slice(1000);
+        (own, slice.to_vec(there).map_or(0, |values| values.iter().sum::<u64>()))
+    });
+    let expected = values.iter().sum();
+    // Where memory is not mapped nobody reads it in a function; one's own always is.
+    assert_eq!(sum?.wait()?, (true, expected));
+    let mut part = [0; 3];
+    numbers.part(10..20)?.get(me, 7, &mut part)?;
+    assert_eq!(part, [values[17], values[18], values[19]]);
+    assert_eq!(numbers.at(999)?.get(me)?, values[999]);
+    me.release(memory)?;
+    me.barrier()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[bytemuck(crate = "farside::bytemuck")]
+#[repr(C)]
+struct Node {
+    next: GlobalPtr<Node>,
+    value: u64,
+}
+
+/// A list through all processes, to which all push at once.
+fn a_list_goes_through_all_processes(me: &Worker) -> Result<()> {
+    let head: GlobalPtr<u64> = GlobalAddress::starter(ProcessId::new(0), 1024).cast();
+    let pushes = 10;
+    let mut mine = Vec::new();
+    for round in 0..pushes {
+        let memory = me.allocate_at(me.process(), size_of::<Node>() as u64)?;
+        let node: GlobalPtr<Node> = memory.address()?.cast();
+        mine.push(memory);
+        let value = u64::from(me.id().number() * pushes + round);
+        let mut first = head.load(me)?;
+        loop {
+            node.put(me, Node { next: GlobalAddress::from_bits(first).cast(), value })?;
+            match head.compare_swap(me, first, node.address().to_bits())? {
+                found if found == first => break,
+                found => first = found,
+            }
+        }
+    }
+    me.barrier()?;
+    let mut seen = vec![false; (me.worker_count() * pushes) as usize];
+    let mut at: GlobalPtr<Node> = GlobalAddress::from_bits(head.load(me)?).cast();
+    while !at.is_null() {
+        let node = at.get(me)?;
+        assert_eq!(field!(at, Node, value)?.get(me)?, node.value);
+        assert!(!std::mem::replace(&mut seen[node.value as usize], true), "{} is there twice", node.value);
+        at = node.next;
+    }
+    assert!(seen.iter().all(|seen| *seen), "some are missing");
+    me.barrier()?;
+    mine.into_iter().try_for_each(|memory| me.release(memory))?;
+    head.store(me, 0)?;
+    me.barrier()
+}
+
+fn why<T: std::fmt::Debug>(result: Result<T>) -> AddressFault {
+    match result {
+        Err(Error::Address { why, .. }) => why,
+        other => panic!("{other:?} is not about an address"),
+    }
+}
+
+/// What is no address of anything is refused, and nothing is written anywhere.
+fn bad_addresses_are_refused(me: &Worker) -> Result<()> {
+    let peer = me.process_of(me.neighbor(me.threads_per_process()));
+    let starter = GlobalAddress::starter(peer, 0);
+    assert_eq!(why(GlobalPtr::<u64>::NULL.put(me, 1)), AddressFault::Null);
+    assert_eq!(why(me.put_bytes(GlobalAddress::NULL, b"nothing")), AddressFault::Null);
+    assert_eq!(why(GlobalPtr::<u64>::NULL.add(1)), AddressFault::Null);
+    let count = me.process_count();
+    let nobody = GlobalAddress::starter(ProcessId::new(count), 0);
+    assert_eq!(why(nobody.cast::<u64>().get(me)), AddressFault::NoSuchProcess { count });
+    let misaligned = starter.checked_add(4).unwrap();
+    assert_eq!(why(misaligned.cast::<u64>().put(me, 1)), AddressFault::Misaligned { align: 8 });
+    assert_eq!(why(misaligned.cast::<u64>().fetch_add(me, 1)), AddressFault::Misaligned { align: 8 });
+    let end = starter.checked_add(u64::from(STARTER_BYTES) - 8).unwrap();
+    end.cast::<u64>().put(me, 0)?;
+    let outside = |bytes| AddressFault::OutOfRange { bytes, region_bytes: u64::from(STARTER_BYTES) };
+    assert_eq!(why(me.put_bytes(end, &[1; 9])), outside(9));
+    assert_eq!(why(me.get_bytes(end, &mut [1; 9])), outside(9));
+    assert_eq!(why(end.cast::<u64>().add(1)?.load(me)), outside(8));
+    assert_eq!(why(starter.cast::<u8>().slice(usize::MAX).to_vec(me)), outside(usize::MAX as u64));
+    assert!(starter.cast::<u8>().slice(usize::MAX).part(usize::MAX..usize::MAX).is_err());
+    // A slot that nobody has registered, and one of another time.
+    let far = 1 << 36;
+    assert_eq!(
+        why(me.get_bytes(GlobalAddress::from_bits(starter.to_bits() + 1000 * far), &mut [0])),
+        AddressFault::Stale
+    );
+    assert_eq!(
+        why(me.get_bytes(GlobalAddress::from_bits(starter.to_bits() + (1 << 32)), &mut [0])),
+        AddressFault::Stale
+    );
+    let slice: GlobalSlice<u64> = starter.cast().slice(10);
+    assert!(slice.put(me, 8, &[0; 3]).is_err() && slice.at(10).is_err() && slice.part(5..11).is_err());
+    assert!(me.is_mapped(GlobalAddress::starter(me.process(), 0))?);
+    me.barrier()
+}
+
+/// Rings and doorbells lie in registered memory, too, and have no addresses.
+fn internals_have_no_addresses(me: &Worker) -> Result<()> {
+    me.call(me.neighbor(1), (), |_, ()| ())?;
+    me.barrier()?;
+    for slot in 1..1024_u64 {
+        for generation in 0..16_u64 {
+            let bits = GlobalAddress::starter(me.process(), 0).to_bits() | slot << 36 | generation << 32;
+            assert_eq!(why(me.put_bytes(GlobalAddress::from_bits(bits), &[0xff; 64])), AddressFault::Stale);
+        }
+    }
+    me.barrier()
+}
+
+/// A buffer of this process, reached by others while it is there.
+fn buffers_have_addresses(me: &Worker) -> Result<()> {
+    let buffer = me.allocate(100)?;
+    buffer.fill(0);
+    let root = WorkerId::new(0);
+    let gathered = me.gather(root, me.address_of(&buffer)?)?;
+    let addresses = me.broadcast(root, gathered)?;
+    let target = addresses[me.neighbor(1).index()];
+    me.put_bytes(target, &me.id().number().to_le_bytes())?;
+    me.barrier()?;
+    let mut got = [0; 4];
+    buffer.read_at(0, &mut got)?;
+    assert_eq!(me.neighbor(me.worker_count() - 1).number(), u32::from_le_bytes(got));
+    me.barrier()
+}
+
+type Body = fn(&Worker) -> Result<()>;
+
+const BODIES: [Body; 6] = [
+    starters_are_known,
+    words_are_changed_atomically,
+    addresses_travel,
+    a_list_goes_through_all_processes,
+    bad_addresses_are_refused,
+    buffers_have_addresses,
+];
+
+#[farside::test(processes = 3, threads = 2)]
+fn everything_by_processes(me: &Worker) -> Result<()> {
+    internals_have_no_addresses(me)?;
+    BODIES.into_iter().try_for_each(|body| body(me))
+}
+
+#[test]
+fn everything_in_the_simulator() {
+    for seed in 0..4 {
+        farside::simulate(3, 1, seed, |me| {
+            internals_have_no_addresses(me)?;
+            BODIES.into_iter().try_for_each(|body| body(me))
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn the_starter_is_as_large_as_was_asked_for() {
+    let simulation = Simulation::new(2, 1, 1).starter_bytes(100_000);
+    let simulated = simulation.run(|me| {
+        let peer = me.process_of(me.neighbor(1));
+        me.put_bytes(GlobalAddress::starter(peer, 99_999), &[1])?;
+        let outside = me.put_bytes(GlobalAddress::starter(peer, 100_000), &[1]);
+        assert_eq!(why(outside), AddressFault::OutOfRange { bytes: 1, region_bytes: 100_000 });
+        me.barrier()
+    });
+    simulated.unwrap().verdict.unwrap();
+}
+
+#[test]
+fn memory_of_a_lost_process_is_an_error() {
+    for seed in 0..4 {
+        let simulation = Simulation::new(3, 1, seed).kill(ProcessId::new(2), Duration::from_millis(1));
+        let well = AtomicU32::new(0);
+        let simulated = simulation.run(|me| {
+            let there = GlobalAddress::starter(ProcessId::new(2), 0).cast::<u64>();
+            there.fetch_add(me, 1)?;
+            let told = me.wait_together(Duration::from_secs(10), || false);
+            assert!(matches!(told, Err(Error::PeerLost { .. })), "{told:?}");
+            let results = [there.put(me, 1), there.get(me).map(drop), there.fetch_add(me, 1).map(drop)];
+            for result in results {
+                assert!(matches!(result, Err(Error::PeerLost { process, .. }) if process.number() == 2), "{result:?}");
+            }
+            well.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        assert!(simulated.unwrap().verdict.is_err());
+        assert_eq!(well.into_inner(), 2);
+    }
+}
