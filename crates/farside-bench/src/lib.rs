@@ -200,6 +200,9 @@ mod tests {
         for case in ["2/shm", "16/shm", "estimate/1M/shm"] {
             assert!(has("footprint", case), "{case}");
         }
+        for case in ["overlap", "no-overlap"] {
+            assert!(has("stencil", case), "{case}");
+        }
         for case in ["joined", "one-job"] {
             assert!(has("multi-job", case), "{case}");
         }

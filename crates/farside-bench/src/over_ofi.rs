@@ -6,7 +6,9 @@ use std::io;
 use farside::job::FabricChoice;
 use farside_fabric::ofi::raw::RawEnd;
 
-use crate::benches::{footprint, invoke_latency, invoke_throughput, multi_job, oversubscribed, transfer_throughput};
+use crate::benches::{
+    footprint, invoke_latency, invoke_throughput, multi_job, oversubscribed, stencil, transfer_throughput,
+};
 use crate::case::Case;
 use crate::row::Row;
 use crate::{BenchError, Listing, Options, measure_all};
@@ -81,6 +83,7 @@ const BENCHES: &[BenchOverOfi] = &[
         cases: oversubscribed::cases_over_ofi,
     },
     BenchOverOfi { name: footprint::NAME, about: footprint::ABOUT, cases: footprint::cases_over_ofi },
+    BenchOverOfi { name: stencil::NAME, about: stencil::ABOUT, cases: stencil::cases_over_ofi },
     BenchOverOfi { name: multi_job::NAME, about: multi_job::ABOUT, cases: multi_job::cases_over_ofi },
 ];
 

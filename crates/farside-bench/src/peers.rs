@@ -23,7 +23,7 @@ use crate::results::path_of;
 use crate::{BenchError, Options};
 
 /// The benches that have peers.
-const BENCHES: [&str; 1] = ["footprint"];
+const BENCHES: [&str; 2] = ["footprint", "stencil"];
 
 /// A program that takes longer than this hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(180);
@@ -46,6 +46,9 @@ pub(crate) struct Source {
 
 /// Memory of its processes.
 pub(crate) const FOOTPRINT: Source = Source { name: "footprint.c", text: include_str!("../peers/footprint.c") };
+
+/// Jacobi's iteration.
+pub(crate) const STENCIL: Source = Source { name: "stencil.c", text: include_str!("../peers/stencil.c") };
 
 /// What to install for the peers' rows of these benches (or of all, when there are no names) to be there; `None` when nothing is
 /// missing, or there are no such rows.
@@ -100,7 +103,7 @@ fn compile(source: Source) -> Result<Option<File>, BenchError> {
     let mut text = nameless("farside-bench-source").map_err(failed("making a file"))?;
     text.write_all(source.text.as_bytes()).and_then(|()| text.rewind()).map_err(failed("writing a file"))?;
     let mut command = Command::new(COMPILER);
-    command.args(["-std=c11", "-D_GNU_SOURCE", "-O3", "-pipe", "-x", "c", "-", "-lm", "-o"]);
+    command.args(["-std=c11", "-D_GNU_SOURCE", "-O3", "-ffp-contract=off", "-pipe", "-x", "c", "-", "-lm", "-o"]);
     command.arg(path_of(std::process::id(), program.as_raw_fd())).stdin(text);
     let Some(ended) = run(source, &mut command, TIME_LIMIT)? else { return Ok(None) };
     if !ended.status.success() && ended.complaints.contains("mpi.h: No such file") {

@@ -5,7 +5,7 @@ use std::io;
 
 use farside::LogGp;
 
-use crate::benches::{footprint, invoke_throughput, mcts_scaling, transfer_throughput};
+use crate::benches::{footprint, invoke_throughput, mcts_scaling, stencil, transfer_throughput};
 use crate::metric::Metric;
 use crate::row::Row;
 use crate::{BenchError, Listing, Options};
@@ -62,6 +62,7 @@ const BENCHES: &[SimulatedBench] = &[
         about: "one-way calls between two simulated processes, and what was published of them (Seriema, Table 2)",
         run: invoke_throughput::run_simulated,
     },
+    SimulatedBench { name: stencil::NAME, about: stencil::ABOUT, run: stencil::run_simulated },
     SimulatedBench { name: footprint::NAME, about: footprint::ABOUT, run: footprint::run_simulated },
     SimulatedBench {
         name: "mcts-scaling",
