@@ -7,6 +7,7 @@ pub(crate) mod mcts_scaling;
 mod memory;
 pub(crate) mod multi_job;
 pub(crate) mod oversubscribed;
+pub(crate) mod pipe_latency;
 pub(crate) mod stencil;
 mod sync;
 pub(crate) mod transfer_throughput;
@@ -47,6 +48,7 @@ pub(crate) const BENCHES: &[Bench] = &[
     },
     Bench { name: footprint::NAME, about: footprint::ABOUT, cases: footprint::cases },
     Bench { name: stencil::NAME, about: stencil::ABOUT, cases: stencil::cases },
+    Bench { name: pipe_latency::NAME, about: pipe_latency::ABOUT, cases: pipe_latency::cases },
     Bench { name: multi_job::NAME, about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 

@@ -200,6 +200,11 @@ mod tests {
         for case in ["2/shm", "16/shm", "estimate/1M/shm"] {
             assert!(has("footprint", case), "{case}");
         }
+        for way in ["write", "write-2put", "read"] {
+            for size in ["1B", "8B", "64B", "4KiB", "64KiB", "1MiB", "4MiB"] {
+                assert!(has("pipe-latency", &format!("{way}/{size}")), "{way}/{size}");
+            }
+        }
         for case in ["overlap", "no-overlap"] {
             assert!(has("stencil", case), "{case}");
         }

@@ -23,7 +23,7 @@ use crate::results::path_of;
 use crate::{BenchError, Options};
 
 /// The benches that have peers.
-const BENCHES: [&str; 2] = ["footprint", "stencil"];
+const BENCHES: [&str; 3] = ["footprint", "pipe-latency", "stencil"];
 
 /// A program that takes longer than this hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(180);
@@ -49,6 +49,9 @@ pub(crate) const FOOTPRINT: Source = Source { name: "footprint.c", text: include
 
 /// Jacobi's iteration.
 pub(crate) const STENCIL: Source = Source { name: "stencil.c", text: include_str!("../peers/stencil.c") };
+
+/// A message to and fro.
+pub(crate) const PIPE: Source = Source { name: "pipe.c", text: include_str!("../peers/pipe.c") };
 
 /// What to install for the peers' rows of these benches (or of all, when there are no names) to be there; `None` when nothing is
 /// missing, or there are no such rows.

@@ -178,7 +178,8 @@ mod tests {
             for parts in [2, 3, 7].into_iter().filter(|parts| *parts <= size) {
                 assert_eq!(in_parts(size, parts, 20), whole, "{size} {parts}");
             }
-            assert_ne!(in_parts(size, 1, 21), whole, "{size}");
+            // Small fields come to rest.
+            assert!(size < 16 || in_parts(size, 1, 21) != whole, "{size}");
         }
     }
 
