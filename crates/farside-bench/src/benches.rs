@@ -8,6 +8,7 @@ mod memory;
 pub(crate) mod multi_job;
 pub(crate) mod oversubscribed;
 pub(crate) mod pipe_latency;
+pub(crate) mod pipe_scaling;
 pub(crate) mod stencil;
 mod sync;
 pub(crate) mod transfer_throughput;
@@ -47,6 +48,7 @@ pub(crate) const BENCHES: &[Bench] = &[
         cases: transfer_throughput::cases,
     },
     Bench { name: footprint::NAME, about: footprint::ABOUT, cases: footprint::cases },
+    Bench { name: pipe_scaling::NAME, about: pipe_scaling::ABOUT, cases: pipe_scaling::cases },
     Bench { name: stencil::NAME, about: stencil::ABOUT, cases: stencil::cases },
     Bench { name: pipe_latency::NAME, about: pipe_latency::ABOUT, cases: pipe_latency::cases },
     Bench { name: multi_job::NAME, about: multi_job::ABOUT, cases: multi_job::cases },

@@ -7,7 +7,8 @@ use farside::job::FabricChoice;
 use farside_fabric::ofi::raw::RawEnd;
 
 use crate::benches::{
-    footprint, invoke_latency, invoke_throughput, multi_job, oversubscribed, pipe_latency, stencil, transfer_throughput,
+    footprint, invoke_latency, invoke_throughput, multi_job, oversubscribed, pipe_latency, pipe_scaling, stencil,
+    transfer_throughput,
 };
 use crate::case::Case;
 use crate::row::Row;
@@ -83,6 +84,7 @@ const BENCHES: &[BenchOverOfi] = &[
         cases: oversubscribed::cases_over_ofi,
     },
     BenchOverOfi { name: footprint::NAME, about: footprint::ABOUT, cases: footprint::cases_over_ofi },
+    BenchOverOfi { name: pipe_scaling::NAME, about: pipe_scaling::ABOUT, cases: pipe_scaling::cases_over_ofi },
     BenchOverOfi { name: stencil::NAME, about: stencil::ABOUT, cases: stencil::cases_over_ofi },
     BenchOverOfi { name: pipe_latency::NAME, about: pipe_latency::ABOUT, cases: pipe_latency::cases_over_ofi },
     BenchOverOfi { name: multi_job::NAME, about: multi_job::ABOUT, cases: multi_job::cases_over_ofi },

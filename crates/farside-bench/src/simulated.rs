@@ -5,7 +5,7 @@ use std::io;
 
 use farside::LogGp;
 
-use crate::benches::{footprint, invoke_throughput, mcts_scaling, stencil, transfer_throughput};
+use crate::benches::{footprint, invoke_throughput, mcts_scaling, pipe_scaling, stencil, transfer_throughput};
 use crate::metric::Metric;
 use crate::row::Row;
 use crate::{BenchError, Listing, Options};
@@ -63,6 +63,7 @@ const BENCHES: &[SimulatedBench] = &[
         run: invoke_throughput::run_simulated,
     },
     SimulatedBench { name: stencil::NAME, about: stencil::ABOUT, run: stencil::run_simulated },
+    SimulatedBench { name: pipe_scaling::NAME, about: pipe_scaling::ABOUT, run: pipe_scaling::run_simulated },
     SimulatedBench { name: footprint::NAME, about: footprint::ABOUT, run: footprint::run_simulated },
     SimulatedBench {
         name: "mcts-scaling",

@@ -6,7 +6,8 @@
 //!
 //! Metrics: `step_ns`, beside the same field swept by one thread alone, divided by the number of processes; `compute_ns`, a step without any
 //! exchange, by all processes at once; `exchange_ns`, what a step spends with sending and waiting, beside a copy of the rows by
-//! `memcpy`; and `hidden`, the share of what exchanging adds to computing that is gone with overlap. Every field is compared bit by
+//! `memcpy`; and with overlap `plain_ns`, a step without it, and `hidden`, the share of what exchanging adds to computing that is gone then
+//! (of the medians; none where it adds nothing). Every field is compared bit by
 //! bit with the sequential program's, also those of Open MPI's programs, which stand beside: messages (`isend`), and one-sided with
 //! post-start-complete-wait (`active`) and with flags that are looked at (`passive`).
 
@@ -26,6 +27,7 @@ pub(crate) use self::simulated::run as run_simulated;
 use crate::case::{Case, RunOnce};
 use crate::metric::Metric;
 use crate::over_ofi::OfiFabric;
+use crate::stats::median;
 use crate::{BenchError, Options, peers};
 
 pub(crate) const NAME: &str = "stencil";
@@ -44,6 +46,10 @@ const CELLS: u64 = 1 << 30;
 const STEPS_MIN: u64 = 20;
 const SEQUENTIAL: &str = "one thread / processes";
 const COPIES: &str = "memcpy";
+const STEP: &str = "step_ns";
+const COMPUTE: &str = "compute_ns";
+/// A step without overlap, in cases with it.
+const PLAIN: &str = "plain_ns";
 const CHECKSUM: &str = "checksum";
 
 /// A field and its parts.
@@ -73,7 +79,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
     let case = |(name, shape, overlap): (String, Shape, bool)| {
-        let around = |_, run_once: RunOnce<'_>| Ok(without_checksum(run_once()?).0);
+        let around = |_, run_once: RunOnce<'_>| Ok(with_hidden(without_checksum(run_once()?).0));
         let body = move |me: &Worker, options: Options| measure(me, shape, overlap, options);
         Case::around_job(name, shape.processes, body, around).over(fabric)
     };
@@ -101,7 +107,25 @@ fn beside_mpi(shape: Shape, overlap: bool, options: Options, run_once: RunOnce<'
             _ => metrics.push(metric),
         }
     }
-    Ok(metrics)
+    Ok(with_hidden(metrics))
+}
+
+/// Adds what share of the exchange is hidden, for everybody who has tried.
+fn with_hidden(mut metrics: Vec<Metric>) -> Vec<Metric> {
+    let mut found = Vec::new();
+    for plain in metrics.iter().filter(|metric| metric.name == PLAIN) {
+        let of_same = |name: &str| {
+            let same = metrics.iter().find(|metric| metric.name == name && metric.peer == plain.peer);
+            same.map_or(f64::NAN, |metric| median(&metric.samples))
+        };
+        let (alone, plain_ns) = (of_same(COMPUTE), median(&plain.samples));
+        if plain_ns > alone {
+            let hidden = 1.0 - (of_same(STEP) - alone) / (plain_ns - alone);
+            found.push(Metric { peer: plain.peer.clone(), ..Metric::new("hidden", "1", vec![hidden]) });
+        }
+    }
+    metrics.extend(found);
+    metrics
 }
 
 /// The checksum is for comparing, not for rows.
@@ -152,10 +176,7 @@ fn measure(me: &Worker, shape: Shape, overlap: bool, options: Options) -> Result
             samples.compute.push(computing.step_ns);
             samples.exchange.push(taken.exchange_ns);
             samples.copies.push(copies_ns);
-            let added = plain.step_ns - computing.step_ns;
-            if overlap && added > 0.0 {
-                samples.hidden.push(1.0 - (taken.step_ns - computing.step_ns) / added);
-            }
+            samples.plain.extend(overlap.then_some(plain.step_ns));
         }
     }
     me.barrier()?;
@@ -169,20 +190,20 @@ struct Samples {
     compute: Vec<f64>,
     exchange: Vec<f64>,
     copies: Vec<f64>,
-    hidden: Vec<f64>,
+    plain: Vec<f64>,
     checksum: u64,
 }
 
 impl Samples {
     fn into_metrics(self) -> Vec<Metric> {
         let mut metrics = vec![
-            Metric::new("step_ns", "ns", self.step).against(SEQUENTIAL, self.sequential),
-            Metric::new("compute_ns", "ns", self.compute),
+            Metric::new(STEP, "ns", self.step).against(SEQUENTIAL, self.sequential),
+            Metric::new(COMPUTE, "ns", self.compute),
             Metric::new("exchange_ns", "ns", self.exchange).against(COPIES, self.copies),
             Metric::new(CHECKSUM, "1", vec![self.checksum as f64]),
         ];
-        if !self.hidden.is_empty() {
-            metrics.push(Metric::new("hidden", "1", self.hidden));
+        if !self.plain.is_empty() {
+            metrics.push(Metric::new(PLAIN, "ns", self.plain));
         }
         metrics
     }
@@ -255,4 +276,44 @@ fn copies_ns(grid: &mut Grid, neighbors: usize) -> f64 {
         black_box(grid.ghost(Side::Above)).copy_from_slice(black_box(&row));
     }
     start.elapsed().as_nanos() as f64 / TIMES as f64 * neighbors as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_hidden_is_of_the_same_program() {
+        let own = |name: &str, ns: f64| Metric::new(name, "ns", vec![ns]);
+        let metrics = vec![
+            own(STEP, 12.0),
+            own(COMPUTE, 10.0),
+            own(PLAIN, 20.0),
+            own(COMPUTE, 10.0).of_peer("slow"),
+            own(PLAIN, 20.0).of_peer("slow"),
+            own(STEP, 20.0).of_peer("slow"),
+            own(COMPUTE, 10.0).of_peer("free"),
+            own(PLAIN, 9.0).of_peer("free"),
+            own(STEP, 9.0).of_peer("free"),
+        ];
+        let hidden: Vec<_> = with_hidden(metrics).into_iter().filter(|metric| metric.name == "hidden").collect();
+        assert_eq!(
+            hidden,
+            [Metric::new("hidden", "1", vec![0.8]), Metric::new("hidden", "1", vec![0.0]).of_peer("slow")]
+        );
+    }
+
+    #[test]
+    fn parts_on_a_job_come_to_what_one_thread_does() {
+        for (size, processes) in [(5, 3), (16, 2), (64, 4)] {
+            for overlap in [false, true] {
+                let options = Options::new().quick(true).operations(Some(20));
+                let shape = Shape { size, processes };
+                // Any difference is an error of `measure`.
+                let result =
+                    farside::simulate(processes, 1, 1, |me| Ok(measure(me, shape, overlap, options).map(drop)?));
+                result.unwrap_or_else(|error| panic!("{shape:?} {overlap}: {error}"));
+            }
+        }
+    }
 }

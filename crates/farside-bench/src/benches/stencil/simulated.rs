@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use farside::{SimOptions, Simulation, WorkerId};
 
-use super::{NAME, SHAPES, Shape, each_name, measure, without_checksum};
+use super::{NAME, SHAPES, Shape, each_name, measure, with_hidden, without_checksum};
 use crate::metric::Metric;
 use crate::row::Row;
 use crate::simulated::{SimNetwork, report};
@@ -48,5 +48,5 @@ fn simulate(shape: Shape, overlap: bool, network: SimNetwork, options: Options) 
         Ok(())
     })?;
     simulated.verdict?;
-    Ok(without_checksum(found.into_inner().expect("nobody has panicked")).0)
+    Ok(with_hidden(without_checksum(found.into_inner().expect("nobody has panicked")).0))
 }
