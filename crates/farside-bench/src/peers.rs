@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::num::NonZero;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -138,6 +139,9 @@ fn run(source: Source, command: &mut Command, time_limit: Duration) -> Result<Op
     let mut output = [nameless("printed").map_err(failed)?, nameless("complaints").map_err(failed)?];
     let [printed, complaints] = &output;
     command.stdout(printed.try_clone().map_err(failed)?).stderr(complaints.try_clone().map_err(failed)?);
+    // A group of its own: signals from a terminal reach this process alone, and the program then hears of its end, once. Launchers that
+    // are told twice stop at once and leave their files.
+    command.process_group(0);
     let spawned = match spawn_asked(command, output[0].as_fd()) {
         Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
         spawned => spawned.map_err(failed)?,

@@ -66,7 +66,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
         Fabric::Shm => {
             let result = farside_bench::run(&arguments.names, options, &mut |row| output.take(row));
             // Behind the rows, where it is seen.
-            if let Some(missing) = farside_bench::missing_peers(&arguments.names).filter(|_| options.peers && result.is_ok()) {
+            if let Some(missing) =
+                farside_bench::missing_peers(&arguments.names).filter(|_| options.peers && result.is_ok())
+            {
                 eprintln!("farside: {missing}");
             }
             result

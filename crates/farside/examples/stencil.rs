@@ -13,6 +13,7 @@ use std::path::Path;
 use farside::bytemuck::{cast_slice, cast_slice_mut};
 use farside::pipe::{PipeReader, PipeWriter};
 use farside::prelude::*;
+use farside::{Error, Result};
 
 const WORKERS: u32 = 4;
 /// Rows and columns of the plate, with its edges.
@@ -72,8 +73,8 @@ fn solve(me: &Worker, rows: usize) -> Result<Vec<Row>> {
         for row in [1, rows] {
             next[row] = compute(&now[row - 1], &now[row], &now[row + 1]);
         }
-        std::mem::swap(&mut now, &mut next);
         // The edges of the plate are the same in both.
+        std::mem::swap(&mut now, &mut next);
     }
     Ok(now)
 }
