@@ -6,7 +6,7 @@ use std::time::Duration;
 use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 
-use crate::global::{AddressFault, GlobalAddress, SLOT_COUNT};
+use crate::global::{AddressFault, GlobalAddress, NotificationFault, SLOT_COUNT};
 use crate::memory::{MemoryRefusal, RemoteMemory};
 use crate::pipe::{PipeCause, PipeName};
 
@@ -164,6 +164,9 @@ pub enum Error {
         /// The handle.
         memory: RemoteMemory,
     },
+    /// A remote heap did not do as it was asked.
+    #[error(transparent)]
+    Heap(#[from] crate::heap::HeapError),
     /// Memory that is registered has no global address.
     #[error(
         "region {} of {} has no global addresses: a process has {SLOT_COUNT} such regions of up to 4 GiB; register less at a time, \
@@ -193,6 +196,16 @@ pub enum Error {
         /// Why not.
         why: NameRefusal,
     },
+    /// A numbered notification cannot be given or waited for.
+    #[error("notification {number} of {process}: {why}")]
+    Notification {
+        /// Whose notifications they are.
+        process: ProcessId,
+        /// Its number, or that of the first.
+        number: u32,
+        /// What is wrong.
+        why: NotificationFault,
+    },
     /// A type travels only among processes of one binary.
     #[error(
         "{name}: {type_name} travels only among processes of one binary: send a type with `#[derive(Wire)]` made of others that \
@@ -204,6 +217,9 @@ pub enum Error {
         /// The type.
         type_name: &'static str,
     },
+    /// A collective object could not be made, or an access to it was not.
+    #[error(transparent)]
+    Object(#[from] crate::global::ObjectError),
     /// A process of the job is gone.
     #[error("{process} was lost: {why}")]
     PeerLost {

@@ -71,3 +71,12 @@ fn heat_flows_as_in_one_thread() {
     assert!(pixels == wanted, "the picture is another one");
     assert!(wanted[10 * SIZE + 64] > 150 && wanted[120 * SIZE + 64] < 50, "heat comes from above");
 }
+
+#[test]
+fn every_node_is_in_the_linked_list_once() {
+    let text = output("linked_list");
+    let nodes = 4 * 500_u64;
+    let first = format!("{nodes} nodes, whose values add up to {}; all agree: true", nodes * (nodes - 1) / 2);
+    assert_eq!(text.lines().next(), Some(&*first), "{text}");
+    assert_eq!(text.lines().count(), 2, "{text}");
+}

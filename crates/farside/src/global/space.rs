@@ -17,7 +17,7 @@ use farside_fabric::transport::AtomicChange;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
 use farside_sys::racy;
 
-use super::address::{AddressFault, GlobalAddress, Segment};
+use super::address::{AddressFault, GlobalAddress, SLOT_COUNT, Segment};
 use super::segments::{Entry, look_up};
 use crate::error::{Error, Result};
 use crate::job::home::{Home, SEGMENT_BYTES};
@@ -79,7 +79,7 @@ impl Space {
 
     /// Where an access of so many bytes reaches memory that is mapped here and known, if it does and nothing is wrong with it.
     #[inline(always)]
-    fn mapped(&self, process: &Process, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
+    pub(super) fn mapped(&self, process: &Process, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
         let segment = address.segment();
         let line = &self.lines[segment.index(LINE_COUNT)];
         let offset = u64::from(address.offset());
@@ -135,7 +135,7 @@ impl Space {
     }
 
     /// Lets go of a segment.
-    fn forget(&self, segment: Segment) {
+    pub(super) fn forget(&self, segment: Segment) {
         let line = &self.lines[segment.index(LINE_COUNT)];
         if line.segment.get() == segment {
             line.segment.set(Segment::NONE);
@@ -159,6 +159,15 @@ impl Known {
             _ => Err(AddressFault::OutOfRange { bytes: bytes as u64, region_bytes: self.bytes }),
         }
     }
+}
+
+/// The region of this process that a range lies in, and where in it that begins. Waits for nothing.
+pub(super) fn own_range(process: &Process, address: GlobalAddress, bytes: usize) -> Option<(RemoteRegion, u64)> {
+    let segment = address.segment();
+    let is_own = segment.process() == Some(process.id());
+    let known = is_own.then(|| find(process, process.id(), segment).ok())??;
+    let offset = known.inside(address, bytes).ok()?;
+    Some((known.region, offset))
 }
 
 /// Reads the owner's table and attaches what it names.
@@ -185,12 +194,29 @@ fn find(process: &Process, owner: ProcessId, segment: Segment) -> Result<Known, 
         let (begin, bytes) = (layout.starter() as u64, layout.starter_bytes() as u64);
         return Ok(Known { region: starter, home, begin, bytes, entry });
     }
-    // One's own memory is mapped, whatever the transport.
+    // One's own memory is at hand, whatever the transport.
     let region = match owner == process.id() {
-        true => process.memory().own_region(key).ok_or(AddressFault::Stale)?,
+        true => own_region(process, key).ok_or(AddressFault::Stale)?,
         false => attach(process, key, deadline)?,
     };
     Ok(Known { region, home, begin: 0, bytes: key.bytes, entry })
+}
+
+fn own_region(process: &Process, key: RemoteKey) -> Option<RemoteRegion> {
+    let private = || process.own_segments().find(key).map(|region| region.as_remote());
+    process.memory().own_region(key).or_else(private)
+}
+
+/// Where a region of this process begins.
+fn own_base(process: &Process, key: RemoteKey) -> Option<*mut u8> {
+    if key.slot == 0 {
+        return Some(process.transport().starter().memory().base().as_ptr());
+    }
+    let shared = process.memory().own_region(key);
+    match shared.as_ref().and_then(RemoteRegion::mapped) {
+        Some(memory) => Some(memory.base().as_ptr()),
+        None => process.own_segments().find(key).map(|region| region.memory().base().as_ptr()),
+    }
 }
 
 fn attach(process: &Process, key: RemoteKey, deadline: Instant) -> Result<RemoteRegion, Fault> {
@@ -221,7 +247,7 @@ impl From<Error> for Fault {
 
 impl GlobalAddress {
     #[cold]
-    fn refused(self, why: AddressFault) -> Error {
+    pub(super) fn refused(self, why: AddressFault) -> Error {
         Error::Address { address: self, why }
     }
 
@@ -278,12 +304,56 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether accesses to an address are this worker's own loads and stores.
+    /// Whether accesses to an address are this worker's own loads and stores: of memory of its own process, and of memory that processes of its machine
+    /// have allocated. [Registered](Self::register) memory of others is not mapped.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`](super::GlobalPtr::put).
+    /// Those of [`GlobalPtr::put`](super::GlobalPtr::put), but for [`Error::InHandler`].
     pub fn is_mapped(&self, address: GlobalAddress) -> Result<bool> {
-        self.on_region(address, 0, |region, _, _| Ok(region.mapped().is_some()))
+        let process = self.process_handle();
+        let known = self.space().known(process, address.segment()).map_err(|fault| address.explain(fault))?;
+        known.inside(address, 0).map_err(|why| address.refused(why))?;
+        Ok(known.region.mapped().is_some() || known.region.key().process == process.id())
+    }
+
+    /// Where a byte lies in this process, if it is one of this process's own; `None` when it is another's, or nobody's.
+    ///
+    /// The pointer is good for as long as the memory is registered, or allocated. Others may write there at any time: no reference to it may be used, except as
+    /// [`read_epoch`](Self::read_epoch) has it. The way back is [`address_at`](Self::address_at).
+    ///
+    /// *Cost*: a table of this process is looked at, under a lock.
+    ///
+    /// ACP's `acp_query_address`.
+    pub fn local_address(&self, address: GlobalAddress) -> Option<*mut u8> {
+        let process = self.process_handle();
+        if address.process() != Some(process.id()) {
+            return None;
+        }
+        let known = self.space().known(process, address.segment()).ok()?;
+        let offset = known.inside(address, 1).ok()?;
+        let base = own_base(process, known.region.key())?;
+        Some(base.wrapping_add(offset as usize))
+    }
+
+    /// The global address of a byte of this process's memory, if it has one: that of the first region that has it, where several have.
+    ///
+    /// *Cost*: all regions of this process are looked at, some microseconds. Who has a [buffer](Self::address_of) or registered memory
+    /// itself should ask that.
+    ///
+    /// ACP's `acp_query_ga`.
+    pub fn address_at(&self, pointer: *const u8) -> Option<GlobalAddress> {
+        let process = self.process_handle();
+        let layout = process.home().layout();
+        (0..SLOT_COUNT).find_map(|slot| {
+            let key = look_up(process.home(), slot).key_of(process.id(), slot)?;
+            let (begin, bytes) = match slot {
+                0 => (layout.starter(), layout.starter_bytes() as u64),
+                _ => (0, key.bytes),
+            };
+            let first = own_base(process, key)?.wrapping_add(begin);
+            let offset = (pointer.addr() as u64).checked_sub(first.addr() as u64).filter(|offset| *offset < bytes)?;
+            GlobalAddress::in_region(key, offset)
+        })
     }
 
     /// Refuses a range that cannot be accessed, before anything is made of its size.
@@ -331,7 +401,8 @@ impl Worker {
     pub(super) fn change64(&self, address: GlobalAddress, change: AtomicChange<u64>) -> Result<u64> {
         check_alignment::<u64>(address)?;
         let Some(word) = self.space().mapped(self.process_handle(), address, 8) else {
-            return self.on_region(address, 8, |region, offset, deadline| region.atomic64(offset, change, deadline));
+            let access = |region: &RemoteRegion, offset, deadline| region.atomic64(offset, change, deadline);
+            return self.on_region_as(address, 8, true, access);
         };
         // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
         Ok(change.apply(unsafe { racy::atomic_u64(word) }))
@@ -341,10 +412,38 @@ impl Worker {
     pub(super) fn change32(&self, address: GlobalAddress, change: AtomicChange<u32>) -> Result<u32> {
         check_alignment::<u32>(address)?;
         let Some(word) = self.space().mapped(self.process_handle(), address, 4) else {
-            return self.on_region(address, 4, |region, offset, deadline| region.atomic32(offset, change, deadline));
+            let access = |region: &RemoteRegion, offset, deadline| region.atomic32(offset, change, deadline);
+            return self.on_region_as(address, 4, true, access);
         };
         // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
         Ok(change.apply(unsafe { racy::atomic_u32(word) }))
+    }
+
+    /// Shows the words from an address on to `visit`, one after the other, until that has seen enough: of this process's own memory, which is
+    /// mapped.
+    pub(super) fn visit_own_words(
+        &self,
+        address: GlobalAddress,
+        count: usize,
+        mut visit: impl FnMut(usize, &AtomicU64) -> bool,
+    ) -> Result<()> {
+        check_alignment::<u64>(address)?;
+        let (process, bytes) = (self.process_handle(), count.saturating_mul(8));
+        let mut base = self.space().mapped(process, address, bytes);
+        if base.is_none() {
+            self.check_address(address, bytes)?;
+            base = self.space().mapped(process, address, bytes);
+        }
+        // Not known any more for the moment when a process was just lost: the next look finds it again.
+        let Some(base) = base else { return Ok(()) };
+        for index in 0..count {
+            // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found; `visit` has nothing
+            // of this worker, so that nothing is let go meanwhile.
+            if visit(index, unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     #[cold]
@@ -358,17 +457,28 @@ impl Worker {
     }
 
     /// Does something with the region that a range lies in, and where in it that begins.
-    fn on_region<T>(
+    pub(super) fn on_region<T>(
         &self,
         address: GlobalAddress,
         bytes: usize,
+        access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
+    ) -> Result<T> {
+        self.on_region_as(address, bytes, false, access)
+    }
+
+    /// The same for a range that is a word, or is not.
+    fn on_region_as<T>(
+        &self,
+        address: GlobalAddress,
+        bytes: usize,
+        is_word: bool,
         access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
     ) -> Result<T> {
         let process = self.process_handle();
         let segment = address.segment();
         let known = self.space().known(process, segment).map_err(|fault| address.explain(fault))?;
         let offset = known.inside(address, bytes).map_err(|why| address.refused(why))?;
-        if known.region.mapped().is_none() {
+        if known.region.waits(is_word) {
             self.not_in_handler("an access to memory that is not mapped here")?;
         }
         let deadline = self.now() + self.default_deadline();
@@ -377,6 +487,9 @@ impl Worker {
                 self.space().forget(segment);
                 address.refused(AddressFault::Stale)
             }
+            FabricError::ReadOnly { .. } => address.refused(AddressFault::ReadOnly),
+            // Private memory may begin anywhere, and then the offset alone does not tell.
+            FabricError::Misaligned { bytes, .. } => address.refused(AddressFault::Misaligned { align: bytes }),
             other => process.explain(other),
         })
     }
@@ -384,7 +497,7 @@ impl Worker {
 
 /// Refuses an address at which no value of a type may lie.
 #[inline(always)]
-fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
+pub(super) fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
     const { assert!(align_of::<T>() <= 128, "no memory is aligned to more than 128 bytes for sure") };
     if (address.offset() as usize).is_multiple_of(align_of::<T>()) {
         Ok(())

@@ -27,7 +27,7 @@ use super::settings::Settings;
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
-use crate::global::publish;
+use crate::global::{OwnSegments, SignalRequests, publish};
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
@@ -87,7 +87,9 @@ pub(crate) struct Process {
     pools: [Pool; 2],
     mover: Mover,
     memory: ProcessMemory,
+    own_segments: OwnSegments,
     pipes: Pipes,
+    signals: Mutex<SignalRequests>,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
 }
@@ -199,7 +201,9 @@ impl Process {
             mover: Mover::default(),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
+            own_segments: OwnSegments::default(),
             pipes: Pipes::default(),
+            signals: Mutex::default(),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -208,6 +212,7 @@ impl Process {
         for local in 0..threads {
             process.home.doorbell(local).set_fencing(process.fencing());
         }
+        process.home.watchers().set_fencing(process.fencing());
         publish(&process.home, process.starter_key(id));
         Arc::new(process)
     }
@@ -285,6 +290,7 @@ impl Process {
     }
 
     /// Whether this process is reached by a fence that another executes for all.
+    #[inline]
     pub(crate) fn hears_fences(&self) -> bool {
         self.hears_fences
     }
@@ -339,6 +345,16 @@ impl Process {
     /// The pipes whose ends this process's workers have.
     pub(crate) fn pipes(&self) -> &Pipes {
         &self.pipes
+    }
+
+    /// What it has registered of its ordinary memory.
+    pub(crate) fn own_segments(&self) -> &OwnSegments {
+        &self.own_segments
+    }
+
+    /// Signals in others' memory that are under way.
+    pub(crate) fn signals(&self) -> MutexGuard<'_, SignalRequests> {
+        lock(&self.signals)
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {

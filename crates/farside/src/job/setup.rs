@@ -2,6 +2,7 @@
 
 use farside_fabric::{ProcessId, RemoteKey};
 
+use crate::global::SignalMessage;
 use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
 use crate::invoke::ring_options::CHUNKS_PER_REQUEST_MAX;
@@ -88,6 +89,8 @@ pub(crate) enum SetupMessage {
     Memory(MemoryMessage),
     /// About a pipe between two workers.
     Pipe(PipeMessage),
+    /// About signals in memory that is not mapped at who signals.
+    Signal(SignalMessage),
 }
 
 impl SetupMessage {
@@ -118,6 +121,10 @@ impl SetupMessage {
             }
             Self::Pipe(message) => {
                 message.encode(&mut out.byte(30).0);
+                &mut out
+            }
+            Self::Signal(message) => {
+                message.encode(&mut out.byte(21).0);
                 &mut out
             }
         };
@@ -159,6 +166,7 @@ impl SetupMessage {
             }
             20 => Self::Memory(MemoryMessage::decode(&input.rest())?),
             30 => Self::Pipe(PipeMessage::decode(&input.rest())?),
+            21 => Self::Signal(SignalMessage::decode(&input.rest())?),
             _ => return None,
         };
         input.0.is_empty().then_some(message)
