@@ -17,6 +17,19 @@
 //!
 //! The sender's first fence is on the way of every call, and the receiver's are not. So where a receiver seldom sleeps, it
 //! [fences](Fencing) for its senders, too.
+//!
+//! Some wait for a word of memory that others change and of which no bit tells: a signal. How many of a process's threads do so asleep
+//! is counted in one place, its [`Watchers`], at which whoever has changed such a word looks:
+//!
+//! ```text
+//! signaller  write data; write word (release); fence; if watchers > 0 { ring each doorbell whose owner is asleep }
+//! watcher    watchers += 1; asleep := 1; fence; look at word; sleep; watchers -= 1
+//! ```
+//!
+//! Between the two fences one comes first. Is it the signaller's, then the watcher's look finds the word. Is it the watcher's, then the
+//! signaller finds it counted and asleep, and rings. The signaller's fence can be the receiver's, as above; and where the word was changed by a
+//! sequentially consistent read-modify-write, a sequentially consistent load of the count does without
+//! ([`Watchers::are_there_after_change`]).
 
 #[cfg(not(loom))]
 use std::time::Duration;
@@ -192,6 +205,74 @@ impl Doorbell {
         // SYNC: with the fence before it a release, which pairs with the acquire in `prepare`.
         self.rings.fetch_add(1, Ordering::Relaxed);
         wake(&self.rings);
+    }
+}
+
+/// How many threads of a process sleep, or are about to, until a word of its memory changes. Lies in that memory, alone on its cache lines.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Watchers {
+    /// Changed by threads of the owner only, read by whoever changes words that they may watch.
+    count: AtomicU32,
+    /// As in their doorbells.
+    fences: AtomicU32,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Watchers>() == 128);
+
+impl Default for Watchers {
+    fn default() -> Self {
+        Self { count: AtomicU32::new(0), fences: AtomicU32::new(0) }
+    }
+}
+
+impl Watchers {
+    /// What the watchers do for those who signal. Not to be changed when one of them knows of it.
+    pub fn set_fencing(&self, fencing: Fencing) {
+        self.fences.store((fencing == Fencing::ByReceiver).into(), Ordering::Relaxed);
+    }
+
+    /// What the watchers do for those who signal.
+    #[inline]
+    pub fn fencing(&self) -> Fencing {
+        if self.fences.load(Ordering::Relaxed) == 0 { Fencing::Mutual } else { Fencing::ByReceiver }
+    }
+
+    /// Counts a thread that is about to [prepare](Doorbell::prepare) for sleep.
+    #[inline]
+    pub fn enter(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is awake again.
+    #[inline]
+    pub fn leave(&self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether somebody is to be rung ([`Doorbell::ring_after_fence`]) by one who has just stored a word.
+    ///
+    /// *Cost*: a load, and a fence if it is not the watchers'.
+    #[inline(always)]
+    pub fn are_there(&self, fencing: Fencing) -> bool {
+        // SYNC: pairs with the fence in `Doorbell::prepare`, before which the watcher has counted itself: either this load sees it, or its
+        // look after the fence sees the word.
+        fencing.sender();
+        self.count.load(Ordering::Relaxed) != 0
+    }
+
+    /// The same for one who has just changed a word by a sequentially consistent read-modify-write.
+    ///
+    /// *Cost*: a load.
+    #[inline(always)]
+    pub fn are_there_after_change(&self) -> bool {
+        #[cfg(loom)]
+        fence(Ordering::SeqCst);
+        // SYNC: pairs with the fence in `Doorbell::prepare`. Both the change and this load have places in the one order of all that is
+        // sequentially consistent, the change first. If the load misses a watcher's count, it comes before that watcher's fence; so does
+        // the change, then, and the look after the fence sees it. (The model knows only fences to be in that order.)
+        self.count.load(Ordering::SeqCst) != 0
     }
 }
 

@@ -31,6 +31,8 @@ mod ring_mutants;
 mod signals;
 #[path = "loom/signals_mutants.rs"]
 mod signals_mutants;
+#[path = "loom/watchers.rs"]
+mod watchers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

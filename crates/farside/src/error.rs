@@ -6,7 +6,7 @@ use std::time::Duration;
 use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 
-use crate::global::{AddressFault, GlobalAddress, SLOT_COUNT};
+use crate::global::{AccessConflict, AddressFault, GlobalAddress, MovementError, NotificationFault, SLOT_COUNT};
 use crate::memory::{MemoryRefusal, RemoteMemory};
 use crate::pipe::{PipeCause, PipeName};
 
@@ -17,6 +17,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// Two accesses to the same bytes that nothing orders, or bytes that an operation is using. Only where accesses are
+    /// [checked](crate::Job::check_accesses).
+    #[error("{0}")]
+    AccessConflict(Box<AccessConflict>),
     /// An address leads nowhere.
     #[error("{address} cannot be used: {why}")]
     Address {
@@ -196,6 +200,16 @@ pub enum Error {
         /// Why not.
         why: NameRefusal,
     },
+    /// A numbered notification cannot be given or waited for.
+    #[error("notification {number} of {process}: {why}")]
+    Notification {
+        /// Whose notifications they are.
+        process: ProcessId,
+        /// Its number, or that of the first.
+        number: u32,
+        /// What is wrong.
+        why: NotificationFault,
+    },
     /// A type travels only among processes of one binary.
     #[error(
         "{name}: {type_name} travels only among processes of one binary: send a type with `#[derive(Wire)]` made of others that \
@@ -207,6 +221,9 @@ pub enum Error {
         /// The type.
         type_name: &'static str,
     },
+    /// A collective object could not be made, or an access to it was not.
+    #[error(transparent)]
+    Object(#[from] crate::global::ObjectError),
     /// A process of the job is gone.
     #[error("{process} was lost: {why}")]
     PeerLost {
@@ -234,6 +251,9 @@ pub enum Error {
     /// The processes that another launcher started did not find each other.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
+    /// Operations on memory were refused, or have failed.
+    #[error(transparent)]
+    Movement(#[from] MovementError),
     /// The function called panicked.
     #[error("the function called on {on} panicked: {message}")]
     RemotePanic {
@@ -330,6 +350,7 @@ impl Error {
     pub(crate) fn lost_process(&self) -> Option<ProcessId> {
         match self {
             Self::PeerLost { process, .. } => Some(*process),
+            Self::Movement(MovementError::Failed { cause, .. }) => cause.lost_process(),
             _ => None,
         }
     }

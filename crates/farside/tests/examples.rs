@@ -25,6 +25,15 @@ fn no_update_is_lost_with_the_lock_service() {
 }
 
 #[test]
+fn the_pipe_brings_the_value_and_gives_the_buffer_back() {
+    let text = output("pipe");
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    let fetched = format!("fetched 1048576 bytes, whose sum is {}", 7 << 20);
+    assert_eq!(lines, ["1048576 bytes are the writer's again", &fetched, "received 42"]);
+}
+
+#[test]
 fn all_buffers_of_the_demonstration_arrive() {
     let text = output("demonstration");
     let mut lines: Vec<&str> = text.lines().collect();
@@ -44,4 +53,13 @@ fn thieves_count_every_node_once() {
     assert_eq!((nodes, workers), (alone, 4), "{text}");
     assert!(nodes > 100_000, "{text}");
     assert_eq!(text.lines().count(), 5, "{text}");
+}
+
+#[test]
+fn every_node_is_in_the_linked_list_once() {
+    let text = output("linked_list");
+    let nodes = 4 * 500_u64;
+    let first = format!("{nodes} nodes, whose values add up to {}; all agree: true", nodes * (nodes - 1) / 2);
+    assert_eq!(text.lines().next(), Some(&*first), "{text}");
+    assert_eq!(text.lines().count(), 2, "{text}");
 }

@@ -17,7 +17,8 @@ use farside_fabric::transport::AtomicChange;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
 use farside_sys::racy;
 
-use super::address::{AddressFault, GlobalAddress, Segment};
+use super::address::{AddressFault, GlobalAddress, SLOT_COUNT, Segment};
+use super::check::{AccessKind, Touch};
 use super::segments::{Entry, look_up};
 use crate::error::{Error, Result};
 use crate::job::home::{Home, SEGMENT_BYTES};
@@ -34,6 +35,8 @@ pub(crate) struct Space {
     known: RefCell<HashMap<Segment, Known>>,
     /// How many losses of processes the lines know of.
     losses: Cell<u32>,
+    /// Lines stay empty, so that every access takes the slow way, where it is checked.
+    is_checked: bool,
 }
 
 /// A segment that is mapped here, as an access needs it.
@@ -72,14 +75,14 @@ struct Known {
 }
 
 impl Space {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(is_checked: bool) -> Self {
         let lines = Box::new(std::array::from_fn(|_| Line::empty()));
-        Self { lines, known: RefCell::default(), losses: Cell::new(0) }
+        Self { lines, known: RefCell::default(), losses: Cell::new(0), is_checked }
     }
 
     /// Where an access of so many bytes reaches memory that is mapped here and known, if it does and nothing is wrong with it.
     #[inline(always)]
-    fn mapped(&self, process: &Process, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
+    pub(super) fn mapped(&self, process: &Process, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
         let segment = address.segment();
         let line = &self.lines[segment.index(LINE_COUNT)];
         let offset = u64::from(address.offset());
@@ -124,6 +127,9 @@ impl Space {
     }
 
     fn fill(&self, segment: Segment, known: &Known) {
+        if self.is_checked {
+            return;
+        }
         let (Some(memory), Some(home)) = (known.region.mapped(), &known.home) else { return };
         let line = &self.lines[segment.index(LINE_COUNT)];
         let state: *const AtomicU64 = home.segment(segment.slot()).0;
@@ -135,7 +141,7 @@ impl Space {
     }
 
     /// Lets go of a segment.
-    fn forget(&self, segment: Segment) {
+    pub(super) fn forget(&self, segment: Segment) {
         let line = &self.lines[segment.index(LINE_COUNT)];
         if line.segment.get() == segment {
             line.segment.set(Segment::NONE);
@@ -159,6 +165,15 @@ impl Known {
             _ => Err(AddressFault::OutOfRange { bytes: bytes as u64, region_bytes: self.bytes }),
         }
     }
+}
+
+/// The region of this process that a range lies in, and where in it that begins. Waits for nothing.
+pub(super) fn own_range(process: &Process, address: GlobalAddress, bytes: usize) -> Option<(RemoteRegion, u64)> {
+    let segment = address.segment();
+    let is_own = segment.process() == Some(process.id());
+    let known = is_own.then(|| find(process, process.id(), segment).ok())??;
+    let offset = known.inside(address, bytes).ok()?;
+    Some((known.region, offset))
 }
 
 /// Reads the owner's table and attaches what it names.
@@ -185,12 +200,29 @@ fn find(process: &Process, owner: ProcessId, segment: Segment) -> Result<Known, 
         let (begin, bytes) = (layout.starter() as u64, layout.starter_bytes() as u64);
         return Ok(Known { region: starter, home, begin, bytes, entry });
     }
-    // One's own memory is mapped, whatever the transport.
+    // One's own memory is at hand, whatever the transport.
     let region = match owner == process.id() {
-        true => process.memory().own_region(key).ok_or(AddressFault::Stale)?,
+        true => own_region(process, key).ok_or(AddressFault::Stale)?,
         false => attach(process, key, deadline)?,
     };
     Ok(Known { region, home, begin: 0, bytes: key.bytes, entry })
+}
+
+fn own_region(process: &Process, key: RemoteKey) -> Option<RemoteRegion> {
+    let private = || process.own_segments().find(key).map(|region| region.as_remote());
+    process.memory().own_region(key).or_else(private)
+}
+
+/// Where a region of this process begins.
+fn own_base(process: &Process, key: RemoteKey) -> Option<*mut u8> {
+    if key.slot == 0 {
+        return Some(process.transport().starter().memory().base().as_ptr());
+    }
+    let shared = process.memory().own_region(key);
+    match shared.as_ref().and_then(RemoteRegion::mapped) {
+        Some(memory) => Some(memory.base().as_ptr()),
+        None => process.own_segments().find(key).map(|region| region.memory().base().as_ptr()),
+    }
 }
 
 fn attach(process: &Process, key: RemoteKey, deadline: Instant) -> Result<RemoteRegion, Fault> {
@@ -221,7 +253,7 @@ impl From<Error> for Fault {
 
 impl GlobalAddress {
     #[cold]
-    fn refused(self, why: AddressFault) -> Error {
+    pub(super) fn refused(self, why: AddressFault) -> Error {
         Error::Address { address: self, why }
     }
 
@@ -255,6 +287,7 @@ impl Worker {
     /// # Errors
     /// Those of [`GlobalPtr::put`](super::GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn put_bytes(&self, address: GlobalAddress, data: &[u8]) -> Result<()> {
         let Some(target) = self.space().mapped(self.process_handle(), address, data.len()) else {
             return self.put_slowly(address, data);
@@ -269,6 +302,7 @@ impl Worker {
     /// # Errors
     /// Those of [`GlobalPtr::put`](super::GlobalPtr::put). What is in `data` then is unspecified.
     #[inline]
+    #[track_caller]
     pub fn get_bytes(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
         let Some(source) = self.space().mapped(self.process_handle(), address, data.len()) else {
             return self.get_slowly(address, data);
@@ -278,20 +312,70 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether accesses to an address are this worker's own loads and stores.
+    /// Whether accesses to an address are this worker's own loads and stores: of memory of its own process, and of memory that processes of its machine
+    /// have allocated. [Registered](Self::register) memory of others is not mapped.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`](super::GlobalPtr::put).
+    /// Those of [`GlobalPtr::put`](super::GlobalPtr::put), but for [`Error::InHandler`].
     pub fn is_mapped(&self, address: GlobalAddress) -> Result<bool> {
-        self.on_region(address, 0, |region, _, _| Ok(region.mapped().is_some()))
+        let process = self.process_handle();
+        let known = self.space().known(process, address.segment()).map_err(|fault| address.explain(fault))?;
+        known.inside(address, 0).map_err(|why| address.refused(why))?;
+        Ok(known.region.mapped().is_some() || known.region.key().process == process.id())
+    }
+
+    /// Where a byte lies in this process, if it is one of this process's own; `None` when it is another's, or nobody's.
+    ///
+    /// The pointer is good for as long as the memory is registered, or allocated. Others may write there at any time: no reference to it may be used, except as
+    /// [`read_epoch`](Self::read_epoch) has it. The way back is [`address_at`](Self::address_at).
+    ///
+    /// *Cost*: a table of this process is looked at, under a lock.
+    ///
+    /// ACP's `acp_query_address`.
+    pub fn local_address(&self, address: GlobalAddress) -> Option<*mut u8> {
+        let process = self.process_handle();
+        if address.process() != Some(process.id()) {
+            return None;
+        }
+        let known = self.space().known(process, address.segment()).ok()?;
+        let offset = known.inside(address, 1).ok()?;
+        let base = own_base(process, known.region.key())?;
+        Some(base.wrapping_add(offset as usize))
+    }
+
+    /// The global address of a byte of this process's memory, if it has one: that of the first region that has it, where several have.
+    ///
+    /// *Cost*: all regions of this process are looked at, some microseconds. Who has a [buffer](Self::address_of) or registered memory
+    /// itself should ask that.
+    ///
+    /// ACP's `acp_query_ga`.
+    pub fn address_at(&self, pointer: *const u8) -> Option<GlobalAddress> {
+        let process = self.process_handle();
+        let layout = process.home().layout();
+        (0..SLOT_COUNT).find_map(|slot| {
+            let key = look_up(process.home(), slot).key_of(process.id(), slot)?;
+            let (begin, bytes) = match slot {
+                0 => (layout.starter(), layout.starter_bytes() as u64),
+                _ => (0, key.bytes),
+            };
+            let first = own_base(process, key)?.wrapping_add(begin);
+            let offset = (pointer.addr() as u64).checked_sub(first.addr() as u64).filter(|offset| *offset < bytes)?;
+            GlobalAddress::in_region(key, offset)
+        })
+    }
+
+    /// Has the checker know of an access that something else makes.
+    pub(super) fn touch(&self, address: GlobalAddress, bytes: usize, touch: Touch) -> Result<()> {
+        self.on_region(address, bytes, Some(touch), |_, _, _| Ok(()))
     }
 
     /// Refuses a range that cannot be accessed, before anything is made of its size.
     pub(super) fn check_address(&self, address: GlobalAddress, bytes: usize) -> Result<()> {
-        self.on_region(address, bytes, |_, _, _| Ok(()))
+        self.on_region(address, bytes, None, |_, _, _| Ok(()))
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn put_value<T: Pod>(&self, address: GlobalAddress, value: &T) -> Result<()> {
         check_alignment::<T>(address)?;
         let Some(target) = self.space().mapped(self.process_handle(), address, size_of::<T>()) else {
@@ -305,6 +389,7 @@ impl Worker {
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn get_value<T: Pod>(&self, address: GlobalAddress, value: &mut T) -> Result<()> {
         check_alignment::<T>(address)?;
         let Some(source) = self.space().mapped(self.process_handle(), address, size_of::<T>()) else {
@@ -317,59 +402,130 @@ impl Worker {
         Ok(())
     }
 
+    #[track_caller]
     pub(super) fn put_values<T: Pod>(&self, address: GlobalAddress, values: &[T]) -> Result<()> {
         check_alignment::<T>(address)?;
         self.put_bytes(address, bytemuck::cast_slice(values))
     }
 
+    #[track_caller]
     pub(super) fn get_values<T: Pod>(&self, address: GlobalAddress, values: &mut [T]) -> Result<()> {
         check_alignment::<T>(address)?;
         self.get_bytes(address, bytemuck::cast_slice_mut(values))
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn change64(&self, address: GlobalAddress, change: AtomicChange<u64>) -> Result<u64> {
         check_alignment::<u64>(address)?;
         let Some(word) = self.space().mapped(self.process_handle(), address, 8) else {
-            return self.on_region(address, 8, |region, offset, deadline| region.atomic64(offset, change, deadline));
+            let touch = Touch::here(AccessKind::of(&change));
+            let access = |region: &RemoteRegion, offset, deadline| region.atomic64(offset, change, deadline);
+            return self.on_region_as(address, 8, true, Some(touch), access);
         };
         // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
         Ok(change.apply(unsafe { racy::atomic_u64(word) }))
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn change32(&self, address: GlobalAddress, change: AtomicChange<u32>) -> Result<u32> {
         check_alignment::<u32>(address)?;
         let Some(word) = self.space().mapped(self.process_handle(), address, 4) else {
-            return self.on_region(address, 4, |region, offset, deadline| region.atomic32(offset, change, deadline));
+            let touch = Touch::here(AccessKind::of(&change));
+            let access = |region: &RemoteRegion, offset, deadline| region.atomic32(offset, change, deadline);
+            return self.on_region_as(address, 4, true, Some(touch), access);
         };
         // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
         Ok(change.apply(unsafe { racy::atomic_u32(word) }))
     }
 
+    /// Shows the words from an address on to `visit`, one after the other, until that has seen enough: of this process's own memory, which is
+    /// mapped.
+    pub(super) fn visit_own_words(
+        &self,
+        address: GlobalAddress,
+        count: usize,
+        mut visit: impl FnMut(usize, &AtomicU64) -> bool,
+    ) -> Result<()> {
+        check_alignment::<u64>(address)?;
+        let (process, bytes) = (self.process_handle(), count.saturating_mul(8));
+        let mut base = self.space().mapped(process, address, bytes);
+        if base.is_none() {
+            self.check_address(address, bytes)?;
+            // Where accesses are checked no line is ever filled.
+            base = match process.checks() {
+                None => self.space().mapped(process, address, bytes),
+                Some(_) => self.local_address(address),
+            };
+        }
+        // Not known any more for the moment when a process was just lost: the next look finds it again.
+        let Some(base) = base else { return Ok(()) };
+        for index in 0..count {
+            // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space or the process found; `visit` has nothing
+            // of this worker, so that nothing is let go meanwhile.
+            if visit(index, unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     #[cold]
+    #[track_caller]
     fn put_slowly(&self, address: GlobalAddress, data: &[u8]) -> Result<()> {
-        self.on_region(address, data.len(), |region, offset, deadline| region.put(offset, data, deadline))
+        let touch = Touch::here(AccessKind::Write);
+        self.on_region(address, data.len(), Some(touch), |region, offset, deadline| region.put(offset, data, deadline))
     }
 
     #[cold]
+    #[track_caller]
     fn get_slowly(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
-        self.on_region(address, data.len(), |region, offset, deadline| region.get(offset, data, deadline))
+        let touch = Touch::here(AccessKind::Read);
+        self.on_region(address, data.len(), Some(touch), |region, offset, deadline| region.get(offset, data, deadline))
     }
 
-    /// Does something with the region that a range lies in, and where in it that begins.
-    fn on_region<T>(
+    /// The region that a range lies in, and where in it that begins.
+    pub(super) fn find_region(&self, address: GlobalAddress, bytes: u64) -> Result<(RemoteRegion, u64)> {
+        let known =
+            self.space().known(self.process_handle(), address.segment()).map_err(|fault| address.explain(fault))?;
+        let offset = match usize::try_from(bytes) {
+            Ok(bytes) => known.inside(address, bytes),
+            Err(_) => Err(AddressFault::OutOfRange { bytes, region_bytes: known.bytes }),
+        };
+        Ok((known.region, offset.map_err(|why| address.refused(why))?))
+    }
+
+    /// Does something with the region that a range lies in, and where in it that begins. What touches the bytes is checked, if accesses
+    /// are.
+    pub(super) fn on_region<T>(
         &self,
         address: GlobalAddress,
         bytes: usize,
+        touch: Option<Touch>,
+        access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
+    ) -> Result<T> {
+        self.on_region_as(address, bytes, false, touch, access)
+    }
+
+    /// The same for a range that is a word, or is not.
+    fn on_region_as<T>(
+        &self,
+        address: GlobalAddress,
+        bytes: usize,
+        is_word: bool,
+        touch: Option<Touch>,
         access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
     ) -> Result<T> {
         let process = self.process_handle();
         let segment = address.segment();
         let known = self.space().known(process, segment).map_err(|fault| address.explain(fault))?;
         let offset = known.inside(address, bytes).map_err(|why| address.refused(why))?;
-        if known.region.mapped().is_none() {
+        if known.region.waits(is_word) {
             self.not_in_handler("an access to memory that is not mapped here")?;
+        }
+        if let Some(touch) = touch {
+            self.check_access(known.region.key(), offset, bytes, touch)?;
         }
         let deadline = self.now() + self.default_deadline();
         access(&known.region, offset, deadline).map_err(|error| match error {
@@ -377,6 +533,9 @@ impl Worker {
                 self.space().forget(segment);
                 address.refused(AddressFault::Stale)
             }
+            FabricError::ReadOnly { .. } => address.refused(AddressFault::ReadOnly),
+            // Private memory may begin anywhere, and then the offset alone does not tell.
+            FabricError::Misaligned { bytes, .. } => address.refused(AddressFault::Misaligned { align: bytes }),
             other => process.explain(other),
         })
     }
@@ -384,7 +543,7 @@ impl Worker {
 
 /// Refuses an address at which no value of a type may lie.
 #[inline(always)]
-fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
+pub(super) fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
     const { assert!(align_of::<T>() <= 128, "no memory is aligned to more than 128 bytes for sure") };
     if (address.offset() as usize).is_multiple_of(align_of::<T>()) {
         Ok(())

@@ -116,6 +116,7 @@ impl<'h> Block<'h> {
     ///
     /// # Errors
     /// [`HeapError::OutOfRange`], and those of [`put`](Self::put).
+    #[track_caller]
     pub fn put_part(&mut self, offset: u64, bytes: u64) -> Result<()> {
         self.check_inside(offset, bytes)?;
         let at = self.heap.layout().bytes_at(self.start) + offset;
@@ -128,6 +129,7 @@ impl<'h> Block<'h> {
     ///
     /// # Errors
     /// Those of [`RemoteMemory::get`]. What is in the local view then is unspecified.
+    #[track_caller]
     pub fn get(&mut self) -> Result<()> {
         self.get_part(0, self.bytes)
     }
@@ -136,6 +138,7 @@ impl<'h> Block<'h> {
     ///
     /// # Errors
     /// [`HeapError::OutOfRange`], and those of [`get`](Self::get).
+    #[track_caller]
     pub fn get_part(&mut self, offset: u64, bytes: u64) -> Result<()> {
         self.check_inside(offset, bytes)?;
         let at = self.heap.layout().bytes_at(self.start) + offset;

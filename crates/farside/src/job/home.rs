@@ -7,6 +7,7 @@
 //!   reply slots                    REPLY_SLOT_COUNT x 64 B   results of its calls
 //!   reply space                    REPLY_SPACE_BYTES         results that do not fit into a slot
 //! latches                          LATCH_COUNT x 8 B         what calls executed elsewhere count down
+//! watchers                         128 B                     how many threads sleep until memory changes
 //! segments                         SLOT_COUNT x 16 B         which regions have global addresses
 //! the user's                       starter_bytes             memory whose addresses everybody knows
 //! ```
@@ -17,7 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use farside_fabric::bell::{self, Doorbell, Fencing};
+use farside_fabric::bell::{self, Doorbell, Fencing, Watchers};
 use farside_fabric::{ProcessId, WorkerId};
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
@@ -150,7 +151,11 @@ impl HomeLayout {
     /// The entry of a slot: its state, and the size of its region.
     pub(crate) fn segment(&self, slot: u32) -> usize {
         debug_assert!(slot <= SLOT_COUNT);
-        self.latches() + LATCH_COUNT * 8 + slot as usize * SEGMENT_BYTES
+        self.watchers() + size_of::<Watchers>() + slot as usize * SEGMENT_BYTES
+    }
+
+    fn watchers(&self) -> usize {
+        self.latches() + LATCH_COUNT * 8
     }
 
     /// Where the user's part begins.
@@ -237,6 +242,27 @@ impl Home {
         unsafe { &*bell }
     }
 
+    /// Who of the process sleeps until memory changes.
+    #[inline]
+    pub(crate) fn watchers(&self) -> &Watchers {
+        let watchers = self.address(self.layout.watchers()).cast::<Watchers>();
+        // SAFETY: behind the latches, at a multiple of 128 in a page-aligned mapping, which lives as long as `self`; it holds atomics only,
+        // for which all bytes are valid and others' writes are no race.
+        unsafe { &*watchers }
+    }
+
+    /// Counts a thread of this process among those, until the guard is dropped.
+    pub(crate) fn watch(&self) -> Watching<'_> {
+        self.watchers().enter();
+        Watching(self.watchers())
+    }
+
+    /// Wakes all threads of the process that sleep, after something was published for one of them with a fence in between.
+    #[cold]
+    pub(crate) fn ring_all_after_fence(&self) {
+        (0..self.layout.shape.callers()).for_each(|local| self.doorbell(local).ring_after_fence());
+    }
+
     /// The word with the arrival bit of a source, and the bit.
     pub(crate) fn arrival(&self, local: usize, source: usize) -> (&AtomicU64, u64) {
         (self.arrival_word(local, source / 64), 1 << (source % 64))
@@ -271,6 +297,16 @@ impl Home {
 
     pub(crate) fn layout(&self) -> &HomeLayout {
         &self.layout
+    }
+}
+
+/// While it is there, a thread sleeps or is about to, until memory changes.
+#[derive(Debug)]
+pub(crate) struct Watching<'a>(&'a Watchers);
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
     }
 }
 
@@ -357,7 +393,9 @@ mod tests {
             end = layout.reply_space(callers) + CALLER_SPACE_BYTES;
             assert_eq!(layout.latches(), end);
             assert!(end.is_multiple_of(8));
-            assert_eq!(layout.segment(0), end + LATCH_COUNT * 8);
+            assert_eq!(layout.watchers(), end + LATCH_COUNT * 8);
+            assert!(layout.watchers().is_multiple_of(128));
+            assert_eq!(layout.segment(0), layout.watchers() + size_of::<Watchers>());
             assert!(layout.segment(SLOT_COUNT - 1) + SEGMENT_BYTES <= layout.starter());
             assert!(layout.starter().is_multiple_of(STARTER_ALIGN));
             assert_eq!(layout.bytes(), layout.starter() + 100);

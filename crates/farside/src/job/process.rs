@@ -23,11 +23,11 @@ use super::mover::Mover;
 use super::outgoing::Outgoing;
 use super::pool::RingPool;
 use super::rings::Ways;
-use super::settings::Settings;
+use super::settings::{Check, Settings};
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
-use crate::global::publish;
+use crate::global::{Checks, Movement, OwnSegments, SignalRequests, publish};
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
@@ -86,8 +86,13 @@ pub(crate) struct Process {
     callers: Callers,
     pools: [Pool; 2],
     mover: Mover,
+    movement: Movement,
     memory: ProcessMemory,
+    /// In a job whose accesses are checked.
+    checks: Option<Checks>,
+    own_segments: OwnSegments,
     pipes: Pipes,
+    signals: Mutex<SignalRequests>,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
 }
@@ -197,9 +202,13 @@ impl Process {
             latches: Mutex::new(Latches::new()),
             callers: Callers::new(callers),
             mover: Mover::default(),
+            movement: Movement::new(id, threads),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
+            checks: (settings.check == Check::Accesses).then(|| Checks::new(threads)),
+            own_segments: OwnSegments::default(),
             pipes: Pipes::default(),
+            signals: Mutex::default(),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -208,6 +217,7 @@ impl Process {
         for local in 0..threads {
             process.home.doorbell(local).set_fencing(process.fencing());
         }
+        process.home.watchers().set_fencing(process.fencing());
         publish(&process.home, process.starter_key(id));
         Arc::new(process)
     }
@@ -285,6 +295,7 @@ impl Process {
     }
 
     /// Whether this process is reached by a fence that another executes for all.
+    #[inline]
     pub(crate) fn hears_fences(&self) -> bool {
         self.hears_fences
     }
@@ -327,6 +338,10 @@ impl Process {
         &self.mover
     }
 
+    pub(crate) fn movement(&self) -> &Movement {
+        &self.movement
+    }
+
     pub(crate) fn pools_are_idle(&self) -> bool {
         self.pools.iter().all(Pool::is_idle)
     }
@@ -336,9 +351,25 @@ impl Process {
         &self.memory
     }
 
+    /// What finds conflicting accesses, if they are checked.
+    #[inline]
+    pub(crate) fn checks(&self) -> Option<&Checks> {
+        self.checks.as_ref()
+    }
+
     /// The pipes whose ends this process's workers have.
     pub(crate) fn pipes(&self) -> &Pipes {
         &self.pipes
+    }
+
+    /// What it has registered of its ordinary memory.
+    pub(crate) fn own_segments(&self) -> &OwnSegments {
+        &self.own_segments
+    }
+
+    /// Signals in others' memory that are under way.
+    pub(crate) fn signals(&self) -> MutexGuard<'_, SignalRequests> {
+        lock(&self.signals)
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {
@@ -510,6 +541,10 @@ impl Process {
         self.transport.forget(process);
         self.lanes.lose(process);
         self.memory.lose(process);
+        if let Some(checks) = &self.checks {
+            checks.lose(|worker| self.place_of(WorkerId::new(worker)).is_some_and(|(of, _)| of == process));
+        }
+        self.lose_movement(process);
         self.lose_pipes(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });

@@ -109,6 +109,9 @@ impl Process {
         };
         let memory = lock(&self.memory().grants).allocate(to, bytes, node)?;
         publish(self.home(), memory.key);
+        if let Some(checks) = self.checks() {
+            checks.renew(memory.key, memory.offset, memory.bytes);
+        }
         Ok(memory)
     }
 
@@ -209,7 +212,11 @@ impl Worker {
             let node = process.nodes().of_thread(self.thread_index());
             Allocator::new(process.memory().by_node.on(node), AllocatorOptions::default())
         });
-        Ok(allocator.allocate(bytes)?)
+        let buffer = allocator.allocate(bytes)?;
+        if let Some(checks) = self.process_handle().checks() {
+            checks.renew(buffer.key(), buffer.offset(), buffer.bytes() as u64);
+        }
+        Ok(buffer)
     }
 
     /// The global address of a buffer, for others to reach it by while it is there. When it is dropped nothing tells them: the memory

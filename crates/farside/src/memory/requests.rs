@@ -1,4 +1,4 @@
-//! What workers of this process have asked others for, and what came back.
+//! What workers of this process have asked others' service threads for, and what came back.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,21 +13,27 @@ pub(crate) enum Answer {
     Refused(MemoryRefusal),
 }
 
-/// Requests under way, by their numbers.
-#[derive(Debug, Default)]
-pub(crate) struct Requests {
+/// Requests under way, by their numbers, and their answers.
+#[derive(Debug)]
+pub(crate) struct Requests<A = Answer> {
     next: u32,
-    waiting: HashMap<u32, Waiting>,
+    waiting: HashMap<u32, Waiting<A>>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct Waiting<A> {
     /// The thread that waits.
     local: usize,
-    answer: Option<Answer>,
+    answer: Option<A>,
 }
 
-impl Requests {
+impl<A> Default for Requests<A> {
+    fn default() -> Self {
+        Self { next: 0, waiting: HashMap::new() }
+    }
+}
+
+impl<A> Requests<A> {
     /// A new request of a thread of this process.
     pub(crate) fn begin(&mut self, local: usize) -> u32 {
         loop {
@@ -41,21 +47,21 @@ impl Requests {
     }
 
     /// Notes an answer. The thread that waits for it, or `None` when nobody does any more.
-    pub(crate) fn answer(&mut self, request: u32, answer: Answer) -> Option<usize> {
+    pub(crate) fn answer(&mut self, request: u32, answer: A) -> Option<usize> {
         let waiting = self.waiting.get_mut(&request).filter(|waiting| waiting.answer.is_none())?;
         waiting.answer = Some(answer);
         Some(waiting.local)
     }
 
     /// Takes the answer, if it is there.
-    pub(crate) fn take(&mut self, request: u32) -> Option<Answer> {
+    pub(crate) fn take(&mut self, request: u32) -> Option<A> {
         let answer = self.waiting.get_mut(&request)?.answer.take()?;
         self.waiting.remove(&request);
         Some(answer)
     }
 
     /// Nobody waits any more. An answer that came in the last moment is handed over.
-    pub(crate) fn give_up(&mut self, request: u32) -> Option<Answer> {
+    pub(crate) fn give_up(&mut self, request: u32) -> Option<A> {
         self.waiting.remove(&request)?.answer
     }
 }

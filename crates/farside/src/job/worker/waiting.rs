@@ -16,7 +16,7 @@ use crate::job::settings::FOREVER;
 
 /// The longest sleep. Whoever has something for a sleeper rings; this only bounds what a lost ring could cost.
 const NAP_MAX: Duration = Duration::from_secs(1);
-/// The longest sleep of one who waits for memory to change, for which nobody rings.
+/// The longest sleep of one who waits for memory to change, for which only signals ring.
 const WATCH_NAP: Duration = Duration::from_micros(100);
 /// Steps of a busy wait between looks at the clock.
 const STEPS_PER_CLOCK: u32 = 256;
@@ -110,7 +110,8 @@ impl Worker {
         })
     }
 
-    /// As [`wait_until`](Self::wait_until), for what is found in memory that others change without a word.
+    /// As [`wait_until`](Self::wait_until), for what is found in memory that others change: those who signal wake this thread, and
+    /// what others do it finds in a [`WATCH_NAP`].
     pub(crate) fn watch_until<T>(
         &self,
         doing: &'static str,
@@ -163,6 +164,8 @@ impl Worker {
                 continue;
             }
             tell_credit(self);
+            // Counted before the fence in `prepare`, and looked at after it.
+            let _watching = self.watches.get().then(|| self.home.watch());
             let token = self.home.doorbell(self.local).prepare(self.process.fencing(), || self.inbox().leave_all());
             self.inbox().look_back();
             let nothing_new = !self.has_notices() && !self.inbox.borrow().has_arrivals() && !self.staged_may_move();
@@ -210,6 +213,9 @@ impl Worker {
         }
         if !self.put_off.borrow().is_empty() {
             moved |= self.do_what_was_put_off();
+        }
+        if self.process.movement().is_busy() {
+            moved |= self.process.advance_movement();
         }
         Ok(moved)
     }

@@ -1,0 +1,362 @@
+//! Numbered notifications, after GASPI.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use farside_fabric::ProcessId;
+
+use super::address::GlobalAddress;
+use super::pointer::GlobalPtr;
+use super::signal::Signal;
+use super::slice::GlobalSlice;
+use super::until::{Comparison, Until};
+use crate::Wire;
+use crate::error::{Error, Result};
+use crate::job::worker::Worker;
+use crate::memory::RemoteMemory;
+
+/// The numbered notifications of a process: each number is a word in its memory, which holds zero or the value that was notified last.
+///
+/// Whoever has this puts data and notifies its owner under a number ([`put_notify`](Self::put_notify)); the owner's workers wait for any number
+/// of a range, and take what came. It is a plain value, to be sent to whoever is to notify.
+///
+/// A notification that was not taken yet is *overwritten* by the next under its number, as GASPI has it: so each number is for one sender, or
+/// for one thing that can happen once until it is taken. What both have put is visible then. To count instead, add to a word by
+/// [signals](Signal::Add).
+///
+/// ```no_run
+/// # use farside::prelude::*;
+/// # use farside::{AllNotifications, GlobalAddress};
+/// # fn example(me: &Worker) -> farside::Result<()> {
+/// let notifications = AllNotifications::new(me, me.process_count())?;
+/// let there = me.process_of(me.neighbor(me.threads_per_process()));
+/// // Under the number of the sender, so that nobody overwrites another's.
+/// let number = me.process().number();
+/// notifications.of(there)?.put_notify(me, GlobalAddress::starter(there, 8 * number), &7_u64.to_le_bytes(), number, 1)?;
+/// // Whoever comes first is taken first.
+/// let (from, value) = notifications.own(me).take_any(me, 0..me.process_count())?;
+/// # let _ = (from, value);
+/// notifications.release(me)
+/// # }
+/// ```
+///
+/// GASPI: `gaspi_write_notify`, `gaspi_notify`, `gaspi_notify_waitsome`, `gaspi_notify_reset`, with 64-bit values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+pub struct Notifications {
+    slots: GlobalPtr<u64>,
+    count: u32,
+}
+
+/// What is wrong with a notification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotificationFault {
+    /// There is none of this number.
+    #[error("there are numbers below {count} only")]
+    NoSuchNumber {
+        /// How many there are.
+        count: u32,
+    },
+    /// A wait for none of them would never end.
+    #[error("no numbers were named: wait for at least one")]
+    NoNumbers,
+    /// They are another process's, and only that one waits for them.
+    #[error("only workers of that process wait for them and take them")]
+    OfAnother,
+    /// Zero says that there is no notification.
+    #[error("its value is 0, which says that there is none: notify with another")]
+    Zero,
+}
+
+impl Notifications {
+    /// Notifications in these words, under the numbers of their places. The words must be zero before the first is notified, and nothing else may
+    /// change them.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] for more than 2<sup>29</sup>, which no region has.
+    pub fn in_words(words: GlobalSlice<u64>) -> Result<Self> {
+        const MAX: usize = 1 << 29;
+        match u32::try_from(words.len()).ok().filter(|count| *count as usize <= MAX) {
+            Some(count) => Ok(Self { slots: words.start(), count }),
+            None => Err(Error::TooLarge { what: "a set of notifications", bytes: words.len(), max: MAX }),
+        }
+    }
+
+    /// How many numbers there are.
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whose they are; `None` when they are in no memory.
+    pub const fn process(&self) -> Option<ProcessId> {
+        self.slots.process()
+    }
+
+    /// Writes bytes, anywhere, and then notifies that they are there: who finds the notification sees the bytes.
+    ///
+    /// *Completion*, cost: those of [`Worker::put_signal`].
+    ///
+    /// # Errors
+    /// Those of [`Worker::put_signal`]; [`Error::Notification`].
+    pub fn put_notify(&self, me: &Worker, to: GlobalAddress, data: &[u8], number: u32, value: u64) -> Result<()> {
+        let slot = self.to_notify(number, value)?;
+        me.put_signal(to, data, slot, Signal::Set(value))
+    }
+
+    /// Notifies: who finds it sees what this worker has put before.
+    ///
+    /// # Errors
+    /// Those of [`put_notify`](Self::put_notify).
+    pub fn notify(&self, me: &Worker, number: u32, value: u64) -> Result<()> {
+        self.to_notify(number, value)?.signal(me, Signal::Set(value))
+    }
+
+    /// The notification of this number, to be waited for [together with other words](Worker::wait_any), and with [who gives
+    /// it](Until::signalled_by).
+    ///
+    /// # Errors
+    /// [`Error::Notification`].
+    pub fn until(&self, number: u32) -> Result<Until<u64>> {
+        Ok(self.slot(number)?.until(Comparison::Ne, 0))
+    }
+
+    /// Waits until there is a notification of one of these numbers, running what others call here meanwhile, and says which: the lowest, when there
+    /// are several. It stays until it is [taken](Self::take). At most for the job's deadline.
+    ///
+    /// *Cost*: a look at each of the numbers, and again whenever this worker is woken.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`]; [`Error::Notification`], also where the notifications are another process's; those of
+    /// [`GlobalPtr::load`]; [`Error::InHandler`].
+    pub fn wait_some(&self, me: &Worker, numbers: Range<u32>) -> Result<u32> {
+        self.wait_some_for(me, numbers, me.default_deadline())
+    }
+
+    /// As [`wait_some`](Self::wait_some), for at most this long.
+    ///
+    /// # Errors
+    /// Those of [`wait_some`](Self::wait_some).
+    pub fn wait_some_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<u32> {
+        let range = self.to_wait(me, numbers)?;
+        me.watch_until("waiting for a notification", time, |me| range.first(me, |_| true).transpose())
+    }
+
+    /// Whether there is a notification of one of these numbers, and which: the lowest.
+    ///
+    /// # Errors
+    /// Those of [`wait_some`](Self::wait_some), but for the deadline.
+    pub fn test(&self, me: &Worker, numbers: Range<u32>) -> Result<Option<u32>> {
+        self.to_wait(me, numbers)?.first(me, |_| true)
+    }
+
+    /// Takes a notification: what it said, or zero when there was none. It is gone then; of several who take it one gets it.
+    ///
+    /// # Errors
+    /// [`Error::Notification`]; those of [`GlobalPtr::swap`].
+    pub fn take(&self, me: &Worker, number: u32) -> Result<u64> {
+        self.slot(number)?.swap(me, 0)
+    }
+
+    /// Waits for a notification of one of these numbers, as [`wait_some`](Self::wait_some), and takes it: its number and what it said.
+    ///
+    /// # Errors
+    /// Those of [`wait_some`](Self::wait_some).
+    pub fn take_any(&self, me: &Worker, numbers: Range<u32>) -> Result<(u32, u64)> {
+        self.take_any_for(me, numbers, me.default_deadline())
+    }
+
+    /// As [`take_any`](Self::take_any), for at most this long.
+    ///
+    /// # Errors
+    /// Those of [`wait_some`](Self::wait_some).
+    pub fn take_any_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<(u32, u64)> {
+        let range = self.to_wait(me, numbers)?;
+        me.watch_until("waiting for a notification", time, |me| {
+            let mut taken = 0;
+            let found = range.first(me, |slot| {
+                taken = slot.swap(0, Ordering::SeqCst);
+                // Another may have been quicker.
+                taken != 0
+            });
+            found.map(|number| number.map(|number| (number, taken))).transpose()
+        })
+    }
+
+    /// Waits until there is a notification of at least one of these numbers, and takes all that there are.
+    ///
+    /// # Errors
+    /// Those of [`wait_some`](Self::wait_some).
+    pub fn take_some(&self, me: &Worker, numbers: Range<u32>) -> Result<Vec<(u32, u64)>> {
+        self.take_some_for(me, numbers, me.default_deadline())
+    }
+
+    /// As [`take_some`](Self::take_some), for at most this long.
+    ///
+    /// # Errors
+    /// Those of [`wait_some`](Self::wait_some).
+    pub fn take_some_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<Vec<(u32, u64)>> {
+        let range = self.to_wait(me, numbers)?;
+        me.watch_until("waiting for notifications", time, |me| {
+            let mut some = Vec::new();
+            let looked = range.visit(me, |number, slot| {
+                let value = slot.swap(0, Ordering::SeqCst);
+                if value != 0 {
+                    some.push((number, value));
+                }
+                false
+            });
+            looked.map(|()| (!some.is_empty()).then_some(some)).transpose()
+        })
+    }
+
+    /// Waits until there is a notification of each of these numbers, and takes them: what they said, in order.
+    ///
+    /// # Errors
+    /// Those of [`wait_some`](Self::wait_some). What was there then is left.
+    pub fn take_all(&self, me: &Worker, numbers: Range<u32>) -> Result<Vec<u64>> {
+        self.take_all_for(me, numbers, me.default_deadline())
+    }
+
+    /// As [`take_all`](Self::take_all), for at most this long.
+    ///
+    /// # Errors
+    /// Those of [`take_all`](Self::take_all).
+    pub fn take_all_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<Vec<u64>> {
+        let range = self.to_wait(me, numbers)?;
+        me.watch_until("waiting for all of several notifications", time, |me| {
+            let mut there = 0;
+            let looked = range.visit(me, |_, slot| {
+                there += u32::from(slot.load(Ordering::Acquire) != 0);
+                false
+            });
+            looked.map(|()| (there == range.count).then_some(())).transpose()
+        })?;
+        let mut values = Vec::with_capacity(range.count as usize);
+        range.visit(me, |_, slot| {
+            values.push(slot.swap(0, Ordering::SeqCst));
+            false
+        })?;
+        Ok(values)
+    }
+
+    fn slot(&self, number: u32) -> Result<GlobalPtr<u64>> {
+        if number < self.count { self.slots.add(number as usize) } else { Err(self.outside(number)) }
+    }
+
+    fn to_notify(&self, number: u32, value: u64) -> Result<GlobalPtr<u64>> {
+        let slot = self.slot(number)?;
+        if value == 0 { Err(self.refused(number, NotificationFault::Zero)) } else { Ok(slot) }
+    }
+
+    fn to_wait(&self, me: &Worker, numbers: Range<u32>) -> Result<Slots> {
+        if numbers.is_empty() {
+            return Err(self.refused(numbers.start, NotificationFault::NoNumbers));
+        }
+        if numbers.end > self.count {
+            return Err(self.outside(numbers.end - 1));
+        }
+        let first = self.slots.add(numbers.start as usize)?;
+        match first.process() {
+            Some(process) if process != me.process() => Err(self.refused(numbers.start, NotificationFault::OfAnother)),
+            _ => Ok(Slots { first, start: numbers.start, count: numbers.end - numbers.start }),
+        }
+    }
+
+    #[cold]
+    fn outside(&self, number: u32) -> Error {
+        self.refused(number, NotificationFault::NoSuchNumber { count: self.count })
+    }
+
+    #[cold]
+    fn refused(&self, number: u32, why: NotificationFault) -> Error {
+        match self.process() {
+            Some(process) => Error::Notification { process, number, why },
+            None => self.slots.address().beyond(0, 0),
+        }
+    }
+}
+
+/// The words of some numbers that follow each other, in the own process's memory.
+struct Slots {
+    first: GlobalPtr<u64>,
+    start: u32,
+    count: u32,
+}
+
+impl Slots {
+    fn visit(&self, me: &Worker, mut visit: impl FnMut(u32, &AtomicU64) -> bool) -> Result<()> {
+        me.visit_own_words(self.first.address(), self.count as usize, |index, slot| {
+            visit(self.start + index as u32, slot)
+        })
+    }
+
+    /// The first number of which there is a notification that is `good`.
+    fn first(&self, me: &Worker, good: impl FnMut(&AtomicU64) -> bool) -> Result<Option<u32>> {
+        let (mut found, mut good) = (None, good);
+        self.visit(me, |number, slot| {
+            // SYNC: acquire, for the release of who notified: the data is visible then.
+            if slot.load(Ordering::Acquire) != 0 && good(slot) {
+                found = Some(number);
+            }
+            found.is_some()
+        })?;
+        Ok(found)
+    }
+}
+
+/// Notifications of all processes of the job, as many of each.
+#[derive(Debug)]
+pub struct AllNotifications {
+    of: Box<[Notifications]>,
+    /// What this worker asked its process for; one worker of each process did.
+    memory: Option<RemoteMemory>,
+}
+
+impl AllNotifications {
+    /// Makes `count` numbers for each process. All workers of the job call this, in the same order as other collectives.
+    ///
+    /// *Cost*: 8 bytes a number in each process, until it is [released](Self::release), and the addresses of all processes in each worker.
+    ///
+    /// # Errors
+    /// Those of [`Worker::allocate_at`] and of collectives.
+    pub fn new(me: &Worker, count: u32) -> Result<Self> {
+        let root = farside_fabric::WorkerId::new(0);
+        let memory = (me.thread_index() == 0).then(|| me.allocate_at(me.process(), u64::from(count.max(1)) * 8));
+        let memory = memory.transpose()?;
+        let own = match &memory {
+            Some(memory) => {
+                let words = memory.address()?.cast::<u64>().slice(count as usize);
+                (0..words.len()).try_for_each(|index| words.at(index)?.put(me, 0))?;
+                Some(Notifications::in_words(words)?)
+            }
+            None => None,
+        };
+        let gathered = me.gather(root, own)?;
+        let of = me.broadcast(root, gathered.map(|all| all.into_iter().flatten().collect::<Vec<Notifications>>()))?;
+        Ok(Self { of: of.into(), memory })
+    }
+
+    /// Those of a process.
+    ///
+    /// # Errors
+    /// [`Error::UnknownProcess`].
+    pub fn of(&self, process: ProcessId) -> Result<Notifications> {
+        let unknown = || Error::UnknownProcess { process, count: self.of.len() as u32 };
+        self.of.get(process.index()).copied().ok_or_else(unknown)
+    }
+
+    /// Those of this worker's process.
+    pub fn own(&self, me: &Worker) -> Notifications {
+        self.of[me.process().index()]
+    }
+
+    /// Gives the memory back, when all workers have called this. Nobody may notify any more.
+    ///
+    /// # Errors
+    /// Those of [`Worker::barrier`] and [`Worker::release`].
+    pub fn release(self, me: &Worker) -> Result<()> {
+        me.barrier()?;
+        self.memory.map_or(Ok(()), |memory| me.release(memory))
+    }
+}

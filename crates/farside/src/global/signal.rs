@@ -1,0 +1,185 @@
+//! Data, and then a word that says that it is there.
+
+mod message;
+mod remote;
+
+pub(crate) use self::message::SignalMessage;
+pub(crate) use self::remote::SignalRequests;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytemuck::Pod;
+use farside_fabric::bell::Fencing;
+use farside_sys::racy;
+
+use super::address::{AddressFault, GlobalAddress};
+use super::pointer::GlobalPtr;
+use super::slice::GlobalSlice;
+use super::space::check_alignment;
+use crate::error::Result;
+use crate::job::home::Home;
+use crate::job::process::Process;
+use crate::job::worker::Worker;
+
+/// What a signal does to its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Writes this value. For a word that only one process signals, and for flags.
+    Set(u64),
+    /// Adds this value, wrapping around. For a word that counts what several put.
+    Add(u64),
+}
+
+impl Signal {
+    /// Changes a word in memory that is mapped here, after all that this thread wrote before, and wakes who watches it.
+    #[inline(always)]
+    fn raise(self, process: &Process, home: &Home, word: &AtomicU64) {
+        let watchers = home.watchers();
+        let are_there = match self {
+            Self::Set(value) => {
+                // SYNC: release, for the acquire of whoever loads the word: what was put before is visible then. A swap would first wait for
+                // those stores to leave this processor, and fetch the word's line only then.
+                word.store(value, Ordering::Release);
+                watchers.are_there(if process.hears_fences() { watchers.fencing() } else { Fencing::Mutual })
+            }
+            Self::Add(value) => {
+                // SYNC: as above.
+                word.fetch_add(value, Ordering::SeqCst);
+                watchers.are_there_after_change()
+            }
+        };
+        if are_there {
+            home.ring_all_after_fence();
+        }
+    }
+}
+
+impl Worker {
+    /// Writes bytes, and then signals that they are there: whoever finds the signal in its word sees the bytes.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # use farside::{Comparison, GlobalAddress, GlobalPtr, Signal};
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let peer = me.process_of(me.neighbor(1));
+    /// let count = |of| -> GlobalPtr<u64> { GlobalAddress::starter(of, 0).cast() };
+    /// me.put_signal(GlobalAddress::starter(peer, 64), b"across", count(peer), Signal::Add(1))?;
+    /// // Somebody does the same for this process.
+    /// count(me.process()).wait_until(me, Comparison::Ge, 1)?;
+    /// let mut data = [0; 6];
+    /// me.get_bytes(GlobalAddress::starter(me.process(), 64), &mut data)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Data and signal may be anywhere, also at different processes. When both are in one line of 64 bytes, up to 56 bytes arrive as fast as the
+    /// signal alone. Who [waits](super::Until) for the signal in the memory of its own process is woken at once if it sleeps.
+    ///
+    /// *Completion*: when it returns, data and signal are visible to all.
+    ///
+    /// *Cost*: where the memory is mapped, a copy, a store or a read-modify-write, and two loads; the system is called only if somebody sleeps
+    /// at the signal's process who watches memory. Otherwise a round trip to the service thread of that process, to which up to 4 KiB of
+    /// data for the same process go along; more is put first, by another. What others call here is served meanwhile.
+    ///
+    /// `put_signal` of OpenSHMEM; rpipe's notified flags.
+    ///
+    /// # Errors
+    /// Those of [`GlobalPtr::put`], for either address; [`AddressFault::InsideOfData`]. Nothing is signalled then, and when the signal's
+    /// address is at fault, nothing was written.
+    #[inline]
+    #[track_caller]
+    pub fn put_signal(&self, address: GlobalAddress, data: &[u8], signal: GlobalPtr<u64>, what: Signal) -> Result<()> {
+        let place = signal.address();
+        check_alignment::<u64>(place)?;
+        check_apart(address, data.len(), place)?;
+        let (process, space) = (self.process_handle(), self.space());
+        if let Some(home) = place.process().and_then(|owner| process.home_of(owner))
+            && let Some(word) = space.mapped(process, place, 8)
+            && let Some(target) = space.mapped(process, address, data.len())
+        {
+            // SAFETY: `data` is readable; the space found the target range inside memory that is mapped here.
+            unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
+            // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found; nothing was attached or
+            // let go since.
+            what.raise(process, home, unsafe { racy::atomic_u64(word) });
+            return Ok(());
+        }
+        self.put_signal_slowly(address, data, place, what)
+    }
+
+    #[track_caller]
+    fn put_signal_of<T: Pod>(
+        &self,
+        address: GlobalAddress,
+        values: &[T],
+        signal: GlobalPtr<u64>,
+        what: Signal,
+    ) -> Result<()> {
+        check_alignment::<T>(address)?;
+        self.put_signal(address, bytemuck::cast_slice(values), signal, what)
+    }
+}
+
+/// Refuses a signal that the data would overwrite.
+#[inline]
+fn check_apart(address: GlobalAddress, bytes: usize, signal: GlobalAddress) -> Result<()> {
+    let (data, word) = (u64::from(address.offset()), u64::from(signal.offset()));
+    let is_apart =
+        address.segment() != signal.segment() || word + 8 <= data || data.saturating_add(bytes as u64) <= word;
+    if is_apart { Ok(()) } else { Err(signal.refused(AddressFault::InsideOfData { bytes: bytes as u64 })) }
+}
+
+impl GlobalPtr<u64> {
+    /// Signals without data: whoever finds the signal in the word sees what this worker has put before. Who
+    /// [waits](Self::wait_until) for it in the memory of its own process is woken at once if it sleeps, which the atomic changes do not do.
+    ///
+    /// *Completion*, cost: those of [`Worker::put_signal`], without data.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    #[inline]
+    #[track_caller]
+    pub fn signal(self, me: &Worker, what: Signal) -> Result<()> {
+        let place = self.address();
+        check_alignment::<u64>(place)?;
+        let process = me.process_handle();
+        if let Some(home) = place.process().and_then(|owner| process.home_of(owner))
+            && let Some(word) = me.space().mapped(process, place, 8)
+        {
+            // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
+            what.raise(process, home, unsafe { racy::atomic_u64(word) });
+            return Ok(());
+        }
+        me.put_signal_slowly(place, &[], place, what)
+    }
+}
+
+impl<T: Pod> GlobalPtr<T> {
+    /// Writes a value, and then signals that it is there: [`Worker::put_signal`].
+    ///
+    /// # Errors
+    /// See there.
+    #[inline]
+    #[track_caller]
+    pub fn put_signal(self, me: &Worker, value: T, signal: GlobalPtr<u64>, what: Signal) -> Result<()> {
+        me.put_signal_of(self.address(), &[value], signal, what)
+    }
+}
+
+impl<T: Pod> GlobalSlice<T> {
+    /// Writes values from `index` on, and then signals that they are there: [`Worker::put_signal`].
+    ///
+    /// # Errors
+    /// See there; [`Error::Address`](crate::Error::Address) when the values do not all fit.
+    #[track_caller]
+    pub fn put_signal(
+        &self,
+        me: &Worker,
+        index: usize,
+        values: &[T],
+        signal: GlobalPtr<u64>,
+        what: Signal,
+    ) -> Result<()> {
+        me.put_signal_of(self.part(index..index.saturating_add(values.len()))?.start().address(), values, signal, what)
+    }
+}

@@ -1,0 +1,161 @@
+//! Numbered notifications. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator.
+
+use std::time::Duration;
+
+use farside::prelude::*;
+use farside::{
+    AllNotifications, Error, GlobalAddress, GlobalPtr, NotificationFault, Notifications, Result, Simulation,
+};
+
+/// Where the worker of this number puts its data in a process.
+fn place(process: ProcessId, number: u32) -> GlobalPtr<u64> {
+    GlobalAddress::starter(process, 64 + number * 8).cast()
+}
+
+/// Each worker notifies each process under its own number, and each process takes them as they come: every one once, with its data.
+fn many_notify_each(me: &Worker) -> Result<()> {
+    let count = me.worker_count();
+    let notifications = AllNotifications::new(me, count)?;
+    let own = notifications.own(me);
+    assert_eq!((own.count(), own.process()), (count, Some(me.process())));
+    for round in 1..=10_u64 {
+        for process in (0..me.process_count()).map(ProcessId::new) {
+            let (number, data) = (me.id().number(), round * 100 + u64::from(me.id().number()));
+            let there = notifications.of(process)?;
+            there.put_notify(me, place(process, number).address(), &data.to_le_bytes(), number, round)?;
+        }
+        if me.thread_index() == 0 {
+            let mut seen = vec![false; count as usize];
+            let mut left = count;
+            while left > 0 {
+                let taken = match round % 3 {
+                    0 => vec![own.take_any(me, 0..count)?],
+                    1 => own.take_some(me, 0..count)?,
+                    _ => (0..count).zip(own.take_all(me, 0..count)?).collect(),
+                };
+                for (number, value) in taken {
+                    assert!(!std::mem::replace(&mut seen[number as usize], true), "{number} came twice in {round}");
+                    assert_eq!(value, round);
+                    assert_eq!(place(me.process(), number).get(me)?, round * 100 + u64::from(number));
+                    left -= 1;
+                }
+            }
+            assert_eq!(own.test(me, 0..count)?, None);
+        }
+        me.barrier()?;
+    }
+    notifications.release(me)
+}
+
+/// A later notification under a number replaces an earlier one; taking it leaves none.
+fn a_notification_is_overwritten_until_it_is_taken(me: &Worker) -> Result<()> {
+    let notifications = AllNotifications::new(me, 4 * me.worker_count())?;
+    let peer = me.neighbor(me.threads_per_process());
+    let (there, number) = (notifications.of(me.process_of(peer))?, 4 * me.id().number() + 1);
+    for value in [7, 8, 9] {
+        there.notify(me, number, value)?;
+    }
+    me.barrier()?;
+    if me.thread_index() == 0 {
+        // From the worker of this number, of the process before this.
+        let from = me.neighbor(me.worker_count() - me.threads_per_process()).number();
+        let (own, numbers) = (notifications.own(me), 4 * from..4 * from + 4);
+        assert_eq!(own.test(me, numbers.clone())?, Some(numbers.start + 1));
+        assert_eq!(own.wait_some(me, numbers.clone())?, numbers.start + 1);
+        assert_eq!(own.until(numbers.start + 1)?.wait(me)?, 9);
+        assert_eq!((own.take(me, numbers.start + 1)?, own.take(me, numbers.start + 1)?), (9, 0));
+        let late = own.wait_some_for(me, numbers.clone(), Duration::from_millis(1));
+        assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+        let late = own.take_all_for(me, numbers, Duration::from_millis(1));
+        assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+    }
+    notifications.release(me)
+}
+
+/// The workers of a process take what others give, and nothing is taken by two.
+fn several_take(me: &Worker) -> Result<()> {
+    let notifications = AllNotifications::new(me, 64)?;
+    let peer = me.process_of(me.neighbor(me.threads_per_process()));
+    let mut taken = 0_u64;
+    let threads = u64::from(me.threads_per_process());
+    let each = 64 / threads;
+    for number in 0..each as u32 {
+        let number = number * threads as u32 + me.thread_index() as u32;
+        notifications.of(peer)?.notify(me, number, u64::from(number) + 1)?;
+    }
+    for _ in 0..each {
+        let (number, value) = notifications.own(me).take_any(me, 0..64)?;
+        assert_eq!(value, u64::from(number) + 1);
+        taken += value;
+    }
+    let sum = me.all_reduce(taken, |a, b| a + b)?;
+    assert_eq!(sum, u64::from(me.process_count()) * (1..=each * threads).sum::<u64>());
+    notifications.release(me)
+}
+
+fn why<T: std::fmt::Debug>(result: Result<T>) -> NotificationFault {
+    match result {
+        Err(Error::Notification { why, .. }) => why,
+        other => panic!("{other:?} is not about a notification"),
+    }
+}
+
+fn what_cannot_be_is_refused(me: &Worker) -> Result<()> {
+    let notifications = AllNotifications::new(me, 3)?;
+    let (own, peer) = (notifications.own(me), me.process_of(me.neighbor(me.threads_per_process())));
+    let there = notifications.of(peer)?;
+    assert_eq!(why(there.notify(me, 3, 1)), NotificationFault::NoSuchNumber { count: 3 });
+    assert_eq!(why(there.put_notify(me, place(peer, 0).address(), &[1; 8], 0, 0)), NotificationFault::Zero);
+    assert_eq!(why(there.wait_some(me, 0..1)), NotificationFault::OfAnother);
+    assert_eq!(why(own.wait_some(me, 1..4)), NotificationFault::NoSuchNumber { count: 3 });
+    assert_eq!(why(own.take_all(me, 2..2)), NotificationFault::NoNumbers);
+    assert_eq!(why(own.until(3)), NotificationFault::NoSuchNumber { count: 3 });
+    assert!(notifications.of(ProcessId::new(me.process_count())).is_err());
+    let nowhere = Notifications::in_words(GlobalPtr::NULL.slice(8))?;
+    assert!(matches!(nowhere.notify(me, 1, 1), Err(Error::Address { .. })));
+    assert!(matches!(nowhere.wait_some(me, 0..1), Err(Error::Address { .. })));
+    assert!(Notifications::in_words(GlobalPtr::NULL.slice(usize::MAX)).is_err());
+    notifications.release(me)
+}
+
+type Body = fn(&Worker) -> Result<()>;
+
+const BODIES: [Body; 4] =
+    [many_notify_each, a_notification_is_overwritten_until_it_is_taken, several_take, what_cannot_be_is_refused];
+
+#[farside::test(processes = 3, threads = 2)]
+fn everything_by_processes(me: &Worker) -> Result<()> {
+    BODIES.into_iter().try_for_each(|body| body(me))
+}
+
+#[test]
+fn everything_in_the_simulator() {
+    for (seed, threads) in [(0, 1), (1, 1), (2, 2), (3, 2), (4, 2)] {
+        let simulation = Simulation::new(3, threads, seed);
+        let simulated = simulation.run(|me| BODIES.into_iter().try_for_each(|body| body(me)));
+        simulated.unwrap().verdict.unwrap();
+    }
+}
+
+/// Who waits for the notification of a process that dies hears of it, if it said whose it is.
+#[test]
+fn a_lost_sender_is_an_error() {
+    let dying = ProcessId::new(1);
+    for seed in 0..4 {
+        let simulation = Simulation::new(2, 1, seed).kill(dying, Duration::from_millis(5));
+        let simulated = simulation.run(|me| {
+            let notifications = AllNotifications::new(me, 1)?;
+            if me.process() == dying {
+                return me.wait_while_serving(|| false);
+            }
+            let (own, before) = (notifications.own(me), me.now());
+            let told = own.until(0)?.signalled_by(dying).wait(me);
+            assert!(matches!(told, Err(Error::PeerLost { process, .. }) if process == dying), "{told:?}");
+            assert!(me.now() - before < Duration::from_secs(1));
+            let told = notifications.of(dying)?.notify(me, 0, 1);
+            assert!(matches!(told, Err(Error::PeerLost { .. })), "{told:?}");
+            Ok(())
+        });
+        assert!(simulated.unwrap().verdict.is_err());
+    }
+}

@@ -1,0 +1,273 @@
+//! Data that is announced by signals, and waiting for those. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the
+//! simulator.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use farside::prelude::*;
+use farside::{
+    AddressFault, Comparison, Error, GlobalAddress, GlobalPtr, LogGp, Result, Signal, SimOptions, Simulation, Until,
+};
+
+const STARTER_BYTES: u32 = 64 << 10;
+/// Where signals lie; data begins behind them.
+const DATA: u32 = 4096;
+const DATA_BYTES: u32 = 8192;
+
+/// A word of a process's starter memory.
+fn word(process: ProcessId, number: u32) -> GlobalPtr<u64> {
+    GlobalAddress::starter(process, number * 8).cast()
+}
+
+/// Where a worker of the job puts its data in a process.
+fn place(process: ProcessId, worker: WorkerId) -> GlobalAddress {
+    GlobalAddress::starter(process, DATA + worker.number() * DATA_BYTES)
+}
+
+/// What is put in one round: every word tells round and sender.
+fn data(round: u64, from: WorkerId, words: usize) -> Vec<u64> {
+    (0..words as u64).map(|index| round << 32 | u64::from(from.number()) << 16 | index).collect()
+}
+
+fn previous(me: &Worker) -> WorkerId {
+    me.neighbor(me.worker_count() - 1)
+}
+
+/// Each worker sends to the next in a ring, and goes on when the one before has sent. Who sees the signal sees the data.
+fn data_comes_before_its_signal(me: &Worker) -> Result<()> {
+    let (next, from) = (me.neighbor(1), previous(me));
+    let there = me.process_of(next);
+    let mut round = 0;
+    for words in [1, 2, 6, 7, 8, 100, 1000] {
+        for what in [Signal::Set, Signal::Add] {
+            round += 1;
+            let sent = data(round, me.id(), words);
+            let increment = if what(0) == Signal::Set(0) { round } else { 1 };
+            let slice = place(there, me.id()).cast().slice(words);
+            slice.put_signal(me, 0, &sent, word(there, next.number()), what(increment))?;
+            let own = word(me.process(), me.id().number());
+            assert_eq!(own.wait_until(me, Comparison::Ge, round)?, round);
+            let came = place(me.process(), from).cast::<u64>().slice(words).to_vec(me)?;
+            assert_eq!(came, data(round, from, words), "round {round}");
+            // The next round overwrites the data.
+            me.barrier()?;
+        }
+    }
+    reset(me)
+}
+
+/// Sets everything to zero between two bodies.
+fn reset(me: &Worker) -> Result<()> {
+    me.barrier()?;
+    if me.thread_index() == 0 {
+        me.put_bytes(GlobalAddress::starter(me.process(), 0), &[0; STARTER_BYTES as usize])?;
+    }
+    me.barrier()
+}
+
+/// All put to process 0 and count up one word there; a value goes by itself.
+fn several_count_one_signal(me: &Worker) -> Result<()> {
+    let root = ProcessId::new(0);
+    let rounds = 20;
+    for round in 1..=rounds {
+        place(root, me.id()).cast::<u64>().put_signal(me, round, word(root, 0), Signal::Add(1))?;
+        if me.id().number() == 0 {
+            word(root, 0).wait_until(me, Comparison::Ge, round * u64::from(me.worker_count()))?;
+            for worker in me.workers() {
+                assert!(place(root, worker).cast::<u64>().get(me)? >= round);
+            }
+        }
+        me.barrier()?;
+    }
+    reset(me)
+}
+
+/// A list of words, each signalled by another worker.
+fn any_some_and_all_are_waited_for(me: &Worker) -> Result<()> {
+    let root = WorkerId::new(0);
+    let home = me.process_of(root);
+    let flag = |worker: WorkerId| word(home, worker.number());
+    let turn = word(home, 100);
+    let of_worker = |worker| flag(worker).until(Comparison::Eq, 7).signalled_by(me.process_of(worker));
+    let others: Vec<WorkerId> = me.workers().filter(|worker| *worker != root).collect();
+    if me.id() == root {
+        assert_eq!(me.wait_any::<u64>(&[])?, None);
+        assert_eq!(me.wait_some::<u64>(&[])?, []);
+        assert_eq!(me.wait_all::<u64>(&[])?, []);
+        let mut open: Vec<Until<u64>> = others.iter().map(|worker| of_worker(*worker)).collect();
+        assert_eq!(open[0].test(me)?, None);
+        let late = me.wait_any_for(&open, Duration::from_millis(1));
+        assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+        // They signal one after the other, in any order that this worker says.
+        for worker in others.iter().rev() {
+            turn.signal(me, Signal::Set(u64::from(worker.number())))?;
+            let Some((index, value)) = me.wait_any(&open)? else { panic!("there are some left") };
+            let came = open.remove(index);
+            assert_eq!((came.word(), came.signaller(), value), (flag(*worker), Some(me.process_of(*worker)), 7));
+            assert_eq!(came.test(me)?, Some(7));
+        }
+        turn.signal(me, Signal::Set(1000))?;
+        let mut open: Vec<Until<u64>> = others.iter().map(|worker| flag(*worker).until(Comparison::Gt, 7)).collect();
+        while !open.is_empty() {
+            let some = me.wait_some(&open)?;
+            assert!(!some.is_empty() && some.iter().all(|(_, value)| *value == 8));
+            for (index, _) in some.iter().rev() {
+                open.remove(*index);
+            }
+        }
+        turn.signal(me, Signal::Set(2000))?;
+        let all: Vec<Until<u64>> = others.iter().map(|worker| flag(*worker).until(Comparison::Le, 1)).collect();
+        assert_eq!(me.wait_all(&all)?, vec![1; others.len()]);
+    } else {
+        // Not this process's memory, for most.
+        turn.wait_until(me, Comparison::Eq, u64::from(me.id().number()))?;
+        flag(me.id()).signal(me, Signal::Set(7))?;
+        turn.wait_until(me, Comparison::Ge, 1000)?;
+        flag(me.id()).signal(me, Signal::Add(1))?;
+        turn.wait_until(me, Comparison::Ge, 2000)?;
+        flag(me.id()).signal(me, Signal::Set(1))?;
+    }
+    reset(me)
+}
+
+/// Whoever waits runs what others call meanwhile.
+fn calls_are_served_meanwhile(me: &Worker) -> Result<()> {
+    let own = word(me.process(), me.id().number());
+    let next = me.neighbor(1);
+    // The function signals to the one that waits, whose worker it runs on.
+    me.call(next, word(me.process_of(next), next.number()), |there, flag| {
+        flag.signal(there, Signal::Set(5)).expect("its own memory");
+        let waits = flag.wait_until(there, Comparison::Eq, 5);
+        assert!(matches!(waits, Err(Error::InHandler { .. })), "{waits:?}");
+    })?;
+    own.wait_until(me, Comparison::Eq, 5)?;
+    reset(me)
+}
+
+fn why<T: std::fmt::Debug>(result: Result<T>) -> AddressFault {
+    match result {
+        Err(Error::Address { why, .. }) => why,
+        other => panic!("{other:?} is not about an address"),
+    }
+}
+
+/// Nothing is written when the signal cannot be given, and nothing signalled when the data cannot be written.
+fn bad_addresses_are_refused(me: &Worker) -> Result<()> {
+    let peer = me.process_of(me.neighbor(me.threads_per_process()));
+    let (data, good) = (place(peer, me.id()), word(peer, me.id().number()));
+    let set = Signal::Set(1);
+    let misaligned = GlobalAddress::starter(peer, 4).cast();
+    let inside = data.checked_add(24).unwrap().cast();
+    assert_eq!(why(me.put_signal(data, &[1; 32], GlobalPtr::NULL, set)), AddressFault::Null);
+    assert_eq!(why(me.put_signal(data, &[1; 32], misaligned, set)), AddressFault::Misaligned { align: 8 });
+    assert_eq!(why(me.put_signal(data, &[1; 32], inside, set)), AddressFault::InsideOfData { bytes: 32 });
+    let end = GlobalAddress::starter(peer, STARTER_BYTES);
+    let outside = |bytes| AddressFault::OutOfRange { bytes, region_bytes: STARTER_BYTES.into() };
+    assert_eq!(why(me.put_signal(data, &[1; 32], end.cast(), set)), outside(8));
+    assert_eq!(why(me.put_signal(end, &[1; 32], good, set)), outside(32));
+    assert_eq!(
+        why(data.checked_add(4).unwrap().cast::<u64>().put_signal(me, 1, good, set)),
+        AddressFault::Misaligned { align: 8 }
+    );
+    assert!(data.cast::<u64>().slice(3).put_signal(me, 2, &[1, 2], good, set).is_err());
+    assert_eq!(why(misaligned.signal(me, set)), AddressFault::Misaligned { align: 8 });
+    assert_eq!(why(misaligned.wait_until(me, Comparison::Eq, 0)), AddressFault::Misaligned { align: 8 });
+    assert_eq!(why(end.cast::<u64>().wait_until(me, Comparison::Eq, 0)), outside(8));
+    let mut found = [0; 32];
+    me.get_bytes(data, &mut found)?;
+    assert_eq!((found, good.load(me)?), ([0; 32], 0));
+    // Just before the signal there is room for the data.
+    me.put_signal(data, &[1; 24], inside, set)?;
+    assert_eq!(inside.load(me)?, 1);
+    reset(me)
+}
+
+type Body = fn(&Worker) -> Result<()>;
+
+const BODIES: [Body; 5] = [
+    data_comes_before_its_signal,
+    several_count_one_signal,
+    any_some_and_all_are_waited_for,
+    calls_are_served_meanwhile,
+    bad_addresses_are_refused,
+];
+
+#[test]
+fn everything_by_processes() {
+    let arguments = ["everything_by_processes", "--exact", "--nocapture", "--test-threads=1"];
+    let job = farside::job().processes(3).threads_per_process(2).starter_bytes(STARTER_BYTES);
+    let job = job.entry(arguments).quiet_stdout().time_limit(Duration::from_secs(60));
+    job.run(|me| BODIES.into_iter().try_for_each(|body| body(me))).unwrap();
+}
+
+#[test]
+fn everything_in_the_simulator() {
+    for seed in 0..6 {
+        let simulation = Simulation::new(3, 1, seed).starter_bytes(STARTER_BYTES);
+        let simulated = simulation.run(|me| BODIES.into_iter().try_for_each(|body| body(me)));
+        simulated.unwrap().verdict.unwrap();
+    }
+}
+
+/// Who waits for a process that dies hears of it at once, if it said for whom it waits; else at its deadline. What was signalled before the
+/// end counts.
+#[test]
+fn waiting_for_a_lost_process_ends() {
+    let dying = ProcessId::new(2);
+    for seed in 0..6 {
+        let simulation = Simulation::new(3, 1, seed).kill(dying, Duration::from_millis(5));
+        let well = AtomicU32::new(0);
+        let simulated = simulation.run(|me| {
+            let own = word(me.process(), 0);
+            if me.process() == dying {
+                for peer in [0, 1] {
+                    word(ProcessId::new(peer), 1).signal(me, Signal::Add(3))?;
+                }
+                return me.wait_while_serving(|| false);
+            }
+            let never = own.until(Comparison::Ne, 0);
+            let deadline = Duration::from_secs(1);
+            let before = me.now();
+            let told = never.signalled_by(dying).wait_for(me, deadline);
+            assert!(matches!(told, Err(Error::PeerLost { process, .. }) if process == dying), "{told:?}");
+            assert!(me.now() - before < deadline / 2);
+            assert_eq!(word(me.process(), 1).until(Comparison::Ge, 1).signalled_by(dying).wait(me)?, 3);
+            let told = me.wait_all_for(&[never.signalled_by(dying)], deadline);
+            assert!(matches!(told, Err(Error::PeerLost { .. })), "{told:?}");
+            let there = word(dying, 0).wait_until(me, Comparison::Ne, 0);
+            assert!(matches!(there, Err(Error::PeerLost { .. })), "{there:?}");
+            let late = never.wait_for(me, Duration::from_millis(3));
+            assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+            well.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        assert!(simulated.unwrap().verdict.is_err());
+        assert_eq!(well.into_inner(), 2);
+    }
+}
+
+/// Workers signal to each other, of one process and of two, and each sleeps until it is rung. One who is not looks every 100 µs.
+#[test]
+fn who_sleeps_is_woken_by_signals() {
+    for processes in [1, 2] {
+        let options = SimOptions { network: LogGp::FDR, delay_max_ns: 0, ..SimOptions::default() };
+        let simulation = Simulation::new(processes, 2 / processes, 1).options(options);
+        simulation.run(signal_to_and_fro).unwrap().verdict.unwrap();
+    }
+}
+
+fn signal_to_and_fro(me: &Worker) -> Result<()> {
+    let rounds = 100;
+    let peer = me.neighbor(1);
+    let (own, other) = (word(me.process(), me.id().number()), word(me.process_of(peer), peer.number()));
+    me.barrier()?;
+    let before = me.now();
+    for round in 1..=rounds {
+        let what = if round % 2 == 0 { Signal::Add(1) } else { Signal::Set(round) };
+        other.signal(me, what)?;
+        own.wait_until(me, Comparison::Ge, round)?;
+    }
+    let took = me.now() - before;
+    assert!(took < Duration::from_micros(10) * rounds as u32, "{took:?}");
+    me.barrier()
+}
