@@ -230,7 +230,7 @@ impl ShmEndpoint {
     fn connect(&self, state: &mut State, process: ProcessId) -> Result<Link, FabricError> {
         let socket =
             net::MessageSocket::connect(&name(self.config.job_id, process)).map_err(|cause| match cause.kind() {
-                std::io::ErrorKind::ConnectionRefused => FabricError::Disconnected { process },
+                std::io::ErrorKind::ConnectionRefused => FabricError::NotListening { process },
                 _ => FabricError::System { doing: "connecting to a peer", cause },
             })?;
         check_user(&socket, process)?;
@@ -244,7 +244,6 @@ impl ShmEndpoint {
     fn ask_for(&self, key: RemoteKey, deadline: Instant) -> Result<(), FabricError> {
         loop {
             let mut state = self.lock();
-            let gone = state.gone[key.process.index()];
             match self.link_to(&mut state, key.process) {
                 Ok(_) if key.slot == 0 => return Ok(()),
                 Ok(link) => {
@@ -253,7 +252,7 @@ impl ShmEndpoint {
                     return Ok(());
                 }
                 // A peer that began later may not listen yet. One that has died is declared gone by who finds out.
-                Err(FabricError::Disconnected { .. }) if !gone && Instant::now() < deadline => {
+                Err(FabricError::NotListening { .. }) if Instant::now() < deadline => {
                     drop(self.changed.wait_timeout(state, NAP_BEFORE_RECONNECT));
                 }
                 Err(error) => return Err(error),

@@ -135,7 +135,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// Sends a small message, copied before this returns.
     ///
     /// # Errors
-    /// [`FabricError::MessageTooLong`], [`FabricError::QueueFull`], [`FabricError::Disconnected`].
+    /// [`FabricError::MessageTooLong`], [`FabricError::QueueFull`], [`FabricError::NotListening`], [`FabricError::Disconnected`].
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError>;
 
     /// Expects one message of up to `room` bytes that `from` is to [send](Self::send_expected) under this tag. The completion ends with
@@ -438,6 +438,12 @@ pub enum FabricError {
     ReadOnly {
         /// The key.
         key: RemoteKey,
+    },
+    /// The peer has not opened its end yet, or is gone and nobody has said so.
+    #[error("{process} does not listen: it has not begun yet, or is gone; try again, until it is known to be gone")]
+    NotListening {
+        /// Which.
+        process: ProcessId,
     },
     /// Something else answers where the peer should.
     #[error("the connection with {process} was refused: {why}")]

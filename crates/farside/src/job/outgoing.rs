@@ -1,4 +1,4 @@
-//! Messages to peers that the transport has no room for now.
+//! Messages to peers that the transport has no room for now, or that have not begun yet.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -27,7 +27,7 @@ impl Outgoing {
     /// Sends a message, or keeps it behind those that are kept already.
     ///
     /// # Errors
-    /// What the transport said, if it is not that it is full.
+    /// What the transport said, if it is not that it is full, or that the peer does not listen yet.
     pub(crate) fn send(&self, transport: &dyn Transport, to: ProcessId, message: Vec<u8>) -> Result<(), FabricError> {
         let Some(queue) = self.by_peer.get(to.index()) else {
             return Err(FabricError::NoSuchProcess { process: to, count: self.by_peer.len() as u32 });
@@ -35,7 +35,7 @@ impl Outgoing {
         let mut queue = lock(queue);
         if queue.is_empty() {
             match transport.send(to, &message) {
-                Err(FabricError::QueueFull { .. }) => {}
+                Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. }) => {}
                 other => return other,
             }
         }
@@ -66,7 +66,7 @@ fn flush_to(transport: &dyn Transport, peer: ProcessId, queue: &mut VecDeque<Vec
     while let Some(message) = queue.front() {
         match transport.send(peer, message) {
             Ok(()) => drop(queue.pop_front()),
-            Err(FabricError::QueueFull { .. }) => return false,
+            Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. }) => return false,
             // It is gone, as its loss will tell.
             Err(_) => queue.clear(),
         }
@@ -76,7 +76,10 @@ fn flush_to(transport: &dyn Transport, peer: ProcessId, queue: &mut VecDeque<Vec
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use farside_fabric::Event;
+    use farside_fabric::shm::{ShmConfig, ShmEndpoint};
     use farside_fabric::sim::{SimFabric, SimOptions};
 
     use super::*;
@@ -102,6 +105,35 @@ mod tests {
         }
         assert_eq!(received, (0..20).collect::<Vec<_>>());
         assert!(!outgoing.flush(&*here));
+    }
+
+    #[test]
+    fn who_has_not_begun_is_told_later() {
+        let open = |process| {
+            let (process, job_id) = (ProcessId::new(process), u64::from(std::process::id()) << 32 | 0x0075_6067);
+            let (process_count, secret, starter_bytes, private_by_system_call) = (2, [7; 16], 4096, true);
+            let config = ShmConfig { process, process_count, job_id, secret, starter_bytes, private_by_system_call };
+            ShmEndpoint::open(config).unwrap()
+        };
+        let here = open(0);
+        let outgoing = Outgoing::new(2);
+        for number in 0..3 {
+            outgoing.send(&*here, ProcessId::new(1), vec![number]).unwrap();
+        }
+        assert!(outgoing.flush(&*here));
+        let there = open(1);
+        let mut received = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while received.len() < 3 && Instant::now() < deadline {
+            outgoing.flush(&*here);
+            here.progress();
+            there.progress();
+            while let Some(event) = there.receive() {
+                let Event::Message { message, .. } = event else { panic!("{event:?}") };
+                received.extend(message);
+            }
+        }
+        assert_eq!(received, [0, 1, 2]);
     }
 
     #[test]
