@@ -122,7 +122,7 @@ impl Worker {
         }
         let (to, from) = (self.spot(target, bytes)?, self.spot(source, bytes)?);
         let owner = from.process();
-        let place = match to.is_mapped() || from.is_mapped() || owner == self.process() {
+        let place = match to.is_at_hand() || from.is_at_hand() || owner == self.process() {
             true => Place::Here,
             false => Place::At(owner),
         };
