@@ -41,7 +41,7 @@ const PART_ALIGN: u64 = 64;
 /// // What lies here, and which values of the array they are.
 /// let own: u64 = counts.local(me).iter().sum();
 /// assert_eq!(me.all_reduce(own, |a, b| a + b)?, u64::from(me.worker_count()));
-/// assert!(counts.local_indices(me).all(|index| counts.worker_of(index).unwrap() == me.id()));
+/// assert!(counts.local_indices(me).all(|index| counts.worker_of(me, index).unwrap() == me.id()));
 /// counts.free(me)
 /// # }
 /// ```
