@@ -159,6 +159,60 @@ fn handles_are_waited_for(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
+/// Memory that was registered where it is: from one peer's to another's, to and from one's own, and in the hands of operations when it is taken back.
+fn registered_memory_is_an_end_like_any_other(me: &Worker) -> Result<()> {
+    let segment = me.register((0..40_000_u64).map(|at| at + u64::from(me.id().number())).collect())?;
+    let root = WorkerId::new(0);
+    let starts = me.broadcast(root, me.gather(root, segment.slice().start())?)?;
+    let place = |distance: u32, index: usize| starts[me.neighbor(distance).index()].add(index).map(GlobalPtr::address);
+    let own = me.id().index();
+    // Each worker writes a part of its own, at everybody.
+    let part = 20_000 + own * 2_500;
+    let (one, two) = (me.threads_per_process(), 2 * me.threads_per_process());
+    let copied = me.copy(place(two, part)?, place(one, 0)?, 8 * 2_000, Order::None)?;
+    let back = me.copy(place(0, part)?, place(two, part)?, 8 * 2_000, Order::After(copied))?;
+    me.start_put(place(one, part + 2_001)?, &[7; 8], Order::Continuing)?;
+    let word = place(two, part + 2_010)?.cast::<u64>();
+    let old = place(0, part + 2_020)?.cast::<u64>();
+    me.change_into(old, word, AtomicChange::Add(1), Order::All)?;
+    me.complete(back)?;
+    me.flush_all()?;
+    let from = u64::from(me.neighbor(one).number());
+    assert_eq!((segment.local().get(part), segment.local().get(part + 1_999)), (from, from + 1_999));
+    let held = (part + 2_010) as u64 + u64::from(me.neighbor(two).number());
+    assert_eq!((segment.local().get(part + 2_020), word.get(me)?), (held, held + 1));
+    me.barrier()?;
+    // Taken back while others copy from it and to it: they are done, or fail for that.
+    let source = place(one, 0)?;
+    for _ in 0..20 {
+        match me.copy(place(two, part)?, source, 8 * 2_000, Order::None) {
+            Ok(_) => {}
+            Err(Error::Address { why: AddressFault::Stale, .. }) => break,
+            Err(other) => return Err(other),
+        }
+    }
+    let values = segment.deregister(me)?;
+    assert_eq!(values.len(), 40_000);
+    loop {
+        match me.flush_all() {
+            Ok(()) => break,
+            Err(Error::Movement(MovementError::Failed { cause, .. })) => {
+                assert!(matches!(*cause, Error::Address { why: AddressFault::Stale, .. }), "{cause}");
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    me.barrier()?;
+    let copied = me.copy(place(two, part)?, source, 8, Order::None).and_then(|copied| me.complete(copied));
+    assert!(copied.is_err());
+    let readable = me.register_read_only(vec![1_u64; 8])?;
+    let starts = me.broadcast(root, me.gather(root, readable.slice().start())?)?;
+    let put = me.start_put(starts[me.neighbor(one).index()].address(), &[0; 8], Order::None)?;
+    let Err(Error::Movement(MovementError::Failed { cause, .. })) = me.complete(put) else { panic!("it was written") };
+    assert!(matches!(*cause, Error::Address { why: AddressFault::ReadOnly, .. }), "{cause}");
+    me.barrier()
+}
+
 fn why<T: std::fmt::Debug>(result: Result<T>) -> AddressFault {
     match result {
         Err(Error::Address { why, .. }) => why,
@@ -216,7 +270,7 @@ fn what_is_wrong_is_refused(me: &Worker) -> Result<()> {
 
 type Body = fn(&Worker) -> Result<()>;
 
-const BODIES: [Body; 7] = [
+const BODIES: [Body; 8] = [
     copies_go_from_anywhere_to_anywhere,
     large_copies_arrive_whole,
     buffers_and_words_come_back,
@@ -224,6 +278,7 @@ const BODIES: [Body; 7] = [
     fences_order_and_flushes_complete,
     handles_are_waited_for,
     what_is_wrong_is_refused,
+    registered_memory_is_an_end_like_any_other,
 ];
 
 #[farside::test(processes = 3, threads = 2)]

@@ -209,6 +209,8 @@ impl Worker {
         process.movement().note_counts(&inner);
         drop(inner);
         let handle = self.handle(number);
+        let target = note.as_ref().map(|note| note.target).unwrap_or_default();
+        let target_fault = |why| Error::Address { address: target, why };
         let cause = match failure {
             Failure::Earlier { number } => {
                 return Err(MovementError::NotStarted { handle, earlier: self.handle(number) }.into());
@@ -219,6 +221,8 @@ impl Worker {
                 self.space().forget(address.segment());
                 Error::Address { address, why: AddressFault::Stale }
             }
+            Failure::ReadOnly => target_fault(AddressFault::ReadOnly),
+            Failure::Misaligned { align } => target_fault(AddressFault::Misaligned { align: align as usize }),
             Failure::Lost { process: lost } => process.gone(lost),
             Failure::Deadline => {
                 Error::Deadline { doing: "moving bytes of memory that is not mapped", after: self.default_deadline() }

@@ -109,6 +109,10 @@ pub enum MovementError {
 pub(super) enum Failure {
     /// Nothing is registered any more at the one end, or the other.
     Stale { is_target: bool },
+    /// The memory may only be read.
+    ReadOnly,
+    /// A word does not lie at a multiple of its size.
+    Misaligned { align: u64 },
     /// A process is gone.
     Lost { process: ProcessId },
     /// Nothing moved for the time that things may take.
@@ -126,6 +130,9 @@ impl Failure {
     pub(super) fn of(error: FabricError, is_target: bool) -> Self {
         match error {
             FabricError::StaleKey { .. } => Self::Stale { is_target },
+            FabricError::ReadOnly { .. } => Self::ReadOnly,
+            // Private memory may begin anywhere, and then the offset alone does not tell.
+            FabricError::Misaligned { bytes, .. } => Self::Misaligned { align: bytes as u64 },
             FabricError::Disconnected { process } => Self::Lost { process },
             FabricError::Deadline { .. } => Self::Deadline,
             other => Self::Other { what: other.to_string() },

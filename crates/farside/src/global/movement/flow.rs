@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use farside_fabric::FabricError;
-use farside_fabric::region::execute;
 use farside_fabric::transport::{Completion, Operation, Outcome};
+use farside_fabric::{FabricError, RemoteRegion};
 use farside_sys::shm::SharedMemory;
 
 use super::error::Failure;
-use super::work::{Attaching, Brought, FoundNothing, Spot, Work, copy_mapped, read_mapped, write_mapped};
+use super::work::{Attaching, Brought, FoundNothing, Spot, Work, change_at_hand, copy_mapped};
 use crate::job::process::Process;
 
 /// What goes at a time of a copy for which the transport is needed. More is hardly quicker over TCP.
@@ -170,10 +169,10 @@ impl Flow {
                     stage.map(|stage| (Piece { offset: 0, bytes: data.len(), stage }, 1))
                 }
                 Work::Change { target, change } => {
-                    let stage = match mapped(target, process, true)? {
-                        Some(memory) => {
-                            let changed = execute(target.key, memory, change.clone());
-                            self.previous = previous(changed.map_err(|error| Failure::of(error, true))?);
+                    let stage = match at_hand(target, process, true)? {
+                        Some(region) => {
+                            let changed = change_at_hand(region, change, process.clock().now());
+                            self.previous = Some(changed.map_err(|error| Failure::of(error, true))?);
                             Some(Stage::Over)
                         }
                         None => post(process, target, change.clone(), true)?.map(Stage::Changing),
@@ -305,22 +304,24 @@ enum Read {
 
 /// Reads a part of a place. `None` when there is no room for that now.
 fn read(process: &Arc<Process>, source: &Spot, offset: u64, bytes: usize) -> Result<Option<Read>, Failure> {
-    let Some(memory) = mapped(source, process, false)? else {
+    let Some(region) = at_hand(source, process, false)? else {
         let operation = Operation::Get { offset: source.offset + offset, bytes };
         return Ok(post(process, source, operation, false)?.map(Read::Posted));
     };
     let mut data = vec![0; bytes];
-    read_mapped(source, memory, offset, &mut data);
+    let read = region.get(source.offset + offset, &mut data, process.clock().now());
+    read.map_err(|error| Failure::of(error, false))?;
     Ok(Some(Read::Here(data)))
 }
 
 /// Writes to a part of a place. `None` when there is no room for that now.
 fn write(process: &Arc<Process>, target: &Spot, offset: u64, data: Vec<u8>) -> Result<Option<Stage>, Failure> {
-    let Some(memory) = mapped(target, process, true)? else {
+    let Some(region) = at_hand(target, process, true)? else {
         let put = Operation::Put { offset: target.offset + offset, data };
         return Ok(post(process, target, put, true)?.map(Stage::Writing));
     };
-    write_mapped(target, memory, offset, &data);
+    let written = region.put(target.offset + offset, &data, process.clock().now());
+    written.map_err(|error| Failure::of(error, true))?;
     Ok(Some(Stage::Over))
 }
 
@@ -336,6 +337,10 @@ fn post(
         Err(FabricError::QueueFull { .. }) => Ok(None),
         Err(error) => Err(Failure::of(error, is_target)),
     }
+}
+
+fn at_hand<'a>(spot: &'a Spot, process: &Process, is_target: bool) -> Result<Option<&'a RemoteRegion>, Failure> {
+    spot.at_hand(process).map_err(|why| explain(why, spot, is_target))
 }
 
 fn mapped<'a>(spot: &'a Spot, process: &Process, is_target: bool) -> Result<Option<&'a Arc<SharedMemory>>, Failure> {

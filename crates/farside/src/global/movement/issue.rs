@@ -126,7 +126,7 @@ impl Worker {
         let (write, read) = (Touch::here(AccessKind::Write), Touch::here(AccessKind::Read));
         let (to, from) = (self.spot(target, bytes, write)?, self.spot(source, bytes, read)?);
         let owner = from.process();
-        let place = match to.is_mapped() || from.is_mapped() || owner == self.process() {
+        let place = match to.is_at_hand() || from.is_at_hand() || owner == self.process() {
             true => Place::Here,
             false => Place::At(owner),
         };

@@ -185,6 +185,11 @@ impl Out<'_> {
                 self.0.push(5);
                 self.u32(process.number());
             }
+            Failure::ReadOnly => self.0.push(7),
+            Failure::Misaligned { align } => {
+                self.0.push(8);
+                self.u64(*align);
+            }
             Failure::Other { what } => {
                 self.0.push(6);
                 let end =
@@ -284,6 +289,8 @@ impl In<'_> {
             3 => Failure::Deadline,
             4 => Failure::Earlier { number: self.u64()? },
             5 => Failure::Full { process: self.process()? },
+            7 => Failure::ReadOnly,
+            8 => Failure::Misaligned { align: self.u64()? },
             6 => {
                 let text = std::mem::take(&mut self.0);
                 let what = str::from_utf8(text).ok().filter(|text| text.len() <= TEXT_BYTES_MAX)?;
@@ -346,7 +353,9 @@ mod tests {
             any::<u32>().prop_map(|process| Failure::Full { process: ProcessId::new(process) }),
             any::<u64>().prop_map(|number| Failure::Earlier { number }),
             "[a-z ä]{0,100}".prop_map(|what| Failure::Other { what }),
+            any::<u64>().prop_map(|align| Failure::Misaligned { align }),
             Just(Failure::Deadline),
+            Just(Failure::ReadOnly),
         ]
     }
 

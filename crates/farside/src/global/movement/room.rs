@@ -283,13 +283,12 @@ impl Inner {
 
     fn take_command(&mut self, process: &Process, origin: Origin, epoch: u64, after: Vec<u64>, command: Command) {
         let work = command.into_work();
-        let is_allowed = work.may_be_done_for_others(process);
+        let checked = work.check_for_others(process);
         match self.table.take_in(origin, epoch, after, Flow::new(work)) {
-            Taken::In if is_allowed => process.kill_point(KillPoint::MoveTaken),
-            Taken::In => {
-                let what = format!("{} was asked for memory that has no address", process.id());
-                self.end(process, origin, Err(Failure::Other { what }));
-            }
+            Taken::In => match checked {
+                Ok(()) => process.kill_point(KillPoint::MoveTaken),
+                Err(failure) => self.end(process, origin, Err(failure)),
+            },
             Taken::Refused => {
                 process.say_of_move(origin.process, origin.local, origin.number, About::Refused { epoch })
             }

@@ -1,17 +1,16 @@
 //! What operations do, and with which memory.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
-use farside_fabric::region::execute;
-use farside_fabric::transport::{Operation, Outcome};
-use farside_fabric::{ProcessId, RemoteKey, RemoteRegion};
+use farside_fabric::transport::{AtomicChange, Operation};
+use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
 use super::error::Failure;
-use super::message::PUT_BYTES_MAX;
 use crate::global::segments::is_published;
+use crate::global::space::own_region;
 use crate::job::process::Process;
 use crate::memory::Extent;
 
@@ -65,7 +64,7 @@ impl Work {
         }
     }
 
-    /// Does it, if all of it is mapped here. If something is wrong with that, nothing is done.
+    /// Does it, if all of it is at hand. If something is wrong with that, nothing is done that would have to be told.
     pub(super) fn do_now(&mut self, process: &Process) -> Option<Brought> {
         match self {
             Self::Copy { target, source, bytes } => {
@@ -74,37 +73,33 @@ impl Work {
                 Some(Brought::Nothing)
             }
             Self::Put { target, data } => {
-                write_mapped(target, target.mapped(process).ok()??, 0, data);
+                target.at_hand(process).ok()??.put(target.offset, data, process.clock().now()).ok()?;
                 Some(Brought::Buffer(std::mem::take(data)))
             }
             Self::Get { source, room } => {
-                read_mapped(source, source.mapped(process).ok()??, 0, room);
+                source.at_hand(process).ok()??.get(source.offset, room, process.clock().now()).ok()?;
                 Some(Brought::Buffer(std::mem::take(room)))
             }
             Self::Change { target, change } => {
-                let memory = target.mapped(process).ok()??;
-                match execute(target.key, memory, change.clone()).ok()? {
-                    Outcome::Previous(previous) => Some(Brought::Previous(previous)),
-                    Outcome::Put(_) | Outcome::Got(_) => None,
-                }
+                let region = target.at_hand(process).ok()??;
+                change_at_hand(region, change, process.clock().now()).ok().map(Brought::Previous)
             }
         }
     }
 
-    /// Whether this process may do it for another: it must not reach what has no addresses.
-    pub(super) fn may_be_done_for_others(&self, process: &Process) -> bool {
+    /// Refuses what this process must not do for another: it must not reach what has no addresses.
+    pub(super) fn check_for_others(&self, process: &Process) -> Result<(), Failure> {
         match self {
             Self::Copy { target, source, bytes } => {
-                target.is_addressable(process, *bytes) && source.is_addressable(process, *bytes)
+                target.check_for_others(process, *bytes, true)?;
+                source.check_for_others(process, *bytes, false)
             }
-            Self::Put { target, data } => {
-                data.len() <= PUT_BYTES_MAX && target.is_addressable(process, data.len() as u64)
-            }
+            Self::Put { target, data } => target.check_for_others(process, data.len() as u64, true),
             Self::Change { target, change } => {
                 let bytes = if matches!(change, Operation::Atomic64 { .. }) { 8 } else { 4 };
-                target.offset.is_multiple_of(bytes) && target.is_addressable(process, bytes)
+                target.check_for_others(process, bytes, true)
             }
-            Self::Get { .. } => false,
+            Self::Get { .. } => Err(no_address()),
         }
     }
 }
@@ -137,17 +132,21 @@ impl Spot {
         self.key.process
     }
 
-    pub(super) fn is_mapped(&self) -> bool {
-        self.region.as_ref().is_some_and(|region| region.mapped().is_some())
+    pub(super) fn is_at_hand(&self) -> bool {
+        self.region.as_ref().is_some_and(|region| !region.waits(true))
     }
 
-    fn is_addressable(&self, process: &Process, bytes: u64) -> bool {
+    fn check_for_others(&self, process: &Process, bytes: u64, is_target: bool) -> Result<(), Failure> {
         let layout = process.home().layout();
         let begin = if self.key.slot == 0 { layout.starter() as u64 } else { 0 };
-        self.process().number() < process.shape().processes
-            && self.offset >= begin
-            && self.offset.checked_add(bytes).is_some_and(|end| end <= self.key.bytes)
-            && (self.process() != process.id() || is_published(process.home(), self.key))
+        let is_inside = self.offset >= begin && self.offset.checked_add(bytes).is_some_and(|end| end <= self.key.bytes);
+        if self.process().number() >= process.shape().processes || !is_inside {
+            return Err(no_address());
+        }
+        match self.process() == process.id() && !is_published(process.home(), self.key) {
+            true => Err(Failure::Stale { is_target }),
+            false => Ok(()),
+        }
     }
 
     /// Finds the region, if it is attached. Says whether it is.
@@ -159,7 +158,7 @@ impl Spot {
             self.region = match self.process() == process.id() {
                 false => process.transport().attached(self.key),
                 true if self.key.slot == 0 => Some(process.transport().starter().as_remote()),
-                true => Some(process.memory().own_region(self.key).ok_or(FoundNothing::Stale)?),
+                true => Some(own_region(process, self.key).ok_or(FoundNothing::Stale)?),
             };
         }
         Ok(self.region.is_some())
@@ -180,33 +179,39 @@ impl Spot {
         attaching
     }
 
-    /// The mapping of the region, if it is mapped here; `Err` when its owner has taken it back.
-    pub(super) fn mapped(&self, process: &Process) -> Result<Option<&Arc<SharedMemory>>, FoundNothing> {
-        let Some(memory) = self.region.as_ref().and_then(RemoteRegion::mapped) else { return Ok(None) };
+    /// The region, if accesses to it wait for nobody: it is mapped, or this process's own. `Err` when its owner has taken it back.
+    pub(super) fn at_hand(&self, process: &Process) -> Result<Option<&RemoteRegion>, FoundNothing> {
+        let Some(region) = self.region.as_ref().filter(|region| !region.waits(true)) else { return Ok(None) };
         match process.home_of(self.process()) {
             Some(home) if !is_published(home, self.key) => Err(FoundNothing::Stale),
-            _ => Ok(Some(memory)),
+            _ => Ok(Some(region)),
         }
+    }
+
+    /// The mapping of the region, if it is mapped here; `Err` when its owner has taken it back.
+    pub(super) fn mapped(&self, process: &Process) -> Result<Option<&Arc<SharedMemory>>, FoundNothing> {
+        Ok(self.at_hand(process)?.and_then(RemoteRegion::mapped))
     }
 
     /// Stores a word in memory of this process. If that was taken back meanwhile, nobody wants it.
     pub(super) fn store_word(&self, process: &Process, value: u64, bytes: usize) {
-        let Ok(Some(memory)) = self.mapped(process) else { return };
-        let place = self.at(memory, 0);
-        // Which of the two it is, and that it is aligned, was found out when the operation was made.
-        if bytes == 8 {
-            // SAFETY: aligned and inside of the region, and so of the mapping, which lives as long as `memory` is borrowed.
-            unsafe { racy::atomic_u64(place) }.store(value, Ordering::SeqCst);
-        } else {
-            // SAFETY: as above.
-            unsafe { racy::atomic_u32(place) }.store(value as u32, Ordering::SeqCst);
-        }
+        let Ok(Some(region)) = self.at_hand(process) else { return };
+        let offset = self.offset;
+        let change = match bytes {
+            8 => Operation::Atomic64 { offset, change: AtomicChange::Swap(value) },
+            _ => Operation::Atomic32 { offset, change: AtomicChange::Swap(value as u32) },
+        };
+        let _ = change_at_hand(region, &change, process.clock().now());
     }
 
     /// The address of a byte in a mapping of the region.
     pub(super) fn at(&self, memory: &SharedMemory, offset: u64) -> *mut u8 {
         memory.base().as_ptr().wrapping_add((self.offset + offset) as usize)
     }
+}
+
+fn no_address() -> Failure {
+    Failure::Other { what: "what another process was asked to move has no address".to_owned() }
 }
 
 /// Why there is no region.
@@ -216,16 +221,13 @@ pub(super) enum FoundNothing {
     Stale,
 }
 
-/// Writes to a mapped place.
-pub(super) fn write_mapped(target: &Spot, memory: &SharedMemory, offset: u64, data: &[u8]) {
-    // SAFETY: `data` is readable; for the target, as for `copy_mapped`.
-    unsafe { racy::copy_out(data.as_ptr(), target.at(memory, offset), data.len()) };
-}
-
-/// Reads from a mapped place.
-pub(super) fn read_mapped(source: &Spot, memory: &SharedMemory, offset: u64, data: &mut [u8]) {
-    // SAFETY: `data` is writable; for the source, as for `copy_mapped`.
-    unsafe { racy::copy_in(source.at(memory, offset), data.as_mut_ptr(), data.len()) };
+/// Changes a word of a region that is at hand, and tells what it held.
+pub(super) fn change_at_hand(region: &RemoteRegion, change: &Operation, now: Instant) -> Result<u64, FabricError> {
+    match change {
+        Operation::Atomic64 { offset, change } => region.atomic64(*offset, *change, now),
+        Operation::Atomic32 { offset, change } => region.atomic32(*offset, *change, now).map(u64::from),
+        Operation::Put { .. } | Operation::Get { .. } => unreachable!("changes are of words"),
+    }
 }
 
 /// Copies from one mapped place to another.
@@ -235,7 +237,7 @@ pub(super) fn copy_mapped(
     offset: u64,
     bytes: usize,
 ) {
-    // SAFETY: both ranges were found inside of their regions when the operation was made, or by `may_be_done_for_others`; the mappings
+    // SAFETY: both ranges were found inside of their regions when the operation was made, or by `check_for_others`; the mappings
     // are at least as long as those, and alive while they are borrowed.
     unsafe { racy::copy_between(source.at(source_memory, offset), target.at(target_memory, offset), bytes) };
 }
