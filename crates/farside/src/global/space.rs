@@ -208,7 +208,7 @@ fn find(process: &Process, owner: ProcessId, segment: Segment) -> Result<Known, 
     Ok(Known { region, home, begin: 0, bytes: key.bytes, entry })
 }
 
-fn own_region(process: &Process, key: RemoteKey) -> Option<RemoteRegion> {
+pub(super) fn own_region(process: &Process, key: RemoteKey) -> Option<RemoteRegion> {
     let private = || process.own_segments().find(key).map(|region| region.as_remote());
     process.memory().own_region(key).or_else(private)
 }

@@ -331,6 +331,11 @@ fn post(
     operation: Operation,
     is_target: bool,
 ) -> Result<Option<Completion>, Failure> {
+    if let Some(outcome) = spot.execute_here(process, &operation) {
+        let over = Completion::pending();
+        over.end(outcome);
+        return Ok(Some(over));
+    }
     match process.transport().post(spot.key, operation) {
         Ok(completion) => Ok(Some(completion)),
         Err(FabricError::QueueFull { .. }) => Ok(None),

@@ -5,13 +5,14 @@ use std::sync::{Arc, OnceLock};
 
 use farside_fabric::region::execute;
 use farside_fabric::transport::{Operation, Outcome};
-use farside_fabric::{ProcessId, RemoteKey, RemoteRegion};
+use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
 use super::error::Failure;
 use super::message::PUT_BYTES_MAX;
 use crate::global::segments::is_published;
+use crate::global::space::own_region;
 use crate::job::process::Process;
 use crate::memory::Extent;
 
@@ -159,7 +160,7 @@ impl Spot {
             self.region = match self.process() == process.id() {
                 false => process.transport().attached(self.key),
                 true if self.key.slot == 0 => Some(process.transport().starter().as_remote()),
-                true => Some(process.memory().own_region(self.key).ok_or(FoundNothing::Stale)?),
+                true => Some(own_region(process, self.key).ok_or(FoundNothing::Stale)?),
             };
         }
         Ok(self.region.is_some())
@@ -187,6 +188,28 @@ impl Spot {
             Some(home) if !is_published(home, self.key) => Err(FoundNothing::Stale),
             _ => Ok(Some(memory)),
         }
+    }
+
+    /// Carries an operation out on private memory of this process, which nobody else is to be asked for. `None` for other memory.
+    pub(super) fn execute_here(
+        &self,
+        process: &Process,
+        operation: &Operation,
+    ) -> Option<Result<Outcome, FabricError>> {
+        let region = self.region.as_ref().filter(|_| self.process() == process.id() && !self.is_mapped())?;
+        // It is at hand, and any time will do for a deadline.
+        let now = process.clock().now();
+        Some(match operation {
+            Operation::Put { offset, data } => region.put(*offset, data, now).map(|()| Outcome::Put(Vec::new())),
+            Operation::Get { offset, bytes } => {
+                let mut data = vec![0; *bytes];
+                region.get(*offset, &mut data, now).map(|()| Outcome::Got(data))
+            }
+            Operation::Atomic64 { offset, change } => region.atomic64(*offset, *change, now).map(Outcome::Previous),
+            Operation::Atomic32 { offset, change } => {
+                region.atomic32(*offset, *change, now).map(|held| Outcome::Previous(held.into()))
+            }
+        })
     }
 
     /// Stores a word in memory of this process. If that was taken back meanwhile, nobody wants it.
