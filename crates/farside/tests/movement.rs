@@ -460,3 +460,62 @@ fn failures_that_nobody_has_heard_of_are_told_in_the_end() {
     }
     assert!(told > 0, "nothing was under way to the process that died");
 }
+
+/// Handles are for the worker that got them, and for the job.
+#[test]
+fn handles_of_others_are_refused() {
+    let kept = std::sync::Mutex::new(None);
+    let run = |body: BodyOfTwo<'_>| Simulation::new(2, 1, 3).run(body).unwrap().verdict.unwrap();
+    run(&|me| {
+        let put = |_| me.start_put(at(me, 1, 0), &[1; 8], Order::None);
+        let handles: Vec<Handle> = (0..5).map(put).collect::<Result<_>>()?;
+        if me.id().number() == 0 {
+            *kept.lock().unwrap() = Some(handles[4]);
+        }
+        me.flush_all()
+    });
+    run(&|me| {
+        let handle = kept.lock().unwrap().expect("it was kept");
+        let results = [
+            me.complete(handle),
+            me.inquire(handle).map(drop),
+            me.complete_any(&[handle], SECOND).map(drop),
+            me.complete_all(&[handle], SECOND),
+            me.block_on(me.completion(handle))?,
+            me.start_put(at(me, 1, 0), &[1], Order::After(handle)).map(drop),
+            me.copy(at(me, 1, 0), at(me, 0, 0), 8, Order::After(handle)).map(drop),
+        ];
+        for result in results {
+            match result {
+                Err(Error::Movement(MovementError::Foreign { by, .. })) => assert_eq!(by.number(), 1),
+                Err(Error::Movement(MovementError::NeverStarted { started: 0, .. })) => assert_eq!(me.id().number(), 0),
+                other => panic!("{other:?}"),
+            }
+        }
+        Ok(())
+    });
+}
+
+type BodyOfTwo<'b> = &'b (dyn Fn(&Worker) -> Result<()> + Send + Sync);
+
+/// Who gives up waiting has given up nothing else.
+#[test]
+fn what_was_not_waited_for_long_enough_goes_on() {
+    let network = LogGp { latency_ns: 1_000_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0 };
+    let options = SimOptions { network, delay_max_ns: 0, ..SimOptions::default() };
+    let simulated = Simulation::new(3, 1, 1).options(options).run(|me| {
+        if me.id().number() == 0 {
+            let place = |process, offset| GlobalAddress::starter(ProcessId::new(process), offset);
+            place(1, 0).cast::<u64>().put(me, 5)?;
+            let copied = me.copy(place(2, 0), place(1, 0), 8, Order::None)?;
+            let short = Duration::from_micros(100);
+            assert!(matches!(me.complete_within(copied, short), Err(Error::Deadline { .. })));
+            assert!(matches!(me.complete_any(&[copied], short), Err(Error::Deadline { .. })));
+            assert!(!me.inquire(copied)?);
+            me.complete(copied)?;
+            assert_eq!(place(2, 0).cast::<u64>().get(me)?, 5);
+        }
+        me.barrier()
+    });
+    simulated.unwrap().verdict.unwrap();
+}

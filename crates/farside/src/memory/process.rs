@@ -325,7 +325,14 @@ impl Worker {
         }
         let requests = &process.memory().requests;
         let request = lock(requests).begin(self.thread_index());
-        let asked = process.send_setup(owner, &SetupMessage::Memory(ask(request)));
+        let message = SetupMessage::Memory(ask(request));
+        let asked = match process.send_setup(owner, &message) {
+            // It may have begun later, and not listen yet: then connecting waits for it.
+            Err(Error::PeerLost { .. }) if process.lost(owner).is_none() => {
+                process.connect(owner).and_then(|_| process.send_setup(owner, &message))
+            }
+            asked => asked,
+        };
         process.kill_point(KillPoint::MemoryAsked);
         let answer = asked.and_then(|()| {
             self.wait_until(doing, self.default_deadline(), |worker| {

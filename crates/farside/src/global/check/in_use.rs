@@ -28,7 +28,7 @@ pub(crate) struct InUse {
 
 impl Worker {
     /// Opens the reading of a buffer that is lent, until what is returned is dropped. `None` when accesses are not checked.
-    pub(crate) fn open_buffer(&self, buffer: &Registered, touch: Touch) -> Result<Option<InUse>> {
+    pub(crate) fn open_buffer(&self, buffer: &Registered, touch: Touch) -> Result<Option<Box<InUse>>> {
         self.open_until_completed([(buffer.key(), buffer.offset(), buffer.bytes(), touch)])
     }
 
@@ -37,13 +37,13 @@ impl Worker {
     pub(crate) fn open_until_completed<const N: usize>(
         &self,
         accesses: [(RemoteKey, u64, usize, Touch); N],
-    ) -> Result<Option<InUse>> {
+    ) -> Result<Option<Box<InUse>>> {
         let process = self.process_handle();
         let Some(checks) = process.checks() else { return Ok(None) };
         let operation = checks.epochs.begin_operation();
         let (worker, local) = (self.id().number(), self.thread_index());
         // Dropped when one is refused, with those before it.
-        let mut in_use = InUse { process: process.clone(), worker, local, operation, owners: Vec::new() };
+        let mut in_use = Box::new(InUse { process: process.clone(), worker, local, operation, owners: Vec::new() });
         for (key, offset, bytes, touch) in accesses {
             self.open_access(checks, key, Span::in_region(key, offset, bytes), touch, Life::Operation(operation))?;
             if !in_use.owners.contains(&key.process) {

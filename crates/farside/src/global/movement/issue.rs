@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::error::{Refused, Result};
 use crate::global::address::GlobalAddress;
 use crate::global::atomics::Word;
+use crate::global::check::{AccessKind, Touch};
 use crate::global::pointer::GlobalPtr;
 use crate::global::space::check_alignment;
 use crate::job::worker::Worker;
@@ -100,6 +101,7 @@ impl Worker {
     /// operations of this worker are open and none ends ([`Error::InHandler`] in a handler). Nothing was started then. What
     /// goes wrong later is told when the operation is completed.
     #[inline]
+    #[track_caller]
     pub fn copy(&self, target: GlobalAddress, source: GlobalAddress, bytes: u64, order: Order) -> Result<Handle> {
         if self.may_start_at_once(order)
             && let Ok(length) = usize::try_from(bytes)
@@ -115,12 +117,14 @@ impl Worker {
     }
 
     #[cold]
+    #[track_caller]
     fn copy_slowly(&self, target: GlobalAddress, source: GlobalAddress, bytes: u64, order: Order) -> Result<Handle> {
         let condition = self.admit(order)?;
         if overlap(target, source, bytes) {
             return Err(MovementError::Overlap { target, source_address: source, bytes }.into());
         }
-        let (to, from) = (self.spot(target, bytes)?, self.spot(source, bytes)?);
+        let (write, read) = (Touch::here(AccessKind::Write), Touch::here(AccessKind::Read));
+        let (to, from) = (self.spot(target, bytes, write)?, self.spot(source, bytes, read)?);
         let owner = from.process();
         let place = match to.is_mapped() || from.is_mapped() || owner == self.process() {
             true => Place::Here,
@@ -138,6 +142,7 @@ impl Worker {
     /// # Errors
     /// Those of [`copy`](Self::copy); [`Error::Movement`] with `TooLong` for more than 64 bytes.
     #[inline]
+    #[track_caller]
     pub fn start_put(&self, target: GlobalAddress, data: &[u8], order: Order) -> Result<Handle> {
         if data.len() <= PUT_BYTES_MAX
             && self.may_start_at_once(order)
@@ -151,12 +156,16 @@ impl Worker {
     }
 
     #[cold]
+    #[track_caller]
     fn put_slowly_from(&self, target: GlobalAddress, data: &[u8], order: Order) -> Result<Handle> {
         if data.len() > PUT_BYTES_MAX {
             return Err(MovementError::TooLong { bytes: data.len(), max: PUT_BYTES_MAX }.into());
         }
         let condition = self.admit(order)?;
-        let work = Work::Put { target: self.spot(target, data.len() as u64)?, data: data.to_vec() };
+        // A word is what others watch.
+        let is_word = matches!(data.len(), 4 | 8) && (target.offset() as usize).is_multiple_of(data.len());
+        let touch = Touch::here(if is_word { AccessKind::AtomicChange } else { AccessKind::Write });
+        let work = Work::Put { target: self.spot(target, data.len() as u64, touch)?, data: data.to_vec() };
         Ok(self.start(Draft::new(work, Place::Anywhere, target, target), condition).handle())
     }
 
@@ -166,13 +175,14 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`copy`](Self::copy), with the buffer.
+    #[track_caller]
     pub fn start_put_owned(
         &self,
         target: GlobalAddress,
         buffer: Vec<u8>,
         order: Order,
     ) -> Result<Incoming<Vec<u8>>, Refused<Vec<u8>>> {
-        self.start_with_buffer(target, buffer, order, |target, data| Work::Put { target, data })
+        self.start_with_buffer(target, buffer, order, AccessKind::Write, |target, data| Work::Put { target, data })
     }
 
     /// Reads as many bytes as a buffer has, which is handed over and comes back with them.
@@ -181,23 +191,27 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`copy`](Self::copy), with the buffer.
+    #[track_caller]
     pub fn start_get(
         &self,
         source: GlobalAddress,
         buffer: Vec<u8>,
         order: Order,
     ) -> Result<Incoming<Vec<u8>>, Refused<Vec<u8>>> {
-        self.start_with_buffer(source, buffer, order, |source, room| Work::Get { source, room })
+        self.start_with_buffer(source, buffer, order, AccessKind::Read, |source, room| Work::Get { source, room })
     }
 
+    #[track_caller]
     fn start_with_buffer(
         &self,
         address: GlobalAddress,
         buffer: Vec<u8>,
         order: Order,
+        kind: AccessKind,
         work: impl FnOnce(Spot, Vec<u8>) -> Work,
     ) -> Result<Incoming<Vec<u8>>, Refused<Vec<u8>>> {
-        let ready = self.admit(order).and_then(|condition| Ok((condition, self.spot(address, buffer.len() as u64)?)));
+        let (touch, bytes) = (Touch::here(kind), buffer.len() as u64);
+        let ready = self.admit(order).and_then(|condition| Ok((condition, self.spot(address, bytes, touch)?)));
         match ready {
             Ok((condition, spot)) => {
                 Ok(self.start_bringing(Draft::new(work(spot, buffer), Place::Here, address, address), condition))
@@ -212,6 +226,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`copy`](Self::copy).
+    #[track_caller]
     pub fn start_change<W: Word>(
         &self,
         word: GlobalPtr<W>,
@@ -236,6 +251,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`copy`](Self::copy), for both places; [`Error::Movement`] with `NotOwn` when `old` is of another process.
+    #[track_caller]
     pub fn change_into<W: Word>(
         &self,
         old: GlobalPtr<W>,
@@ -245,7 +261,7 @@ impl Worker {
     ) -> Result<Handle> {
         let condition = self.admit(order)?;
         let mut draft = self.draft_change(word, change)?;
-        let place = self.spot_of(old)?;
+        let place = self.spot_of(old, Touch::here(AccessKind::Write))?;
         if place.process() != self.process() {
             return Err(MovementError::NotOwn { address: old.address() }.into());
         }
@@ -253,8 +269,9 @@ impl Worker {
         Ok(self.start(draft, condition).handle())
     }
 
+    #[track_caller]
     fn draft_change<W: Word>(&self, word: GlobalPtr<W>, change: AtomicChange<W>) -> Result<Draft> {
-        let target = self.spot_of(word)?;
+        let target = self.spot_of(word, Touch::here(AccessKind::of(&change)))?;
         let change = W::operation(target.offset, change);
         Ok(Draft::new(Work::Change { target, change }, Place::Anywhere, word.address(), word.address()))
     }
@@ -296,6 +313,8 @@ impl Worker {
 
     /// Whether a new operation may be started. Waits while too many are open.
     fn admit(&self, order: Order) -> Result<Condition> {
+        // Others may learn by this operation of what was before it.
+        self.end_accesses();
         let condition = match order {
             Order::None => Condition::None,
             Order::After(handle) => Condition::After(self.check_handle(handle)?),
@@ -314,14 +333,15 @@ impl Worker {
         Ok(condition)
     }
 
-    fn spot_of<W: Pod>(&self, word: GlobalPtr<W>) -> Result<Spot> {
+    fn spot_of<W: Pod>(&self, word: GlobalPtr<W>, touch: Touch) -> Result<Spot> {
         check_alignment::<W>(word.address())?;
-        self.spot(word.address(), size_of::<W>() as u64)
+        self.spot(word.address(), size_of::<W>() as u64, touch)
     }
 
     /// Finds the region of an address, which may have to be attached.
-    fn spot(&self, address: GlobalAddress, bytes: u64) -> Result<Spot> {
+    fn spot(&self, address: GlobalAddress, bytes: u64, touch: Touch) -> Result<Spot> {
         let (region, offset) = self.find_region(address, bytes)?;
+        self.check_access(region.key(), offset, bytes as usize, touch)?;
         Ok(Spot::attached(region, offset))
     }
 
