@@ -237,6 +237,26 @@ fn stays_as_it_is(me: &Worker, values: &[u64]) -> Result<()> {
     Ok(())
 }
 
+/// Copies that do not wait, between any two of the vectors that there are.
+fn copies_reach_private_memory(me: &Worker) -> Result<()> {
+    let own = me.id().index();
+    let segment = me.register(vec![own as u64 + 1; 600])?;
+    let starts = exchange(me, segment.slice().start())?;
+    if own == 0 {
+        let last = starts.len() - 1;
+        // From here to there, from there to here, among others, and here.
+        for (to, from, at) in [(last, 0, 100), (0, last, 200), (last, last - 1, 300), (0, 0, 400)] {
+            let (target, source) = (starts[to].add(at)?, starts[from]);
+            let copied = me.copy(target.address(), source.address(), 80, farside::global::Order::None)?;
+            me.complete(copied)?;
+            assert_eq!(target.slice(11).to_vec(me)?, [vec![from as u64 + 1; 10], vec![to as u64 + 1]].concat());
+        }
+    }
+    me.barrier()?;
+    segment.deregister(me)?;
+    me.barrier()
+}
+
 /// Functions that were called put and get where that needs no waiting: not over a network.
 fn functions_reach_private_memory(me: &Worker) -> Result<()> {
     let segment = me.register(vec![0_u64; 4])?;
@@ -278,7 +298,7 @@ fn slots_are_used_again(me: &Worker) -> Result<()> {
 
 type Body = fn(&Worker) -> Result<()>;
 
-const BODIES: [Body; 9] = [
+const BODIES: [Body; 10] = [
     vectors_are_lodged_and_come_back,
     what_may_be_read_is_not_written,
     stacks_are_lent,
@@ -287,6 +307,7 @@ const BODIES: [Body; 9] = [
     addresses_are_translated,
     memory_comes_back_from_under_writers,
     functions_reach_private_memory,
+    copies_reach_private_memory,
     slots_are_used_again,
 ];
 
