@@ -1,7 +1,7 @@
 //! Words that are changed atomically.
 
 use bytemuck::Pod;
-use farside_fabric::transport::AtomicChange;
+use farside_fabric::transport::{AtomicChange, Operation};
 
 use super::address::GlobalAddress;
 use super::pointer::GlobalPtr;
@@ -9,29 +9,52 @@ use crate::error::Result;
 use crate::job::worker::Worker;
 
 /// Words that can be changed atomically, wherever they lie: `u32` and `u64`.
-pub trait Word: Pod + PartialEq + sealed::Changeable {}
+pub trait Word: Pod + PartialEq + super::movement::Brings + sealed::Changeable {}
 
 impl Word for u32 {}
 impl Word for u64 {}
 
 mod sealed {
-    use super::{AtomicChange, GlobalAddress, Result, Worker};
+    use super::{AtomicChange, GlobalAddress, Operation, Result, Worker};
 
     pub trait Changeable: Sized {
+        #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self>;
+
+        fn operation(offset: u64, change: AtomicChange<Self>) -> Operation;
+
+        fn widen(self) -> u64;
     }
 
     impl Changeable for u64 {
         #[inline]
+        #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
             me.change64(address, change)
+        }
+
+        fn operation(offset: u64, change: AtomicChange<Self>) -> Operation {
+            Operation::Atomic64 { offset, change }
+        }
+
+        fn widen(self) -> u64 {
+            self
         }
     }
 
     impl Changeable for u32 {
         #[inline]
+        #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
             me.change32(address, change)
+        }
+
+        fn operation(offset: u64, change: AtomicChange<Self>) -> Operation {
+            Operation::Atomic32 { offset, change }
+        }
+
+        fn widen(self) -> u64 {
+            self.into()
         }
     }
 }
@@ -50,6 +73,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn change(self, me: &Worker, change: AtomicChange<W>) -> Result<W> {
         W::change(me, self.address(), change)
     }
@@ -59,6 +83,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn load(self, me: &Worker) -> Result<W> {
         self.change(me, AtomicChange::Load)
     }
@@ -68,6 +93,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn store(self, me: &Worker, value: W) -> Result<()> {
         self.swap(me, value).map(drop)
     }
@@ -77,6 +103,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn swap(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Swap(value))
     }
@@ -86,6 +113,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn compare_swap(self, me: &Worker, expected: W, new: W) -> Result<W> {
         self.change(me, AtomicChange::CompareSwap { expected, new })
     }
@@ -95,6 +123,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_add(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Add(value))
     }
@@ -104,6 +133,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_and(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::And(value))
     }
@@ -113,6 +143,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_or(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Or(value))
     }
@@ -122,6 +153,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_xor(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Xor(value))
     }
@@ -131,6 +163,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_min(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Min(value))
     }
@@ -140,6 +173,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_max(self, me: &Worker, value: W) -> Result<W> {
         self.change(me, AtomicChange::Max(value))
     }

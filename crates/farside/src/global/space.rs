@@ -18,6 +18,7 @@ use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
 use farside_sys::racy;
 
 use super::address::{AddressFault, GlobalAddress, SLOT_COUNT, Segment};
+use super::check::{AccessKind, Touch};
 use super::segments::{Entry, look_up};
 use crate::error::{Error, Result};
 use crate::job::home::{Home, SEGMENT_BYTES};
@@ -34,6 +35,8 @@ pub(crate) struct Space {
     known: RefCell<HashMap<Segment, Known>>,
     /// How many losses of processes the lines know of.
     losses: Cell<u32>,
+    /// Lines stay empty, so that every access takes the slow way, where it is checked.
+    is_checked: bool,
 }
 
 /// A segment that is mapped here, as an access needs it.
@@ -72,9 +75,9 @@ struct Known {
 }
 
 impl Space {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(is_checked: bool) -> Self {
         let lines = Box::new(std::array::from_fn(|_| Line::empty()));
-        Self { lines, known: RefCell::default(), losses: Cell::new(0) }
+        Self { lines, known: RefCell::default(), losses: Cell::new(0), is_checked }
     }
 
     /// Where an access of so many bytes reaches memory that is mapped here and known, if it does and nothing is wrong with it.
@@ -124,6 +127,9 @@ impl Space {
     }
 
     fn fill(&self, segment: Segment, known: &Known) {
+        if self.is_checked {
+            return;
+        }
         let (Some(memory), Some(home)) = (known.region.mapped(), &known.home) else { return };
         let line = &self.lines[segment.index(LINE_COUNT)];
         let state: *const AtomicU64 = home.segment(segment.slot()).0;
@@ -281,6 +287,7 @@ impl Worker {
     /// # Errors
     /// Those of [`GlobalPtr::put`](super::GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn put_bytes(&self, address: GlobalAddress, data: &[u8]) -> Result<()> {
         let Some(target) = self.space().mapped(self.process_handle(), address, data.len()) else {
             return self.put_slowly(address, data);
@@ -295,6 +302,7 @@ impl Worker {
     /// # Errors
     /// Those of [`GlobalPtr::put`](super::GlobalPtr::put). What is in `data` then is unspecified.
     #[inline]
+    #[track_caller]
     pub fn get_bytes(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
         let Some(source) = self.space().mapped(self.process_handle(), address, data.len()) else {
             return self.get_slowly(address, data);
@@ -356,12 +364,18 @@ impl Worker {
         })
     }
 
+    /// Has the checker know of an access that something else makes.
+    pub(super) fn touch(&self, address: GlobalAddress, bytes: usize, touch: Touch) -> Result<()> {
+        self.on_region(address, bytes, Some(touch), |_, _, _| Ok(()))
+    }
+
     /// Refuses a range that cannot be accessed, before anything is made of its size.
     pub(super) fn check_address(&self, address: GlobalAddress, bytes: usize) -> Result<()> {
-        self.on_region(address, bytes, |_, _, _| Ok(()))
+        self.on_region(address, bytes, None, |_, _, _| Ok(()))
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn put_value<T: Pod>(&self, address: GlobalAddress, value: &T) -> Result<()> {
         check_alignment::<T>(address)?;
         let Some(target) = self.space().mapped(self.process_handle(), address, size_of::<T>()) else {
@@ -375,6 +389,7 @@ impl Worker {
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn get_value<T: Pod>(&self, address: GlobalAddress, value: &mut T) -> Result<()> {
         check_alignment::<T>(address)?;
         let Some(source) = self.space().mapped(self.process_handle(), address, size_of::<T>()) else {
@@ -387,33 +402,39 @@ impl Worker {
         Ok(())
     }
 
+    #[track_caller]
     pub(super) fn put_values<T: Pod>(&self, address: GlobalAddress, values: &[T]) -> Result<()> {
         check_alignment::<T>(address)?;
         self.put_bytes(address, bytemuck::cast_slice(values))
     }
 
+    #[track_caller]
     pub(super) fn get_values<T: Pod>(&self, address: GlobalAddress, values: &mut [T]) -> Result<()> {
         check_alignment::<T>(address)?;
         self.get_bytes(address, bytemuck::cast_slice_mut(values))
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn change64(&self, address: GlobalAddress, change: AtomicChange<u64>) -> Result<u64> {
         check_alignment::<u64>(address)?;
         let Some(word) = self.space().mapped(self.process_handle(), address, 8) else {
+            let touch = Touch::here(AccessKind::of(&change));
             let access = |region: &RemoteRegion, offset, deadline| region.atomic64(offset, change, deadline);
-            return self.on_region_as(address, 8, true, access);
+            return self.on_region_as(address, 8, true, Some(touch), access);
         };
         // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
         Ok(change.apply(unsafe { racy::atomic_u64(word) }))
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn change32(&self, address: GlobalAddress, change: AtomicChange<u32>) -> Result<u32> {
         check_alignment::<u32>(address)?;
         let Some(word) = self.space().mapped(self.process_handle(), address, 4) else {
+            let touch = Touch::here(AccessKind::of(&change));
             let access = |region: &RemoteRegion, offset, deadline| region.atomic32(offset, change, deadline);
-            return self.on_region_as(address, 4, true, access);
+            return self.on_region_as(address, 4, true, Some(touch), access);
         };
         // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
         Ok(change.apply(unsafe { racy::atomic_u32(word) }))
@@ -432,12 +453,16 @@ impl Worker {
         let mut base = self.space().mapped(process, address, bytes);
         if base.is_none() {
             self.check_address(address, bytes)?;
-            base = self.space().mapped(process, address, bytes);
+            // Where accesses are checked no line is ever filled.
+            base = match process.checks() {
+                None => self.space().mapped(process, address, bytes),
+                Some(_) => self.local_address(address),
+            };
         }
         // Not known any more for the moment when a process was just lost: the next look finds it again.
         let Some(base) = base else { return Ok(()) };
         for index in 0..count {
-            // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found; `visit` has nothing
+            // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space or the process found; `visit` has nothing
             // of this worker, so that nothing is let go meanwhile.
             if visit(index, unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }) {
                 break;
@@ -447,23 +472,40 @@ impl Worker {
     }
 
     #[cold]
+    #[track_caller]
     fn put_slowly(&self, address: GlobalAddress, data: &[u8]) -> Result<()> {
-        self.on_region(address, data.len(), |region, offset, deadline| region.put(offset, data, deadline))
+        let touch = Touch::here(AccessKind::Write);
+        self.on_region(address, data.len(), Some(touch), |region, offset, deadline| region.put(offset, data, deadline))
     }
 
     #[cold]
+    #[track_caller]
     fn get_slowly(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
-        self.on_region(address, data.len(), |region, offset, deadline| region.get(offset, data, deadline))
+        let touch = Touch::here(AccessKind::Read);
+        self.on_region(address, data.len(), Some(touch), |region, offset, deadline| region.get(offset, data, deadline))
     }
 
-    /// Does something with the region that a range lies in, and where in it that begins.
+    /// The region that a range lies in, and where in it that begins.
+    pub(super) fn find_region(&self, address: GlobalAddress, bytes: u64) -> Result<(RemoteRegion, u64)> {
+        let known =
+            self.space().known(self.process_handle(), address.segment()).map_err(|fault| address.explain(fault))?;
+        let offset = match usize::try_from(bytes) {
+            Ok(bytes) => known.inside(address, bytes),
+            Err(_) => Err(AddressFault::OutOfRange { bytes, region_bytes: known.bytes }),
+        };
+        Ok((known.region, offset.map_err(|why| address.refused(why))?))
+    }
+
+    /// Does something with the region that a range lies in, and where in it that begins. What touches the bytes is checked, if accesses
+    /// are.
     pub(super) fn on_region<T>(
         &self,
         address: GlobalAddress,
         bytes: usize,
+        touch: Option<Touch>,
         access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
     ) -> Result<T> {
-        self.on_region_as(address, bytes, false, access)
+        self.on_region_as(address, bytes, false, touch, access)
     }
 
     /// The same for a range that is a word, or is not.
@@ -472,6 +514,7 @@ impl Worker {
         address: GlobalAddress,
         bytes: usize,
         is_word: bool,
+        touch: Option<Touch>,
         access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
     ) -> Result<T> {
         let process = self.process_handle();
@@ -480,6 +523,9 @@ impl Worker {
         let offset = known.inside(address, bytes).map_err(|why| address.refused(why))?;
         if known.region.waits(is_word) {
             self.not_in_handler("an access to memory that is not mapped here")?;
+        }
+        if let Some(touch) = touch {
+            self.check_access(known.region.key(), offset, bytes, touch)?;
         }
         let deadline = self.now() + self.default_deadline();
         access(&known.region, offset, deadline).map_err(|error| match error {

@@ -60,7 +60,7 @@ impl Comparison {
 ///
 /// What is visible once it holds: all that whoever made it so had [put](Worker::put_signal) before.
 ///
-/// *Cost*: words in memory of the own process are looked at, and who sleeps is woken by [signals](Signal); changes by anything else are noticed
+/// *Cost*: words in memory of the own process are looked at, and who sleeps is woken by [signals](super::Signal); changes by anything else are noticed
 /// within 100 µs. Words of another process that are mapped are looked at so, too, but nobody wakes who sleeps. Where
 /// they are not mapped each look is a round trip: wait at the word's owner instead.
 ///
@@ -94,6 +94,7 @@ impl<W: Word + PartialOrd> Until<W> {
     /// # Errors
     /// Those of [`GlobalPtr::load`].
     #[inline]
+    #[track_caller]
     pub fn test(&self, me: &Worker) -> Result<Option<W>> {
         let found = self.word.load(me)?;
         Ok(self.comparison.holds(found, self.value).then_some(found))

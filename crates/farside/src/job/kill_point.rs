@@ -103,6 +103,12 @@ kill_points! {
     HeapAsked = "heap-asked",
     /// A heap is closed, and its peer was not told.
     HeapClosing = "heap-closing",
+    /// A process was told to carry out an operation on memory.
+    MoveAsked = "move-asked",
+    /// An operation is to be carried out here for another process, and was not begun.
+    MoveTaken = "move-taken",
+    /// It is over, and who asked for it was not told.
+    MoveDone = "move-done",
     /// The coordinator was told that this process is idle.
     RoundReported = "round-reported",
     /// The coordinator said that all is done.

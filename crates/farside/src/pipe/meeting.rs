@@ -360,6 +360,7 @@ impl Process {
     }
 
     fn try_tell(&self, worker: WorkerId, message: PipeMessage) -> Result<()> {
+        self.end_accesses();
         match self.place_of(worker) {
             Some((process, _)) if process == self.id() => self.take_pipe_message(process, message),
             Some((process, _)) => self.send_setup(process, &SetupMessage::Pipe(message))?,

@@ -264,6 +264,7 @@ impl<'w> PipeReader<'w> {
     #[inline]
     fn release(&mut self) {
         self.me.process_handle().hot_kill_point(KillPoint::PipeRead);
+        self.me.end_accesses();
         self.reading.release(&self.inlet.slots);
         match &self.teller {
             Some(Teller::Bell(bell)) => bell.ring(),

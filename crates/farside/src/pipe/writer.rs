@@ -330,6 +330,7 @@ impl<'w> PipeWriter<'w> {
     fn publish(&mut self, flag: Flag) {
         let Some(Way::Mapped { slots, bell }) = &self.way else { return };
         self.me.process_handle().hot_kill_point(KillPoint::PipeFilled);
+        self.me.end_accesses();
         self.writing.publish(slots, flag);
         bell.ring();
     }
@@ -338,6 +339,7 @@ impl<'w> PipeWriter<'w> {
     #[cold]
     fn send_far(&mut self, flag: Flag, data: &[u8]) -> Result<()> {
         let Some(Way::Posted { piece }) = self.way else { return Ok(()) };
+        self.me.end_accesses();
         let process = self.me.process_handle();
         if data.len() > self.frame_bytes_max && flag.kind == Kind::Slot {
             self.put(process, piece, flag, data.to_vec());

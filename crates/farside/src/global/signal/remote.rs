@@ -4,6 +4,7 @@ use farside_fabric::ProcessId;
 use farside_sys::racy;
 
 use super::super::address::{AddressFault, GlobalAddress};
+use super::super::check::{AccessKind, Touch};
 use super::super::space::own_range;
 use super::{Signal, SignalMessage};
 use crate::error::Result;
@@ -21,6 +22,7 @@ const DATA_ALONG_MAX: usize = 4096;
 impl Worker {
     /// Writes bytes and signals, when one of the two is not mapped here, or not known.
     #[cold]
+    #[track_caller]
     pub(super) fn put_signal_slowly(
         &self,
         address: GlobalAddress,
@@ -28,31 +30,38 @@ impl Worker {
         place: GlobalAddress,
         what: Signal,
     ) -> Result<()> {
-        let is_mapped = self.on_region(place, 8, |region, _, _| Ok(region.mapped().is_some()))?;
+        let is_mapped = self.on_region(place, 8, None, |region, _, _| Ok(region.mapped().is_some()))?;
         if !data.is_empty() {
             self.check_address(address, data.len())?;
         }
+        let word = Touch::here(AccessKind::AtomicChange);
         let process = self.process_handle();
         let owner = place.process().ok_or_else(|| place.refused(AddressFault::Null))?;
         if is_mapped {
             self.put_bytes(address, data)?;
+            self.touch(place, 8, word)?;
             return self.on_mapped_signal(place, what, owner);
         }
         let room = process.transport().capabilities().message_bytes_max.saturating_sub(SetupMessage::OVERHEAD_BYTES);
         let data = match address.process() == Some(owner) && data.len() <= DATA_ALONG_MAX.min(room) {
-            true => data.to_vec(),
+            true => {
+                self.touch(address, data.len(), Touch::here(AccessKind::Write))?;
+                data.to_vec()
+            }
             false => {
                 self.put_bytes(address, data)?;
                 Vec::new()
             }
         };
+        // Only now: what was written before comes before the signal.
+        self.touch(place, 8, word)?;
         self.raise_there(owner, |request| SignalMessage::Raise { request, signal: place, what, to: address, data })
     }
 
     /// The signal alone, in memory that is mapped.
     fn on_mapped_signal(&self, place: GlobalAddress, what: Signal, owner: ProcessId) -> Result<()> {
         let process = self.process_handle();
-        self.on_region(place, 8, |region, offset, _| {
+        self.on_region(place, 8, None, |region, offset, _| {
             let (Some(memory), Some(home)) = (region.mapped(), process.home_of(owner)) else {
                 unreachable!(
                     "it was mapped a moment ago, and its owner's starter memory is before anything else of it"
