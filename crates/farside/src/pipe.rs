@@ -37,7 +37,7 @@
 //!
 //! What waits does so for the job's deadline or, with `_for`, for another time, and serves calls meanwhile; with `try_` it does not wait,
 //! and with `_async` it can be awaited. A pipe that has no room says [`PipeCause::Full`], one whose other end is dropped [`PipeCause::Closed`], after
-//! everything was read; and [`Error::PeerLost`](crate::Error::PeerLost) comes after everything that the lost process had written. Wrong directions do not compile.
+//! everything was read; and [`Error::PeerLost`] comes after everything that the lost process had written. Wrong directions do not compile.
 //!
 //! # When to write and when to offer
 //!

@@ -279,30 +279,29 @@ impl Process {
         lock(&self.pipes().0).outgoing.get(&name).filter(|outlet| outlet.session == session).cloned()
     }
 
-    /// The reader's process says where the pipe is. What cannot be is not believed, and what cannot be reached is lost soon.
-    fn way_into(&self, from: ProcessId, outlet: &Outlet, piece: Piece) -> Option<Way> {
+    /// The reader's process says where the pipe is. What cannot be is not believed.
+    fn way_into(&self, from: ProcessId, outlet: &Outlet, piece: Piece) -> Result<Way> {
+        let why = "its memory is not where its reader says";
+        let corrupt = || Error::Pipe { pipe: outlet.name, cause: PipeCause::Corrupt { why } };
         if piece.key.process != from || piece.bytes < outlet.shape.bytes() as u64 {
-            return None;
+            return Err(corrupt());
         }
         // Not under a lock, since mapping waits.
-        let mapped = self.map_piece(piece).ok()?;
-        let Some((memory, bell)) = mapped.zip(Bell::of(self, outlet.name.reader).ok()?) else {
-            return Some(Way::Posted { piece });
-        };
-        let slots = Slots::new(memory, usize::try_from(piece.offset).ok()?, outlet.shape)?;
-        Some(Way::Mapped { slots, bell })
+        let mapped = self.map_piece(piece)?.zip(Bell::of(self, outlet.name.reader)?);
+        let Some((memory, bell)) = mapped else { return Ok(Way::Posted { piece }) };
+        let slots = usize::try_from(piece.offset).ok().and_then(|offset| Slots::new(memory, offset, outlet.shape));
+        slots.map(|slots| Way::Mapped { slots, bell }).ok_or_else(corrupt)
     }
 
     fn take_answer_to_writer(&self, from: ProcessId, outlet: &Outlet, body: PipeBody) {
         match body {
-            PipeBody::Opened { piece } => {
-                let corrupt = PipeCause::Corrupt { why: "its memory is not where its reader says" };
-                match self.way_into(from, outlet, piece) {
-                    Some(way) => outlet.set_answer(Ok(way)),
-                    None if self.lost(from).is_some() => {}
-                    None => outlet.set_answer(Err(corrupt)),
-                }
-            }
+            PipeBody::Opened { piece } => match self.way_into(from, outlet, piece) {
+                Ok(way) => outlet.set_answer(Ok(way)),
+                // It has died since it said so, and its loss ends the wait.
+                Err(Error::PeerLost { .. } | Error::JobEnded { .. }) => {}
+                Err(Error::Pipe { cause, .. }) => outlet.set_answer(Err(cause)),
+                Err(error) => outlet.set_answer(Err(PipeCause::Undelivered { why: error.to_string() })),
+            },
             PipeBody::NoMemory { held: 0, limit: 0 } => {
                 outlet.set_answer(Err(PipeCause::Memory(MemoryRefusal::NoMemory)))
             }

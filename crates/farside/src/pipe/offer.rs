@@ -39,6 +39,7 @@ impl PipeWriter<'_> {
     ///
     /// # Errors
     /// Those of [`write`](Self::write), with the buffer; [`Error::TooLarge`] from 1 GiB on.
+    #[expect(clippy::result_large_err, reason = "a refusal gives the buffer back, and is not what is quick")]
     pub fn offer(&mut self, buffer: Registered) -> Result<(), Refused<Registered>> {
         match self.wait_ready(self.default_time()) {
             Ok(()) => self.try_offer(buffer),
@@ -50,6 +51,7 @@ impl PipeWriter<'_> {
     ///
     /// # Errors
     /// Those of [`try_write`](Self::try_write), with the buffer.
+    #[expect(clippy::result_large_err, reason = "a refusal gives the buffer back, and is not what is quick")]
     pub fn try_offer(&mut self, buffer: Registered) -> Result<(), Refused<Registered>> {
         match self.send_offer(&buffer) {
             Ok(needs_taken) => {

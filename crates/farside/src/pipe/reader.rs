@@ -1,6 +1,7 @@
 //! The end of a pipe that reads.
 
 use std::future::poll_fn;
+use std::hint;
 use std::ops::Deref;
 use std::slice;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use farside_fabric::ProcessId;
+use farside_fabric::wait::WaitPolicy;
 
 use super::ends::{Bell, Inlet};
 use super::error::{PipeCause, PipeName};
@@ -18,6 +20,10 @@ use super::waking::Waiting;
 use crate::error::{Error, Result};
 use crate::job::kill_point::KillPoint;
 use crate::job::worker::Worker;
+
+/// Looks at the flag alone, before a reader waits as everything does and serves calls between its looks, which takes longer than the way of a
+/// cache line: together less than 2 us.
+const QUICK_LOOKS: u32 = 50;
 
 /// The end of a pipe that reads. Dropped, it tells the writer.
 ///
@@ -242,6 +248,15 @@ impl<'w> PipeReader<'w> {
 
     #[cold]
     fn wait(&mut self, time: Duration) -> Result<Flag> {
+        // Without a CPU for everybody each look is time taken from others.
+        if self.me.process_handle().wait_policy() == WaitPolicy::DEDICATED && !self.me.is_in_handler() {
+            for _ in 0..QUICK_LOOKS {
+                if let Ok(Some(_)) = self.reading.look(&self.inlet.slots) {
+                    return self.next()?.ok_or_else(|| self.error(PipeCause::Corrupt { why: "a flag that is gone" }));
+                }
+                hint::spin_loop();
+            }
+        }
         self.me.wait_until("waiting for a message of a pipe", time, |_| self.next().transpose())
     }
 
