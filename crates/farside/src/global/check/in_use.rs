@@ -28,7 +28,7 @@ pub(crate) struct InUse {
 
 impl Worker {
     /// Opens the reading of a buffer that is lent, until what is returned is dropped. `None` when accesses are not checked.
-    pub(crate) fn open_buffer(&self, buffer: &Registered, touch: Touch) -> Result<Option<InUse>> {
+    pub(crate) fn open_buffer(&self, buffer: &Registered, touch: Touch) -> Result<Option<Box<InUse>>> {
         self.open_until_completed([(buffer.key(), buffer.offset(), buffer.bytes(), touch)])
     }
 
@@ -37,7 +37,7 @@ impl Worker {
     pub(crate) fn open_until_completed<const N: usize>(
         &self,
         accesses: [(RemoteKey, u64, usize, Touch); N],
-    ) -> Result<Option<InUse>> {
+    ) -> Result<Option<Box<InUse>>> {
         let process = self.process_handle();
         let Some(checks) = process.checks() else { return Ok(None) };
         let operation = checks.epochs.begin_operation();
@@ -50,7 +50,7 @@ impl Worker {
                 in_use.owners.push(key.process);
             }
         }
-        Ok(Some(in_use))
+        Ok(Some(Box::new(in_use)))
     }
 }
 

@@ -62,7 +62,7 @@ pub struct LentToAll<'w> {
     read: Synchronizer<'w>,
     buffer: Option<Registered>,
     /// What tells the checker of it.
-    in_use: Option<InUse>,
+    in_use: Option<Box<InUse>>,
 }
 
 /// Where in the tree a call is.

@@ -48,7 +48,7 @@ impl Written {
 #[derive(Debug)]
 struct Loan {
     buffer: Registered,
-    _in_use: Option<InUse>,
+    _in_use: Option<Box<InUse>>,
 }
 
 /// A buffer that was lent to a call until its receiver has read it.
