@@ -14,7 +14,7 @@
 //! done anywhere, also where nothing may wait; and a report is never wrong: what orders two accesses begins with the first one's thread
 //! counting up, and was not begun.
 //!
-//! An operation that goes on beside its worker (a copy that was started, a buffer that is lent to a call) keeps what it uses *in use* until it has
+//! An operation that goes on beside its worker (a buffer that is lent to a call) keeps what it uses *in use* until it has
 //! completed, for its own worker, too ([`InUse`]). From then on its accesses are those of the epoch in which it completed.
 //!
 //! **Cost when it is off**: an `Option` that is `None`, looked at where a call is answered and on slow ways. Accesses and calls pay nothing: in a
