@@ -72,8 +72,8 @@ pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
 pub use global::{
-    AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalPtr, GlobalSlice, NotificationFault,
-    Notifications, Signal, Until,
+    AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalPtr, GlobalSlice, Hyperslab, NotificationFault,
+    Notifications, Section, SectionFault, Signal, Until,
 };
 pub use invoke::call::{
     AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written,

@@ -100,7 +100,7 @@ impl Notifications {
     /// # Errors
     /// Those of [`Worker::put_signal`]; [`Error::Notification`].
     pub fn put_notify(&self, me: &Worker, to: GlobalAddress, data: &[u8], number: u32, value: u64) -> Result<()> {
-        let slot = self.to_notify(number, value)?;
+        let slot = self.slot_for(number, value)?;
         me.put_signal(to, data, slot, Signal::Set(value))
     }
 
@@ -109,7 +109,7 @@ impl Notifications {
     /// # Errors
     /// Those of [`put_notify`](Self::put_notify).
     pub fn notify(&self, me: &Worker, number: u32, value: u64) -> Result<()> {
-        self.to_notify(number, value)?.signal(me, Signal::Set(value))
+        self.slot_for(number, value)?.signal(me, Signal::Set(value))
     }
 
     /// The notification of this number, to be waited for [together with other words](Worker::wait_any), and with [who gives
@@ -138,7 +138,7 @@ impl Notifications {
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
     pub fn wait_some_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<u32> {
-        let range = self.to_wait(me, numbers)?;
+        let range = self.slots_of(me, numbers)?;
         me.watch_until("waiting for a notification", time, |me| range.first(me, |_| true).transpose())
     }
 
@@ -147,7 +147,7 @@ impl Notifications {
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some), but for the deadline.
     pub fn test(&self, me: &Worker, numbers: Range<u32>) -> Result<Option<u32>> {
-        self.to_wait(me, numbers)?.first(me, |_| true)
+        self.slots_of(me, numbers)?.first(me, |_| true)
     }
 
     /// Takes a notification: what it said, or zero when there was none. It is gone then; of several who take it one gets it.
@@ -171,7 +171,7 @@ impl Notifications {
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
     pub fn take_any_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<(u32, u64)> {
-        let range = self.to_wait(me, numbers)?;
+        let range = self.slots_of(me, numbers)?;
         me.watch_until("waiting for a notification", time, |me| {
             let mut taken = 0;
             let found = range.first(me, |slot| {
@@ -196,7 +196,7 @@ impl Notifications {
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
     pub fn take_some_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<Vec<(u32, u64)>> {
-        let range = self.to_wait(me, numbers)?;
+        let range = self.slots_of(me, numbers)?;
         me.watch_until("waiting for notifications", time, |me| {
             let mut some = Vec::new();
             let looked = range.visit(me, |number, slot| {
@@ -223,7 +223,7 @@ impl Notifications {
     /// # Errors
     /// Those of [`take_all`](Self::take_all).
     pub fn take_all_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<Vec<u64>> {
-        let range = self.to_wait(me, numbers)?;
+        let range = self.slots_of(me, numbers)?;
         me.watch_until("waiting for all of several notifications", time, |me| {
             let mut there = 0;
             let looked = range.visit(me, |_, slot| {
@@ -244,12 +244,12 @@ impl Notifications {
         if number < self.count { self.slots.add(number as usize) } else { Err(self.outside(number)) }
     }
 
-    fn to_notify(&self, number: u32, value: u64) -> Result<GlobalPtr<u64>> {
+    fn slot_for(&self, number: u32, value: u64) -> Result<GlobalPtr<u64>> {
         let slot = self.slot(number)?;
         if value == 0 { Err(self.refused(number, NotificationFault::Zero)) } else { Ok(slot) }
     }
 
-    fn to_wait(&self, me: &Worker, numbers: Range<u32>) -> Result<Slots> {
+    fn slots_of(&self, me: &Worker, numbers: Range<u32>) -> Result<Slots> {
         if numbers.is_empty() {
             return Err(self.refused(numbers.start, NotificationFault::NoNumbers));
         }

@@ -209,6 +209,24 @@ fn attach(process: &Process, key: RemoteKey, deadline: Instant) -> Result<Remote
     })
 }
 
+/// How a range of memory is reached.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reach {
+    /// It is mapped, and begins here, until the worker attaches or lets go of a region.
+    Mapped(*mut u8),
+    /// By operations on this region, from this offset on.
+    Posted { key: RemoteKey, offset: u64 },
+}
+
+impl Reach {
+    pub(super) fn of(region: &RemoteRegion, offset: u64) -> Self {
+        match region.mapped() {
+            Some(memory) => Self::Mapped(memory.base().as_ptr().wrapping_add(offset as usize)),
+            None => Self::Posted { key: region.key(), offset },
+        }
+    }
+}
+
 /// Why an access was not made.
 enum Fault {
     /// Something is wrong with the address.
@@ -408,13 +426,27 @@ impl Worker {
             self.not_in_handler("an access to memory that is not mapped here")?;
         }
         let deadline = self.now() + self.default_deadline();
-        access(&known.region, offset, deadline).map_err(|error| match error {
+        access(&known.region, offset, deadline).map_err(|error| self.access_failed(address, error))
+    }
+
+    /// Why an access to an address that was looked up did not succeed.
+    #[cold]
+    pub(super) fn access_failed(&self, address: GlobalAddress, error: FabricError) -> Error {
+        match error {
             FabricError::StaleKey { .. } => {
-                self.space().forget(segment);
+                self.space().forget(address.segment());
                 address.refused(AddressFault::Stale)
             }
-            other => process.explain(other),
-        })
+            other => self.process_handle().explain(other),
+        }
+    }
+
+    /// How a range is reached, for several accesses inside of it.
+    pub(super) fn reach(&self, address: GlobalAddress, bytes: usize) -> Result<Reach> {
+        if let Some(base) = self.space().mapped(self.process_handle(), address, bytes) {
+            return Ok(Reach::Mapped(base));
+        }
+        self.on_region(address, bytes, |region, offset, _| Ok(Reach::of(region, offset)))
     }
 }
 
