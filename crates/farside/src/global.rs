@@ -23,7 +23,7 @@ mod until;
 
 pub(crate) use self::address::SLOT_COUNT;
 pub use self::address::{AddressFault, GlobalAddress};
-pub use self::atomics::Word;
+pub use self::atomics::{Integer, Word};
 pub use self::notifications::{AllNotifications, NotificationFault, Notifications};
 pub use self::pointer::GlobalPtr;
 pub use self::section::{Hyperslab, Section, SectionFault};

@@ -73,7 +73,7 @@ pub struct Until<W> {
     signaller: Option<ProcessId>,
 }
 
-impl<W: Word + PartialOrd> Until<W> {
+impl<W: Word> Until<W> {
     /// Only this process will make it so: when it is lost and it has not, waiting is an error at once.
     pub fn signalled_by(self, process: ProcessId) -> Self {
         Self { signaller: Some(process), ..self }
@@ -128,7 +128,7 @@ impl<W: Word + PartialOrd> Until<W> {
     }
 }
 
-impl<W: Word + PartialOrd> GlobalPtr<W> {
+impl<W: Word> GlobalPtr<W> {
     /// What the word is to become, to be waited for.
     pub fn until(self, comparison: Comparison, value: W) -> Until<W> {
         Until { word: self, comparison, value, signaller: None }
@@ -154,7 +154,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
-    pub fn wait_any<W: Word + PartialOrd>(&self, conditions: &[Until<W>]) -> Result<Option<(usize, W)>> {
+    pub fn wait_any<W: Word>(&self, conditions: &[Until<W>]) -> Result<Option<(usize, W)>> {
         self.wait_any_for(conditions, self.default_deadline())
     }
 
@@ -162,7 +162,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
-    pub fn wait_any_for<W: Word + PartialOrd>(
+    pub fn wait_any_for<W: Word>(
         &self,
         conditions: &[Until<W>],
         time: Duration,
@@ -187,7 +187,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
-    pub fn wait_some<W: Word + PartialOrd>(&self, conditions: &[Until<W>]) -> Result<Vec<(usize, W)>> {
+    pub fn wait_some<W: Word>(&self, conditions: &[Until<W>]) -> Result<Vec<(usize, W)>> {
         self.wait_some_for(conditions, self.default_deadline())
     }
 
@@ -195,7 +195,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
-    pub fn wait_some_for<W: Word + PartialOrd>(
+    pub fn wait_some_for<W: Word>(
         &self,
         conditions: &[Until<W>],
         time: Duration,
@@ -220,7 +220,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
-    pub fn wait_all<W: Word + PartialOrd>(&self, conditions: &[Until<W>]) -> Result<Vec<W>> {
+    pub fn wait_all<W: Word>(&self, conditions: &[Until<W>]) -> Result<Vec<W>> {
         self.wait_all_for(conditions, self.default_deadline())
     }
 
@@ -228,7 +228,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
-    pub fn wait_all_for<W: Word + PartialOrd>(&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<W>> {
+    pub fn wait_all_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<W>> {
         let mut values = Vec::with_capacity(conditions.len());
         if conditions.is_empty() {
             return Ok(values);
