@@ -248,6 +248,7 @@ fn transports() -> Result<Vec<Capabilities>, CliError> {
         job_id: u64::from_ne_bytes(process::random_bytes().map_err(random)?),
         secret: process::random_bytes().map_err(random)?,
         starter_bytes,
+        private_by_system_call: true,
     })?;
     let sim = SimFabric::new(1, starter_bytes, 0, SimOptions::default())?.endpoint(ProcessId::new(0));
     Ok(vec![shm.capabilities(), sim.capabilities()])

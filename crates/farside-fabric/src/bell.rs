@@ -182,6 +182,16 @@ impl Doorbell {
         self.ring_after_fence();
     }
 
+    /// Wakes the owner if it sleeps, after something was published for it that it looks at between [`prepare`](Self::prepare) and its sleep.
+    /// `fencing` is the [owner's](Self::fencing), if this process is reached by its fences, and otherwise [`Mutual`](Fencing::Mutual).
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub fn ring(&self, fencing: Fencing) {
+        // SYNC: pairs with the fence in `prepare`: either this sees `asleep`, or the owner's look sees what was published.
+        fencing.sender();
+        self.ring_after_fence();
+    }
+
     /// As [`ring_after_fence`](Self::ring_after_fence), on something like a futex.
     #[inline]
     pub fn ring_with(&self, wake: impl FnOnce(&AtomicU32)) {

@@ -12,17 +12,27 @@
 //! [`NativeAccess`], which the peers that attach the region are told, and leaves the atomics to the engine: they are then
 //! CPU atomics of the owner, and atomic with those of peers that have the same memory mapped.
 //!
+//! # The end of a region
+//!
+//! An owner that [takes a key back](Engine::deregister) carries out nothing for it any more, and tells all who have attached it. Each lets go and
+//! says so; when all have, or are lost, the completion ends and the slot may be used again. Of that a transport without native accesses
+//! sees nothing. One with them has a part on both sides:
+//!
+//! - As a holder it asks for [`next_revoked`](Engine::next_revoked) after each packet and whenever an access of its own ends, begins no more
+//!   accesses to that region, and says [`let_go`](Engine::let_go) when none is under way.
+//! - As an owner it asks which regions are [`left`](Engine::left), gives up what peers reached the memory by, and calls
+//!   [`finish`](Engine::finish).
+//! - When a peer is lost, something of its may still be under way natively. [`lose`](Engine::lose) leaves it a holder of those regions, until
+//!   [`bury`](Engine::bury) says that nothing is.
+//!
 //! # Bounds
 //!
 //! A process has at most [`operations_max`](Limits::operations_max) operations under way, each of at most
 //! [`PIECES_UNDER_WAY_MAX`] requests at a time. An owner answers each at once, so that what waits to go out to one peer is
 //! at most twice `operations_max * PIECES_UNDER_WAY_MAX` packets (the requests to it and the answers to it),
-//! twice [`messages_max`](Limits::messages_max) messages of the layer above (one kind and the other), and one that tells how many of its
-//! messages were matched. Room for an answer is so never lacking. All
+//! twice [`messages_max`](Limits::messages_max) messages of the layer above (one kind and the other), one that tells how many of its
+//! messages were matched, and one of nine bytes for each region that it is to let go of or that this process has let go of. Room for an answer is so never lacking. All
 //! processes of a fabric must have the same limits: who asks more than its limits allow is taken to be out of its mind.
-//!
-//! A region that was taken back stays for those who have attached it, until they are lost: nothing tells when the last user
-//! at a peer lets go.
 
 mod asked;
 mod outbox;
@@ -31,17 +41,18 @@ mod packet;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use farside_sys::shm::SharedMemory;
 
-use self::asked::{Asked, Work};
+use self::asked::{Asked, Grant, Work};
 use self::outbox::{Class, Outbox};
-use self::owner::Owner;
+pub(crate) use self::owner::Owner;
 use crate::expected::{self, EXPECTATIONS_MAX, Matcher};
 use crate::ids::ProcessId;
-use crate::region::{self, LocalRegion};
+use crate::private::{Lease, PrivateMemory, PrivateRegion, RegionMemory};
+use crate::region::LocalRegion;
 use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Tag};
 
 pub use self::packet::{
@@ -60,6 +71,9 @@ const _: () = assert!(packet::DATALESS_BYTES_MAX <= MESSAGE_BYTES_MIN);
 const _: () = assert!(packet::PUT_HEADER_BYTES + 8 <= MESSAGE_BYTES_MIN);
 const _: () = assert!(packet::GOT_HEADER_BYTES + 8 <= MESSAGE_BYTES_MIN);
 const _: () = assert!(USER_HEADER_BYTES + expected::CREDIT_BYTES <= MESSAGE_BYTES_MIN);
+
+/// How many packets about regions that were let go of may wait to go out to one peer. A peer takes back more than it can have.
+const RELEASES_MAX: usize = 1 << 16;
 
 /// What bounds an engine. The same for all processes of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +111,8 @@ pub struct Registration {
     pub memory: Arc<SharedMemory>,
     /// How much of it peers can reach.
     pub bytes: usize,
-    /// What peers are told when they attach it.
-    pub access: NativeAccess,
+    /// What peers are told when they attach it; `None` when they reach it by messages only.
+    pub access: Option<NativeAccess>,
 }
 
 /// A peer sent what no peer sends: it is not to be believed any more.
@@ -141,6 +155,8 @@ pub struct Engine {
     limits: Limits,
     owner: Owner,
     attached: HashMap<RemoteKey, Attached>,
+    /// Natively reached regions that were revoked, and of which the transport does not know yet.
+    revoked: VecDeque<RemoteKey>,
     asked: Asked,
     matcher: Matcher,
     outbox: Outbox,
@@ -149,8 +165,8 @@ pub struct Engine {
 /// A region that this process has attached.
 #[derive(Debug)]
 enum Attached {
-    Own(LocalRegion),
-    Peers(NativeAccess),
+    Own(RegionMemory),
+    Peers(Grant),
 }
 
 /// Memory of this process.
@@ -172,6 +188,7 @@ impl Engine {
             limits,
             owner: Owner::new(process, starter),
             attached: HashMap::new(),
+            revoked: VecDeque::new(),
             asked: Asked::new(limits.message_bytes_max),
             matcher: Matcher::new(process, expected),
             outbox: Outbox::default(),
@@ -185,23 +202,93 @@ impl Engine {
 
     /// Makes memory a region, under a key that was never used before.
     pub fn register(&mut self, registration: Registration) -> LocalRegion {
-        self.owner.register(registration)
+        self.owner.register(None, registration)
     }
 
-    /// Takes back a key. Peers that have attached it keep what they have.
+    /// The same under a name that somebody else has chosen, and chooses for all regions of this engine.
+    pub(crate) fn register_as(&mut self, name: Option<RegionName>, registration: Registration) -> LocalRegion {
+        self.owner.register(name, registration)
+    }
+
+    /// Makes private memory a region. With a native access it is the transport that must know that peers do not write what they may
+    /// only read.
+    ///
+    /// # Errors
+    /// [`FabricError::Memory`] when it has no bytes.
+    ///
+    /// # Panics
+    /// When it was taken back.
+    pub fn register_private(
+        &mut self,
+        memory: Arc<PrivateMemory>,
+        access: Option<NativeAccess>,
+    ) -> Result<PrivateRegion, FabricError> {
+        self.register_private_as(None, Lease::new(memory), access)
+    }
+
+    pub(crate) fn register_private_as(
+        &mut self,
+        name: Option<RegionName>,
+        lease: Arc<Lease>,
+        access: Option<NativeAccess>,
+    ) -> Result<PrivateRegion, FabricError> {
+        self.owner.register_private(name, lease, access)
+    }
+
+    /// Takes back a key, as [`Transport::deregister`](crate::Transport::deregister) has it.
     ///
     /// # Errors
     /// [`FabricError::StaleKey`] when the key is not one of this process's, or the starter's.
-    pub fn deregister(&mut self, key: RemoteKey) -> Result<(), FabricError> {
-        self.owner.deregister(key)
+    pub fn deregister(&mut self, key: RemoteKey) -> Result<Completion, FabricError> {
+        let (completion, holders) = self.owner.deregister(key)?;
+        self.attached.remove(&key);
+        let packet = Packet::Revoke(key.into()).encode();
+        holders.into_iter().for_each(|holder| self.outbox.push(holder, Class::Revoke, packet.clone()));
+        Ok(completion)
     }
 
-    /// Can a peer still reach the region of this key, though the key was taken back? A transport with a native access
-    /// keeps that up for so long.
+    /// The regions with a native access that were taken back, and that nobody holds any more: the transport closes what each was reached
+    /// by, and [finishes](Self::finish) it.
+    pub fn left(&self) -> impl Iterator<Item = RegionName> {
+        self.owner.left()
+    }
+
+    /// Ends the deregistration of a region that is [left](Self::left). `is_released`: nobody reaches its memory any more. Otherwise
+    /// somebody may, for ever, and private memory is not given back.
+    pub fn finish(&mut self, region: RegionName, is_released: bool) {
+        self.owner.finish(region, is_released);
+    }
+
+    /// Does a peer hold the region of this key, though the key was taken back?
     ///
-    /// *Cost*: a look at every attachment by every peer.
+    /// *Cost*: a look into a tree.
     pub fn is_held(&self, key: RemoteKey) -> bool {
         self.owner.is_held(key)
+    }
+
+    /// The regions of this process that a peer holds and reaches natively.
+    pub fn natively_held_by(&self, peer: ProcessId) -> impl Iterator<Item = RegionName> {
+        self.owner.natively_held_by(peer)
+    }
+
+    /// The end is dropped, and peers may be at private memory: it stays, for ever.
+    pub(crate) fn leave_what_is_held(&self) {
+        self.owner.leave_what_is_held();
+    }
+
+    pub(crate) fn find_named(&self, name: RegionName) -> Option<(RemoteKey, &RegionMemory)> {
+        self.owner.find_named(name)
+    }
+
+    /// Notes that a peer holds a region, which it was told in the transport's own way.
+    pub(crate) fn grant(&mut self, to: ProcessId, name: RegionName) -> Option<(RemoteKey, RegionMemory)> {
+        self.check_peer(to).ok()?;
+        self.owner.grant(to, name)
+    }
+
+    /// Notes that this process holds a peer's region, of which it has learned in the transport's own way.
+    pub(crate) fn note_attached(&mut self, key: RemoteKey, access: NativeAccess) {
+        self.attached.insert(key, Attached::Peers(Grant { access: Some(access), is_writable: true }));
     }
 }
 
@@ -215,8 +302,8 @@ impl Engine {
     pub fn attach(&mut self, key: RemoteKey) -> Result<Completion, FabricError> {
         self.check_peer(key.process)?;
         if key.process == self.process {
-            let region = self.owner.find(key).ok_or(FabricError::StaleKey { key })?.clone();
-            self.attached.insert(key, Attached::Own(region));
+            let memory = self.owner.find(key).ok_or(FabricError::StaleKey { key })?.clone();
+            self.attached.insert(key, Attached::Own(memory));
         }
         let completion = Completion::pending();
         if self.attached.contains_key(&key) {
@@ -227,13 +314,55 @@ impl Engine {
         Ok(completion)
     }
 
-    /// How a region that is attached can be reached natively; `None` when it is not attached. Own regions are reached by
+    /// Whether a region is attached.
+    pub fn is_attached(&self, key: RemoteKey) -> bool {
+        self.attached.contains_key(&key)
+    }
+
+    /// How a region that is attached can be reached natively; `None` when it cannot, or is not attached. Own regions are reached by
     /// what they were registered with.
-    pub fn attached(&self, key: RemoteKey) -> Option<NativeAccess> {
+    pub fn native(&self, key: RemoteKey) -> Option<NativeAccess> {
         match self.attached.get(&key)? {
-            Attached::Own(_) => Some(self.owner.access(key)),
-            Attached::Peers(access) => Some(*access),
+            Attached::Own(_) => self.owner.access(key),
+            Attached::Peers(grant) => grant.access,
         }
+    }
+
+    /// Whether a region that is attached may be written.
+    pub fn is_writable(&self, key: RemoteKey) -> bool {
+        match self.attached.get(&key) {
+            Some(Attached::Own(memory)) => memory.is_writable(),
+            Some(Attached::Peers(grant)) => grant.is_writable,
+            None => false,
+        }
+    }
+
+    /// A region that this process reaches natively and whose owner has taken it back. It is not attached any more; the transport
+    /// [lets go](Self::let_go) of it when none of its accesses is under way.
+    pub fn next_revoked(&mut self) -> Option<RemoteKey> {
+        self.revoked.pop_front()
+    }
+
+    /// This process has let go of a region that was [revoked](Self::next_revoked).
+    pub fn let_go(&mut self, key: RemoteKey) {
+        if self.check_peer(key.process).is_ok() {
+            self.outbox.push(key.process, Class::Release, Packet::Released(key.into()).encode());
+        }
+    }
+
+    /// What a peer has taken back is attached no more.
+    fn revoke(&mut self, owner: ProcessId, name: RegionName) -> Result<(), Malformed> {
+        if self.outbox.count(owner, Class::Release) + self.revoked.len() >= RELEASES_MAX {
+            return Err(Malformed::TooMany { max: RELEASES_MAX });
+        }
+        let is_meant = |key: &RemoteKey| key.process == owner && RegionName::from(*key) == name;
+        let meant = self.attached.extract_if(|key, _| is_meant(key)).next();
+        match meant {
+            Some((key, Attached::Peers(Grant { access: Some(_), .. }))) => self.revoked.push_back(key),
+            // All else is carried out by the owner, which does no more.
+            _ => self.outbox.push(owner, Class::Release, Packet::Released(name).encode()),
+        }
+        Ok(())
     }
 
     /// Starts an operation on a region that is attached. On one of this process it has ended at return.
@@ -244,14 +373,14 @@ impl Engine {
         let completion = Completion::pending();
         match self.admit(key, &operation) {
             Err(error) => completion.end(Err(error)),
-            Ok(Some(own)) => completion.end(region::execute(key, own.memory(), operation)),
+            Ok(Some(own)) => completion.end(own.execute(key, operation)),
             Ok(None) => self.ask(key, Work::new(operation), &completion)?,
         }
         Ok(completion)
     }
 
     /// Finds out what is wrong with an operation, or the region if it is one of this process.
-    fn admit(&self, key: RemoteKey, operation: &Operation) -> Result<Option<LocalRegion>, FabricError> {
+    fn admit(&self, key: RemoteKey, operation: &Operation) -> Result<Option<RegionMemory>, FabricError> {
         self.check_peer(key.process)?;
         match operation {
             Operation::Put { offset, data } => key.check(*offset, data.len())?,
@@ -260,7 +389,10 @@ impl Engine {
             Operation::Atomic32 { offset, .. } => key.check_word(*offset, 4)?,
         }
         match self.attached.get(&key) {
-            Some(Attached::Own(region)) => Ok(Some(region.clone())),
+            Some(Attached::Own(memory)) => Ok(Some(memory.clone())),
+            Some(Attached::Peers(grant)) if !grant.is_writable && !matches!(operation, Operation::Get { .. }) => {
+                Err(FabricError::ReadOnly { key })
+            }
             Some(Attached::Peers(_)) => Ok(None),
             None => Err(FabricError::StaleKey { key }),
         }
@@ -333,6 +465,8 @@ impl Engine {
         match Packet::decode(packet).ok_or(Malformed::Undecodable)? {
             Packet::User(message) => return Ok(Some(message)),
             Packet::Expected(frame) => self.matcher.take(from, frame)?,
+            Packet::Revoke(name) => self.revoke(from, name)?,
+            Packet::Released(name) => self.owner.released(from, name),
             Packet::Request { id, region, ask } => {
                 let max = self.limits.operations_max.saturating_mul(PIECES_UNDER_WAY_MAX);
                 if self.outbox.count(from, Class::Answer) >= max {
@@ -343,8 +477,8 @@ impl Engine {
                 self.outbox.push(from, Class::Answer, answer);
             }
             Packet::Answer { id, answer } => {
-                if let Some((key, access)) = self.asked.take(from, id, &answer, &mut self.outbox)? {
-                    self.attached.insert(key, Attached::Peers(access));
+                if let Some((key, grant)) = self.asked.take(from, id, &answer, &mut self.outbox)? {
+                    self.attached.insert(key, Attached::Peers(grant));
                 }
             }
         }
@@ -354,6 +488,8 @@ impl Engine {
     /// Hands over what is to go out, in its order for each peer. `send` gives a packet back when the peer has no room for
     /// it; the packet and all after it stay for the next time.
     pub fn flush(&mut self, send: impl FnMut(ProcessId, Vec<u8>) -> Result<(), Vec<u8>>) {
+        // A thread of this process may have been at what was taken back, and is no more.
+        self.owner.settle();
         let Self { matcher, outbox, .. } = self;
         matcher.credits(|to, frame| {
             // What waits is out of date by then, and comes again.
@@ -381,8 +517,16 @@ impl Engine {
             self.matcher.lose(peer);
             self.owner.lose(peer);
             self.attached.retain(|key, _| key.process != peer);
+            self.revoked.retain(|key| key.process != peer);
         }
         is_news
+    }
+
+    /// Nothing that a lost peer did natively is under way any more.
+    pub fn bury(&mut self, peer: ProcessId) {
+        if self.outbox.is_lost(peer) {
+            self.owner.bury(peer);
+        }
     }
 
     /// Fails when there is no such process, or it is lost.

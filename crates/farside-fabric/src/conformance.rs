@@ -39,6 +39,7 @@ pub mod ends;
 pub mod expected;
 pub mod messages;
 pub mod operations;
+pub mod private;
 pub mod queues;
 pub mod regions;
 pub mod waiting;
@@ -111,7 +112,7 @@ macro_rules! conformance_checks {
             $($context)*
             regions: {
                 a_deregistered_key_is_stale,
-                a_held_region_outlives_its_key,
+                a_key_taken_back_ends_for_its_holders,
                 a_key_that_names_nothing_is_refused,
                 a_process_attaches_its_own_keys,
                 a_slot_used_again_has_a_new_generation,
@@ -134,6 +135,16 @@ macro_rules! conformance_checks {
                 puts_and_gets_of_every_size,
                 targets_need_not_pay_attention,
                 the_caller_alone_makes_progress,
+            }
+            private: {
+                a_holder_that_leaves_holds_nothing_up,
+                accesses_outside_private_memory_are_errors,
+                changes_of_private_words_lose_nothing,
+                nothing_is_written_when_the_end_is_told,
+                private_memory_comes_back,
+                private_memory_is_read_and_written,
+                private_memory_may_be_read_only,
+                the_same_memory_is_registered_twice,
             }
             queues: {
                 a_full_queue_of_transfers_loses_nothing,

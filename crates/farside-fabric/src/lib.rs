@@ -20,9 +20,12 @@ pub mod by_message;
 pub mod clock;
 pub mod conformance;
 pub mod expected;
+mod gate;
 pub mod ids;
 pub mod memory;
+mod nearby;
 pub mod ofi;
+pub mod private;
 pub mod region;
 mod regions;
 pub mod ring;
@@ -35,7 +38,9 @@ pub mod transport;
 pub mod wait;
 
 pub use ids::{MachineId, ProcessId, WorkerId};
+pub use private::{PrivateMemory, PrivateRegion};
 pub use region::{LocalRegion, RemoteRegion};
 pub use transport::{
-    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, RemoteKey, Tag, Transport,
+    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, PrivateReach, RemoteKey, Tag,
+    Transport,
 };

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
+use crate::nearby::{Nearby, Refused};
+use crate::private::Lease;
 use crate::transport::{AtomicChange, FabricError, Operation, Outcome, RemoteKey, Transport};
 
 /// Between attempts to post an operation while too many are under way.
@@ -53,7 +55,7 @@ impl LocalRegion {
 /// again and, for a put, the bytes are visible to whoever reads after being told so.
 ///
 /// *Cost* when [mapped](Self::mapped): a copy by the caller's CPU, no system call, no attention of the owner. Otherwise a
-/// round trip.
+/// round trip; for [private](crate::private) memory on this machine a system call, if the system allows it.
 #[derive(Clone, Debug)]
 pub struct RemoteRegion {
     key: RemoteKey,
@@ -64,6 +66,10 @@ pub struct RemoteRegion {
 enum Access {
     Mapped(Arc<SharedMemory>),
     Posted(Arc<dyn Transport>),
+    /// Private memory of this process.
+    Own(Arc<Lease>),
+    /// Private memory of a process of this machine; atomics are posted.
+    Nearby(Arc<Nearby>, Arc<dyn Transport>),
 }
 
 impl RemoteRegion {
@@ -81,6 +87,14 @@ impl RemoteRegion {
         Self { key, access: Access::Posted(transport) }
     }
 
+    pub(crate) fn of_own(key: RemoteKey, lease: Arc<Lease>) -> Self {
+        Self { key, access: Access::Own(lease) }
+    }
+
+    pub(crate) fn nearby(key: RemoteKey, nearby: Arc<Nearby>, transport: Arc<dyn Transport>) -> Self {
+        Self { key, access: Access::Nearby(nearby, transport) }
+    }
+
     /// What it was attached by.
     #[inline]
     pub fn key(&self) -> RemoteKey {
@@ -93,7 +107,7 @@ impl RemoteRegion {
     pub fn mapped(&self) -> Option<&Arc<SharedMemory>> {
         match &self.access {
             Access::Mapped(memory) => Some(memory),
-            Access::Posted(_) => None,
+            Access::Posted(_) | Access::Own(_) | Access::Nearby(..) => None,
         }
     }
 
@@ -112,7 +126,7 @@ impl RemoteRegion {
                 unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
                 Ok(())
             }
-            Access::Posted(_) => self.run(|| Operation::Put { offset, data: data.to_vec() }, deadline).map(drop),
+            _ => self.put_otherwise(offset, data, deadline),
         }
     }
 
@@ -131,14 +145,41 @@ impl RemoteRegion {
                 unsafe { racy::copy_in(source, data.as_mut_ptr(), data.len()) };
                 Ok(())
             }
-            Access::Posted(_) => {
-                let bytes = data.len();
-                if let Outcome::Got(bytes) = self.run(|| Operation::Get { offset, bytes }, deadline)? {
-                    data.copy_from_slice(&bytes);
-                }
-                Ok(())
-            }
+            _ => self.get_otherwise(offset, data, deadline),
         }
+    }
+
+    fn put_otherwise(&self, offset: u64, data: &[u8], deadline: Instant) -> Result<(), FabricError> {
+        let posted =
+            |transport| self.run(transport, || Operation::Put { offset, data: data.to_vec() }, deadline).map(drop);
+        match &self.access {
+            Access::Mapped(_) => unreachable!("mapped regions are accessed directly"),
+            Access::Own(lease) => lease.put(self.key, offset, data),
+            Access::Posted(transport) => posted(transport),
+            Access::Nearby(nearby, transport) => match nearby.put(self.key, offset, data, transport) {
+                Err(Refused::BySystem) => posted(transport),
+                Err(Refused::With(error)) => Err(error),
+                Ok(()) => Ok(()),
+            },
+        }
+    }
+
+    fn get_otherwise(&self, offset: u64, data: &mut [u8], deadline: Instant) -> Result<(), FabricError> {
+        let transport = match &self.access {
+            Access::Mapped(_) => unreachable!("mapped regions are accessed directly"),
+            Access::Own(lease) => return lease.get(self.key, offset, data),
+            Access::Posted(transport) => transport,
+            Access::Nearby(nearby, transport) => match nearby.get(self.key, offset, data, transport) {
+                Err(Refused::BySystem) => transport,
+                Err(Refused::With(error)) => return Err(error),
+                Ok(()) => return Ok(()),
+            },
+        };
+        let bytes = data.len();
+        if let Outcome::Got(bytes) = self.run(transport, || Operation::Get { offset, bytes }, deadline)? {
+            data.copy_from_slice(&bytes);
+        }
+        Ok(())
     }
 
     /// Changes the 64-bit word at `offset` and returns what it held.
@@ -149,8 +190,13 @@ impl RemoteRegion {
     pub fn atomic64(&self, offset: u64, change: AtomicChange<u64>, deadline: Instant) -> Result<u64, FabricError> {
         self.key.check_word(offset, 8)?;
         match &self.access {
-            Access::Mapped(memory) => Ok(apply64(memory, offset, change)),
-            Access::Posted(_) => self.run_atomic(Operation::Atomic64 { offset, change }, deadline),
+            Access::Mapped(memory) => {
+                let address = memory.base().as_ptr().wrapping_add(offset as usize);
+                // SAFETY: `check_word` found the word inside the region, which is no longer than the mapping that `memory` keeps
+                // alive, and on a multiple of its size, as the mapping is.
+                Ok(unsafe { apply64(address, change) })
+            }
+            _ => self.run_atomic(Operation::Atomic64 { offset, change }, deadline),
         }
     }
 
@@ -162,25 +208,37 @@ impl RemoteRegion {
     pub fn atomic32(&self, offset: u64, change: AtomicChange<u32>, deadline: Instant) -> Result<u32, FabricError> {
         self.key.check_word(offset, 4)?;
         match &self.access {
-            Access::Mapped(memory) => Ok(apply32(memory, offset, change)),
-            Access::Posted(_) => {
-                self.run_atomic(Operation::Atomic32 { offset, change }, deadline).map(|previous| previous as u32)
+            Access::Mapped(memory) => {
+                let address = memory.base().as_ptr().wrapping_add(offset as usize);
+                // SAFETY: `check_word` found the word inside the region, which is no longer than the mapping that `memory` keeps
+                // alive, and on a multiple of its size, as the mapping is.
+                Ok(unsafe { apply32(address, change) })
             }
+            _ => self.run_atomic(Operation::Atomic32 { offset, change }, deadline).map(|previous| previous as u32),
         }
     }
 
     fn run_atomic(&self, operation: Operation, deadline: Instant) -> Result<u64, FabricError> {
-        match self.run(|| operation.clone(), deadline)? {
+        let outcome = match &self.access {
+            Access::Mapped(_) => unreachable!("mapped regions are accessed directly"),
+            Access::Own(lease) => lease.execute(self.key, operation)?,
+            Access::Posted(transport) | Access::Nearby(_, transport) => {
+                self.run(transport, || operation.clone(), deadline)?
+            }
+        };
+        match outcome {
             Outcome::Previous(previous) => Ok(previous),
             Outcome::Put(_) | Outcome::Got(_) => unreachable!("an atomic ends with what the word held"),
         }
     }
 
     /// Posts an operation, as soon as there is room for it, and waits for its end.
-    fn run(&self, operation: impl Fn() -> Operation, deadline: Instant) -> Result<Outcome, FabricError> {
-        let Access::Posted(transport) = &self.access else {
-            unreachable!("mapped regions are accessed directly");
-        };
+    fn run(
+        &self,
+        transport: &Arc<dyn Transport>,
+        operation: impl Fn() -> Operation,
+        deadline: Instant,
+    ) -> Result<Outcome, FabricError> {
         let process = self.key.process;
         let clock = transport.clock();
         loop {
@@ -203,42 +261,57 @@ impl RemoteRegion {
 ///
 /// # Errors
 /// [`FabricError::OutOfRange`], [`FabricError::Misaligned`].
+///
+/// # Panics
+/// When the key names more bytes than are mapped.
 pub fn execute(key: RemoteKey, memory: &SharedMemory, operation: Operation) -> Result<Outcome, FabricError> {
+    assert!(key.bytes as usize <= memory.bytes(), "a key names memory that is mapped");
+    // SAFETY: the mapping covers the region, is writable, and begins at a page.
+    unsafe { execute_at(key, memory.base().as_ptr(), operation) }
+}
+
+/// The same at an address.
+///
+/// # Safety
+/// The region's bytes are at `base`, and may be accessed by racy copies and atomics for as long as this takes. They are writable if the
+/// operation is a put or an atomic, and the word of an atomic is aligned there if its offset is in the region.
+pub(crate) unsafe fn execute_at(key: RemoteKey, base: *mut u8, operation: Operation) -> Result<Outcome, FabricError> {
     match operation {
         Operation::Put { offset, data } => {
             key.check(offset, data.len())?;
-            let target = memory.base().as_ptr().wrapping_add(offset as usize);
-            // SAFETY: `check` found the range inside the region, which the mapping covers.
+            let target = base.wrapping_add(offset as usize);
+            // SAFETY: `check` found the range inside the region, which is at `base`.
             unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
             Ok(Outcome::Put(data))
         }
         Operation::Get { offset, bytes } => {
             key.check(offset, bytes)?;
             let mut data = vec![0; bytes];
-            let source = memory.base().as_ptr().wrapping_add(offset as usize);
-            // SAFETY: `check` found the range inside the region, which the mapping covers; `data` is as long.
+            let source = base.wrapping_add(offset as usize);
+            // SAFETY: `check` found the range inside the region, which is at `base`; `data` is as long.
             unsafe { racy::copy_in(source, data.as_mut_ptr(), bytes) };
             Ok(Outcome::Got(data))
         }
         Operation::Atomic64 { offset, change } => {
             key.check_word(offset, 8)?;
-            Ok(Outcome::Previous(apply64(memory, offset, change)))
+            // SAFETY: the word lies in the region, as was just checked, and is aligned by the contract.
+            Ok(Outcome::Previous(unsafe { apply64(base.wrapping_add(offset as usize), change) }))
         }
         Operation::Atomic32 { offset, change } => {
             key.check_word(offset, 4)?;
-            Ok(Outcome::Previous(apply32(memory, offset, change).into()))
+            // SAFETY: as above.
+            Ok(Outcome::Previous(unsafe { apply32(base.wrapping_add(offset as usize), change) }.into()))
         }
     }
 }
 
 macro_rules! apply {
     ($name:ident, $word:ty, $atomic:ty, $at:path) => {
-        /// The caller has checked that the word lies in the mapping, aligned.
+        /// # Safety
+        /// There is a word at the address, aligned, that may be changed by atomics for as long as this takes.
         #[inline]
-        fn $name(memory: &SharedMemory, offset: u64, change: AtomicChange<$word>) -> $word {
-            let address = memory.base().as_ptr().wrapping_add(offset as usize);
-            // SAFETY: the callers checked range and alignment; the reference ends with this function, and `memory`
-            // keeps the mapping until then.
+        unsafe fn $name(address: *mut u8, change: AtomicChange<$word>) -> $word {
+            // SAFETY: the contract; the reference ends with this function.
             change.apply(unsafe { $at(address) })
         }
 

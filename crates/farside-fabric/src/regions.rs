@@ -1,70 +1,206 @@
 //! The regions that one process has registered.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use farside_sys::shm::SharedMemory;
 
+use crate::by_message::RegionName;
 use crate::ids::ProcessId;
+use crate::private::RegionMemory;
 use crate::region::LocalRegion;
 use crate::transport::{FabricError, RemoteKey};
 
-/// Slot 0 is the starter's for good. A slot that was given back is used again, under the next generation.
+/// So many slots are in use before one is used again: as many as a global address can name. It has room for the low four bits of the
+/// generation, too, and they are to come round as seldom as may be.
+const FRESH_SLOTS: usize = 1024;
+
+/// Gives out the names of regions. Slot 0 is the starter's for good.
+#[derive(Debug)]
+pub(crate) struct Names {
+    /// The next generation of each slot.
+    generations: Vec<u32>,
+    /// Slots that were given back, those first that have rested longest.
+    free: VecDeque<u32>,
+}
+
+impl Names {
+    /// The starter has its name already.
+    pub(crate) fn new() -> Self {
+        Self { generations: vec![1], free: VecDeque::new() }
+    }
+
+    /// A name that was never given out before (or four billion uses of its slot ago).
+    pub(crate) fn take(&mut self) -> RegionName {
+        let used = if self.generations.len() < FRESH_SLOTS { None } else { self.free.pop_front() };
+        let slot = used.unwrap_or_else(|| {
+            self.generations.push(0);
+            self.generations.len() as u32 - 1
+        });
+        let next = &mut self.generations[slot as usize];
+        let generation = *next;
+        *next = generation.wrapping_add(1);
+        RegionName { slot, generation }
+    }
+
+    /// Nobody has anything under this name any more.
+    pub(crate) fn give_back(&mut self, name: RegionName) {
+        debug_assert!(name.slot != 0 && !self.free.contains(&name.slot), "a name is given back once");
+        self.free.push_back(name.slot);
+    }
+}
+
+/// The regions by their slots.
 #[derive(Debug)]
 pub(crate) struct RegionTable {
     starter: LocalRegion,
-    slots: Vec<Slot>,
+    names: Names,
+    slots: Vec<Option<Slot>>,
 }
 
 #[derive(Debug)]
 struct Slot {
-    generation: u32,
-    region: Option<LocalRegion>,
+    key: RemoteKey,
+    memory: RegionMemory,
+    /// Its key was taken back: only who holds it knows of it.
+    is_leaving: bool,
+    /// Its name is one of this table's.
+    is_named_here: bool,
 }
 
 impl RegionTable {
     /// A table that holds the starter, which is the first `bytes` bytes of `memory`.
     pub(crate) fn new(process: ProcessId, memory: Arc<SharedMemory>, bytes: usize) -> Self {
         let starter = LocalRegion::new(RemoteKey::starter(process, bytes as u64), memory);
-        Self { slots: vec![Slot { generation: 0, region: Some(starter.clone()) }], starter }
+        let memory = RegionMemory::Shared(starter.memory().clone());
+        let first = Slot { key: starter.key(), memory, is_leaving: false, is_named_here: true };
+        Self { names: Names::new(), slots: vec![Some(first)], starter }
     }
 
     pub(crate) fn starter(&self) -> LocalRegion {
         self.starter.clone()
     }
 
-    pub(crate) fn register(&mut self, memory: Arc<SharedMemory>, bytes: usize) -> LocalRegion {
-        let index = self.slots.iter().position(|slot| slot.region.is_none()).unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, region: None });
-            self.slots.len() - 1
-        });
-        let slot = &mut self.slots[index];
-        let key = RemoteKey {
-            process: self.starter.key().process,
-            slot: index as u32,
-            generation: slot.generation,
-            reserved: 0,
-            bytes: bytes as u64,
-        };
-        slot.region.insert(LocalRegion::new(key, memory)).clone()
+    /// Makes memory a region, under this name or one of the table's own.
+    ///
+    /// # Errors
+    /// [`FabricError::Memory`] for private memory of no bytes.
+    ///
+    /// # Panics
+    /// When the name is in use.
+    pub(crate) fn register(
+        &mut self,
+        name: Option<RegionName>,
+        memory: RegionMemory,
+        bytes: usize,
+    ) -> Result<RemoteKey, FabricError> {
+        memory.hold()?;
+        let is_named_here = name.is_none();
+        let RegionName { slot, generation } = name.unwrap_or_else(|| self.names.take());
+        let process = self.starter.key().process;
+        let key = RemoteKey { process, slot, generation, reserved: 0, bytes: bytes as u64 };
+        let index = slot as usize;
+        self.slots.resize_with(self.slots.len().max(index + 1), || None);
+        assert!(self.slots[index].is_none(), "a slot has one region at a time");
+        self.slots[index] = Some(Slot { key, memory, is_leaving: false, is_named_here });
+        Ok(key)
     }
 
-    pub(crate) fn deregister(&mut self, key: RemoteKey) -> Result<(), FabricError> {
+    /// Takes a key back: it is found no more, and no thread of this process gets at its memory if that is private.
+    ///
+    /// # Errors
+    /// [`FabricError::StaleKey`].
+    pub(crate) fn withdraw(&mut self, key: RemoteKey) -> Result<(), FabricError> {
         if key.slot == 0 || self.find(key).is_none() {
             return Err(FabricError::StaleKey { key });
         }
-        let slot = &mut self.slots[key.slot as usize];
-        slot.region = None;
-        slot.generation = slot.generation.wrapping_add(1);
+        if let Some(slot) = &mut self.slots[key.slot as usize] {
+            slot.is_leaving = true;
+            slot.memory.close();
+        }
         Ok(())
     }
 
-    /// The region with exactly this key.
-    pub(crate) fn find(&self, key: RemoteKey) -> Option<&LocalRegion> {
-        self.find_slot(key.slot, key.generation).filter(|region| region.key() == key)
+    /// Nobody holds a region any more whose key was taken back: its slot may be used again.
+    pub(crate) fn free(&mut self, name: RegionName) -> Option<RegionMemory> {
+        let slot = self.slots.get_mut(name.slot as usize)?;
+        let gone = slot.take_if(|slot| slot.is_leaving && slot.key.generation == name.generation)?;
+        if gone.is_named_here {
+            self.names.give_back(name);
+        }
+        Some(gone.memory)
     }
 
-    /// The region in this slot, if it is of this generation.
-    pub(crate) fn find_slot(&self, slot: u32, generation: u32) -> Option<&LocalRegion> {
-        self.slots.get(slot as usize)?.region.as_ref().filter(|region| region.key().generation == generation)
+    /// The region with exactly this key.
+    pub(crate) fn find(&self, key: RemoteKey) -> Option<&RegionMemory> {
+        let (found, memory) = self.find_named(key.into())?;
+        (found == key).then_some(memory)
+    }
+
+    /// The region of this name.
+    pub(crate) fn find_named(&self, name: RegionName) -> Option<(RemoteKey, &RegionMemory)> {
+        self.slot(name).filter(|slot| !slot.is_leaving).map(|slot| (slot.key, &slot.memory))
+    }
+
+    /// The memory of a region whose key was taken back.
+    pub(crate) fn find_leaving(&self, name: RegionName) -> Option<&RegionMemory> {
+        self.slot(name).filter(|slot| slot.is_leaving).map(|slot| &slot.memory)
+    }
+
+    fn slot(&self, name: RegionName) -> Option<&Slot> {
+        self.slots.get(name.slot as usize)?.as_ref().filter(|slot| slot.key.generation == name.generation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn shared(bytes: usize) -> RegionMemory {
+        RegionMemory::Shared(Arc::new(SharedMemory::create("test", bytes).unwrap()))
+    }
+
+    #[test]
+    fn slots_rest_as_long_as_may_be() {
+        let mut names = Names::new();
+        let first: Vec<RegionName> = (1..FRESH_SLOTS).map(|_| names.take()).collect();
+        assert!(first.iter().zip(1..).all(|(name, slot)| *name == RegionName { slot, generation: 0 }));
+        [5, 3, 9].iter().for_each(|index| names.give_back(first[*index]));
+        let next: Vec<RegionName> = (0..4).map(|_| names.take()).collect();
+        let wanted = [(6, 1), (4, 1), (10, 1), (1024, 0)].map(|(slot, generation)| RegionName { slot, generation });
+        assert_eq!(next, wanted, "in the order in which they were given back, and new ones when there is none");
+    }
+
+    #[test]
+    fn no_name_is_given_out_twice() {
+        let mut names = Names::new();
+        let all: HashSet<RegionName> = (0..5 * FRESH_SLOTS)
+            .map(|_| {
+                let name = names.take();
+                names.give_back(name);
+                name
+            })
+            .collect();
+        assert_eq!(all.len(), 5 * FRESH_SLOTS);
+    }
+
+    #[test]
+    fn a_slot_is_free_when_its_region_is() {
+        let process = ProcessId::new(3);
+        let mut table = RegionTable::new(process, Arc::new(SharedMemory::create("test", 10).unwrap()), 10);
+        let starter = table.starter().key();
+        assert!(table.withdraw(starter).is_err() && table.find(starter).is_some());
+        let name = RegionName { slot: 7, generation: 2 };
+        let key = table.register(Some(name), shared(10), 10).unwrap();
+        assert_eq!(RegionName::from(key), name);
+        assert!(table.find(RemoteKey { bytes: 9, ..key }).is_none());
+        assert!(table.free(name).is_none(), "it is in use");
+        table.withdraw(key).unwrap();
+        assert!(table.withdraw(key).is_err() && table.find(key).is_none() && table.find_leaving(name).is_some());
+        assert!(table.free(RegionName { generation: 1, ..name }).is_none());
+        assert!(table.free(name).is_some() && table.free(name).is_none() && table.find_leaving(name).is_none());
+        table.register(Some(RegionName { generation: 3, ..name }), shared(10), 10).unwrap();
     }
 }

@@ -5,10 +5,14 @@
 //! regions are fetched by their key when they are first attached. Once mapped, the sockets see no more of the traffic:
 //! they carry small messages, and their closing tells of a peer's death.
 //!
+//! Private memory is read and written by system calls where the system allows that: who connects tries it. Otherwise, and for atomics, its
+//! owner is asked over the socket ([`by_message`](crate::by_message)).
+//!
 //! A peer must run under the same user and know the job's secret. What it sends is checked before it is used.
 
 mod link;
 mod message;
+mod reach;
 #[cfg(test)]
 mod tests;
 
@@ -19,16 +23,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use farside_sys::net::{self, Interest, Listener, MESSAGE_BYTES_MAX, Waker};
+use farside_sys::process::random_bytes;
 use farside_sys::shm::SharedMemory;
 
 use self::link::{Link, LinkState};
-use self::message::{Fetched, Greeting, Message};
+use self::message::{Fetched, Greeting, Message, Probe};
+use self::reach::{Attached, LIMITS, Reach, find_for, take_fetched};
+use crate::by_message::{Engine, RegionName, Registration};
 use crate::expected::{self, EXPECTATIONS_MAX, Matcher};
 use crate::ids::ProcessId;
-use crate::region::{self, LocalRegion, RemoteRegion};
-use crate::regions::RegionTable;
+use crate::private::{Lease, PrivateMemory, PrivateRegion};
+use crate::region::{LocalRegion, RemoteRegion};
 use crate::transport::{
-    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Tag, Transport,
+    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, PrivateReach, RemoteKey, Tag, Transport,
 };
 
 pub use self::message::fuzz_decode;
@@ -56,6 +63,9 @@ pub struct ShmConfig {
     pub secret: [u8; 16],
     /// The size of everybody's starter memory.
     pub starter_bytes: usize,
+    /// Whether peers' private memory is reached by system calls where the system allows it. Otherwise its owner is asked, as where the
+    /// system does not.
+    pub private_by_system_call: bool,
 }
 
 /// One process's end of the shared-memory fabric.
@@ -68,12 +78,16 @@ pub struct ShmEndpoint {
     state: Mutex<State>,
     /// Notified whenever `state` changed in a way that somebody may wait for.
     changed: Condvar,
+    /// What peers try to read; it stays where it is.
+    probe: Box<[u8; 16]>,
     this: Weak<Self>,
 }
 
 #[derive(Debug)]
 struct State {
-    regions: RegionTable,
+    /// The regions of this process, and what is carried by messages: the ends of regions, and private memory where nothing else
+    /// reaches it.
+    engine: Engine,
     /// Connections, ours and theirs. Ended ones are taken out.
     links: Vec<Link>,
     next_link: u64,
@@ -81,18 +95,20 @@ struct State {
     outgoing: Vec<Option<u64>>,
     /// Peers declared dead or found so. They stay dead.
     gone: Vec<bool>,
-    /// Peers' regions mapped here.
-    attached: HashMap<RemoteKey, Arc<SharedMemory>>,
+    attached: HashMap<RemoteKey, Attached>,
     /// Regions asked for, until the answer comes.
     fetches: HashMap<RemoteKey, FetchState>,
     matcher: Matcher,
     events: VecDeque<Event>,
+    reach: Reach,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum FetchState {
     Asked,
     Refused,
+    /// It is private memory, to be asked for otherwise.
+    Private,
 }
 
 impl ShmEndpoint {
@@ -111,24 +127,27 @@ impl ShmEndpoint {
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn open_over(config: ShmConfig, memory: Arc<SharedMemory>) -> Result<Arc<Self>, FabricError> {
-        let regions = RegionTable::new(config.process, memory, config.starter_bytes);
-        let starter = regions.starter();
+        let registration = Registration { memory, bytes: config.starter_bytes, access: None };
+        let engine = Engine::new(config.process, config.process_count, registration, LIMITS);
+        let starter = engine.starter();
         let failed = |doing| move |cause| FabricError::System { doing, cause };
         let listener = Listener::bind(&name(config.job_id, config.process)).map_err(failed("listening for peers"))?;
         let waker = Waker::new().map_err(failed("making a waker"))?;
+        let probe = Box::new(random_bytes().map_err(failed("getting random bytes"))?);
         let state = State {
-            regions,
+            engine,
             links: Vec::new(),
             next_link: 0,
             outgoing: vec![None; config.process_count as usize],
             gone: vec![false; config.process_count as usize],
-            attached: HashMap::from([(starter.key(), starter.memory().clone())]),
+            attached: HashMap::from([(starter.key(), Attached::Mapped(starter.memory().clone()))]),
             fetches: HashMap::new(),
             matcher: Matcher::new(
                 config.process,
                 expected::Limits { message_bytes_max: EXPECTED_BYTES_MAX, early_messages_max: EARLY_MAX },
             ),
             events: VecDeque::new(),
+            reach: Reach::new(config.process_count),
         };
         Ok(Arc::new_cyclic(|this| Self {
             config,
@@ -137,6 +156,7 @@ impl ShmEndpoint {
             waker,
             state: Mutex::new(state),
             changed: Condvar::new(),
+            probe,
             this: this.clone(),
         }))
     }
@@ -144,7 +164,7 @@ impl ShmEndpoint {
     /// What becomes readable when there is progress to be made, for a thread that sleeps elsewhere. Says, too, whether something
     /// waits for a peer to make room, which this does not tell.
     pub(crate) fn watched(&self) -> (Watched<'_>, bool) {
-        let links: Vec<_> = self.lock().links.iter().map(Link::watch).collect();
+        let links: Vec<_> = self.lock().sockets().collect();
         let waits_for_room = links.iter().any(|(_, waits)| *waits);
         let links = links.into_iter().map(|(socket, _)| socket).collect();
         (Watched { own: [self.listener.as_fd(), self.waker.as_fd()], links }, waits_for_room)
@@ -178,6 +198,7 @@ impl ShmEndpoint {
             secret: self.config.secret,
             process: self.config.process,
             starter_bytes: self.config.starter_bytes as u64,
+            probe: Probe { address: self.probe.as_ptr().expose_provenance() as u64, bytes: *self.probe },
         }
     }
 
@@ -300,6 +321,7 @@ impl ShmEndpoint {
             }
         }
         send_credits(state);
+        self.settle(state);
         any
     }
 
@@ -319,12 +341,17 @@ impl ShmEndpoint {
                 }
                 self.admit(state, index, &greeting, fd)
             }
-            (LinkState::Open(_), Message::Fetch { slot, generation }) => {
-                let region = state.regions.find_slot(slot, generation).cloned();
-                let bytes = region.as_ref().map(|region| region.key().bytes);
-                let memory = region.map(|region| region.memory().clone());
-                let answer = Message::Fetched(Fetched { slot, generation, bytes });
-                state.links[index].send(&answer, memory).map_err(|_| EndOfLink::Closed)
+            (LinkState::Open(process), Message::Fetch { slot, generation }) => {
+                let (found, memory) = find_for(state, process, RegionName { slot, generation });
+                let answer = Message::Fetched(Fetched { slot, generation, found });
+                // On the link on which it is told, too, should the region be taken back.
+                let link = state.outgoing_link(process).ok_or(EndOfLink::Closed)?;
+                link.send(&answer, memory).map_err(|_| EndOfLink::Closed)
+            }
+            (LinkState::Open(process), Message::Packet(packet)) => {
+                // Messages of the layer above do not travel so.
+                let taken = state.engine.take(process, packet);
+                if matches!(taken, Ok(None)) { Ok(()) } else { Err(EndOfLink::Malformed) }
             }
             (LinkState::Open(process), Message::Fetched(fetched)) => {
                 take_fetched(state, process, &fetched, fd);
@@ -358,8 +385,10 @@ impl ShmEndpoint {
         let key = RemoteKey::starter(process, greeting.starter_bytes);
         if let Entry::Vacant(unknown) = state.attached.entry(key) {
             let fd = fd.ok_or(EndOfLink::Malformed)?;
-            unknown.insert(map_announced(fd, greeting.starter_bytes).ok_or(EndOfLink::Malformed)?);
+            let memory = map_announced(fd, greeting.starter_bytes).ok_or(EndOfLink::Malformed)?;
+            unknown.insert(Attached::Mapped(memory));
         }
+        self.probe(state, index, process, &greeting.probe);
         state.links[index].open(process);
         Ok(())
     }
@@ -369,12 +398,16 @@ impl ShmEndpoint {
         let link = state.links.remove(index);
         // A stranger that is turned away is no peer that died.
         if let (Some(process), EndOfLink::Closed | EndOfLink::Malformed) = (link.peer(), why) {
+            state.reach.keep(process, link.socket(), why == EndOfLink::Closed);
             self.mark_gone(state, process);
         }
     }
 
     fn mark_gone(&self, state: &mut State, process: ProcessId) {
-        state.links.retain(|link| link.peer() != Some(process));
+        for link in state.links.extract_if(.., |link| link.peer() == Some(process)) {
+            state.reach.keep(process, link.socket(), false);
+        }
+        state.part_with(process);
         state.matcher.lose(process);
         if !std::mem::replace(&mut state.gone[process.index()], true) {
             state.events.push_back(Event::Disconnected { process });
@@ -424,21 +457,24 @@ impl Transport for ShmEndpoint {
             expected_bytes_max: EXPECTED_BYTES_MAX,
             expectations_max: EXPECTATIONS_MAX,
             operations_max: usize::MAX,
+            private_memory: PrivateReach::SystemCall,
         }
     }
 
     fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
-        let mut state = self.lock();
-        let region = state.regions.register(memory, bytes);
-        state.attached.insert(region.key(), region.memory().clone());
-        Ok(region)
+        Ok(self.register_memory_as(None, memory, bytes))
     }
 
-    fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {
+    fn register_private(&self, memory: Arc<PrivateMemory>) -> Result<PrivateRegion, FabricError> {
+        self.register_private_as(None, Lease::new(memory))
+    }
+
+    fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
         let mut state = self.lock();
-        state.regions.deregister(key)?;
+        let completion = state.engine.deregister(key)?;
         state.attached.remove(&key);
-        Ok(())
+        self.settle(&mut state);
+        Ok(completion)
     }
 
     fn starter(&self) -> LocalRegion {
@@ -454,28 +490,38 @@ impl Transport for ShmEndpoint {
             return Err(FabricError::StaleKey { key });
         }
         self.ask_for(key, deadline)?;
+        let mut asked = None;
         self.wait_for(key.process, "attaching memory", deadline, |state| {
-            if let Some(memory) = state.attached.get(&key) {
-                return Some(Ok(RemoteRegion::mapped_at(key, memory.clone())));
+            if let Some(attached) = state.attached.get(&key) {
+                return Some(Ok(self.region(key, attached)));
+            }
+            if state.fetches.get(&key) == Some(&FetchState::Private) {
+                return self.attach_private(state, key, &mut asked);
             }
             // A greeting that announced another size than the key has answers the same as a refusal.
             let other_starter = key.slot == 0
                 && state.links.iter().any(|link| matches!(link.state(), LinkState::Open(peer) if peer == key.process));
-            let refused = state.fetches.get(&key) == Some(&FetchState::Refused);
+            // What was attached and is taken back already is forgotten.
+            let refused = key.slot != 0 && matches!(state.fetches.get(&key), Some(FetchState::Refused) | None);
             (refused || other_starter).then_some(Err(FabricError::StaleKey { key }))
         })
     }
 
     fn attached(&self, key: RemoteKey) -> Option<RemoteRegion> {
-        let memory = self.lock().attached.get(&key)?.clone();
-        Some(RemoteRegion::mapped_at(key, memory))
+        let attached = self.lock().attached.get(&key)?.clone();
+        Some(self.region(key, &attached))
     }
 
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
-        let memory = self.lock().attached.get(&key).cloned().ok_or(FabricError::StaleKey { key })?;
-        let completion = Completion::pending();
-        completion.end(region::execute(key, &memory, operation));
-        Ok(completion)
+        self.check_process(key.process)?;
+        let attached = {
+            let state = self.lock();
+            state.attached.get(&key).cloned().ok_or(match state.gone[key.process.index()] {
+                true => FabricError::Disconnected { process: key.process },
+                false => FabricError::StaleKey { key },
+            })?
+        };
+        self.post_to(key, &attached, operation)
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
@@ -537,7 +583,7 @@ impl Transport for ShmEndpoint {
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
         let (sockets, has_events): (Vec<_>, bool) = {
             let state = self.lock();
-            (state.links.iter().map(Link::watch).collect(), !state.events.is_empty())
+            (state.sockets().collect(), !state.events.is_empty())
         };
         if has_events {
             return;
@@ -594,25 +640,6 @@ fn send_credits(state: &mut State) {
         outgoing[to.index()] = Some(links[index].id());
         links[index].send(&Message::Expected(&frame), None).is_ok()
     });
-}
-
-fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetched, fd: Option<OwnedFd>) {
-    let asked =
-        |key: &&RemoteKey| key.process == process && key.slot == fetched.slot && key.generation == fetched.generation;
-    // Several keys that differ in their size may be asked for; only the true one is served.
-    let keys: Vec<RemoteKey> = state.fetches.keys().filter(asked).copied().collect();
-    let memory = fetched.bytes.zip(fd).and_then(|(bytes, fd)| map_announced(fd, bytes));
-    for key in keys {
-        match &memory {
-            Some(memory) if fetched.bytes == Some(key.bytes) => {
-                state.fetches.remove(&key);
-                state.attached.insert(key, memory.clone());
-            }
-            _ => {
-                state.fetches.insert(key, FetchState::Refused);
-            }
-        }
-    }
 }
 
 fn map_announced(fd: OwnedFd, bytes: u64) -> Option<Arc<SharedMemory>> {

@@ -8,6 +8,8 @@
 //!    are made on first use. Attaching never needs the attention of the target's workers, only of its service thread.
 //! 3. If the region is *mapped*, accesses are the caller's own loads and stores. Otherwise they are
 //!    [posted](Transport::post) as an [`Operation`] and end as a [`Completion`].
+//!    A key that is [taken back](Transport::deregister) is so at once, and everybody who holds it learns of it. When the owner is told that
+//!    it is over, no access of anybody reaches the memory any more (pages that are mapped are the peer's to keep).
 //! 4. A completed put is visible to every later get, atomic or load anywhere. Two operations that are both not completed
 //!    may take effect in either order, and a put of more than eight bytes may become visible in pieces.
 //! 5. Atomics on one word are atomic with each other and with the owner's own CPU atomics on it.
@@ -34,6 +36,7 @@ use farside_sys::shm::SharedMemory;
 
 use crate::clock::Clock;
 use crate::ids::ProcessId;
+use crate::private::{PrivateMemory, PrivateRegion};
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::transmit::{QueueOptions, TransferQueue};
 
@@ -72,12 +75,30 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// When the memory has not so many bytes.
     fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError>;
 
-    /// Takes back a key: who attaches it from now on gets [`FabricError::StaleKey`]. Peers that hold the region keep what
-    /// they have; the memory goes when the last of them lets go, or, where nothing tells when that is (libfabric), with this end.
+    /// Makes [private](crate::private) memory of this process reachable for peers: heap, stack, whatever it is. They attach its key as any
+    /// other. How they reach it, [`Capabilities::private_memory`] says; atomics are always carried out by the owner. A put of any
+    /// length may be seen in pieces.
+    ///
+    /// # Errors
+    /// [`FabricError::Memory`] when it has no bytes; what the transport says when it registers no more.
+    ///
+    /// # Panics
+    /// When the memory was taken back.
+    fn register_private(&self, memory: Arc<PrivateMemory>) -> Result<PrivateRegion, FabricError>;
+
+    /// Takes back a key. Who attaches it from now on gets [`FabricError::StaleKey`]; those who hold it are told, and get it, too, from
+    /// whatever they begin then. The completion has ended when each of them has said that nothing of its is under way, or
+    /// is lost: then nobody reaches the memory any more, its slot may be used again, and private memory is its owner's alone. What it brings is
+    /// empty. Who does not want to know may drop it.
+    ///
+    /// Where the memory is *mapped*, peers that have kept a [`RemoteRegion`] keep the pages with it. They harm nobody as long as the owner
+    /// does not use the same memory for something else.
+    ///
+    /// *Cost*: a message to each holder and one back. It needs the progress of both sides, and no attention.
     ///
     /// # Errors
     /// [`FabricError::StaleKey`] when the key is not one of this process's.
-    fn deregister(&self, key: RemoteKey) -> Result<(), FabricError>;
+    fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError>;
 
     /// The memory that this process's starter key names.
     fn starter(&self) -> LocalRegion;
@@ -172,8 +193,21 @@ pub struct Capabilities {
     pub expected_bytes_max: usize,
     /// How many messages a process may expect at a time.
     pub expectations_max: usize,
-    /// How many operations may be under way.
+    /// How many operations may be under way. (On private memory it may be fewer.)
     pub operations_max: usize,
+    /// How peers reach private memory.
+    pub private_memory: PrivateReach,
+}
+
+/// How memory is reached that its owner has registered as [private](crate::private). Atomics on it are always the owner's to carry out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrivateReach {
+    /// By a system call of who accesses it, with no help of the owner; where the system refuses that, by the owner's progress.
+    SystemCall,
+    /// As other memory, if the fabric [owns](PrivateMemory::is_owned) it; borrowed memory by the owner's progress.
+    Native,
+    /// By the owner's progress.
+    Owner,
 }
 
 /// Which one-sided operations on attached memory stand still while nobody at the target makes progress.
@@ -397,6 +431,12 @@ pub enum FabricError {
         bytes: usize,
         /// The region's size.
         region_bytes: u64,
+    },
+    /// The memory may only be read.
+    #[error("{} has registered its region {} to be read only: get from it, or have it registered for writing", key.process, key.slot)]
+    ReadOnly {
+        /// The key.
+        key: RemoteKey,
     },
     /// Something else answers where the peer should.
     #[error("the connection with {process} was refused: {why}")]

@@ -61,11 +61,15 @@ farside_fabric::conformance_tests!(
     }
 );
 
-struct Shm;
+/// Shared memory. Private memory is reached by system calls, or as where the system refuses them.
+struct Shm {
+    private_by_system_call: bool,
+}
 
 impl Fabric for Shm {
     fn name(&self) -> String {
-        "shm".into()
+        let how = if self.private_by_system_call { "" } else { " without system calls" };
+        format!("shm{how}")
     }
 
     fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
@@ -79,13 +83,15 @@ impl Fabric for Shm {
                 job_id,
                 secret: [7; 16],
                 starter_bytes,
+                private_by_system_call: self.private_by_system_call,
             })?)
         };
         (0..processes).map(open).collect()
     }
 }
 
-farside_fabric::conformance_tests!(shm, Shm);
+farside_fabric::conformance_tests!(shm, Shm { private_by_system_call: true });
+farside_fabric::conformance_tests!(shm_without_system_calls, Shm { private_by_system_call: false });
 
 /// The simulator with one fault. Without it, it passes.
 struct Faulty {
@@ -177,7 +183,7 @@ faults_are_found! {
         Says("names a region for the second time");
     stale_keys: KeepsKeys by "regions::a_deregistered_key_is_stale", Says("deregistering");
     unknown_keys: AttachesAnything by "regions::a_key_that_names_nothing_is_refused", Says("attaching the stale");
-    lost_memory: TakesMemoryWithKey by "regions::a_held_region_outlives_its_key", Says("a get failed");
+    kept_by_holders: KeepsKeys by "regions::a_key_taken_back_ends_for_its_holders", Says("is not attached any more");
     untyped_memory_error: HidesMemoryErrors by "regions::too_much_memory_is_an_error", Says("bytes: Err");
     mixed_regions: MixesRegions by "regions::many_regions_do_not_mix", Says("view of a region");
     other_memory: RegistersOtherMemory by "regions::memory_that_is_there_is_registered",
@@ -204,6 +210,21 @@ faults_are_found! {
         WaitsInVain("deadline passed");
     hidden_need_of_targets: HidesThatItNeedsTargets by "operations::the_caller_alone_makes_progress",
         WaitsInVain("deadline passed");
+
+    // Private memory.
+    endless_hold: LeavesOperationsOpen by "private::a_holder_that_leaves_holds_nothing_up",
+        WaitsInVain("deadline passed | waited in vain");
+    clipped_private_accesses: ClipsAccesses by "private::accesses_outside_private_memory_are_errors",
+        Says("ended with Ok");
+    lost_private_adds: LosesAtomics by "private::changes_of_private_words_lose_nothing", Says("sums");
+    early_end: EndsDeregistrationsEarly by "private::nothing_is_written_when_the_end_is_told",
+        Says("it is ours again | whose deregistration is over");
+    no_end: KeepsKeys by "private::private_memory_comes_back", Says("it is ours again");
+    private_put_too_long: PutsTooMuch by "private::private_memory_is_read_and_written",
+        Says("a put's neighbourhood");
+    ignored_rights: IgnoresRights by "private::private_memory_may_be_read_only", Says("Ok(");
+    one_registration: RegistersOnce by "private::the_same_memory_is_registered_twice",
+        Says("two regions have two keys");
 
     // Queues.
     queue_put_too_long: PutsTooMuch by "queues::transfers_of_every_size", Says("the byte behind it");

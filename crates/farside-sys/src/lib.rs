@@ -14,6 +14,7 @@ pub mod net;
 pub mod pmix;
 pub mod prefetch;
 pub mod process;
+pub mod process_memory;
 pub mod racy;
 pub mod shm;
 pub mod topology;

@@ -118,6 +118,12 @@ impl MessageSocket {
         Ok((got.bytes > 0).then_some(Received { bytes: got.bytes, fd }))
     }
 
+    /// Sends nothing more: the other end finds the end of the connection behind what was sent, and may still send.
+    pub fn finish_sending(&self) {
+        // The only failure is that the connection has ended already.
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Write);
+    }
+
     /// Who is at the other end.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 
 use crate::global::{AddressFault, GlobalAddress, NotificationFault, SLOT_COUNT, SectionFault};
 use crate::memory::{MemoryRefusal, RemoteMemory};
+use crate::pipe::{PipeCause, PipeName};
 
 /// A result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -220,6 +221,14 @@ pub enum Error {
         process: ProcessId,
         /// How it ended, as far as known.
         why: String,
+    },
+    /// A pipe did not do what was asked.
+    #[error("{pipe}: {cause}")]
+    Pipe {
+        /// Which.
+        pipe: PipeName,
+        /// Why not.
+        cause: PipeCause,
     },
     /// A process of the job failed, and with it the job.
     #[error("{process} failed: {how}")]

@@ -43,6 +43,7 @@ pub mod launch;
 pub(crate) mod mover;
 mod nic;
 pub(crate) mod outgoing;
+pub(crate) mod pieces;
 pub(crate) mod pool;
 pub(crate) mod process;
 pub(crate) mod rendezvous;

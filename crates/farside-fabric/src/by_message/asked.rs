@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::outbox::{Class, Outbox};
-use super::packet::{
-    Answer, Ask, GOT_HEADER_BYTES, NativeAccess, PUT_HEADER_BYTES, Packet, Refusal, RegionName, RequestId,
-};
+use super::packet::{Answer, Ask, GOT_HEADER_BYTES, NativeAccess, PUT_HEADER_BYTES, Packet, Refusal, RequestId};
 use super::{Malformed, PIECES_UNDER_WAY_MAX};
 use crate::ids::ProcessId;
 use crate::transport::{AtomicChange, Completion, FabricError, Operation, Outcome, RemoteKey};
@@ -41,6 +39,13 @@ struct Piece {
     operation: OperationId,
     /// Which part of the data.
     range: Range<usize>,
+}
+
+/// What an attachment has brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) access: Option<NativeAccess>,
+    pub(super) is_writable: bool,
 }
 
 /// What an operation is for, and what it has brought so far.
@@ -111,6 +116,7 @@ impl Work {
             Refusal::StaleKey => FabricError::StaleKey { key },
             Refusal::OutOfRange => FabricError::OutOfRange { offset, bytes, region_bytes: key.bytes },
             Refusal::Misaligned => FabricError::Misaligned { offset, bytes },
+            Refusal::ReadOnly => FabricError::ReadOnly { key },
         }
     }
 }
@@ -140,7 +146,7 @@ impl Asked {
         {
             self.sequence += 1;
             let id = RequestId(self.sequence);
-            let region = RegionName { slot: state.key.slot, generation: state.key.generation };
+            let region = state.key.into();
             let packet = Packet::Request { id, region, ask: state.work.ask(&range) }.encode();
             outbox.push(state.key.process, Class::Request, packet);
             state.pieces_under_way += 1;
@@ -155,7 +161,7 @@ impl Asked {
         id: RequestId,
         answer: &Answer<'_>,
         outbox: &mut Outbox,
-    ) -> Result<Option<(RemoteKey, NativeAccess)>, Malformed> {
+    ) -> Result<Option<(RemoteKey, Grant)>, Malformed> {
         let piece = self.requests.get(&id).ok_or(Malformed::Unasked)?;
         let operation = piece.operation;
         let state = self.operations.get_mut(&operation).ok_or(Malformed::Unasked)?;
@@ -164,7 +170,9 @@ impl Asked {
         }
         state.take(&piece.range, answer)?;
         let attached = match *answer {
-            Answer::Attached { access, .. } if state.error.is_none() => Some((state.key, access)),
+            Answer::Attached { access, is_writable, .. } if state.error.is_none() => {
+                Some((state.key, Grant { access, is_writable }))
+            }
             _ => None,
         };
         state.pieces_under_way -= 1;

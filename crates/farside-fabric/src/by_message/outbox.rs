@@ -12,6 +12,10 @@ pub(super) enum Class {
     Message,
     Expected,
     Credit,
+    /// That a region is taken back.
+    Revoke,
+    /// That one was let go of.
+    Release,
 }
 
 #[derive(Debug, Default)]
@@ -25,7 +29,7 @@ pub(super) struct Outbox {
 struct Lane {
     packets: VecDeque<(Class, Vec<u8>)>,
     /// How many of each class there are.
-    counts: [usize; 5],
+    counts: [usize; 7],
 }
 
 impl Outbox {

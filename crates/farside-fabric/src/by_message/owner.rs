@@ -1,61 +1,174 @@
 //! What others ask of this process.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use super::packet::{Answer, Ask, NativeAccess, Packet, Refusal, RegionName, RequestId};
 use super::{Malformed, Registration};
 use crate::ids::ProcessId;
-use crate::region::{self, LocalRegion};
+use crate::private::{Lease, PrivateRegion, RegionMemory};
+use crate::region::LocalRegion;
 use crate::regions::RegionTable;
-use crate::transport::{FabricError, Operation, Outcome, RemoteKey};
+use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
 
 #[derive(Debug)]
-pub(super) struct Owner {
+pub(crate) struct Owner {
     regions: RegionTable,
-    /// What those who attach a region are told, for each that is registered.
-    access: HashMap<RemoteKey, NativeAccess>,
-    /// The regions that each peer has attached, also those whose keys were taken back since.
-    granted: HashMap<(ProcessId, RegionName), LocalRegion>,
+    /// What those who attach a region are told, for each that has a native access, as long as anybody may use it.
+    access: HashMap<RegionName, NativeAccess>,
+    /// Who has attached which region. A region that is taken back is still held by those who have not said that they let go.
+    holders: BTreeMap<(RegionName, ProcessId), Holder>,
+    /// Regions whose keys were taken back and that somebody holds, or is at.
+    leaving: BTreeMap<RegionName, Completion>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    Alive,
+    /// It says nothing any more, and something of its may still be under way natively.
+    Lost,
 }
 
 impl Owner {
-    pub(super) fn new(process: ProcessId, starter: Registration) -> Self {
+    pub(crate) fn new(process: ProcessId, starter: Registration) -> Self {
         let regions = RegionTable::new(process, starter.memory, starter.bytes);
-        let access = HashMap::from([(regions.starter().key(), starter.access)]);
-        Self { regions, access, granted: HashMap::new() }
+        let name = RegionName::from(regions.starter().key());
+        let access = starter.access.map(|access| (name, access)).into_iter().collect();
+        Self { regions, access, holders: BTreeMap::new(), leaving: BTreeMap::new() }
     }
 
-    pub(super) fn starter(&self) -> LocalRegion {
+    pub(crate) fn starter(&self) -> LocalRegion {
         self.regions.starter()
     }
 
-    pub(super) fn register(&mut self, registration: Registration) -> LocalRegion {
-        let region = self.regions.register(registration.memory, registration.bytes);
-        self.access.insert(region.key(), registration.access);
-        region
+    pub(crate) fn register(&mut self, name: Option<RegionName>, registration: Registration) -> LocalRegion {
+        let Registration { memory, bytes, access } = registration;
+        let key = self.regions.register(name, RegionMemory::Shared(memory.clone()), bytes);
+        let key = key.expect("only private memory is refused");
+        self.access.extend(access.map(|access| (key.into(), access)));
+        LocalRegion::new(key, memory)
     }
 
-    pub(super) fn deregister(&mut self, key: RemoteKey) -> Result<(), FabricError> {
-        self.regions.deregister(key)?;
-        self.access.remove(&key);
-        Ok(())
+    pub(crate) fn register_private(
+        &mut self,
+        name: Option<RegionName>,
+        lease: Arc<Lease>,
+        access: Option<NativeAccess>,
+    ) -> Result<PrivateRegion, FabricError> {
+        let key = self.regions.register(name, RegionMemory::Private(lease.clone()), lease.memory().bytes())?;
+        self.access.extend(access.map(|access| (key.into(), access)));
+        Ok(PrivateRegion::new(key, lease))
     }
 
-    pub(super) fn find(&self, key: RemoteKey) -> Option<&LocalRegion> {
+    /// Takes a key back. Returns who is to be told.
+    pub(crate) fn deregister(&mut self, key: RemoteKey) -> Result<(Completion, Vec<ProcessId>), FabricError> {
+        self.regions.withdraw(key)?;
+        let completion = Completion::pending();
+        self.leaving.insert(key.into(), completion.clone());
+        let told = self.holders_of(key.into()).filter(|(_, holder)| *holder == Holder::Alive);
+        let told = told.map(|(process, _)| process).collect();
+        self.settle();
+        Ok((completion, told))
+    }
+
+    /// A holder has let go.
+    pub(crate) fn released(&mut self, by: ProcessId, name: RegionName) {
+        self.holders.remove(&(name, by));
+        self.settle();
+    }
+
+    /// Nothing is heard of a peer any more. What its requests asked for is done or never will be; only what it reaches natively may
+    /// still be under way.
+    pub(crate) fn lose(&mut self, peer: ProcessId) {
+        let Self { holders, access, .. } = self;
+        holders.retain(|(name, process), holder| {
+            if *process == peer {
+                *holder = Holder::Lost;
+            }
+            *process != peer || access.contains_key(name)
+        });
+        self.settle();
+    }
+
+    /// Nothing of a lost peer is under way any more.
+    pub(super) fn bury(&mut self, peer: ProcessId) {
+        self.holders.retain(|(_, process), holder| *process != peer || *holder == Holder::Alive);
+        self.settle();
+    }
+
+    /// Which regions a process holds that has a native access to them.
+    pub(super) fn natively_held_by(&self, peer: ProcessId) -> impl Iterator<Item = RegionName> {
+        let held = self.holders.keys().filter(move |(_, process)| *process == peer);
+        held.map(|(name, _)| *name).filter(|name| self.access.contains_key(name))
+    }
+
+    /// Ends the deregistrations that nobody holds up any more. Those of regions with a native access are left to the transport.
+    pub(crate) fn settle(&mut self) {
+        let done: Vec<RegionName> = self
+            .leaving
+            .keys()
+            .copied()
+            .filter(|name| !self.access.contains_key(name) && self.is_left(*name))
+            .collect();
+        done.into_iter().for_each(|name| self.finish(name, true));
+    }
+
+    /// The regions with a native access that were taken back, and that nobody holds any more.
+    pub(super) fn left(&self) -> impl Iterator<Item = RegionName> {
+        self.leaving.keys().copied().filter(|name| self.access.contains_key(name) && self.is_left(*name))
+    }
+
+    /// Frees the slot of a region that nobody holds any more. `is_released`: nobody reaches its memory, either.
+    pub(super) fn finish(&mut self, name: RegionName, is_released: bool) {
+        self.access.remove(&name);
+        if let Some(memory) = self.regions.free(name)
+            && is_released
+        {
+            memory.release();
+        }
+        if let Some(completion) = self.leaving.remove(&name) {
+            completion.end(Ok(Outcome::Got(Vec::new())));
+        }
+    }
+
+    pub(super) fn leave_what_is_held(&self) {
+        for (name, _) in self.holders.keys().filter(|(name, _)| self.access.contains_key(name)) {
+            let memory = self.regions.find_named(*name).map(|(_, memory)| memory);
+            if let Some(RegionMemory::Private(lease)) = memory.or_else(|| self.regions.find_leaving(*name)) {
+                std::mem::forget(lease.clone());
+            }
+        }
+    }
+
+    fn is_left(&self, name: RegionName) -> bool {
+        self.holders_of(name).next().is_none() && self.regions.find_leaving(name).is_none_or(RegionMemory::is_idle)
+    }
+
+    fn holders_of(&self, name: RegionName) -> impl Iterator<Item = (ProcessId, Holder)> {
+        let all = (name, ProcessId::new(0))..=(name, ProcessId::new(u32::MAX));
+        self.holders.range(all).map(|((_, process), holder)| (*process, *holder))
+    }
+
+    pub(crate) fn find(&self, key: RemoteKey) -> Option<&RegionMemory> {
         self.regions.find(key)
     }
 
-    /// What a region was registered with; nothing when its key was taken back.
-    pub(super) fn access(&self, key: RemoteKey) -> NativeAccess {
-        self.access.get(&key).copied().unwrap_or_default()
+    pub(super) fn find_named(&self, name: RegionName) -> Option<(RemoteKey, &RegionMemory)> {
+        self.regions.find_named(name)
+    }
+
+    /// The memory of a region for a process that accesses it: also of one that is taken back, if it holds that.
+    pub(crate) fn memory_for(&self, by: ProcessId, key: RemoteKey) -> Option<&RegionMemory> {
+        let is_holder = self.holders.contains_key(&(key.into(), by));
+        self.regions.find(key).or_else(|| self.regions.find_leaving(key.into()).filter(|_| is_holder))
+    }
+
+    pub(super) fn access(&self, key: RemoteKey) -> Option<NativeAccess> {
+        self.access.get(&key.into()).copied()
     }
 
     pub(super) fn is_held(&self, key: RemoteKey) -> bool {
-        self.granted.values().any(|region| region.key() == key)
-    }
-
-    pub(super) fn lose(&mut self, peer: ProcessId) {
-        self.granted.retain(|(holder, _), _| *holder != peer);
+        self.holders_of(key.into()).next().is_some()
     }
 
     /// Does what is asked, and encodes the answer.
@@ -69,7 +182,10 @@ impl Owner {
     ) -> Result<Vec<u8>, Malformed> {
         let operation = match *ask {
             Ask::Attach => {
-                let answer = self.grant(from, region).unwrap_or(Answer::Refused(Refusal::StaleKey));
+                let answer = self.grant(from, region).map_or(Answer::Refused(Refusal::StaleKey), |(key, memory)| {
+                    let is_writable = memory.is_writable();
+                    Answer::Attached { bytes: key.bytes, access: self.access(key), is_writable }
+                });
                 return Ok(Packet::Answer { id, answer }.encode());
             }
             Ask::Put { offset, data } => Operation::Put { offset, data: data.to_vec() },
@@ -81,9 +197,12 @@ impl Owner {
             Ask::Atomic32 { offset, change } => Operation::Atomic32 { offset, change },
             Ask::Atomic64 { offset, change } => Operation::Atomic64 { offset, change },
         };
-        let outcome = match self.granted.get(&(from, region)) {
-            Some(region) => region::execute(region.key(), region.memory(), operation).map_err(|error| match error {
+        let is_holder = self.holders.contains_key(&(region, from));
+        let outcome = match self.regions.find_named(region).filter(|_| is_holder) {
+            Some((key, memory)) => memory.execute(key, operation).map_err(|error| match error {
                 FabricError::Misaligned { .. } => Refusal::Misaligned,
+                FabricError::ReadOnly { .. } => Refusal::ReadOnly,
+                FabricError::StaleKey { .. } => Refusal::StaleKey,
                 _ => Refusal::OutOfRange,
             }),
             None => Err(Refusal::StaleKey),
@@ -97,10 +216,10 @@ impl Owner {
         Ok(Packet::Answer { id, answer }.encode())
     }
 
-    fn grant(&mut self, from: ProcessId, name: RegionName) -> Option<Answer<'static>> {
-        let region = self.regions.find_slot(name.slot, name.generation)?;
-        let key = region.key();
-        self.granted.insert((from, name), region.clone());
-        Some(Answer::Attached { bytes: key.bytes, access: self.access(key) })
+    /// Notes that a process holds a region from now on.
+    pub(crate) fn grant(&mut self, to: ProcessId, name: RegionName) -> Option<(RemoteKey, RegionMemory)> {
+        let (key, memory) = self.regions.find_named(name)?;
+        self.holders.insert((name, to), Holder::Alive);
+        Some((key, memory.clone()))
     }
 }

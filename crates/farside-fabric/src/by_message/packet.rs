@@ -1,6 +1,6 @@
 //! What travels between engines, and its decoder.
 
-use crate::transport::AtomicChange;
+use crate::transport::{AtomicChange, RemoteKey};
 
 const USER: u8 = 1;
 const ATTACH: u8 = 2;
@@ -14,6 +14,8 @@ const GOT: u8 = 9;
 const PREVIOUS: u8 = 10;
 const REFUSED: u8 = 11;
 const EXPECTED: u8 = 12;
+const REVOKE: u8 = 13;
+const RELEASED: u8 = 14;
 
 /// What a message of the user, or a frame of an expected one, costs on top of its own bytes: the kind.
 pub const USER_HEADER_BYTES: usize = 1;
@@ -35,6 +37,10 @@ pub enum Packet<'a> {
     User(&'a [u8]),
     /// A frame of a message that its receiver expects, or of the credit for it ([`expected`](crate::expected)).
     Expected(&'a [u8]),
+    /// The owner takes a region back, of the process that gets this: it is to let go of it.
+    Revoke(RegionName),
+    /// The process that sends this has let go of a region: nothing of its is under way there.
+    Released(RegionName),
     /// Asks the owner of a region for something.
     Request {
         /// What the answer will be known by.
@@ -54,7 +60,7 @@ pub enum Packet<'a> {
 }
 
 /// Tells the requests of one engine apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub(super) u64);
 
 /// A region of the process that gets the request.
@@ -108,8 +114,10 @@ pub enum Answer<'a> {
     Attached {
         /// Its size.
         bytes: u64,
-        /// How else than by messages.
-        access: NativeAccess,
+        /// How else than by messages, if there is a way.
+        access: Option<NativeAccess>,
+        /// Whether it may be written.
+        is_writable: bool,
     },
     /// The put is visible.
     Done,
@@ -140,6 +148,8 @@ pub enum Refusal {
     OutOfRange,
     /// An atomic must be on a multiple of its size.
     Misaligned,
+    /// It may only be read.
+    ReadOnly,
 }
 
 impl Packet<'_> {
@@ -148,6 +158,8 @@ impl Packet<'_> {
         match self {
             Self::User(message) => [&[USER], *message].concat(),
             Self::Expected(frame) => [&[EXPECTED], *frame].concat(),
+            Self::Revoke(name) => name.encode(REVOKE),
+            Self::Released(name) => name.encode(RELEASED),
             Self::Request { id, region, ask } => ask.encode(*id, *region),
             Self::Answer { id, answer } => answer.encode(*id),
         }
@@ -162,9 +174,11 @@ impl<'a> Packet<'a> {
         let packet = match kind {
             USER => Packet::User(take_all(rest)),
             EXPECTED => Packet::Expected(take_all(rest)),
+            REVOKE => Packet::Revoke(RegionName::decode(rest)?),
+            RELEASED => Packet::Released(RegionName::decode(rest)?),
             ATTACH..=ATOMIC_64 => {
                 let id = RequestId(take_u64(rest)?);
-                let region = RegionName { slot: take_u32(rest)?, generation: take_u32(rest)? };
+                let region = RegionName::decode(rest)?;
                 Packet::Request { id, region, ask: Ask::decode(kind, rest)? }
             }
             ATTACHED..=REFUSED => {
@@ -173,6 +187,22 @@ impl<'a> Packet<'a> {
             _ => return None,
         };
         rest.is_empty().then_some(packet)
+    }
+}
+
+impl RegionName {
+    fn encode(self, kind: u8) -> Vec<u8> {
+        [&[kind][..], &self.slot.to_le_bytes(), &self.generation.to_le_bytes()].concat()
+    }
+
+    fn decode(rest: &mut &[u8]) -> Option<Self> {
+        Some(Self { slot: take_u32(rest)?, generation: take_u32(rest)? })
+    }
+}
+
+impl From<RemoteKey> for RegionName {
+    fn from(key: RemoteKey) -> Self {
+        Self { slot: key.slot, generation: key.generation }
     }
 }
 
@@ -229,8 +259,10 @@ impl<'a> Answer<'a> {
         out.push(kind);
         out.extend(id.0.to_le_bytes());
         match self {
-            Self::Attached { bytes, access } => {
-                [*bytes, access.key, access.base].iter().for_each(|word| out.extend(word.to_le_bytes()));
+            Self::Attached { bytes, access, is_writable } => {
+                out.push(u8::from(access.is_some()) | u8::from(*is_writable) << 1);
+                let NativeAccess { key, base } = access.unwrap_or_default();
+                [*bytes, key, base].iter().for_each(|word| out.extend(word.to_le_bytes()));
             }
             Self::Done => {}
             Self::Got(data) => out.extend(*data),
@@ -243,9 +275,17 @@ impl<'a> Answer<'a> {
     fn decode(kind: u8, rest: &mut &'a [u8]) -> Option<Self> {
         match kind {
             ATTACHED => {
+                let flags = take_u8(rest).filter(|flags| *flags < 4)?;
                 let bytes = take_u64(rest)?;
                 let access = NativeAccess { key: take_u64(rest)?, base: take_u64(rest)? };
-                Some(Self::Attached { bytes, access })
+                let is_native = flags & 1 != 0;
+                // One that is none has no numbers.
+                let is_sound = is_native || access == NativeAccess::default();
+                is_sound.then_some(Self::Attached {
+                    bytes,
+                    access: is_native.then_some(access),
+                    is_writable: flags & 2 != 0,
+                })
             }
             DONE => Some(Self::Done),
             GOT => Some(Self::Got(take_all(rest))),
@@ -262,11 +302,14 @@ impl Refusal {
             Self::StaleKey => 1,
             Self::OutOfRange => 2,
             Self::Misaligned => 3,
+            Self::ReadOnly => 4,
         }
     }
 
     fn from_code(code: u8) -> Option<Self> {
-        [Self::StaleKey, Self::OutOfRange, Self::Misaligned].into_iter().find(|refusal| refusal.code() == code)
+        [Self::StaleKey, Self::OutOfRange, Self::Misaligned, Self::ReadOnly]
+            .into_iter()
+            .find(|refusal| refusal.code() == code)
     }
 }
 

@@ -10,7 +10,7 @@ use super::Fabric;
 use super::harness::{Process, Service, Trial, assert_same, expect, pattern};
 use crate::ids::ProcessId;
 use crate::region::LocalRegion;
-use crate::transport::{FabricError, RemoteKey};
+use crate::transport::{FabricError, Operation, RemoteKey};
 
 /// The starter memory of every process is reached by a key that anybody can compute.
 pub fn the_starter_is_attached_by_its_computed_key(fabric: &dyn Fabric) {
@@ -132,7 +132,8 @@ pub fn a_slot_used_again_has_a_new_generation(fabric: &dyn Fabric) {
     Trial::new("a_slot_used_again_has_a_new_generation", 2).run(fabric, |process| {
         let mut names = HashSet::new();
         let mut latest = None;
-        for _ in 0..50 {
+        // More than there are slots before one is used again.
+        for _ in 0..1100 {
             if let Some(old) = latest.replace(expect(process.end().register(100), "registering").key()) {
                 expect(process.end().deregister(old), "deregistering");
             }
@@ -149,23 +150,34 @@ pub fn a_slot_used_again_has_a_new_generation(fabric: &dyn Fabric) {
     });
 }
 
-/// Taking back a key takes nothing from those who hold the region already.
-pub fn a_held_region_outlives_its_key(fabric: &dyn Fabric) {
-    Trial::new("a_held_region_outlives_its_key", 2).run(fabric, |process| {
+/// A key that is taken back ends for those who hold it, and its end is told. What takes its place is untouched.
+pub fn a_key_taken_back_ends_for_its_holders(fabric: &dyn Fabric) {
+    Trial::new("a_key_taken_back_ends_for_its_holders", 3).run(fabric, |process| {
         let local = expect(process.end().register(8192), "registering");
         let keys = process.share_key(local.key());
-        let region = process.attach(keys[1 - process.id().index()]);
+        let key = keys[(process.id().index() + 1) % keys.len()];
+        let region = process.attach(key);
         process.put(&region, 100, b"before");
         process.meet();
-        expect(process.end().deregister(local.key()), "deregistering");
-        // Takes the slot, and must not take the memory.
+        let over = expect(process.end().deregister(local.key()), "deregistering");
+        process.finish(over, process.id());
         let next = expect(process.end().register(8192), "registering");
         process.meet();
-        assert_eq!(process.get(&region, 100, 6), b"before");
-        process.put(&region, 200, b"after");
+        assert!(process.end().attached(key).is_none(), "{key:?} is not attached any more");
+        expect_stale(process, key);
+        let posted = process.end().post(key, Operation::Put { offset: 0, data: vec![1; 100] });
+        let posted = posted.and_then(|posted| posted.wait(process.end(), key.process, process.deadline()));
+        assert!(matches!(posted, Err(FabricError::StaleKey { .. })), "posting to the stale {key:?}: {posted:?}");
+        // Pages that are mapped stay with whoever has them.
+        if region.mapped().is_none() {
+            let late = region.put(200, b"after", process.deadline());
+            assert!(matches!(late, Err(FabricError::StaleKey { .. })), "a put to the stale {key:?}: {late:?}");
+        } else {
+            process.put(&region, 200, b"after");
+        }
         process.meet();
-        assert_eq!(process.get(&local.as_remote(), 200, 5), b"after");
         assert_same(&process.get(&next.as_remote(), 0, 8192), &[0; 8192], "the next region");
+        assert_eq!(process.get(&local.as_remote(), 100, 6), b"before");
     });
 }
 

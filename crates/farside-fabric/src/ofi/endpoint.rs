@@ -14,11 +14,13 @@ use super::port::Port;
 use super::provider;
 use super::queue::OfiQueue;
 use super::state::{LIMITS, MESSAGE_BYTES_MAX, OPERATIONS_MAX, State};
+use crate::by_message::RegionName;
 use crate::ids::ProcessId;
+use crate::private::{Lease, PrivateMemory, PrivateRegion};
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::transmit::{QueueOptions, TransferQueue};
 use crate::transport::{
-    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Tag, Transport,
+    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, PrivateReach, RemoteKey, Tag, Transport,
 };
 
 /// When something that libfabric has no room for is tried again, and when a thread that stands back looks whether it still should.
@@ -155,6 +157,29 @@ impl OfiEndpoint {
         self.lock().quarantined()
     }
 
+    /// Regions of this process that were taken back and stay nevertheless, since a peer was lost that held them and that libfabric may
+    /// still carry something for.
+    pub fn quarantined_regions(&self) -> usize {
+        self.lock().quarantined_regions()
+    }
+
+    pub(crate) fn register_memory_as(
+        &self,
+        name: Option<RegionName>,
+        memory: Arc<SharedMemory>,
+        bytes: usize,
+    ) -> Result<LocalRegion, FabricError> {
+        self.lock().register(name, memory, bytes)
+    }
+
+    pub(crate) fn register_private_as(
+        &self,
+        name: Option<RegionName>,
+        lease: Arc<Lease>,
+    ) -> Result<PrivateRegion, FabricError> {
+        self.lock().register_private(name, lease)
+    }
+
     /// Buffers of puts and gets that were registered by themselves, on a provider that wants them registered, since they found no
     /// memory that is.
     pub fn registered_by_themselves(&self) -> u64 {
@@ -215,16 +240,28 @@ impl Transport for OfiEndpoint {
             expected_bytes_max: LIMITS.expected_bytes_max(),
             expectations_max: LIMITS.expectations_max(),
             operations_max: OPERATIONS_MAX,
+            private_memory: PrivateReach::Native,
         }
     }
 
     fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
         // libfabric refuses mostly because no more memory may be locked.
-        self.lock().register(memory, bytes)
+        self.register_memory_as(None, memory, bytes)
     }
 
-    fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {
-        self.lock().deregister(key)
+    fn register_private(&self, memory: Arc<PrivateMemory>) -> Result<PrivateRegion, FabricError> {
+        self.register_private_as(None, Lease::new(memory))
+    }
+
+    fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
+        let mut state = self.lock();
+        let completion = state.deregister(key)?;
+        let must_wake = state.waits_for_room();
+        drop(state);
+        if must_wake {
+            self.waker.wake();
+        }
+        Ok(completion)
     }
 
     fn starter(&self) -> LocalRegion {

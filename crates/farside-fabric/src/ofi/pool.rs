@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use farside_sys::shm::SharedMemory;
 
-use super::port::{Port, Registration};
+use super::port::{Port, Registration, Rights};
 use super::state::random_key;
 use crate::transport::FabricError;
 
@@ -81,7 +81,7 @@ impl Slots {
         let bytes = SLOTS * SLOT_BYTES;
         let memory = Arc::new(SharedMemory::create("farside-pool", bytes)?);
         // SAFETY: the port is dropped before the pool, in `State`, whose fields stand in that order.
-        let registration = unsafe { port.register(memory.base().as_ptr(), bytes, random_key()?) }?;
+        let registration = unsafe { port.register(memory.base().as_ptr(), bytes, random_key()?, Rights::All) }?;
         Ok(Self { memory, registration })
     }
 }

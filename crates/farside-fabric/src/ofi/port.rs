@@ -73,6 +73,15 @@ pub(super) struct Registration {
 // SAFETY: the pointer is only handed back to its `Port`.
 unsafe impl Send for Registration {}
 
+/// What may be done with registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rights {
+    /// Whatever there is, on both sides.
+    All,
+    /// Peers may read it.
+    Read,
+}
+
 /// What became of an operation that was posted.
 #[derive(Debug)]
 pub(super) enum Posted {
@@ -242,8 +251,12 @@ impl Port {
         start: *mut u8,
         bytes: usize,
         key: u64,
+        rights: Rights,
     ) -> Result<Registration, FabricError> {
-        let access = ffi::READ | ffi::WRITE | ffi::SEND | ffi::RECV | ffi::REMOTE_READ | ffi::REMOTE_WRITE;
+        let access = match rights {
+            Rights::All => ffi::READ | ffi::WRITE | ffi::SEND | ffi::RECV | ffi::REMOTE_READ | ffi::REMOTE_WRITE,
+            Rights::Read => ffi::REMOTE_READ,
+        };
         let mut mr = ptr::null_mut();
         // SAFETY: the domain is open; by the contract the memory exists.
         let code = unsafe {

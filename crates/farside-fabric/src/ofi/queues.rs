@@ -51,10 +51,12 @@ struct Open {
     frontier: Arc<Frontier>,
     end: Option<End>,
     is_closing: bool,
+    /// A signal of our own is under way, behind all that rides to a region which was taken back.
+    is_hurried: bool,
     /// Where the last signal of one that is closing goes, if there was no room for it.
     owed: Option<FiAddr>,
     /// The region of the last operation, since the next one is mostly for the same.
-    last_access: Option<(RemoteKey, NativeAccess)>,
+    last_access: Option<(RemoteKey, Reached)>,
     /// Where a signal that moves nothing can go.
     last_rider: Option<Place>,
 }
@@ -62,8 +64,15 @@ struct Open {
 /// What stays as it is while an operation is under way.
 #[derive(Debug)]
 struct UnderWay {
-    _memory: Option<Arc<SharedMemory>>,
+    memory: Option<Arc<SharedMemory>>,
     key: Option<RemoteKey>,
+}
+
+/// How a peer's region is reached.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reached {
+    pub(super) access: NativeAccess,
+    pub(super) is_writable: bool,
 }
 
 /// Both sides of an operation.
@@ -107,6 +116,7 @@ impl Queues {
             frontier: Arc::default(),
             end: None,
             is_closing: false,
+            is_hurried: false,
             owed: None,
             last_access: None,
             last_rider: None,
@@ -151,12 +161,16 @@ impl Queues {
         port: &Port,
         id: QueueId,
         order: &Order<'_>,
-        access: impl FnOnce(RemoteKey) -> Option<NativeAccess>,
+        access: impl FnOnce(RemoteKey) -> Result<Reached, FabricError>,
     ) -> Result<(), FabricError> {
         let queue = self.queues.get_mut(&id).expect("a queue is closed by its last user");
         queue.admit(order.signal.is_some())?;
-        let access = queue.access(order.transfer.remote, access)?;
-        queue.post(port, order, access)
+        let key = order.transfer.remote;
+        let reached = queue.access(key, access)?;
+        if order.transfer.kind == TransferKind::Put && !reached.is_writable {
+            return Err(FabricError::ReadOnly { key });
+        }
+        queue.post(port, order, reached.access)
     }
 
     /// Posts a signal that moves nothing.
@@ -210,6 +224,35 @@ impl Queues {
         matches!(end, End::Disconnected).then_some(peer)
     }
 
+    /// A region was taken back: nothing more is posted to it.
+    pub(super) fn forget_access(&mut self, key: RemoteKey) {
+        for queue in self.queues.values_mut() {
+            queue.last_access.take_if(|(known, _)| *known == key);
+        }
+    }
+
+    /// Whether something is under way to a peer's region.
+    pub(super) fn reaches(&self, key: RemoteKey) -> bool {
+        self.queues.values().any(|queue| queue.reaches(key))
+    }
+
+    /// Whether something is under way from or to this memory of this process.
+    pub(super) fn uses(&self, memory: &Arc<SharedMemory>) -> bool {
+        let mut under_way = self.queues.values().flat_map(|queue| queue.ledger.open());
+        under_way.any(|operation| operation.memory.as_ref().is_some_and(|used| Arc::ptr_eq(used, memory)))
+    }
+
+    /// Sees to it that what rides to a region is told of soon, whatever its poster does.
+    pub(super) fn hurry(&mut self, port: &Port, key: RemoteKey, address: Option<FiAddr>) {
+        let Some(address) = address else { return };
+        for queue in self.queues.values_mut().filter(|queue| queue.peer == key.process && queue.reaches(key)) {
+            // One signal is enough, and one that has no place is tried again.
+            if queue.ledger.has_riders() && !queue.is_hurried && queue.ledger.admit(true).is_ok() {
+                queue.is_hurried = queue.signal(port, address, 0).is_ok();
+            }
+        }
+    }
+
     /// A peer is gone.
     pub(super) fn lose(&mut self, peer: ProcessId) {
         self.queues.values_mut().filter(|queue| queue.peer == peer).for_each(|queue| queue.fail(End::Disconnected));
@@ -233,6 +276,10 @@ impl Queues {
 }
 
 impl Open {
+    fn reaches(&self, key: RemoteKey) -> bool {
+        self.ledger.open().any(|operation| operation.key == Some(key))
+    }
+
     fn check(&self) -> Result<(), FabricError> {
         match self.end {
             None => Ok(()),
@@ -256,16 +303,16 @@ impl Open {
     fn access(
         &mut self,
         key: RemoteKey,
-        look_up: impl FnOnce(RemoteKey) -> Option<NativeAccess>,
-    ) -> Result<NativeAccess, FabricError> {
-        if let Some((known, access)) = self.last_access
+        look_up: impl FnOnce(RemoteKey) -> Result<Reached, FabricError>,
+    ) -> Result<Reached, FabricError> {
+        if let Some((known, reached)) = self.last_access
             && known == key
         {
-            return Ok(access);
+            return Ok(reached);
         }
-        let access = look_up(key).ok_or(FabricError::StaleKey { key })?;
-        self.last_access = Some((key, access));
-        Ok(access)
+        let reached = look_up(key)?;
+        self.last_access = Some((key, reached));
+        Ok(reached)
     }
 
     fn post(&mut self, port: &Port, order: &Order<'_>, access: NativeAccess) -> Result<(), FabricError> {
@@ -293,13 +340,13 @@ impl Open {
         if rides {
             self.last_rider = Some(place);
         }
-        let under_way = UnderWay { _memory: Some(local.region().memory().clone()), key: Some(remote) };
+        let under_way = UnderWay { memory: Some(local.region().memory().clone()), key: Some(remote) };
         self.ledger.push(order.signal, rides, under_way);
         Ok(())
     }
 
     fn signal(&mut self, port: &Port, address: FiAddr, number: u64) -> Result<(), FabricError> {
-        let under_way = UnderWay { _memory: None, key: None };
+        let under_way = UnderWay { memory: None, key: None };
         match self.last_rider.filter(|_| self.ledger.has_riders()) {
             Some(place) => {
                 let piece = self.piece(Kind::Put, place, 0, address, true);
@@ -344,8 +391,11 @@ impl Open {
 
     /// An operation that is told is over, and so are those before it that ride.
     fn landed(&mut self, index: u64) {
+        self.is_hurried = false;
         if self.end.is_some() {
-            return self.let_go(index);
+            // Those before it that ride are over, too, well or not.
+            self.ledger.end_with_all_before(index);
+            return self.release_if_done();
         }
         if let Some(number) = self.ledger.end_with_all_before(index) {
             self.frontier.raise(number);

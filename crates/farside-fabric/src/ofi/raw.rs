@@ -31,7 +31,7 @@ use super::ffi::{CqDataEntry, FiAddr};
 use super::flights::Flights;
 use super::library::Api;
 use super::message::Card;
-use super::port::{Entries, Piece, Polled, Port, Posted, Registration};
+use super::port::{Entries, Piece, Polled, Port, Posted, Registration, Rights};
 use super::provider;
 use super::transfer::Kind;
 use crate::ids::ProcessId;
@@ -105,7 +105,8 @@ impl RawEnd {
         let mut port = Port::open(api, info, provider, 2)?;
         let key = random_bytes().map_err(|cause| FabricError::System { doing: "getting random bytes", cause })?;
         // SAFETY: the port is dropped before the memory, here as the later of two locals, and below as the first field.
-        let registration = unsafe { port.register(memory.base().as_ptr(), PUT + put_bytes, u64::from_le_bytes(key)) }?;
+        let registration =
+            unsafe { port.register(memory.base().as_ptr(), PUT + put_bytes, u64::from_le_bytes(key), Rights::All) }?;
         let mut end = Self {
             port,
             flights: Flights::new(RECEIVES + POSTS_MAX),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farside_sys::shm::SharedMemory;
 
-use super::port::{Port, Registration};
+use super::port::{Port, Registration, Rights};
 use crate::transport::FabricError;
 
 /// The size of a slot, and so of the longest message with its header. What is longer the `rxm` layer would not send at once.
@@ -36,7 +36,7 @@ impl Staging {
         let memory = Arc::new(SharedMemory::create("farside-staging", bytes)?);
         let registration = if port.attributes().registers_local {
             // SAFETY: the port is dropped before the memory, in `State`, whose fields stand in that order.
-            Some(unsafe { port.register(memory.base().as_ptr(), bytes, 0) }?)
+            Some(unsafe { port.register(memory.base().as_ptr(), bytes, 0, Rights::All) }?)
         } else {
             None
         };

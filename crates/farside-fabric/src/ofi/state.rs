@@ -1,6 +1,7 @@
 //! All that an endpoint's lock guards.
 
 mod queued;
+mod regions;
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
@@ -10,17 +11,17 @@ use std::sync::Arc;
 use farside_sys::process::random_bytes;
 use farside_sys::shm::SharedMemory;
 
+use self::regions::{Natives, register_shared};
 use super::ffi::{CqDataEntry, FiAddr};
 use super::flights::Flights;
 use super::message::{HEADER_BYTES, Header, Kind};
 use super::pool::Pool;
-use super::port::{Entries, Failure, Piece, Polled, Port, Posted, Registration};
+use super::port::{Entries, Failure, Piece, Polled, Port, Posted, Rights};
 use super::queues::Queues;
 use super::staging::{RECEIVE_SLOTS, SEND_SLOTS, SLOT_BYTES, Staging};
 use super::transfer::{self, Lent, Transfer, TransferId};
 use crate::by_message::{Engine, Limits, NativeAccess, Registration as NewRegion};
 use crate::ids::ProcessId;
-use crate::region::LocalRegion;
 use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag};
 
 /// Operations that a process may have under way.
@@ -54,10 +55,7 @@ pub(super) struct State {
     queues: Queues,
     transfers: HashMap<TransferId, Transfer>,
     engine: Engine,
-    /// Registered memory, until the end: nothing tells when the last peer lets go of it.
-    memories: Vec<Arc<SharedMemory>>,
-    /// What the regions of this process are registered as, by their slots, with their generations.
-    registrations: Vec<Option<(u32, Registration)>>,
+    natives: Natives,
 
     process: ProcessId,
     token: u64,
@@ -102,8 +100,9 @@ impl State {
         bytes: usize,
     ) -> Result<Self, FabricError> {
         let staging = Staging::new(&mut port)?;
-        let (access, registration) = register(&mut port, &memory)?;
-        let engine = Engine::new(process, process_count, NewRegion { memory: memory.clone(), bytes, access }, LIMITS);
+        let (access, registration) = register_shared(&mut port, &memory)?;
+        let starter = NewRegion { memory: memory.clone(), bytes, access: Some(access) };
+        let engine = Engine::new(process, process_count, starter, LIMITS);
         let peer = |_| Peer { address: None, met: false, backlog: VecDeque::new(), messages: 0 };
         let mut state = Self {
             port,
@@ -113,8 +112,7 @@ impl State {
             queues: Queues::default(),
             transfers: HashMap::new(),
             engine,
-            memories: vec![memory],
-            registrations: vec![Some((0, registration))],
+            natives: Natives::default(),
             process,
             token: 0,
             peers: (0..process_count).map(peer).collect(),
@@ -123,6 +121,7 @@ impl State {
             events: VecDeque::new(),
             broken: None,
         };
+        state.note_starter(registration, memory);
         for slot in 0..RECEIVE_SLOTS {
             state.post_receive(slot)?;
         }
@@ -144,34 +143,13 @@ impl State {
 
     // Regions.
 
-    pub(super) fn starter(&self) -> LocalRegion {
-        self.engine.starter()
-    }
-
-    pub(super) fn register(&mut self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
-        let (access, registration) = register(&mut self.port, &memory)?;
-        self.memories.push(memory.clone());
-        let region = self.engine.register(NewRegion { memory, bytes, access });
-        let key = region.key();
-        let slot = key.slot as usize;
-        self.registrations.resize(self.registrations.len().max(slot + 1), None);
-        self.registrations[slot] = Some((key.generation, registration));
-        Ok(region)
-    }
-
-    pub(super) fn deregister(&mut self, key: RemoteKey) -> Result<(), FabricError> {
-        self.engine.deregister(key)?;
-        self.registrations[key.slot as usize] = None;
-        Ok(())
-    }
-
     pub(super) fn attach(&mut self, key: RemoteKey) -> Result<Completion, FabricError> {
         self.check()?;
         self.engine.attach(key)
     }
 
     pub(super) fn is_attached(&self, key: RemoteKey) -> bool {
-        self.engine.attached(key).is_some()
+        self.engine.is_attached(key)
     }
 
     // Operations.
@@ -197,6 +175,9 @@ impl State {
         if let Err(error) = key.check(offset, data.len()) {
             return Ok(ended(Err(error)));
         }
+        if kind == transfer::Kind::Put && !self.engine.is_writable(key) {
+            return Ok(ended(Err(FabricError::ReadOnly { key })));
+        }
         // Those in quarantine are nobody's any more.
         if self.transfers.values().filter(|transfer| transfer.is_wanted()).count() >= OPERATIONS_MAX {
             return Err(FabricError::QueueFull { process: key.process, max: OPERATIONS_MAX });
@@ -209,7 +190,7 @@ impl State {
         let in_software = self.works_in_software();
         let wanted = key.process != self.process && bytes > if in_software { WHOLE_BYTES_MAX } else { 0 };
         let reachable = wanted && self.engine.check_peer(key.process).is_ok();
-        if reachable { self.engine.attached(key) } else { None }
+        if reachable { self.engine.native(key) } else { None }
     }
 
     /// The provider copies with this machine's processor, and works only while somebody makes progress.
@@ -262,7 +243,8 @@ impl State {
         }
         // SAFETY: the buffer stays in the transfer, which outlives its registration: `finish` gives that back first, and the port, which
         // is dropped first, all that are left.
-        Ok(Lent::Registered(unsafe { self.port.register(data.as_mut_ptr(), data.len(), random_key()?) }?))
+        let registered = unsafe { self.port.register(data.as_mut_ptr(), data.len(), random_key()?, Rights::All) };
+        Ok(Lent::Registered(registered?))
     }
 
     /// Buffers that were registered by themselves since the pool had no slot for them.
@@ -403,6 +385,7 @@ impl State {
 
     /// Sends the packets of the engine, and messages that had no room, as far as there is room now.
     fn send_waiting(&mut self) {
+        self.settle_regions();
         if self.staging.has_waiting() {
             let mut out_of_reach = Vec::new();
             for (number, peer) in (0..).map(ProcessId::new).zip(&mut self.peers) {
@@ -598,9 +581,12 @@ impl State {
 
     /// A peer is gone, and stays so.
     pub(super) fn lose(&mut self, process: ProcessId) {
+        self.taint_what_is_held_by(process);
         if !self.engine.lose(process) {
             return;
         }
+        // What it may still write is tainted.
+        self.engine.bury(process);
         let peer = &mut self.peers[process.index()];
         for (slot, _) in peer.backlog.drain(..) {
             self.staging.left();
@@ -666,13 +652,6 @@ impl State {
             self.lose(process);
         }
     }
-}
-
-/// Lets a port access memory that lives as long as the port.
-fn register(port: &mut Port, memory: &Arc<SharedMemory>) -> Result<(NativeAccess, Registration), FabricError> {
-    // SAFETY: the callers keep the memory in their `memories`, which are dropped after the port.
-    let registration = unsafe { port.register(memory.base().as_ptr(), memory.bytes(), random_key()?) }?;
-    Ok((NativeAccess { key: registration.key, base: memory.base().as_ptr() as u64 }, registration))
 }
 
 /// A key that nobody guesses: whoever can reach the endpoint may use a key that it knows.

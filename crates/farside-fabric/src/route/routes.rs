@@ -1,17 +1,21 @@
 //! Shared memory to some peers, libfabric to the others.
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farside_sys::shm::SharedMemory;
 
+use crate::by_message::RegionName;
+use crate::clock::lock;
 use crate::ids::ProcessId;
 use crate::ofi::OfiEndpoint;
+use crate::private::{Lease, PrivateMemory, PrivateRegion};
 use crate::region::{LocalRegion, RemoteRegion};
+use crate::regions::Names;
 use crate::shm::{ShmConfig, ShmEndpoint};
 use crate::transmit::{QueueOptions, TransferQueue};
-use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, RemoteKey, Tag, Transport};
+use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Tag, Transport};
 
 /// When a thread that sleeps looks whether a peer on this machine has made room.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
@@ -40,8 +44,33 @@ pub struct Routes {
     shm: Arc<ShmEndpoint>,
     ofi: Arc<OfiEndpoint>,
     ways: Box<[Way]>,
-    /// Held while memory is registered or taken back, so that both number it alike.
-    registering: Mutex<()>,
+    registered: Mutex<Registered>,
+}
+
+/// The names of regions, which both ways have in common.
+#[derive(Debug)]
+struct Registered {
+    names: Names,
+    leaving: Vec<Leaving>,
+}
+
+/// A region whose key was taken back.
+#[derive(Debug)]
+struct Leaving {
+    name: RegionName,
+    both: [Completion; 2],
+    completion: Completion,
+}
+
+impl Registered {
+    /// Ends the deregistrations that have ended both ways.
+    fn settle(&mut self) {
+        let Self { names, leaving } = self;
+        for gone in leaving.extract_if(.., |leaving| leaving.both.iter().all(Completion::has_ended)) {
+            names.give_back(gone.name);
+            gone.completion.end(Ok(Outcome::Got(Vec::new())));
+        }
+    }
 }
 
 impl Routes {
@@ -57,7 +86,12 @@ impl Routes {
         assert_eq!(ways.len(), config.process_count as usize, "there is one way to each process");
         let starter: Arc<SharedMemory> = ofi.starter().memory().clone();
         let shm = ShmEndpoint::open_over(config, starter)?;
-        Ok(Self { shm, ofi, ways: ways.into(), registering: Mutex::new(()) })
+        Ok(Self {
+            shm,
+            ofi,
+            ways: ways.into(),
+            registered: Mutex::new(Registered { names: Names::new(), leaving: Vec::new() }),
+        })
     }
 
     /// The route to a peer. A process that does not exist would be reached like others.
@@ -107,18 +141,39 @@ impl Transport for Routes {
     }
 
     fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
-        let _guard = self.registering.lock().unwrap_or_else(PoisonError::into_inner);
-        // The one that may refuse comes first: a slot that only one of them has given out and taken back would be of another generation.
-        let same = self.ofi.register_memory(memory.clone(), bytes)?;
-        let region = self.shm.register_memory(memory, bytes)?;
-        debug_assert_eq!(same.key(), region.key(), "both number their regions alike");
-        Ok(region)
+        let mut registered = lock(&self.registered);
+        let name = registered.names.take();
+        // The one that may refuse comes first.
+        match self.ofi.register_memory_as(Some(name), memory.clone(), bytes) {
+            Ok(_) => Ok(self.shm.register_memory_as(Some(name), memory, bytes)),
+            Err(error) => {
+                registered.names.give_back(name);
+                Err(error)
+            }
+        }
     }
 
-    fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {
-        let _guard = self.registering.lock().unwrap_or_else(PoisonError::into_inner);
-        self.shm.deregister(key)?;
-        self.ofi.deregister(key)
+    fn register_private(&self, memory: Arc<PrivateMemory>) -> Result<PrivateRegion, FabricError> {
+        let mut registered = lock(&self.registered);
+        let name = registered.names.take();
+        let lease = Lease::new(memory);
+        match self.ofi.register_private_as(Some(name), lease.clone()) {
+            // What is refused is memory without bytes, and it was not.
+            Ok(_) => self.shm.register_private_as(Some(name), lease),
+            Err(error) => {
+                registered.names.give_back(name);
+                Err(error)
+            }
+        }
+    }
+
+    fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
+        let mut registered = lock(&self.registered);
+        let both = [self.shm.deregister(key)?, self.ofi.deregister(key)?];
+        let completion = Completion::pending();
+        registered.leaving.push(Leaving { name: key.into(), both, completion: completion.clone() });
+        registered.settle();
+        Ok(completion)
     }
 
     fn starter(&self) -> LocalRegion {
@@ -180,6 +235,10 @@ impl Transport for Routes {
     fn progress(&self) {
         self.shm.progress();
         self.ofi.progress();
+        // Who has it sees to it as well, or is seen to next time.
+        if let Ok(mut registered) = self.registered.try_lock() {
+            registered.settle();
+        }
     }
 
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {

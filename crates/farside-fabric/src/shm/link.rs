@@ -49,7 +49,7 @@ impl Link {
         self.state
     }
 
-    pub(super) fn socket(&self) -> &MessageSocket {
+    pub(super) fn socket(&self) -> &Arc<MessageSocket> {
         &self.socket
     }
 

@@ -2,7 +2,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 
+use super::message::Found;
 use super::*;
+use crate::by_message::{Ask, Packet, RequestId};
+use crate::nearby::Nearby;
 
 const STARTER_BYTES: u64 = 4096;
 const SECRET: [u8; 16] = [7; 16];
@@ -11,7 +14,15 @@ const NOISY: ProcessId = ProcessId::new(2);
 fn open(process: u32, job_id: u64) -> Arc<ShmEndpoint> {
     let process = ProcessId::new(process);
     let starter_bytes = STARTER_BYTES as usize;
-    ShmEndpoint::open(ShmConfig { process, process_count: 3, job_id, secret: SECRET, starter_bytes }).unwrap()
+    ShmEndpoint::open(ShmConfig {
+        process,
+        process_count: 3,
+        job_id,
+        secret: SECRET,
+        starter_bytes,
+        private_by_system_call: true,
+    })
+    .unwrap()
 }
 
 fn new_job() -> u64 {
@@ -21,17 +32,31 @@ fn new_job() -> u64 {
 
 /// What may come over a socket: a message that is in itself sound, or not even that; some bring a descriptor.
 fn noise() -> impl Strategy<Value = (Vec<u8>, bool)> {
-    let sound = (0..6, 0..4_u32, prop_oneof![Just(STARTER_BYTES), any::<u64>()], any::<bool>()).prop_map(
+    let sound = (0..10, 0..4_u32, prop_oneof![Just(STARTER_BYTES), any::<u64>()], any::<bool>()).prop_map(
         |(kind, number, bytes, right)| {
             let secret = if right { SECRET } else { [0; 16] };
-            let greeting = Greeting { secret, process: ProcessId::new(number), starter_bytes: bytes };
+            let probe = Probe { address: bytes, bytes: [number as u8; 16] };
+            let greeting = Greeting { secret, process: ProcessId::new(number), starter_bytes: bytes, probe };
             let (slot, generation) = (number, u32::from(!right));
             match kind {
                 0 => Message::Hello(greeting).encode(),
                 1 => Message::Welcome(greeting).encode(),
                 2 => Message::Fetch { slot, generation }.encode(),
-                3 => Message::Fetched(Fetched { slot, generation, bytes: right.then_some(bytes) }).encode(),
+                3 => Message::Fetched(Fetched {
+                    slot,
+                    generation,
+                    found: if right { Found::Shared(bytes) } else { Found::Private },
+                })
+                .encode(),
                 4 => Message::User(b"noise").encode(),
+                6 => Message::Packet(&Packet::Revoke(RegionName { slot, generation }).encode()).encode(),
+                7 => Message::Packet(&Packet::Released(RegionName { slot, generation }).encode()).encode(),
+                8 => Message::Packet(if right { b"noise" } else { &[] }).encode(),
+                9 => {
+                    let ask = Ask::Get { offset: bytes, bytes: if right { 8 } else { u32::MAX } };
+                    let region = RegionName { slot, generation };
+                    Message::Packet(&Packet::Request { id: RequestId::default(), region, ask }.encode()).encode()
+                }
                 // A frame of a message that nobody expects, and none.
                 _ => Message::Expected(if right { &[1; 20] } else { b"noise" }).encode(),
             }
@@ -52,7 +77,8 @@ proptest! {
         let (served, friend) = (open(0, job_id), open(1, job_id));
         let memory = SharedMemory::create("noise", STARTER_BYTES as usize).unwrap();
         let socket = net::MessageSocket::connect(&name(job_id, served.process())).unwrap();
-        let hello = Message::Hello(Greeting { secret: SECRET, process: NOISY, starter_bytes: STARTER_BYTES }).encode();
+        let probe = Probe { address: 8, bytes: [0; 16] };
+        let hello = Message::Hello(Greeting { secret: SECRET, process: NOISY, starter_bytes: STARTER_BYTES, probe }).encode();
         let hello = greets.then_some((hello, true));
         for (message, with_memory) in hello.into_iter().chain(noise) {
             // Refused when the endpoint has hung up.
@@ -83,4 +109,125 @@ proptest! {
         served.starter().as_remote().get(0, &mut found, deadline).unwrap();
         assert_eq!(&found, b"friend");
     }
+}
+
+/// Two ends in one thread, of which the first has private memory that the second has attached.
+struct Held {
+    owner: Arc<ShmEndpoint>,
+    holder: Arc<ShmEndpoint>,
+    region: PrivateRegion,
+    remote: RemoteRegion,
+}
+
+impl Held {
+    fn new(private_by_system_call: bool) -> Self {
+        let job_id = new_job();
+        let [owner, holder] = [0, 1].map(|process| {
+            let (process, starter_bytes) = (ProcessId::new(process), STARTER_BYTES as usize);
+            let secret = SECRET;
+            let config = ShmConfig { process, process_count: 3, job_id, secret, starter_bytes, private_by_system_call };
+            ShmEndpoint::open(config).unwrap()
+        });
+        let region = owner.register_private(Arc::new(PrivateMemory::owned(vec![0; 100]))).unwrap();
+        let remote = std::thread::scope(|scope| {
+            let attaching = scope.spawn(|| holder.attach(region.key(), deadline()));
+            while !attaching.is_finished() {
+                owner.progress();
+                std::thread::yield_now();
+            }
+            attaching.join().unwrap().unwrap()
+        });
+        Self { owner, holder, region, remote }
+    }
+
+    fn nearby(&self) -> Option<Arc<Nearby>> {
+        match self.holder.lock().attached.get(&self.region.key()) {
+            Some(Attached::Nearby(nearby)) => Some(nearby.clone()),
+            _ => None,
+        }
+    }
+
+    /// Both sides do all that they can.
+    fn settle(&self) {
+        for _ in 0..20 {
+            self.owner.progress();
+            self.holder.progress();
+        }
+    }
+}
+
+fn deadline() -> Instant {
+    Instant::now() + Duration::from_secs(30)
+}
+
+#[test]
+fn a_system_call_under_way_is_waited_for() {
+    let held = Held::new(true);
+    held.remote.put(3, b"by a system call", deadline()).unwrap();
+    let nearby = held.nearby().expect("a process may read itself");
+    let pass = nearby.enter().unwrap();
+    let over = held.owner.deregister(held.region.key()).unwrap();
+    held.settle();
+    assert!(!over.has_ended(), "an access is under way");
+    assert!(held.holder.attached(held.region.key()).is_none());
+    let late = held.remote.put(0, b"x", deadline());
+    assert!(matches!(late, Err(FabricError::StaleKey { .. })), "{late:?}");
+    drop(pass);
+    held.settle();
+    assert!(over.has_ended());
+    assert_eq!(&held.region.memory().take_back().unwrap()[3..19], b"by a system call");
+}
+
+/// An owner that gives its holder up waits for the end of the connection, which the holder holds up.
+#[test]
+fn a_holder_given_up_is_waited_for_until_its_sockets_close() {
+    for is_holder_first in [false, true] {
+        let held = Held::new(true);
+        let (owner, holder) = (held.owner.process(), held.holder.process());
+        let nearby = held.nearby().expect("a process may read itself");
+        let pass = nearby.enter().unwrap();
+        if is_holder_first {
+            held.holder.forget(owner);
+        } else {
+            held.owner.forget(holder);
+        }
+        held.settle();
+        let over = held.owner.deregister(held.region.key()).unwrap();
+        held.settle();
+        assert!(!over.has_ended(), "an access is under way");
+        let late = held.remote.put(0, b"x", deadline());
+        assert!(matches!(late, Err(FabricError::Disconnected { .. })), "{late:?}");
+        drop(pass);
+        held.settle();
+        assert!(over.has_ended());
+        assert!(held.region.memory().take_back().is_some());
+        let state = held.holder.lock();
+        assert!(state.reach.is_at_rest(), "nothing is kept of those that are gone: {:?}", state.reach);
+        drop(state);
+        assert!(held.owner.lock().reach.is_at_rest());
+    }
+}
+
+#[test]
+fn memory_that_is_held_outlives_its_end() {
+    let held = Held::new(true);
+    let memory = Arc::downgrade(held.region.memory());
+    let Held { owner, region, remote, holder: _holder } = held;
+    drop((owner, region));
+    assert!(memory.upgrade().is_some(), "a holder may be writing there");
+    remote.put(0, b"x", deadline()).unwrap();
+}
+
+#[test]
+fn without_system_calls_the_owner_is_asked() {
+    let held = Held::new(false);
+    assert!(held.nearby().is_none());
+    let put = held.holder.post(held.region.key(), Operation::Put { offset: 50, data: vec![7; 50] }).unwrap();
+    assert!(!put.has_ended(), "nobody has made progress");
+    held.settle();
+    assert!(put.has_ended());
+    let over = held.owner.deregister(held.region.key()).unwrap();
+    held.settle();
+    assert!(over.has_ended());
+    assert_eq!(held.region.memory().take_back().unwrap()[50..], [7; 50]);
 }

@@ -10,13 +10,15 @@ use farside_sys::shm::SharedMemory;
 
 use super::network::{Network, SharedNetwork};
 use super::turns::{self, Asleep, SeatNumber, Turn};
+use crate::by_message::Registration;
 use crate::clock::{self, Clock};
 use crate::expected::EXPECTATIONS_MAX;
 use crate::ids::ProcessId;
+use crate::private::{Lease, PrivateMemory, PrivateRegion};
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::transmit::{PostedQueue, Poster, QueueLimits, QueueOptions, TransferQueue};
 use crate::transport::{
-    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, RemoteKey, Tag, Transport,
+    Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, PrivateReach, RemoteKey, Tag, Transport,
 };
 
 /// How long a wait that also watches descriptors looks at them alone.
@@ -135,6 +137,7 @@ impl Transport for SimEndpoint {
             expected_bytes_max: options.message_bytes_max,
             expectations_max: EXPECTATIONS_MAX,
             operations_max: options.operations_max,
+            private_memory: PrivateReach::Owner,
         }
     }
 
@@ -143,11 +146,16 @@ impl Transport for SimEndpoint {
     }
 
     fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
-        Ok(self.network.lock().process(self.process).regions.register(memory, bytes))
+        let registration = Registration { memory, bytes, access: None };
+        Ok(self.network.lock().process(self.process).regions.register(None, registration))
     }
 
-    fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {
-        self.network.lock().process(self.process).regions.deregister(key)
+    fn register_private(&self, memory: Arc<PrivateMemory>) -> Result<PrivateRegion, FabricError> {
+        self.network.lock().process(self.process).regions.register_private(None, Lease::new(memory), None)
+    }
+
+    fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
+        self.network.lock().deregister(self.process, key)
     }
 
     fn starter(&self) -> LocalRegion {
@@ -170,7 +178,7 @@ impl Transport for SimEndpoint {
     }
 
     fn attached(&self, key: RemoteKey) -> Option<RemoteRegion> {
-        let is_attached = self.network.lock().process(self.process).attached.contains_key(&key);
+        let is_attached = self.network.lock().process(self.process).attached.contains(&key);
         is_attached.then(|| self.region(key))
     }
 

@@ -15,9 +15,9 @@ use super::process::{Peer, Process};
 use super::random::Random;
 use super::trace::Trace;
 use super::turns::Turns;
+use crate::by_message::{Owner, Registration};
 use crate::expected::{self, Matcher};
 use crate::ids::ProcessId;
-use crate::regions::RegionTable;
 use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag};
 
 /// The network behind its one lock: simulated processes are threads that take turns.
@@ -83,7 +83,8 @@ impl SharedNetwork {
             .map(ProcessId::new)
             .map(|process| {
                 let memory = Arc::new(SharedMemory::create("farside-sim-starter", starter_bytes)?);
-                Ok(Process::new(RegionTable::new(process, memory, starter_bytes), Matcher::new(process, limits)))
+                let starter = Registration { memory, bytes: starter_bytes, access: None };
+                Ok(Process::new(Owner::new(process, starter), Matcher::new(process, limits)))
             })
             .collect::<Result<_, FabricError>>()?;
         let network = Network {
@@ -137,9 +138,9 @@ impl Network {
     pub(super) fn post_queued(&mut self, from: ProcessId, key: RemoteKey, operation: Operation) -> Completion {
         let completion = Completion::pending();
         match self.admit(from, key, &operation) {
-            Ok(memory) => {
+            Ok(()) => {
                 self.process(from).operations += 1;
-                self.launch(from, key, Request::access(memory, operation), completion.clone());
+                self.launch(from, key, Request::access(operation), completion.clone());
             }
             Err(error) => completion.end(Err(error)),
         }
@@ -149,7 +150,17 @@ impl Network {
     pub(super) fn start_attaching(&mut self, from: ProcessId, key: RemoteKey) -> Result<Completion, FabricError> {
         self.connect(from, key.process)?;
         let completion = Completion::pending();
-        self.launch(from, key, Request::Attach(None), completion.clone());
+        self.launch(from, key, Request::Attach, completion.clone());
+        Ok(completion)
+    }
+
+    /// A process takes back a key. Those who hold it are told.
+    pub(super) fn deregister(&mut self, process: ProcessId, key: RemoteKey) -> Result<Completion, FabricError> {
+        let (completion, holders) = self.process(process).regions.deregister(key)?;
+        for holder in holders {
+            self.dispatch_in_order(process, holder, 0, Parcel::Revoke { key, to: holder });
+        }
+        self.stir(process);
         Ok(completion)
     }
 
@@ -221,7 +232,7 @@ impl Network {
         Some(event)
     }
 
-    fn admit(&self, from: ProcessId, key: RemoteKey, operation: &Operation) -> Result<Arc<SharedMemory>, FabricError> {
+    fn admit(&self, from: ProcessId, key: RemoteKey, operation: &Operation) -> Result<(), FabricError> {
         self.check_connection(from, key.process)?;
         match operation {
             Operation::Put { offset, data } => key.check(*offset, data.len())?,
@@ -229,7 +240,8 @@ impl Network {
             Operation::Atomic64 { offset, .. } => key.check_word(*offset, 8)?,
             Operation::Atomic32 { offset, .. } => key.check_word(*offset, 4)?,
         }
-        self.processes[from.index()].attached.get(&key).cloned().ok_or(FabricError::StaleKey { key })
+        let is_attached = self.processes[from.index()].attached.contains(&key);
+        if is_attached { Ok(()) } else { Err(FabricError::StaleKey { key }) }
     }
 
     fn check_connection(&self, from: ProcessId, to: ProcessId) -> Result<(), FabricError> {

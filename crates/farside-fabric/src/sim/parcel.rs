@@ -1,14 +1,10 @@
 //! What is under way on the simulated network.
 
 use std::ops::Range;
-use std::sync::Arc;
-
-use farside_sys::shm::SharedMemory;
 
 use super::random::Random;
+use crate::by_message::Owner;
 use crate::ids::ProcessId;
-use crate::region;
-use crate::regions::RegionTable;
 use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
 
 /// No put of up to this many bytes becomes visible in pieces.
@@ -40,6 +36,10 @@ pub(super) enum Parcel {
     Message { from: ProcessId, to: ProcessId, message: Vec<u8> },
     /// A frame of a message that is expected arrives.
     Expected { from: ProcessId, to: ProcessId, frame: Vec<u8> },
+    /// A holder of a region learns that its owner has taken it back.
+    Revoke { key: RemoteKey, to: ProcessId },
+    /// The owner learns that a holder has let go.
+    Released { key: RemoteKey, by: ProcessId },
     /// A process learns that its connection with another has ended.
     Disconnected { with: ProcessId, to: ProcessId },
 }
@@ -54,6 +54,8 @@ impl Parcel {
             Self::Message { from, to, message } => [4, number(from), number(to), message.len() as u64],
             Self::Expected { from, to, frame } => [6, number(from), number(to), frame.len() as u64],
             Self::Disconnected { with, to } => [5, number(with), number(to), 0],
+            Self::Revoke { key, to } => [7, number(&key.process), number(to), u64::from(key.slot)],
+            Self::Released { key, by } => [8, number(by), number(&key.process), u64::from(key.slot)],
         }
     }
 
@@ -64,7 +66,9 @@ impl Parcel {
             | Self::Reply { to, .. }
             | Self::Message { to, .. }
             | Self::Expected { to, .. }
+            | Self::Revoke { to, .. }
             | Self::Disconnected { to, .. } => *to,
+            Self::Released { key, .. } => key.process,
         }
     }
 }
@@ -85,23 +89,23 @@ pub(super) struct Transfer {
 /// What a transfer is for.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// To look a key up; the memory is what was found.
-    Attach(Option<Arc<SharedMemory>>),
+    /// To look a key up.
+    Attach,
     /// To write these bytes.
-    Put { memory: Arc<SharedMemory>, offset: u64, data: Vec<u8> },
+    Put { offset: u64, data: Vec<u8> },
     /// To fill this buffer.
-    Get { memory: Arc<SharedMemory>, offset: u64, data: Vec<u8> },
+    Get { offset: u64, data: Vec<u8> },
     /// To change a word.
-    Atomic { memory: Arc<SharedMemory>, operation: Operation, previous: u64 },
+    Atomic { operation: Operation, previous: u64 },
 }
 
 impl Request {
-    pub(super) fn access(memory: Arc<SharedMemory>, operation: Operation) -> Self {
+    pub(super) fn access(operation: Operation) -> Self {
         match operation {
-            Operation::Put { offset, data } => Self::Put { memory, offset, data },
-            Operation::Get { offset, bytes } => Self::Get { memory, offset, data: vec![0; bytes] },
+            Operation::Put { offset, data } => Self::Put { offset, data },
+            Operation::Get { offset, bytes } => Self::Get { offset, data: vec![0; bytes] },
             operation @ (Operation::Atomic64 { .. } | Operation::Atomic32 { .. }) => {
-                Self::Atomic { memory, operation, previous: 0 }
+                Self::Atomic { operation, previous: 0 }
             }
         }
     }
@@ -109,7 +113,7 @@ impl Request {
     /// How many bytes travel to the target beside the request itself, and how many back.
     pub(super) fn bytes_there_and_back(&self) -> (usize, usize) {
         match self {
-            Self::Attach(_) => (0, 0),
+            Self::Attach => (0, 0),
             Self::Put { data, .. } => (data.len(), 0),
             Self::Get { data, .. } => (0, data.len()),
             Self::Atomic { .. } => (8, 8),
@@ -119,7 +123,7 @@ impl Request {
     /// How the request is cut: at least one piece, and together the whole of it.
     pub(super) fn pieces(&self, random: &mut Random) -> Vec<Range<usize>> {
         let bytes = match self {
-            Self::Attach(_) | Self::Atomic { .. } => 0,
+            Self::Attach | Self::Atomic { .. } => 0,
             Self::Put { data, .. } | Self::Get { data, .. } => data.len(),
         };
         let cuts = if bytes > WHOLE_BYTES_MAX { random.up_to(CUTS_MAX) } else { 0 };
@@ -131,7 +135,7 @@ impl Request {
     /// What the initiator gets when all pieces have taken effect. An attachment brings nothing but the news.
     pub(super) fn into_outcome(self) -> Outcome {
         match self {
-            Self::Attach(_) => Outcome::Got(Vec::new()),
+            Self::Attach => Outcome::Got(Vec::new()),
             Self::Put { data, .. } => Outcome::Put(data),
             Self::Get { data, .. } => Outcome::Got(data),
             Self::Atomic { previous, .. } => Outcome::Previous(previous),
@@ -141,32 +145,37 @@ impl Request {
 
 impl Transfer {
     /// Lets a piece take effect at a target that is alive and has registered `regions`.
-    pub(super) fn take_effect(&mut self, piece: Range<usize>, regions: &RegionTable) {
+    pub(super) fn take_effect(&mut self, piece: Range<usize>, regions: &mut Owner) {
         if let Err(error) = self.execute(piece, regions) {
             self.error.get_or_insert(error);
         }
     }
 
-    fn execute(&mut self, piece: Range<usize>, regions: &RegionTable) -> Result<(), FabricError> {
+    fn execute(&mut self, piece: Range<usize>, regions: &mut Owner) -> Result<(), FabricError> {
         let key = self.key;
+        let stale = FabricError::StaleKey { key };
+        if matches!(self.request, Request::Attach) {
+            regions.find(key).ok_or(stale)?;
+            regions.grant(self.from, key.into());
+            return Ok(());
+        }
+        // Of a region that is taken back only its holders can still have something under way.
+        let memory = regions.memory_for(self.from, key).ok_or(stale)?;
         match &mut self.request {
-            Request::Attach(found) => {
-                let region = regions.find(key).ok_or(FabricError::StaleKey { key })?;
-                *found = Some(region.memory().clone());
-            }
-            Request::Put { memory, offset, data } => {
+            Request::Attach => {}
+            Request::Put { offset, data } => {
                 let offset = *offset + piece.start as u64;
-                region::execute(key, memory, Operation::Put { offset, data: data[piece].to_vec() })?;
+                memory.execute(key, Operation::Put { offset, data: data[piece].to_vec() })?;
             }
-            Request::Get { memory, offset, data } => {
+            Request::Get { offset, data } => {
                 let offset = *offset + piece.start as u64;
-                let outcome = region::execute(key, memory, Operation::Get { offset, bytes: piece.len() })?;
+                let outcome = memory.execute(key, Operation::Get { offset, bytes: piece.len() })?;
                 if let Outcome::Got(bytes) = outcome {
                     data[piece].copy_from_slice(&bytes);
                 }
             }
-            Request::Atomic { memory, operation, previous } => {
-                if let Outcome::Previous(held) = region::execute(key, memory, operation.clone())? {
+            Request::Atomic { operation, previous } => {
+                if let Outcome::Previous(held) = memory.execute(key, operation.clone())? {
                     *previous = held;
                 }
             }

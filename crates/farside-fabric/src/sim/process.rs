@@ -1,22 +1,21 @@
 //! What the simulated network keeps about one process.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar};
 
-use farside_sys::shm::SharedMemory;
-
 use super::parcel::Parcel;
+use crate::by_message::Owner;
 use crate::expected::Matcher;
 use crate::ids::ProcessId;
-use crate::regions::RegionTable;
 use crate::transport::{Event, FabricError, RemoteKey};
 
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) alive: bool,
-    pub(super) regions: RegionTable,
-    /// Peers' regions. An entry stays until the end: nothing tells when its last user lets go.
-    pub(super) attached: HashMap<RemoteKey, Arc<SharedMemory>>,
+    pub(super) regions: Owner,
+    pub(super) attached: HashSet<RemoteKey>,
+    /// What peers have taken back, as long as something of this process is under way there.
+    pub(super) closing: Vec<RemoteKey>,
     /// How this process sees those it had to do with.
     pub(super) peers: BTreeMap<ProcessId, Peer>,
     /// What has reached this process and waits for it to make progress.
@@ -45,11 +44,12 @@ pub(super) enum Peer {
 }
 
 impl Process {
-    pub(super) fn new(regions: RegionTable, matcher: Matcher) -> Self {
+    pub(super) fn new(regions: Owner, matcher: Matcher) -> Self {
         Self {
             alive: true,
             regions,
-            attached: HashMap::new(),
+            attached: HashSet::new(),
+            closing: Vec::new(),
             peers: BTreeMap::new(),
             arrived: VecDeque::new(),
             under_way: 0,
@@ -78,6 +78,9 @@ impl Process {
     /// Sees a peer as gone from now on, and says so once if it was connected. The caller stirs the process then.
     pub(super) fn lose_peer(&mut self, process: ProcessId) {
         self.matcher.lose(process);
+        self.regions.lose(process);
+        self.attached.retain(|key| key.process != process);
+        self.closing.retain(|key| key.process != process);
         if self.peers.insert(process, Peer::Gone) == Some(Peer::Connected) {
             self.inbox.push_back(Event::Disconnected { process });
         }

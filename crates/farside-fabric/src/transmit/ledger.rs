@@ -123,9 +123,15 @@ impl<T> Ledger<T> {
         self.operations.iter().map(|operation| (operation.signal.is_some(), &operation.content))
     }
 
+    /// What belongs to those that are not over.
+    pub fn open(&self) -> impl Iterator<Item = &T> {
+        let open = self.operations.iter().skip(self.over).filter(|operation| !operation.is_over);
+        open.map(|operation| &operation.content)
+    }
+
     /// How many are not over.
     pub fn under_way(&self) -> usize {
-        self.operations.iter().skip(self.over).filter(|operation| !operation.is_over).count()
+        self.open().count()
     }
 
     /// Whether some ride and are not over, so that only a later one tells their end.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use farside_fabric::transmit::{QueueOptions, TransferQueue};
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{
-    Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, ProcessId, RemoteKey,
-    RemoteRegion, Tag, Transport,
+    Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, PrivateMemory,
+    PrivateRegion, ProcessId, RemoteKey, RemoteRegion, Tag, Transport,
 };
 use farside_sys::shm::SharedMemory;
 
@@ -35,6 +35,8 @@ pub(crate) enum Fault {
     DeafToItself,
     /// What is cancelled takes its message all the same.
     DeliversToCancelled,
+    /// It is told at once that a deregistration has ended.
+    EndsDeregistrationsEarly,
     ForgetsAttached,
     ForgetsEarlyWakes,
     HidesEnds,
@@ -43,6 +45,8 @@ pub(crate) enum Fault {
     IgnoresDeadlines,
     IgnoresDescriptors,
     IgnoresForget,
+    /// What may only be read is said to be written.
+    IgnoresRights,
     IgnoresRoom,
     /// Of a tag only the lower half counts.
     IgnoresTags,
@@ -65,6 +69,8 @@ pub(crate) enum Fault {
     NeverSleeps,
     PutsTooLittle,
     PutsTooMuch,
+    /// Private memory that is registered again has the old region.
+    RegistersOnce,
     /// Other memory than that which it was given, of the same size.
     RegistersOtherMemory,
     ReordersMessages,
@@ -83,7 +89,6 @@ pub(crate) enum Fault {
     /// The same, but peers exclude each other: only the owner can come between.
     SplitsAtomicsFromOwner,
     SwapsWithoutCompare,
-    TakesMemoryWithKey,
     /// A queue that was overrun says nothing.
     TakesOverruns,
     TakesMessagesTooLong,
@@ -111,6 +116,7 @@ pub(crate) struct FaultyEnd {
     held_back: Mutex<Option<(ProcessId, Tag, Vec<u8>)>>,
     registered: Mutex<HashMap<RemoteKey, LocalRegion>>,
     given_back: Mutex<Vec<LocalRegion>>,
+    private: Mutex<Vec<PrivateRegion>>,
     attaching: Mutex<HashSet<RemoteKey>>,
     waiting: AtomicUsize,
     woken: AtomicBool,
@@ -119,7 +125,6 @@ pub(crate) struct FaultyEnd {
 #[derive(Debug, Default)]
 struct Common {
     exclusion: Mutex<()>,
-    deregistered: Mutex<HashSet<RemoteKey>>,
 }
 
 #[derive(Debug)]
@@ -163,6 +168,7 @@ impl FaultyEnd {
             held_back: Mutex::default(),
             registered: Mutex::default(),
             given_back: Mutex::default(),
+            private: Mutex::default(),
             attaching: Mutex::default(),
             waiting: AtomicUsize::new(0),
             woken: AtomicBool::new(false),
@@ -408,15 +414,33 @@ impl Transport for FaultyEnd {
         }
     }
 
-    fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {
+    fn register_private(&self, memory: Arc<PrivateMemory>) -> Result<PrivateRegion, FabricError> {
+        let mut private = lock(&self.private);
+        if self.has(Fault::RegistersOnce)
+            && let Some(known) = private.iter().find(|region| Arc::ptr_eq(region.memory(), &memory))
+        {
+            return Ok(known.clone());
+        }
+        let region = self.sound.register_private(memory)?;
+        private.push(region.clone());
+        Ok(region)
+    }
+
+    fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
+        let nothing = || ended(Ok(Outcome::Got(Vec::new())));
         match self.fault {
-            Fault::KeepsKeys => return Ok(()),
+            Fault::KeepsKeys => return Ok(nothing()),
             Fault::ReusesRegions => {
                 lock(&self.given_back).extend(lock(&self.registered).get(&key).cloned());
-                return Ok(());
+                return Ok(nothing());
             }
-            Fault::TakesMemoryWithKey => {
-                lock(&self.common.deregistered).insert(key);
+            Fault::EndsDeregistrationsEarly => {
+                self.sound.deregister(key)?;
+                return Ok(nothing());
+            }
+            Fault::LeavesOperationsOpen => {
+                self.sound.deregister(key)?;
+                return Ok(Completion::pending());
             }
             _ => {}
         }
@@ -469,9 +493,6 @@ impl Transport for FaultyEnd {
     }
 
     fn post(&self, mut key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
-        if self.has(Fault::TakesMemoryWithKey) && lock(&self.common.deregistered).contains(&key) {
-            return Ok(ended(Err(FabricError::StaleKey { key })));
-        }
         if self.has(Fault::ClipsAccesses) && Self::is_out_of_range(key, &operation) {
             return Ok(ended(Ok(Outcome::Got(Vec::new()))));
         }
@@ -484,6 +505,12 @@ impl Transport for FaultyEnd {
             Operation::Get { bytes, .. } => Outcome::Got(vec![0; *bytes]),
             Operation::Atomic64 { .. } | Operation::Atomic32 { .. } => Outcome::Previous(0),
         };
+        if self.has(Fault::IgnoresRights) {
+            return Ok(ended(match self.run(key, operation) {
+                Err(FabricError::ReadOnly { .. }) => Ok(nothing_done),
+                other => other,
+            }));
+        }
         match self.post_to(key, operation) {
             Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(ended(Ok(nothing_done))),
             Ok(sound) if self.has(Fault::LeavesOperationsOpen) => Ok(self.watch(key.process, sound)),

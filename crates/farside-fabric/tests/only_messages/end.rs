@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside_fabric::by_message::{Engine, Limits, NativeAccess, Registration};
+use farside_fabric::by_message::{Engine, Limits, Registration};
 use farside_fabric::{
-    Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, ProcessId, RemoteKey,
-    RemoteRegion, Tag, Transport,
+    Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, PrivateMemory, PrivateReach,
+    PrivateRegion, ProcessId, RemoteKey, RemoteRegion, Tag, Transport,
 };
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::shm::SharedMemory;
@@ -36,7 +36,7 @@ struct State {
 
 fn allocate(bytes: usize) -> Result<Registration, FabricError> {
     let memory = Arc::new(SharedMemory::create("only-messages", bytes)?);
-    Ok(Registration { memory, bytes, access: NativeAccess::default() })
+    Ok(Registration { memory, bytes, access: None })
 }
 
 impl End {
@@ -112,15 +112,23 @@ impl Transport for End {
             expected_bytes_max: self.limits.expected_bytes_max(),
             expectations_max: self.limits.expectations_max(),
             operations_max: self.limits.operations_max,
+            private_memory: PrivateReach::Owner,
         }
     }
 
     fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
-        Ok(self.lock().engine.register(Registration { memory, bytes, access: NativeAccess::default() }))
+        Ok(self.lock().engine.register(Registration { memory, bytes, access: None }))
     }
 
-    fn deregister(&self, key: RemoteKey) -> Result<(), FabricError> {
-        self.lock().engine.deregister(key)
+    fn register_private(&self, memory: Arc<PrivateMemory>) -> Result<PrivateRegion, FabricError> {
+        self.lock().engine.register_private(memory, None)
+    }
+
+    fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
+        let mut state = self.lock();
+        let completion = state.engine.deregister(key)?;
+        self.flush(&mut state);
+        Ok(completion)
     }
 
     fn starter(&self) -> LocalRegion {
@@ -151,8 +159,8 @@ impl Transport for End {
     }
 
     fn attached(&self, key: RemoteKey) -> Option<RemoteRegion> {
-        let attached = self.lock().engine.attached(key);
-        attached.map(|_| self.region(key))
+        let is_attached = self.lock().engine.is_attached(key);
+        is_attached.then(|| self.region(key))
     }
 
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {

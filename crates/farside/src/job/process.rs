@@ -34,6 +34,7 @@ use crate::invoke::notify::Latches;
 use crate::invoke::reply_slots::ReplySlots;
 use crate::invoke::table::FunctionTable;
 use crate::memory::ProcessMemory;
+use crate::pipe::Pipes;
 
 /// Values shared by a process's workers, at most.
 const SHARED_MAX: usize = 1024;
@@ -86,6 +87,7 @@ pub(crate) struct Process {
     pools: [Pool; 2],
     mover: Mover,
     memory: ProcessMemory,
+    pipes: Pipes,
     signals: Mutex<SignalRequests>,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
@@ -198,6 +200,7 @@ impl Process {
             mover: Mover::default(),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
+            pipes: Pipes::default(),
             signals: Mutex::default(),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
@@ -335,6 +338,11 @@ impl Process {
     /// The memory that this process gives to others, and what it has of theirs.
     pub(crate) fn memory(&self) -> &ProcessMemory {
         &self.memory
+    }
+
+    /// The pipes whose ends this process's workers have.
+    pub(crate) fn pipes(&self) -> &Pipes {
+        &self.pipes
     }
 
     /// Signals in others' memory that are under way.
@@ -511,6 +519,7 @@ impl Process {
         self.transport.forget(process);
         self.lanes.lose(process);
         self.memory.lose(process);
+        self.lose_pipes(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });
         }

@@ -136,6 +136,7 @@ fn take_message(process: &Process, from: ProcessId, message: SetupMessage) -> Re
             }
         }
         SetupMessage::Memory(message) => process.take_memory_message(from, message),
+        SetupMessage::Pipe(message) => process.take_pipe_message(from, message),
         SetupMessage::Signal(message) => process.take_signal_message(from, message),
     }
     Ok(())

@@ -7,6 +7,7 @@ use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
 use crate::invoke::ring_options::CHUNKS_PER_REQUEST_MAX;
 use crate::memory::message::MemoryMessage;
+use crate::pipe::message::PipeMessage;
 
 /// A piece of a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +87,8 @@ pub(crate) enum SetupMessage {
     },
     /// About memory that one process has of another.
     Memory(MemoryMessage),
+    /// About a pipe between two workers.
+    Pipe(PipeMessage),
     /// About signals in memory that is not mapped at who signals.
     Signal(SignalMessage),
 }
@@ -114,6 +117,10 @@ impl SetupMessage {
             Self::CountDown { latch } => out.byte(9).u32(latch.worker).u32(latch.index).u32(latch.generation),
             Self::Memory(message) => {
                 message.encode(&mut out.byte(20).0);
+                &mut out
+            }
+            Self::Pipe(message) => {
+                message.encode(&mut out.byte(30).0);
                 &mut out
             }
             Self::Signal(message) => {
@@ -158,6 +165,7 @@ impl SetupMessage {
                 Self::CountDown { latch }
             }
             20 => Self::Memory(MemoryMessage::decode(&input.rest())?),
+            30 => Self::Pipe(PipeMessage::decode(&input.rest())?),
             21 => Self::Signal(SignalMessage::decode(&input.rest())?),
             _ => return None,
         };
@@ -288,7 +296,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_message_or_refused(kind in 0..24_u8, mut bytes: Vec<u8>) {
+        fn any_bytes_are_a_message_or_refused(kind in 0..34_u8, mut bytes: Vec<u8>) {
             bytes.insert(0, kind);
             if let Some(message) = SetupMessage::decode(&bytes) {
                 prop_assert_eq!(message.encode(), bytes);

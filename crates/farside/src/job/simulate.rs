@@ -413,7 +413,15 @@ where
     let job_id = u64::from_le_bytes(random);
     let open = |process| -> Result<Arc<dyn Transport>> {
         let process = ProcessId::new(process);
-        Ok(ShmEndpoint::open(ShmConfig { process, process_count: processes, job_id, secret: [0; 16], starter_bytes })?)
+        let secret = [0; 16];
+        Ok(ShmEndpoint::open(ShmConfig {
+            process,
+            process_count: processes,
+            job_id,
+            secret,
+            starter_bytes,
+            private_by_system_call: true,
+        })?)
     };
     let endpoints = (0..processes).map(open).collect::<Result<_>>()?;
     let world = World { clock: Clock::real(), deaths: Vec::new(), fabric: None };

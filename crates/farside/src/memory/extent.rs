@@ -10,6 +10,7 @@ use super::{Registered, RemoteMemory};
 use crate::Wire;
 use crate::error::Result;
 use crate::job::process::Process;
+use crate::job::setup::Piece;
 use crate::job::worker::Worker;
 
 /// A piece of a region of some process.
@@ -24,6 +25,11 @@ impl Extent {
     /// A buffer of this process. It stays the buffer's as long as that is kept.
     pub(crate) fn of(buffer: &Registered) -> Self {
         Self { key: buffer.key(), offset: buffer.offset(), bytes: buffer.bytes() as u64 }
+    }
+
+    /// A piece of whatever process.
+    pub(crate) fn of_piece(piece: &Piece) -> Self {
+        Self { key: piece.key, offset: piece.offset, bytes: piece.bytes }
     }
 
     /// Whose memory it is.

@@ -40,7 +40,14 @@ impl Ends {
         let end: Arc<dyn Transport> = match fabric {
             None => {
                 let job_id = u64::from_le_bytes(*secret.first_chunk().expect("a secret is longer"));
-                let end = ShmEndpoint::open(ShmConfig { process, process_count, job_id, secret, starter_bytes })?;
+                let end = ShmEndpoint::open(ShmConfig {
+                    process,
+                    process_count,
+                    job_id,
+                    secret,
+                    starter_bytes,
+                    private_by_system_call: true,
+                })?;
                 // Both listen.
                 me.barrier()?;
                 end

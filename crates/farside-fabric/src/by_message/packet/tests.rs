@@ -34,9 +34,11 @@ fn asks(
 }
 
 fn answers(data: &[u8], bytes: u64, key: u64, base: u64) -> impl Iterator<Item = Answer<'_>> {
-    let refusals = [Refusal::StaleKey, Refusal::OutOfRange, Refusal::Misaligned].map(Answer::Refused);
-    let attached = Answer::Attached { bytes, access: NativeAccess { key, base } };
-    [attached, Answer::Done, Answer::Got(data), Answer::Previous(bytes)].into_iter().chain(refusals)
+    let refusals =
+        [Refusal::StaleKey, Refusal::OutOfRange, Refusal::Misaligned, Refusal::ReadOnly].map(Answer::Refused);
+    let native = Answer::Attached { bytes, access: Some(NativeAccess { key, base }), is_writable: false };
+    let by_message = Answer::Attached { bytes, access: None, is_writable: true };
+    [native, by_message, Answer::Done, Answer::Got(data), Answer::Previous(bytes)].into_iter().chain(refusals)
 }
 
 proptest! {
@@ -49,7 +51,7 @@ proptest! {
         let [offset, key, base] = numbers;
         let requests = asks(&data, offset, bytes, narrow, wide).map(|ask| Packet::Request { id, region, ask });
         let answers = answers(&data, offset, key, base).map(|answer| Packet::Answer { id, answer });
-        for packet in requests.chain(answers).chain([Packet::User(&data), Packet::Expected(&data)]) {
+        for packet in requests.chain(answers).chain([Packet::User(&data), Packet::Expected(&data), Packet::Revoke(region), Packet::Released(region)]) {
             let encoded = packet.encode();
             prop_assert!(encoded.len() <= DATALESS_BYTES_MAX + data.len());
             prop_assert_eq!(Packet::decode(&encoded), Some(packet));
@@ -57,7 +59,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_packet_or_refused(bytes: Vec<u8>, kind in 0..14_u8, cut in 0..64_usize) {
+    fn any_bytes_are_a_packet_or_refused(bytes: Vec<u8>, kind in 0..16_u8, cut in 0..64_usize) {
         fuzz_decode(&bytes);
         let mut bytes = bytes;
         bytes.insert(0, kind);

@@ -197,7 +197,7 @@ fn port(mr_mode: c_int) -> Port {
 
 fn register(port: &mut Port) -> Result<Registration, FabricError> {
     // SAFETY: nobody accesses the memory: the provider only notes what it is asked.
-    unsafe { port.register(NonNull::dangling().as_ptr(), 64, 1) }
+    unsafe { port.register(NonNull::dangling().as_ptr(), 64, 1, Rights::All) }
 }
 
 #[test]

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::State;
+use crate::by_message::Engine;
 use crate::ids::ProcessId;
 use crate::ofi::ffi::FiAddr;
-use crate::ofi::queues::{Order, QueueId};
+use crate::ofi::queues::{Order, QueueId, Reached};
 use crate::transmit::{Frontier, QueueLimits, Transfer};
-use crate::transport::FabricError;
+use crate::transport::{FabricError, RemoteKey};
 
 impl State {
     pub(in crate::ofi) fn open_queue(
@@ -35,16 +36,13 @@ impl State {
         let address = self.queue_address(id)?;
         let registration = if self.port.attributes().registers_local {
             let key = transfer.local.region().key();
-            let found = self.registrations.get(key.slot as usize).copied().flatten();
-            let (_, registration) =
-                found.filter(|(generation, _)| *generation == key.generation).ok_or(FabricError::StaleKey { key })?;
-            Some(registration)
+            Some(self.natives.registration(key.into()).ok_or(FabricError::StaleKey { key })?)
         } else {
             None
         };
         let order = Order { transfer, signal, address, registration };
         let Self { queues, port, engine, .. } = self;
-        queues.post(port, id, &order, |key| engine.attached(key))
+        queues.post(port, id, &order, |key| look_up(engine, key))
     }
 
     pub(in crate::ofi) fn signal_queue(&mut self, id: QueueId, number: u64) -> Result<(), FabricError> {
@@ -68,14 +66,51 @@ impl State {
     }
 }
 
+/// How a region is reached natively.
+fn look_up(engine: &Engine, key: RemoteKey) -> Result<Reached, FabricError> {
+    if !engine.is_attached(key) {
+        return Err(FabricError::StaleKey { key });
+    }
+    let why = "its owner carries out every access to this memory: post them, since queues do not reach it";
+    let access = engine.native(key).ok_or(FabricError::Refused { process: key.process, why })?;
+    Ok(Reached { access, is_writable: engine.is_writable(key) })
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
     use crate::ofi::pool::tests::{BYTES, finish, pair};
+    use crate::private::{Lease, PrivateMemory};
     use crate::transmit::{Span, TransferKind};
-    use crate::transport::RemoteKey;
+
+    /// What rides is told of by nobody but what comes behind, and its poster need not be there to post it.
+    #[test]
+    fn what_rides_does_not_hold_a_deregistration_up() {
+        let mut ends = pair();
+        let region = ends[1].register_private(None, Lease::new(Arc::new(PrivateMemory::owned(vec![0; 64])))).unwrap();
+        let attached = ends[0].attach(region.key()).unwrap();
+        finish(&mut ends, &attached);
+        let memory = ends[0].starter();
+        memory.as_remote().put(0, &[7; 8], Instant::now()).unwrap();
+        let (id, _, frontier) = ends[0].open_queue(ProcessId::new(1), 16).unwrap();
+        for number in 0..3 {
+            let local = Span::new(&memory, 0, 8).unwrap();
+            let remote = region.key();
+            let transfer = Transfer { kind: TransferKind::Put, local, remote, remote_offset: 8 * number };
+            ends[0].post_queued(id, &transfer, None).unwrap();
+        }
+        let over = ends[1].deregister(region.key()).unwrap();
+        finish(&mut ends, &over);
+        assert_eq!(region.memory().take_back().unwrap()[..24], [7; 24]);
+        assert_eq!(frontier.completed(), 0, "the poster is told of nothing that it has not numbered");
+        let local = Span::new(&memory, 0, 8).unwrap();
+        let late = Transfer { kind: TransferKind::Put, local, remote: region.key(), remote_offset: 0 };
+        let refused = ends[0].post_queued(id, &late, None);
+        assert!(matches!(refused, Err(FabricError::StaleKey { .. })), "{refused:?}");
+        ends[0].check_queue(id).unwrap();
+    }
 
     /// The last signal, which tells of those that ride, has a place only when others are over.
     #[test]

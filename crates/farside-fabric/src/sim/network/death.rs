@@ -63,8 +63,10 @@ impl Network {
     fn drop_piece(&mut self, id: TransferId) {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
         transfer.pieces_left -= 1;
-        if transfer.pieces_left == 0 {
-            self.transfers.remove(&id);
+        if transfer.pieces_left == 0
+            && let Some(transfer) = self.transfers.remove(&id)
+        {
+            self.let_go(transfer.from);
         }
     }
 
@@ -101,7 +103,7 @@ impl Network {
                 continue;
             }
             let Some(completion) = transfer.completion.take() else { continue };
-            if !matches!(transfer.request, Request::Attach(_)) {
+            if !matches!(transfer.request, Request::Attach) {
                 self.processes[from.index()].operations -= 1;
             }
             completion.end(Err(FabricError::Disconnected { process: gone }));

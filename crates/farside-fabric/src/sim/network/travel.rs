@@ -55,6 +55,7 @@ impl Network {
         while let Some(parcel) = self.process(process).arrived.pop_front() {
             self.accept(parcel);
         }
+        self.process(process).regions.settle();
     }
 
     /// Time passes up to this moment, and what is due by then happens.
@@ -227,6 +228,24 @@ impl Network {
                     self.stir(to);
                 }
             }
+            Parcel::Revoke { key, to } => {
+                let process = self.process(to);
+                process.attached.remove(&key);
+                process.closing.push(key);
+                // The reply to one who is about to attach it may have been overtaken.
+                let attaches = |transfer: &&mut Transfer| {
+                    transfer.from == to && transfer.key == key && matches!(transfer.request, Request::Attach)
+                };
+                if let Some(transfer) = self.transfers.values_mut().find(attaches) {
+                    transfer.error.get_or_insert(FabricError::StaleKey { key });
+                }
+                self.let_go(to);
+            }
+            Parcel::Released { key, by } => {
+                let owner = self.process(key.process);
+                owner.regions.released(by, key.into());
+                self.stir(key.process);
+            }
             Parcel::Disconnected { with, to } => {
                 if self.process(to).alive {
                     self.process(to).lose_peer(with);
@@ -239,9 +258,9 @@ impl Network {
     fn take_effect(&mut self, id: TransferId, piece: Range<usize>) {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
         let target = transfer.key.process;
-        let process = &self.processes[target.index()];
+        let process = &mut self.processes[target.index()];
         if process.alive {
-            transfer.take_effect(piece, &process.regions);
+            transfer.take_effect(piece, &mut process.regions);
         } else {
             transfer.error.get_or_insert(FabricError::Disconnected { process: target });
         }
@@ -256,18 +275,34 @@ impl Network {
 
     fn end_transfer(&mut self, id: TransferId) {
         let Some(mut transfer) = self.transfers.remove(&id) else { return };
+        self.let_go(transfer.from);
         let Some(completion) = transfer.completion.take() else { return };
         let process = self.process(transfer.from);
         match &transfer.request {
-            Request::Attach(Some(memory)) => {
-                process.attached.insert(transfer.key, memory.clone());
+            Request::Attach if transfer.error.is_none() => {
+                process.attached.insert(transfer.key);
             }
-            Request::Attach(None) => {}
+            Request::Attach => {}
             _ => process.operations -= 1,
         }
         let error = transfer.error.take();
         completion.end(error.map_or_else(|| Ok(transfer.request.into_outcome()), Err));
         self.stir(transfer.from);
+    }
+
+    /// A process says that it has let go of what was taken back and of which nothing is under way.
+    pub(super) fn let_go(&mut self, process: ProcessId) {
+        if self.process(process).closing.is_empty() {
+            return;
+        }
+        let closing = std::mem::take(&mut self.process(process).closing);
+        let (busy, idle): (Vec<RemoteKey>, Vec<RemoteKey>) = closing
+            .into_iter()
+            .partition(|key| self.transfers.values().any(|transfer| transfer.from == process && transfer.key == *key));
+        self.process(process).closing = busy;
+        for key in idle {
+            self.dispatch_in_order(process, key.process, 0, Parcel::Released { key, by: process });
+        }
     }
 
     /// A message between these two is received, or lost with one of them.

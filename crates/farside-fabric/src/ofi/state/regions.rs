@@ -1,0 +1,299 @@
+//! Memory of this process that libfabric reaches, and how it lets go of that, and of its peers'.
+//!
+//! # When a registration may be closed
+//!
+//! Over `tcp` the provider looks a key up when the head of a write has come, and then reads the rest of it from the socket to where it
+//! belongs, as it comes: it holds no registration meanwhile, and closing one stops nothing that has begun. So memory may only go when no peer's
+//! write is half there. A holder that *lives* says that: each of its puts has been acknowledged by this side, each of its gets has all its
+//! bytes. (Over `verbs` closing would do: the adapter refuses what comes after.)
+//!
+//! Nobody says it for a holder that is *lost*. What it had sent may still lie in the socket, and libfabric tells nothing of a connection's
+//! end. So memory that a lost peer holds goes into *quarantine*: it stays, with its registration, until the endpoint is closed, and
+//! is counted. That is possible only with memory that the fabric owns. **Borrowed** private memory, which its owner is promised back,
+//! is therefore never registered with libfabric: this process copies for the asker, and when it has taken the key back it copies no more.
+
+use std::sync::Arc;
+
+use farside_sys::shm::SharedMemory;
+
+use super::{State, random_key};
+use crate::by_message::{NativeAccess, RegionName, Registration as NewRegion};
+use crate::ids::ProcessId;
+use crate::ofi::port::{Port, Registration, Rights};
+use crate::private::{Lease, PrivateRegion, RegionMemory};
+use crate::region::LocalRegion;
+use crate::transport::{Completion, FabricError, RemoteKey};
+
+/// A region of this process as libfabric knows it.
+#[derive(Debug)]
+pub(super) struct Native {
+    generation: u32,
+    registration: Registration,
+    /// Kept as long as it is registered.
+    memory: RegionMemory,
+    is_leaving: bool,
+    /// Somebody was lost that held it.
+    is_tainted: bool,
+}
+
+/// The regions of this process that are registered with libfabric, by their slots.
+#[derive(Debug, Default)]
+pub(super) struct Natives {
+    slots: Vec<Option<Native>>,
+    /// Those that a lost peer may still write. They stay until the end.
+    quarantine: Vec<(Registration, RegionMemory)>,
+    /// Peers' regions that were taken back, while something of this process is under way there.
+    closing: Vec<RemoteKey>,
+}
+
+impl Natives {
+    fn insert(&mut self, key: RemoteKey, registration: Registration, memory: RegionMemory) {
+        let slot = key.slot as usize;
+        self.slots.resize_with(self.slots.len().max(slot + 1), || None);
+        let generation = key.generation;
+        self.slots[slot] = Some(Native { generation, registration, memory, is_leaving: false, is_tainted: false });
+    }
+
+    fn find(&mut self, name: RegionName) -> Option<&mut Native> {
+        let native = self.slots.get_mut(name.slot as usize)?.as_mut();
+        native.filter(|native| native.generation == name.generation)
+    }
+
+    /// What a region is registered as, if it is in use.
+    pub(super) fn registration(&self, name: RegionName) -> Option<Registration> {
+        let native = self.slots.get(name.slot as usize)?.as_ref();
+        let native = native.filter(|native| native.generation == name.generation && !native.is_leaving);
+        native.map(|native| native.registration)
+    }
+}
+
+impl State {
+    pub(in crate::ofi) fn starter(&self) -> LocalRegion {
+        self.engine.starter()
+    }
+
+    pub(super) fn note_starter(&mut self, registration: Registration, memory: Arc<SharedMemory>) {
+        let key = self.engine.starter().key();
+        self.natives.insert(key, registration, RegionMemory::Shared(memory));
+    }
+
+    pub(in crate::ofi) fn register(
+        &mut self,
+        name: Option<RegionName>,
+        memory: Arc<SharedMemory>,
+        bytes: usize,
+    ) -> Result<LocalRegion, FabricError> {
+        let (access, registration) = register_shared(&mut self.port, &memory)?;
+        let region = self.engine.register_as(name, NewRegion { memory: memory.clone(), bytes, access: Some(access) });
+        self.natives.insert(region.key(), registration, RegionMemory::Shared(memory));
+        Ok(region)
+    }
+
+    pub(in crate::ofi) fn register_private(
+        &mut self,
+        name: Option<RegionName>,
+        lease: Arc<Lease>,
+    ) -> Result<PrivateRegion, FabricError> {
+        let memory = lease.memory();
+        if !memory.is_owned() || memory.bytes() == 0 {
+            return self.engine.register_private_as(name, lease, None);
+        }
+        let (start, bytes) = (memory.base().as_ptr(), memory.bytes());
+        let rights = if memory.is_writable() { Rights::All } else { Rights::Read };
+        // SAFETY: the lease owns the memory, and is in `natives` until the registration is closed, or until after the port is dropped.
+        let registration = unsafe { self.port.register(start, bytes, random_key()?, rights) }?;
+        let access = NativeAccess { key: registration.key, base: start.expose_provenance() as u64 };
+        match self.engine.register_private_as(name, lease.clone(), Some(access)) {
+            Ok(region) => {
+                self.natives.insert(region.key(), registration, RegionMemory::Private(lease));
+                Ok(region)
+            }
+            Err(error) => {
+                self.port.deregister(registration);
+                Err(error)
+            }
+        }
+    }
+
+    pub(in crate::ofi) fn deregister(&mut self, key: RemoteKey) -> Result<Completion, FabricError> {
+        let completion = self.engine.deregister(key)?;
+        if let Some(native) = self.natives.find(key.into()) {
+            native.is_leaving = true;
+        }
+        self.settle_regions();
+        self.flush_engine();
+        Ok(completion)
+    }
+
+    /// Regions that stay though they were taken back, since a peer was lost that held them.
+    pub(in crate::ofi) fn quarantined_regions(&self) -> usize {
+        self.natives.quarantine.len()
+    }
+
+    /// Moves on what has to do with the ends of regions.
+    pub(super) fn settle_regions(&mut self) {
+        while let Some(key) = self.engine.next_revoked() {
+            self.queues.forget_access(key);
+            self.natives.closing.push(key);
+        }
+        if !self.natives.closing.is_empty() {
+            self.let_go();
+        }
+        let left: Vec<RegionName> = self.engine.left().collect();
+        for name in left {
+            self.leave(name);
+        }
+    }
+
+    /// Lets go of peers' regions where nothing of this process is under way any more.
+    fn let_go(&mut self) {
+        for key in std::mem::take(&mut self.natives.closing) {
+            let address = self.peers[key.process.index()].address;
+            // What rides is over when something behind it is, which its poster may be in no hurry to post.
+            self.queues.hurry(&self.port, key, address);
+            let is_busy = self.queues.reaches(key) || self.transfers.values().any(|transfer| transfer.key == key);
+            if !is_busy {
+                self.engine.let_go(key);
+            } else if self.engine.check_peer(key.process).is_ok() {
+                self.natives.closing.push(key);
+            }
+        }
+    }
+
+    /// Nobody holds a region of this process any more that was taken back.
+    fn leave(&mut self, name: RegionName) {
+        let Some(native) = self.natives.find(name) else { return self.engine.finish(name, true) };
+        if let RegionMemory::Shared(memory) = &native.memory
+            && self.queues.uses(memory)
+        {
+            // As local memory of this process's own transfers.
+            return;
+        }
+        let is_tainted = native.is_tainted;
+        if let Some(native) = self.natives.slots[name.slot as usize].take() {
+            if is_tainted {
+                self.natives.quarantine.push((native.registration, native.memory));
+            } else {
+                self.port.deregister(native.registration);
+            }
+        }
+        self.engine.finish(name, !is_tainted);
+    }
+
+    /// A peer is lost: what it holds can never be let go.
+    pub(super) fn taint_what_is_held_by(&mut self, process: ProcessId) {
+        for name in self.engine.natively_held_by(process) {
+            if let Some(native) = self.natives.find(name) {
+                native.is_tainted = true;
+            }
+        }
+    }
+}
+
+/// Lets a port access memory that lives as long as its registration.
+pub(super) fn register_shared(
+    port: &mut Port,
+    memory: &Arc<SharedMemory>,
+) -> Result<(NativeAccess, Registration), FabricError> {
+    let base = memory.base().as_ptr();
+    // SAFETY: the callers keep the memory in `natives`, until the registration is closed or after the port is dropped.
+    let registration = unsafe { port.register(base, memory.bytes(), random_key()?, Rights::All) }?;
+    Ok((NativeAccess { key: registration.key, base: base.expose_provenance() as u64 }, registration))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::ofi::pool::tests::{BYTES, finish, pair};
+    use crate::private::PrivateMemory;
+    use crate::transport::Operation;
+
+    fn register(end: &mut State) -> PrivateRegion {
+        let memory = PrivateMemory::owned(vec![0; BYTES]);
+        end.register_private(None, Lease::new(Arc::new(memory))).unwrap()
+    }
+
+    fn settle(ends: &mut [State; 2], mut is_done: impl FnMut(&mut [State; 2]) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !is_done(ends) {
+            assert!(Instant::now() < deadline, "it does not come to pass");
+            ends.iter_mut().for_each(|end| {
+                end.progress();
+            });
+        }
+    }
+
+    #[test]
+    fn a_holder_does_not_let_go_while_a_put_is_under_way() {
+        let mut ends = pair();
+        let region = register(&mut ends[1]);
+        let attached = ends[0].attach(region.key()).unwrap();
+        finish(&mut ends, &attached);
+        let over = ends[1].deregister(region.key()).unwrap();
+        // The owner has told it, and makes no progress: nothing can end.
+        let put = ends[0].post(region.key(), Operation::Put { offset: 0, data: vec![7; BYTES] }).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while ends[0].natives.closing.is_empty() {
+            assert!(Instant::now() < deadline, "the news does not come");
+            ends[0].progress();
+        }
+        for _ in 0..1000 {
+            ends[0].progress();
+        }
+        assert!(!put.has_ended() && ends[0].natives.closing == [region.key()], "it has not let go");
+        finish(&mut ends, &put);
+        finish(&mut ends, &over);
+        assert!(region.memory().take_back().unwrap() == vec![7; BYTES]);
+        assert!(ends[0].natives.closing.is_empty() && ends[1].natives.registration(region.key().into()).is_none());
+    }
+
+    #[test]
+    fn what_a_lost_peer_held_stays_and_is_counted() {
+        let mut ends = pair();
+        let [held, free] = [0, 1].map(|_| register(&mut ends[1]));
+        let attached = ends[0].attach(held.key()).unwrap();
+        finish(&mut ends, &attached);
+        ends[1].lose(ProcessId::new(0));
+        for (region, is_free) in [(held, false), (free, true)] {
+            let over = ends[1].deregister(region.key()).unwrap();
+            settle(&mut ends, |_| over.has_ended());
+            assert_eq!(region.memory().take_back().is_some(), is_free);
+        }
+        assert_eq!(ends[1].quarantined_regions(), 1);
+    }
+
+    /// Its owner carries everything out for the others, and can let go at once.
+    #[test]
+    fn borrowed_memory_is_not_registered() {
+        let mut ends = pair();
+        let mut bytes = [0_u8; 100];
+        // SAFETY: the bytes are touched again when the deregistration is over.
+        let memory = unsafe { PrivateMemory::borrowed(std::ptr::NonNull::from(&mut bytes).cast(), 100) };
+        let region = ends[1].register_private(None, Lease::new(Arc::new(memory))).unwrap();
+        assert!(ends[1].natives.registration(region.key().into()).is_none());
+        let attached = ends[0].attach(region.key()).unwrap();
+        finish(&mut ends, &attached);
+        let put = ends[0].post(region.key(), Operation::Put { offset: 20, data: vec![7; 50] }).unwrap();
+        finish(&mut ends, &put);
+        ends[1].lose(ProcessId::new(0));
+        let over = ends[1].deregister(region.key()).unwrap();
+        assert!(over.has_ended() && ends[1].quarantined_regions() == 0);
+        assert_eq!(bytes[20..70], [7; 50]);
+    }
+
+    #[test]
+    fn a_region_is_registered_no_longer_when_its_holders_have_let_go() {
+        let mut ends = pair();
+        let memory = Arc::new(SharedMemory::create("test", 4096).unwrap());
+        let weak = Arc::downgrade(&memory);
+        let key = ends[1].register(None, memory, 4096).unwrap().key();
+        let attached = ends[0].attach(key).unwrap();
+        finish(&mut ends, &attached);
+        let over = ends[1].deregister(key).unwrap();
+        assert!(!over.has_ended() && weak.upgrade().is_some());
+        finish(&mut ends, &over);
+        assert!(weak.upgrade().is_none(), "nothing keeps the memory");
+    }
+}

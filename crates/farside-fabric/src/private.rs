@@ -1,0 +1,395 @@
+//! Private memory: the ordinary memory of a process (heap, stack, any mapping), registered for its peers.
+//!
+//! Nobody can map it. Peers reach it by a system call or by asking its owner, as the transport has it
+//! ([`PrivateReach`](crate::transport::PrivateReach)). [`Transport::register_private`](crate::Transport::register_private) gives it a key
+//! like any other, and [`Transport::deregister`](crate::Transport::deregister) tells when it is its owner's alone again.
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use farside_sys::racy;
+use farside_sys::shm::{SharedMemory, ShmError};
+
+use crate::clock::lock;
+use crate::gate::Gate;
+use crate::region::{self, RemoteRegion};
+use crate::transport::{FabricError, Operation, Outcome, RemoteKey};
+
+/// Ordinary memory of this process that peers are to reach.
+///
+/// It may be registered any number of times, each time under a key of its own.
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use farside_fabric::sim::{SimFabric, SimOptions};
+/// # use farside_fabric::{ProcessId, Transport};
+/// use std::sync::Arc;
+///
+/// use farside_fabric::private::PrivateMemory;
+///
+/// # let fabric = SimFabric::new(2, 4096, 7, SimOptions::default())?;
+/// # let [here, there] = [0, 1].map(|number| fabric.endpoint(ProcessId::new(number)));
+/// # let deadline = Instant::now() + Duration::from_secs(10);
+/// let region = there.register_private(Arc::new(PrivateMemory::owned(vec![0; 100])))?;
+///
+/// let remote = here.attach(region.key(), deadline)?;
+/// remote.put(10, b"hello", deadline)?;
+///
+/// let own = there.process();
+/// # std::thread::scope(|scope| {
+/// # let helped = scope.spawn(|| {
+/// there.deregister(region.key())?.wait(&*there, own, deadline)?;
+/// # Ok::<(), farside_fabric::FabricError>(()) });
+/// # while !helped.is_finished() { here.progress(); std::thread::yield_now(); }
+/// # helped.join().unwrap() })?;
+/// let bytes = region.memory().take_back().expect("it is ours again");
+/// assert_eq!(&bytes[10..15], b"hello");
+/// # Ok::<(), farside_fabric::FabricError>(())
+/// ```
+#[derive(Debug)]
+pub struct PrivateMemory {
+    base: NonNull<u8>,
+    bytes: usize,
+    is_writable: bool,
+    /// Whoever put it on the heap has given it to this, with so much room. `None` when it was taken back; and always for borrowed memory.
+    capacity: Mutex<Option<usize>>,
+    is_owned: bool,
+    /// How many transports may reach it. Raised before a key is given out; lowered when its deregistration has ended, and never
+    /// when somebody may still be at it.
+    registrations: AtomicUsize,
+}
+
+// SAFETY: the bytes belong to no thread: owned ones are this value's alone, for borrowed ones the caller of `borrowed` has promised that
+// they may be accessed from any. They are reached by racy copies and atomics only.
+unsafe impl Send for PrivateMemory {}
+// SAFETY: as above; what a shared `PrivateMemory` does to the bytes, it does by racy copies and atomics.
+unsafe impl Sync for PrivateMemory {}
+
+impl PrivateMemory {
+    /// Memory that is given away, and [comes back](Self::take_back).
+    pub fn owned(bytes: Vec<u8>) -> Self {
+        let mut bytes = ManuallyDrop::new(bytes);
+        let base = NonNull::new(bytes.as_mut_ptr()).expect("a vector's pointer is not null");
+        Self::new(base, bytes.len(), true, Some(bytes.capacity()))
+    }
+
+    /// Memory that stays where it is: on the heap, on a stack, in a mapping.
+    ///
+    /// # Safety
+    /// From its first registration until all its registrations are over, the bytes are mapped, may be read and written, and are accessed
+    /// by the program through [`racy`] and atomics only: no reference to them is used. A registration is over when
+    /// the completion of its [deregistration](crate::Transport::deregister) has ended well; when its end of the fabric is dropped before, never.
+    pub unsafe fn borrowed(base: NonNull<u8>, bytes: usize) -> Self {
+        Self::new(base, bytes, true, None)
+    }
+
+    /// The same for peers that only read.
+    ///
+    /// # Safety
+    /// As for [`borrowed`](Self::borrowed), but the bytes need not be writable, and shared references to them do no harm while nobody
+    /// writes them.
+    pub unsafe fn borrowed_read_only(base: NonNull<u8>, bytes: usize) -> Self {
+        Self::new(base, bytes, false, None)
+    }
+
+    /// Peers may only read it: a put or an atomic is [`FabricError::ReadOnly`].
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.is_writable = false;
+        self
+    }
+
+    fn new(base: NonNull<u8>, bytes: usize, is_writable: bool, capacity: Option<usize>) -> Self {
+        let is_owned = capacity.is_some();
+        Self { base, bytes, is_writable, capacity: Mutex::new(capacity), is_owned, registrations: AtomicUsize::new(0) }
+    }
+
+    /// Where it begins. Peers may write the bytes at any moment: access them through [`racy`] or atomics only.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether peers may write it.
+    pub fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
+    /// Whether it was given away, and lives as long as this value.
+    pub fn is_owned(&self) -> bool {
+        self.is_owned
+    }
+
+    /// The bytes, when they were [given away](Self::owned) and nobody can reach them any more: every registration of theirs is over.
+    /// `None` before, and when they were taken back already. Also for ever, if a peer was lost that libfabric may still
+    /// carry something for: the memory stays in quarantine then.
+    pub fn take_back(&self) -> Option<Vec<u8>> {
+        let mut capacity = lock(&self.capacity);
+        // Acquire: what was done to the bytes before the last registration was over (release, in `release`) is in them.
+        if self.registrations.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        let capacity = capacity.take()?;
+        // SAFETY: these are the parts of the vector that `owned` took apart; nobody can reach the bytes, as was just seen, and nobody will:
+        // `hold` refuses when there is no capacity. With the capacity taken, nobody puts it together again.
+        Some(unsafe { Vec::from_raw_parts(self.base.as_ptr(), self.bytes, capacity) })
+    }
+
+    /// A registration begins.
+    ///
+    /// # Errors
+    /// [`FabricError::Memory`] when there is nothing to be registered.
+    ///
+    /// # Panics
+    /// When the memory was taken back.
+    fn hold(&self) -> Result<(), FabricError> {
+        let capacity = lock(&self.capacity);
+        assert!(!self.is_owned || capacity.is_some(), "memory that was taken back cannot be registered");
+        if self.bytes == 0 {
+            return Err(FabricError::Memory(ShmError::Empty));
+        }
+        self.registrations.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for PrivateMemory {
+    fn drop(&mut self) {
+        // All registrations have an `Arc` of it, so that there is none any more.
+        *self.registrations.get_mut() = 0;
+        drop(self.take_back());
+    }
+}
+
+/// Private memory under a key.
+#[derive(Clone, Debug)]
+pub struct PrivateRegion {
+    key: RemoteKey,
+    lease: Arc<Lease>,
+}
+
+impl PrivateRegion {
+    pub(crate) fn new(key: RemoteKey, lease: Arc<Lease>) -> Self {
+        Self { key, lease }
+    }
+
+    /// What peers attach it by.
+    pub fn key(&self) -> RemoteKey {
+        self.key
+    }
+
+    /// The memory itself.
+    pub fn memory(&self) -> &Arc<PrivateMemory> {
+        &self.lease.memory
+    }
+
+    /// The owner's own access, as a peer's: [`FabricError::StaleKey`] once the key is taken back.
+    ///
+    /// *Cost*: a copy, or the processor's atomic, and two atomic additions.
+    pub fn as_remote(&self) -> RemoteRegion {
+        RemoteRegion::of_own(self.key, self.lease.clone())
+    }
+}
+
+/// One registration of private memory. All accesses by this process go through its gate.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    memory: Arc<PrivateMemory>,
+    gate: Gate,
+}
+
+impl Lease {
+    pub(crate) fn new(memory: Arc<PrivateMemory>) -> Arc<Self> {
+        Arc::new(Self { memory, gate: Gate::default() })
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<PrivateMemory> {
+        &self.memory
+    }
+
+    /// Does what is asked, if the key was not taken back.
+    ///
+    /// # Errors
+    /// [`FabricError::StaleKey`], [`FabricError::ReadOnly`], [`FabricError::OutOfRange`], [`FabricError::Misaligned`].
+    pub(crate) fn execute(&self, key: RemoteKey, operation: Operation) -> Result<Outcome, FabricError> {
+        let _inside = self.gate.enter().ok_or(FabricError::StaleKey { key })?;
+        self.check(key, &operation)?;
+        // SAFETY: the memory is there as long as this is registered, and the gate was open: a deregistration waits for us. A change or
+        // a put has passed `check`, so that the memory is writable and a word in it aligned.
+        unsafe { region::execute_at(key, self.memory.base.as_ptr(), operation) }
+    }
+
+    pub(crate) fn put(&self, key: RemoteKey, offset: u64, data: &[u8]) -> Result<(), FabricError> {
+        let _inside = self.gate.enter().ok_or(FabricError::StaleKey { key })?;
+        key.check(offset, data.len())?;
+        self.check_writable(key)?;
+        let target = self.memory.base.as_ptr().wrapping_add(offset as usize);
+        // SAFETY: `data` is readable; the range lies in the memory, which is there while we are inside, and writable.
+        unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, key: RemoteKey, offset: u64, data: &mut [u8]) -> Result<(), FabricError> {
+        let _inside = self.gate.enter().ok_or(FabricError::StaleKey { key })?;
+        key.check(offset, data.len())?;
+        let source = self.memory.base.as_ptr().wrapping_add(offset as usize);
+        // SAFETY: `data` is writable; the range lies in the memory, which is there while we are inside.
+        unsafe { racy::copy_in(source, data.as_mut_ptr(), data.len()) };
+        Ok(())
+    }
+
+    fn check(&self, key: RemoteKey, operation: &Operation) -> Result<(), FabricError> {
+        let (offset, word_bytes) = match operation {
+            Operation::Get { .. } => return Ok(()),
+            Operation::Put { .. } => return self.check_writable(key),
+            Operation::Atomic64 { offset, .. } => (*offset, 8),
+            Operation::Atomic32 { offset, .. } => (*offset, 4),
+        };
+        self.check_writable(key)?;
+        // It may begin anywhere, so that its multiples are not those of the address.
+        let address = (self.memory.base.addr().get() as u64).wrapping_add(offset);
+        let is_aligned = address.is_multiple_of(word_bytes as u64);
+        if is_aligned { Ok(()) } else { Err(FabricError::Misaligned { offset, bytes: word_bytes }) }
+    }
+
+    fn check_writable(&self, key: RemoteKey) -> Result<(), FabricError> {
+        if self.memory.is_writable { Ok(()) } else { Err(FabricError::ReadOnly { key }) }
+    }
+}
+
+/// The memory behind a key.
+#[derive(Clone, Debug)]
+pub(crate) enum RegionMemory {
+    Shared(Arc<SharedMemory>),
+    Private(Arc<Lease>),
+}
+
+impl RegionMemory {
+    /// It is about to get a key.
+    ///
+    /// # Errors
+    /// [`FabricError::Memory`] for private memory of no bytes.
+    pub(crate) fn hold(&self) -> Result<(), FabricError> {
+        match self {
+            Self::Shared(_) => Ok(()),
+            Self::Private(lease) => lease.memory.hold(),
+        }
+    }
+
+    /// Lets nobody of this process in any more.
+    pub(crate) fn close(&self) {
+        if let Self::Private(lease) = self {
+            lease.gate.close();
+        }
+    }
+
+    /// Nobody of this process is at it any more, since it was [closed](Self::close).
+    pub(crate) fn is_idle(&self) -> bool {
+        match self {
+            Self::Shared(_) => true,
+            Self::Private(lease) => lease.gate.is_empty(),
+        }
+    }
+
+    /// The registration is over: nobody can reach it.
+    pub(crate) fn release(&self) {
+        if let Self::Private(lease) = self {
+            lease.memory.registrations.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Whether peers may write it.
+    pub(crate) fn is_writable(&self) -> bool {
+        match self {
+            Self::Shared(_) => true,
+            Self::Private(lease) => lease.memory.is_writable,
+        }
+    }
+
+    /// Executes an operation on it.
+    ///
+    /// # Errors
+    /// Those of [`region::execute`]; for private memory also [`FabricError::StaleKey`] and [`FabricError::ReadOnly`].
+    pub(crate) fn execute(&self, key: RemoteKey, operation: Operation) -> Result<Outcome, FabricError> {
+        match self {
+            Self::Shared(memory) => region::execute(key, memory, operation),
+            Self::Private(lease) => lease.execute(key, operation),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ProcessId;
+    use crate::transport::AtomicChange;
+
+    fn lease(memory: PrivateMemory) -> (RemoteKey, RegionMemory) {
+        let key = RemoteKey::starter(ProcessId::new(0), memory.bytes() as u64);
+        let memory = RegionMemory::Private(Lease::new(Arc::new(memory)));
+        memory.hold().unwrap();
+        (key, memory)
+    }
+
+    #[test]
+    fn bytes_come_back_when_every_registration_is_over() {
+        let mut bytes = Vec::with_capacity(100);
+        bytes.extend([7; 10]);
+        let address = bytes.as_ptr();
+        let memory = Arc::new(PrivateMemory::owned(bytes));
+        let both = [0, 1].map(|_| RegionMemory::Private(Lease::new(memory.clone())));
+        both.iter().for_each(|one| one.hold().unwrap());
+        both[0].release();
+        assert_eq!(memory.take_back(), None);
+        both[1].release();
+        let back = memory.take_back().unwrap();
+        assert_eq!((back.as_ptr(), back.len(), back.capacity()), (address, 10, 100));
+        assert_eq!(memory.take_back(), None);
+        let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| both[0].hold()));
+        assert!(again.is_err(), "it is gone");
+    }
+
+    #[test]
+    fn nothing_is_no_memory() {
+        let empty = RegionMemory::Private(Lease::new(Arc::new(PrivateMemory::owned(Vec::new()))));
+        assert!(matches!(empty.hold(), Err(FabricError::Memory(ShmError::Empty))));
+    }
+
+    #[test]
+    fn rights_alignment_and_ends_are_minded() {
+        let (key, memory) = lease(PrivateMemory::owned(vec![1; 32]).read_only());
+        let put = Operation::Put { offset: 0, data: vec![2] };
+        let add = |offset| Operation::Atomic64 { offset, change: AtomicChange::Add(1) };
+        for refused in [put.clone(), add(0)] {
+            assert!(matches!(memory.execute(key, refused), Err(FabricError::ReadOnly { .. })));
+        }
+        assert_eq!(memory.execute(key, Operation::Get { offset: 31, bytes: 1 }).unwrap(), Outcome::Got(vec![1]));
+
+        let mut words = [0_u64; 4];
+        let base = NonNull::from(&mut words).cast::<u8>();
+        // SAFETY: the array outlives what is registered, and is not looked at before.
+        let odd = unsafe { PrivateMemory::borrowed(NonNull::new(base.as_ptr().wrapping_add(4)).unwrap(), 24) };
+        let (key, memory) = lease(odd);
+        assert!(matches!(memory.execute(key, add(0)), Err(FabricError::Misaligned { offset: 0, bytes: 8 })));
+        let narrow = Operation::Atomic32 { offset: 4, change: AtomicChange::Swap(9) };
+        assert_eq!(memory.execute(key, narrow.clone()).unwrap(), Outcome::Previous(0));
+        assert!(matches!(
+            memory.execute(key, add(17)),
+            Err(FabricError::OutOfRange { .. } | FabricError::Misaligned { .. })
+        ));
+        assert!(!memory.is_idle());
+        memory.close();
+        assert!(memory.is_idle());
+        for late in [put, narrow, Operation::Get { offset: 0, bytes: 1 }] {
+            assert!(matches!(memory.execute(key, late), Err(FabricError::StaleKey { .. })));
+        }
+        memory.release();
+        assert_eq!(words[1], 9);
+    }
+}

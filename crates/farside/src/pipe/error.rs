@@ -1,0 +1,84 @@
+//! What is wrong with a pipe.
+
+use std::fmt;
+
+use farside_fabric::WorkerId;
+
+use super::shape::{PipeShape, WIDTH_MAX};
+use crate::memory::MemoryRefusal;
+
+/// Which pipe of the job: one end's worker, the other's, and a number that tells those between the two apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PipeName {
+    /// Who writes.
+    pub writer: WorkerId,
+    /// Who reads.
+    pub reader: WorkerId,
+    /// Which of the pipes from one to the other.
+    pub number: u32,
+}
+
+impl fmt::Display for PipeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pipe {} from {} to {}", self.number, self.writer, self.reader)
+    }
+}
+
+/// Why a pipe did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PipeCause {
+    /// The other end is closed, and, for a reader, everything is read.
+    #[error("its other end is closed")]
+    Closed,
+    /// All slots hold messages that the reader has not taken, or the pipe is not connected yet.
+    #[error("its {width} slots are full, or it is not connected yet: wait (`write`), or give it more width")]
+    Full {
+        /// How many messages it holds.
+        width: usize,
+    },
+    /// A width that no pipe has.
+    #[error("a width of {width}: give it 1 to {WIDTH_MAX} messages under way")]
+    Width {
+        /// What was asked for.
+        width: usize,
+    },
+    /// Messages, or all of them together, that are too long.
+    #[error("messages of {bytes} bytes: offer what is long (`PipeWriter::offer`), or send it in pieces")]
+    MessageBytes {
+        /// What was asked for.
+        bytes: usize,
+    },
+    /// The two ends were opened with different shapes.
+    #[error(
+        "its ends differ: {} messages of {} bytes here, {} of {} there; open both with the same width and message size",
+        here.width, here.message_bytes, there.width, there.message_bytes
+    )]
+    Mismatch {
+        /// What was asked for here.
+        here: PipeShape,
+        /// What the other end has.
+        there: PipeShape,
+    },
+    /// This end exists already.
+    #[error("this end of it is open already: drop it first, or take another number")]
+    Taken,
+    /// A duplex pipe of a worker with itself would have the same pipe for both ways.
+    #[error("a worker has no duplex pipe with itself: open a writer and a reader")]
+    WithItself,
+    /// The reader's process has no memory for it.
+    #[error("the reader's process gives no memory for it: {0}")]
+    Memory(MemoryRefusal),
+    /// A message did not get to a reader whose memory is not mapped.
+    #[error("a message did not get there: {why}")]
+    Undelivered {
+        /// The reason.
+        why: String,
+    },
+    /// The other end, or whoever wrote into its memory, is at fault.
+    #[error("it is corrupt ({why}): its other end has a bug or overwrote memory")]
+    Corrupt {
+        /// What was found.
+        why: &'static str,
+    },
+}

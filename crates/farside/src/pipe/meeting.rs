@@ -1,0 +1,376 @@
+//! How the two ends of a pipe find each other: the books of each process, and what service threads do with them.
+//!
+//! The memory of a pipe lies at its reader's process, which makes it when its worker opens the pipe or when the writer's process asks, whichever
+//! is first. So a writer needs nobody's attention but the service thread's.
+//!
+//! # When memory may be given out again
+//!
+//! As with rings (`job/pool.rs`): a pipe's memory is written by its writer's process and by nobody else but the reader's. It is free again when
+//! the reader's end is dropped and the writer's process has said `WriterClosed`, which it does when the writer's end is dropped and no put is under
+//! way; its way to the memory is one value that is dropped before. What belonged to a process that was lost is never given out again.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use farside_fabric::{ProcessId, WorkerId};
+use farside_sys::racy;
+
+use super::ends::{Bell, Inlet, Outlet, Way};
+use super::error::{PipeCause, PipeName};
+use super::message::{PipeBody, PipeMessage};
+use super::protocol::{Flag, Kind, deliver};
+use super::shape::{INLINE_BYTES_MAX, PipeShape, Slots};
+use crate::error::{Error, Result};
+use crate::job::process::{Process, lock};
+use crate::job::setup::{Piece, SetupMessage};
+use crate::memory::MemoryRefusal;
+
+/// The pipes whose ends are in one process.
+#[derive(Debug, Default)]
+pub(crate) struct Pipes(Mutex<Books>);
+
+#[derive(Debug, Default)]
+struct Books {
+    /// Those that are read here, or will be.
+    incoming: HashMap<PipeName, Incoming>,
+    /// Memory that nobody reads any more, and a writer may still write.
+    leaving: HashMap<(PipeName, u32), Piece>,
+    /// Those that are written here.
+    outgoing: HashMap<PipeName, Arc<Outlet>>,
+    sessions: u32,
+    /// The memory of all that is incoming and leaving.
+    held_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Incoming {
+    inlet: Arc<Inlet>,
+    writer: Writer,
+    /// A worker here has this end.
+    is_read: bool,
+    /// The next writer of this name, which came before the reader has let go of what the one before has written.
+    next: Option<(u32, PipeShape)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writer {
+    None,
+    Open(u32),
+    Closed,
+    Lost,
+}
+
+impl Books {
+    fn drop_piece(&mut self, process: &Process, piece: Piece, free: bool) {
+        self.held_bytes -= piece.bytes;
+        if free {
+            process.free_piece(piece);
+        }
+    }
+}
+
+// The reader's side.
+impl Process {
+    fn new_inlet(&self, books: &mut Books, shape: PipeShape) -> Result<Arc<Inlet>> {
+        let piece = self.allocate_piece(shape.bytes())?;
+        let memory = self.map_piece(piece)?.expect("own memory is mapped");
+        let slots = Slots::new(memory, piece.offset as usize, shape).expect("a piece is as long as was asked for");
+        books.held_bytes += piece.bytes;
+        Ok(Arc::new(Inlet::new(slots, piece)))
+    }
+
+    /// Opens the reader's end.
+    pub(super) fn open_inlet(&self, name: PipeName, shape: PipeShape) -> Result<Arc<Inlet>> {
+        let refused = |cause| Err(Error::Pipe { pipe: name, cause });
+        let mut books = lock(&self.pipes().0);
+        let books = &mut *books;
+        if let Some(known) = books.incoming.get_mut(&name) {
+            let there = known.inlet.slots.shape();
+            if known.is_read {
+                return refused(PipeCause::Taken);
+            }
+            if there != shape {
+                return refused(PipeCause::Mismatch { here: shape, there });
+            }
+            known.is_read = true;
+            return Ok(known.inlet.clone());
+        }
+        let inlet = self.new_inlet(books, shape)?;
+        let incoming = Incoming { inlet: inlet.clone(), writer: Writer::None, is_read: true, next: None };
+        books.incoming.insert(name, incoming);
+        Ok(inlet)
+    }
+
+    /// The reader's end is dropped, so many messages read.
+    pub(super) fn close_inlet(&self, name: PipeName, taken: u64) {
+        let mut books = lock(&self.pipes().0);
+        let Some(Incoming { inlet, writer, next, .. }) = books.incoming.remove(&name) else { return };
+        match writer {
+            Writer::None | Writer::Closed => books.drop_piece(self, inlet.piece, true),
+            Writer::Lost => books.drop_piece(self, inlet.piece, false),
+            Writer::Open(session) => _ = books.leaving.insert((name, session), inlet.piece),
+        }
+        drop(books);
+        if let Writer::Open(session) = writer {
+            self.tell_writer(name, session, PipeBody::ReaderClosed { taken });
+        }
+        if let Some((session, shape)) = next {
+            self.meet_writer(name, session, shape);
+        }
+    }
+
+    /// A writer's process asks for a pipe.
+    fn meet_writer(&self, name: PipeName, session: u32, shape: PipeShape) {
+        let mut books = lock(&self.pipes().0);
+        let answer = self.answer_writer(&mut books, name, session, shape);
+        drop(books);
+        if let Some(answer) = answer {
+            self.tell_writer(name, session, answer);
+            self.wake(name.reader);
+        }
+    }
+
+    /// What to tell the writer, unless it has to wait for the pipe of the same name before.
+    fn answer_writer(&self, books: &mut Books, name: PipeName, session: u32, shape: PipeShape) -> Option<PipeBody> {
+        let Some(known) = books.incoming.get_mut(&name) else {
+            return Some(self.make_for_writer(books, name, session, shape));
+        };
+        let there = known.inlet.slots.shape();
+        if known.writer != Writer::None {
+            known.next = Some((session, shape));
+            return None;
+        }
+        if there != shape {
+            known.inlet.set_mismatch(shape);
+            return Some(PipeBody::Mismatch { shape: there });
+        }
+        known.inlet.set_session(session);
+        known.writer = Writer::Open(session);
+        Some(PipeBody::Opened { piece: known.inlet.piece })
+    }
+
+    /// Makes a pipe that nobody here reads yet.
+    fn make_for_writer(&self, books: &mut Books, name: PipeName, session: u32, shape: PipeShape) -> PipeBody {
+        let (held, limit) = (books.held_bytes, self.settings().remote_memory_limit);
+        if held.saturating_add(shape.bytes() as u64) > limit {
+            return PipeBody::NoMemory { held, limit };
+        }
+        let Ok(inlet) = self.new_inlet(books, shape) else { return PipeBody::NoMemory { held: 0, limit: 0 } };
+        inlet.set_session(session);
+        let piece = inlet.piece;
+        books.incoming.insert(name, Incoming { inlet, writer: Writer::Open(session), is_read: false, next: None });
+        PipeBody::Opened { piece }
+    }
+
+    /// The pipe that a writer's process means.
+    fn inlet_of(&self, name: PipeName, session: u32) -> Option<Arc<Inlet>> {
+        let books = lock(&self.pipes().0);
+        let known = books.incoming.get(&name)?;
+        (known.writer == Writer::Open(session)).then(|| known.inlet.clone())
+    }
+
+    /// A message from where this memory is not mapped.
+    fn take_data(&self, name: PipeName, session: u32, number: u64, flag: Flag, inside: &[u8]) {
+        let Some(inlet) = self.inlet_of(name, session) else { return };
+        inlet.meet_messages();
+        let shape = inlet.slots.shape();
+        let is_inside = match flag.kind {
+            Kind::Inline => inside.len() == flag.bytes && flag.bytes <= INLINE_BYTES_MAX,
+            Kind::Slot => inside.is_empty() || inside.len() == flag.bytes,
+            Kind::Offered => inside.len() <= INLINE_BYTES_MAX,
+        };
+        if !is_inside || (flag.kind != Kind::Offered && flag.bytes > shape.message_bytes) {
+            return;
+        }
+        deliver(&inlet.slots, shape.width, number, flag, |slot| {
+            let place = if flag.kind == Kind::Slot { inlet.slots.data(slot) } else { inlet.slots.inline(slot) };
+            // SAFETY: the lengths were checked above: behind a flag there are `INLINE_BYTES_MAX` bytes, in the data of a slot as many as the longest
+            // message has, and there is such data if a message is longer than those. `slots` keeps them mapped.
+            unsafe { racy::copy_out(inside.as_ptr(), place, inside.len()) };
+        });
+        self.wake(name.reader);
+    }
+
+    fn meet_writers_end(&self, name: PipeName, session: u32, sent: u64) {
+        let mut books = lock(&self.pipes().0);
+        if let Some(piece) = books.leaving.remove(&(name, session)) {
+            books.drop_piece(self, piece, true);
+        } else if let Some(known) = books.incoming.get_mut(&name) {
+            match (known.writer, known.next) {
+                (Writer::Open(open), _) if open == session => {
+                    known.writer = Writer::Closed;
+                    known.inlet.close(sent);
+                }
+                // It did not wait for its turn.
+                (_, Some((waiting, _))) if waiting == session => known.next = None,
+                _ => {}
+            }
+        }
+        drop(books);
+        self.wake(name.reader);
+    }
+
+    fn tell_writer(&self, name: PipeName, session: u32, body: PipeBody) {
+        self.tell(name.writer, PipeMessage { name, session, body });
+    }
+
+    /// Tells the writer's process that so many messages were taken.
+    pub(super) fn tell_taken(&self, name: PipeName, session: u32, taken: u64) {
+        self.tell_writer(name, session, PipeBody::Took { taken });
+    }
+}
+
+// The writer's side.
+impl Process {
+    /// Opens the writer's end. Nobody is told yet.
+    pub(super) fn open_outlet(&self, name: PipeName, shape: PipeShape) -> Result<Arc<Outlet>> {
+        let mut books = lock(&self.pipes().0);
+        if books.outgoing.contains_key(&name) {
+            return Err(Error::Pipe { pipe: name, cause: PipeCause::Taken });
+        }
+        let session = books.sessions;
+        books.sessions = session.wrapping_add(1);
+        let outlet = Arc::new(Outlet::new(name, shape, session));
+        books.outgoing.insert(name, outlet.clone());
+        Ok(outlet)
+    }
+
+    /// Asks the reader's process for the pipe.
+    pub(super) fn ask_for_pipe(&self, outlet: &Outlet) -> Result<()> {
+        self.tell_reader(outlet, PipeBody::Open { shape: outlet.shape })
+    }
+
+    /// The writer's end is dropped, after so many messages. Nothing but puts that are under way writes into the pipe any more.
+    pub(super) fn close_outlet(&self, outlet: &Outlet, was_asked: bool, sent: u64) {
+        lock(&self.pipes().0).outgoing.remove(&outlet.name);
+        if was_asked && outlet.close_writer(sent) {
+            self.tell_writers_end(outlet, sent);
+        }
+    }
+
+    pub(super) fn tell_writers_end(&self, outlet: &Outlet, sent: u64) {
+        // A reader that is gone need not know.
+        let _ = self.tell_reader(outlet, PipeBody::WriterClosed { sent });
+    }
+
+    /// Sends a message about a pipe to its reader's process.
+    pub(super) fn tell_reader(&self, outlet: &Outlet, body: PipeBody) -> Result<()> {
+        let Outlet { name, session, .. } = *outlet;
+        self.try_tell(name.reader, PipeMessage { name, session, body })
+    }
+
+    fn outlet_of(&self, name: PipeName, session: u32) -> Option<Arc<Outlet>> {
+        lock(&self.pipes().0).outgoing.get(&name).filter(|outlet| outlet.session == session).cloned()
+    }
+
+    /// The reader's process says where the pipe is. What cannot be is not believed, and what cannot be reached is lost soon.
+    fn way_into(&self, from: ProcessId, outlet: &Outlet, piece: Piece) -> Option<Way> {
+        if piece.key.process != from || piece.bytes < outlet.shape.bytes() as u64 {
+            return None;
+        }
+        // Not under a lock, since mapping waits.
+        let mapped = self.map_piece(piece).ok()?;
+        let Some((memory, bell)) = mapped.zip(Bell::of(self, outlet.name.reader).ok()?) else {
+            return Some(Way::Posted { piece });
+        };
+        let slots = Slots::new(memory, usize::try_from(piece.offset).ok()?, outlet.shape)?;
+        Some(Way::Mapped { slots, bell })
+    }
+
+    fn take_answer_to_writer(&self, from: ProcessId, outlet: &Outlet, body: PipeBody) {
+        match body {
+            PipeBody::Opened { piece } => {
+                let corrupt = PipeCause::Corrupt { why: "its memory is not where its reader says" };
+                match self.way_into(from, outlet, piece) {
+                    Some(way) => outlet.set_answer(Ok(way)),
+                    None if self.lost(from).is_some() => {}
+                    None => outlet.set_answer(Err(corrupt)),
+                }
+            }
+            PipeBody::NoMemory { held: 0, limit: 0 } => {
+                outlet.set_answer(Err(PipeCause::Memory(MemoryRefusal::NoMemory)))
+            }
+            PipeBody::NoMemory { held, limit } => {
+                outlet.set_answer(Err(PipeCause::Memory(MemoryRefusal::Limit { held, limit })));
+            }
+            PipeBody::Mismatch { shape } => {
+                outlet.set_answer(Err(PipeCause::Mismatch { here: outlet.shape, there: shape }));
+            }
+            PipeBody::Took { taken } => _ = outlet.taken.fetch_max(taken, Ordering::Release),
+            PipeBody::ReaderClosed { taken } => {
+                outlet.taken.fetch_max(taken, Ordering::Release);
+                outlet.close_reader();
+            }
+            PipeBody::Open { .. } | PipeBody::Data { .. } | PipeBody::WriterClosed { .. } => {}
+        }
+        self.wake(outlet.name.writer);
+    }
+}
+
+// Both.
+impl Process {
+    /// Does what another process's service thread says about a pipe.
+    pub(crate) fn take_pipe_message(&self, from: ProcessId, message: PipeMessage) {
+        let PipeMessage { name, session, body } = message;
+        let process_of = |worker: WorkerId| self.place_of(worker).map(|(process, _)| process);
+        let (writer, reader) = (process_of(name.writer), process_of(name.reader));
+        let to_reader = matches!(body, PipeBody::Open { .. } | PipeBody::Data { .. } | PipeBody::WriterClosed { .. });
+        let (sender, receiver) = if to_reader { (writer, reader) } else { (reader, writer) };
+        // Nobody of this job says such a thing.
+        if sender != Some(from) || receiver != Some(self.id()) {
+            return;
+        }
+        match body {
+            PipeBody::Open { shape } => self.meet_writer(name, session, shape),
+            PipeBody::Data { number, kind, bytes, inside } => {
+                let flag = Flag { kind, bytes: bytes as usize };
+                self.take_data(name, session, number, flag, &inside);
+            }
+            PipeBody::WriterClosed { sent } => self.meet_writers_end(name, session, sent),
+            body => {
+                if let Some(outlet) = self.outlet_of(name, session) {
+                    self.take_answer_to_writer(from, &outlet, body);
+                }
+            }
+        }
+    }
+
+    fn tell(&self, worker: WorkerId, message: PipeMessage) {
+        // Who is gone by now need not know.
+        let _ = self.try_tell(worker, message);
+    }
+
+    fn try_tell(&self, worker: WorkerId, message: PipeMessage) -> Result<()> {
+        match self.place_of(worker) {
+            Some((process, _)) if process == self.id() => self.take_pipe_message(process, message),
+            Some((process, _)) => self.send_setup(process, &SetupMessage::Pipe(message))?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Has a worker of this process look up.
+    fn wake(&self, worker: WorkerId) {
+        if let Some((process, local)) = self.place_of(worker)
+            && process == self.id()
+        {
+            self.home().doorbell(local).ring_if_asleep();
+        }
+    }
+
+    /// A process is lost. What it has written can still be read, and its memory is not given out again.
+    pub(crate) fn lose_pipes(&self, lost: ProcessId) {
+        let is_of = |worker: WorkerId| self.place_of(worker).is_some_and(|(process, _)| process == lost);
+        let mut books = lock(&self.pipes().0);
+        let leaving: Vec<Piece> =
+            books.leaving.extract_if(|(name, _), _| is_of(name.writer)).map(|(_, piece)| piece).collect();
+        leaving.into_iter().for_each(|piece| books.drop_piece(self, piece, false));
+        for (_, incoming) in books.incoming.iter_mut().filter(|(name, _)| is_of(name.writer)) {
+            incoming.next = None;
+            if let Writer::Open(_) = incoming.writer {
+                incoming.writer = Writer::Lost;
+            }
+        }
+    }
+}

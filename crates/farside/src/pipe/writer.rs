@@ -1,0 +1,375 @@
+//! The end of a pipe that writes.
+
+use std::ops::{Deref, DerefMut};
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use farside_fabric::ProcessId;
+use farside_fabric::transport::{Operation, Outcome};
+use farside_sys::racy;
+
+use super::ends::{Outlet, Way};
+use super::error::{PipeCause, PipeName};
+use super::message::{DATA_OVERHEAD_BYTES, PipeBody};
+use super::protocol::{Corrupt, Flag, Kind, Writing};
+use super::shape::{INLINE_BYTES_MAX, PipeShape};
+use crate::error::{Error, Result};
+use crate::job::process::Process;
+use crate::job::setup::Piece;
+use crate::job::worker::Worker;
+use crate::memory::Extent;
+
+/// The end of a pipe that writes. Dropped, it tells the reader, who still reads all that was written.
+///
+/// Made by [`Pipe::writer`](super::Pipe::writer).
+#[derive(Debug)]
+pub struct PipeWriter<'w> {
+    me: &'w Worker,
+    peer: ProcessId,
+    outlet: Arc<Outlet>,
+    /// The reader's process was asked for the pipe.
+    asked: bool,
+    /// Its answer, from when it is used.
+    way: Option<Way>,
+    writing: Writing,
+    /// Where a loan lies if the pipe's memory is not mapped.
+    staging: Vec<u8>,
+    /// Longer messages are put, where the pipe's memory is not mapped.
+    frame_bytes_max: usize,
+}
+
+impl<'w> PipeWriter<'w> {
+    pub(super) fn open(me: &'w Worker, name: PipeName, shape: PipeShape) -> Result<Self> {
+        let process = me.process_handle();
+        let (peer, _) = process.place_of(name.reader).ok_or_else(|| me.unknown(name.reader))?;
+        let outlet = process.open_outlet(name, shape)?;
+        let longest = process.transport().capabilities().message_bytes_max;
+        Ok(Self {
+            me,
+            peer,
+            outlet,
+            asked: false,
+            way: None,
+            writing: Writing::new(shape.width),
+            staging: Vec::new(),
+            frame_bytes_max: longest.saturating_sub(DATA_OVERHEAD_BYTES),
+        })
+    }
+
+    /// Which pipe it is.
+    pub fn name(&self) -> PipeName {
+        self.outlet.name
+    }
+
+    /// How many messages of what size it holds.
+    pub fn shape(&self) -> PipeShape {
+        self.outlet.shape
+    }
+
+    /// How many messages were written.
+    pub fn written(&self) -> u64 {
+        self.writing.sent()
+    }
+
+    /// How many of them the reader has taken: a program may count on it that they were read.
+    ///
+    /// # Errors
+    /// [`Error::Pipe`] with `Corrupt`.
+    pub fn taken(&mut self) -> Result<u64> {
+        self.look()?;
+        Ok(self.writing.taken())
+    }
+
+    /// Writes a message, and waits for room if need be, at most for the job's deadline.
+    ///
+    /// *Completion*: `data` may be used again at once. The reader gets the message whole, behind those that were written before.
+    ///
+    /// *Cost*: where the reader's memory is mapped, one copy, and a store that publishes it; a message of up to
+    /// [`INLINE_BYTES_MAX`](super::INLINE_BYTES_MAX) bytes is in the same cache line as that store. The reader is rung if it sleeps. Elsewhere a message of
+    /// the transport, or, if it is longer than one of those, a put and a message. The first use asks the reader's service thread, a round trip.
+    ///
+    /// # Errors
+    /// [`Error::Pipe`] with what is wrong with the pipe; [`Error::TooLarge`]; [`Error::PeerLost`] when the reader is; [`Error::Deadline`];
+    /// [`Error::InHandler`] when it has to wait and must not.
+    pub fn write(&mut self, data: &[u8]) -> Result<()> {
+        self.write_for(data, self.me.default_deadline())
+    }
+
+    /// As [`write`](Self::write), and waits for at most `time`.
+    ///
+    /// # Errors
+    /// See there.
+    #[inline]
+    pub fn write_for(&mut self, data: &[u8], time: Duration) -> Result<()> {
+        self.check_length(data.len())?;
+        if !self.ready()? {
+            self.wait_for_room(time)?;
+        }
+        self.send(data)
+    }
+
+    /// As [`write`](Self::write), without waiting.
+    ///
+    /// # Errors
+    /// [`Error::Pipe`] with `Full`, also while the pipe is not connected yet: the first use begins that.
+    #[inline]
+    pub fn try_write(&mut self, data: &[u8]) -> Result<()> {
+        self.check_length(data.len())?;
+        if !self.ready()? {
+            return Err(self.error(PipeCause::Full { width: self.outlet.shape.width }));
+        }
+        self.send(data)
+    }
+
+    /// A place for the next message, of so many bytes, to be written there and then [committed](Loan::commit). Waits for room if need be,
+    /// at most for the job's deadline.
+    ///
+    /// *Cost*: where the reader's memory is mapped the place is that memory itself, and nothing is copied.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    pub fn loan(&mut self, bytes: usize) -> Result<Loan<'_, 'w>> {
+        self.loan_for(bytes, self.me.default_deadline())
+    }
+
+    /// As [`loan`](Self::loan), and waits for at most `time`.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn loan_for(&mut self, bytes: usize, time: Duration) -> Result<Loan<'_, 'w>> {
+        self.check_length(bytes)?;
+        if !self.ready()? {
+            self.wait_for_room(time)?;
+        }
+        Ok(Loan::new(self, bytes))
+    }
+
+    /// As [`loan`](Self::loan), without waiting.
+    ///
+    /// # Errors
+    /// Those of [`try_write`](Self::try_write).
+    pub fn try_loan(&mut self, bytes: usize) -> Result<Loan<'_, 'w>> {
+        self.check_length(bytes)?;
+        if !self.ready()? {
+            return Err(self.error(PipeCause::Full { width: self.outlet.shape.width }));
+        }
+        Ok(Loan::new(self, bytes))
+    }
+
+    /// Whether a message would find room now. Connects the pipe if it is not.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write), but for waiting.
+    #[inline]
+    pub fn ready(&mut self) -> Result<bool> {
+        if self.way.is_some() && self.writing.free() > 0 && !self.outlet.reader_is_closed() {
+            return match self.me.process_handle().lost(self.peer) {
+                None => Ok(true),
+                Some(lost) => Err(lost),
+            };
+        }
+        self.look_for_room()
+    }
+
+    #[cold]
+    fn look_for_room(&mut self) -> Result<bool> {
+        if let Some(lost) = self.me.process_handle().lost(self.peer) {
+            return Err(lost);
+        }
+        if self.outlet.reader_is_closed() {
+            return Err(self.error(PipeCause::Closed));
+        }
+        if self.way.is_none() && !self.connect()? {
+            return Ok(false);
+        }
+        self.look()?;
+        Ok(self.writing.free() > 0)
+    }
+
+    /// Asks for the pipe, and says whether it is there.
+    fn connect(&mut self) -> Result<bool> {
+        if !self.asked {
+            self.me.process_handle().ask_for_pipe(&self.outlet)?;
+            self.asked = true;
+        }
+        match self.outlet.answer() {
+            None => Ok(false),
+            Some(Ok(way)) => {
+                self.way = Some(way.clone());
+                Ok(true)
+            }
+            Some(Err(cause)) => Err(self.error(cause.clone())),
+        }
+    }
+
+    /// Finds out how far the reader is.
+    fn look(&mut self) -> Result<()> {
+        let looked = match &self.way {
+            None => Ok(()),
+            Some(Way::Mapped { slots, .. }) => self.writing.look(slots),
+            Some(Way::Posted { .. }) => {
+                if let Some(why) = self.outlet.failure() {
+                    return Err(self.error(PipeCause::Undelivered { why }));
+                }
+                self.writing.credit(self.outlet.taken.load(Ordering::Acquire))
+            }
+        };
+        looked.map_err(|corrupt| self.corrupt(corrupt))
+    }
+
+    #[cold]
+    fn wait_for_room(&mut self, time: Duration) -> Result<()> {
+        let me = self.me;
+        me.wait_until("waiting for room in a pipe", time, |_| self.ready().map(|room| room.then_some(())).transpose())
+    }
+
+    #[inline]
+    fn check_length(&self, bytes: usize) -> Result<()> {
+        let max = self.outlet.shape.message_bytes;
+        if bytes <= max { Ok(()) } else { Err(Error::TooLarge { what: "a message of a pipe", bytes, max }) }
+    }
+
+    /// Sends a message into the slot that is free.
+    #[inline]
+    fn send(&mut self, data: &[u8]) -> Result<()> {
+        if let Some(Way::Mapped { slots, .. }) = &self.way {
+            let place = slots.place(self.writing.slot(), data.len());
+            // SAFETY: `data` is readable, and `check_length` has found it no longer than the pipe's messages, for which there is room at `place` as
+            // long as `slots` lives.
+            unsafe { racy::copy_out(data.as_ptr(), place, data.len()) };
+            self.publish(data.len());
+            return Ok(());
+        }
+        self.send_far(data)
+    }
+
+    /// Gives the message that lies in its slot to the reader.
+    #[inline]
+    fn publish(&mut self, bytes: usize) {
+        let Some(Way::Mapped { slots, bell }) = &self.way else { return };
+        self.writing.publish(slots, flag_of(bytes));
+        bell.ring();
+    }
+
+    /// Sends a message to memory that is not mapped.
+    #[cold]
+    fn send_far(&mut self, data: &[u8]) -> Result<()> {
+        let Some(Way::Posted { piece }) = self.way else { return Ok(()) };
+        let process = self.me.process_handle();
+        let flag = flag_of(data.len());
+        if data.len() > self.frame_bytes_max && flag.kind == Kind::Slot {
+            self.put(process, piece, flag, data.to_vec());
+        } else {
+            process.tell_reader(&self.outlet, body(self.writing.sent(), flag, data.to_vec()))?;
+        }
+        self.writing.pass();
+        Ok(())
+    }
+
+    /// Has a long message put into its slot, and its flag sent when it is there.
+    fn put(&self, process: &Arc<Process>, piece: Piece, flag: Flag, data: Vec<u8>) {
+        let (outlet, number) = (self.outlet.clone(), self.writing.sent());
+        let offset = outlet.shape.data_of(self.writing.slot()) as u64;
+        outlet.begin_transfer();
+        let then = move |process: &Arc<Process>, outcome: Result<Outcome>| {
+            let told = outcome.and_then(|_| process.tell_reader(&outlet, body(number, flag, Vec::new())));
+            if let Some(sent) = outlet.end_transfer(told.err().map(|error| error.to_string())) {
+                process.tell_writers_end(&outlet, sent);
+            }
+        };
+        process.start_transfer(Extent::of_piece(&piece), Operation::Put { offset, data }, Box::new(then));
+    }
+
+    fn error(&self, cause: PipeCause) -> Error {
+        Error::Pipe { pipe: self.outlet.name, cause }
+    }
+
+    #[cold]
+    fn corrupt(&self, corrupt: Corrupt) -> Error {
+        self.error(corrupt.into())
+    }
+}
+
+impl Drop for PipeWriter<'_> {
+    fn drop(&mut self) {
+        self.way = None;
+        self.me.process_handle().close_outlet(&self.outlet, self.asked, self.writing.sent());
+    }
+}
+
+fn flag_of(bytes: usize) -> Flag {
+    Flag { kind: if bytes <= INLINE_BYTES_MAX { Kind::Inline } else { Kind::Slot }, bytes }
+}
+
+fn body(number: u64, flag: Flag, inside: Vec<u8>) -> PipeBody {
+    PipeBody::Data { number, kind: flag.kind, bytes: flag.bytes as u32, inside }
+}
+
+/// A place for the next message of a pipe, which is the writer's alone until it is [committed](Self::commit). Dropped without that, it is
+/// as if it had not been asked for.
+///
+/// It derefs to its bytes, which are left from before.
+#[derive(Debug)]
+#[must_use = "a loan that is not committed sends nothing"]
+pub struct Loan<'a, 'w> {
+    writer: &'a mut PipeWriter<'w>,
+    bytes: usize,
+}
+
+impl<'a, 'w> Loan<'a, 'w> {
+    /// In the slot that is free.
+    fn new(writer: &'a mut PipeWriter<'w>, bytes: usize) -> Self {
+        if let Some(Way::Posted { .. }) = writer.way {
+            writer.staging.resize(bytes, 0);
+        }
+        Self { writer, bytes }
+    }
+
+    /// Gives the message to the reader: what [`PipeWriter::write`] does when it has copied.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], where the reader's memory is not mapped.
+    pub fn commit(self) -> Result<()> {
+        if let Some(Way::Mapped { .. }) = self.writer.way {
+            self.writer.publish(self.bytes);
+            return Ok(());
+        }
+        let staging = std::mem::take(&mut self.writer.staging);
+        let sent = self.writer.send_far(&staging);
+        self.writer.staging = staging;
+        sent
+    }
+}
+
+impl Deref for Loan<'_, '_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.writer.way {
+            Some(Way::Mapped { slots, .. }) => {
+                let place = slots.place(self.writer.writing.slot(), self.bytes);
+                // SAFETY: as for `deref_mut`.
+                unsafe { slice::from_raw_parts(place, self.bytes) }
+            }
+            _ => &self.writer.staging,
+        }
+    }
+}
+
+impl DerefMut for Loan<'_, '_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &self.writer.way {
+            Some(Way::Mapped { slots, .. }) => {
+                let place = slots.place(self.writer.writing.slot(), self.bytes);
+                // SAFETY: the place is mapped as long as `slots` lives, has room for so many bytes (their count was checked before the loan was made), and
+                // holds some bytes or other. The slot is free, so by the protocol (`protocol`) its reader has read it for the last time, and
+                // touches it no more before its flag is set, for which the loan must be committed. No other process is given this memory; it has no
+                // handle. `self` is borrowed as long as the slice lives, and nobody else here reaches the slot.
+                unsafe { slice::from_raw_parts_mut(place, self.bytes) }
+            }
+            _ => &mut self.writer.staging,
+        }
+    }
+}
