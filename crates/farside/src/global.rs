@@ -4,11 +4,14 @@
 //! [allocates](Worker::allocate_at) later. A [`GlobalAddress`] names a byte of it in 64 bits; a
 //! [`GlobalPtr`] a value, and a [`GlobalSlice`] several. Whoever has one puts, gets, and changes words atomically; the owner takes no part.
 //!
+//! Whoever [puts with a signal](Worker::put_signal) says that data is there, and who [waits](Until) for the signal sees it; [`Notifications`] are
+//! such signals by numbers. A [`Section`] is a part of memory that does not lie together.
+//!
 //! What an address leads to is looked up by who uses it: each process keeps a table of its regions in memory that its peers read, a worker reads the
 //! entry when it first uses the region, and remembers it. Where the region is mapped here, an access after that is a look at
 //! whether the region is still there, and a copy.
 //!
-//! ACP (Advanced Communication Primitives), the basic layer.
+//! ACP (Advanced Communication Primitives), the basic layer; the signals of OpenSHMEM and the notifications of GASPI.
 
 mod address;
 mod atomics;

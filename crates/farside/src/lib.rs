@@ -31,7 +31,8 @@
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
-//! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`] |
+//! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`], [`Section`] |
+//! | say that data is there, wait for that | [`Worker::put_signal`], [`Until`], [`Notifications`] |
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
 //! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |

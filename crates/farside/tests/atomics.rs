@@ -162,10 +162,9 @@ fn record(
         let found = apply(what)?;
         events.push((asked, clock(me, begun), what, found));
     }
-    let history = me.gather(WorkerId::new(0), events)?;
-    word::<u64>(20).store(me, 0)?;
     me.barrier()?;
-    Ok(history)
+    word::<u64>(20).store(me, 0)?;
+    me.gather(WorkerId::new(0), events)
 }
 
 fn changes_are_linearizable(me: &Worker, begun: Option<Instant>, seed: u64, changes: u64) -> Result<()> {

@@ -162,11 +162,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
-    pub fn wait_any_for<W: Word>(
-        &self,
-        conditions: &[Until<W>],
-        time: Duration,
-    ) -> Result<Option<(usize, W)>> {
+    pub fn wait_any_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Option<(usize, W)>> {
         if conditions.is_empty() {
             return Ok(None);
         }
@@ -195,11 +191,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
-    pub fn wait_some_for<W: Word>(
-        &self,
-        conditions: &[Until<W>],
-        time: Duration,
-    ) -> Result<Vec<(usize, W)>> {
+    pub fn wait_some_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<(usize, W)>> {
         if conditions.is_empty() {
             return Ok(Vec::new());
         }
