@@ -1,5 +1,6 @@
 //! The benches.
 
+mod heap_policy;
 pub(crate) mod invoke_latency;
 pub(crate) mod invoke_throughput;
 pub(crate) mod mcts_scaling;
@@ -32,6 +33,11 @@ pub(crate) const BENCHES: &[Bench] = &[
         name: "memory",
         about: "registered buffers, by size and policy; memory of another process",
         cases: memory::cases,
+    },
+    Bench {
+        name: "heap-policy",
+        about: "remote heaps: latency and fragmentation by policy, on a recorded and a random trace (rmalloc, slides 17 to 22)",
+        cases: heap_policy::cases,
     },
     Bench {
         name: "sync",

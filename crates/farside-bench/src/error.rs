@@ -64,6 +64,12 @@ pub enum BenchError {
         /// The beginning of what it left.
         text: String,
     },
+    /// A recorded trace is damaged.
+    #[error("the recorded trace has a line {line:?}, which is neither `+BYTES` nor `-BACK`: record it again")]
+    Trace {
+        /// The line.
+        line: String,
+    },
     /// One of several groups of processes that were launched separately failed.
     #[error("{who} of those launched separately {how}{}", reason(why))]
     Launch {

@@ -46,6 +46,11 @@ impl Clock {
         self.simulated.is_some()
     }
 
+    /// Whether the simulation is over, so that a thread which is unwound now waits for nothing any more.
+    pub fn is_over(&self) -> bool {
+        self.simulated.as_ref().is_some_and(Turn::is_over)
+    }
+
     /// What time it is.
     #[inline]
     pub fn now(&self) -> Instant {

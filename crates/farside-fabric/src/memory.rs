@@ -14,7 +14,7 @@ mod size_class;
 
 pub use allocator::{Allocator, AllocatorOptions, AllocatorReport, Registered};
 pub use circular::{Circular, CircularOptions, Unit};
-pub use free_space::Fit;
+pub use free_space::{Fit, FreeSpace};
 pub use growth::Growth;
 pub use heap::{Block, Heap, HeapOptions};
 pub use linear::LinearCircular;

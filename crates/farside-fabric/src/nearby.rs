@@ -72,6 +72,11 @@ impl Nearby {
         self.gate.is_empty()
     }
 
+    /// The system has refused an access, so that the owner is asked.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Relaxed)
+    }
+
     /// Writes. The caller has checked the range. `transport` is woken if somebody waits for this to end.
     pub(crate) fn put(
         &self,
@@ -130,7 +135,7 @@ impl Nearby {
                 FabricError::StaleKey { key }
             }));
         };
-        if self.is_refused.load(Ordering::Relaxed) {
+        if self.is_refused() {
             return Err(Refused::BySystem);
         }
         let copied = call(self.base.wrapping_add(offset) as usize);

@@ -372,9 +372,11 @@ mod tests {
         assert_eq!(memory.execute(key, Operation::Get { offset: 31, bytes: 1 }).unwrap(), Outcome::Got(vec![1]));
 
         let mut words = [0_u64; 4];
-        let base = NonNull::from(&mut words).cast::<u8>();
+        let odd = NonNull::from(&mut words).cast::<u32>();
+        // SAFETY: the array has a second half of its first word.
+        let odd = unsafe { odd.add(1) };
         // SAFETY: the array outlives what is registered, and is not looked at before.
-        let odd = unsafe { PrivateMemory::borrowed(NonNull::new(base.as_ptr().wrapping_add(4)).unwrap(), 24) };
+        let odd = unsafe { PrivateMemory::borrowed(odd.cast(), 24) };
         let (key, memory) = lease(odd);
         assert!(matches!(memory.execute(key, add(0)), Err(FabricError::Misaligned { offset: 0, bytes: 8 })));
         let narrow = Operation::Atomic32 { offset: 4, change: AtomicChange::Swap(9) };

@@ -111,6 +111,16 @@ impl RemoteRegion {
         }
     }
 
+    /// Whether an access may have to wait for the owner: for others than this process's own and mapped memory, and on private memory of this
+    /// machine for words only, as long as the system does not refuse it.
+    pub fn waits(&self, for_word: bool) -> bool {
+        match &self.access {
+            Access::Mapped(_) | Access::Own(_) => false,
+            Access::Posted(_) => true,
+            Access::Nearby(nearby, _) => for_word || nearby.is_refused(),
+        }
+    }
+
     /// Writes `data` at `offset`.
     ///
     /// # Errors

@@ -183,7 +183,8 @@ pub struct Capabilities {
     pub name: &'static str,
     /// Attached regions are mapped: accesses are loads and stores.
     pub mapped: bool,
-    /// Which one-sided operations complete only while the target makes progress.
+    /// Which one-sided operations complete only while the target makes progress. (For private memory,
+    /// [`private_memory`](Self::private_memory) says it.)
     pub needs_target_progress: NeedsTarget,
     /// Two puts to the same peer take effect in the order in which they were posted.
     pub puts_in_order: bool,

@@ -164,6 +164,9 @@ pub enum Error {
         /// The handle.
         memory: RemoteMemory,
     },
+    /// A remote heap did not do as it was asked.
+    #[error(transparent)]
+    Heap(#[from] crate::heap::HeapError),
     /// Memory that is registered has no global address.
     #[error(
         "region {} of {} has no global addresses: a process has {SLOT_COUNT} such regions of up to 4 GiB; register less at a time, \
@@ -214,6 +217,9 @@ pub enum Error {
         /// The type.
         type_name: &'static str,
     },
+    /// A collective object could not be made, or an access to it was not.
+    #[error(transparent)]
+    Object(#[from] crate::global::ObjectError),
     /// A process of the job is gone.
     #[error("{process} was lost: {why}")]
     PeerLost {

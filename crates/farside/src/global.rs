@@ -11,30 +11,49 @@
 //! entry when it first uses the region, and remembers it. Where the region is mapped here, an access after that is a look at
 //! whether the region is still there, and a copy.
 //!
+//! Ordinary memory joins in when it is [registered](Worker::register): a vector, or a slice that is [lent](Worker::lend) for a while. And all workers
+//! together have objects that lie in all processes: [symmetric](Symmetric) memory, [arrays](GlobalArray), [byte spaces](ByteSpace).
+//!
 //! ACP (Advanced Communication Primitives), the basic layer; the signals of OpenSHMEM and the notifications of GASPI.
 
 mod address;
+mod array;
 mod atomics;
+mod byte_space;
+mod epoch;
 mod notifications;
+mod object_error;
 mod pointer;
+mod racy_slice;
+mod registration;
 mod section;
 mod segments;
 mod signal;
 mod slice;
 mod space;
+mod spread;
+mod symmetric;
 mod until;
 
 pub(crate) use self::address::SLOT_COUNT;
 pub use self::address::{AddressFault, GlobalAddress};
+pub use self::array::{Distribution, GlobalArray};
 pub use self::atomics::{Integer, Word};
+pub use self::byte_space::ByteSpace;
+pub use self::epoch::ReadEpoch;
 pub use self::notifications::{AllNotifications, NotificationFault, Notifications};
+pub use self::object_error::ObjectError;
 pub use self::pointer::GlobalPtr;
+pub use self::racy_slice::RacySlice;
+pub(crate) use self::registration::OwnSegments;
+pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment};
 pub use self::section::{Hyperslab, Section, SectionFault};
 pub(crate) use self::segments::publish;
 pub use self::signal::Signal;
 pub(crate) use self::signal::{SignalMessage, SignalRequests};
 pub use self::slice::GlobalSlice;
 pub(crate) use self::space::Space;
+pub use self::symmetric::Symmetric;
 pub use self::until::{Comparison, Until};
 
 #[cfg(doc)]

@@ -31,8 +31,11 @@
 //! | send values of your own types | [`Wire`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
+//! | allocate in the memory of another worker without asking it | [`heap`] |
 //! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`], [`Section`] |
 //! | say that data is there, wait for that | [`Worker::put_signal`], [`Until`], [`Notifications`] |
+//! | give ordinary memory an address | [`Worker::register`], [`Worker::lend`] |
+//! | have arrays over all processes | [`GlobalArray`], [`Worker::symmetric`], [`Worker::byte_space`] |
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
 //! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
@@ -53,6 +56,7 @@
 mod dist;
 mod error;
 pub mod global;
+pub mod heap;
 mod invoke;
 pub mod job;
 pub mod memory;
@@ -75,8 +79,8 @@ pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
 pub use global::{
-    AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalPtr, GlobalSlice, Hyperslab, NotificationFault,
-    Notifications, Section, SectionFault, Signal, Until,
+    AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice, Hyperslab,
+    NotificationFault, Notifications, Section, SectionFault, Signal, Until,
 };
 pub use invoke::call::{
     AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written,

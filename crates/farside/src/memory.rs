@@ -247,7 +247,7 @@ impl From<WorkerId> for Place {
 }
 
 /// Why an owner of memory did not do as it was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryRefusal {
     /// Others have as much there as they may.

@@ -8,6 +8,7 @@
 //! | [a raw endpoint](#a-a-raw-endpoint) | puts and gets between registered memory here and there | the program, operation by operation |
 //! | [a transmitter](#b-a-transmitter) | the same, from any number of threads, signalled as seldom as can be | the transmitter frees what is over |
 //! | [memory and names](#c-memory-workers-and-calls-without-set-up) | memory of any process, workers with names, calls that need no set-up | the job |
+//! | [global memory](#global-memory) | one address for every byte; arrays over all processes; any memory registered | nobody: puts and gets are over when they return |
 //! | [calls through rings](#d-calls-through-rings) | functions run where the data is, tens of nanoseconds apiece | the rings |
 //! | [aggregated calls](#e-aggregated-calls) | some nanoseconds apiece | the rings, a batch at a time |
 //!
@@ -94,6 +95,30 @@
 //! # }
 //! ```
 //!
+//! ## Global memory
+//!
+//! Beside calls there is one address space. Whoever has a [`GlobalPtr`] puts, gets and changes words, without a function that runs there. Arrays lie in all processes; a
+//! vector, or a variable on the stack, has an address as long as it is registered.
+//!
+//! ```no_run
+//! # use farside::prelude::*;
+//! # fn level(me: &Worker) -> farside::Result<()> {
+//! let counts = me.global_array::<u64>(1 << 20)?;
+//! counts.at(4711)?.fetch_add(me, 1)?;
+//! me.barrier()?;
+//! let own: u64 = counts.local(me).iter().sum();
+//! assert_eq!(me.all_reduce(own, |a, b| a + b)?, u64::from(me.worker_count()));
+//!
+//! let mut answer = [0_u64];
+//! me.lend(&mut answer, |lent| {
+//!     let place = lent.slice().start();
+//!     me.call_return(me.id(), place, |there, place| place.put(there, 42).is_ok())?.wait()
+//! })??;
+//! assert_eq!(answer, [42]);
+//! # counts.free(me)
+//! # }
+//! ```
+//!
 //! # (d) Calls through rings
 //!
 //! The usual way to call. Arguments are written into memory of the receiver, one-sidedly, and the function runs there when the worker makes
@@ -136,8 +161,9 @@
 //! ```
 //!
 //! Where to go from here: [`Worker`](crate::Worker) has all of this as methods, `docs/memory-model.md` says what is visible when, and the examples
-//! `demonstration` (Seriema's Listing 1), `histogram`, `work_stealing` and `lock_service` are whole programs.
+//! `demonstration` (Seriema's Listing 1), `histogram`, `work_stealing`, `lock_service` and `linked_list` are whole programs.
 //!
+//! [`GlobalPtr`]: crate::GlobalPtr
 //! [`Queue`]: crate::fabric::transmit::Queue
 //! [`Transmitter`]: crate::fabric::transmit::Transmitter
 //! [`Circular`]: crate::fabric::memory::Circular

@@ -33,5 +33,8 @@ mod stays_on_its_thread {
         <Synchronizer<'_> as IfNeither<_>>::holds();
         <Aggregator<'_> as IfNeither<_>>::holds();
         <farside::To<'_> as IfNeither<_>>::holds();
+        <farside::heap::RemoteHeap<'_> as IfNeither<_>>::holds();
+        <farside::heap::Block<'_> as IfNeither<_>>::holds();
+        <farside::heap::OwnedBlock<'_> as IfNeither<_>>::holds();
     }
 }

@@ -45,3 +45,12 @@ fn thieves_count_every_node_once() {
     assert!(nodes > 100_000, "{text}");
     assert_eq!(text.lines().count(), 5, "{text}");
 }
+
+#[test]
+fn every_node_is_in_the_linked_list_once() {
+    let text = output("linked_list");
+    let nodes = 4 * 500_u64;
+    let first = format!("{nodes} nodes, whose values add up to {}; all agree: true", nodes * (nodes - 1) / 2);
+    assert_eq!(text.lines().next(), Some(&*first), "{text}");
+    assert_eq!(text.lines().count(), 2, "{text}");
+}

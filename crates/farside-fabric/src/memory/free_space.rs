@@ -33,38 +33,63 @@ impl Fit {
     }
 }
 
-/// The free pieces of a range of numbers. Neighbouring ones are always joined.
+/// The free pieces of a range of numbers, for allocators. Neighbouring ones are always joined.
+///
+/// What is numbered is the allocator's business: bytes, or units of some size. At first nothing is free.
+///
+/// *Cost*: two trees. Best and worst fit look into one of them, first and next fit at one free piece after the other.
 #[derive(Debug, Default)]
-pub(super) struct FreeSpace {
+pub struct FreeSpace {
     /// Length by beginning.
     by_start: BTreeMap<u64, u64>,
     /// The same, as (length, beginning).
     by_length: BTreeSet<(u64, u64)>,
     /// The end of what was taken last.
     cursor: u64,
+    /// All that is free.
+    total: u64,
 }
 
 impl FreeSpace {
     /// Takes so many in a row. `None` when no free piece is as long.
-    pub(super) fn take(&mut self, length: u64, fit: Fit) -> Option<u64> {
-        let is_long_enough = |(start, free): (&u64, &u64)| (*free >= length).then_some((*start, *free));
-        let (start, free) = match fit {
-            Fit::First => self.by_start.iter().find_map(is_long_enough),
+    pub fn take(&mut self, length: u64, fit: Fit) -> Option<u64> {
+        self.take_aligned(length, fit, 0, 1)
+    }
+
+    /// Takes so many in a row, of which that after the first `lead` is a multiple of `align`. `None` when that fits in no free piece.
+    ///
+    /// *Cost*: with an alignment, best and worst fit may look at more than one piece.
+    ///
+    /// # Panics
+    /// When `align` is 0.
+    #[track_caller]
+    pub fn take_aligned(&mut self, length: u64, fit: Fit, lead: u64, align: u64) -> Option<u64> {
+        let place = |start: u64, free: u64| {
+            let at = start.checked_add(lead)?.checked_next_multiple_of(align)? - lead;
+            let fits = (at - start).checked_add(length)? <= free;
+            fits.then_some((start, free, at))
+        };
+        let in_piece = |(start, free): (&u64, &u64)| place(*start, *free);
+        let long_enough = self.by_length.range((length, 0)..);
+        let (start, free, at) = match fit {
+            Fit::First => self.by_start.iter().find_map(in_piece),
             Fit::Next => {
                 let (before, after) = (self.by_start.range(..self.cursor), self.by_start.range(self.cursor..));
-                after.chain(before).find_map(is_long_enough)
+                after.chain(before).find_map(in_piece)
             }
-            Fit::Best => self.by_length.range((length, 0)..).next().map(|(free, start)| (*start, *free)),
-            Fit::Worst => {
-                self.by_length.last().map(|(free, start)| (*start, *free)).filter(|(_, free)| *free >= length)
-            }
+            Fit::Best => long_enough.map(|(free, start)| (start, free)).find_map(in_piece),
+            Fit::Worst => long_enough.rev().map(|(free, start)| (start, free)).find_map(in_piece),
         }?;
         self.remove(start, free);
-        if free > length {
-            self.insert(start + length, free - length);
+        if at > start {
+            self.insert(start, at - start);
         }
-        self.cursor = start + length;
-        Some(start)
+        let (end, piece_end) = (at + length, start + free);
+        if piece_end > end {
+            self.insert(end, piece_end - end);
+        }
+        self.cursor = end;
+        Some(at)
     }
 
     /// Makes so many free, from `start` on.
@@ -72,7 +97,7 @@ impl FreeSpace {
     /// # Panics
     /// When one of them is free already.
     #[track_caller]
-    pub(super) fn release(&mut self, start: u64, length: u64) {
+    pub fn release(&mut self, start: u64, length: u64) {
         let (mut start, mut end) = (start, start + length);
         let before = self.by_start.range(..end).next_back().map(|(start, length)| (*start, *length));
         if let Some((before, free)) = before {
@@ -99,16 +124,28 @@ impl FreeSpace {
     }
 
     /// How many there are in the longest piece.
-    pub(super) fn longest(&self) -> u64 {
+    pub fn longest(&self) -> u64 {
         self.by_length.last().map_or(0, |(length, _)| *length)
     }
 
+    /// How many there are in all pieces.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// How many pieces there are.
+    pub fn pieces(&self) -> usize {
+        self.by_start.len()
+    }
+
     fn insert(&mut self, start: u64, length: u64) {
+        self.total += length;
         self.by_start.insert(start, length);
         self.by_length.insert((length, start));
     }
 
     fn remove(&mut self, start: u64, length: u64) {
+        self.total -= length;
         self.by_start.remove(&start);
         self.by_length.remove(&(length, start));
     }
@@ -142,14 +179,18 @@ mod tests {
             pieces
         }
 
-        fn take(&mut self, length: usize, fit: Fit) -> Option<u64> {
-            let fitting: Vec<_> = self.pieces().into_iter().filter(|(_, free)| *free >= length).collect();
-            let (start, _) = match fit {
+        fn take(&mut self, length: usize, fit: Fit, lead: usize, align: usize) -> Option<u64> {
+            let place = |(start, free): &(usize, usize)| {
+                (*start..*start + *free).find(|at| (at + lead) % align == 0 && at + length <= start + free)
+            };
+            let fitting: Vec<_> = self.pieces().into_iter().filter(|piece| place(piece).is_some()).collect();
+            let piece = match fit {
                 Fit::First => *fitting.first()?,
                 Fit::Best => *fitting.iter().min_by_key(|(start, free)| (*free, *start))?,
                 Fit::Worst => *fitting.iter().max_by_key(|(start, free)| (*free, *start))?,
                 Fit::Next => *fitting.iter().find(|(start, _)| *start >= self.cursor).or_else(|| fitting.first())?,
             };
+            let start = place(&piece)?;
             self.taken[start..start + length].fill(true);
             self.cursor = start + length;
             Some(start as u64)
@@ -161,6 +202,8 @@ mod tests {
         Take {
             length: usize,
             fit: Fit,
+            lead: usize,
+            align: usize,
         },
         /// One of those taken, by its place among them.
         Release(prop::sample::Index),
@@ -169,7 +212,8 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            3 => (1..40_usize, prop::sample::select(&Fit::ALL[..])).prop_map(|(length, fit)| Step::Take { length, fit }),
+            3 => (1..40_usize, prop::sample::select(&Fit::ALL[..]), 0..3_usize, prop_oneof![3 => Just(1), 1 => 2..17_usize])
+                .prop_map(|(length, fit, lead, align)| Step::Take { length, fit, lead, align }),
             2 => any::<prop::sample::Index>().prop_map(Step::Release),
             1 => any::<prop::sample::Index>().prop_map(Step::TakeWhole),
         ]
@@ -184,9 +228,9 @@ mod tests {
             let mut taken: Vec<(u64, usize)> = Vec::new();
             for step in steps {
                 match step {
-                    Step::Take { length, fit } => {
-                        let start = space.take(length as u64, fit);
-                        prop_assert_eq!(start, oracle.take(length, fit));
+                    Step::Take { length, fit, lead, align } => {
+                        let start = space.take_aligned(length as u64, fit, lead as u64, align as u64);
+                        prop_assert_eq!(start, oracle.take(length, fit, lead, align));
                         taken.extend(start.map(|start| (start, length)));
                     }
                     Step::Release(which) => {
@@ -211,6 +255,8 @@ mod tests {
                 prop_assert_eq!(&pieces, &oracle.pieces(), "neighbours are joined, and nothing is lost");
                 let by_length: BTreeSet<_> = pieces.iter().map(|(start, free)| (*free as u64, *start as u64)).collect();
                 prop_assert_eq!(&space.by_length, &by_length);
+                prop_assert_eq!(space.total(), pieces.iter().map(|(_, free)| *free as u64).sum::<u64>());
+                prop_assert_eq!(space.pieces(), pieces.len());
                 prop_assert_eq!(space.longest(), pieces.iter().map(|(_, free)| *free as u64).max().unwrap_or(0));
             }
         }

@@ -238,14 +238,27 @@ impl Queues {
 
     /// Whether something is under way from or to this memory of this process.
     pub(super) fn uses(&self, memory: &Arc<SharedMemory>) -> bool {
-        let mut under_way = self.queues.values().flat_map(|queue| queue.ledger.open());
-        under_way.any(|operation| operation.memory.as_ref().is_some_and(|used| Arc::ptr_eq(used, memory)))
+        self.queues.values().any(|queue| queue.uses(memory))
     }
 
     /// Sees to it that what rides to a region is told of soon, whatever its poster does.
-    pub(super) fn hurry(&mut self, port: &Port, key: RemoteKey, address: Option<FiAddr>) {
-        let Some(address) = address else { return };
-        for queue in self.queues.values_mut().filter(|queue| queue.peer == key.process && queue.reaches(key)) {
+    pub(super) fn hurry_to(&mut self, port: &Port, key: RemoteKey, address: impl Fn(ProcessId) -> Option<FiAddr>) {
+        self.hurry(port, address, |queue| queue.reaches(key));
+    }
+
+    /// The same for what rides from this memory of this process.
+    pub(super) fn hurry_from(
+        &mut self,
+        port: &Port,
+        memory: &Arc<SharedMemory>,
+        address: impl Fn(ProcessId) -> Option<FiAddr>,
+    ) {
+        self.hurry(port, address, |queue| queue.uses(memory));
+    }
+
+    fn hurry(&mut self, port: &Port, address: impl Fn(ProcessId) -> Option<FiAddr>, is_meant: impl Fn(&Open) -> bool) {
+        for queue in self.queues.values_mut().filter(|queue| is_meant(queue)) {
+            let Some(address) = address(queue.peer) else { continue };
             // One signal is enough, and one that has no place is tried again.
             if queue.ledger.has_riders() && !queue.is_hurried && queue.ledger.admit(true).is_ok() {
                 queue.is_hurried = queue.signal(port, address, 0).is_ok();
@@ -276,6 +289,11 @@ impl Queues {
 }
 
 impl Open {
+    fn uses(&self, memory: &Arc<SharedMemory>) -> bool {
+        let is_used = |operation: &UnderWay| operation.memory.as_ref().is_some_and(|used| Arc::ptr_eq(used, memory));
+        self.ledger.open().any(is_used)
+    }
+
     fn reaches(&self, key: RemoteKey) -> bool {
         self.ledger.open().any(|operation| operation.key == Some(key))
     }

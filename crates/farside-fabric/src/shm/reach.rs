@@ -4,7 +4,8 @@
 //! it says so itself. When the two part, nothing can be said: then the *end of their connections* says it. The holder
 //! closes its sockets only when none of its accesses is under way, and the system closes them for it after its threads have left the kernel.
 //! So an owner that gives a holder up (it was told that this died, or got nonsense from it) keeps the sockets until it has seen the
-//! end of each, and its memory until then.
+//! end of each, and its memory until then. Where each holds memory of the other, each says by the end of what it *sends* that its own accesses are
+//! over, and so neither waits for the other to close.
 
 use std::sync::Arc;
 
@@ -109,10 +110,12 @@ impl State {
         let is_held = self.engine.natively_held_by(process).next().is_some();
         for (socket, has_ended) in sockets {
             if is_held && !has_ended {
-                socket.finish_sending();
                 parting.push((process, socket.clone()));
             }
-            if !busy.is_empty() {
+            if busy.is_empty() {
+                socket.finish_sending();
+            } else {
+                // The peer takes the end of what we send for the end of our accesses.
                 lingering.push((socket, busy.clone()));
             }
         }
@@ -123,6 +126,9 @@ impl State {
 
     /// Looks whether connections of peers that we have parted with have ended.
     fn look_after_the_parting(&mut self) {
+        if self.reach.parting.is_empty() {
+            return;
+        }
         let mut buffer = [0; MESSAGE_BYTES_MAX + USER_HEADER_BYTES];
         let parting = &mut self.reach.parting;
         let ended: Vec<ProcessId> =
@@ -150,7 +156,11 @@ impl State {
         for (key, _) in self.reach.closing.extract_if(.., |(_, nearby)| nearby.is_idle()) {
             self.engine.let_go(key);
         }
-        self.reach.lingering.retain(|(_, busy)| !busy.iter().all(|nearby| nearby.is_idle()));
+        let is_over = |busy: &[Arc<Nearby>]| busy.iter().all(|nearby| nearby.is_idle());
+        for (socket, _) in self.reach.lingering.extract_if(.., |(_, busy)| is_over(busy)) {
+            // It may stay open for a while, since the peer has accesses of its own under way.
+            socket.finish_sending();
+        }
     }
 }
 

@@ -112,6 +112,7 @@ proptest! {
 }
 
 /// Two ends in one thread, of which the first has private memory that the second has attached.
+#[derive(Debug)]
 struct Held {
     owner: Arc<ShmEndpoint>,
     holder: Arc<ShmEndpoint>,
@@ -128,15 +129,7 @@ impl Held {
             let config = ShmConfig { process, process_count: 3, job_id, secret, starter_bytes, private_by_system_call };
             ShmEndpoint::open(config).unwrap()
         });
-        let region = owner.register_private(Arc::new(PrivateMemory::owned(vec![0; 100]))).unwrap();
-        let remote = std::thread::scope(|scope| {
-            let attaching = scope.spawn(|| holder.attach(region.key(), deadline()));
-            while !attaching.is_finished() {
-                owner.progress();
-                std::thread::yield_now();
-            }
-            attaching.join().unwrap().unwrap()
-        });
+        let (region, remote) = hold(&owner, &holder);
         Self { owner, holder, region, remote }
     }
 
@@ -154,6 +147,20 @@ impl Held {
             self.holder.progress();
         }
     }
+}
+
+/// Private memory of one end, attached by the other.
+fn hold(owner: &ShmEndpoint, holder: &ShmEndpoint) -> (PrivateRegion, RemoteRegion) {
+    let region = owner.register_private(Arc::new(PrivateMemory::owned(vec![0; 100]))).unwrap();
+    let remote = std::thread::scope(|scope| {
+        let attaching = scope.spawn(|| holder.attach(region.key(), deadline()));
+        while !attaching.is_finished() {
+            owner.progress();
+            std::thread::yield_now();
+        }
+        attaching.join().unwrap().unwrap()
+    });
+    (region, remote)
 }
 
 fn deadline() -> Instant {
@@ -181,8 +188,9 @@ fn a_system_call_under_way_is_waited_for() {
 /// An owner that gives its holder up waits for the end of the connection, which the holder holds up.
 #[test]
 fn a_holder_given_up_is_waited_for_until_its_sockets_close() {
-    for is_holder_first in [false, true] {
+    for (is_holder_first, is_mutual) in [(false, false), (false, true), (true, false), (true, true)] {
         let held = Held::new(true);
+        let mutual = is_mutual.then(|| hold(&held.holder, &held.owner));
         let (owner, holder) = (held.owner.process(), held.holder.process());
         let nearby = held.nearby().expect("a process may read itself");
         let pass = nearby.enter().unwrap();
@@ -201,6 +209,11 @@ fn a_holder_given_up_is_waited_for_until_its_sockets_close() {
         held.settle();
         assert!(over.has_ended());
         assert!(held.region.memory().take_back().is_some());
+        if let Some((region, _)) = mutual {
+            let over = held.holder.deregister(region.key()).unwrap();
+            held.settle();
+            assert!(over.has_ended() && region.memory().take_back().is_some());
+        }
         let state = held.holder.lock();
         assert!(state.reach.is_at_rest(), "nothing is kept of those that are gone: {:?}", state.reach);
         drop(state);

@@ -115,6 +115,12 @@ impl GlobalAddress {
         if bytes <= self.offset() as u64 && !self.is_null() { Some(Self(self.0 - bytes)) } else { None }
     }
 
+    /// The address with the same bits but for the process.
+    #[inline]
+    pub(crate) const fn at_process(self, process: ProcessId) -> Self {
+        Self((process.number() as u64 + 1) << PROCESS_SHIFT | self.0 & ((1 << PROCESS_SHIFT) - 1))
+    }
+
     /// Which region of which process, and which use of its slot.
     pub(crate) const fn segment(self) -> Segment {
         Segment((self.0 >> OFFSET_BITS) as u32)
@@ -185,6 +191,9 @@ pub enum AddressFault {
     /// Nothing is registered there any more, or ever was.
     #[error("nothing is registered there: it was deregistered, or the address is of another job, or overwritten")]
     Stale,
+    /// Its owner has registered it to be read only.
+    #[error("its owner has registered it to be read only: get from it, or have it registered for writing")]
+    ReadOnly,
     /// The region ends before the access does.
     #[error("an access of {bytes} bytes there leaves the region, which has {region_bytes}")]
     OutOfRange {
@@ -202,7 +211,7 @@ pub enum AddressFault {
         bytes: u64,
     },
     /// A value or a word must lie at a multiple of its alignment.
-    #[error("the access needs an offset that is a multiple of {align}")]
+    #[error("the access needs memory at a multiple of {align}")]
     Misaligned {
         /// Of what it must be a multiple.
         align: usize,

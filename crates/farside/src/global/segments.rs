@@ -26,9 +26,14 @@ impl Entry {
 
     /// The key of the region that an address of this segment lies in; `None` when the region is gone, or never was.
     pub(super) fn key(self, owner: ProcessId, segment: Segment) -> Option<RemoteKey> {
+        self.key_of(owner, segment.slot()).filter(|key| segment.is_of(key.generation))
+    }
+
+    /// The key of the region that is there; `None` when there is none.
+    pub(super) fn key_of(self, owner: ProcessId, slot: u32) -> Option<RemoteKey> {
         let generation = self.state as u32;
-        let is_it = self.state & IN_USE != 0 && segment.is_of(generation);
-        is_it.then(|| RemoteKey { process: owner, slot: segment.slot(), generation, reserved: 0, bytes: self.bytes })
+        let is_used = self.state & IN_USE != 0;
+        is_used.then_some(RemoteKey { process: owner, slot, generation, reserved: 0, bytes: self.bytes })
     }
 }
 
@@ -49,6 +54,17 @@ pub(crate) fn publish(home: &Home, key: RemoteKey) {
     state.store(0, Ordering::Release);
     bytes.store(entry.bytes, Ordering::Release);
     state.store(entry.state, Ordering::Release);
+}
+
+/// Takes the addresses of a region of this process back. Who sees its entry from now on finds nothing there.
+pub(crate) fn retire(home: &Home, key: RemoteKey) {
+    if key.slot >= SLOT_COUNT {
+        return;
+    }
+    let state = home.segment(key.slot).0;
+    if state.load(Ordering::Relaxed) == Entry::of(key).state {
+        state.store(0, Ordering::Release);
+    }
 }
 
 /// The entry of a slot in a table that is mapped here.

@@ -17,7 +17,7 @@ use farside_fabric::transport::AtomicChange;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
 use farside_sys::racy;
 
-use super::address::{AddressFault, GlobalAddress, Segment};
+use super::address::{AddressFault, GlobalAddress, SLOT_COUNT, Segment};
 use super::segments::{Entry, look_up};
 use crate::error::{Error, Result};
 use crate::job::home::{Home, SEGMENT_BYTES};
@@ -194,12 +194,29 @@ fn find(process: &Process, owner: ProcessId, segment: Segment) -> Result<Known, 
         let (begin, bytes) = (layout.starter() as u64, layout.starter_bytes() as u64);
         return Ok(Known { region: starter, home, begin, bytes, entry });
     }
-    // One's own memory is mapped, whatever the transport.
+    // One's own memory is at hand, whatever the transport.
     let region = match owner == process.id() {
-        true => process.memory().own_region(key).ok_or(AddressFault::Stale)?,
+        true => own_region(process, key).ok_or(AddressFault::Stale)?,
         false => attach(process, key, deadline)?,
     };
     Ok(Known { region, home, begin: 0, bytes: key.bytes, entry })
+}
+
+fn own_region(process: &Process, key: RemoteKey) -> Option<RemoteRegion> {
+    let private = || process.own_segments().find(key).map(|region| region.as_remote());
+    process.memory().own_region(key).or_else(private)
+}
+
+/// Where a region of this process begins.
+fn own_base(process: &Process, key: RemoteKey) -> Option<*mut u8> {
+    if key.slot == 0 {
+        return Some(process.transport().starter().memory().base().as_ptr());
+    }
+    let shared = process.memory().own_region(key);
+    match shared.as_ref().and_then(RemoteRegion::mapped) {
+        Some(memory) => Some(memory.base().as_ptr()),
+        None => process.own_segments().find(key).map(|region| region.memory().base().as_ptr()),
+    }
 }
 
 fn attach(process: &Process, key: RemoteKey, deadline: Instant) -> Result<RemoteRegion, Fault> {
@@ -210,10 +227,12 @@ fn attach(process: &Process, key: RemoteKey, deadline: Instant) -> Result<Remote
 }
 
 /// How a range of memory is reached.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Reach {
     /// It is mapped, and begins here, until the worker attaches or lets go of a region.
     Mapped(*mut u8),
+    /// By accesses to this region, from this offset on, which have ended when they return.
+    AtOnce { region: RemoteRegion, offset: u64 },
     /// By operations on this region, from this offset on.
     Posted { key: RemoteKey, offset: u64 },
 }
@@ -222,6 +241,7 @@ impl Reach {
     pub(super) fn of(region: &RemoteRegion, offset: u64) -> Self {
         match region.mapped() {
             Some(memory) => Self::Mapped(memory.base().as_ptr().wrapping_add(offset as usize)),
+            None if !region.waits(false) => Self::AtOnce { region: region.clone(), offset },
             None => Self::Posted { key: region.key(), offset },
         }
     }
@@ -305,12 +325,56 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether accesses to an address are this worker's own loads and stores.
+    /// Whether accesses to an address are this worker's own loads and stores: of memory of its own process, and of memory that processes of its machine
+    /// have allocated. [Registered](Self::register) memory of others is not mapped.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`](super::GlobalPtr::put).
+    /// Those of [`GlobalPtr::put`](super::GlobalPtr::put), but for [`Error::InHandler`].
     pub fn is_mapped(&self, address: GlobalAddress) -> Result<bool> {
-        self.on_region(address, 0, |region, _, _| Ok(region.mapped().is_some()))
+        let process = self.process_handle();
+        let known = self.space().known(process, address.segment()).map_err(|fault| address.explain(fault))?;
+        known.inside(address, 0).map_err(|why| address.refused(why))?;
+        Ok(known.region.mapped().is_some() || known.region.key().process == process.id())
+    }
+
+    /// Where a byte lies in this process, if it is one of this process's own; `None` when it is another's, or nobody's.
+    ///
+    /// The pointer is good for as long as the memory is registered, or allocated. Others may write there at any time: no reference to it may be used, except as
+    /// [`read_epoch`](Self::read_epoch) has it. The way back is [`address_at`](Self::address_at).
+    ///
+    /// *Cost*: a table of this process is looked at, under a lock.
+    ///
+    /// ACP's `acp_query_address`.
+    pub fn local_address(&self, address: GlobalAddress) -> Option<*mut u8> {
+        let process = self.process_handle();
+        if address.process() != Some(process.id()) {
+            return None;
+        }
+        let known = self.space().known(process, address.segment()).ok()?;
+        let offset = known.inside(address, 1).ok()?;
+        let base = own_base(process, known.region.key())?;
+        Some(base.wrapping_add(offset as usize))
+    }
+
+    /// The global address of a byte of this process's memory, if it has one: that of the first region that has it, where several have.
+    ///
+    /// *Cost*: all regions of this process are looked at, some microseconds. Who has a [buffer](Self::address_of) or registered memory
+    /// itself should ask that.
+    ///
+    /// ACP's `acp_query_ga`.
+    pub fn address_at(&self, pointer: *const u8) -> Option<GlobalAddress> {
+        let process = self.process_handle();
+        let layout = process.home().layout();
+        (0..SLOT_COUNT).find_map(|slot| {
+            let key = look_up(process.home(), slot).key_of(process.id(), slot)?;
+            let (begin, bytes) = match slot {
+                0 => (layout.starter(), layout.starter_bytes() as u64),
+                _ => (0, key.bytes),
+            };
+            let first = own_base(process, key)?.wrapping_add(begin);
+            let offset = (pointer.addr() as u64).checked_sub(first.addr() as u64).filter(|offset| *offset < bytes)?;
+            GlobalAddress::in_region(key, offset)
+        })
     }
 
     /// Refuses a range that cannot be accessed, before anything is made of its size.
@@ -358,7 +422,8 @@ impl Worker {
     pub(super) fn change64(&self, address: GlobalAddress, change: AtomicChange<u64>) -> Result<u64> {
         check_alignment::<u64>(address)?;
         let Some(word) = self.space().mapped(self.process_handle(), address, 8) else {
-            return self.on_region(address, 8, |region, offset, deadline| region.atomic64(offset, change, deadline));
+            let access = |region: &RemoteRegion, offset, deadline| region.atomic64(offset, change, deadline);
+            return self.on_region_as(address, 8, true, access);
         };
         // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
         Ok(change.apply(unsafe { racy::atomic_u64(word) }))
@@ -368,37 +433,36 @@ impl Worker {
     pub(super) fn change32(&self, address: GlobalAddress, change: AtomicChange<u32>) -> Result<u32> {
         check_alignment::<u32>(address)?;
         let Some(word) = self.space().mapped(self.process_handle(), address, 4) else {
-            return self.on_region(address, 4, |region, offset, deadline| region.atomic32(offset, change, deadline));
+            let access = |region: &RemoteRegion, offset, deadline| region.atomic32(offset, change, deadline);
+            return self.on_region_as(address, 4, true, access);
         };
         // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
         Ok(change.apply(unsafe { racy::atomic_u32(word) }))
     }
 
-    /// Shows the words from an address on to `visit`, one after the other, until that has seen enough: of this process's own memory, which is
-    /// mapped.
-    pub(super) fn visit_own_words(
+    /// Hands `work` the way to words of this process's own memory, from an address on: it changes the word of a number, which is below `count`.
+    pub(super) fn with_own_words<R>(
         &self,
         address: GlobalAddress,
         count: usize,
-        mut visit: impl FnMut(usize, &AtomicU64) -> bool,
-    ) -> Result<()> {
+        work: impl FnOnce(&dyn Fn(usize, AtomicChange<u64>) -> Result<u64>) -> Result<R>,
+    ) -> Result<R> {
         check_alignment::<u64>(address)?;
         let (process, bytes) = (self.process_handle(), count.saturating_mul(8));
-        let mut base = self.space().mapped(process, address, bytes);
-        if base.is_none() {
-            self.check_address(address, bytes)?;
-            base = self.space().mapped(process, address, bytes);
+        if let Some(base) = self.space().mapped(process, address, bytes) {
+            return work(&|index, change| {
+                assert!(index < count, "a word that was asked for");
+                // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found; `work` has nothing of this
+                // worker to attach or let go of anything with.
+                Ok(change.apply(unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }))
+            });
         }
-        // Not known any more for the moment when a process was just lost: the next look finds it again.
-        let Some(base) = base else { return Ok(()) };
-        for index in 0..count {
-            // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found; `visit` has nothing
-            // of this worker, so that nothing is let go meanwhile.
-            if visit(index, unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }) {
-                break;
-            }
-        }
-        Ok(())
+        let found = |region: &RemoteRegion, offset, now| Ok((region.clone(), offset, now));
+        let (region, offset, now) = self.on_region(address, bytes, found)?;
+        work(&|index, change| {
+            let changed = region.atomic64(offset + index as u64 * 8, change, now);
+            changed.map_err(|error| self.access_failed(address, error))
+        })
     }
 
     #[cold]
@@ -418,11 +482,22 @@ impl Worker {
         bytes: usize,
         access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
     ) -> Result<T> {
+        self.on_region_as(address, bytes, false, access)
+    }
+
+    /// The same for a range that is a word, or is not.
+    fn on_region_as<T>(
+        &self,
+        address: GlobalAddress,
+        bytes: usize,
+        is_word: bool,
+        access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
+    ) -> Result<T> {
         let process = self.process_handle();
         let segment = address.segment();
         let known = self.space().known(process, segment).map_err(|fault| address.explain(fault))?;
         let offset = known.inside(address, bytes).map_err(|why| address.refused(why))?;
-        if known.region.mapped().is_none() {
+        if known.region.waits(is_word) {
             self.not_in_handler("an access to memory that is not mapped here")?;
         }
         let deadline = self.now() + self.default_deadline();
@@ -437,6 +512,9 @@ impl Worker {
                 self.space().forget(address.segment());
                 address.refused(AddressFault::Stale)
             }
+            FabricError::ReadOnly { .. } => address.refused(AddressFault::ReadOnly),
+            // Private memory may begin anywhere, and then the offset alone does not tell.
+            FabricError::Misaligned { bytes, .. } => address.refused(AddressFault::Misaligned { align: bytes }),
             other => self.process_handle().explain(other),
         }
     }

@@ -75,6 +75,24 @@ kill_points! {
     MemoryGranted = "memory-granted",
     /// Memory was taken back from another process, which was not told.
     MemoryReleased = "memory-released",
+    /// Memory for a heap was got at the peer, and nothing was written there.
+    HeapMade = "heap-made",
+    /// A block of a heap was put across, and its name was not told.
+    HeapBlockPut = "heap-block-put",
+    /// A block of a heap was opened by its name.
+    HeapBlockOpened = "heap-block-opened",
+    /// A block of a heap was freed here, and nobody will hear of it.
+    HeapBlockFreed = "heap-block-freed",
+    /// A list of freed blocks is made, and not sent.
+    HeapTagsMade = "heap-tags-made",
+    /// A list of freed blocks lies in the initiator's memory.
+    HeapTagsPut = "heap-tags-put",
+    /// A list of freed blocks was found, and not taken over.
+    HeapTagsTaken = "heap-tags-taken",
+    /// A peer was asked what it has freed.
+    HeapAsked = "heap-asked",
+    /// A heap is closed, and its peer was not told.
+    HeapClosing = "heap-closing",
     /// The coordinator was told that this process is idle.
     RoundReported = "round-reported",
     /// The coordinator said that all is done.

@@ -27,7 +27,7 @@ use super::settings::Settings;
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
-use crate::global::{SignalRequests, publish};
+use crate::global::{OwnSegments, SignalRequests, publish};
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
@@ -87,6 +87,7 @@ pub(crate) struct Process {
     pools: [Pool; 2],
     mover: Mover,
     memory: ProcessMemory,
+    own_segments: OwnSegments,
     pipes: Pipes,
     signals: Mutex<SignalRequests>,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
@@ -200,6 +201,7 @@ impl Process {
             mover: Mover::default(),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
+            own_segments: OwnSegments::default(),
             pipes: Pipes::default(),
             signals: Mutex::default(),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
@@ -343,6 +345,11 @@ impl Process {
     /// The pipes whose ends this process's workers have.
     pub(crate) fn pipes(&self) -> &Pipes {
         &self.pipes
+    }
+
+    /// What it has registered of its ordinary memory.
+    pub(crate) fn own_segments(&self) -> &OwnSegments {
+        &self.own_segments
     }
 
     /// Signals in others' memory that are under way.

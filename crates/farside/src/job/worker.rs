@@ -25,6 +25,7 @@ use super::process::Process;
 use super::setup::RingName;
 use crate::error::{Error, Refused, Result};
 use crate::global::Space;
+use crate::heap::OwnedHeaps;
 use crate::invoke::call::{Aggregator, Everyone, PutOff, To, WhenFull};
 use crate::invoke::caller::{Caller, Waiter};
 use crate::invoke::fetches::Fetches;
@@ -85,6 +86,8 @@ pub struct Worker {
     poll_pace: Cell<PollPace>,
     /// Memory of others that it has used.
     regions: RefCell<Regions>,
+    /// Heaps of others in its memory.
+    owned_heaps: OwnedHeaps,
     space: Space,
     /// Made when it is first used.
     allocator: OnceCell<Allocator>,
@@ -150,6 +153,7 @@ impl Worker {
             buffer: RefCell::default(),
             attention_seen: Cell::new(0),
             poll_pace: Cell::default(),
+            owned_heaps: OwnedHeaps::default(),
             allocator: OnceCell::new(),
             regions: RefCell::new(Regions::new(process.clock().now())),
             space: Space::new(),
@@ -456,6 +460,11 @@ impl Worker {
     /// The regions of others' memory that this worker has used.
     pub(crate) fn regions(&self) -> &RefCell<Regions> {
         &self.regions
+    }
+
+    /// Heaps of others in this worker's memory.
+    pub(crate) fn owned_heaps(&self) -> &OwnedHeaps {
+        &self.owned_heaps
     }
 
     /// What it knows of the address space.

@@ -12,7 +12,7 @@ use crate::support::{only, take_notes, within_time, write_note};
 
 const PROGRAM: &str = "kill_points::program";
 const PROCESSES: u32 = 4;
-const DOOMED: u32 = 1;
+pub(crate) const DOOMED: u32 = 1;
 /// Says how many workers each process has.
 const THREADS: &str = "KILL_POINT_THREADS";
 /// The longest wait of a process for another.
@@ -182,7 +182,7 @@ fn program() {
 }
 
 /// The name of this process's socket without its last part, which is the process's number.
-fn socket_name() -> String {
+pub(crate) fn socket_name() -> String {
     let links =
         std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
     let own: HashSet<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
@@ -218,19 +218,23 @@ fn nothing_is_left(launcher: u32, socket_name: Option<&str>) {
     }
 }
 
-/// Kills process 1 when it comes to the point for the n-th time. The others must all be well, or, if the job may be lost with
-/// it, end in an orderly way.
 fn kill_at(point: &str, nth: u32, threads: u32, may_end_the_job: bool) {
+    kill_program(PROGRAM, point, nth, threads, may_end_the_job);
+}
+
+/// Kills process 1 of a program (a test here, of four processes) when it comes to the point for the n-th time. The others must all be
+/// well, or, if the job may be lost with it, end in an orderly way.
+pub(crate) fn kill_program(program: &str, point: &str, nth: u32, threads: u32, may_end_the_job: bool) {
     let at = format!("{DOOMED}:{point}:{nth}");
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(only(PROGRAM)).env("FARSIDE_KILL", &at).env(THREADS, threads.to_string());
+    command.args(only(program)).env("FARSIDE_KILL", &at).env(THREADS, threads.to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let launcher = command.spawn().unwrap();
     let pid = launcher.id();
     let output = within_time(|| launcher.wait_with_output().unwrap());
     let printed = String::from_utf8_lossy(&output.stderr);
     let workers = PROCESSES * threads;
-    let notes = take_notes(pid, PROGRAM, workers);
+    let notes = take_notes(pid, program, workers);
     let verdict = format!("verdict: process {DOOMED} failed: signal 9 killed it");
     let verdicts: Vec<&str> = printed.lines().filter(|line| line.starts_with("verdict")).collect();
     assert!(verdicts.contains(&&*verdict), "killed at {at}, and the job says:\n{printed}");

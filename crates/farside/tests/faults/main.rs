@@ -5,6 +5,7 @@
 
 mod detection;
 mod handlers;
+mod heaps;
 mod kill_points;
 mod limits;
 mod locks;

@@ -148,9 +148,9 @@ impl State {
     /// Lets go of peers' regions where nothing of this process is under way any more.
     fn let_go(&mut self) {
         for key in std::mem::take(&mut self.natives.closing) {
-            let address = self.peers[key.process.index()].address;
             // What rides is over when something behind it is, which its poster may be in no hurry to post.
-            self.queues.hurry(&self.port, key, address);
+            let Self { queues, port, peers, .. } = self;
+            queues.hurry_to(port, key, |peer| peers[peer.index()].address);
             let is_busy = self.queues.reaches(key) || self.transfers.values().any(|transfer| transfer.key == key);
             if !is_busy {
                 self.engine.let_go(key);
@@ -162,12 +162,13 @@ impl State {
 
     /// Nobody holds a region of this process any more that was taken back.
     fn leave(&mut self, name: RegionName) {
-        let Some(native) = self.natives.find(name) else { return self.engine.finish(name, true) };
+        let Self { natives, queues, port, peers, .. } = self;
+        let Some(native) = natives.find(name) else { return self.engine.finish(name, true) };
         if let RegionMemory::Shared(memory) = &native.memory
-            && self.queues.uses(memory)
+            && queues.uses(memory)
         {
-            // As local memory of this process's own transfers.
-            return;
+            // As local memory of this process's own transfers. It is looked at again when some are over.
+            return queues.hurry_from(port, memory, |peer| peers[peer.index()].address);
         }
         let is_tainted = native.is_tainted;
         if let Some(native) = self.natives.slots[name.slot as usize].take() {

@@ -40,8 +40,9 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// *Completion*: when it returns, all values are visible. Until then they become so in any order.
     ///
-    /// *Cost*: where the memory is mapped, a copy for each piece that lies together on both sides, and no allocation. Otherwise an
-    /// operation for each, of which up to 64, or 256 KiB, are under way at a time.
+    /// *Cost*: where the memory is mapped, a copy for each piece that lies together on both sides, and no allocation. In registered memory of
+    /// others on this machine a system call for each piece. Otherwise an operation for each, of which up to 64, or 256 KiB, are under way at a
+    /// time.
     ///
     /// # Errors
     /// [`Error::Section`](crate::Error::Section) when the two are not of as many values, when either leaves its memory, or when `to` means a
@@ -86,7 +87,7 @@ impl<T: Pod> GlobalSlice<T> {
             source.get_section(me, from, &mut all, &together)?;
             return self.put_section(me, to, &all, &together);
         }
-        if let (Reach::Mapped(target), Reach::Mapped(origin)) = (target.reach, origin.reach) {
+        if let (Reach::Mapped(target), Reach::Mapped(origin)) = (&target.reach, &origin.reach) {
             for part in parts::<T>(to, from) {
                 let (source, place) = (origin.wrapping_add(part.from), target.wrapping_add(part.to));
                 // SAFETY: both parts lie inside the ranges that are mapped here from `origin` and `target` on, since no part leaves its section's
@@ -182,8 +183,14 @@ impl Place {
 
     /// Writes parts, of which each is given by its place and its bytes.
     fn write<'a>(&self, me: &Worker, parts: impl Iterator<Item = (usize, &'a [u8])>) -> Result<()> {
-        let (key, offset) = match self.reach {
-            Reach::Posted { key, offset } => (key, offset),
+        let mut parts = parts;
+        let (key, offset) = match &self.reach {
+            Reach::Posted { key, offset } => (*key, *offset),
+            Reach::AtOnce { region, offset } => {
+                let deadline = me.now() + me.default_deadline();
+                let written = parts.try_for_each(|(at, data)| region.put(offset + at as u64, data, deadline));
+                return written.map_err(|error| me.access_failed(self.address, error));
+            }
             Reach::Mapped(base) => {
                 for (at, data) in parts {
                     // SAFETY: `data` is readable. No part leaves its section's span, and so the range that is mapped from `base` on; nothing
@@ -194,7 +201,7 @@ impl Place {
             }
         };
         let mut flights = Flights::new(me, key);
-        let posted = parts.into_iter().try_for_each(|(at, data)| {
+        let posted = parts.try_for_each(|(at, data)| {
             let operation = || Operation::Put { offset: offset + at as u64, data: data.to_vec() };
             flights.post(0..data.len(), operation, |_, _| ())
         });
@@ -203,8 +210,15 @@ impl Place {
 
     /// Reads parts, of which each is given by its place and where in `buffer` it goes.
     fn read(&self, me: &Worker, parts: impl Iterator<Item = (usize, Range<usize>)>, buffer: &mut [u8]) -> Result<()> {
-        let (key, offset) = match self.reach {
-            Reach::Posted { key, offset } => (key, offset),
+        let mut parts = parts;
+        let (key, offset) = match &self.reach {
+            Reach::Posted { key, offset } => (*key, *offset),
+            Reach::AtOnce { region, offset } => {
+                let deadline = me.now() + me.default_deadline();
+                let read =
+                    parts.try_for_each(|(at, range)| region.get(offset + at as u64, &mut buffer[range], deadline));
+                return read.map_err(|error| me.access_failed(self.address, error));
+            }
             Reach::Mapped(base) => {
                 for (at, range) in parts {
                     let data = &mut buffer[range];
@@ -217,7 +231,6 @@ impl Place {
         };
         let mut flights = Flights::new(me, key);
         let mut land = |range: Range<usize>, data: &[u8]| buffer[range].copy_from_slice(data);
-        let mut parts = parts;
         let posted = parts.try_for_each(|(at, range)| {
             let operation = || Operation::Get { offset: offset + at as u64, bytes: range.len() };
             flights.post(range.clone(), operation, &mut land)

@@ -1,7 +1,6 @@
 //! Signals in memory that is not mapped: the owner's service thread gives them, so that it can wake who waits.
 
 use farside_fabric::ProcessId;
-use farside_sys::racy;
 
 use super::super::address::{AddressFault, GlobalAddress};
 use super::super::space::own_range;
@@ -28,15 +27,19 @@ impl Worker {
         place: GlobalAddress,
         what: Signal,
     ) -> Result<()> {
-        let is_mapped = self.on_region(place, 8, |region, _, _| Ok(region.mapped().is_some()))?;
+        let process = self.process_handle();
+        let is_direct = self.is_mapped(place)?;
+        let owner = place.process().ok_or_else(|| place.refused(AddressFault::Null))?;
+        self.check_address(place, 8)?;
         if !data.is_empty() {
             self.check_address(address, data.len())?;
         }
-        let process = self.process_handle();
-        let owner = place.process().ok_or_else(|| place.refused(AddressFault::Null))?;
-        if is_mapped {
+        if is_direct {
             self.put_bytes(address, data)?;
-            return self.on_mapped_signal(place, what, owner);
+            let change = what.change();
+            self.on_region(place, 8, |region, offset, now| region.atomic64(offset, change, now))?;
+            process.ring_watchers_of(owner);
+            return Ok(());
         }
         let room = process.transport().capabilities().message_bytes_max.saturating_sub(SetupMessage::OVERHEAD_BYTES);
         let data = match address.process() == Some(owner) && data.len() <= DATA_ALONG_MAX.min(room) {
@@ -47,23 +50,6 @@ impl Worker {
             }
         };
         self.raise_there(owner, |request| SignalMessage::Raise { request, signal: place, what, to: address, data })
-    }
-
-    /// The signal alone, in memory that is mapped.
-    fn on_mapped_signal(&self, place: GlobalAddress, what: Signal, owner: ProcessId) -> Result<()> {
-        let process = self.process_handle();
-        self.on_region(place, 8, |region, offset, _| {
-            let (Some(memory), Some(home)) = (region.mapped(), process.home_of(owner)) else {
-                unreachable!(
-                    "it was mapped a moment ago, and its owner's starter memory is before anything else of it"
-                );
-            };
-            let word = memory.base().as_ptr().wrapping_add(offset as usize);
-            // SAFETY: `on_region` has found the word inside of the region, which the mapping covers and the closure's borrow keeps; the
-            // callers have looked at its alignment.
-            what.raise(process, home, unsafe { racy::atomic_u64(word) });
-            Ok(())
-        })
     }
 
     /// Asks the owner, and waits for what it says.
@@ -111,6 +97,16 @@ impl Process {
         }
     }
 
+    /// A word in the memory of a process was changed by a read-modify-write of this one: wakes who watches it there. Where any of that memory is
+    /// mapped here, its starter memory is.
+    fn ring_watchers_of(&self, owner: ProcessId) {
+        if let Some(home) = self.home_of(owner)
+            && home.watchers().are_there_after_change()
+        {
+            home.ring_all_after_fence();
+        }
+    }
+
     /// Writes data and gives a signal, both in this process's memory.
     ///
     /// # Errors
@@ -122,17 +118,14 @@ impl Process {
         to: GlobalAddress,
         data: &[u8],
     ) -> Result<(), GlobalAddress> {
-        let (region, offset) =
-            own_range(self, signal, 8).filter(|(_, offset)| offset.is_multiple_of(8)).ok_or(signal)?;
-        let memory = region.mapped().ok_or(signal)?;
+        let (region, offset) = own_range(self, signal, 8).ok_or(signal)?;
+        let now = self.clock().now();
         if !data.is_empty() {
             let (region, offset) = own_range(self, to, data.len()).ok_or(to)?;
-            region.put(offset, data, self.clock().now()).map_err(|_| to)?;
+            region.put(offset, data, now).map_err(|_| to)?;
         }
-        let word = memory.base().as_ptr().wrapping_add(offset as usize);
-        // SAFETY: at a multiple of 8 in a mapping that begins on a page, as was looked at above, inside of the region and so of the mapping, which
-        // `region` keeps.
-        what.raise(self, self.home(), unsafe { racy::atomic_u64(word) });
+        region.atomic64(offset, what.change(), now).map_err(|_| signal)?;
+        self.ring_watchers_of(self.id());
         Ok(())
     }
 }

@@ -1,0 +1,277 @@
+//! Remote heaps: what their policies cost, and what they make of the memory. The traces are of blocks that a program has allocated and
+//! freed, recorded and random.
+
+mod trace;
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use farside::heap::{Block, Fit, HeapError, HeapOptions, RemoteBlock, RemoteHeap};
+use farside::{Error, Worker, WorkerId};
+use farside_fabric::memory::FreeSpace;
+
+use self::trace::{Event, Trace, block_bytes};
+use crate::case::Case;
+use crate::metric::Metric;
+use crate::{BenchError, Options};
+
+/// Allocations of a random trace, when nothing else is asked for.
+const ALLOCATIONS: u64 = 40_000;
+/// Of the random trace.
+const SEED: u64 = 1;
+/// The heap has so much more than lives at a time at most, in percent.
+const SPARE_PERCENT: u64 = 25;
+/// Blocks that are told of in one synchronisation that is timed.
+const TOGETHER: usize = 64;
+/// Synchronisations of one run.
+const SYNCHRONISATIONS: u64 = 2_000;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for fit in Fit::ALL {
+        let name = format!("{}-fit", fit.name());
+        cases.push(Case::job(name.clone(), 2, move |me, options| replay(me, options, fit, &Trace::recorded()?)));
+        let random = move |me: &Worker, options: Options| {
+            let trace = Trace::random(SEED, options.operations_or(ALLOCATIONS) as usize);
+            replay(me, options, fit, &trace)
+        };
+        cases.push(Case::job(format!("{name}/random"), 2, random));
+    }
+    cases
+}
+
+/// Replays a trace on a heap of worker 0 at worker 1.
+fn replay(me: &Worker, options: Options, fit: Fit, trace: &Trace) -> Result<Vec<Metric>, BenchError> {
+    let peak = trace.peak_bytes();
+    let bytes = peak + peak * SPARE_PERCENT / 100;
+    let heap_options = HeapOptions::new(bytes).fit(fit);
+    let mut runs = Runs::default();
+    // The first run is for the ways to be set up, and the memory to be taken.
+    for run in 0..=options.runs() {
+        me.barrier()?;
+        if me.id() == WorkerId::new(0) {
+            let heap = RemoteHeap::open(me, me.neighbor(1), heap_options)?;
+            let one = Run::measure(me, options, &heap, trace)?;
+            heap.close()?;
+            if run > 0 {
+                runs.add(&one);
+            }
+        }
+        me.barrier()?;
+    }
+    let smallest = if me.id() == WorkerId::new(0) { smallest_heap(trace, fit) as f64 / peak as f64 } else { 0.0 };
+    Ok(runs.into_metrics(smallest))
+}
+
+/// What one replay took.
+struct Run {
+    pair_ns: f64,
+    malloc_ns: f64,
+    fragmentation: f64,
+    peer_ns: f64,
+    call_ns: f64,
+    refused: f64,
+    synchronise_ns: f64,
+    call_return_ns: f64,
+}
+
+impl Run {
+    fn measure(me: &Worker, options: Options, heap: &RemoteHeap<'_>, trace: &Trace) -> Result<Self, BenchError> {
+        let (malloc_ns, pair_ns) = (malloc(trace), own(heap, trace)?);
+        let fragmentation = fragmentation(heap, trace)?;
+        let call_ns = calls(me, heap, trace)?;
+        let (peer_ns, refused) = through_peer(me, heap, trace)?;
+        let synchronisations = options.operations_or(SYNCHRONISATIONS);
+        let (synchronise_ns, call_return_ns) = synchronise(me, heap.options(), synchronisations)?;
+        Ok(Self { pair_ns, malloc_ns, fragmentation, peer_ns, call_ns, refused, synchronise_ns, call_return_ns })
+    }
+}
+
+#[derive(Default)]
+struct Runs([Vec<f64>; 8]);
+
+impl Runs {
+    fn add(&mut self, run: &Run) {
+        let Run { pair_ns, malloc_ns, fragmentation, peer_ns, call_ns, refused, synchronise_ns, call_return_ns } = *run;
+        let all = [pair_ns, malloc_ns, fragmentation, peer_ns, call_ns, refused, synchronise_ns, call_return_ns];
+        self.0.iter_mut().zip(all).for_each(|(samples, sample)| samples.push(sample));
+    }
+
+    fn into_metrics(self, smallest: f64) -> Vec<Metric> {
+        let [pair, malloc, fragmentation, peer, call, refused, synchronise, call_return] = self.0;
+        vec![
+            Metric::new("ns", "ns", pair).against("malloc and free", malloc),
+            Metric::new("fragmentation", "1", fragmentation),
+            Metric::new("smallest_heap_over_live", "1", vec![smallest]),
+            Metric::new("peer_ns", "ns", peer).against("the same calls without a heap", call),
+            Metric::new("refused", "1", refused),
+            Metric::new("synchronise_64_ns", "ns", synchronise).against("call_return", call_return),
+        ]
+    }
+}
+
+/// Nanoseconds for each allocation of the trace, from an instant on.
+fn per_allocation(begun: Instant, trace: &Trace) -> f64 {
+    begun.elapsed().as_nanos() as f64 / trace.allocations as f64
+}
+
+/// The trace with the system's allocator.
+fn malloc(trace: &Trace) -> f64 {
+    let mut live: Vec<Option<Vec<u8>>> = Vec::with_capacity(trace.allocations);
+    let begun = Instant::now();
+    for event in &trace.events {
+        match *event {
+            Event::Allocate { bytes } => live.push(Some(Vec::with_capacity(black_box(bytes as usize)))),
+            Event::Free { number } => drop(live[number].take()),
+        }
+    }
+    per_allocation(begun, trace)
+}
+
+/// The trace on the heap, everything freed by who has allocated it.
+fn own(heap: &RemoteHeap<'_>, trace: &Trace) -> Result<f64, BenchError> {
+    let mut live: Vec<Option<Block<'_>>> = Vec::with_capacity(trace.allocations);
+    let begun = Instant::now();
+    for event in &trace.events {
+        match *event {
+            Event::Allocate { bytes } => live.push(allocate(heap.try_alloc(black_box(bytes)))?),
+            Event::Free { number } => drop(live[number].take()),
+        }
+    }
+    Ok(per_allocation(begun, trace))
+}
+
+/// `None` where there was no room.
+fn allocate<'h>(allocated: farside::Result<Block<'h>>) -> Result<Option<Block<'h>>, BenchError> {
+    match allocated {
+        Ok(block) => Ok(Some(block)),
+        Err(Error::Heap(HeapError::Exhausted { .. })) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How much of what is free is not in the largest piece, on average over the second half of the trace.
+fn fragmentation(heap: &RemoteHeap<'_>, trace: &Trace) -> Result<f64, BenchError> {
+    const EVERY: usize = 64;
+    let mut live: Vec<Option<Block<'_>>> = Vec::with_capacity(trace.allocations);
+    let mut samples = Vec::new();
+    for (at, event) in trace.events.iter().enumerate() {
+        match *event {
+            Event::Allocate { bytes } => live.push(allocate(heap.try_alloc(bytes))?),
+            Event::Free { number } => drop(live[number].take()),
+        }
+        if at > trace.events.len() / 2 && at % EVERY == 0 {
+            samples.push(heap.report().external_fragmentation());
+        }
+    }
+    Ok(samples.iter().sum::<f64>() / samples.len().max(1) as f64)
+}
+
+/// The trace, everything handed over and freed by the peer when the trace says so. Also how many allocations were refused.
+fn through_peer(me: &Worker, heap: &RemoteHeap<'_>, trace: &Trace) -> Result<(f64, f64), BenchError> {
+    let free = |there: &Worker, name: RemoteBlock| {
+        // The initiator's books tell if one was not freed.
+        let _ = name.open(there).and_then(|block| block.free());
+    };
+    let mut live: Vec<Option<RemoteBlock>> = Vec::with_capacity(trace.allocations);
+    let mut refused = 0;
+    let begun = Instant::now();
+    for event in &trace.events {
+        match *event {
+            Event::Allocate { bytes } => {
+                let block = allocate(heap.alloc(bytes))?;
+                refused += u64::from(block.is_none());
+                live.push(block.map(|block| block.hand_over()).transpose().map_err(Error::from)?);
+            }
+            Event::Free { number } => {
+                if let Some(name) = live[number].take() {
+                    me.call(heap.peer(), name, free).map_err(Error::from)?;
+                }
+            }
+        }
+    }
+    let ns = per_allocation(begun, trace);
+    for name in live.into_iter().flatten() {
+        me.call(heap.peer(), name, free).map_err(Error::from)?;
+    }
+    // The answer comes behind all that was called before.
+    while heap.synchronise()? > 0 {}
+    Ok((ns, refused as f64 / trace.allocations as f64))
+}
+
+/// As many calls with names as the trace has frees, which do nothing.
+fn calls(me: &Worker, heap: &RemoteHeap<'_>, trace: &Trace) -> Result<f64, BenchError> {
+    let name = heap.alloc(0)?.hand_over().map_err(Error::from)?;
+    let begun = Instant::now();
+    for event in &trace.events {
+        if let Event::Free { .. } = event {
+            me.call(heap.peer(), name, |_, name| _ = black_box(name)).map_err(Error::from)?;
+        }
+    }
+    let ns = per_allocation(begun, trace);
+    heap.take_back(name)?;
+    Ok(ns)
+}
+
+/// What it takes to ask for what the peer has freed, and to take it over: blocks of which every second is freed, so that none are side by side. In
+/// turns with that, a call there and back.
+fn synchronise(me: &Worker, options: HeapOptions, count: u64) -> Result<(f64, f64), BenchError> {
+    let deferred = farside::heap::Synchronisation::Deferred { batch: u32::MAX };
+    let heap = RemoteHeap::open(me, me.neighbor(1), options.bytes(1 << 20).synchronisation(deferred))?;
+    let (mut ask_ns, mut call_ns) = (0, 0);
+    for _ in 0..count.div_ceil(TOGETHER as u64) {
+        let mut kept = Vec::new();
+        let mut names = Vec::new();
+        for _ in 0..TOGETHER {
+            names.push(heap.alloc(64)?.hand_over().map_err(Error::from)?);
+            kept.push(heap.alloc(64)?);
+        }
+        let free = |there: &Worker, names: Vec<RemoteBlock>| {
+            names.into_iter().all(|name| name.open(there).and_then(|block| block.free()).is_ok())
+        };
+        me.call_return(heap.peer(), names, free).map_err(Error::from)?.wait()?;
+        let begun = Instant::now();
+        me.call_return(heap.peer(), (), |_, ()| ()).map_err(Error::from)?.wait()?;
+        call_ns += begun.elapsed().as_nanos();
+        let begun = Instant::now();
+        heap.synchronise()?;
+        ask_ns += begun.elapsed().as_nanos();
+    }
+    heap.close()?;
+    let rounds = count.div_ceil(TOGETHER as u64) as f64;
+    Ok((ask_ns as f64 / rounds, call_ns as f64 / rounds))
+}
+
+/// The smallest heap, to a percent, in which the policy finds room for all of the trace.
+fn smallest_heap(trace: &Trace, fit: Fit) -> u64 {
+    let peak = trace.peak_bytes();
+    let (mut too_small, mut enough) = (peak - 1, 4 * peak);
+    while enough - too_small > peak / 100 {
+        let middle = too_small + (enough - too_small) / 2;
+        if finds_room(trace, fit, middle) {
+            enough = middle;
+        } else {
+            too_small = middle;
+        }
+    }
+    enough
+}
+
+fn finds_room(trace: &Trace, fit: Fit, bytes: u64) -> bool {
+    let mut space = FreeSpace::default();
+    space.release(0, bytes);
+    let mut live = Vec::with_capacity(trace.allocations);
+    trace.events.iter().all(|event| match *event {
+        Event::Allocate { bytes } => {
+            let bytes = block_bytes(bytes);
+            let start = space.take(bytes, fit);
+            live.push((start.unwrap_or(0), bytes));
+            start.is_some()
+        }
+        Event::Free { number } => {
+            let (start, bytes) = live[number];
+            space.release(start, bytes);
+            true
+        }
+    })
+}

@@ -1,0 +1,145 @@
+//! What programs allocate and free, in order.
+
+use crate::BenchError;
+
+/// What the four workers of a search for Hex allocated: `crates/farside-mcts/examples/record_allocations.rs` has recorded it, and says how.
+const RECORDED: &str = include_str!("recorded.txt");
+
+/// The header of a block of a remote heap, and what its size is a multiple of.
+const UNIT_BYTES: u64 = 16;
+
+/// One thing that a program did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// It allocated so many bytes.
+    Allocate { bytes: u64 },
+    /// It freed the allocation of this number, counted from 0.
+    Free { number: usize },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Trace {
+    pub(super) events: Vec<Event>,
+    pub(super) allocations: usize,
+}
+
+impl Trace {
+    /// # Errors
+    /// [`BenchError::Trace`] when it is none.
+    pub(super) fn recorded() -> Result<Self, BenchError> {
+        Self::parse(RECORDED)
+    }
+
+    fn parse(text: &str) -> Result<Self, BenchError> {
+        let mut trace = Self { events: Vec::new(), allocations: 0 };
+        for line in text.lines() {
+            let event = match line.split_at_checked(1) {
+                Some(("+", bytes)) => bytes.parse().ok().map(|bytes| Event::Allocate { bytes }),
+                Some(("-", back)) => {
+                    let number = back.parse().ok().and_then(|back: usize| trace.allocations.checked_sub(back + 1));
+                    number.map(|number| Event::Free { number })
+                }
+                _ => None,
+            };
+            let event = event.ok_or_else(|| BenchError::Trace { line: line.into() })?;
+            trace.allocations += usize::from(matches!(event, Event::Allocate { .. }));
+            trace.events.push(event);
+        }
+        Ok(trace)
+    }
+
+    /// So many allocations of 1 byte to 16 KiB, as many of one power of two as of another, of which 500 live at a time: each takes the place
+    /// of one that is chosen at random.
+    pub(super) fn random(seed: u64, allocations: usize) -> Self {
+        const LIVE: usize = 500;
+        const BITS: u64 = 14;
+        let mut random = Random(seed.wrapping_mul(2) | 1);
+        let mut live: Vec<usize> = Vec::with_capacity(LIVE);
+        let mut events = Vec::with_capacity(2 * allocations);
+        for number in 0..allocations {
+            if live.len() == LIVE {
+                let freed = live.swap_remove(random.next() as usize % LIVE);
+                events.push(Event::Free { number: freed });
+            }
+            let largest = 1 << (random.next() % (BITS + 1));
+            events.push(Event::Allocate { bytes: 1 + random.next() % largest });
+            live.push(number);
+        }
+        Self { events, allocations }
+    }
+
+    /// The largest sum of the blocks that live at a time, with their headers.
+    pub(super) fn peak_bytes(&self) -> u64 {
+        let mut sizes = Vec::with_capacity(self.allocations);
+        let (mut live, mut peak) = (0, 0);
+        for event in &self.events {
+            match event {
+                Event::Allocate { bytes } => {
+                    sizes.push(block_bytes(*bytes));
+                    live += block_bytes(*bytes);
+                    peak = peak.max(live);
+                }
+                Event::Free { number } => live -= sizes[*number],
+            }
+        }
+        peak
+    }
+}
+
+/// What a block takes of a heap.
+pub(super) fn block_bytes(bytes: u64) -> u64 {
+    UNIT_BYTES + bytes.next_multiple_of(UNIT_BYTES)
+}
+
+/// Numbers that are the same for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every allocation is freed at most once, and after it was made.
+    fn check(trace: &Trace) {
+        let mut is_live = Vec::new();
+        for event in &trace.events {
+            match event {
+                Event::Allocate { .. } => is_live.push(true),
+                Event::Free { number } => assert!(std::mem::replace(&mut is_live[*number], false)),
+            }
+        }
+        assert_eq!(is_live.len(), trace.allocations);
+    }
+
+    #[test]
+    fn what_was_recorded_is_a_trace() {
+        let trace = Trace::recorded().unwrap();
+        check(&trace);
+        assert!(trace.allocations > 1000 && trace.peak_bytes() > 10_000);
+    }
+
+    #[test]
+    fn what_is_random_is_a_trace_and_the_same_for_the_same_seed() {
+        let trace = Trace::random(7, 3000);
+        check(&trace);
+        assert_eq!(trace.events, Trace::random(7, 3000).events);
+        assert_ne!(trace.events, Trace::random(8, 3000).events);
+    }
+
+    #[test]
+    fn lines_are_read() {
+        let trace = Trace::parse("+10\n+20\n-1\n-0\n").unwrap();
+        let [ten, twenty] = [10, 20].map(|bytes| Event::Allocate { bytes });
+        assert_eq!(trace.events, [ten, twenty, Event::Free { number: 0 }, Event::Free { number: 1 }]);
+        assert_eq!(trace.peak_bytes(), 32 + 48);
+        for wrong in ["", "x", "+", "-1", "+1\n-1", "+1\n-", "*1"].map(|text| format!("{text}\n")) {
+            Trace::parse(&wrong).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A linked list through the memories of all processes: nobody owns it, nobody locks it, and nobody is asked.
+//!
+//! ```console
+//! cargo run -p farside --example linked_list
+//! ```
+//!
+//! Each process keeps its nodes in a vector of its own, which is registered, so that every node has a global address. A node holds the address of the
+//! next, wherever that lies. The first one's address is in a word of process 0's starter memory, which everybody finds without being told. To
+//! insert at the head is to change that word from the old first address to the new one, atomically (a compare and swap), or to try again.
+
+use farside::bytemuck::{Pod, Zeroable};
+use farside::prelude::*;
+use farside::{GlobalAddress, GlobalPtr, field};
+
+const NODES: u64 = 500;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[bytemuck(crate = "farside::bytemuck")]
+#[repr(C)]
+struct Node {
+    next: GlobalPtr<Node>,
+    value: u64,
+}
+
+/// A list, by the word that holds the address of its first node.
+#[derive(Clone, Copy)]
+struct List {
+    head: GlobalPtr<u64>,
+}
+
+impl List {
+    fn first(self, me: &Worker) -> farside::Result<GlobalPtr<Node>> {
+        Ok(GlobalAddress::from_bits(self.head.load(me)?).cast())
+    }
+
+    /// Puts a node at the head, and says how often others were quicker.
+    fn push(self, me: &Worker, node: GlobalPtr<Node>) -> farside::Result<u64> {
+        let mut first = self.first(me)?;
+        let mut attempts = 0;
+        loop {
+            // Nobody sees the node before the head leads to it.
+            field!(node, Node, next)?.put(me, first)?;
+            let (old, new) = (first.address().to_bits(), node.address().to_bits());
+            match self.head.compare_swap(me, old, new)? {
+                found if found == old => return Ok(attempts),
+                found => first = GlobalAddress::from_bits(found).cast(),
+            }
+            attempts += 1;
+        }
+    }
+
+    /// Goes through the list.
+    fn for_each(
+        self,
+        me: &Worker,
+        mut visit: impl FnMut(GlobalPtr<Node>, Node) -> farside::Result<()>,
+    ) -> farside::Result<()> {
+        let mut at = self.first(me)?;
+        while !at.is_null() {
+            let node = at.get(me)?;
+            visit(at, node)?;
+            at = node.next;
+        }
+        Ok(())
+    }
+}
+
+fn main() -> farside::Result<()> {
+    farside::job().processes(4).run(|me: &Worker| {
+        let list = List { head: GlobalAddress::starter(ProcessId::new(0), 0).cast() };
+        let own = u64::from(me.id().number());
+        let values = own * NODES..(own + 1) * NODES;
+        let nodes = me.register(values.map(|value| Node { next: GlobalPtr::NULL, value }).collect())?;
+        me.barrier()?;
+
+        let mut attempts = 0;
+        for index in 0..nodes.slice().len() {
+            attempts += list.push(me, nodes.slice().at(index)?)?;
+        }
+        let attempts = me.all_reduce(attempts, |a, b| a + b)?;
+
+        // The same list for everybody.
+        let (mut count, mut sum, mut borders, mut last) = (0_u64, 0, 0_u64, None);
+        list.for_each(me, |at, node| {
+            borders += u64::from(last.replace(at.process()).is_some_and(|last| last != at.process()));
+            (count, sum) = (count + 1, sum + node.value);
+            Ok(())
+        })?;
+        let agreed = me.all_reduce((count, sum, true), |a, b| (a.0, a.1, a.2 && b.2 && (a.0, a.1) == (b.0, b.1)))?;
+        if own == 0 {
+            println!("{count} nodes, whose values add up to {sum}; all agree: {}", agreed.2);
+            println!(
+                "{borders} of them lie in another process than the one before; {attempts} inserts had to try again"
+            );
+        }
+
+        // Nobody is in the list any more.
+        me.barrier()?;
+        nodes.deregister(me)?;
+        Ok(())
+    })
+}

@@ -1,0 +1,232 @@
+//! Arrays that all workers of the job have together.
+
+mod distribution;
+mod divisor;
+mod layout;
+mod ranges;
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use bytemuck::Pod;
+use farside_fabric::{ProcessId, WorkerId};
+
+pub use self::distribution::Distribution;
+pub(super) use self::divisor::Divisor;
+use self::layout::{Layout, Place};
+use super::object_error::ObjectError;
+use super::pointer::GlobalPtr;
+use super::racy_slice::RacySlice;
+use super::spread::{BYTES_MAX, ObjectKind, Parts, Spread, Wish};
+use super::symmetric::value_bytes;
+use crate::error::Result;
+use crate::job::worker::Worker;
+
+/// Parts begin at multiples of this, so that no two share a line and every type is aligned.
+const PART_ALIGN: u64 = 64;
+
+/// An array whose values lie in the memories of all processes, dealt out in blocks, in turn, or both ([`Distribution`]).
+///
+/// Each worker has a part of it (or each process, [if that is wished](Distribution::over_processes)), at which it gets without the address space:
+/// [`local`](Self::local). All of it is reached by index, from any worker, also in functions that were called. Values are zero at first.
+///
+/// ```no_run
+/// # use farside::prelude::*;
+/// use farside::global::Distribution;
+/// # fn example(me: &Worker) -> farside::Result<()> {
+/// let counts = me.global_array_as::<u64>(1000, Distribution::CYCLIC)?;
+/// counts.at(42)?.fetch_add(me, 1)?;
+/// me.barrier()?;
+/// assert_eq!(counts.get(me, 42)?, u64::from(me.worker_count()));
+/// // What lies here, and which values of the array they are.
+/// let own: u64 = counts.local(me).iter().sum();
+/// assert_eq!(me.all_reduce(own, |a, b| a + b)?, u64::from(me.worker_count()));
+/// assert!(counts.local_indices(me).all(|index| counts.worker_of(index).unwrap() == me.id()));
+/// counts.free(me)
+/// # }
+/// ```
+///
+/// *Cost* of an index: to find out where it lies takes 1 ns where the length of a block and the number of parts are powers of two, and 2 to 3 ns otherwise; or up to
+/// three times as long if the next step waits for it. Then as a [`GlobalPtr`].
+///
+/// Dropped without [`free`](Self::free), or after a process was lost, it is kept until the job ends. To have functions that are called find it, put it into a
+/// [`PerWorker`](crate::PerWorker) or a [`Dist`](crate::Dist).
+pub struct GlobalArray<T> {
+    spread: Spread,
+    layout: Layout,
+    /// Parts of each process.
+    per_process: Divisor,
+    part_bytes: u64,
+    distribution: Distribution,
+    of: PhantomData<fn() -> T>,
+}
+
+impl Worker {
+    /// An array of `length` values, of which each worker has a block: [`global_array_as`](Self::global_array_as) with
+    /// [`Distribution::BLOCK`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn global_array<T: Pod>(&self, length: usize) -> Result<GlobalArray<T>> {
+        self.global_array_as(length, Distribution::BLOCK)
+    }
+
+    /// An array of `length` values, zero at first. All workers call this, in the same order as other collectives and with the same arguments; each process gives
+    /// the memory of its parts.
+    ///
+    /// *Cost*, errors: those of [`symmetric`](Self::symmetric).
+    ///
+    /// # Errors
+    /// Those of [`symmetric`](Self::symmetric).
+    pub fn global_array_as<T: Pod>(&self, length: usize, distribution: Distribution) -> Result<GlobalArray<T>> {
+        let per_process = if distribution.is_over_processes { 1 } else { u64::from(self.threads_per_process()) };
+        let layout =
+            Layout::new(length as u64, distribution.block as u64, per_process * u64::from(self.process_count()));
+        let part_bytes = value_bytes::<T>(layout.part_length(0)).map(|bytes| bytes.next_multiple_of(PART_ALIGN));
+        let too_long = ObjectError::TooLong { length: length as u64, value_bytes: size_of::<T>() };
+        let bytes = part_bytes.and_then(|bytes| {
+            let bytes = bytes.checked_mul(per_process).filter(|bytes| *bytes <= BYTES_MAX);
+            bytes.ok_or(too_long)
+        });
+        let shape = [length as u64, distribution.block as u64, distribution.is_over_processes.into()];
+        let wish = Wish { kind: ObjectKind::Array, value_bytes: size_of::<T>() as u64, shape };
+        let spread = Spread::new(self, wish, bytes.map(|bytes| Parts { processes: 0..self.process_count(), bytes }))?;
+        let (per_process, part_bytes) = (Divisor::new(per_process), part_bytes?);
+        Ok(GlobalArray { spread, layout, per_process, part_bytes, distribution, of: PhantomData })
+    }
+}
+
+impl<T: Pod> GlobalArray<T> {
+    /// How many values it has.
+    pub fn len(&self) -> usize {
+        self.layout.length() as usize
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.layout.length() == 0
+    }
+
+    /// How it is dealt out.
+    pub fn distribution(&self) -> Distribution {
+        self.distribution
+    }
+
+    /// The address of the value at an index: to put, get and change it, and to send.
+    ///
+    /// # Errors
+    /// [`ObjectError::Outside`].
+    #[inline]
+    pub fn at(&self, index: usize) -> Result<GlobalPtr<T>> {
+        if index as u64 >= self.layout.length() {
+            return Err(self.outside(index, 1).into());
+        }
+        self.pointer(self.layout.place(index as u64))
+    }
+
+    /// Reads the value at an index.
+    ///
+    /// # Errors
+    /// [`ObjectError::Outside`], and those of [`GlobalPtr::put`].
+    #[inline]
+    pub fn get(&self, me: &Worker, index: usize) -> Result<T> {
+        self.at(index)?.get(me)
+    }
+
+    /// Writes the value at an index.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    #[inline]
+    pub fn put(&self, me: &Worker, index: usize, value: T) -> Result<()> {
+        self.at(index)?.put(me, value)
+    }
+
+    /// The process in whose memory an index lies.
+    ///
+    /// # Errors
+    /// [`ObjectError::Outside`].
+    pub fn process_of(&self, index: usize) -> Result<ProcessId> {
+        self.check(index, 1)?;
+        Ok(self.process_and_part(self.layout.place(index as u64).part).0)
+    }
+
+    /// The worker in whose part an index lies; the first of the process when workers share a part.
+    ///
+    /// # Errors
+    /// [`ObjectError::Outside`].
+    pub fn worker_of(&self, me: &Worker, index: usize) -> Result<WorkerId> {
+        self.check(index, 1)?;
+        let part = self.layout.place(index as u64).part as u32;
+        Ok(WorkerId::new(if self.distribution.is_over_processes { part * me.threads_per_process() } else { part }))
+    }
+
+    /// The part of this worker, or of its process when workers share a part. Threads that are no workers have no part of their own.
+    pub fn local(&self, me: &Worker) -> RacySlice<'_, T> {
+        let Some(part) = self.own_part(me) else { return RacySlice::empty() };
+        let (_, in_process) = self.process_and_part(part);
+        let length = self.layout.part_length(part);
+        match self.spread.here(in_process * self.part_bytes, length * size_of::<T>() as u64) {
+            // SAFETY: the spread has so many bytes here, mapped as long as it is kept, at a multiple of 64 as parts are. Others reach them
+            // by their address only.
+            Some(start) => unsafe { RacySlice::new(start.cast(), length as usize) },
+            None => RacySlice::empty(),
+        }
+    }
+
+    /// The indices of the values of [`local`](Self::local), in their order.
+    pub fn local_indices(&self, me: &Worker) -> impl ExactSizeIterator<Item = usize> + use<T> {
+        let layout = self.layout;
+        let part = self.own_part(me).unwrap_or_default();
+        let length = self.own_part(me).map_or(0, |part| layout.part_length(part));
+        (0..length as usize).map(move |offset| layout.index(Place { part, offset: offset as u64 }) as usize)
+    }
+
+    /// Gives the memory back. All workers call this, and it goes when all have come.
+    ///
+    /// # Errors
+    /// Those of [`Worker::barrier`]; the memory is kept until the job ends then.
+    pub fn free(self, me: &Worker) -> Result<()> {
+        self.spread.free(me)
+    }
+
+    fn own_part(&self, me: &Worker) -> Option<u64> {
+        let is_worker = me.id().number() < me.worker_count();
+        match self.distribution.is_over_processes {
+            true => Some(me.process().number().into()),
+            false => is_worker.then(|| me.id().number().into()),
+        }
+    }
+
+    #[inline(always)]
+    fn process_and_part(&self, part: u64) -> (ProcessId, u64) {
+        let (process, in_process) = self.per_process.divide(part);
+        (ProcessId::new(process as u32), in_process)
+    }
+
+    #[inline(always)]
+    fn pointer(&self, place: Place) -> Result<GlobalPtr<T>> {
+        let (process, in_process) = self.process_and_part(place.part);
+        let base = GlobalPtr::<u8>::new(self.spread.base(process));
+        let offset = in_process * self.part_bytes + place.offset * size_of::<T>() as u64;
+        base.add(offset as usize).map(GlobalPtr::cast)
+    }
+
+    fn check(&self, index: usize, count: usize) -> Result<(), ObjectError> {
+        match index.checked_add(count) {
+            Some(end) if end as u64 <= self.layout.length() => Ok(()),
+            _ => Err(self.outside(index, count)),
+        }
+    }
+
+    #[cold]
+    fn outside(&self, index: usize, count: usize) -> ObjectError {
+        ObjectError::Outside { index, count, length: self.len() }
+    }
+}
+
+impl<T> fmt::Debug for GlobalArray<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} values in {} parts, {:?}", self.layout.length(), self.layout.parts(), self.distribution)
+    }
+}

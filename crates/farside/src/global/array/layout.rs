@@ -1,0 +1,201 @@
+//! Which index of an array lies where.
+
+use super::divisor::Divisor;
+
+/// How the values of an array are dealt out to its parts: in blocks, block `k` to part `k` modulo the number of parts. A part has its blocks one
+/// behind the other. With blocks so long that each part gets one at most it is a block distribution, with blocks of one value a cyclic
+/// one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    length: u64,
+    block: Divisor,
+    parts: Divisor,
+}
+
+/// Where a value lies: in which part, and how many of the part's values before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) part: u64,
+    pub(crate) offset: u64,
+}
+
+/// What one part has of a range of indices. In the part it is one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Where the first of them lies.
+    pub(crate) place: Place,
+    /// How many there are.
+    pub(crate) count: u64,
+    /// The first of them, counted from the begin of the range, and how many follow it.
+    first: u64,
+    first_count: u64,
+    /// From the begin of one block of the part to that of the next.
+    stride: u64,
+    block: u64,
+}
+
+impl Layout {
+    /// So many values in blocks of so many, or, with blocks of 0, as few as possible to each part.
+    pub(crate) fn new(length: u64, block: u64, parts: u64) -> Self {
+        debug_assert!(parts > 0);
+        let even = length.div_ceil(parts);
+        let block = if block == 0 { even } else { block.min(length) };
+        Self { length, block: Divisor::new(block.max(1)), parts: Divisor::new(parts) }
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    pub(crate) fn parts(&self) -> u64 {
+        self.parts.value()
+    }
+
+    /// Where an index lies.
+    #[inline(always)]
+    pub(crate) fn place(&self, index: u64) -> Place {
+        let (block, within) = self.block.divide(index);
+        // With a block distribution it is always so, with others seldom: the guess of the processor is good.
+        if block < self.parts.value() {
+            return Place { part: block, offset: within };
+        }
+        let (round, part) = self.parts.divide(block);
+        Place { part, offset: round * self.block.value() + within }
+    }
+
+    /// The index that lies there.
+    pub(crate) fn index(&self, place: Place) -> u64 {
+        let (round, within) = self.block.divide(place.offset);
+        (round * self.parts.value() + place.part) * self.block.value() + within
+    }
+
+    /// How many values a part has. The first has the most.
+    pub(crate) fn part_length(&self, part: u64) -> u64 {
+        let block = self.block.value();
+        // What does not fit into 64 bits is more than there is.
+        let round = block.saturating_mul(self.parts.value());
+        let (rounds, rest) = (self.length / round, self.length % round);
+        rounds * block + rest.saturating_sub(part.saturating_mul(block)).min(block)
+    }
+
+    /// What each part has of `count` values from `start` on, for parts that have any. The range lies inside.
+    pub(crate) fn shares(&self, start: u64, count: u64) -> impl Iterator<Item = Share> + use<> {
+        let layout = *self;
+        let (block, parts) = (self.block.value(), self.parts.value());
+        let (first_block, _) = self.block.divide(start);
+        let blocks = match count.checked_sub(1) {
+            None => 0,
+            Some(more) => self.block.divide(start + more).0 - first_block + 1,
+        };
+        (first_block..first_block + blocks.min(parts)).map(move |number| {
+            let begin = (number * block).max(start);
+            let place = layout.place(begin);
+            let first = begin - start;
+            let first_count = ((number + 1) * block - begin).min(count - first);
+            // Where the next block of the part would begin, from there whole blocks, and the last as far as the range goes.
+            let stride = block.saturating_mul(parts);
+            let beyond = (count - first).saturating_sub(first_count);
+            let gap = stride - block;
+            let rest = beyond.saturating_sub(gap);
+            let more = if beyond <= gap { 0 } else { rest / stride * block + (rest % stride).min(block) };
+            Share { place, count: first_count + more, first, first_count, stride, block }
+        })
+    }
+}
+
+impl Share {
+    /// Its pieces in the range: where each begins, and how many values it has. They are in the order of the part.
+    pub(crate) fn pieces(self) -> impl Iterator<Item = (usize, usize)> {
+        let mut begin = self.first;
+        let mut left = self.count;
+        let mut length = self.first_count;
+        std::iter::from_fn(move || {
+            let piece = (begin as usize, length as usize);
+            left = left.checked_sub(length).filter(|_| length > 0)?;
+            // Only the first may be the end of a block.
+            begin = begin.saturating_add(length).saturating_add(self.stride - self.block);
+            length = self.block.min(left);
+            Some(piece)
+        })
+    }
+
+    /// Where its only piece begins in the range, if it has one only.
+    pub(crate) fn single(self) -> Option<usize> {
+        (self.count == self.first_count).then_some(self.first as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn layouts() -> impl Strategy<Value = Layout> {
+        (0..300_u64, 0..40_u64, 1..40_u64).prop_map(|(length, block, parts)| Layout::new(length, block, parts))
+    }
+
+    proptest! {
+        #[test]
+        fn every_index_has_a_place_of_its_own(layout in layouts()) {
+            let lengths: Vec<u64> = (0..layout.parts()).map(|part| layout.part_length(part)).collect();
+            prop_assert_eq!(lengths.iter().sum::<u64>(), layout.length());
+            prop_assert!(lengths.iter().all(|length| *length <= lengths[0]));
+            let mut seen: Vec<Vec<bool>> = lengths.iter().map(|length| vec![false; *length as usize]).collect();
+            for index in 0..layout.length() {
+                let place = layout.place(index);
+                prop_assert_eq!(layout.index(place), index);
+                let taken = &mut seen[place.part as usize][place.offset as usize];
+                prop_assert!(!std::mem::replace(taken, true), "{:?} is taken", place);
+            }
+            prop_assert!(seen.iter().flatten().all(|seen| *seen));
+        }
+
+        #[test]
+        fn a_range_is_shared_out_whole(layout in layouts(), from: u64, to: u64) {
+            let (from, to) = (from % (layout.length() + 1), to % (layout.length() + 1));
+            let (start, end) = (from.min(to), from.max(to));
+            let mut seen = vec![false; (end - start) as usize];
+            let mut parts = Vec::new();
+            for share in layout.shares(start, end - start) {
+                prop_assert!(share.count > 0 && !parts.contains(&share.place.part));
+                parts.push(share.place.part);
+                let mut offset = share.place.offset;
+                for (begin, length) in share.pieces() {
+                    prop_assert!(length > 0);
+                    for at in begin..begin + length {
+                        let place = Place { part: share.place.part, offset };
+                        prop_assert_eq!(layout.place(start + at as u64), place);
+                        prop_assert!(!std::mem::replace(&mut seen[at], true));
+                        offset += 1;
+                    }
+                }
+                prop_assert_eq!(offset, share.place.offset + share.count);
+                prop_assert_eq!(share.single(), (share.pieces().count() == 1).then(|| share.pieces().next().unwrap().0));
+            }
+            prop_assert!(seen.iter().all(|seen| *seen));
+        }
+
+        #[test]
+        fn long_arrays_have_places(index in 0..1_u64 << 50, block in 0..1_u64 << 50, parts in 1..1_u64 << 30) {
+            let layout = Layout::new(1 << 50, block, parts);
+            let place = layout.place(index);
+            prop_assert_eq!(layout.index(place), index);
+            prop_assert!(place.part < parts && place.offset < layout.part_length(place.part));
+        }
+    }
+
+    #[test]
+    fn blocks_are_as_even_as_they_can_be() {
+        let lengths = |length, block, parts| {
+            let layout = Layout::new(length, block, parts);
+            (0..parts).map(|part| layout.part_length(part)).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(10, 0, 4), [3, 3, 3, 1]);
+        assert_eq!(lengths(10, 1, 4), [3, 3, 2, 2]);
+        assert_eq!(lengths(10, 3, 2), [6, 4]);
+        assert_eq!(lengths(2, 0, 4), [1, 1, 0, 0]);
+        assert_eq!(lengths(0, 0, 3), [0, 0, 0]);
+        assert_eq!(lengths(5, u64::MAX, 3), [5, 0, 0]);
+    }
+}

@@ -1,0 +1,86 @@
+//! Accesses to many values of an array at a time.
+
+use bytemuck::Pod;
+
+use super::GlobalArray;
+use crate::error::Result;
+use crate::job::worker::Worker;
+
+impl<T: Pod> GlobalArray<T> {
+    /// Writes values from an index on.
+    ///
+    /// *Completion*: as [`GlobalPtr::put`](crate::GlobalPtr::put), for all.
+    ///
+    /// *Cost*: one put to each part that the range touches, whatever the distribution; and a copy of the values, where a part has more than
+    /// one block of them.
+    ///
+    /// # Errors
+    /// [`ObjectError::Outside`](super::super::ObjectError::Outside): nothing was written. Those of [`GlobalPtr::put`](crate::GlobalPtr::put): some
+    /// parts may have been.
+    pub fn put_range(&self, me: &Worker, start: usize, values: &[T]) -> Result<()> {
+        self.check(start, values.len())?;
+        let mut packed = Vec::new();
+        for share in self.layout.shares(start as u64, values.len() as u64) {
+            let target = self.pointer(share.place)?.address();
+            let count = share.count as usize;
+            if let Some(first) = share.single() {
+                me.put_values(target, &values[first..first + count])?;
+                continue;
+            }
+            packed.clear();
+            packed.reserve(count);
+            share.pieces().for_each(|(first, length)| packed.extend_from_slice(&values[first..first + length]));
+            me.put_values(target, &packed)?;
+        }
+        Ok(())
+    }
+
+    /// Reads values from an index on, as many as there is room for.
+    ///
+    /// *Cost*: one get from each part that the range touches, and otherwise as [`put_range`](Self::put_range).
+    ///
+    /// # Errors
+    /// Those of [`put_range`](Self::put_range). What is in `values` then is unspecified.
+    pub fn get_range(&self, me: &Worker, start: usize, values: &mut [T]) -> Result<()> {
+        self.check(start, values.len())?;
+        let mut packed = Vec::new();
+        for share in self.layout.shares(start as u64, values.len() as u64) {
+            let source = self.pointer(share.place)?.address();
+            let count = share.count as usize;
+            if let Some(first) = share.single() {
+                me.get_values(source, &mut values[first..first + count])?;
+                continue;
+            }
+            packed.resize(count, T::zeroed());
+            me.get_values(source, &mut packed)?;
+            let mut rest = &packed[..];
+            for (first, length) in share.pieces() {
+                let (piece, others) = rest.split_at(length);
+                values[first..first + length].copy_from_slice(piece);
+                rest = others;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads them all.
+    ///
+    /// # Errors
+    /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put).
+    pub fn to_vec(&self, me: &Worker) -> Result<Vec<T>> {
+        let mut values = vec![T::zeroed(); self.len()];
+        self.get_range(me, 0, &mut values)?;
+        Ok(values)
+    }
+
+    /// Writes the same value everywhere. All workers call this, each fills what lies with it, and none goes on before all is written.
+    ///
+    /// # Errors
+    /// Those of [`Worker::barrier`].
+    pub fn fill(&self, me: &Worker, value: T) -> Result<()> {
+        if !self.distribution().is_over_processes || me.thread_index() == 0 {
+            self.local(me).fill(value);
+        }
+        me.barrier()
+    }
+}

@@ -1,0 +1,341 @@
+//! Ordinary memory under global addresses: heap, stack and mappings, registered at any time.
+//!
+//! | memory | registered by | others | back by |
+//! |---|---|---|---|
+//! | a vector | [`Worker::register`] | read and write | [`Segment::deregister`] |
+//! | the same | [`Worker::register_read_only`] | read | [`ReadOnlySegment::deregister`] |
+//! | a slice, also on the stack | [`Worker::lend`] | read and write | the end of the closure |
+//! | the same | [`Worker::lend_read_only`] | read | the end of the closure |
+//! | anything | [`Worker::register_raw`] | as is said | [`RawSegment::deregister`] |
+//!
+//! Registering is a matter of this process alone. What is taken back has an address no more: it is
+//! [stale](super::AddressFault::Stale) for all, and the memory is its owner's again when everybody who used it has let go, or is lost.
+
+mod held;
+mod own;
+
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+use bytemuck::Pod;
+
+use self::held::Held;
+pub(crate) use self::own::OwnSegments;
+use self::own::{Registration, wait_for};
+use super::address::GlobalAddress;
+use super::racy_slice::RacySlice;
+use super::slice::GlobalSlice;
+use crate::error::{Error, Result};
+use crate::job::worker::Worker;
+
+impl Worker {
+    /// Gives a vector's memory a global address, for others to read and write. It stays where it is, and comes back by
+    /// [`deregister`](Segment::deregister).
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let segment = me.register(vec![0.0_f64; 1000])?;
+    /// // Everybody writes into worker 0's; worker 0 itself reads by `local`.
+    /// let first = me.broadcast(WorkerId::new(0), Some(segment.slice().start()))?;
+    /// first.add(me.id().index())?.put(me, 0.5)?;
+    /// me.barrier()?;
+    /// assert!(me.id().number() > 0 || segment.local().get(0) == 0.5);
+    /// let values = segment.deregister(me)?;
+    /// # let _ = values;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Memory that was registered so is *private*: nobody can map it. Processes of the same machine reach it by system calls (which need
+    /// no waiting, so that functions which were called may put and get there), where the system allows that; otherwise, over a
+    /// network, and for atomic changes the owner's service thread does what is asked. For memory that others use a lot there is
+    /// [`allocate`](Self::allocate). A put of any length may be seen in pieces.
+    ///
+    /// *Cost*: some microseconds, and no message. A process has 1023 regions with addresses, those that memory of all kinds lies in; a slot's addresses are told from those of its last
+    /// fifteen uses, and slots are used in turn.
+    ///
+    /// ACP's `acp_register_memory`.
+    ///
+    /// # Errors
+    /// [`Error::NoAddress`] when the process has too many regions, or the memory more than 4 GiB; [`Error::Fabric`] for a vector without
+    /// bytes.
+    pub fn register<T: Pod + Send>(&self, values: Vec<T>) -> Result<Segment<T>> {
+        Ok(Segment(Owned::new(self, values, true)?))
+    }
+
+    /// The same for others to read only. The values stay readable here, as a slice.
+    ///
+    /// # Errors
+    /// Those of [`register`](Self::register).
+    pub fn register_read_only<T: Pod + Send>(&self, values: Vec<T>) -> Result<ReadOnlySegment<T>> {
+        Ok(ReadOnlySegment(Owned::new(self, values, false)?))
+    }
+
+    /// Gives memory that is borrowed (a slice of the heap, the stack, anywhere) a global address, for others to read and write as long as `body` runs.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let mut answers = [0_u64; 100];
+    /// me.lend(&mut answers, |answers| {
+    ///     let first = me.broadcast(WorkerId::new(0), Some(answers.slice().start()))?;
+    ///     first.add(me.id().index())?.put(me, 42)?;
+    ///     me.barrier()
+    /// })??;
+    /// assert!(me.id().number() > 0 || answers[0] == 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// When `body` has returned (or panics), the address is taken back, and this waits until everybody who used it has let go or is
+    /// lost. That takes a message to each and back, which their service threads see to. It has no deadline: the memory cannot be the caller's again before.
+    ///
+    /// # Errors
+    /// Those of [`register`](Self::register), before `body` runs; [`Error::InHandler`].
+    pub fn lend<T: Pod, R>(&self, values: &mut [T], body: impl FnOnce(&LentSegment<'_, T>) -> R) -> Result<R> {
+        self.not_in_handler("lending memory")?;
+        let (base, length) = (NonNull::from(&mut *values).cast::<T>(), values.len());
+        // SAFETY: the slice is borrowed for longer than this function runs, and used by nobody else; the drop of `Loan` waits until it is over.
+        let registration =
+            unsafe { Registration::new(self.process_handle(), base.cast(), length * size_of::<T>(), true) }?;
+        let loan = Loan(registration);
+        // SAFETY: the slice is there, and aligned, and accessed by racy copies only until this returns.
+        let local = unsafe { RacySlice::new(base.as_ptr(), length) };
+        Ok(body(&LentSegment { slice: loan.0.address().cast().slice(length), local }))
+    }
+
+    /// The same for others to read only: what they get is the address.
+    ///
+    /// # Errors
+    /// Those of [`lend`](Self::lend).
+    pub fn lend_read_only<T: Pod, R>(&self, values: &[T], body: impl FnOnce(GlobalSlice<T>) -> R) -> Result<R> {
+        self.not_in_handler("lending memory")?;
+        let (base, bytes) = (NonNull::from(values).cast(), size_of_val(values));
+        // SAFETY: the slice is borrowed for longer than this function runs, so that nobody writes it, and it is registered to be read only;
+        // the drop of `Loan` waits until that is over.
+        let loan = Loan(unsafe { Registration::new(self.process_handle(), base, bytes, false) }?);
+        Ok(body(loan.0.address().cast().slice(values.len())))
+    }
+
+    /// Gives any memory of this process a global address.
+    ///
+    /// # Errors
+    /// Those of [`register`](Self::register).
+    ///
+    /// # Safety
+    /// From now on until [`deregister`](RawSegment::deregister) has returned `Ok`, the bytes are mapped, may be read (and written, by [`Rights::Write`]), and the
+    /// program accesses them by racy copies and atomics only, as through [`RacySlice`] or a global address: no reference to them is used. With
+    /// [`Rights::Read`] shared references do no harm while nobody writes.
+    pub unsafe fn register_raw(&self, base: NonNull<u8>, bytes: usize, rights: Rights) -> Result<RawSegment> {
+        // SAFETY: the caller's promises are those that are asked for.
+        let registration = unsafe { Registration::new(self.process_handle(), base, bytes, rights == Rights::Write) }?;
+        Ok(RawSegment { registration, bytes })
+    }
+}
+
+/// What others may do to registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rights {
+    /// Read it.
+    Read,
+    /// Read and write it.
+    Write,
+}
+
+/// A vector that others may read and write: [`Worker::register`].
+///
+/// When it is dropped, its address is taken back, and its memory goes when everybody has let go of it.
+pub struct Segment<T: Pod + Send>(Owned<T>);
+
+impl<T: Pod + Send> Segment<T> {
+    /// Where the values lie, for anybody.
+    pub fn slice(&self) -> GlobalSlice<T> {
+        self.0.slice()
+    }
+
+    /// The values, for this process.
+    pub fn local(&self) -> RacySlice<'_, T> {
+        // SAFETY: the vector is there, aligned, as long as this is kept, and nobody else has it as a vector.
+        unsafe { RacySlice::new(self.0.held().base().as_ptr(), self.0.held().len()) }
+    }
+
+    /// Takes the address back and returns the vector, when everybody who used it has let go or is lost.
+    ///
+    /// *Cost*: a message to each of them and back, which their service threads see to.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`] when somebody does not let go in time, [`Error::InHandler`]: the address is taken back, and the memory goes when they have.
+    pub fn deregister(self, me: &Worker) -> Result<Vec<T>> {
+        self.0.deregister(me)
+    }
+}
+
+/// A vector that others may read: [`Worker::register_read_only`]. Here it is the slice that it is.
+///
+/// When it is dropped, its address is taken back, and its memory goes when everybody has let go of it.
+pub struct ReadOnlySegment<T: Pod + Send>(Owned<T>);
+
+impl<T: Pod + Send> ReadOnlySegment<T> {
+    /// Where the values lie, for anybody.
+    pub fn slice(&self) -> GlobalSlice<T> {
+        self.0.slice()
+    }
+
+    /// Takes the address back and returns the vector, when everybody who used it has let go or is lost.
+    ///
+    /// # Errors
+    /// Those of [`Segment::deregister`].
+    pub fn deregister(self, me: &Worker) -> Result<Vec<T>> {
+        self.0.deregister(me)
+    }
+}
+
+impl<T: Pod + Send> Deref for ReadOnlySegment<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        let held = self.0.held();
+        // SAFETY: the vector's values are there as long as this is kept, and nobody writes them: others may only read, and so may we.
+        unsafe { std::slice::from_raw_parts(held.base().as_ptr(), held.len()) }
+    }
+}
+
+/// Memory that is lent: [`Worker::lend`].
+pub struct LentSegment<'a, T> {
+    slice: GlobalSlice<T>,
+    local: RacySlice<'a, T>,
+}
+
+impl<'a, T: Pod> LentSegment<'a, T> {
+    /// Where the values lie, for anybody.
+    pub fn slice(&self) -> GlobalSlice<T> {
+        self.slice
+    }
+
+    /// The values, for this process.
+    pub fn local(&self) -> RacySlice<'a, T> {
+        self.local
+    }
+}
+
+/// Memory of any kind under a global address: [`Worker::register_raw`].
+///
+/// When it is dropped, its address is taken back, and nothing tells when others have let go of it.
+pub struct RawSegment {
+    registration: Registration,
+    bytes: usize,
+}
+
+impl RawSegment {
+    /// Where it begins, for anybody.
+    pub fn address(&self) -> GlobalAddress {
+        self.registration.address()
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes the address back, and waits until everybody who used it has let go or is lost. May be called again after an error.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`] when somebody does not let go in time; [`Error::InHandler`].
+    pub fn deregister(&mut self, me: &Worker) -> Result<()> {
+        take_back(&mut self.registration, me)
+    }
+}
+
+impl Drop for RawSegment {
+    fn drop(&mut self) {
+        self.registration.withdraw();
+    }
+}
+
+/// A vector, and its registration. There is one until the vector is taken out.
+struct Owned<T: Pod + Send> {
+    held: Option<Held<T>>,
+    registration: Registration,
+}
+
+impl<T: Pod + Send> Owned<T> {
+    fn new(me: &Worker, values: Vec<T>, is_writable: bool) -> Result<Self> {
+        let held = Held::new(values);
+        let bytes = held.len() * size_of::<T>();
+        // SAFETY: the vector is taken apart, is there until the registration is over (see `drop`), and is looked at by racy copies only, or,
+        // where others may only read, as a slice.
+        let registration = unsafe { Registration::new(me.process_handle(), held.base().cast(), bytes, is_writable) }?;
+        Ok(Self { held: Some(held), registration })
+    }
+
+    fn held(&self) -> &Held<T> {
+        self.held.as_ref().expect("the vector is taken out by value")
+    }
+
+    fn slice(&self) -> GlobalSlice<T> {
+        self.registration.address().cast().slice(self.held().len())
+    }
+
+    fn deregister(mut self, me: &Worker) -> Result<Vec<T>> {
+        take_back(&mut self.registration, me)?;
+        let held = self.held.take().expect("the vector is taken out once");
+        // SAFETY: the registration is over, and any bytes are values.
+        Ok(unsafe { held.into_vec() })
+    }
+}
+
+impl<T: Pod + Send> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.registration.leave(held);
+        }
+    }
+}
+
+/// Withdraws a registration, and waits until it is over.
+fn take_back(registration: &mut Registration, me: &Worker) -> Result<()> {
+    registration.withdraw();
+    me.not_in_handler("taking registered memory back")?;
+    let after = me.default_deadline();
+    registration.withdraw().watch(&**me.process_handle().transport(), me.now() + after);
+    match registration.is_over() {
+        true => Ok(()),
+        false => Err(Error::Deadline { doing: "waiting for others to let go of registered memory", after }),
+    }
+}
+
+/// Memory that is not its owner's again before its registration is over.
+struct Loan(Registration);
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        let over = self.0.withdraw().clone();
+        wait_for(&over, self.0.process());
+    }
+}
+
+impl<T: Pod + Send> fmt::Debug for Segment<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.slice().fmt(f)
+    }
+}
+
+impl<T: Pod + Send> fmt::Debug for ReadOnlySegment<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.slice().fmt(f)
+    }
+}
+
+impl<T> fmt::Debug for LentSegment<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.slice.fmt(f)
+    }
+}
+
+impl fmt::Debug for RawSegment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {}", self.bytes, self.address())
+    }
+}

@@ -1,0 +1,194 @@
+//! A peer that is faulty: what it writes is noticed, and believed by nobody.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::layout::{CONTROL_BYTES, StampKind};
+use super::tags::{self, Tag};
+use super::*;
+use crate::error::Error;
+use crate::{Result, Worker, WorkerId};
+
+/// A heap of worker 0 at worker 1, of 20 blocks that were handed over, among others.
+fn with_heap(work: impl Fn(&RemoteHeap<'_>, &[RemoteBlock]) -> Result<()> + Send + Sync) {
+    for seed in 0..3 {
+        let body = |me: &Worker| {
+            if me.id() == WorkerId::new(0) {
+                let options = HeapOptions::new(4096).synchronisation(Synchronisation::Deferred { batch: 1000 });
+                let heap = RemoteHeap::open(me, WorkerId::new(1), options)?;
+                let kept = heap.alloc(100)?;
+                let names: Vec<_> = (0..20).map(|_| Ok(heap.alloc(40)?.hand_over()?)).collect::<Result<_>>()?;
+                work(&heap, &names)?;
+                drop(kept);
+            }
+            me.barrier()
+        };
+        crate::simulate(2, 1, seed, body).unwrap();
+    }
+}
+
+fn tag(heap: &RemoteHeap<'_>, name: &RemoteBlock) -> Tag {
+    let marks = heap.layout().stamp(name.serial, name.start, StampKind::Given);
+    Tag { start: name.start, units: 4, marks }
+}
+
+#[test]
+fn a_wrong_list_is_refused_and_the_next_right_one_is_taken() {
+    with_heap(|heap, names| {
+        let (me, before) = (heap.me(), heap.report());
+        let [first, second] = [0, 1].map(|at| tag(heap, &names[at]));
+        let outside = Tag { start: 250, units: 8, marks: 1 };
+        let not_given = Tag { start: 0, units: 8, marks: 1 };
+        let half = Tag { units: 2, ..first };
+        let stale = Tag { marks: first.marks ^ 1, ..first };
+        let wrong = [
+            (vec![first, outside], TagFault::OutOfRange),
+            (vec![second, first], TagFault::Order),
+            (vec![first, first], TagFault::Order),
+            (vec![Tag { units: 0, ..first }], TagFault::Order),
+            (vec![not_given], TagFault::NotHandedOver),
+            (vec![half], TagFault::NoBlock),
+            (vec![second, stale.moved(100)], TagFault::NoBlock),
+            (vec![stale], TagFault::OtherBlocks),
+            (vec![Tag { units: u32::MAX, ..first }], TagFault::OutOfRange),
+        ];
+        let mut sequence = 0;
+        for (list, fault) in wrong {
+            sequence += 1;
+            heap.tray().put(me, 0, &tags::encode(heap.layout(), sequence, &list))?;
+            let refused = heap.try_alloc(1);
+            let expected = HeapError::CorruptTags { peer: WorkerId::new(1), sequence, fault };
+            assert!(matches!(&refused, Err(Error::Heap(error)) if *error == expected), "{refused:?}");
+            let after = heap.report();
+            assert_eq!((after.free_bytes, after.peer_blocks), (before.free_bytes, 20), "nothing of it is taken over");
+            // It is reported once.
+            drop(heap.try_alloc(1)?);
+        }
+        let both = Tag { units: 8, marks: first.marks.wrapping_add(second.marks), ..first };
+        heap.tray().put(me, 0, &tags::encode(heap.layout(), sequence + 1, &[both]))?;
+        drop(heap.try_alloc(1)?);
+        assert_eq!(heap.report().peer_blocks, 18);
+        // The same again is no news.
+        drop(heap.try_alloc(1)?);
+        assert_eq!((heap.report().peer_blocks, heap.report().synchronisations), (18, 1));
+        Ok(())
+    });
+}
+
+impl Tag {
+    fn moved(self, by: u32) -> Self {
+        Self { start: self.start + by, ..self }
+    }
+}
+
+#[test]
+fn what_comes_in_pieces_is_taken_when_it_is_whole() {
+    with_heap(|heap, names| {
+        let me = heap.me();
+        let list: Vec<Tag> = names.iter().step_by(2).map(|name| tag(heap, name)).collect();
+        let whole = tags::encode(heap.layout(), 1, &list);
+        // From the end to the beginning, so that the number comes before the sum.
+        for from in (0..whole.len()).step_by(8).rev() {
+            assert_eq!(heap.report().peer_blocks, 20);
+            heap.tray().put(me, from as u64, &whole[from..from + 8])?;
+            drop(heap.try_alloc(1)?);
+        }
+        assert_eq!(heap.report().peer_blocks, 10);
+        Ok(())
+    });
+}
+
+#[test]
+fn noise_is_no_list() {
+    with_heap(|heap, _| {
+        let mut noise = 1_u64;
+        for _ in 0..200 {
+            let bytes: Vec<u8> = (0..heap.tray().bytes())
+                .map(|_| {
+                    noise = noise.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    (noise >> 33) as u8
+                })
+                .collect();
+            heap.tray().put(heap.me(), 0, &bytes)?;
+            // Also with a number that is expected.
+            heap.tray().put(heap.me(), 8, &((1_u64 << 16) | (noise % 70)).to_ne_bytes())?;
+            drop(heap.try_alloc(1)?);
+        }
+        assert_eq!(heap.report().peer_blocks, 20);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_heap_that_begins_wrong_is_no_heap() {
+    with_heap(|heap, names| {
+        let me = heap.me();
+        heap.far().put(me, 0, &[0xff; CONTROL_BYTES as usize])?;
+        let opened = me.call_return(heap.peer(), names[0], |there, name| {
+            matches!(name.open(there), Err(Error::Heap(HeapError::CorruptHeap)))
+        });
+        assert!(opened?.wait()?);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_damaged_name_is_refused() {
+    with_heap(|heap, names| {
+        let me = heap.me();
+        let name = names[3];
+        let damaged = vec![
+            RemoteBlock { start: name.start + 1, ..name },
+            RemoteBlock { start: u32::MAX, ..name },
+            RemoteBlock { serial: name.serial + 1, ..name },
+            RemoteBlock { serial: u64::MAX, ..name },
+            RemoteBlock { bytes: 10_000, ..name },
+            RemoteBlock { bytes: u64::MAX, ..name },
+            RemoteBlock { bytes: 10, ..name },
+        ];
+        for name in &damaged[..4] {
+            let refused = heap.take_back(*name);
+            assert!(
+                matches!(refused, Err(Error::Heap(HeapError::Stale { .. } | HeapError::Freed { .. }))),
+                "{refused:?}"
+            );
+        }
+        let refused = me.call_return(heap.peer(), damaged, |there, names: Vec<RemoteBlock>| {
+            // Where no block begins there may be nothing at all.
+            let is_refused = |name: &RemoteBlock| {
+                let opened = name.open(there);
+                matches!(opened, Err(Error::Heap(HeapError::Stale { .. } | HeapError::Freed { .. })))
+            };
+            names.iter().all(is_refused)
+        });
+        assert!(refused?.wait()?);
+        Ok(())
+    });
+}
+
+/// A list that its peer says it has sent, and that never comes.
+#[test]
+fn a_list_that_does_not_come_is_waited_for_no_longer_than_the_deadline() {
+    let is_done = AtomicBool::new(false);
+    let body = |me: &Worker| {
+        if me.id() == WorkerId::new(1) {
+            // In virtual time, which is cheap.
+            return me.wait_together(Duration::from_secs(500), || is_done.load(Ordering::Relaxed));
+        }
+        let heap = RemoteHeap::open(me, WorkerId::new(1), HeapOptions::new(256))?;
+        let name = heap.alloc(200)?.hand_over()?;
+        let told = |there: &Worker, name: RemoteBlock| {
+            name.open(there).expect("it was handed over").pretend_to_have_sent(5);
+        };
+        me.call_return(heap.peer(), name, told)?.wait()?;
+        let before = me.now();
+        let refused = heap.alloc_within(200, Duration::from_millis(1));
+        assert!(matches!(refused, Err(Error::Heap(HeapError::Exhausted { .. }))), "{refused:?}");
+        assert!(me.now() - before < Duration::from_millis(500));
+        let refused = heap.alloc(200);
+        assert!(matches!(refused, Err(Error::Deadline { .. })), "{refused:?}");
+        is_done.store(true, Ordering::Relaxed);
+        me.call_return(heap.peer(), (), |_, ()| ())?.wait()
+    };
+    crate::simulate(2, 1, 1, body).unwrap();
+}
