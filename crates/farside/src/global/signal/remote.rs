@@ -1,18 +1,19 @@
 //! Signals in memory that is not mapped: the owner's service thread gives them, so that it can wake who waits.
 
-use farside_fabric::ProcessId;
+use farside_fabric::{FabricError, ProcessId};
 
 use super::super::address::{AddressFault, GlobalAddress};
 use super::super::space::own_range;
-use super::{Signal, SignalMessage};
+use super::Signal;
+use super::message::{Refusal, Refused, SignalMessage};
 use crate::error::Result;
 use crate::job::process::Process;
 use crate::job::setup::SetupMessage;
 use crate::job::worker::Worker;
 use crate::memory::requests::Requests;
 
-/// Signals under way. The answer is the address that led nowhere, or null.
-pub(crate) type SignalRequests = Requests<GlobalAddress>;
+/// Signals under way. The answer is why one was not given.
+pub(crate) type SignalRequests = Requests<Option<Refused>>;
 
 /// As much data goes along with a signal. More would be copied through messages where it can be put.
 const DATA_ALONG_MAX: usize = 4096;
@@ -69,13 +70,15 @@ impl Worker {
         });
         // Without an answer it may have been given or not.
         process.signals().give_up(request);
-        match answer? {
-            GlobalAddress::NULL => Ok(()),
-            stale => {
-                self.space().forget(stale.segment());
-                Err(stale.refused(AddressFault::Stale))
+        let Some(Refused { address, why }) = answer? else { return Ok(()) };
+        Err(address.refused(match why {
+            Refusal::Stale => {
+                self.space().forget(address.segment());
+                AddressFault::Stale
             }
-        }
+            Refusal::ReadOnly => AddressFault::ReadOnly,
+            Refusal::Misaligned => AddressFault::Misaligned { align: 8 },
+        }))
     }
 }
 
@@ -84,12 +87,12 @@ impl Process {
     pub(crate) fn take_signal_message(&self, from: ProcessId, message: SignalMessage) {
         match message {
             SignalMessage::Raise { request, signal, what, to, data } => {
-                let stale = self.raise_here(signal, what, to, &data).err().unwrap_or_default();
+                let refused = self.raise_here(signal, what, to, &data).err();
                 // Who is gone by now needs no answer.
-                let _ = self.send_setup(from, &SetupMessage::Signal(SignalMessage::Raised { request, stale }));
+                let _ = self.send_setup(from, &SetupMessage::Signal(SignalMessage::Raised { request, refused }));
             }
-            SignalMessage::Raised { request, stale } => {
-                let waiting = self.signals().answer(request, stale);
+            SignalMessage::Raised { request, refused } => {
+                let waiting = self.signals().answer(request, refused);
                 if let Some(local) = waiting {
                     self.call_attention(local);
                 }
@@ -110,22 +113,30 @@ impl Process {
     /// Writes data and gives a signal, both in this process's memory.
     ///
     /// # Errors
-    /// The address that leads nowhere. Who asks has looked at both, so what it names was there a moment ago.
-    fn raise_here(
-        &self,
-        signal: GlobalAddress,
-        what: Signal,
-        to: GlobalAddress,
-        data: &[u8],
-    ) -> Result<(), GlobalAddress> {
-        let (region, offset) = own_range(self, signal, 8).ok_or(signal)?;
+    /// What is wrong with one of the addresses. Who asks has looked at both, so what they name was there a moment ago.
+    fn raise_here(&self, signal: GlobalAddress, what: Signal, to: GlobalAddress, data: &[u8]) -> Result<(), Refused> {
         let now = self.clock().now();
+        let region_of =
+            |address, bytes| own_range(self, address, bytes).ok_or(Refused { address, why: Refusal::Stale });
+        let (region, offset) = region_of(signal, 8)?;
         if !data.is_empty() {
-            let (region, offset) = own_range(self, to, data.len()).ok_or(to)?;
-            region.put(offset, data, now).map_err(|_| to)?;
+            let (region, offset) = region_of(to, data.len())?;
+            region.put(offset, data, now).map_err(|error| Refused::because(to, &error))?;
         }
-        region.atomic64(offset, what.change(), now).map_err(|_| signal)?;
+        let changed = region.atomic64(offset, what.change(), now);
+        changed.map_err(|error| Refused::because(signal, &error))?;
         self.ring_watchers_of(self.id());
         Ok(())
+    }
+}
+
+impl Refused {
+    fn because(address: GlobalAddress, error: &FabricError) -> Self {
+        let why = match error {
+            FabricError::ReadOnly { .. } => Refusal::ReadOnly,
+            FabricError::Misaligned { .. } => Refusal::Misaligned,
+            _ => Refusal::Stale,
+        };
+        Self { address, why }
     }
 }
