@@ -1,5 +1,6 @@
 //! The benches.
 
+pub(crate) mod footprint;
 mod heap_policy;
 pub(crate) mod invoke_latency;
 pub(crate) mod invoke_throughput;
@@ -7,6 +8,9 @@ pub(crate) mod mcts_scaling;
 mod memory;
 pub(crate) mod multi_job;
 pub(crate) mod oversubscribed;
+pub(crate) mod pipe_latency;
+pub(crate) mod pipe_scaling;
+pub(crate) mod stencil;
 mod sync;
 pub(crate) mod transfer_throughput;
 
@@ -49,6 +53,10 @@ pub(crate) const BENCHES: &[Bench] = &[
         about: "puts between two processes, signalled by hand and by a transmitter (Seriema, Figure 2)",
         cases: transfer_throughput::cases,
     },
+    Bench { name: footprint::NAME, about: footprint::ABOUT, cases: footprint::cases },
+    Bench { name: pipe_scaling::NAME, about: pipe_scaling::ABOUT, cases: pipe_scaling::cases },
+    Bench { name: stencil::NAME, about: stencil::ABOUT, cases: stencil::cases },
+    Bench { name: pipe_latency::NAME, about: pipe_latency::ABOUT, cases: pipe_latency::cases },
     Bench { name: multi_job::NAME, about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 

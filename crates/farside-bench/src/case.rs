@@ -11,6 +11,7 @@ use farside::{Worker, WorkerId};
 use crate::metric::Metric;
 use crate::over_ofi::OfiFabric;
 use crate::results::{self, Results};
+use crate::row::Row;
 use crate::{BenchError, CHILD_COMMAND, Options, launches};
 
 /// A case that takes longer than this hangs.
@@ -28,6 +29,8 @@ enum Work {
     Here(Box<dyn Fn(Options) -> Result<Vec<Metric>, BenchError>>),
     /// In a job.
     Job(JobCase),
+    /// Not at all: it follows from what the cases before it have found.
+    Rows(FromRows),
 }
 
 impl fmt::Debug for Work {
@@ -35,23 +38,26 @@ impl fmt::Debug for Work {
         match self {
             Work::Here(_) => f.write_str("Here"),
             Work::Job(job) => write!(f, "Job({}x{})", job.processes, job.threads),
+            Work::Rows(_) => f.write_str("Rows"),
         }
     }
 }
 
+/// Metrics that follow from rows.
+pub(crate) type FromRows = fn(&[Row]) -> Vec<Metric>;
 /// What every worker of the job does. The metrics of worker 0 count.
 type Body = dyn Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync;
 /// Runs the job once and returns what its processes measured.
 pub(crate) type RunOnce<'r> = &'r mut dyn FnMut() -> Result<Vec<Metric>, BenchError>;
 /// Runs the job, as often as need be, and makes metrics of what its processes measured.
-pub(crate) type Around = fn(Options, RunOnce<'_>) -> Result<Vec<Metric>, BenchError>;
+type Around = dyn Fn(Options, RunOnce<'_>) -> Result<Vec<Metric>, BenchError> + Send + Sync;
 
 struct JobCase {
     fabric: FabricChoice,
     processes: u32,
     threads: u32,
     body: Box<Body>,
-    around: Around,
+    around: Box<Around>,
     /// The sizes of the groups that are launched separately and join, if it is not one launch.
     groups: Option<Vec<u32>>,
 }
@@ -87,11 +93,16 @@ impl Case {
         name: impl Into<String>,
         processes: u32,
         body: impl Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync + 'static,
-        around: Around,
+        around: impl Fn(Options, RunOnce<'_>) -> Result<Vec<Metric>, BenchError> + Send + Sync + 'static,
     ) -> Self {
-        let fabric = FabricChoice::Shm;
+        let (fabric, around) = (FabricChoice::Shm, Box::new(around));
         let job = JobCase { fabric, processes, threads: 1, body: Box::new(body), around, groups: None };
         Self { name: name.into(), work: Work::Job(job) }
+    }
+
+    /// A case that is computed from the rows of those before it in the same bench.
+    pub(crate) fn from_rows(name: impl Into<String>, compute: FromRows) -> Self {
+        Self { name: name.into(), work: Work::Rows(compute) }
     }
 
     /// Gives each process so many workers.
@@ -119,10 +130,11 @@ impl Case {
         self
     }
 
-    /// Measures the case of `bench`.
-    pub(crate) fn measure(&self, bench: &str, options: Options) -> Result<Vec<Metric>, BenchError> {
+    /// Measures the case of `bench`, of which there are these rows so far.
+    pub(crate) fn measure(&self, bench: &str, options: Options, before: &[Row]) -> Result<Vec<Metric>, BenchError> {
         match &self.work {
             Work::Here(measure) => measure(options),
+            Work::Rows(compute) => Ok(compute(before)),
             Work::Job(job) => (job.around)(options, &mut || {
                 let results = Results::new()?;
                 match &job.groups {
@@ -143,7 +155,7 @@ impl Case {
     /// Those of the job, which its launcher is told, too; [`BenchError::ChildArguments`] when there is no such job.
     pub(crate) fn take_part(&self, bench: &str, options: Options, results: &Path) -> Result<(), BenchError> {
         match &self.work {
-            Work::Here(_) => Err(BenchError::ChildArguments { what: "the case needs no job" }),
+            Work::Here(_) | Work::Rows(_) => Err(BenchError::ChildArguments { what: "the case needs no job" }),
             Work::Job(job) => {
                 let result = self.run_job(job, bench, options, results);
                 if let Err(error) = &result

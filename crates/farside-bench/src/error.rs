@@ -80,6 +80,14 @@ pub enum BenchError {
         /// What process 0 has said of it, if anything.
         why: String,
     },
+    /// A program of others, to be set beside, did not work.
+    #[error("the peer {program} failed: {why}; with --no-peers such programs are left out")]
+    Peer {
+        /// The program, by its source.
+        program: &'static str,
+        /// How it ended, and what it said.
+        why: String,
+    },
     /// A case measured nothing, or what is no number.
     #[error("{bench} {case} measured no {metric}: repeat it on a machine with less to do")]
     NothingMeasured {

@@ -18,6 +18,7 @@ mod limits;
 mod metric;
 mod options;
 mod over_ofi;
+mod peers;
 #[cfg(feature = "plots")]
 mod plot;
 mod resident;
@@ -39,6 +40,7 @@ use self::case::Case;
 pub use error::BenchError;
 pub use options::Options;
 pub use over_ofi::{OfiFabric, list_over_ofi, run_over_ofi};
+pub use peers::missing_peers;
 #[cfg(feature = "plots")]
 pub use plot::plot;
 pub use row::Row;
@@ -101,14 +103,16 @@ fn measure_all(
     options: Options,
     on_row: &mut dyn FnMut(&Row) -> io::Result<()>,
 ) -> Result<(), BenchError> {
+    let mut rows = Vec::new();
     for case in cases {
-        for metric in case.measure(bench, options)? {
+        for metric in case.measure(bench, options, &rows)? {
             let row = Row::new(bench, &case.name, &metric).ok_or_else(|| BenchError::NothingMeasured {
                 bench: bench.into(),
                 case: case.name.clone(),
                 metric: metric.name.clone(),
             })?;
             on_row(&row).map_err(BenchError::Row)?;
+            rows.push(row);
         }
     }
     Ok(())
@@ -192,6 +196,17 @@ mod tests {
         }
         for case in ["sequential", "local", "1x1/trad", "2x1/trad", "1x2/trad", "1x1/ovfl", "2x1/ovfl", "1x2/ovfl"] {
             assert!(has("mcts-scaling", case), "{case}");
+        }
+        for case in ["2/shm", "16/shm", "estimate/1M/shm"] {
+            assert!(has("footprint", case), "{case}");
+        }
+        for way in ["write", "write-2put", "read"] {
+            for size in ["1B", "8B", "64B", "4KiB", "64KiB", "1MiB", "4MiB"] {
+                assert!(has("pipe-latency", &format!("{way}/{size}")), "{way}/{size}");
+            }
+        }
+        for case in ["overlap", "no-overlap"] {
+            assert!(has("stencil", case), "{case}");
         }
         for case in ["joined", "one-job"] {
             assert!(has("multi-job", case), "{case}");

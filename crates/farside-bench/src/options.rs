@@ -1,7 +1,7 @@
 //! How thoroughly to measure.
 
 /// How thoroughly to measure.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
     /// Measure fewer and shorter runs: each bench takes less than a minute on two cores.
@@ -10,6 +10,14 @@ pub struct Options {
     pub operations: Option<u64>,
     /// What simulations are replayed by.
     pub seed: u64,
+    /// Measure programs of others, too, where they are installed.
+    pub peers: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { quick: false, operations: None, seed: 0, peers: true }
+    }
 }
 
 impl Options {
@@ -40,6 +48,13 @@ impl Options {
         self
     }
 
+    /// Measures programs of others, too, or not.
+    #[must_use]
+    pub fn peers(mut self, peers: bool) -> Self {
+        self.peers = peers;
+        self
+    }
+
     /// How often each thing is measured. Odd, so that the median is one of them.
     pub(crate) fn runs(self) -> usize {
         if self.quick { 5 } else { 9 }
@@ -50,7 +65,7 @@ impl Options {
         self.operations.unwrap_or(if self.quick { thorough / 10 } else { thorough }).max(1)
     }
 
-    /// The options as arguments for a measuring process, which simulates nothing.
+    /// The options as arguments for a measuring process, which simulates nothing and starts nobody.
     pub(crate) fn to_arguments(self) -> [String; 2] {
         [self.quick.to_string(), self.operations.unwrap_or(0).to_string()]
     }

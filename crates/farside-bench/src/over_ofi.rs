@@ -6,7 +6,10 @@ use std::io;
 use farside::job::FabricChoice;
 use farside_fabric::ofi::raw::RawEnd;
 
-use crate::benches::{invoke_latency, invoke_throughput, multi_job, oversubscribed, transfer_throughput};
+use crate::benches::{
+    footprint, invoke_latency, invoke_throughput, multi_job, oversubscribed, pipe_latency, pipe_scaling, stencil,
+    transfer_throughput,
+};
 use crate::case::Case;
 use crate::row::Row;
 use crate::{BenchError, Listing, Options, measure_all};
@@ -80,6 +83,10 @@ const BENCHES: &[BenchOverOfi] = &[
         about: "what processes cost that wait for something to arrive",
         cases: oversubscribed::cases_over_ofi,
     },
+    BenchOverOfi { name: footprint::NAME, about: footprint::ABOUT, cases: footprint::cases_over_ofi },
+    BenchOverOfi { name: pipe_scaling::NAME, about: pipe_scaling::ABOUT, cases: pipe_scaling::cases_over_ofi },
+    BenchOverOfi { name: stencil::NAME, about: stencil::ABOUT, cases: stencil::cases_over_ofi },
+    BenchOverOfi { name: pipe_latency::NAME, about: pipe_latency::ABOUT, cases: pipe_latency::cases_over_ofi },
     BenchOverOfi { name: multi_job::NAME, about: multi_job::ABOUT, cases: multi_job::cases_over_ofi },
 ];
 

@@ -5,7 +5,7 @@ use std::io;
 
 use farside::LogGp;
 
-use crate::benches::{invoke_throughput, mcts_scaling, transfer_throughput};
+use crate::benches::{footprint, invoke_throughput, mcts_scaling, pipe_scaling, stencil, transfer_throughput};
 use crate::metric::Metric;
 use crate::row::Row;
 use crate::{BenchError, Listing, Options};
@@ -62,6 +62,9 @@ const BENCHES: &[SimulatedBench] = &[
         about: "one-way calls between two simulated processes, and what was published of them (Seriema, Table 2)",
         run: invoke_throughput::run_simulated,
     },
+    SimulatedBench { name: stencil::NAME, about: stencil::ABOUT, run: stencil::run_simulated },
+    SimulatedBench { name: pipe_scaling::NAME, about: pipe_scaling::ABOUT, run: pipe_scaling::run_simulated },
+    SimulatedBench { name: footprint::NAME, about: footprint::ABOUT, run: footprint::run_simulated },
     SimulatedBench {
         name: "mcts-scaling",
         about: "tree search for Hex by up to 64 simulated workers (Seriema, Figure 3)",
@@ -84,7 +87,7 @@ pub fn list_simulated() -> Vec<Listing> {
 /// Runs the benches of these names on a simulated network, or all that there are when there are no names, and hands every row
 /// to `on_row` as soon as it is there: what was simulated, and what was published of the real network as a peer's.
 ///
-/// The same options and the same [seed](Options::seed) give the same rows, on any machine.
+/// The same options and the same [seed](Options::seed) give the same rows, on any machine, but for the memory that `footprint` finds.
 ///
 /// # Errors
 /// As for [`run`](crate::run).

@@ -66,7 +66,9 @@ pub(crate) fn show(value: f64, unit: &str) -> String {
         "1/s" => scaled(value, &[(1e9, "G/s"), (1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")]),
         "ns" => scaled(value, &[(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")]),
         "ms" => scaled(value, &[(1e3, "s"), (1.0, "ms"), (1e-3, "us")]),
-        "B" => scaled(value, &[(1024.0 * 1024.0, "MiB"), (1024.0, "KiB"), (1.0, "B")]),
+        "B" => {
+            scaled(value, &[(1024.0 * 1024.0 * 1024.0, "GiB"), (1024.0 * 1024.0, "MiB"), (1024.0, "KiB"), (1.0, "B")])
+        }
         "1" => (value, ""),
         other => (value, other),
     };

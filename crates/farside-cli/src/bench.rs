@@ -39,6 +39,9 @@ pub(crate) struct Arguments {
     /// Operations in each run, instead of what each case finds enough
     #[arg(short = 'n', long, value_name = "OPERATIONS", value_parser = at_least_one::<u64>)]
     operations: Option<u64>,
+    /// Leave out the programs of others, such as Open MPI's, which are measured beside where they are installed
+    #[arg(long)]
+    no_peers: bool,
     /// What a simulated network is replayed by
     #[arg(long, value_name = "K", default_value_t = 0)]
     seed: u64,
@@ -57,9 +60,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
         return Err(CliError::NoPlots);
     }
     let options = Options::new().quick(arguments.quick).operations(arguments.operations).seed(arguments.seed);
+    let options = options.peers(!arguments.no_peers);
     let mut output = Output::new(arguments)?;
     let result = match fabric {
-        Fabric::Shm => farside_bench::run(&arguments.names, options, &mut |row| output.take(row)),
+        Fabric::Shm => {
+            let result = farside_bench::run(&arguments.names, options, &mut |row| output.take(row));
+            // Behind the rows, where it is seen.
+            if let Some(missing) =
+                farside_bench::missing_peers(&arguments.names).filter(|_| options.peers && result.is_ok())
+            {
+                eprintln!("farside: {missing}");
+            }
+            result
+        }
         Fabric::Ofi(fabric) => {
             farside_bench::run_over_ofi(&arguments.names, options, &fabric, &mut |row| output.take(row))
         }

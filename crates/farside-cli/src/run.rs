@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use farside::RingOptions;
 use farside::job::launch::{Launch, Program};
-use farside::job::{Bind, FabricChoice, Nics};
+use farside::job::{Bind, Check, FabricChoice, Nics};
 
 use crate::error::CliError;
 use crate::values::{Seconds, Shape};
@@ -41,6 +41,9 @@ pub(crate) struct Arguments {
     /// What carries the bytes: auto, shm, ofi or ofi:PROVIDER
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
     fabric: Option<FabricChoice>,
+    /// Look for mistakes while the job runs: `accesses` to the same memory that nothing orders. Slow: each access asks first
+    #[arg(long, value_name = "WHAT", env = "FARSIDE_CHECK")]
+    check: Option<Check>,
     /// Stop the job after so many seconds
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<Seconds>,
@@ -68,6 +71,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), CliError> {
     }
     if let Some(fabric) = arguments.fabric {
         launch = launch.fabric(fabric);
+    }
+    if let Some(check) = arguments.check {
+        launch = launch.check(check);
     }
     if let Some(Seconds(limit)) = arguments.timeout {
         launch = launch.time_limit(limit);

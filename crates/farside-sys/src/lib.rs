@@ -6,6 +6,7 @@
 //! Linux only. Nothing here prints, exits, or keeps state of its own.
 
 pub mod fence;
+pub mod file;
 pub mod futex;
 pub mod image;
 pub mod library;

@@ -16,6 +16,19 @@ pub struct Spawned {
     handle: OwnedFd,
 }
 
+impl Spawned {
+    /// Asks the process to end, by SIGTERM. Nothing happens if it has ended.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn ask_to_end(&self) -> std::io::Result<()> {
+        match rustix::process::pidfd_send_signal(&self.handle, Signal::TERM) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
 impl AsFd for Spawned {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
@@ -39,13 +52,26 @@ impl Drop for Spawned {
 /// # Errors
 /// What the system said: usually that the program is not there, or that there are too many processes.
 pub fn spawn(command: &mut Command, inherited: BorrowedFd<'_>) -> std::io::Result<Spawned> {
+    spawn_told_by(Signal::KILL, command, inherited)
+}
+
+/// As [`spawn`], but when this thread ends the new process is asked to end (SIGTERM), and not killed: for programs that have
+/// children and files of their own to clear away, and do so.
+///
+/// # Errors
+/// As there.
+pub fn spawn_asked(command: &mut Command, inherited: BorrowedFd<'_>) -> std::io::Result<Spawned> {
+    spawn_told_by(Signal::TERM, command, inherited)
+}
+
+fn spawn_told_by(signal: Signal, command: &mut Command, inherited: BorrowedFd<'_>) -> std::io::Result<Spawned> {
     let parent = rustix::process::getpid();
     let number = inherited.as_raw_fd();
     let prepare = move || {
         // SAFETY: this runs in the new process, where the number still names what the parent borrowed.
         let inherited = unsafe { BorrowedFd::borrow_raw(number) };
         rustix::io::fcntl_setfd(inherited, rustix::io::FdFlags::empty())?;
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        rustix::process::set_parent_process_death_signal(Some(signal))?;
         // A parent that died before the line above sends no signal.
         if rustix::process::getppid() != Some(parent) {
             return Err(rustix::io::Errno::SRCH.into());
@@ -169,6 +195,28 @@ mod tests {
         rustix::process::kill_process(Pid::from_child(&spawned.child), Signal::TERM).unwrap();
         assert!(ready(Instant::now() + Duration::from_secs(30)));
         assert!(!spawned.child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn who_is_asked_to_end_can_tidy_up() {
+        let (_near, far) = MessageSocket::pair().unwrap();
+        // The shell runs its trap when its child has ended.
+        let script = "trap 'exit 7' TERM; while :; do sleep 0.05; done";
+        let mut spawned = spawn_asked(Command::new("sh").arg("-c").arg(script), far.as_fd()).unwrap();
+        // Until the trap is set, it ends without it; so it is waited for.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let is_caught = |id: u32| {
+            let text = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+            let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim().to_owned();
+            u64::from_str_radix(&caught, 16).unwrap() & (1 << 14) != 0
+        };
+        while !is_caught(spawned.child.id()) {
+            assert!(Instant::now() < deadline);
+            std::thread::yield_now();
+        }
+        spawned.ask_to_end().unwrap();
+        assert_eq!(spawned.child.wait().unwrap().code(), Some(7));
+        spawned.ask_to_end().unwrap();
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::time::Duration;
 use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 
-use crate::global::{AddressFault, GlobalAddress, NotificationFault, SLOT_COUNT, SectionFault};
+use crate::global::{
+    AccessConflict, AddressFault, GlobalAddress, MovementError, NotificationFault, SLOT_COUNT, SectionFault,
+};
 use crate::memory::{MemoryRefusal, RemoteMemory};
 use crate::pipe::{PipeCause, PipeName};
 
@@ -17,6 +19,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// Two accesses to the same bytes that nothing orders, or bytes that an operation is using. Only where accesses are
+    /// [checked](crate::Job::check_accesses).
+    #[error("{0}")]
+    AccessConflict(Box<AccessConflict>),
     /// An address leads nowhere.
     #[error("{address} cannot be used: {why}")]
     Address {
@@ -247,6 +253,9 @@ pub enum Error {
     /// The processes that another launcher started did not find each other.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
+    /// Operations on memory were refused, or have failed.
+    #[error(transparent)]
+    Movement(#[from] MovementError),
     /// The function called panicked.
     #[error("the function called on {on} panicked: {message}")]
     RemotePanic {
@@ -346,6 +355,7 @@ impl Error {
     pub(crate) fn lost_process(&self) -> Option<ProcessId> {
         match self {
             Self::PeerLost { process, .. } => Some(*process),
+            Self::Movement(MovementError::Failed { cause, .. }) => cause.lost_process(),
             _ => None,
         }
     }

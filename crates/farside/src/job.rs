@@ -69,6 +69,7 @@ pub use farside_fabric::route::FabricChoice;
 pub use farside_sys::topology::Bind;
 pub use footprint::{Footprint, footprint};
 pub use nic::{Nics, NoNics};
+pub use settings::{Check, UnknownCheck};
 pub use simulate::{Simulated, Simulation, simulate};
 
 use self::child::{Manner, Role};
@@ -206,6 +207,17 @@ impl Job {
     /// Memory that every process has from the start and whose [addresses](crate::GlobalAddress::starter) everybody knows. 4 KiB unless chosen.
     pub fn starter_bytes(mut self, bytes: u32) -> Self {
         self.choices.starter_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether to look for accesses to the same bytes that nothing orders, and for buffers that are used while an operation has them. The
+    /// later of the two returns [`Error::AccessConflict`] then, which names both places in the program. Not, if not said here, by the
+    /// variable `FARSIDE_CHECK=accesses` or by `farside run --check accesses`.
+    ///
+    /// It is for finding mistakes: each access asks the owner of the memory first. `docs/checking-accesses.md` says what it finds and what
+    /// it costs.
+    pub fn check_accesses(mut self, check: bool) -> Self {
+        self.choices.check = Some(if check { Check::Accesses } else { Check::Nothing });
         self
     }
 

@@ -36,7 +36,9 @@
 //! | say that data is there, wait for that | [`Worker::put_signal`], [`Until`], [`Notifications`] |
 //! | give ordinary memory an address | [`Worker::register`], [`Worker::lend`] |
 //! | have arrays over all processes | [`GlobalArray`], [`Worker::symmetric`], [`Worker::byte_space`] |
+//! | copy from any place to any, in an order, without waiting | [`Worker::copy`], [`Order`], [`Handle`] |
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
+//! | find accesses that nothing orders | [`Job::check_accesses`] |
 //! | have several work on one thing: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate`], [`Simulation`] |
 //!
@@ -79,8 +81,9 @@ pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
 pub use global::{
-    AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice, Hyperslab,
-    NotificationFault, Notifications, Section, SectionFault, Signal, Until,
+    AccessConflict, AccessKind, AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr,
+    GlobalSlice, Handle, Hyperslab, Incoming, MovementError, NotificationFault, Notifications, Order, Section,
+    SectionFault, Signal, Until,
 };
 pub use invoke::call::{
     AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written,

@@ -14,6 +14,7 @@ mod nodes;
 mod process;
 pub(crate) mod requests;
 
+use std::panic::Location;
 use std::time::Instant;
 
 use farside_fabric::transport::AtomicChange;
@@ -24,7 +25,7 @@ pub(crate) use self::near::Nodes;
 pub(crate) use self::process::{ProcessMemory, Regions};
 use crate::Wire;
 use crate::error::{Error, Result};
-use crate::global::GlobalAddress;
+use crate::global::{AccessKind, GlobalAddress, Touch};
 use crate::job::worker::Worker;
 pub use farside_fabric::memory::{NodeReport, Registered, SuperchunkReport};
 pub use farside_sys::shm::{PageKind, Pages};
@@ -118,9 +119,16 @@ impl RemoteMemory {
     /// # Errors
     /// [`Error::Fabric`] with `OutOfRange`; [`Error::PeerLost`] when the owner is; [`Error::MemoryReleased`] as far as that is
     /// noticed (see [above](Self#handles-that-are-stale)); [`Error::InHandler`] where the memory is not mapped.
+    #[track_caller]
     pub fn put(&self, me: &Worker, offset: u64, data: &[u8]) -> Result<()> {
+        self.put_from(me, offset, data, Location::caller())
+    }
+
+    /// As [`put`](Self::put), from some place in the program.
+    pub(crate) fn put_from(&self, me: &Worker, offset: u64, data: &[u8], site: Caller) -> Result<()> {
         let inside = self.inside(offset, data.len())?;
-        self.on_region(me, |region, deadline| region.put(inside, data, deadline))
+        let touched = (inside, data.len(), Touch { kind: AccessKind::Write, site });
+        self.on_region(me, Some(touched), |region, deadline| region.put(inside, data, deadline))
     }
 
     /// Reads from `offset` on, as much as `data` has room for.
@@ -129,9 +137,22 @@ impl RemoteMemory {
     ///
     /// # Errors
     /// Those of [`put`](Self::put). What is in `data` then is unspecified.
+    #[track_caller]
     pub fn get(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<()> {
+        self.get_from(me, offset, data, Location::caller())
+    }
+
+    /// As [`get`](Self::get), from some place in the program.
+    pub(crate) fn get_from(&self, me: &Worker, offset: u64, data: &mut [u8], site: Caller) -> Result<()> {
         let inside = self.inside(offset, data.len())?;
-        self.on_region(me, |region, deadline| region.get(inside, data, deadline))
+        let touched = (inside, data.len(), Touch { kind: AccessKind::Read, site });
+        self.on_region(me, Some(touched), |region, deadline| region.get(inside, data, deadline))
+    }
+
+    /// As [`get`](Self::get), where others write and what is read tells whether it is whole. It is not checked.
+    pub(crate) fn look(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<()> {
+        let inside = self.inside(offset, data.len())?;
+        self.on_region(me, None, |region, deadline| region.get(inside, data, deadline))
     }
 
     /// Changes the 64-bit word at `offset`, a multiple of 8, and returns what it held.
@@ -140,18 +161,33 @@ impl RemoteMemory {
     ///
     /// # Errors
     /// Those of [`put`](Self::put), and [`Error::Fabric`] with `Misaligned`.
+    #[track_caller]
     pub fn atomic64(&self, me: &Worker, offset: u64, change: AtomicChange<u64>) -> Result<u64> {
+        self.atomic64_from(me, offset, change, Location::caller())
+    }
+
+    /// As [`atomic64`](Self::atomic64), from some place in the program.
+    pub(crate) fn atomic64_from(
+        &self,
+        me: &Worker,
+        offset: u64,
+        change: AtomicChange<u64>,
+        site: Caller,
+    ) -> Result<u64> {
         let inside = self.inside(offset, 8)?;
-        self.on_region(me, |region, deadline| region.atomic64(inside, change, deadline))
+        let touched = (inside, 8, Touch { kind: AccessKind::of(&change), site });
+        self.on_region(me, Some(touched), |region, deadline| region.atomic64(inside, change, deadline))
     }
 
     /// Changes the 32-bit word at `offset`, a multiple of 4, and returns what it held.
     ///
     /// # Errors
     /// Those of [`atomic64`](Self::atomic64).
+    #[track_caller]
     pub fn atomic32(&self, me: &Worker, offset: u64, change: AtomicChange<u32>) -> Result<u32> {
         let inside = self.inside(offset, 4)?;
-        self.on_region(me, |region, deadline| region.atomic32(inside, change, deadline))
+        let touched = (inside, 4, Touch::here(AccessKind::of(&change)));
+        self.on_region(me, Some(touched), |region, deadline| region.atomic32(inside, change, deadline))
     }
 
     /// The region that it lies in, attached here, and where in that it begins: for [queues and
@@ -162,7 +198,7 @@ impl RemoteMemory {
     /// # Errors
     /// Those of [`put`](Self::put).
     pub fn region(&self, me: &Worker) -> Result<(RemoteRegion, u64)> {
-        self.on_region(me, |region, _| Ok((region.clone(), self.offset)))
+        self.on_region(me, None, |region, _| Ok((region.clone(), self.offset)))
     }
 
     /// Whether the memory is still this handle's, for sure. Others may release it the moment after.
@@ -173,7 +209,8 @@ impl RemoteMemory {
     /// [`Error::MemoryReleased`], and those of [`put`](Self::put).
     pub fn check(&self, me: &Worker) -> Result<()> {
         let stamp_at = self.stamp_at()?;
-        let stamp = self.on_region(me, |region, deadline| region.atomic64(stamp_at, AtomicChange::Load, deadline))?;
+        let stamp =
+            self.on_region(me, None, |region, deadline| region.atomic64(stamp_at, AtomicChange::Load, deadline))?;
         if stamp == self.stamp() { Ok(()) } else { Err(Error::MemoryReleased { memory: *self }) }
     }
 
@@ -190,10 +227,12 @@ impl RemoteMemory {
         }
     }
 
-    /// Does something with the region that the memory lies in, unless the handle is known to be stale.
+    /// Does something with the region that the memory lies in, unless the handle is known to be stale. What is `touched`, where in the
+    /// region and how many bytes, is checked, if accesses are.
     fn on_region<T>(
         &self,
         me: &Worker,
+        touched: Option<(u64, usize, Touch)>,
         access: impl FnOnce(&RemoteRegion, Instant) -> Result<T, FabricError>,
     ) -> Result<T> {
         let process = me.process_handle();
@@ -212,6 +251,9 @@ impl RemoteMemory {
             process.memory().check_known(self)?;
             me.now() + me.default_deadline()
         };
+        if let Some((inside, bytes, touch)) = touched {
+            me.check_access(self.key, inside, bytes, touch)?;
+        }
         access(region, deadline).map_err(|error| process.explain(error))
     }
 
@@ -221,6 +263,9 @@ impl RemoteMemory {
         if stamp == self.stamp() { Ok(()) } else { Err(Error::MemoryReleased { memory: *self }) }
     }
 }
+
+/// A place in the program.
+type Caller = &'static Location<'static>;
 
 /// Where memory is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,12 +7,14 @@
 //! if me.id() == writer {
 //!     let mut pipe = me.pipe(reader).width(8).writer()?;
 //!     pipe.write(b"copied")?;
+//!     // In use by the writer, until it is committed; where memory is mapped this is the reader's memory itself.
 //!     let mut loan = pipe.loan(7)?;
 //!     loan.copy_from_slice(b"written");
 //!     loan.commit()?;
 //! } else if me.id() == reader {
 //!     let mut pipe = me.pipe(writer).width(8).reader()?;
 //!     assert_eq!(*pipe.recv()?, *b"copied");
+//!     // In use by the reader, until it is released; it lies where it was written.
 //!     let message = pipe.recv()?;
 //!     assert_eq!(*message, *b"written");
 //!     message.release();
@@ -20,25 +22,59 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! A pipe is named by its two workers and a [number](Pipe::number). Each opens its end, in any order; nobody waits for that. The pipe is connected at
+//! the writer's first use, which needs nobody's attention but that of the reader's service thread.
+//!
+//! | the writer has | the reader has | |
+//! |---|---|---|
+//! | [`PipeWriter::write`] | [`PipeReader::recv`], [`PipeReader::read`] | messages that are copied once |
+//! | [`PipeWriter::loan`], [`Loan::commit`] | the same | messages that are written where they are read |
+//! | [`PipeWriter::offer`], [`PipeWriter::take_back`] | the same | messages that the reader fetches from the writer's memory |
+//! | [`Duplex`] | [`Duplex`] | both directions |
+//! | [`Sender`] | [`Receiver`] | values |
+//! | [`ByteWriter`] | [`ByteReader`] | bytes, as `std::io` has them |
+//!
+//! What waits does so for the job's deadline or, with `_for`, for another time, and serves calls meanwhile; with `try_` it does not wait,
+//! and with `_async` it can be awaited. A pipe that has no room says [`PipeCause::Full`], one whose other end is dropped [`PipeCause::Closed`], after
+//! everything was read; and [`Error::PeerLost`](crate::Error::PeerLost) comes after everything that the lost process had written. Wrong directions do not compile.
+//!
+//! # When to write and when to offer
+//!
+//! A message that is written has been copied when `write` returns, and is copied no more: so up to some hundred KiB writing is best, and a loan better. An offer costs
+//! the writer nothing but a flag, whatever its length, and the reader one copy, at a time that it chooses. Over a network that is not mapped it costs a round
+//! trip when it is read.
+//!
+//! rmalloc and rpipe, slides 23 to 36, with libfabric where those have a layer on MPI-3. The data path and the proof are in the room's README. What
+//! is guaranteed is in `docs/memory-model.md`.
 
+mod channel;
+mod duplex;
 mod ends;
 mod error;
 mod meeting;
 pub(crate) mod message;
+mod offer;
 mod protocol;
 mod reader;
 mod shape;
+mod stream;
+mod waking;
 mod words;
 mod writer;
 
 use farside_fabric::WorkerId;
 
+pub use self::channel::{Receiver, Sender};
+pub use self::duplex::Duplex;
 pub use self::error::{PipeCause, PipeName};
 pub(crate) use self::meeting::Pipes;
 use self::protocol::Corrupt;
 pub use self::reader::{PipeReader, Received};
 pub use self::shape::{INLINE_BYTES_MAX, PipeShape, WIDTH_MAX};
+pub use self::stream::{ByteReader, ByteWriter};
 pub use self::writer::{Loan, PipeWriter};
+use crate::Wire;
 use crate::error::{Error, Result};
 use crate::job::worker::Worker;
 
@@ -109,6 +145,62 @@ impl<'w> Pipe<'w> {
     pub fn reader(self) -> Result<PipeReader<'w>> {
         let name = PipeName { writer: self.peer, reader: self.me.id(), number: self.number };
         PipeReader::open(self.me, name, self.checked(name)?)
+    }
+
+    /// Opens both directions: a writer and a reader.
+    ///
+    /// # Errors
+    /// Those of both, and [`Error::Pipe`] with `WithItself`.
+    pub fn duplex(self) -> Result<Duplex<'w>> {
+        if self.peer == self.me.id() {
+            let pipe = PipeName { writer: self.peer, reader: self.peer, number: self.number };
+            return Err(Error::Pipe { pipe, cause: PipeCause::WithItself });
+        }
+        Ok(Duplex { writer: self.writer()?, reader: self.reader()? })
+    }
+
+    /// Opens the end that sends values. They take as many bytes as their arguments do in calls, at most the pipe's
+    /// [`message_bytes`](Self::message_bytes).
+    ///
+    /// # Errors
+    /// Those of [`writer`](Self::writer); [`Error::DifferentBinaries`].
+    pub fn sender<T: Wire>(self) -> Result<Sender<'w, T>> {
+        self.of::<T>()?.writer().map(Sender::new)
+    }
+
+    /// Opens the end that receives values.
+    ///
+    /// # Errors
+    /// Those of [`reader`](Self::reader); [`Error::DifferentBinaries`].
+    pub fn receiver<T: Wire>(self) -> Result<Receiver<'w, T>> {
+        self.of::<T>()?.reader().map(Receiver::new)
+    }
+
+    /// With values of a type as messages.
+    fn of<T: Wire>(mut self) -> Result<Self> {
+        let process = self.me.process_handle();
+        let (peer, _) = process.place_of(self.peer).ok_or_else(|| self.me.unknown(self.peer))?;
+        if !process.is_alike(peer) {
+            return Err(Error::DifferentBinaries { a: process.id(), b: peer });
+        }
+        self.shape.content = channel::content_of::<T>();
+        Ok(self)
+    }
+
+    /// Opens the end of a stream of bytes that is written.
+    ///
+    /// # Errors
+    /// Those of [`writer`](Self::writer).
+    pub fn byte_writer(self) -> Result<ByteWriter<'w>> {
+        self.writer().map(ByteWriter::new)
+    }
+
+    /// Opens the end of a stream of bytes that is read.
+    ///
+    /// # Errors
+    /// Those of [`reader`](Self::reader).
+    pub fn byte_reader(self) -> Result<ByteReader<'w>> {
+        self.reader().map(ByteReader::new)
     }
 
     fn checked(&self, pipe: PipeName) -> Result<PipeShape> {

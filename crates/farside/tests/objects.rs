@@ -298,7 +298,8 @@ fn who_is_lost_ends_what_all_do_together() {
             let report = |me: &Worker| me.memory_report();
             let before = report(me);
             for _ in 0..100 {
-                assert!(matches!(make_use_and_free(me), Err(Error::PeerLost { .. })));
+                let refused = me.symmetric::<u8>(1 << 20);
+                assert!(matches!(refused, Err(Error::PeerLost { .. })), "{refused:?}");
             }
             assert_eq!(report(me), before, "what fails takes nothing");
             well.fetch_add(1, Ordering::Relaxed);

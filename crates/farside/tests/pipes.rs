@@ -1,6 +1,9 @@
 //! Pipes between workers. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator, which delivers puts in
 //! pieces and out of order.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use farside::pipe::{INLINE_BYTES_MAX, PipeCause, PipeReader, PipeShape, PipeWriter, WIDTH_MAX};
@@ -238,6 +241,7 @@ fn the_other_end_is_told(me: &Worker) -> Result<()> {
     // The next pipe of this name waits until this one is over.
     let mut writer = to.writer()?;
     assert!(is_full(writer.try_write(b"early")));
+    me.barrier()?;
     drop(reader);
     writer.write(b"second")?;
     let mut reader = from.reader()?;
@@ -301,17 +305,30 @@ fn refusals_are_typed(me: &Worker) -> Result<()> {
     me.barrier()?;
     drop((writer, reader));
     // Both ends learn that they do not fit, whichever comes first.
-    let (here, there) = (PipeShape { width: 16, message_bytes: 8 }, PipeShape { width: 17, message_bytes: 9 });
+    let shapes = |cause| match cause {
+        PipeCause::Mismatch { here, there } => {
+            let numbers = |shape: PipeShape| (shape.width, shape.message_bytes);
+            (numbers(here), numbers(there))
+        }
+        other => panic!("{other:?}"),
+    };
     let mut reader = from.number(1).message_bytes(8).reader()?;
     me.barrier()?;
     let mut writer = to.number(1).width(17).message_bytes(9).writer()?;
-    assert_eq!(cause(writer.write(b"x")), PipeCause::Mismatch { here: there, there: here });
-    assert_eq!(cause(reader.recv()), PipeCause::Mismatch { here, there });
+    assert_eq!(shapes(cause(writer.write(b"x"))), ((17, 9), (16, 8)));
+    assert_eq!(shapes(cause(reader.recv())), ((16, 8), (17, 9)));
     let mut writer = to.number(2).message_bytes(8).writer()?;
     writer.write(b"x")?;
     me.barrier()?;
     let second = from.number(2).width(17).message_bytes(9).reader();
-    assert_eq!(cause(second), PipeCause::Mismatch { here: there, there: here });
+    assert_eq!(shapes(cause(second)), ((17, 9), (16, 8)));
+    me.barrier()?;
+    // Values of another type are a mismatch, too.
+    let mut sender = to.number(4).sender::<u64>()?;
+    sender.send(1)?;
+    me.barrier()?;
+    assert!(matches!(cause(from.number(4).receiver::<i64>()), PipeCause::Mismatch { .. }));
+    assert_eq!(cause(me.pipe(me.id()).duplex()), PipeCause::WithItself);
     me.barrier()?;
     // A handler must not wait, and may do everything else.
     let handled = me.call_return(next(me), me.id(), |there, asker| {
@@ -319,6 +336,208 @@ fn refusals_are_typed(me: &Worker) -> Result<()> {
         matches!(reader.recv(), Err(Error::InHandler { .. })) && matches!(reader.try_recv(), Ok(None))
     });
     assert!(handled?.wait()?);
+    me.barrier()
+}
+
+/// What is offered stays where it is until the reader fetches it, and comes back afterwards.
+fn offers_are_fetched(me: &Worker) -> Result<()> {
+    for (to, from) in [(next(me), previous(me)), (me.id(), me.id())] {
+        let mut writer = me.pipe(to).width(4).message_bytes(100).writer()?;
+        let mut reader = me.pipe(from).width(4).message_bytes(100).reader()?;
+        assert!(writer.take_back()?.is_none());
+        for size in [0, 1, 56, 57, 1000, 100_000] {
+            let buffer = me.allocate(size)?;
+            buffer.write_at(0, &pattern(1, size))?;
+            writer.offer(buffer)?;
+            assert!(*reader.recv()? == pattern(1, size));
+            let back = writer.take_back()?.expect("it was offered");
+            assert!(back.bytes() == size && writer.try_take_back()?.is_none());
+            // The next message is another, and is read straight to where it is wanted; what finds no room there is left out.
+            back.write_at(0, &pattern(2, size))?;
+            writer.offer(back)?;
+            let mut wanted = vec![9; size / 2 + 1];
+            assert_eq!(reader.read(&mut wanted)?, size);
+            let length = wanted.len().min(size);
+            assert!(wanted[..length] == pattern(2, size)[..length]);
+            writer.take_back()?.expect("it was offered");
+        }
+        // It is in use until it was released.
+        writer.offer(me.allocate(1000)?)?;
+        me.barrier()?;
+        let message = reader.recv()?;
+        assert!(writer.try_take_back()?.is_none());
+        me.barrier()?;
+        message.release();
+        assert!(writer.take_back()?.is_some());
+        me.barrier()?;
+        // A full pipe gives it back, and so does one that nobody reads any more.
+        for _ in 0..4 {
+            writer.offer(me.allocate(1000)?)?;
+        }
+        let refused = writer.try_offer(me.allocate(321)?).unwrap_err();
+        assert_eq!(refused.arguments.bytes(), 321);
+        assert!(matches!(refused.error, Error::Pipe { cause: PipeCause::Full { .. }, .. }));
+        me.barrier()?;
+        drop(reader);
+        for _ in 0..4 {
+            assert_eq!(writer.take_back()?.expect("nobody reads it").bytes(), 1000);
+        }
+        me.barrier()?;
+        // What a writer has offered before it closed is read.
+        drop(writer);
+        let mut writer = me.pipe(to).number(1).writer()?;
+        let mut reader = me.pipe(from).number(1).reader()?;
+        let buffer = me.allocate(5000)?;
+        buffer.write_at(0, &pattern(3, 5000))?;
+        writer.offer(buffer)?;
+        drop(writer);
+        // Nobody else is given its memory meanwhile.
+        let others: Vec<_> = (0..4).map(|_| me.allocate(5000)).collect::<Result<_>>()?;
+        others.iter().for_each(|other| other.fill(0));
+        me.barrier()?;
+        assert!(*reader.recv()? == pattern(3, 5000));
+        assert_eq!(cause(reader.recv()), PipeCause::Closed);
+        me.barrier()?;
+    }
+    Ok(())
+}
+
+/// Values, also those that are on the heap, one by one and in order, and the ones that do not fit come back.
+fn channels_carry_values(me: &Worker) -> Result<()> {
+    type Value = (u64, Option<String>, Vec<u16>);
+    let value = |number: u64| -> Value {
+        (number, (!number.is_multiple_of(3)).then(|| "x".repeat(number as usize)), vec![7; number as usize % 5])
+    };
+    let mut sender = me.pipe(next(me)).width(3).message_bytes(200).sender::<Value>()?;
+    let mut receiver = me.pipe(previous(me)).width(3).message_bytes(200).receiver::<Value>()?;
+    let (mut sent, mut received) = (0, 0);
+    while sent < 50 || received < 50 {
+        if sent < 50 {
+            match sender.try_send(value(sent)) {
+                Ok(()) => sent += 1,
+                Err(refused) => assert_eq!(refused.arguments, value(sent), "{}", refused.error),
+            }
+        }
+        if received < 50
+            && let Some(got) = receiver.try_recv()?
+        {
+            assert_eq!(got, value(received));
+            received += 1;
+        }
+        me.progress()?;
+    }
+    let long = (1, Some("y".repeat(200)), Vec::new());
+    let refused = sender.send(long.clone()).unwrap_err();
+    assert!(refused.arguments == long && matches!(refused.error, Error::TooLarge { max: 200, .. }));
+    sender.send(value(7))?;
+    assert_eq!(receiver.recv()?, value(7));
+    sender.send(value(8))?;
+    assert_eq!(me.block_on(receiver.recv_async())??, value(8));
+    drop(sender);
+    assert_eq!(cause(receiver.recv()), PipeCause::Closed);
+    me.barrier()
+}
+
+/// A stream has no messages: it is read in other pieces than it was written in.
+fn streams_carry_bytes(me: &Worker) -> Result<()> {
+    use std::io::{ErrorKind, Read, Write};
+    let all = pattern(5, 10_000);
+    let mut out = me.pipe(next(me)).width(200).message_bytes(64).byte_writer()?;
+    let mut input = me.pipe(previous(me)).width(200).message_bytes(64).byte_reader()?;
+    for piece in all.chunks(333) {
+        out.write_all(piece).unwrap();
+    }
+    out.flush().unwrap();
+    let mut got = vec![0; 9_000];
+    for piece in got.chunks_mut(47) {
+        input.read_exact(piece).unwrap();
+    }
+    write!(out, "the end").unwrap();
+    drop(out);
+    input.read_to_end(&mut got).unwrap();
+    assert!(got[..10_000] == all && got[10_000..] == *b"the end");
+    me.barrier()?;
+    drop(input);
+    // Nobody reads it any more.
+    let mut out = me.pipe(next(me)).number(1).width(1).byte_writer()?;
+    let input = me.pipe(previous(me)).number(1).width(1).byte_reader()?;
+    out.write_all(b"unread").unwrap();
+    out.flush().unwrap();
+    me.barrier()?;
+    drop(input);
+    me.barrier()?;
+    let broken = loop {
+        if let Err(error) = out.write_all(b"x").and_then(|()| out.flush()) {
+            break error;
+        }
+    };
+    assert_eq!(broken.kind(), ErrorKind::BrokenPipe, "{broken}");
+    let source = broken.get_ref().and_then(|source| source.downcast_ref::<Error>());
+    assert!(matches!(source, Some(Error::Pipe { cause: PipeCause::Closed, .. })));
+    me.barrier()
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Counted(AtomicU32);
+
+impl Wake for Counted {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Futures of both ends, driven by hand: who waits is woken when there is something, and not before.
+fn futures_are_woken(me: &Worker) -> Result<()> {
+    let mut writer = me.pipe(next(me)).width(1).message_bytes(8).writer()?;
+    let mut reader = me.pipe(previous(me)).width(1).message_bytes(8).reader()?;
+    let woken = Arc::new(Counted::default());
+    let waker = Waker::from(woken.clone());
+    let mut context = Context::from_waker(&waker);
+    let count = || woken.0.load(Ordering::Relaxed);
+    // A message comes.
+    assert!(reader.poll_ready(&mut context).is_pending());
+    for _ in 0..100 {
+        me.progress()?;
+    }
+    assert_eq!(count(), 0);
+    me.barrier()?;
+    me.block_on(writer.write_async(b"1"))??;
+    me.wait_while_serving(|| count() == 1)?;
+    assert!(reader.poll_ready(&mut context).is_ready());
+    // There is room again.
+    assert!(writer.poll_ready(&mut context).is_pending());
+    me.barrier()?;
+    assert_eq!(*me.block_on(reader.recv_async())??, *b"1");
+    me.wait_while_serving(|| count() == 2)?;
+    assert!(writer.poll_ready(&mut context).is_ready());
+    // Both ends in one future.
+    me.block_on(async {
+        for number in 0..20_u64 {
+            writer.write_async(&number.to_le_bytes()).await?;
+            assert_eq!(*reader.recv_async().await?, number.to_le_bytes());
+        }
+        Ok::<_, Error>(())
+    })??;
+    // One that is forgotten keeps nobody.
+    assert!(reader.poll_ready(&mut context).is_pending());
+    let too_long = me.block_on(writer.write_async(&[0; 9]))?;
+    assert!(matches!(too_long, Err(Error::TooLarge { .. })));
+    me.barrier()
+}
+
+/// Messages in both directions of one pipe.
+fn both_directions_at_once(me: &Worker) -> Result<()> {
+    // The others of a larger job have no partner.
+    if me.process().number() < 2 {
+        let threads = me.threads_per_process();
+        let partner = WorkerId::new((me.id().number() + threads) % (2 * threads));
+        let mut pipe = me.pipe(partner).number(9).width(4).duplex()?;
+        for round in 0..50 {
+            pipe.writer.write(&pattern(round, round as usize * 3))?;
+            assert_eq!(*pipe.reader.recv()?, pattern(round, round as usize * 3));
+        }
+    }
     me.barrier()
 }
 
@@ -366,13 +585,18 @@ everywhere! {
     the_other_end_is_told
     refusals_are_typed
     memory_for_pipes_has_a_limit
+    offers_are_fetched
+    channels_carry_values
+    streams_carry_bytes
+    futures_are_woken
+    both_directions_at_once
 }
 
 #[test]
 fn what_a_lost_writer_has_written_is_read_first() {
     for seed in 0..8 {
         let simulation = Simulation::new(2, 1, seed).kill(ProcessId::new(1), Duration::from_millis(1));
-        let well = std::sync::atomic::AtomicU32::new(0);
+        let well = AtomicU32::new(0);
         let simulated = simulation.run(|me| {
             let other = me.neighbor(1);
             if me.id().number() == 1 {
@@ -396,7 +620,7 @@ fn what_a_lost_writer_has_written_is_read_first() {
             assert!(reader.read_count() > 10);
             let lost = writer.write(b"x");
             assert!(matches!(lost, Err(Error::PeerLost { .. })), "{lost:?}");
-            well.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            well.fetch_add(1, Ordering::Relaxed);
             Ok(())
         });
         let verdict = simulated.unwrap().verdict;

@@ -189,38 +189,51 @@ fn addresses_are_translated(me: &Worker) -> Result<()> {
 
 /// What is taken back while others write to it is not written any more when it has come back.
 fn memory_comes_back_from_under_writers(me: &Worker) -> Result<()> {
-    for round in 0..5_u64 {
-        let segment = (me.id().number() == 0).then(|| me.register(vec![0_u64; 64])).transpose()?;
-        let start = segment.as_ref().map_or(GlobalPtr::NULL, |segment| segment.slice().start());
-        let start = exchange(me, start)?[0];
-        if let Some(segment) = segment {
-            // So many are at it when it is taken back.
-            while segment.local().get(1) < 3 {
+    // Where a put is a system call, one of so much takes its time, so that some are under way at any moment.
+    let starter = GlobalAddress::starter(me.process_of(me.neighbor(me.threads_per_process())), 0);
+    let length = if me.is_mapped(starter)? { 1 << 17 } else { 64 };
+    for round in 0..10 {
+        let first = || WorkerId::new(0);
+        if me.id() != first() {
+            write_until_it_is_stale(me, me.broadcast(first(), None)?, length)?;
+        } else if round % 2 == 0 {
+            let segment = me.register(vec![0_u64; length])?;
+            me.broadcast(first(), Some(segment.slice().start()))?;
+            while segment.local().get(0) < 10 {
                 me.progress()?;
             }
             let values = segment.deregister(me)?;
-            let copy = values.clone();
-            me.call_return(me.neighbor(1), (), |_, ()| ())?.wait()?;
-            assert_eq!(values, copy);
-            assert!(values[2..].iter().all(|value| *value == values[2]), "{values:?}");
+            stays_as_it_is(me, &values)?;
         } else {
-            let mut written = 0;
-            let end = loop {
-                written += 1;
-                let result = match written % 3 {
-                    0 => start.add(2)?.slice(62).put(me, 0, &[round + 1; 62]),
-                    1 => start.add(1)?.fetch_add(me, 1).map(drop),
-                    _ => start.get(me).map(drop),
-                };
-                match result {
-                    Ok(()) => drop(me.progress()?),
-                    Err(error) => break error,
+            let mut values = vec![0_u64; length];
+            me.lend(&mut values, |lent| -> Result<()> {
+                me.broadcast(first(), Some(lent.slice().start()))?;
+                while lent.local().get(0) < 10 {
+                    me.progress()?;
                 }
-            };
-            assert_eq!(why::<()>(Err(end)), AddressFault::Stale);
+                Ok(())
+            })??;
+            stays_as_it_is(me, &values)?;
         }
         me.barrier()?;
     }
+    Ok(())
+}
+
+fn write_until_it_is_stale(me: &Worker, start: GlobalPtr<u64>, length: usize) -> Result<()> {
+    let values = start.add(1)?.slice(length - 1);
+    let end = (1_u64..).find_map(|written| {
+        let put = values.put(me, 0, &vec![written; length - 1]);
+        put.and_then(|()| start.fetch_add(me, 1)).and_then(|_| me.progress()).err()
+    });
+    assert_eq!(why::<()>(end.map_or(Ok(()), Err)), AddressFault::Stale);
+    Ok(())
+}
+
+fn stays_as_it_is(me: &Worker, values: &[u64]) -> Result<()> {
+    let copy = values.to_vec();
+    me.call_return(me.neighbor(1), (), |_, ()| ())?.wait()?;
+    assert!(values == copy, "somebody writes what is ours");
     Ok(())
 }
 
@@ -232,12 +245,16 @@ fn functions_reach_private_memory(me: &Worker) -> Result<()> {
     })?;
     assert!(own.wait()?, "one's own memory is always reached");
     let next = me.neighbor(me.threads_per_process());
-    let put = me.call_return(next, segment.slice().at(1)?, |there, at| match at.put(there, 7) {
-        Ok(()) => 7,
-        Err(Error::InHandler { .. }) => 0_u64,
-        Err(other) => panic!("{other}"),
+    let reached = me.call_return(next, segment.slice().at(1)?, |there, at| {
+        let is_refused = |result: Result<()>| matches!(result, Err(Error::InHandler { .. }));
+        (at.put(there, 7).is_ok(), is_refused(at.put(there, 7)), is_refused(at.fetch_add(there, 1).map(drop)))
     })?;
-    assert_eq!(put.wait()?, segment.local().get(1));
+    let (is_put, put_is_refused, change_is_refused) = reached.wait()?;
+    assert!(change_is_refused && is_put != put_is_refused);
+    // By a system call, if there are any and they are allowed.
+    let starter = GlobalAddress::starter(me.process_of(next), 0);
+    assert!(put_is_refused || me.is_mapped(starter)?);
+    assert_eq!(segment.local().get(1), if is_put { 7 } else { 0 });
     assert_eq!(segment.deregister(me)?[0], 2);
     me.barrier()
 }

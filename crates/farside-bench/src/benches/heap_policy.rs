@@ -245,7 +245,10 @@ fn synchronise(me: &Worker, options: HeapOptions, count: u64) -> Result<(f64, f6
 /// The smallest heap, to a percent, in which the policy finds room for all of the trace.
 fn smallest_heap(trace: &Trace, fit: Fit) -> u64 {
     let peak = trace.peak_bytes();
-    let (mut too_small, mut enough) = (peak - 1, 4 * peak);
+    let (mut too_small, mut enough) = (peak - 1, 2 * peak);
+    while !finds_room(trace, fit, enough) {
+        (too_small, enough) = (enough, 2 * enough);
+    }
     while enough - too_small > peak / 100 {
         let middle = too_small + (enough - too_small) / 2;
         if finds_room(trace, fit, middle) {

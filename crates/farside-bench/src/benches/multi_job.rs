@@ -39,7 +39,7 @@ const BEFORE: &str = "before the first call";
 
 /// "Estimated memory consumption per process of ACP with 1M procs", in MB, by network. Of ACP + MPI its authors show a chart only, in which it
 /// takes less than MPI alone.
-const PUBLISHED: [(&str, f64); 3] =
+pub(super) const PUBLISHED: [(&str, f64); 3] =
     [("acp-infiniband-published", 369e6), ("acp-tofu-published", 67e6), ("acp-udp-published", 34e6)];
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -123,7 +123,7 @@ fn runs(options: Options) -> usize {
 }
 
 /// Each run is a job of its own, for memory is not given back.
-fn repeat(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
+pub(super) fn repeat(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
     let mut all = run_once()?;
     for _ in 1..runs(options) {
         for (metric, again) in all.iter_mut().zip(run_once()?) {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use farside::{Worker, WorkerId};
+use farside::{Wire, Worker, WorkerId};
 use farside_fabric::FabricError;
 use farside_fabric::ofi::raw::RawEnd;
 
@@ -145,7 +145,7 @@ impl Libfabric {
 ///
 /// # Errors
 /// Those of the collectives.
-pub(crate) fn exchange(me: &Worker, own: Vec<u8>) -> Result<Vec<Vec<u8>>, BenchError> {
+pub(crate) fn exchange<T: Wire>(me: &Worker, own: T) -> Result<Vec<T>, BenchError> {
     let root = WorkerId::new(0);
     let all = me.gather(root, own)?;
     let all = me.broadcast(root, all)?;

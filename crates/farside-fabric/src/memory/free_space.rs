@@ -181,7 +181,7 @@ mod tests {
 
         fn take(&mut self, length: usize, fit: Fit, lead: usize, align: usize) -> Option<u64> {
             let place = |(start, free): &(usize, usize)| {
-                (*start..*start + *free).find(|at| (at + lead) % align == 0 && at + length <= start + free)
+                (*start..*start + *free).find(|at| (at + lead).is_multiple_of(align) && at + length <= start + free)
             };
             let fitting: Vec<_> = self.pieces().into_iter().filter(|piece| place(piece).is_some()).collect();
             let piece = match fit {

@@ -41,7 +41,7 @@ const PART_ALIGN: u64 = 64;
 /// // What lies here, and which values of the array they are.
 /// let own: u64 = counts.local(me).iter().sum();
 /// assert_eq!(me.all_reduce(own, |a, b| a + b)?, u64::from(me.worker_count()));
-/// assert!(counts.local_indices(me).all(|index| counts.worker_of(index).unwrap() == me.id()));
+/// assert!(counts.local_indices(me).all(|index| counts.worker_of(me, index).unwrap() == me.id()));
 /// counts.free(me)
 /// # }
 /// ```
@@ -129,6 +129,7 @@ impl<T: Pod> GlobalArray<T> {
     /// # Errors
     /// [`ObjectError::Outside`], and those of [`GlobalPtr::put`].
     #[inline]
+    #[track_caller]
     pub fn get(&self, me: &Worker, index: usize) -> Result<T> {
         self.at(index)?.get(me)
     }
@@ -138,6 +139,7 @@ impl<T: Pod> GlobalArray<T> {
     /// # Errors
     /// Those of [`get`](Self::get).
     #[inline]
+    #[track_caller]
     pub fn put(&self, me: &Worker, index: usize, value: T) -> Result<()> {
         self.at(index)?.put(me, value)
     }

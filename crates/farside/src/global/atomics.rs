@@ -1,7 +1,7 @@
 //! Words that are changed atomically.
 
 use bytemuck::Pod;
-use farside_fabric::transport::AtomicChange;
+use farside_fabric::transport::{AtomicChange, Operation};
 
 use super::address::GlobalAddress;
 use super::pointer::GlobalPtr;
@@ -14,6 +14,10 @@ pub trait Word: Pod + PartialOrd + sealed::Changeable {}
 /// [Words](Word) with bits of their own meaning: those that are no floats.
 pub trait Integer: Word {}
 
+/// [Integers](Integer) of which every change is a single operation, which can be [started](Worker::start_change) without waiting: `u32` and
+/// `u64`.
+pub trait Unsigned: Integer + super::movement::Brings + sealed::Startable {}
+
 impl Word for u32 {}
 impl Word for u64 {}
 impl Word for i32 {}
@@ -24,22 +28,32 @@ impl Integer for u32 {}
 impl Integer for u64 {}
 impl Integer for i32 {}
 impl Integer for i64 {}
+impl Unsigned for u32 {}
+impl Unsigned for u64 {}
 
 /// Attempts of a change by compare-and-swap between looks at the clock.
 const ATTEMPTS_PER_CLOCK: u32 = 64;
 
 mod sealed {
-    use super::{AtomicChange, GlobalAddress, Result, Worker};
+    use super::{AtomicChange, GlobalAddress, Operation, Result, Worker};
 
     pub trait Changeable: Sized {
+        #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self>;
+    }
+
+    pub trait Startable: Changeable {
+        fn operation(offset: u64, change: AtomicChange<Self>) -> Operation;
+
+        fn widen(self) -> u64;
     }
 }
 
-use sealed::Changeable;
+use sealed::{Changeable, Startable};
 
 impl Changeable for u64 {
     #[inline]
+    #[track_caller]
     fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
         me.change64(address, change)
     }
@@ -47,8 +61,29 @@ impl Changeable for u64 {
 
 impl Changeable for u32 {
     #[inline]
+    #[track_caller]
     fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
         me.change32(address, change)
+    }
+}
+
+impl Startable for u64 {
+    fn operation(offset: u64, change: AtomicChange<Self>) -> Operation {
+        Operation::Atomic64 { offset, change }
+    }
+
+    fn widen(self) -> u64 {
+        self
+    }
+}
+
+impl Startable for u32 {
+    fn operation(offset: u64, change: AtomicChange<Self>) -> Operation {
+        Operation::Atomic32 { offset, change }
+    }
+
+    fn widen(self) -> u64 {
+        self.into()
     }
 }
 
@@ -57,6 +92,7 @@ macro_rules! by_bits {
     ($word:ty, $change:ident, $to_bits:path, $from_bits:path, by_cas: {$($kind:ident: $next:expr),*}) => {
         impl Changeable for $word {
             #[inline]
+            #[track_caller]
             fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
                 match change {
                     $(AtomicChange::$kind(value) => change_by_cas(me, address, |found| $next(found, value)),)*
@@ -89,6 +125,7 @@ fn in_bits<W, B>(change: AtomicChange<W>, bits: impl Fn(W) -> B) -> AtomicChange
 }
 
 /// Changes a word to what `next` makes of it. An attempt fails only when another's change came between, so of all who try one always gets on.
+#[track_caller]
 fn change_by_cas<W: Word>(me: &Worker, address: GlobalAddress, next: impl Fn(W) -> W) -> Result<W> {
     // Floats are equal that differ in their bits, and differ from themselves.
     let is_same = |one: W, other: W| bytemuck::bytes_of(&one) == bytemuck::bytes_of(&other);
@@ -132,6 +169,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn change(self, me: &Worker, change: AtomicChange<W>) -> Result<W>
     where
         W: Integer,
@@ -144,6 +182,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn load(self, me: &Worker) -> Result<W> {
         W::change(me, self.address(), AtomicChange::Load)
     }
@@ -153,6 +192,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn store(self, me: &Worker, value: W) -> Result<()> {
         self.swap(me, value).map(drop)
     }
@@ -162,6 +202,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn swap(self, me: &Worker, value: W) -> Result<W> {
         W::change(me, self.address(), AtomicChange::Swap(value))
     }
@@ -171,6 +212,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn compare_swap(self, me: &Worker, expected: W, new: W) -> Result<W> {
         W::change(me, self.address(), AtomicChange::CompareSwap { expected, new })
     }
@@ -180,6 +222,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_add(self, me: &Worker, value: W) -> Result<W> {
         W::change(me, self.address(), AtomicChange::Add(value))
     }
@@ -189,6 +232,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_and(self, me: &Worker, value: W) -> Result<W>
     where
         W: Integer,
@@ -201,6 +245,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_or(self, me: &Worker, value: W) -> Result<W>
     where
         W: Integer,
@@ -213,6 +258,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_xor(self, me: &Worker, value: W) -> Result<W>
     where
         W: Integer,
@@ -225,6 +271,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_min(self, me: &Worker, value: W) -> Result<W> {
         W::change(me, self.address(), AtomicChange::Min(value))
     }
@@ -234,6 +281,7 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn fetch_max(self, me: &Worker, value: W) -> Result<W> {
         W::change(me, self.address(), AtomicChange::Max(value))
     }

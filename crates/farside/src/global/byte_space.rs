@@ -91,6 +91,7 @@ impl ByteSpace {
     ///
     /// # Errors
     /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put). What is in `data` then is unspecified.
+    #[track_caller]
     pub fn read_at(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<usize> {
         let length = self.length_inside(offset, data.len());
         let (mut rest, mut offset) = (&mut data[..length], offset);
@@ -110,6 +111,7 @@ impl ByteSpace {
     ///
     /// # Errors
     /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put). Some slices may have been written then.
+    #[track_caller]
     pub fn write_at(&self, me: &Worker, offset: u64, data: &[u8]) -> Result<usize> {
         let length = self.length_inside(offset, data.len());
         let (mut rest, mut offset) = (&data[..length], offset);
@@ -127,6 +129,7 @@ impl ByteSpace {
     ///
     /// # Errors
     /// [`ObjectError::OutsideSpace`] when the space has not so much, and those of [`read_at`](Self::read_at).
+    #[track_caller]
     pub fn read_exact_at(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<()> {
         self.check(offset, data.len())?;
         self.read_at(me, offset, data).map(drop)
@@ -136,6 +139,7 @@ impl ByteSpace {
     ///
     /// # Errors
     /// [`ObjectError::OutsideSpace`] when there is no room for all: nothing was written. And those of [`write_at`](Self::write_at).
+    #[track_caller]
     pub fn write_all_at(&self, me: &Worker, offset: u64, data: &[u8]) -> Result<()> {
         self.check(offset, data.len())?;
         self.write_at(me, offset, data).map(drop)

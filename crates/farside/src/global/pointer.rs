@@ -139,6 +139,7 @@ impl<T: Pod> GlobalPtr<T> {
     /// [`Error::Address`](crate::Error::Address) with what is wrong with it; [`Error::PeerLost`](crate::Error::PeerLost) when the
     /// owner is; [`Error::Deadline`](crate::Error::Deadline) and [`Error::InHandler`](crate::Error::InHandler) where the memory is not mapped.
     #[inline]
+    #[track_caller]
     pub fn put(self, me: &Worker, value: T) -> Result<()> {
         me.put_value(self.address, &value)
     }
@@ -150,6 +151,7 @@ impl<T: Pod> GlobalPtr<T> {
     /// # Errors
     /// Those of [`put`](Self::put).
     #[inline]
+    #[track_caller]
     pub fn get(self, me: &Worker) -> Result<T> {
         let mut value = T::zeroed();
         me.get_value(self.address, &mut value)?;

@@ -67,8 +67,48 @@ pub(crate) fn retire(home: &Home, key: RemoteKey) {
     }
 }
 
+/// Whether a region has addresses, by its owner's table.
+pub(super) fn is_published(home: &Home, key: RemoteKey) -> bool {
+    key.slot < SLOT_COUNT && look_up(home, key.slot) == Entry::of(key)
+}
+
 /// The entry of a slot in a table that is mapped here.
 pub(super) fn look_up(home: &Home, slot: u32) -> Entry {
     let (state, bytes) = home.segment(slot);
     Entry { state: state.load(Ordering::Acquire), bytes: bytes.load(Ordering::Acquire) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use farside_sys::shm::SharedMemory;
+
+    use super::super::address::GlobalAddress;
+    use super::*;
+    use crate::job::home::{HomeLayout, Shape};
+
+    #[test]
+    fn a_region_is_in_the_table_until_it_is_retired() {
+        let layout = HomeLayout::new(Shape { processes: 1, threads: 1, service_threads: 0 }, 0);
+        let home = Home::new(layout, Arc::new(SharedMemory::create("test", layout.bytes()).unwrap()));
+        let owner = ProcessId::new(0);
+        let key = |generation| RemoteKey { process: owner, slot: 5, generation, reserved: 0, bytes: 100 };
+        let found = |generation| {
+            let segment = GlobalAddress::in_region(key(generation), 0).unwrap().segment();
+            look_up(&home, 5).key(owner, segment)
+        };
+        assert_eq!(found(0), None);
+        publish(&home, key(3));
+        assert_eq!((found(3), found(4)), (Some(key(3)), None));
+        retire(&home, key(3));
+        assert_eq!((found(3), look_up(&home, 5).key_of(owner, 5)), (None, None));
+        publish(&home, key(4));
+        retire(&home, key(3));
+        assert_eq!(
+            (found(4), found(20), found(3)),
+            (Some(key(4)), Some(key(4)), None),
+            "the next use of the slot stays"
+        );
+    }
 }

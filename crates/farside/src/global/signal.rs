@@ -95,6 +95,7 @@ impl Worker {
     /// Those of [`GlobalPtr::put`], for either address; [`AddressFault::InsideOfData`]. Nothing is signalled then, and when the signal's
     /// address is at fault, nothing was written.
     #[inline]
+    #[track_caller]
     pub fn put_signal(&self, address: GlobalAddress, data: &[u8], signal: GlobalPtr<u64>, what: Signal) -> Result<()> {
         let place = signal.address();
         check_alignment::<u64>(place)?;
@@ -114,6 +115,7 @@ impl Worker {
         self.put_signal_slowly(address, data, place, what)
     }
 
+    #[track_caller]
     fn put_signal_of<T: Pod>(
         &self,
         address: GlobalAddress,
@@ -144,6 +146,7 @@ impl GlobalPtr<u64> {
     /// # Errors
     /// Those of [`put`](Self::put).
     #[inline]
+    #[track_caller]
     pub fn signal(self, me: &Worker, what: Signal) -> Result<()> {
         let place = self.address();
         check_alignment::<u64>(place)?;
@@ -165,6 +168,7 @@ impl<T: Pod> GlobalPtr<T> {
     /// # Errors
     /// See there.
     #[inline]
+    #[track_caller]
     pub fn put_signal(self, me: &Worker, value: T, signal: GlobalPtr<u64>, what: Signal) -> Result<()> {
         me.put_signal_of(self.address(), &[value], signal, what)
     }
@@ -175,6 +179,7 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// See there; [`Error::Address`](crate::Error::Address) when the values do not all fit.
+    #[track_caller]
     pub fn put_signal(
         &self,
         me: &Worker,

@@ -89,6 +89,7 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// Those of [`GlobalPtr::put`]; nothing was written when they do not all fit.
+    #[track_caller]
     pub fn put(&self, me: &Worker, index: usize, values: &[T]) -> Result<()> {
         self.check(index, values.len())?;
         me.put_values(self.start.add(index)?.address(), values)
@@ -98,6 +99,7 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// Those of [`GlobalPtr::put`]; what is in `values` then is unspecified.
+    #[track_caller]
     pub fn get(&self, me: &Worker, index: usize, values: &mut [T]) -> Result<()> {
         self.check(index, values.len())?;
         me.get_values(self.start.add(index)?.address(), values)
@@ -107,6 +109,7 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
+    #[track_caller]
     pub fn to_vec(&self, me: &Worker) -> Result<Vec<T>> {
         me.check_address(self.start.address(), size_of::<T>().saturating_mul(self.length))?;
         let mut values = vec![T::zeroed(); self.length];

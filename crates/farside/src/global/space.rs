@@ -18,6 +18,7 @@ use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
 use farside_sys::racy;
 
 use super::address::{AddressFault, GlobalAddress, SLOT_COUNT, Segment};
+use super::check::{AccessKind, Touch};
 use super::segments::{Entry, look_up};
 use crate::error::{Error, Result};
 use crate::job::home::{Home, SEGMENT_BYTES};
@@ -34,6 +35,8 @@ pub(crate) struct Space {
     known: RefCell<HashMap<Segment, Known>>,
     /// How many losses of processes the lines know of.
     losses: Cell<u32>,
+    /// Lines stay empty, so that every access takes the slow way, where it is checked.
+    is_checked: bool,
 }
 
 /// A segment that is mapped here, as an access needs it.
@@ -72,9 +75,9 @@ struct Known {
 }
 
 impl Space {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(is_checked: bool) -> Self {
         let lines = Box::new(std::array::from_fn(|_| Line::empty()));
-        Self { lines, known: RefCell::default(), losses: Cell::new(0) }
+        Self { lines, known: RefCell::default(), losses: Cell::new(0), is_checked }
     }
 
     /// Where an access of so many bytes reaches memory that is mapped here and known, if it does and nothing is wrong with it.
@@ -124,6 +127,9 @@ impl Space {
     }
 
     fn fill(&self, segment: Segment, known: &Known) {
+        if self.is_checked {
+            return;
+        }
         let (Some(memory), Some(home)) = (known.region.mapped(), &known.home) else { return };
         let line = &self.lines[segment.index(LINE_COUNT)];
         let state: *const AtomicU64 = home.segment(segment.slot()).0;
@@ -302,6 +308,7 @@ impl Worker {
     /// # Errors
     /// Those of [`GlobalPtr::put`](super::GlobalPtr::put).
     #[inline]
+    #[track_caller]
     pub fn put_bytes(&self, address: GlobalAddress, data: &[u8]) -> Result<()> {
         let Some(target) = self.space().mapped(self.process_handle(), address, data.len()) else {
             return self.put_slowly(address, data);
@@ -316,6 +323,7 @@ impl Worker {
     /// # Errors
     /// Those of [`GlobalPtr::put`](super::GlobalPtr::put). What is in `data` then is unspecified.
     #[inline]
+    #[track_caller]
     pub fn get_bytes(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
         let Some(source) = self.space().mapped(self.process_handle(), address, data.len()) else {
             return self.get_slowly(address, data);
@@ -377,12 +385,18 @@ impl Worker {
         })
     }
 
+    /// Has the checker know of an access that something else makes.
+    pub(super) fn touch(&self, address: GlobalAddress, bytes: usize, touch: Touch) -> Result<()> {
+        self.on_region(address, bytes, Some(touch), |_, _, _| Ok(()))
+    }
+
     /// Refuses a range that cannot be accessed, before anything is made of its size.
     pub(super) fn check_address(&self, address: GlobalAddress, bytes: usize) -> Result<()> {
-        self.on_region(address, bytes, |_, _, _| Ok(()))
+        self.on_region(address, bytes, None, |_, _, _| Ok(()))
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn put_value<T: Pod>(&self, address: GlobalAddress, value: &T) -> Result<()> {
         check_alignment::<T>(address)?;
         let Some(target) = self.space().mapped(self.process_handle(), address, size_of::<T>()) else {
@@ -396,6 +410,7 @@ impl Worker {
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn get_value<T: Pod>(&self, address: GlobalAddress, value: &mut T) -> Result<()> {
         check_alignment::<T>(address)?;
         let Some(source) = self.space().mapped(self.process_handle(), address, size_of::<T>()) else {
@@ -408,33 +423,39 @@ impl Worker {
         Ok(())
     }
 
+    #[track_caller]
     pub(super) fn put_values<T: Pod>(&self, address: GlobalAddress, values: &[T]) -> Result<()> {
         check_alignment::<T>(address)?;
         self.put_bytes(address, bytemuck::cast_slice(values))
     }
 
+    #[track_caller]
     pub(super) fn get_values<T: Pod>(&self, address: GlobalAddress, values: &mut [T]) -> Result<()> {
         check_alignment::<T>(address)?;
         self.get_bytes(address, bytemuck::cast_slice_mut(values))
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn change64(&self, address: GlobalAddress, change: AtomicChange<u64>) -> Result<u64> {
         check_alignment::<u64>(address)?;
         let Some(word) = self.space().mapped(self.process_handle(), address, 8) else {
+            let touch = Touch::here(AccessKind::of(&change));
             let access = |region: &RemoteRegion, offset, deadline| region.atomic64(offset, change, deadline);
-            return self.on_region_as(address, 8, true, access);
+            return self.on_region_as(address, 8, true, Some(touch), access);
         };
         // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
         Ok(change.apply(unsafe { racy::atomic_u64(word) }))
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn change32(&self, address: GlobalAddress, change: AtomicChange<u32>) -> Result<u32> {
         check_alignment::<u32>(address)?;
         let Some(word) = self.space().mapped(self.process_handle(), address, 4) else {
+            let touch = Touch::here(AccessKind::of(&change));
             let access = |region: &RemoteRegion, offset, deadline| region.atomic32(offset, change, deadline);
-            return self.on_region_as(address, 4, true, access);
+            return self.on_region_as(address, 4, true, Some(touch), access);
         };
         // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
         Ok(change.apply(unsafe { racy::atomic_u32(word) }))
@@ -449,6 +470,8 @@ impl Worker {
     ) -> Result<R> {
         check_alignment::<u64>(address)?;
         let (process, bytes) = (self.process_handle(), count.saturating_mul(8));
+        // What is taken is told to others.
+        self.end_accesses();
         if let Some(base) = self.space().mapped(process, address, bytes) {
             return work(&|index, change| {
                 assert!(index < count, "a word that was asked for");
@@ -458,7 +481,7 @@ impl Worker {
             });
         }
         let found = |region: &RemoteRegion, offset, now| Ok((region.clone(), offset, now));
-        let (region, offset, now) = self.on_region(address, bytes, found)?;
+        let (region, offset, now) = self.on_region(address, bytes, None, found)?;
         work(&|index, change| {
             let changed = region.atomic64(offset + index as u64 * 8, change, now);
             changed.map_err(|error| self.access_failed(address, error))
@@ -466,23 +489,40 @@ impl Worker {
     }
 
     #[cold]
+    #[track_caller]
     fn put_slowly(&self, address: GlobalAddress, data: &[u8]) -> Result<()> {
-        self.on_region(address, data.len(), |region, offset, deadline| region.put(offset, data, deadline))
+        let touch = Touch::here(AccessKind::Write);
+        self.on_region(address, data.len(), Some(touch), |region, offset, deadline| region.put(offset, data, deadline))
     }
 
     #[cold]
+    #[track_caller]
     fn get_slowly(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
-        self.on_region(address, data.len(), |region, offset, deadline| region.get(offset, data, deadline))
+        let touch = Touch::here(AccessKind::Read);
+        self.on_region(address, data.len(), Some(touch), |region, offset, deadline| region.get(offset, data, deadline))
     }
 
-    /// Does something with the region that a range lies in, and where in it that begins.
+    /// The region that a range lies in, and where in it that begins.
+    pub(super) fn find_region(&self, address: GlobalAddress, bytes: u64) -> Result<(RemoteRegion, u64)> {
+        let known =
+            self.space().known(self.process_handle(), address.segment()).map_err(|fault| address.explain(fault))?;
+        let offset = match usize::try_from(bytes) {
+            Ok(bytes) => known.inside(address, bytes),
+            Err(_) => Err(AddressFault::OutOfRange { bytes, region_bytes: known.bytes }),
+        };
+        Ok((known.region, offset.map_err(|why| address.refused(why))?))
+    }
+
+    /// Does something with the region that a range lies in, and where in it that begins. What touches the bytes is checked, if accesses
+    /// are.
     pub(super) fn on_region<T>(
         &self,
         address: GlobalAddress,
         bytes: usize,
+        touch: Option<Touch>,
         access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
     ) -> Result<T> {
-        self.on_region_as(address, bytes, false, access)
+        self.on_region_as(address, bytes, false, touch, access)
     }
 
     /// The same for a range that is a word, or is not.
@@ -491,6 +531,7 @@ impl Worker {
         address: GlobalAddress,
         bytes: usize,
         is_word: bool,
+        touch: Option<Touch>,
         access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
     ) -> Result<T> {
         let process = self.process_handle();
@@ -499,6 +540,9 @@ impl Worker {
         let offset = known.inside(address, bytes).map_err(|why| address.refused(why))?;
         if known.region.waits(is_word) {
             self.not_in_handler("an access to memory that is not mapped here")?;
+        }
+        if let Some(touch) = touch {
+            self.check_access(known.region.key(), offset, bytes, touch)?;
         }
         let deadline = self.now() + self.default_deadline();
         access(&known.region, offset, deadline).map_err(|error| self.access_failed(address, error))
@@ -524,7 +568,7 @@ impl Worker {
         if let Some(base) = self.space().mapped(self.process_handle(), address, bytes) {
             return Ok(Reach::Mapped(base));
         }
-        self.on_region(address, bytes, |region, offset, _| Ok(Reach::of(region, offset)))
+        self.on_region(address, bytes, None, |region, offset, _| Ok(Reach::of(region, offset)))
     }
 }
 

@@ -151,7 +151,7 @@ impl Spread {
         let mut spread = Self { bases, bytes, here: None, granted };
         if is_holder {
             let own = spread.base(me.process());
-            let here = me.on_region(own, bytes as usize, |region, offset, _| {
+            let here = me.on_region(own, bytes as usize, None, |region, offset, _| {
                 Ok(region.mapped().map(|memory| Here { memory: memory.clone(), offset }))
             })?;
             spread.here = here;

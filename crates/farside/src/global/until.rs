@@ -94,6 +94,7 @@ impl<W: Word> Until<W> {
     /// # Errors
     /// Those of [`GlobalPtr::load`].
     #[inline]
+    #[track_caller]
     pub fn test(&self, me: &Worker) -> Result<Option<W>> {
         let found = self.word.load(me)?;
         Ok(self.comparison.holds(found, self.value).then_some(found))

@@ -15,7 +15,33 @@ use crate::memory::RemoteMemory;
 
 /// A block of a [`RemoteHeap`], in the hands of the worker that allocated it: so many bytes at the peer, and as many here.
 ///
-/// Dropped, it is free again, and nobody is asked. [Handed over](Self::hand_over) it is the peer's to free.
+/// Dropped, it is free again, and nobody is asked. [Handed over](Self::hand_over) it is the peer's to free. It is in one pair of hands: it cannot be
+/// copied, not be used when it was handed over, and not outlive its heap.
+///
+/// ```compile_fail,E0599
+/// # use farside::heap::Block;
+/// fn in_two_hands<'h>(block: Block<'h>) -> [Block<'h>; 2] {
+///     [block.clone(), block]
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// # use farside::heap::Block;
+/// fn used_after_it_was_handed_over(mut block: Block<'_>) {
+///     let _name = block.hand_over();
+///     let _late = block.put();
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// # use farside::heap::RemoteHeap;
+/// fn beyond_the_heap(heap: RemoteHeap<'_>) -> farside::Result<()> {
+///     let block = heap.alloc(10)?;
+///     heap.close()?;
+///     drop(block);
+///     Ok(())
+/// }
+/// ```
 #[must_use = "a block that is dropped is free again"]
 pub struct Block<'h> {
     heap: &'h RemoteHeap<'h>,
@@ -90,6 +116,7 @@ impl<'h> Block<'h> {
     ///
     /// # Errors
     /// [`HeapError::OutOfRange`], and those of [`put`](Self::put).
+    #[track_caller]
     pub fn put_part(&mut self, offset: u64, bytes: u64) -> Result<()> {
         self.check_inside(offset, bytes)?;
         let at = self.heap.layout().bytes_at(self.start) + offset;
@@ -102,6 +129,7 @@ impl<'h> Block<'h> {
     ///
     /// # Errors
     /// Those of [`RemoteMemory::get`]. What is in the local view then is unspecified.
+    #[track_caller]
     pub fn get(&mut self) -> Result<()> {
         self.get_part(0, self.bytes)
     }
@@ -110,6 +138,7 @@ impl<'h> Block<'h> {
     ///
     /// # Errors
     /// [`HeapError::OutOfRange`], and those of [`get`](Self::get).
+    #[track_caller]
     pub fn get_part(&mut self, offset: u64, bytes: u64) -> Result<()> {
         self.check_inside(offset, bytes)?;
         let at = self.heap.layout().bytes_at(self.start) + offset;

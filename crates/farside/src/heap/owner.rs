@@ -75,7 +75,7 @@ impl OwnedHeap {
     /// Finds out from the memory itself what heap it is.
     fn open(me: &Worker, far: &RemoteMemory) -> Result<Self> {
         let mut control = [0; CONTROL_BYTES as usize];
-        far.get(me, 0, &mut control)?;
+        far.look(me, 0, &mut control)?;
         let control = wire::decode::<Control>(Decoder::new(&control).on(me), control.len());
         let control = control.map_err(|_| HeapError::CorruptHeap)?;
         let layout = Layout::new(far, control.units);
@@ -114,7 +114,7 @@ impl OwnedHeap {
 
     fn header_of(&self, me: &Worker, start: u32) -> Result<Header> {
         let mut header = [0; HEADER_BYTES as usize];
-        self.far.get(me, self.layout.header_at(start), &mut header)?;
+        self.far.look(me, self.layout.header_at(start), &mut header)?;
         Ok(Header::from_bytes(header))
     }
 
@@ -166,6 +166,7 @@ impl OwnedHeap {
             fence(Ordering::Release);
             let landed = self.landed.clone();
             let put = Operation::Put { offset: shape.offset_of(sequence), data };
+            process.end_accesses();
             tray.change_soon(process, put, move |process| {
                 // SYNC: release, for the acquire in `end`: the put is over.
                 landed.fetch_add(1, Ordering::Release);
@@ -228,6 +229,7 @@ impl<'w> OwnedBlock<'w> {
     ///
     /// # Errors
     /// [`HeapError::OutOfRange`], and those of [`RemoteBlock::open`]. What is in `data` then is unspecified.
+    #[track_caller]
     pub fn read_at(&self, offset: u64, data: &mut [u8]) -> Result<()> {
         let at = self.inside(offset, data.len())?;
         self.check()?;
@@ -238,6 +240,7 @@ impl<'w> OwnedBlock<'w> {
     ///
     /// # Errors
     /// Those of [`read_at`](Self::read_at).
+    #[track_caller]
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         let at = self.inside(offset, data.len())?;
         self.check()?;
@@ -248,6 +251,7 @@ impl<'w> OwnedBlock<'w> {
     ///
     /// # Errors
     /// Those of [`read_at`](Self::read_at).
+    #[track_caller]
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut data = vec![0; self.name.bytes as usize];
         self.read_at(0, &mut data)?;

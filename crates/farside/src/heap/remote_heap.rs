@@ -285,13 +285,13 @@ impl<'w> RemoteHeap<'w> {
         let next = self.books.borrow().taken + 1;
         let at = self.shape.offset_of(next);
         let mut head = [0; tags::HEAD_BYTES];
-        self.tray.get(self.me, at, &mut head)?;
+        self.tray.look(self.me, at, &mut head)?;
         let (sequence, count) = tags::read_head(&head);
         if sequence != next || count > self.shape.slot_tags as usize {
             return Ok(false);
         }
         let mut list = vec![0; TrayShape::list_bytes(count)];
-        self.tray.get(self.me, at, &mut list)?;
+        self.tray.look(self.me, at, &mut list)?;
         let Some((_, tags)) = tags::decode(&self.layout, &list).filter(|(sequence, _)| *sequence == next) else {
             // It is still coming.
             return Ok(false);

@@ -369,7 +369,7 @@ impl<'w> To<'w> {
     #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[cold]
     #[inline(never)]
-    fn submit_slowly<P: Payload>(self, how: Dispatch, payload: Box<P>) -> Unsent<P> {
+    fn submit_slowly<P: Payload>(self, mut how: Dispatch, payload: Box<P>) -> Unsent<P> {
         let mut payload = *payload;
         let worker = self.worker;
         let process = worker.process_handle();
@@ -390,7 +390,12 @@ impl<'w> To<'w> {
         if let Err(error) = process.check_callable(cell.borrow().to_process(), how.entry) {
             return Err(Box::new((error, payload)));
         }
+        if process.checks().is_some() {
+            // No call may join a batch past the checker.
+            how.batch_bytes = 0;
+        }
         loop {
+            process.end_accesses();
             let mut outbox = cell.borrow_mut();
             payload = match outbox.send_slowly(process, how, keeping, payload) {
                 Ok(sent) => {

@@ -1,5 +1,6 @@
 //! Counting calls in registered memory, where every process can watch.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,7 @@ impl Countdown {
     ///
     /// # Errors
     /// Those of [`RemoteMemory::atomic64`].
+    #[track_caller]
     pub fn new(me: &Worker, memory: RemoteMemory, offset: u64, calls: u64) -> Result<Self> {
         memory.atomic64(me, offset, AtomicChange::Swap(calls))?;
         Ok(Self { memory, offset })
@@ -56,6 +58,7 @@ impl Countdown {
     ///
     /// # Errors
     /// Those of [`RemoteMemory::atomic64`].
+    #[track_caller]
     pub fn left(&self, me: &Worker) -> Result<u64> {
         self.memory.atomic64(me, self.offset, AtomicChange::Load)
     }
@@ -64,6 +67,7 @@ impl Countdown {
     ///
     /// # Errors
     /// Those of [`RemoteMemory::atomic64`].
+    #[track_caller]
     pub fn add(&self, me: &Worker, calls: u64) -> Result<()> {
         self.memory.atomic64(me, self.offset, AtomicChange::Add(calls)).map(drop)
     }
@@ -76,6 +80,7 @@ impl Countdown {
     /// Those of [`left`](Self::left); [`Error::PeerLost`](crate::Error::PeerLost) when the memory's owner is;
     /// [`Error::Deadline`](crate::Error::Deadline), also when a process is lost that was to count: nobody here knows which those are;
     /// [`Error::InHandler`](crate::Error::InHandler).
+    #[track_caller]
     pub fn wait(&self, me: &Worker) -> Result<()> {
         self.wait_for(me, me.default_deadline())
     }
@@ -84,8 +89,11 @@ impl Countdown {
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
+    #[track_caller]
     pub fn wait_for(&self, me: &Worker, time: Duration) -> Result<()> {
-        me.watch_until("watching a countdown", time, |me| match self.left(me) {
+        let site = Location::caller();
+        let left = |me: &Worker| self.memory.atomic64_from(me, self.offset, AtomicChange::Load, site);
+        me.watch_until("watching a countdown", time, |me| match left(me) {
             Ok(0) => Some(Ok(())),
             Ok(_) => None,
             Err(error) => Some(Err(error)),
@@ -96,6 +104,7 @@ impl Countdown {
 impl Counted for Countdown {
     /// What cannot be counted, since the memory is gone, nobody can be told.
     fn count(self, process: &Arc<Process>) {
+        process.end_accesses();
         let change = AtomicChange::Add(u64::MAX);
         self.memory.change_soon(process, Operation::Atomic64 { offset: self.offset, change }, |_| ());
     }

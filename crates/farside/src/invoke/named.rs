@@ -26,7 +26,7 @@ use farside_fabric::ring::Header;
 use farside_sys::racy;
 
 use super::inbox::panic_message;
-use super::notify::{LatchAddress, count_down};
+use super::notify::{Counted, LatchAddress};
 use super::payload::Payload;
 use super::reply::{Answer, ReplyAddress, Status, answer};
 use crate::error::{Error, NameRefusal, Source};
@@ -372,7 +372,7 @@ fn run_copy(worker: &Worker, from: Source, operand: u32, record: &[u8]) -> bool 
         After::CountDown(latch) => {
             let ran = function.and_then(|function| function.run(worker, arguments, None).map_err(NameRefusal::from));
             if ran.is_ok() {
-                count_down(process, latch);
+                latch.count(process);
             }
             note(worker, from, &head, ran);
         }

@@ -32,6 +32,7 @@ pub(crate) trait Counted: Wire + 'static {
 impl Counted for LatchAddress {
     #[inline]
     fn count(self, process: &Arc<Process>) {
+        process.end_accesses();
         count_down(process, self);
     }
 }
@@ -40,7 +41,7 @@ impl Counted for Option<LatchAddress> {
     #[inline]
     fn count(self, process: &Arc<Process>) {
         if let Some(latch) = self {
-            count_down(process, latch);
+            latch.count(process);
         }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) const FRAME_CHUNK_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) struct Outbox {
     to_process: ProcessId,
-    /// The ring, while it stands, nothing is staged, the receiver lives, and it runs this binary.
+    /// The ring, while it stands, nothing is staged, the receiver lives, and calls may go to it directly.
     ring: Option<Ring>,
     /// Where records are batched for a receiver that is not mapped.
     frame_batch: Option<FrameBatch>,
@@ -96,7 +96,7 @@ impl Outbox {
         name: RingName,
         to: WorkerId,
         to_process: ProcessId,
-        is_alike: bool,
+        is_direct: bool,
         options: RingOptions,
         queue_cap_bytes: usize,
     ) -> Self {
@@ -108,7 +108,7 @@ impl Outbox {
             on_sent: Vec::new(),
             calls: 0,
             flushes: Default::default(),
-            way: SharedWay::new(Way::new(name, to, to_process, is_alike, options, queue_cap_bytes)),
+            way: SharedWay::new(Way::new(name, to, to_process, is_direct, options, queue_cap_bytes)),
         }
     }
 

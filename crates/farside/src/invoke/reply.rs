@@ -99,6 +99,7 @@ impl SlotState {
 /// Answers a call: claims its slot, has the result written, wakes the caller. Discards the answer when the caller no longer
 /// wants it or is gone.
 pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result: impl Answer) {
+    process.end_accesses();
     let (bytes, capacity) = (result.bytes(), to.capacity as usize);
     if bytes > capacity {
         return match result.shortened(capacity) {

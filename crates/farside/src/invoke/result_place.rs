@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +67,7 @@ impl<R: Wire> ResultPlace<R> {
     /// # Errors
     /// [`Error::NotPortable`] for a type that cannot be checked; those of [`RemoteMemory::atomic64`], with `OutOfRange` when the memory
     /// is shorter.
+    #[track_caller]
     pub fn new(me: &Worker, memory: RemoteMemory, offset: u64, bytes: u64) -> Result<Self> {
         if let Some(type_name) = Schema::of::<R>().unportable() {
             return Err(Error::NotPortable { name: "a result in registered memory", type_name });
@@ -80,6 +82,7 @@ impl<R: Wire> ResultPlace<R> {
     ///
     /// # Errors
     /// Those of [`RemoteMemory::atomic64`].
+    #[track_caller]
     pub fn clear(&self, me: &Worker) -> Result<()> {
         self.place.memory.atomic64(me, self.place.offset, AtomicChange::Swap(0)).map(drop)
     }
@@ -89,10 +92,15 @@ impl<R: Wire> ResultPlace<R> {
     /// # Errors
     /// [`Error::RemotePanic`] when the function panicked, on a worker of which only the memory's process is known; [`Error::TooLarge`]
     /// when there was no room; [`Error::Wire`] when what is there is no such result; those of [`RemoteMemory::get`].
+    #[track_caller]
     pub fn poll(&self, me: &Worker) -> Result<Option<R>> {
+        self.poll_from(me, Location::caller())
+    }
+
+    fn poll_from(&self, me: &Worker, site: &'static Location<'static>) -> Result<Option<R>> {
         let Span { memory, offset, bytes: room } = self.place;
         let room = room.saturating_sub(HEAD_BYTES);
-        let head = memory.atomic64(me, offset, AtomicChange::Load)?;
+        let head = memory.atomic64_from(me, offset, AtomicChange::Load, site)?;
         if head == 0 {
             return Ok(None);
         }
@@ -105,7 +113,7 @@ impl<R: Wire> ResultPlace<R> {
             }
             Some(status @ (Status::Done | Status::Panicked)) if bytes <= room => {
                 let mut content = vec![0; bytes as usize];
-                memory.get(me, offset + HEAD_BYTES, &mut content)?;
+                memory.get_from(me, offset + HEAD_BYTES, &mut content, site)?;
                 if status == Status::Panicked {
                     return Err(Error::RemotePanic { on, message: String::from_utf8_lossy(&content).into_owned() });
                 }
@@ -122,6 +130,7 @@ impl<R: Wire> ResultPlace<R> {
     ///
     /// # Errors
     /// Those of [`poll`](Self::poll); [`Error::Deadline`], also when the process is lost that was called; [`Error::InHandler`].
+    #[track_caller]
     pub fn wait(&self, me: &Worker) -> Result<R> {
         self.wait_for(me, me.default_deadline())
     }
@@ -130,8 +139,10 @@ impl<R: Wire> ResultPlace<R> {
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
+    #[track_caller]
     pub fn wait_for(&self, me: &Worker, time: Duration) -> Result<R> {
-        me.watch_until("watching for a result", time, |me| self.poll(me).transpose())
+        let site = Location::caller();
+        me.watch_until("watching for a result", time, |me| self.poll_from(me, site).transpose())
     }
 
     /// The process whose memory it is in.
@@ -147,6 +158,7 @@ pub(crate) fn store<R, N: Counted + Send>(
     content: Content,
     counted: N,
 ) {
+    process.end_accesses();
     let Span { memory, offset, bytes: room } = place.place;
     let room = room.saturating_sub(HEAD_BYTES) as usize;
     let Content { status, mut bytes } = content;

@@ -75,6 +75,16 @@ kill_points! {
     MemoryGranted = "memory-granted",
     /// Memory was taken back from another process, which was not told.
     MemoryReleased = "memory-released",
+    /// A pipe was asked for, and nothing was written into it.
+    PipeAsked = "pipe-asked",
+    /// A pipe was made here for a writer, which was not told.
+    PipeMade = "pipe-made",
+    /// A message lies in its slot of a pipe, without its flag. In builds with debug assertions only.
+    PipeFilled = "pipe-filled",
+    /// A message of a pipe was read, and its slot not given back. In builds with debug assertions only.
+    PipeRead = "pipe-read",
+    /// An end of a pipe was dropped, and the other was not told.
+    PipeLeft = "pipe-left",
     /// Memory for a heap was got at the peer, and nothing was written there.
     HeapMade = "heap-made",
     /// A block of a heap was put across, and its name was not told.
@@ -93,6 +103,12 @@ kill_points! {
     HeapAsked = "heap-asked",
     /// A heap is closed, and its peer was not told.
     HeapClosing = "heap-closing",
+    /// A process was told to carry out an operation on memory.
+    MoveAsked = "move-asked",
+    /// An operation is to be carried out here for another process, and was not begun.
+    MoveTaken = "move-taken",
+    /// It is over, and who asked for it was not told.
+    MoveDone = "move-done",
     /// The coordinator was told that this process is idle.
     RoundReported = "round-reported",
     /// The coordinator said that all is done.

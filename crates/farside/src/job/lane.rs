@@ -78,6 +78,7 @@ impl Process {
             return Err((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload));
         }
         let keeping = Keeping { may_stage: when_full == WhenFull::Queue, ..Keeping::default() };
+        self.end_accesses();
         let payload = match lane.send(how, payload) {
             Ok(_) => return Ok(()),
             Err(payload) => payload,

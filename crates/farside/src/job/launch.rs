@@ -23,7 +23,7 @@ use crate::error::{Error, ProcessEnd, Result};
 use crate::invoke::ring_options::RingOptions;
 use crate::job::coordinator::{Coordinator, Plan};
 use crate::job::nic::Nics;
-use crate::job::settings::{Choices, Limits, own_environment};
+use crate::job::settings::{Check, Choices, Limits, own_environment};
 
 /// How long a process may stay that has failed or was told that the job is over, when it is the only kind left.
 const GRACE: Duration = Duration::from_secs(2);
@@ -97,6 +97,12 @@ impl Launch {
     /// What carries the bytes, instead of what the program or `FARSIDE_FABRIC` says.
     pub fn fabric(mut self, fabric: FabricChoice) -> Self {
         self.choices.fabric = Some(fabric);
+        self
+    }
+
+    /// What is checked while the job runs, instead of what the program says.
+    pub fn check(mut self, check: Check) -> Self {
+        self.choices.check = Some(check);
         self
     }
 

@@ -23,11 +23,11 @@ use super::mover::Mover;
 use super::outgoing::Outgoing;
 use super::pool::RingPool;
 use super::rings::Ways;
-use super::settings::Settings;
+use super::settings::{Check, Settings};
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
 use crate::error::{Error, Result, Source};
-use crate::global::{OwnSegments, SignalRequests, publish};
+use crate::global::{Checks, Movement, OwnSegments, SignalRequests, publish};
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
@@ -86,7 +86,10 @@ pub(crate) struct Process {
     callers: Callers,
     pools: [Pool; 2],
     mover: Mover,
+    movement: Movement,
     memory: ProcessMemory,
+    /// In a job whose accesses are checked.
+    checks: Option<Checks>,
     own_segments: OwnSegments,
     pipes: Pipes,
     signals: Mutex<SignalRequests>,
@@ -199,8 +202,10 @@ impl Process {
             latches: Mutex::new(Latches::new()),
             callers: Callers::new(callers),
             mover: Mover::default(),
+            movement: Movement::new(id, threads),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
+            checks: (settings.check == Check::Accesses).then(|| Checks::new(threads)),
             own_segments: OwnSegments::default(),
             pipes: Pipes::default(),
             signals: Mutex::default(),
@@ -333,6 +338,10 @@ impl Process {
         &self.mover
     }
 
+    pub(crate) fn movement(&self) -> &Movement {
+        &self.movement
+    }
+
     pub(crate) fn pools_are_idle(&self) -> bool {
         self.pools.iter().all(Pool::is_idle)
     }
@@ -340,6 +349,12 @@ impl Process {
     /// The memory that this process gives to others, and what it has of theirs.
     pub(crate) fn memory(&self) -> &ProcessMemory {
         &self.memory
+    }
+
+    /// What finds conflicting accesses, if they are checked.
+    #[inline]
+    pub(crate) fn checks(&self) -> Option<&Checks> {
+        self.checks.as_ref()
     }
 
     /// The pipes whose ends this process's workers have.
@@ -526,6 +541,10 @@ impl Process {
         self.transport.forget(process);
         self.lanes.lose(process);
         self.memory.lose(process);
+        if let Some(checks) = &self.checks {
+            checks.lose(|worker| self.place_of(WorkerId::new(worker)).is_some_and(|(of, _)| of == process));
+        }
+        self.lose_movement(process);
         self.lose_pipes(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });

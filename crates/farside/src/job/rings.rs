@@ -73,7 +73,9 @@ impl Process {
         let (process, _) = self.shape().place_of(to);
         let name = RingName { source, to: to.number() };
         let settings = self.settings();
-        Outbox::new(name, to, process, self.is_alike(process), settings.ring, settings.queue_cap_bytes)
+        // Where accesses are checked every call takes the slow way, which tells the checker.
+        let is_direct = self.is_alike(process) && self.checks().is_none();
+        Outbox::new(name, to, process, is_direct, settings.ring, settings.queue_cap_bytes)
     }
 
     /// Memory of this process in which calls are batched that go on as frames.

@@ -139,6 +139,7 @@ where
     F: Fn(&Worker) -> Result<()>,
 {
     let worker = Worker::new(process.clone(), local);
+    let _seated = process.checks().map(|checks| checks.seat(local));
     let is_worker = local < process.shape().threads as usize;
     let run = || {
         if is_worker {

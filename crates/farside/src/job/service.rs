@@ -29,6 +29,7 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
             take_order(process, message);
         }
         take_events(process);
+        process.advance_movement();
         let waiting = process.serve_waiting();
         drop(taking_in);
         let serve_at = waiting.unwrap_or_else(|error| {
@@ -37,7 +38,7 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
         });
         let backlog_at = process.send_backlog();
         let resend_at = process.flush_outgoing().then(|| process.clock().now() + RESEND_AFTER);
-        let next = [serve_at, backlog_at, resend_at].into_iter().flatten().min();
+        let next = [serve_at, backlog_at, resend_at, process.next_movement()].into_iter().flatten().min();
         let control = process.control().fd();
         process.transport().wait(control.as_slice(), next);
     }
@@ -45,16 +46,16 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
 
 /// Does what the service thread does for the transport, if no other thread is at it: a worker that waits finds sooner what it waits for
 /// than if it were woken. Says whether something came.
-pub(crate) fn poll(process: &Process) -> bool {
+pub(crate) fn poll(process: &Arc<Process>) -> bool {
     let Ok(_taking_in) = process.taking_in.try_lock() else { return false };
     process.transport().progress();
-    let any = take_events(process);
+    let any = take_events(process) | process.advance_movement();
     process.flush_outgoing();
     any
 }
 
 /// Takes in what the transport has brought. Says whether that was anything.
-fn take_events(process: &Process) -> bool {
+fn take_events(process: &Arc<Process>) -> bool {
     let mut any = false;
     while let Some(event) = process.transport().receive() {
         any = true;
@@ -96,7 +97,7 @@ fn take_order(process: &Process, message: ToProcess) {
 }
 
 /// Does what another process's service thread asks, or notes what it answers.
-fn take_message(process: &Process, from: ProcessId, message: SetupMessage) -> Result<(), Error> {
+fn take_message(process: &Arc<Process>, from: ProcessId, message: SetupMessage) -> Result<(), Error> {
     match message {
         SetupMessage::Open { ring, chunks, chunk_bytes } => {
             if let Some(local) = incoming(process, from, ring)
@@ -136,6 +137,8 @@ fn take_message(process: &Process, from: ProcessId, message: SetupMessage) -> Re
             }
         }
         SetupMessage::Memory(message) => process.take_memory_message(from, message),
+        SetupMessage::Check(message) => process.take_check_message(from, *message),
+        SetupMessage::Move(message) => process.take_move_message(from, message),
         SetupMessage::Pipe(message) => process.take_pipe_message(from, message),
         SetupMessage::Signal(message) => process.take_signal_message(from, message),
     }

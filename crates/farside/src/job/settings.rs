@@ -4,7 +4,7 @@
 //! win. A launcher hands what is chosen to the processes in their environment; what is left open they fill in alike.
 
 use std::ffi::OsString;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -50,9 +50,11 @@ const REMOTE_MEMORY_LIMIT: &str = "FARSIDE_REMOTE_MEMORY_LIMIT";
 const STARTER: &str = "FARSIDE_STARTER_BYTES";
 const DEADLINE_MS: &str = "FARSIDE_DEADLINE_MS";
 const FINALIZE_MS: &str = "FARSIDE_FINALIZE_MS";
+/// What is checked, set by people or by a launcher.
+const CHECK: &str = "FARSIDE_CHECK";
 
 /// The variables by which a launcher hands on what was chosen.
-pub(crate) const VARIABLES: [&str; 15] = [
+pub(crate) const VARIABLES: [&str; 16] = [
     PROCESSES,
     THREADS,
     SERVICE_THREADS,
@@ -68,6 +70,7 @@ pub(crate) const VARIABLES: [&str; 15] = [
     STARTER,
     DEADLINE_MS,
     FINALIZE_MS,
+    CHECK,
 ];
 
 /// Looks up a variable of an environment.
@@ -77,6 +80,43 @@ pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 pub(crate) fn own_environment(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
+
+/// What is checked while a job runs, to find mistakes of the program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Check {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Accesses to memory that others reach: see [`Job::check_accesses`](crate::Job::check_accesses).
+    Accesses,
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "nothing",
+            Self::Accesses => "accesses",
+        })
+    }
+}
+
+impl FromStr for Check {
+    type Err = UnknownCheck;
+
+    fn from_str(text: &str) -> Result<Self, UnknownCheck> {
+        match text {
+            "nothing" => Ok(Self::Nothing),
+            "accesses" => Ok(Self::Accesses),
+            _ => Err(UnknownCheck),
+        }
+    }
+}
+
+/// What was to be checked has no such name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("what can be checked is `accesses` or `nothing`")]
+pub struct UnknownCheck;
 
 /// What a job is like: every process of it has the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +151,8 @@ pub(crate) struct Settings {
     pub(crate) deadline: Duration,
     /// How long the job takes at most to come to rest when its workers have returned.
     pub(crate) finalize_deadline: Duration,
+    /// What is checked while it runs.
+    pub(crate) check: Check,
 }
 
 /// What somebody chose of the settings, and what is left open.
@@ -131,6 +173,7 @@ pub(crate) struct Choices {
     pub(crate) starter_bytes: Option<u32>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) finalize_deadline: Option<Duration>,
+    pub(crate) check: Option<Check>,
 }
 
 impl Choices {
@@ -152,6 +195,7 @@ impl Choices {
             starter_bytes: self.starter_bytes.or(others.starter_bytes),
             deadline: self.deadline.or(others.deadline),
             finalize_deadline: self.finalize_deadline.or(others.finalize_deadline),
+            check: self.check.or(others.check),
         }
     }
 
@@ -192,6 +236,10 @@ impl Choices {
             starter_bytes: self.starter_bytes.unwrap_or(STARTER_BYTES),
             deadline,
             finalize_deadline: self.finalize_deadline.unwrap_or(Duration::from_secs(30)).min(FOREVER),
+            check: match self.check {
+                None => variable(lookup, CHECK)?.unwrap_or_default(),
+                Some(check) => check,
+            },
         };
         settings.check_shape()?;
         settings.ring.check(settings.ring_cap_bytes)?;
@@ -219,6 +267,7 @@ impl Choices {
             (STARTER, text(self.starter_bytes)),
             (DEADLINE_MS, text(self.deadline.map(whole_ms))),
             (FINALIZE_MS, text(self.finalize_deadline.map(whole_ms))),
+            (CHECK, text(self.check)),
         ];
         all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
@@ -244,6 +293,7 @@ impl Choices {
             starter_bytes: variable(lookup, STARTER)?,
             deadline: variable(lookup, DEADLINE_MS)?.map(Duration::from_millis),
             finalize_deadline: variable(lookup, FINALIZE_MS)?.map(Duration::from_millis),
+            check: variable(lookup, CHECK)?,
         })
     }
 }
@@ -266,6 +316,7 @@ impl From<Settings> for Choices {
             starter_bytes: Some(settings.starter_bytes),
             deadline: Some(settings.deadline),
             finalize_deadline: Some(settings.finalize_deadline),
+            check: Some(settings.check),
         }
     }
 }
@@ -527,6 +578,7 @@ mod tests {
             starter_bytes: numbers.2,
             deadline: times.0.map(Duration::from_millis),
             finalize_deadline: times.1.map(Duration::from_millis),
+            check: [None, Some(Check::Nothing), Some(Check::Accesses)][numbers.3.unwrap_or_default() % 3],
         })
     }
 

@@ -2,7 +2,7 @@
 
 use farside_fabric::{ProcessId, RemoteKey};
 
-use crate::global::SignalMessage;
+use crate::global::{CheckMessage, MoveMessage, SignalMessage};
 use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
 use crate::invoke::ring_options::CHUNKS_PER_REQUEST_MAX;
@@ -87,10 +87,14 @@ pub(crate) enum SetupMessage {
     },
     /// About memory that one process has of another.
     Memory(MemoryMessage),
+    /// About accesses that may conflict, in a job that is checked.
+    Check(Box<CheckMessage>),
     /// About a pipe between two workers.
     Pipe(PipeMessage),
     /// About signals in memory that is not mapped at who signals.
     Signal(SignalMessage),
+    /// About operations on memory.
+    Move(MoveMessage),
 }
 
 impl SetupMessage {
@@ -117,6 +121,14 @@ impl SetupMessage {
             Self::CountDown { latch } => out.byte(9).u32(latch.worker).u32(latch.index).u32(latch.generation),
             Self::Memory(message) => {
                 message.encode(&mut out.byte(20).0);
+                &mut out
+            }
+            Self::Check(message) => {
+                message.encode(&mut out.byte(22).0);
+                &mut out
+            }
+            Self::Move(message) => {
+                message.encode(&mut out.byte(23).0);
                 &mut out
             }
             Self::Pipe(message) => {
@@ -165,8 +177,10 @@ impl SetupMessage {
                 Self::CountDown { latch }
             }
             20 => Self::Memory(MemoryMessage::decode(&input.rest())?),
+            22 => Self::Check(Box::new(CheckMessage::decode(&input.rest())?)),
             30 => Self::Pipe(PipeMessage::decode(&input.rest())?),
             21 => Self::Signal(SignalMessage::decode(&input.rest())?),
+            23 => Self::Move(MoveMessage::decode(&input.rest())?),
             _ => return None,
         };
         input.0.is_empty().then_some(message)

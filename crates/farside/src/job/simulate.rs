@@ -18,7 +18,7 @@ use crate::job::control::{LocalControl, ToCoordinator};
 use crate::job::coordinator::{Coordinator, Plan};
 use crate::job::home::HomeLayout;
 use crate::job::run::run_process;
-use crate::job::settings::{Choices, Settings, own_environment};
+use crate::job::settings::{Check, Choices, Settings, own_environment};
 use crate::wire::Wire;
 
 /// The signal by which processes die that were to be killed.
@@ -186,6 +186,12 @@ impl Simulation {
     /// Memory that every process has from the start and whose [addresses](crate::GlobalAddress::starter) everybody knows. 4 KiB unless chosen.
     pub fn starter_bytes(mut self, bytes: u32) -> Self {
         self.choices.starter_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether accesses are checked: as [`Job::check_accesses`](crate::Job::check_accesses).
+    pub fn check_accesses(mut self, check: bool) -> Self {
+        self.choices.check = Some(if check { Check::Accesses } else { Check::Nothing });
         self
     }
 

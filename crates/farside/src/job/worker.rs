@@ -24,7 +24,7 @@ use super::home::Home;
 use super::process::Process;
 use super::setup::RingName;
 use crate::error::{Error, Refused, Result};
-use crate::global::Space;
+use crate::global::{Moves, Space};
 use crate::heap::OwnedHeaps;
 use crate::invoke::call::{Aggregator, Everyone, PutOff, To, WhenFull};
 use crate::invoke::caller::{Caller, Waiter};
@@ -89,6 +89,7 @@ pub struct Worker {
     /// Heaps of others in its memory.
     owned_heaps: OwnedHeaps,
     space: Space,
+    moves: Moves,
     /// Made when it is first used.
     allocator: OnceCell<Allocator>,
     /// The function that was found last, and its offset.
@@ -156,7 +157,8 @@ impl Worker {
             owned_heaps: OwnedHeaps::default(),
             allocator: OnceCell::new(),
             regions: RefCell::new(Regions::new(process.clock().now())),
-            space: Space::new(),
+            space: Space::new(process.checks().is_some()),
+            moves: Moves::default(),
             function: Cell::new((u32::MAX, 0)),
             home,
             process,
@@ -471,6 +473,12 @@ impl Worker {
     #[inline]
     pub(crate) fn space(&self) -> &Space {
         &self.space
+    }
+
+    /// What it knows of the operations on memory that it has started.
+    #[inline]
+    pub(crate) fn moves(&self) -> &Moves {
+        &self.moves
     }
 
     pub(crate) fn allocator(&self) -> &OnceCell<Allocator> {

@@ -27,6 +27,11 @@ impl Extent {
         Self { key: buffer.key(), offset: buffer.offset(), bytes: buffer.bytes() as u64 }
     }
 
+    /// A region, all of it.
+    pub(crate) fn whole(key: RemoteKey) -> Self {
+        Self { key, offset: 0, bytes: key.bytes }
+    }
+
     /// A piece of whatever process.
     pub(crate) fn of_piece(piece: &Piece) -> Self {
         Self { key: piece.key, offset: piece.offset, bytes: piece.bytes }

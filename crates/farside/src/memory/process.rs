@@ -109,6 +109,9 @@ impl Process {
         };
         let memory = lock(&self.memory().grants).allocate(to, bytes, node)?;
         publish(self.home(), memory.key);
+        if let Some(checks) = self.checks() {
+            checks.renew(memory.key, memory.offset, memory.bytes);
+        }
         Ok(memory)
     }
 
@@ -209,7 +212,11 @@ impl Worker {
             let node = process.nodes().of_thread(self.thread_index());
             Allocator::new(process.memory().by_node.on(node), AllocatorOptions::default())
         });
-        Ok(allocator.allocate(bytes)?)
+        let buffer = allocator.allocate(bytes)?;
+        if let Some(checks) = self.process_handle().checks() {
+            checks.renew(buffer.key(), buffer.offset(), buffer.bytes() as u64);
+        }
+        Ok(buffer)
     }
 
     /// The global address of a buffer, for others to reach it by while it is there. When it is dropped nothing tells them: the memory
@@ -318,7 +325,14 @@ impl Worker {
         }
         let requests = &process.memory().requests;
         let request = lock(requests).begin(self.thread_index());
-        let asked = process.send_setup(owner, &SetupMessage::Memory(ask(request)));
+        let message = SetupMessage::Memory(ask(request));
+        let asked = match process.send_setup(owner, &message) {
+            // It may have begun later, and not listen yet: then connecting waits for it.
+            Err(Error::PeerLost { .. }) if process.lost(owner).is_none() => {
+                process.connect(owner).and_then(|_| process.send_setup(owner, &message))
+            }
+            asked => asked,
+        };
         process.kill_point(KillPoint::MemoryAsked);
         let answer = asked.and_then(|()| {
             self.wait_until(doing, self.default_deadline(), |worker| {

@@ -51,8 +51,9 @@ pub enum PipeCause {
     },
     /// The two ends were opened with different shapes.
     #[error(
-        "its ends differ: {} messages of {} bytes here, {} of {} there; open both with the same width and message size",
-        here.width, here.message_bytes, there.width, there.message_bytes
+        "its ends differ: {} messages of {} bytes here, {} of {} there{}; open both with the same width, message size and type of values",
+        here.width, here.message_bytes, there.width, there.message_bytes,
+        if here.content == there.content { "" } else { ", and of another type" }
     )]
     Mismatch {
         /// What was asked for here.

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use farside_fabric::memory::Registered;
 use farside_fabric::{ProcessId, WorkerId};
 use farside_sys::racy;
 
@@ -22,6 +23,7 @@ use super::message::{PipeBody, PipeMessage};
 use super::protocol::{Flag, Kind, deliver};
 use super::shape::{INLINE_BYTES_MAX, PipeShape, Slots};
 use crate::error::{Error, Result};
+use crate::job::kill_point::KillPoint;
 use crate::job::process::{Process, lock};
 use crate::job::setup::{Piece, SetupMessage};
 use crate::memory::MemoryRefusal;
@@ -38,6 +40,8 @@ struct Books {
     leaving: HashMap<(PipeName, u32), Piece>,
     /// Those that are written here.
     outgoing: HashMap<PipeName, Arc<Outlet>>,
+    /// What closed writers have offered and nobody has said to have taken.
+    lent: HashMap<(PipeName, u32), Vec<Registered>>,
     sessions: u32,
     /// The memory of all that is incoming and leaving.
     held_bytes: u64,
@@ -57,7 +61,7 @@ struct Incoming {
 enum Writer {
     None,
     Open(u32),
-    Closed,
+    Closed(u32),
     Lost,
 }
 
@@ -107,12 +111,13 @@ impl Process {
         let mut books = lock(&self.pipes().0);
         let Some(Incoming { inlet, writer, next, .. }) = books.incoming.remove(&name) else { return };
         match writer {
-            Writer::None | Writer::Closed => books.drop_piece(self, inlet.piece, true),
+            Writer::None | Writer::Closed(_) => books.drop_piece(self, inlet.piece, true),
             Writer::Lost => books.drop_piece(self, inlet.piece, false),
             Writer::Open(session) => _ = books.leaving.insert((name, session), inlet.piece),
         }
         drop(books);
-        if let Writer::Open(session) = writer {
+        self.kill_point(KillPoint::PipeLeft);
+        if let Writer::Open(session) | Writer::Closed(session) = writer {
             self.tell_writer(name, session, PipeBody::ReaderClosed { taken });
         }
         if let Some((session, shape)) = next {
@@ -125,6 +130,7 @@ impl Process {
         let mut books = lock(&self.pipes().0);
         let answer = self.answer_writer(&mut books, name, session, shape);
         drop(books);
+        self.kill_point(KillPoint::PipeMade);
         if let Some(answer) = answer {
             self.tell_writer(name, session, answer);
             self.wake(name.reader);
@@ -199,7 +205,7 @@ impl Process {
         } else if let Some(known) = books.incoming.get_mut(&name) {
             match (known.writer, known.next) {
                 (Writer::Open(open), _) if open == session => {
-                    known.writer = Writer::Closed;
+                    known.writer = Writer::Closed(session);
                     known.inlet.close(sent);
                 }
                 // It did not wait for its turn.
@@ -238,12 +244,21 @@ impl Process {
 
     /// Asks the reader's process for the pipe.
     pub(super) fn ask_for_pipe(&self, outlet: &Outlet) -> Result<()> {
-        self.tell_reader(outlet, PipeBody::Open { shape: outlet.shape })
+        let asked = self.tell_reader(outlet, PipeBody::Open { shape: outlet.shape });
+        self.kill_point(KillPoint::PipeAsked);
+        asked
     }
 
     /// The writer's end is dropped, after so many messages. Nothing but puts that are under way writes into the pipe any more.
-    pub(super) fn close_outlet(&self, outlet: &Outlet, was_asked: bool, sent: u64) {
-        lock(&self.pipes().0).outgoing.remove(&outlet.name);
+    /// `lent` are the buffers that its reader may still read.
+    pub(super) fn close_outlet(&self, outlet: &Outlet, was_asked: bool, sent: u64, lent: Vec<Registered>) {
+        let mut books = lock(&self.pipes().0);
+        books.outgoing.remove(&outlet.name);
+        if !lent.is_empty() {
+            books.lent.insert((outlet.name, outlet.session), lent);
+        }
+        drop(books);
+        self.kill_point(KillPoint::PipeLeft);
         if was_asked && outlet.close_writer(sent) {
             self.tell_writers_end(outlet, sent);
         }
@@ -329,6 +344,10 @@ impl Process {
             }
             PipeBody::WriterClosed { sent } => self.meet_writers_end(name, session, sent),
             body => {
+                if let PipeBody::ReaderClosed { .. } = body {
+                    let over = lock(&self.pipes().0).lent.remove(&(name, session));
+                    drop(over);
+                }
                 if let Some(outlet) = self.outlet_of(name, session) {
                     self.take_answer_to_writer(from, &outlet, body);
                 }
@@ -342,6 +361,7 @@ impl Process {
     }
 
     fn try_tell(&self, worker: WorkerId, message: PipeMessage) -> Result<()> {
+        self.end_accesses();
         match self.place_of(worker) {
             Some((process, _)) if process == self.id() => self.take_pipe_message(process, message),
             Some((process, _)) => self.send_setup(process, &SetupMessage::Pipe(message))?,
@@ -363,6 +383,7 @@ impl Process {
     pub(crate) fn lose_pipes(&self, lost: ProcessId) {
         let is_of = |worker: WorkerId| self.place_of(worker).is_some_and(|(process, _)| process == lost);
         let mut books = lock(&self.pipes().0);
+        books.lent.retain(|(name, _), _| !is_of(name.reader));
         let leaving: Vec<Piece> =
             books.leaving.extract_if(|(name, _), _| is_of(name.writer)).map(|(_, piece)| piece).collect();
         leaving.into_iter().for_each(|piece| books.drop_piece(self, piece, false));

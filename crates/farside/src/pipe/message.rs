@@ -108,22 +108,22 @@ fn words<const N: usize>(mut bytes: &[u8]) -> Option<([u64; N], &[u8])> {
     Some((words, bytes))
 }
 
-fn shape_words(shape: PipeShape) -> [u64; 2] {
-    [shape.width as u64, shape.message_bytes as u64]
+fn shape_words(shape: PipeShape) -> [u64; 3] {
+    [shape.width as u64, shape.message_bytes as u64, shape.content]
 }
 
 /// A shape that a pipe can have.
-fn shape([width, message_bytes]: [u64; 2]) -> Option<PipeShape> {
-    let shape = PipeShape { width: usize::try_from(width).ok()?, message_bytes: usize::try_from(message_bytes).ok()? };
-    shape.check().ok()
+fn shape([width, message_bytes, content]: [u64; 3]) -> Option<PipeShape> {
+    let (width, message_bytes) = (usize::try_from(width).ok()?, usize::try_from(message_bytes).ok()?);
+    PipeShape { width, message_bytes, content }.check().ok()
 }
 
-fn piece_words(piece: &Piece) -> [u64; 5] {
+pub(super) fn piece_words(piece: &Piece) -> [u64; 5] {
     let RemoteKey { process, slot, generation, reserved: _, bytes } = piece.key;
     [process.number().into(), u64::from(slot) | u64::from(generation) << 32, bytes, piece.offset, piece.bytes]
 }
 
-fn piece([process, name, region_bytes, offset, bytes]: [u64; 5]) -> Option<Piece> {
+pub(super) fn piece([process, name, region_bytes, offset, bytes]: [u64; 5]) -> Option<Piece> {
     let process = ProcessId::new(u32::try_from(process).ok()?);
     let (slot, generation) = (name as u32, (name >> 32) as u32);
     let key = RemoteKey { process, slot, generation, reserved: 0, bytes: region_bytes };
@@ -137,8 +137,8 @@ mod tests {
     use super::*;
 
     fn body() -> impl Strategy<Value = PipeBody> {
-        let shape = (1..=100_usize, 0..=5000_usize);
-        let shape = shape.prop_map(|(width, message_bytes)| PipeShape { width, message_bytes });
+        let shape = (1..=100_usize, 0..=5000_usize, any::<u64>());
+        let shape = shape.prop_map(|(width, message_bytes, content)| PipeShape { width, message_bytes, content });
         let piece = any::<([u32; 3], [u64; 3])>().prop_map(|([process, slot, generation], [size, offset, bytes])| {
             let process = ProcessId::new(process);
             Piece { key: RemoteKey { process, slot, generation, reserved: 0, bytes: size }, offset, bytes }

@@ -164,7 +164,7 @@ impl Writing {
 }
 
 /// The reader's side: which message is next.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reading {
     width: u64,
     read: u64,

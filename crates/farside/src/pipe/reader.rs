@@ -1,17 +1,22 @@
 //! The end of a pipe that reads.
 
+use std::future::poll_fn;
 use std::ops::Deref;
 use std::slice;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use farside_fabric::ProcessId;
 
 use super::ends::{Bell, Inlet};
 use super::error::{PipeCause, PipeName};
-use super::protocol::{Flag, Kind, Reading};
+use super::offer;
+use super::protocol::{FLAG_BYTES_MAX, Flag, Kind, Reading};
 use super::shape::{INLINE_BYTES_MAX, PipeShape};
+use super::waking::Waiting;
 use crate::error::{Error, Result};
+use crate::job::kill_point::KillPoint;
 use crate::job::worker::Worker;
 
 /// The end of a pipe that reads. Dropped, it tells the writer.
@@ -26,6 +31,9 @@ pub struct PipeReader<'w> {
     reading: Reading,
     /// How the writer learns what was taken, from when there is something to tell.
     teller: Option<Teller>,
+    /// The next message, if it was fetched from where it was offered.
+    fetched: Vec<u8>,
+    waiting: Waiting,
 }
 
 #[derive(Debug)]
@@ -41,7 +49,16 @@ impl<'w> PipeReader<'w> {
         let process = me.process_handle();
         let (peer, _) = process.place_of(name.writer).ok_or_else(|| me.unknown(name.writer))?;
         let inlet = process.open_inlet(name, shape)?;
-        Ok(Self { me, name, peer, inlet, reading: Reading::new(shape.width), teller: None })
+        Ok(Self {
+            me,
+            name,
+            peer,
+            inlet,
+            reading: Reading::new(shape.width),
+            teller: None,
+            fetched: Vec::new(),
+            waiting: Waiting::default(),
+        })
     }
 
     /// Which pipe it is.
@@ -81,7 +98,36 @@ impl<'w> PipeReader<'w> {
             Some(flag) => flag,
             None => self.wait(time)?,
         };
-        Ok(Received { reader: self, flag })
+        self.received(flag)
+    }
+
+    /// As [`recv`](Self::recv), to be awaited. Dropped before its end, it has taken nothing.
+    ///
+    /// # Errors
+    /// Those of [`try_recv`](Self::try_recv).
+    pub async fn recv_async(&mut self) -> Result<Received<'_, 'w>> {
+        poll_fn(|context| self.poll_ready(context)).await?;
+        self.recv()
+    }
+
+    /// Whether there is a message to be read; if not, the task is woken when that may be. Its worker must make
+    /// [progress](Worker::progress) meanwhile, as [`Worker::block_on`] does.
+    ///
+    /// # Errors
+    /// Those of [`ready`](Self::ready).
+    pub fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.ready()? {
+            self.waiting.end();
+            return Poll::Ready(Ok(()));
+        }
+        let (inlet, reading, peer) = (self.inlet.clone(), self.reading.clone(), self.peer);
+        self.waiting.wake_when(self.me, context.waker(), move |me| {
+            !matches!(reading.look(&inlet.slots), Ok(None))
+                || inlet.sent_in_all().is_some()
+                || inlet.mismatch().is_some()
+                || me.process_handle().lost(peer).is_some()
+        });
+        Poll::Pending
     }
 
     /// As [`recv`](Self::recv), without waiting: `None` when nothing has come.
@@ -90,8 +136,26 @@ impl<'w> PipeReader<'w> {
     /// Those of [`recv`](Self::recv), but for waiting.
     #[inline]
     pub fn try_recv(&mut self) -> Result<Option<Received<'_, 'w>>> {
-        let flag = self.next()?;
-        Ok(flag.map(|flag| Received { reader: self, flag }))
+        match self.next()? {
+            Some(flag) => self.received(flag).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The message of this flag, fetched if need be.
+    #[inline]
+    fn received(&mut self, flag: Flag) -> Result<Received<'_, 'w>> {
+        if flag.kind == Kind::Offered {
+            self.fetched.resize(flag.bytes, 0);
+            offer::fetch(self.me, self.offered(flag)?, &mut self.fetched)?;
+        }
+        Ok(Received { reader: self, flag, is_kept: false })
+    }
+
+    /// Where the next message is, which was offered.
+    fn offered(&self, flag: Flag) -> Result<offer::Place> {
+        let place = offer::Place::read(&self.inlet.slots, self.reading.slot(), self.peer, flag.bytes);
+        place.ok_or_else(|| self.error(PipeCause::Corrupt { why: "an offer of memory that is not its writer's" }))
     }
 
     /// Whether there is a message to be read.
@@ -108,10 +172,26 @@ impl<'w> PipeReader<'w> {
     /// # Errors
     /// Those of [`recv`](Self::recv).
     pub fn read(&mut self, data: &mut [u8]) -> Result<usize> {
-        let message = self.recv()?;
-        let fits = message.len().min(data.len());
-        data[..fits].copy_from_slice(&message[..fits]);
-        Ok(message.len())
+        let flag = match self.next()? {
+            Some(flag) => flag,
+            None => self.wait(self.me.default_deadline())?,
+        };
+        let fits = flag.bytes.min(data.len());
+        if flag.kind == Kind::Offered {
+            offer::fetch(self.me, self.offered(flag)?, &mut data[..fits])?;
+            self.release();
+        } else {
+            data[..fits].copy_from_slice(&self.received(flag)?[..fits]);
+        }
+        Ok(flag.bytes)
+    }
+
+    /// Waits until there is a message.
+    pub(super) fn wait_ready(&mut self) -> Result<()> {
+        if self.next()?.is_none() {
+            self.wait(self.me.default_deadline())?;
+        }
+        Ok(())
     }
 
     /// The flag of the next message, checked.
@@ -130,7 +210,7 @@ impl<'w> PipeReader<'w> {
         match flag.kind {
             Kind::Inline => fits && flag.bytes <= INLINE_BYTES_MAX,
             Kind::Slot => fits && flag.bytes > INLINE_BYTES_MAX,
-            Kind::Offered => false,
+            Kind::Offered => flag.bytes <= FLAG_BYTES_MAX,
         }
     }
 
@@ -168,6 +248,8 @@ impl<'w> PipeReader<'w> {
     /// Gives the slot of the next message back.
     #[inline]
     fn release(&mut self) {
+        self.me.process_handle().hot_kill_point(KillPoint::PipeRead);
+        self.me.end_accesses();
         self.reading.release(&self.inlet.slots);
         match &self.teller {
             Some(Teller::Bell(bell)) => bell.ring(),
@@ -207,9 +289,21 @@ impl Drop for PipeReader<'_> {
 pub struct Received<'a, 'w> {
     reader: &'a mut PipeReader<'w>,
     flag: Flag,
+    /// It will be read again.
+    is_kept: bool,
 }
 
 impl Received<'_, '_> {
+    /// Which pipe it came through.
+    pub fn pipe(&self) -> PipeName {
+        self.reader.name
+    }
+
+    /// Leaves it where it is, to be received once more.
+    pub(super) fn keep(mut self) {
+        self.is_kept = true;
+    }
+
     /// Gives the slot back to the writer. Dropping does the same.
     pub fn release(self) {}
 }
@@ -219,6 +313,9 @@ impl Deref for Received<'_, '_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
+        if self.flag.kind == Kind::Offered {
+            return &self.reader.fetched;
+        }
         let place = self.reader.inlet.slots.place(self.reader.reading.slot(), self.flag.bytes);
         // SAFETY: the place is mapped as long as the inlet lives, and `is_possible` has found that it has room for so many bytes. The flag was
         // seen, so by the protocol (`protocol`) the writer has written the slot before and touches it no more until it is released, which
@@ -230,6 +327,8 @@ impl Deref for Received<'_, '_> {
 impl Drop for Received<'_, '_> {
     #[inline]
     fn drop(&mut self) {
-        self.reader.release();
+        if !self.is_kept {
+            self.reader.release();
+        }
     }
 }

@@ -32,12 +32,14 @@ pub struct PipeShape {
     pub width: usize,
     /// The longest message.
     pub message_bytes: usize,
+    /// What the messages are values of; 0 for bytes.
+    pub(crate) content: u64,
 }
 
 impl Default for PipeShape {
     /// 16 messages of up to 4096 bytes: 66 KiB.
     fn default() -> Self {
-        Self { width: 16, message_bytes: 4096 }
+        Self { width: 16, message_bytes: 4096, content: 0 }
     }
 }
 
@@ -159,7 +161,7 @@ mod tests {
     #[test]
     fn nothing_overlaps() {
         for (width, message_bytes) in [(1, 0), (1, 56), (3, 57), (7, 64), (8, 4097), (WIDTH_MAX, 65)] {
-            let shape = PipeShape { width, message_bytes }.check().unwrap();
+            let shape = PipeShape { width, message_bytes, content: 0 }.check().unwrap();
             let memory = Arc::new(SharedMemory::create("pipe-test", shape.bytes() + 64).unwrap());
             let slots = Slots::new(memory.clone(), 64, shape).unwrap();
             let beyond = (memory.bytes() - shape.bytes()).next_multiple_of(64) + 64;
@@ -182,7 +184,7 @@ mod tests {
 
     #[test]
     fn impossible_shapes_are_refused() {
-        let check = |width, message_bytes| PipeShape { width, message_bytes }.check();
+        let check = |width, message_bytes| PipeShape { width, message_bytes, content: 0 }.check();
         assert_eq!(check(0, 8), Err(PipeCause::Width { width: 0 }));
         assert_eq!(check(WIDTH_MAX + 1, 8), Err(PipeCause::Width { width: WIDTH_MAX + 1 }));
         assert_eq!(check(1, 1 << 30), Err(PipeCause::MessageBytes { bytes: 1 << 30 }));

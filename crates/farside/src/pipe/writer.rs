@@ -1,9 +1,12 @@
 //! The end of a pipe that writes.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use farside_fabric::ProcessId;
@@ -13,9 +16,12 @@ use farside_sys::racy;
 use super::ends::{Outlet, Way};
 use super::error::{PipeCause, PipeName};
 use super::message::{DATA_OVERHEAD_BYTES, PipeBody};
-use super::protocol::{Corrupt, Flag, Kind, Writing};
+use super::offer::Offer;
+use super::protocol::{Corrupt, Flag, Kind, Words, Writing};
 use super::shape::{INLINE_BYTES_MAX, PipeShape};
+use super::waking::Waiting;
 use crate::error::{Error, Result};
+use crate::job::kill_point::KillPoint;
 use crate::job::process::Process;
 use crate::job::setup::Piece;
 use crate::job::worker::Worker;
@@ -38,6 +44,9 @@ pub struct PipeWriter<'w> {
     staging: Vec<u8>,
     /// Longer messages are put, where the pipe's memory is not mapped.
     frame_bytes_max: usize,
+    /// Buffers that the reader reads, or has read.
+    pub(super) offers: VecDeque<Offer>,
+    waiting: Waiting,
 }
 
 impl<'w> PipeWriter<'w> {
@@ -55,6 +64,8 @@ impl<'w> PipeWriter<'w> {
             writing: Writing::new(shape.width),
             staging: Vec::new(),
             frame_bytes_max: longest.saturating_sub(DATA_OVERHEAD_BYTES),
+            offers: VecDeque::new(),
+            waiting: Waiting::default(),
         })
     }
 
@@ -104,9 +115,7 @@ impl<'w> PipeWriter<'w> {
     #[inline]
     pub fn write_for(&mut self, data: &[u8], time: Duration) -> Result<()> {
         self.check_length(data.len())?;
-        if !self.ready()? {
-            self.wait_for_room(time)?;
-        }
+        self.wait_ready(time)?;
         self.send(data)
     }
 
@@ -117,10 +126,43 @@ impl<'w> PipeWriter<'w> {
     #[inline]
     pub fn try_write(&mut self, data: &[u8]) -> Result<()> {
         self.check_length(data.len())?;
-        if !self.ready()? {
-            return Err(self.error(PipeCause::Full { width: self.outlet.shape.width }));
-        }
+        self.check_ready()?;
         self.send(data)
+    }
+
+    /// As [`write`](Self::write), to be awaited. Dropped before its end, it has sent nothing.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write), but for waiting.
+    pub async fn write_async(&mut self, data: &[u8]) -> Result<()> {
+        self.check_length(data.len())?;
+        poll_fn(|context| self.poll_ready(context)).await?;
+        self.send(data)
+    }
+
+    /// Whether a message would find room now; if not, the task is woken when that may be. Its worker must make
+    /// [progress](Worker::progress) meanwhile, as [`Worker::block_on`] does.
+    ///
+    /// # Errors
+    /// Those of [`ready`](Self::ready).
+    pub fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.ready()? {
+            self.waiting.end();
+            return Poll::Ready(Ok(()));
+        }
+        let (outlet, way, peer, taken) = (self.outlet.clone(), self.way.clone(), self.peer, self.writing.taken());
+        self.waiting.wake_when(self.me, context.waker(), move |me| {
+            let is_over = outlet.reader_is_closed() || me.process_handle().lost(peer).is_some();
+            is_over
+                || match &way {
+                    None => outlet.answer().is_some(),
+                    Some(Way::Mapped { slots, .. }) => slots.taken().load(Ordering::Relaxed) != taken,
+                    Some(Way::Posted { .. }) => {
+                        outlet.taken.load(Ordering::Relaxed) != taken || outlet.failure().is_some()
+                    }
+                }
+        });
+        Poll::Pending
     }
 
     /// A place for the next message, of so many bytes, to be written there and then [committed](Loan::commit). Waits for room if need be,
@@ -140,9 +182,7 @@ impl<'w> PipeWriter<'w> {
     /// See there.
     pub fn loan_for(&mut self, bytes: usize, time: Duration) -> Result<Loan<'_, 'w>> {
         self.check_length(bytes)?;
-        if !self.ready()? {
-            self.wait_for_room(time)?;
-        }
+        self.wait_ready(time)?;
         Ok(Loan::new(self, bytes))
     }
 
@@ -152,10 +192,16 @@ impl<'w> PipeWriter<'w> {
     /// Those of [`try_write`](Self::try_write).
     pub fn try_loan(&mut self, bytes: usize) -> Result<Loan<'_, 'w>> {
         self.check_length(bytes)?;
-        if !self.ready()? {
-            return Err(self.error(PipeCause::Full { width: self.outlet.shape.width }));
-        }
+        self.check_ready()?;
         Ok(Loan::new(self, bytes))
+    }
+
+    #[inline]
+    pub(super) fn check_ready(&mut self) -> Result<()> {
+        match self.ready()? {
+            true => Ok(()),
+            false => Err(self.error(PipeCause::Full { width: self.outlet.shape.width })),
+        }
     }
 
     /// Whether a message would find room now. Connects the pipe if it is not.
@@ -219,10 +265,34 @@ impl<'w> PipeWriter<'w> {
         looked.map_err(|corrupt| self.corrupt(corrupt))
     }
 
+    pub(super) fn default_time(&self) -> Duration {
+        self.me.default_deadline()
+    }
+
+    /// Waits until a message would find room.
+    pub(super) fn wait_ready(&mut self, time: Duration) -> Result<()> {
+        if self.ready()? { Ok(()) } else { self.wait_for_room(time) }
+    }
+
+    /// Makes progress until `look` finds something.
+    pub(super) fn wait_until<T>(
+        &mut self,
+        doing: &'static str,
+        time: Duration,
+        mut look: impl FnMut(&mut Self) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let me = self.me;
+        me.wait_until(doing, time, |_| look(self).transpose())
+    }
+
+    /// Whether nobody reads any more.
+    pub(super) fn is_read_no_more(&self) -> bool {
+        self.outlet.reader_is_closed() || self.me.process_handle().lost(self.peer).is_some()
+    }
+
     #[cold]
     fn wait_for_room(&mut self, time: Duration) -> Result<()> {
-        let me = self.me;
-        me.wait_until("waiting for room in a pipe", time, |_| self.ready().map(|room| room.then_some(())).transpose())
+        self.wait_until("waiting for room in a pipe", time, |writer| writer.ready().map(|room| room.then_some(())))
     }
 
     #[inline]
@@ -236,29 +306,41 @@ impl<'w> PipeWriter<'w> {
     fn send(&mut self, data: &[u8]) -> Result<()> {
         if let Some(Way::Mapped { slots, .. }) = &self.way {
             let place = slots.place(self.writing.slot(), data.len());
-            // SAFETY: `data` is readable, and `check_length` has found it no longer than the pipe's messages, for which there is room at `place` as
+            // SAFETY: `data` is readable and nobody else's, and `check_length` has found it no longer than the pipe's messages, for which there is room at `place` as
             // long as `slots` lives.
             unsafe { racy::copy_out(data.as_ptr(), place, data.len()) };
-            self.publish(data.len());
+            self.publish(flag_of(data.len()));
             return Ok(());
         }
-        self.send_far(data)
+        self.send_far(flag_of(data.len()), data)
+    }
+
+    /// Sends what goes behind a flag, into the slot that is free.
+    pub(super) fn send_inline(&mut self, flag: Flag, inside: &[u8]) -> Result<()> {
+        let Some(Way::Mapped { slots, .. }) = &self.way else { return self.send_far(flag, inside) };
+        assert!(inside.len() <= INLINE_BYTES_MAX, "what goes inline fits there");
+        // SAFETY: `inside` is readable and nobody else's; there are `INLINE_BYTES_MAX` bytes behind a flag, as long as `slots` lives.
+        unsafe { racy::copy_out(inside.as_ptr(), slots.inline(self.writing.slot()), inside.len()) };
+        self.publish(flag);
+        Ok(())
     }
 
     /// Gives the message that lies in its slot to the reader.
     #[inline]
-    fn publish(&mut self, bytes: usize) {
+    fn publish(&mut self, flag: Flag) {
         let Some(Way::Mapped { slots, bell }) = &self.way else { return };
-        self.writing.publish(slots, flag_of(bytes));
+        self.me.process_handle().hot_kill_point(KillPoint::PipeFilled);
+        self.me.end_accesses();
+        self.writing.publish(slots, flag);
         bell.ring();
     }
 
     /// Sends a message to memory that is not mapped.
     #[cold]
-    fn send_far(&mut self, data: &[u8]) -> Result<()> {
+    fn send_far(&mut self, flag: Flag, data: &[u8]) -> Result<()> {
         let Some(Way::Posted { piece }) = self.way else { return Ok(()) };
+        self.me.end_accesses();
         let process = self.me.process_handle();
-        let flag = flag_of(data.len());
         if data.len() > self.frame_bytes_max && flag.kind == Kind::Slot {
             self.put(process, piece, flag, data.to_vec());
         } else {
@@ -282,7 +364,7 @@ impl<'w> PipeWriter<'w> {
         process.start_transfer(Extent::of_piece(&piece), Operation::Put { offset, data }, Box::new(then));
     }
 
-    fn error(&self, cause: PipeCause) -> Error {
+    pub(super) fn error(&self, cause: PipeCause) -> Error {
         Error::Pipe { pipe: self.outlet.name, cause }
     }
 
@@ -294,12 +376,13 @@ impl<'w> PipeWriter<'w> {
 
 impl Drop for PipeWriter<'_> {
     fn drop(&mut self) {
+        let lent = self.keep_offers();
         self.way = None;
-        self.me.process_handle().close_outlet(&self.outlet, self.asked, self.writing.sent());
+        self.me.process_handle().close_outlet(&self.outlet, self.asked, self.writing.sent(), lent);
     }
 }
 
-fn flag_of(bytes: usize) -> Flag {
+pub(super) fn flag_of(bytes: usize) -> Flag {
     Flag { kind: if bytes <= INLINE_BYTES_MAX { Kind::Inline } else { Kind::Slot }, bytes }
 }
 
@@ -333,11 +416,11 @@ impl<'a, 'w> Loan<'a, 'w> {
     /// [`Error::PeerLost`], where the reader's memory is not mapped.
     pub fn commit(self) -> Result<()> {
         if let Some(Way::Mapped { .. }) = self.writer.way {
-            self.writer.publish(self.bytes);
+            self.writer.publish(flag_of(self.bytes));
             return Ok(());
         }
         let staging = std::mem::take(&mut self.writer.staging);
-        let sent = self.writer.send_far(&staging);
+        let sent = self.writer.send_far(flag_of(staging.len()), &staging);
         self.writer.staging = staging;
         sent
     }

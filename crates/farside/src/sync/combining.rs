@@ -12,6 +12,7 @@ use super::requests::{Ended, List, Requests, run};
 use super::ticket::Ticket;
 use super::{WAIT_POLICY, this_thread};
 use crate::error::{Error, Refused};
+use crate::global::end_accesses_here;
 use crate::invoke::inbox::this_thread_handles;
 
 /// A value that many threads work on, each by handing in an operation. Who finds it free runs its own, and then those of all who came
@@ -137,6 +138,7 @@ impl<T: Send> Combining<T> {
     /// # Panics
     /// When the operation does.
     pub fn try_run<R, F: FnOnce(&mut T) -> R>(&self, operation: F) -> Result<Result<R, SyncError>, Refused<F>> {
+        end_accesses_here();
         if !self.requests.try_hold(this_thread()) {
             return Err(Refused { error: SyncError::Busy.into(), arguments: operation });
         }
@@ -158,6 +160,7 @@ impl<T: Send> Combining<T> {
             self.posted.fetch_sub(1, Ordering::Relaxed);
             return Err(Refused { error: SyncError::Full { max: POSTED_MAX as usize }.into(), arguments: operation });
         }
+        end_accesses_here();
         let mark = this_thread();
         if self.requests.try_hold(mark) {
             self.run_here(After::Refuse, operation).discard();
@@ -196,6 +199,7 @@ impl<T: Send> Combining<T> {
         if this_thread_handles() {
             return Err(SyncError::InHandler);
         }
+        end_accesses_here();
         let mark = this_thread();
         if self.hold_in_turns(mark) {
             let outcome = self.run_here(after, operation);

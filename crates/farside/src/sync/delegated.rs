@@ -16,6 +16,7 @@ use super::requests::{Ended, Request, Requests, run};
 use super::ticket::Ticket;
 use super::{WAIT_POLICY, this_thread};
 use crate::error::{Error, Refused, Result};
+use crate::global::end_accesses_here;
 use crate::invoke::inbox::this_thread_handles;
 
 /// A value that belongs to a thread of its own. Others hand operations over, and get the results (Calciu, Gottschlich, Herlihy: delegation).
@@ -165,6 +166,7 @@ impl<T> Delegated<T> {
     /// # Safety
     /// The request is a new one, and stays until it was run.
     unsafe fn hand_over(&self, request: std::ptr::NonNull<Request<Guarded<T>>>) {
+        end_accesses_here();
         let mut is_asleep = false;
         // The word is free when the thread sleeps: then it is held for the thread, which is woken when it has something to do.
         // SAFETY: passed on.

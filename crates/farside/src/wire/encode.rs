@@ -12,10 +12,19 @@ use super::{Reader, Wire, WireError};
 /// One allocation, zeroed, and one [`Wire::write`].
 pub(crate) fn to_bytes<T: Wire>(value: T) -> Vec<u8> {
     let mut bytes = vec![0; value.wire_bytes()];
+    write_to(value, &mut bytes);
+    bytes
+}
+
+/// As [`to_bytes`], to a buffer that is there.
+///
+/// # Panics
+/// Unless the buffer is just as long as the value.
+pub(crate) fn write_to<T: Wire>(value: T, bytes: &mut [u8]) {
+    assert_eq!(bytes.len(), value.wire_bytes(), "a buffer as long as the value");
     // SAFETY: the buffer has exactly `wire_bytes` bytes.
     unsafe { value.write(bytes.as_mut_ptr()) };
-    settle_padding(&mut bytes);
-    bytes
+    settle_padding(bytes);
 }
 
 /// Moves a value in from a buffer that [`to_bytes`] made.

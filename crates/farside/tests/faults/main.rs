@@ -10,6 +10,8 @@ mod kill_points;
 mod limits;
 mod locks;
 mod memory;
+mod movement;
+mod pipes;
 mod shapes;
 mod soak;
 mod support;

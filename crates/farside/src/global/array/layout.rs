@@ -163,10 +163,9 @@ mod tests {
                 let mut offset = share.place.offset;
                 for (begin, length) in share.pieces() {
                     prop_assert!(length > 0);
-                    for at in begin..begin + length {
-                        let place = Place { part: share.place.part, offset };
-                        prop_assert_eq!(layout.place(start + at as u64), place);
-                        prop_assert!(!std::mem::replace(&mut seen[at], true));
+                    for (at, seen) in (begin as u64..).zip(&mut seen[begin..begin + length]) {
+                        prop_assert_eq!(layout.place(start + at), Place { part: share.place.part, offset });
+                        prop_assert!(!std::mem::replace(seen, true));
                         offset += 1;
                     }
                 }

@@ -17,6 +17,7 @@ impl<T: Pod> GlobalArray<T> {
     /// # Errors
     /// [`ObjectError::Outside`](super::super::ObjectError::Outside): nothing was written. Those of [`GlobalPtr::put`](crate::GlobalPtr::put): some
     /// parts may have been.
+    #[track_caller]
     pub fn put_range(&self, me: &Worker, start: usize, values: &[T]) -> Result<()> {
         self.check(start, values.len())?;
         let mut packed = Vec::new();
@@ -41,6 +42,7 @@ impl<T: Pod> GlobalArray<T> {
     ///
     /// # Errors
     /// Those of [`put_range`](Self::put_range). What is in `values` then is unspecified.
+    #[track_caller]
     pub fn get_range(&self, me: &Worker, start: usize, values: &mut [T]) -> Result<()> {
         self.check(start, values.len())?;
         let mut packed = Vec::new();
@@ -67,6 +69,7 @@ impl<T: Pod> GlobalArray<T> {
     ///
     /// # Errors
     /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put).
+    #[track_caller]
     pub fn to_vec(&self, me: &Worker) -> Result<Vec<T>> {
         let mut values = vec![T::zeroed(); self.len()];
         self.get_range(me, 0, &mut values)?;

@@ -13,6 +13,8 @@ use super::pieces::Pieces;
 use super::{Section, SectionFault};
 use crate::error::Result;
 use crate::global::address::GlobalAddress;
+use crate::global::check::{AccessKind, Touch};
+use crate::global::pointer::GlobalPtr;
 use crate::global::slice::GlobalSlice;
 use crate::global::space::{Reach, check_alignment};
 use crate::job::worker::Worker;
@@ -48,8 +50,11 @@ impl<T: Pod> GlobalSlice<T> {
     /// [`Error::Section`](crate::Error::Section) when the two are not of as many values, when either leaves its memory, or when `to` means a
     /// value twice; those of [`GlobalPtr::put`](super::GlobalPtr::put). Nothing is written then, unless the owner is lost or the deadline
     /// passes meanwhile.
+    #[track_caller]
     pub fn put_section(&self, me: &Worker, to: &Section, values: &[T], from: &Section) -> Result<()> {
         check(to, self.len(), from, values.len())?;
+        let touch = Touch::here(AccessKind::Write);
+        self.touch_parts(me, parts::<T>(to, from).map(|part| (part.to, part.bytes)), touch)?;
         let Some(place) = Place::new(me, self, to)? else { return Ok(()) };
         let bytes: &[u8] = bytemuck::cast_slice(values);
         place.write(me, parts::<T>(to, from).map(|part| (part.to, &bytes[part.from..][..part.bytes])))
@@ -61,8 +66,11 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// Those of [`put_section`](Self::put_section). What is in `values` then is unspecified.
+    #[track_caller]
     pub fn get_section(&self, me: &Worker, from: &Section, values: &mut [T], to: &Section) -> Result<()> {
         check(to, values.len(), from, self.len())?;
+        let touch = Touch::here(AccessKind::Read);
+        self.touch_parts(me, parts::<T>(to, from).map(|part| (part.from, part.bytes)), touch)?;
         let Some(place) = Place::new(me, self, from)? else { return Ok(()) };
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(values);
         place.read(me, parts::<T>(to, from).map(|part| (part.from, part.to..part.to + part.bytes)), bytes)
@@ -76,8 +84,12 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// Those of [`put_section`](Self::put_section).
+    #[track_caller]
     pub fn copy_section(&self, me: &Worker, to: &Section, source: &Self, from: &Section) -> Result<()> {
         check(to, self.len(), from, source.len())?;
+        let (write, read) = (Touch::here(AccessKind::Write), Touch::here(AccessKind::Read));
+        source.touch_parts(me, parts::<T>(to, from).map(|part| (part.from, part.bytes)), read)?;
+        self.touch_parts(me, parts::<T>(to, from).map(|part| (part.to, part.bytes)), write)?;
         let (Some(target), Some(origin)) = (Place::kept(me, self, to)?, Place::kept(me, source, from)?) else {
             return Ok(());
         };
@@ -110,6 +122,17 @@ impl<T: Pod> GlobalSlice<T> {
             }
         }
         batch.carry(me, &target, &origin)
+    }
+}
+
+impl<T: Pod> GlobalSlice<T> {
+    /// Has the accesses to parts checked, each given by its place and its bytes, where accesses are.
+    fn touch_parts(&self, me: &Worker, mut parts: impl Iterator<Item = (usize, usize)>, touch: Touch) -> Result<()> {
+        if me.process_handle().checks().is_none() {
+            return Ok(());
+        }
+        let start: GlobalPtr<u8> = self.start().cast();
+        parts.try_for_each(|(at, bytes)| me.touch(start.add(at)?.address(), bytes, touch))
     }
 }
 
@@ -165,7 +188,7 @@ impl Place {
     fn kept<T: Pod>(me: &Worker, slice: &GlobalSlice<T>, section: &Section) -> Result<Option<Self>> {
         let Some((address, bytes)) = Self::range(slice, section)? else { return Ok(None) };
         let (reach, region) =
-            me.on_region(address, bytes, |region, offset, _| Ok((Reach::of(region, offset), region.clone())))?;
+            me.on_region(address, bytes, None, |region, offset, _| Ok((Reach::of(region, offset), region.clone())))?;
         Ok(Some(Self { address, bytes, reach, _region: Some(region) }))
     }
 

@@ -3,6 +3,7 @@
 use farside_fabric::{FabricError, ProcessId};
 
 use super::super::address::{AddressFault, GlobalAddress};
+use super::super::check::{AccessKind, Touch};
 use super::super::space::own_range;
 use super::Signal;
 use super::message::{Refusal, Refused, SignalMessage};
@@ -21,6 +22,7 @@ const DATA_ALONG_MAX: usize = 4096;
 impl Worker {
     /// Writes bytes and signals, when one of the two is not mapped here, or not known.
     #[cold]
+    #[track_caller]
     pub(super) fn put_signal_slowly(
         &self,
         address: GlobalAddress,
@@ -35,21 +37,27 @@ impl Worker {
         if !data.is_empty() {
             self.check_address(address, data.len())?;
         }
+        let word = Touch::here(AccessKind::AtomicChange);
         if is_direct {
             self.put_bytes(address, data)?;
             let change = what.change();
-            self.on_region(place, 8, |region, offset, now| region.atomic64(offset, change, now))?;
+            self.on_region(place, 8, Some(word), |region, offset, now| region.atomic64(offset, change, now))?;
             process.ring_watchers_of(owner);
             return Ok(());
         }
         let room = process.transport().capabilities().message_bytes_max.saturating_sub(SetupMessage::OVERHEAD_BYTES);
         let data = match address.process() == Some(owner) && data.len() <= DATA_ALONG_MAX.min(room) {
-            true => data.to_vec(),
+            true => {
+                self.touch(address, data.len(), Touch::here(AccessKind::Write))?;
+                data.to_vec()
+            }
             false => {
                 self.put_bytes(address, data)?;
                 Vec::new()
             }
         };
+        // Only now: what was written before comes before the signal.
+        self.touch(place, 8, word)?;
         self.raise_there(owner, |request| SignalMessage::Raise { request, signal: place, what, to: address, data })
     }
 

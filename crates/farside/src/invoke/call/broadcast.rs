@@ -6,12 +6,14 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::{To, WhenFull, Written};
 use crate::Wire;
 use crate::error::{Error, Refused, Result};
+use crate::global::{AccessKind, InUse, Touch};
 use crate::invoke::caller::Waiter;
 use crate::invoke::fetches::fetch;
 use crate::invoke::notify::{Counted, LatchAddress, Synchronizer};
@@ -59,6 +61,8 @@ pub struct Everyone<'w> {
 pub struct LentToAll<'w> {
     read: Synchronizer<'w>,
     buffer: Option<Registered>,
+    /// What tells the checker of it.
+    in_use: Option<Box<InUse>>,
 }
 
 /// Where in the tree a call is.
@@ -343,6 +347,7 @@ impl<'w> Everyone<'w> {
     /// # Errors
     /// As for [`To::call_buffer_put`] and [`call`](Self::call); also [`Error::UnknownProcess`] when there are not as many places as
     /// processes.
+    #[track_caller]
     pub fn call_buffer_put<A, R>(
         self,
         arguments: A,
@@ -355,6 +360,7 @@ impl<'w> Everyone<'w> {
         R: 'static,
     {
         let worker = self.worker;
+        let site = Location::caller();
         let put = || {
             if places.len() != worker.process_count() as usize {
                 let process = ProcessId::new(places.len() as u32);
@@ -365,7 +371,7 @@ impl<'w> Everyone<'w> {
                 if memory.process() != process {
                     return Err(Error::WrongProcess { memory: memory.process(), wanted: process });
                 }
-                memory.put(worker, *offset, buffer)?;
+                memory.put_from(worker, *offset, buffer, site)?;
                 Ok(Written { memory: *memory, offset: *offset, bytes: buffer.len() as u64 })
             })
             .collect::<Result<Vec<_>>>()
@@ -385,6 +391,7 @@ impl<'w> Everyone<'w> {
     ///
     /// # Errors
     /// As for [`call`](Self::call), with the buffer; [`Error::TooLarge`] when there is no synchronizer left.
+    #[track_caller]
     pub fn call_buffer_get<A, R>(
         self,
         arguments: A,
@@ -396,6 +403,10 @@ impl<'w> Everyone<'w> {
         R: 'static,
     {
         let worker = self.worker;
+        let in_use = match worker.open_buffer(&buffer, Touch::here(AccessKind::Read)) {
+            Ok(in_use) => in_use,
+            Err(error) => return Err(Refused { error, arguments: Box::new((arguments, buffer)) }),
+        };
         let read = match Synchronizer::new(Waiter::Worker(worker), worker.worker_count()) {
             Ok(read) => read,
             Err(error) => return Err(Refused { error, arguments: Box::new((arguments, buffer)) }),
@@ -403,7 +414,7 @@ impl<'w> Everyone<'w> {
         (0..worker.process_count()).for_each(|process| read.asks(ProcessId::new(process)));
         let shown = Shown { memory: Extent::of(&buffer), read: read.address() };
         match self.begin::<Get<A, R>>(function as usize, (shown, arguments)) {
-            Ok(()) => Ok(LentToAll { read, buffer: Some(buffer) }),
+            Ok(()) => Ok(LentToAll { read, buffer: Some(buffer), in_use }),
             Err(Refused { error, arguments: (_, arguments) }) => {
                 Err(Refused { error, arguments: Box::new((arguments, buffer)) })
             }
@@ -457,7 +468,7 @@ impl Drop for LentToAll<'_> {
     fn drop(&mut self) {
         if self.read.left() > 0 {
             // Somebody may still read it.
-            self.buffer.take().into_iter().for_each(std::mem::forget);
+            std::mem::forget((self.buffer.take(), self.in_use.take()));
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Buffers that go with a call by way of registered memory.
 
+use std::panic::Location;
+
 use farside_fabric::ProcessId;
 
 use super::To;
 use crate::Wire;
 use crate::error::{Error, Refused, Result};
+use crate::global::{AccessKind, InUse, Touch};
 use crate::invoke::buffered::{CallBufferGet, CallInto, LentBuffer};
 use crate::invoke::notify::{Counted, LatchAddress, On};
 use crate::invoke::payload::Arguments;
@@ -30,6 +33,7 @@ impl Written {
     ///
     /// # Errors
     /// Those of [`RemoteMemory::get`].
+    #[track_caller]
     pub fn to_vec(&self, me: &Worker) -> Result<Vec<u8>> {
         let length = usize::try_from(self.bytes).unwrap_or(usize::MAX);
         // Before so much is set aside.
@@ -40,6 +44,13 @@ impl Written {
     }
 }
 
+/// A buffer, and what tells the checker that it is lent.
+#[derive(Debug)]
+struct Loan {
+    buffer: Registered,
+    _in_use: Option<Box<InUse>>,
+}
+
 /// A buffer that was lent to a call until its receiver has read it.
 ///
 /// Dropping it lets the call go on; the buffer is given back when it was read.
@@ -47,7 +58,7 @@ impl Written {
 #[must_use = "it gives the buffer back"]
 pub struct Lent<'w> {
     /// `None` when the buffer was given back.
-    lent: Option<(Pending<'w, ()>, Registered)>,
+    lent: Option<(Pending<'w, ()>, Loan)>,
     worker: &'w Worker,
 }
 
@@ -64,8 +75,8 @@ impl<'w> Lent<'w> {
             // Something else ended the wait: the call goes on, and dropping this sees to the buffer.
             Err(error) if !pending.is_taken() => Err(error),
             read => {
-                let (_, buffer) = self.take();
-                read.map(|()| buffer)
+                let (_, loan) = self.take();
+                read.map(|()| loan.buffer)
             }
         }
     }
@@ -79,22 +90,22 @@ impl<'w> Lent<'w> {
         match pending.poll() {
             None => Err(self),
             Some(read) => {
-                let (_, buffer) = self.take();
-                Ok(read.map(|()| buffer))
+                let (_, loan) = self.take();
+                Ok(read.map(|()| loan.buffer))
             }
         }
     }
 
-    fn take(&mut self) -> (Pending<'w, ()>, Registered) {
+    fn take(&mut self) -> (Pending<'w, ()>, Loan) {
         self.lent.take().expect("it is given back once")
     }
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        if let Some((pending, buffer)) = self.lent.take() {
+        if let Some((pending, loan)) = self.lent.take() {
             // Nobody else may have the memory before it was read.
-            pending.then(move |_, _| drop(buffer));
+            pending.then(move |_, _| drop(loan));
         }
     }
 }
@@ -110,6 +121,7 @@ impl<'w> To<'w> {
     /// # Errors
     /// As for [`call`](Self::call), and those of [`RemoteMemory::put`]; [`Error::WrongProcess`] when the memory is not of the receiver's
     /// process.
+    #[track_caller]
     pub fn call_buffer_put<A: Wire, R>(
         self,
         arguments: A,
@@ -117,9 +129,10 @@ impl<'w> To<'w> {
         (memory, offset): (RemoteMemory, u64),
         function: fn(&Worker, (A, Written)) -> R,
     ) -> Result<(), Refused<A>> {
+        let site = Location::caller();
         let put = || {
             self.check_place(memory.process())?;
-            memory.put(self.worker, offset, buffer)
+            memory.put_from(self.worker, offset, buffer, site)
         };
         if let Err(error) = put() {
             return Err(Refused { error, arguments });
@@ -159,6 +172,7 @@ impl<'w> To<'w> {
     ///
     /// # Errors
     /// As for [`call`](Self::call), with the buffer.
+    #[track_caller]
     pub fn call_buffer_get<A: Wire + 'static, R: 'static>(
         self,
         arguments: A,
@@ -166,7 +180,7 @@ impl<'w> To<'w> {
         function: fn(&Worker, A, &[u8]) -> R,
     ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
         let counted = self.executed_latch();
-        self.lend(arguments, buffer, function, false, counted)
+        self.lend(arguments, buffer, function, false, counted, Touch::here(AccessKind::Read))
     }
 
     /// As [`call_buffer_get`](Self::call_buffer_get), but nothing waits for the buffer: a thread of the receiver's process reads it, and the
@@ -176,6 +190,7 @@ impl<'w> To<'w> {
     ///
     /// # Errors
     /// As for [`call_buffer_get`](Self::call_buffer_get).
+    #[track_caller]
     pub fn call_buffer_get_aside<A: Wire + 'static, R: 'static>(
         self,
         arguments: A,
@@ -183,7 +198,7 @@ impl<'w> To<'w> {
         function: fn(&Worker, A, &[u8]) -> R,
     ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
         let counted = self.executed_latch();
-        self.lend(arguments, buffer, function, true, counted)
+        self.lend(arguments, buffer, function, true, counted, Touch::here(AccessKind::Read))
     }
 
     fn executed_latch(&self) -> Option<LatchAddress> {
@@ -197,8 +212,13 @@ impl<'w> To<'w> {
         function: fn(&Worker, A, &[u8]) -> R,
         aside: bool,
         counted: N,
+        touch: Touch,
     ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
         let operand = self.worker.table().offset_of(function as usize);
+        let in_use = match self.worker.open_buffer(&buffer, touch) {
+            Ok(in_use) => in_use,
+            Err(error) => return Err(Refused { error, arguments: Box::new((arguments, buffer)) }),
+        };
         let reserved = self.worker.replies().reserve(0, self.to);
         let (slot, read) = match reserved {
             Ok(reserved) => reserved,
@@ -215,7 +235,7 @@ impl<'w> To<'w> {
         let payload = Arguments((lent, counted, arguments));
         let worker = self.worker;
         match self.submit::<CallBufferGet<ByPointer, fn(&Worker, A, &[u8]) -> R, A, R, N>, _>(operand, payload) {
-            Ok(()) => Ok(Lent { lent: Some((pending, buffer)), worker }),
+            Ok(()) => Ok(Lent { lent: Some((pending, Loan { buffer, _in_use: in_use })), worker }),
             Err((error, Arguments((_, _, arguments)))) => {
                 Err(Refused { error, arguments: Box::new((arguments, buffer)) })
             }

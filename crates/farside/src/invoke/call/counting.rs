@@ -2,6 +2,7 @@
 
 use super::{Lent, To, WithBuffer};
 use crate::error::{Refused, Result};
+use crate::global::{AccessKind, Touch};
 use crate::invoke::countdown::Countdown;
 use crate::invoke::payload::Arguments;
 use crate::invoke::remote::{ByPointer, CallBuffer, CallNotified};
@@ -60,13 +61,14 @@ impl<'w> Counting<'w> {
     ///
     /// # Errors
     /// As there.
+    #[track_caller]
     pub fn call_buffer_get<A: Wire + 'static, R: 'static>(
         self,
         arguments: A,
         buffer: Registered,
         function: fn(&Worker, A, &[u8]) -> R,
     ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
-        self.to.lend(arguments, buffer, function, false, self.countdown)
+        self.to.lend(arguments, buffer, function, false, self.countdown, Touch::here(AccessKind::Read))
     }
 
     /// As [`To::call_into`].

@@ -45,8 +45,8 @@ pub(crate) struct Way {
     name: RingName,
     pub(super) to: WorkerId,
     to_process: ProcessId,
-    /// The receiver runs this binary: functions of it mean something there.
-    pub(super) is_alike: bool,
+    /// The outbox may have the ring: the receiver runs this binary, and accesses are not checked.
+    pub(super) is_direct: bool,
     pub(super) options: RingOptions,
     pub(super) phase: Phase,
     /// The ring, unless the outbox has it or there is none.
@@ -118,7 +118,7 @@ impl Way {
         name: RingName,
         to: WorkerId,
         to_process: ProcessId,
-        is_alike: bool,
+        is_direct: bool,
         options: RingOptions,
         queue_cap_bytes: usize,
     ) -> Self {
@@ -126,7 +126,7 @@ impl Way {
             name,
             to,
             to_process,
-            is_alike,
+            is_direct,
             options,
             phase: Phase::Unasked,
             ring: None,
@@ -278,9 +278,9 @@ impl Way {
         std::mem::take(&mut self.granted)
     }
 
-    /// The ring, if the outbox may have it: nothing waits, and the receiver runs this binary.
+    /// The ring, if the outbox may have it, and nothing waits.
     pub(super) fn give_back(&mut self) -> Option<Ring> {
-        let may_have = self.is_alike && self.phase == Phase::Stands && self.staged.is_empty();
+        let may_have = self.is_direct && self.phase == Phase::Stands && self.staged.is_empty();
         if may_have { self.ring.take() } else { None }
     }
 

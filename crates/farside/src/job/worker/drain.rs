@@ -23,6 +23,11 @@ impl Worker {
                 return Some(Ok(()));
             }
             let round = worker.process.round();
+            match worker.movement_is_over() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(error)),
+            }
             if answered == Some(round) || !worker.is_quiet() {
                 return None;
             }
@@ -48,6 +53,7 @@ impl Worker {
             && !self.process.lanes_are_queued()
             && self.process.pools_are_idle()
             && self.process.mover().is_idle()
+            && !self.process.movement().are_under_way(self.local)
             // After the look at the mover, which leaves a notice before it says that it is done.
             && self.fetches.is_empty()
             && !self.has_notices()

@@ -103,6 +103,7 @@ impl Worker {
             return ran;
         }
         let pieces = self.inbox().close(source);
+        self.process.end_accesses();
         self.process.finish_closing(ring, self.local, &pieces);
         ran
     }

@@ -214,6 +214,9 @@ impl Worker {
         if !self.put_off.borrow().is_empty() {
             moved |= self.do_what_was_put_off();
         }
+        if self.process.movement().is_busy() {
+            moved |= self.process.advance_movement();
+        }
         Ok(moved)
     }
 

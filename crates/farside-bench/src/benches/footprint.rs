@@ -1,0 +1,135 @@
+//! What memory a process of a job takes, by how many there are: when the job has begun, when each has written into memory of each, when
+//! each has called each, once and often, and when the rings are given back.
+//!
+//! Case `16/shm` is a job of 16. Metrics: `start_bytes`, `put_bytes`, `called_bytes`, `talked_bytes` and `returned_bytes`, the mean over all
+//! processes of the machine's memory that each has at that stage, without the program and its libraries; and
+//! `reported_bytes`, what Farside says after the calls that it has reserved for a process, touched or not.
+//!
+//! `per-peer/shm` has what each further process adds, by least squares over all sizes that were measured, and `estimate/1M/shm` the same line for
+//! a million processes. **That is computed and not measured**, far away from what was, and no job of Farside's can be so
+//! large. The figures that ACP's authors published, which stand beside, are estimates, too.
+
+mod fit;
+mod simulated;
+
+use farside::job::footprint;
+use farside::{Worker, WorkerId};
+
+use self::fit::{estimate, per_peer};
+pub(crate) use self::simulated::run as run_simulated;
+use super::multi_job::repeat;
+use crate::case::{Case, RunOnce};
+use crate::limits::libfabric::exchange;
+use crate::metric::Metric;
+use crate::over_ofi::OfiFabric;
+use crate::resident::Resident;
+use crate::{BenchError, Options, peers};
+
+pub(crate) const NAME: &str = "footprint";
+pub(crate) const ABOUT: &str =
+    "memory of a process, by the size of its job and by what it has done; computed for a million processes (ACP)";
+
+const SIZES: [u32; 5] = [2, 4, 8, 16, 32];
+/// A process takes so much memory for libfabric that many take long to start.
+const SIZES_OVER_OFI: [u32; 3] = [2, 4, 8];
+/// What is measured at each of the stages, and what Farside says of itself.
+const METRICS: [&str; 6] =
+    ["start_bytes", "put_bytes", "called_bytes", "talked_bytes", "returned_bytes", "reported_bytes"];
+const STAGES: usize = 5;
+/// The stage after which Farside is asked, and the metric of that.
+const TALKED: usize = 3;
+const REPORTED: usize = 5;
+/// What the later stages are set against.
+const BEFORE: &str = "before the first call";
+/// Calls to each once each was called: libraries have more for whom they talk with often.
+const TALK: u32 = 64;
+/// What each process has for the others to write into.
+const PUT_BYTES: u64 = 64;
+/// A process calls and writes to so many others at most.
+const PEERS_MAX: u32 = 31;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let of_size = |processes: u32| {
+        let around = move |options, run_once: RunOnce<'_>| beside_mpi(processes, options, run_once);
+        Case::around_job(format!("{processes}/shm"), processes, |me, _| measure(me), around)
+    };
+    SIZES.into_iter().map(of_size).chain(fits("shm")).collect()
+}
+
+pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
+    let of_size =
+        |processes: u32| Case::around_job(processes.to_string(), processes, |me, _| measure(me), repeat).over(fabric);
+    SIZES_OVER_OFI.into_iter().map(of_size).chain(fits(&fabric.to_string())).collect()
+}
+
+/// What follows from all sizes.
+fn fits(fabric: &str) -> [Case; 2] {
+    [
+        Case::from_rows(format!("per-peer/{fabric}"), per_peer),
+        Case::from_rows(format!("estimate/1M/{fabric}"), estimate),
+    ]
+}
+
+/// Several jobs of ours, and as many of Open MPI's.
+fn beside_mpi(processes: u32, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
+    let mut metrics = repeat(options, run_once)?;
+    let mut run_peer = || peers::measure(peers::FOOTPRINT, processes, &[], options);
+    metrics.extend(repeat(options, &mut run_peer)?);
+    Ok(metrics)
+}
+
+/// One job, as its worker 0 sees it in the end.
+fn measure(me: &Worker) -> Result<Vec<Metric>, BenchError> {
+    let mut own = [0; METRICS.len()];
+    walk(me, TALK, |stage| {
+        own[stage] = Resident::of_this_process()?.data_bytes;
+        if stage == TALKED {
+            own[REPORTED] = reported_bytes(me);
+        }
+        Ok(())
+    })?;
+    let all = me.gather(WorkerId::new(0), own)?.unwrap_or_default();
+    let mean = |at: usize| vec![all.iter().map(|own| own[at] as f64).sum::<f64>() / all.len() as f64];
+    let metric = |(at, name)| {
+        let metric = Metric::new(name, "B", mean(at));
+        let is_later = (1..STAGES).contains(&at);
+        if is_later { metric.against(BEFORE, mean(0)) } else { metric }
+    };
+    Ok(METRICS.into_iter().enumerate().map(metric).collect())
+}
+
+/// Goes through the stages, of which one is so many calls to each, and has `look` see each when everybody has come there.
+fn walk(me: &Worker, talk: u32, mut look: impl FnMut(usize) -> Result<(), BenchError>) -> Result<(), BenchError> {
+    look(0)?;
+    let peers = 1..me.process_count().min(PEERS_MAX + 1);
+    let own = me.allocate_at(me.id(), PUT_BYTES)?;
+    let all = exchange(me, own)?;
+    for distance in peers.clone() {
+        all[me.neighbor(distance).index()].put(me, 0, &[1; PUT_BYTES as usize])?;
+    }
+    me.barrier()?;
+    look(1)?;
+    me.barrier()?;
+    me.release(own)?;
+    for (stage, calls) in [(2, 1), (TALKED, talk)] {
+        for distance in peers.clone() {
+            for _ in 0..calls {
+                me.call_return(me.neighbor(distance), (), |_, ()| ()).map_err(farside::Error::from)?.wait()?;
+            }
+        }
+        me.barrier()?;
+        look(stage)?;
+        me.barrier()?;
+    }
+    me.shutdown_all()?;
+    // Which takes a few of the rings again.
+    me.barrier()?;
+    look(4)?;
+    me.barrier()?;
+    Ok(())
+}
+
+/// What Farside says that it has reserved for this process.
+fn reported_bytes(me: &Worker) -> u64 {
+    footprint(me.process_count(), me.threads_per_process()).starter_bytes + me.counters().ring_bytes_here
+}

@@ -1,0 +1,226 @@
+//! How long a message takes from one process to another, one way, through a pipe (rmalloc and rpipe, slides 38 to 40).
+//!
+//! `write/8B`: the message and its flag, in one cache line up to 56 bytes, behind each other above. `write-2put/8B`: by hand, the bytes put
+//! into memory of the other and then a flag, at any size: what a pipe would take without its short form. `read/8B`: the one who has the
+//! message raises a flag, and the other gets the bytes from there.
+//!
+//! Each takes half of a round trip. The limit is half of that of a word on a single line, and a copy of the message. Open MPI's ways stand
+//! beside: messages, and one-sided with a fence, with post-start-complete-wait, and with flags that are looked at. `faster_than_mpi_rma` is how
+//! often the time fits into that of the best of the one-sided ones; rpipe's authors have up to 6.
+//!
+//! `switch-over`: the largest message to which the short form is quicker than by hand.
+
+mod by_hand;
+mod over_ofi;
+mod piped;
+
+use std::hint::black_box;
+
+use farside::{Worker, WorkerId};
+
+use self::by_hand::{Fetch, TwoPuts};
+pub(crate) use self::over_ofi::cases as cases_over_ofi;
+use self::piped::Piped;
+use super::size_name;
+use crate::case::{Case, RunOnce};
+use crate::limits::ping_pong::PingPong;
+use crate::metric::Metric;
+use crate::row::Row;
+use crate::shared::{Patience, Shared};
+use crate::stats::median;
+use crate::timing::{TOGETHER, time_batches};
+use crate::{BenchError, Options, peers};
+
+pub(crate) const NAME: &str = "pipe-latency";
+pub(crate) const ABOUT: &str =
+    "a message through a pipe, one way, beside MPI's ways (rmalloc and rpipe, slides 38 to 40)";
+
+const SIZES: [usize; 12] = [1, 4, 8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+/// Round trips of one run, when nothing else is asked for, of short messages.
+const TRIPS: u64 = 100_000;
+/// Messages of so many bytes take twice as long.
+const BYTES_PER_TRIP: usize = 4096;
+const METRIC: &str = "ns";
+const FASTER: &str = "faster_than_mpi_rma";
+const LIMIT: &str = "one-line ping-pong / 2 + memcpy";
+
+/// Two workers between which messages go to and fro.
+trait Exchange {
+    /// Sends a message with this number.
+    fn send(&mut self, number: u64) -> farside::Result<()>;
+    /// Waits for one, and looks at what it has at its ends.
+    fn receive(&mut self, number: u64) -> farside::Result<()>;
+}
+
+/// How messages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Write,
+    TwoPuts,
+    Read,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Write, Self::TwoPuts, Self::Read];
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Write => "write",
+            Way::TwoPuts => "write-2put",
+            Way::Read => "read",
+        }
+    }
+
+    fn case(self, bytes: usize) -> String {
+        format!("{}/{}", self.name(), size_name(bytes))
+    }
+
+    /// Opens both ends, with the only other worker. Collective.
+    fn open<'w>(self, me: &'w Worker, bytes: usize) -> Result<Box<dyn Exchange + 'w>, BenchError> {
+        Ok(match self {
+            Way::Write => Box::new(Piped::new(me, bytes)?),
+            Way::TwoPuts => Box::new(TwoPuts::new(me, bytes)?),
+            Way::Read => Box::new(Fetch::new(me, bytes)?),
+        })
+    }
+}
+
+fn trips(bytes: usize, options: Options) -> u64 {
+    options.operations_or((TRIPS / (1 + bytes / BYTES_PER_TRIP) as u64).max(100))
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for way in Way::ALL {
+        for bytes in SIZES {
+            let body = move |me: &Worker, options| beside_one_line(me, way, bytes, options);
+            let around = move |options, run_once: RunOnce<'_>| beside_mpi(way, bytes, options, run_once);
+            cases.push(Case::around_job(way.case(bytes), 2, body, around));
+        }
+    }
+    cases.push(Case::from_rows("switch-over", switch_over));
+    cases
+}
+
+/// One message there and one back, so many times: nanoseconds for one.
+fn to_and_fro(me: &Worker, exchange: &mut dyn Exchange, trips: u64, first: u64) -> Result<f64, BenchError> {
+    let mut at = first;
+    let leads = me.id() == WorkerId::new(0);
+    me.barrier()?;
+    let times = time_batches(trips, TOGETHER, || {
+        at += 2;
+        if leads {
+            exchange.send(at)?;
+            exchange.receive(at + 1)
+        } else {
+            exchange.receive(at)?;
+            exchange.send(at + 1)
+        }
+    })?;
+    Ok(median(&times) / 2.0)
+}
+
+fn beside_one_line(me: &Worker, way: Way, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let memory = Shared::new(me, PingPong::BYTES)?;
+    let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
+    let mut exchange = way.open(me, bytes)?;
+    let trips = trips(bytes, options);
+    let (mut times, mut limits) = (Vec::new(), Vec::new());
+    // The first run is for the way to be made and the memory to be touched.
+    for run in 0..=options.runs() as u64 {
+        me.barrier()?;
+        let line_ns = if me.id() == WorkerId::new(0) {
+            median(&ping_pong.ask_on_one_line(trips)?)
+        } else {
+            ping_pong.answer_on_one_line(trips)?;
+            0.0
+        };
+        let ns = to_and_fro(me, &mut *exchange, trips, 2 * run * trips)?;
+        if run > 0 {
+            times.push(ns);
+            limits.push(line_ns / 2.0 + copy_ns(bytes));
+        }
+    }
+    me.barrier()?;
+    Ok(vec![Metric::new(METRIC, "ns", times).against(LIMIT, limits)])
+}
+
+/// What a copy of a message takes, in caches as warm as they get.
+fn copy_ns(bytes: usize) -> f64 {
+    let (source, mut target) = (vec![1_u8; bytes], vec![0_u8; bytes]);
+    let copies = 1 + ((1 << 20) / bytes.max(64)) as u64;
+    let copy = || {
+        black_box(&mut target[..]).copy_from_slice(black_box(&source));
+        Ok::<_, BenchError>(())
+    };
+    time_batches(copies, TOGETHER, copy).map_or(f64::NAN, |times| median(&times))
+}
+
+/// A job of ours, and Open MPI's ways. Those that write stand beside our pipe.
+fn beside_mpi(way: Way, bytes: usize, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
+    let mut metrics = run_once()?;
+    let mode = match way {
+        Way::Write => "write",
+        Way::Read => "read",
+        Way::TwoPuts => return Ok(metrics),
+    };
+    let arguments = [bytes as u64, trips(bytes, options), options.runs() as u64].map(|number| number.to_string());
+    let arguments = [&arguments[..], &[mode.to_owned()]].concat();
+    let of_peers = peers::measure(peers::PIPE, 2, &arguments, options)?;
+    let is_one_sided = |metric: &&Metric| metric.peer.as_deref() != Some("openmpi-send");
+    let best = of_peers.iter().filter(is_one_sided).map(|metric| median(&metric.samples)).min_by(f64::total_cmp);
+    if let (Some(best), Some(own)) = (best, metrics.first()) {
+        let ratios = own.samples.iter().map(|own| best / own).collect();
+        metrics.push(Metric::new(FASTER, "1", ratios));
+    }
+    metrics.extend(of_peers);
+    Ok(metrics)
+}
+
+/// The largest size up to which writing is quicker than two puts.
+fn switch_over(rows: &[Row]) -> Vec<Metric> {
+    let ns = |way: Way, bytes: usize| {
+        let case = way.case(bytes);
+        rows.iter().find(|row| row.case == case && row.metric == METRIC && row.peer.is_none()).map(|row| row.value)
+    };
+    let is_quicker = |bytes: &usize| ns(Way::Write, *bytes).zip(ns(Way::TwoPuts, *bytes)).is_some_and(|(a, b)| a < b);
+    let last = SIZES.into_iter().take_while(is_quicker).last();
+    vec![Metric::new("bytes", "B", vec![last.unwrap_or(0) as f64])]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_switch_is_before_the_first_that_is_slower() {
+        let row = |way: Way, bytes: usize, ns: f64| {
+            Row::new(NAME, &way.case(bytes), &Metric::new(METRIC, "ns", vec![ns])).unwrap()
+        };
+        let rows = |quick: &[usize]| {
+            let of_size = |bytes: usize| {
+                let ns = if quick.contains(&bytes) { 1.0 } else { 3.0 };
+                [row(Way::Write, bytes, ns), row(Way::TwoPuts, bytes, 2.0)]
+            };
+            SIZES.into_iter().flat_map(of_size).collect::<Vec<_>>()
+        };
+        let found = |quick: &[usize]| switch_over(&rows(quick))[0].samples.clone();
+        assert_eq!(found(&[1, 4, 8, 64, 1024]), [64.0]);
+        assert_eq!(found(&[4]), [0.0]);
+        assert_eq!(found(&SIZES), [(4 << 20) as f64]);
+    }
+
+    #[test]
+    fn every_way_brings_messages_over() {
+        for way in Way::ALL {
+            for bytes in [1, 8, 56, 57, 5000] {
+                let result = farside::simulate(2, 1, 1, |me| {
+                    let mut exchange = way.open(me, bytes)?;
+                    to_and_fro(me, &mut *exchange, 20, 0)?;
+                    me.barrier()
+                });
+                result.unwrap_or_else(|error| panic!("{way:?} {bytes}: {error}"));
+            }
+        }
+    }
+}

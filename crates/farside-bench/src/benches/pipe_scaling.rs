@@ -1,0 +1,229 @@
+//! Pipes among many: each process writes messages to others at random, through a pipe to each (rmalloc and rpipe, slide 41).
+//!
+//! Case `8B/64/4p`: messages of 8 bytes, with room for 64 bytes of them in each pipe, among four processes. With `unbounded` room a writer
+//! never waits for it. `ns` is what a message takes its writer, who reads meanwhile what others have written to it; so with more
+//! processes than CPUs each has a share of one. Open MPI has nothing like it.
+
+mod simulated;
+
+use farside::Worker;
+use farside::pipe::{PipeReader, PipeWriter};
+
+pub(crate) use self::simulated::run as run_simulated;
+use super::size_name;
+use crate::case::Case;
+use crate::metric::Metric;
+use crate::over_ofi::OfiFabric;
+use crate::{BenchError, Options};
+
+pub(crate) const NAME: &str = "pipe-scaling";
+pub(crate) const ABOUT: &str = "messages at random through pipes from each to each (rmalloc and rpipe, slide 41)";
+
+/// Messages of a process in one run, when nothing else is asked for.
+const MESSAGES: u64 = 20_000;
+const METRIC: &str = "ns";
+
+/// How many of what length go between how many, and how much room each pipe has for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Load {
+    bytes: usize,
+    room: Room,
+    processes: u32,
+}
+
+/// The room in a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// More than is ever under way: as many messages as fit into 128 KiB, at most a thousand.
+    Unbounded,
+    Bytes(usize),
+}
+
+/// As the slide has them.
+const LOADS: [(usize, Room); 6] = [
+    (8, Room::Unbounded),
+    (8, Room::Bytes(4096)),
+    (8, Room::Bytes(64)),
+    (64, Room::Unbounded),
+    (1 << 10, Room::Unbounded),
+    (8 << 10, Room::Unbounded),
+];
+const PROCESSES: [u32; 5] = [2, 4, 8, 16, 32];
+const PROCESSES_OVER_OFI: [u32; 2] = [2, 4];
+
+impl Load {
+    /// All of them, for so many processes each.
+    fn all(processes: &[u32]) -> impl Iterator<Item = Self> {
+        let of_load =
+            |(bytes, room)| processes.iter().map(move |processes| Self { bytes, room, processes: *processes });
+        LOADS.into_iter().flat_map(of_load)
+    }
+
+    fn case(self) -> String {
+        let room = match self.room {
+            Room::Unbounded => "unbounded".to_owned(),
+            Room::Bytes(4096) => "4K".to_owned(),
+            Room::Bytes(bytes) => bytes.to_string(),
+        };
+        format!("{}/{room}/{}p", size_name(self.bytes), self.processes)
+    }
+
+    /// Messages that each pipe has room for.
+    fn width(self) -> usize {
+        match self.room {
+            Room::Unbounded => ((128 << 10) / self.bytes).min(1000),
+            Room::Bytes(room) => (room / self.bytes).max(1),
+        }
+    }
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    let case = |load: Load| Case::job(load.case(), load.processes, move |me, options| measure(me, load, options));
+    Load::all(&PROCESSES).map(case).collect()
+}
+
+pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
+    let case = |load: Load| {
+        let body = move |me: &Worker, options| measure(me, load, options);
+        Case::job(load.case(), load.processes, body).over(fabric)
+    };
+    Load::all(&PROCESSES_OVER_OFI).map(case).collect()
+}
+
+fn measure(me: &Worker, load: Load, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let messages = options.operations_or((MESSAGES / u64::from(load.processes)).max(100));
+    let mut crowd = Crowd::new(me, load)?;
+    let mut times = Vec::new();
+    // The first run is for the pipes to be made.
+    for run in 0..=options.runs() as u64 {
+        let ns = crowd.exchange(messages, run)?;
+        if run > 0 {
+            times.push(ns);
+        }
+    }
+    Ok(vec![Metric::new(METRIC, "ns", times)])
+}
+
+/// One of those that write to each other.
+#[derive(Debug)]
+struct Crowd<'w> {
+    me: &'w Worker,
+    /// By distance, from the next worker on.
+    writers: Vec<PipeWriter<'w>>,
+    readers: Vec<PipeReader<'w>>,
+    data: Vec<u8>,
+    /// The numbers that came, added up.
+    sum: u64,
+    received: u64,
+}
+
+impl<'w> Crowd<'w> {
+    fn new(me: &'w Worker, load: Load) -> Result<Self, BenchError> {
+        let pipe = |distance| me.pipe(me.neighbor(distance)).width(load.width()).message_bytes(load.bytes);
+        let distances = || 1..me.worker_count();
+        let readers = distances().map(|distance| pipe(distance).reader()).collect::<Result<_, _>>()?;
+        let writers = distances().map(|distance| pipe(distance).writer()).collect::<Result<_, _>>()?;
+        Ok(Self { me, writers, readers, data: vec![0; load.bytes], sum: 0, received: 0 })
+    }
+
+    /// Writes so many messages, and reads all that others write. Returns the nanoseconds that one took. Collective.
+    fn exchange(&mut self, messages: u64, seed: u64) -> Result<f64, BenchError> {
+        let me = self.me;
+        let count = u64::from(me.worker_count());
+        (self.sum, self.received) = (0, 0);
+        let mut random = Random::new(seed * count + u64::from(me.id().number()) + 1);
+        let mut sent_sum = 0_u64;
+        me.barrier()?;
+        let start = me.now();
+        for _ in 0..messages {
+            let number = random.next();
+            sent_sum = sent_sum.wrapping_add(number);
+            self.write((number % (count - 1)) as usize, number)?;
+            self.read_all()?;
+        }
+        let taken = me.now() - start;
+        // What a process gets is random, but what all get is not.
+        loop {
+            self.read_all()?;
+            let received = me.all_reduce(self.received, |a, b| a + b)?;
+            if received == messages * count {
+                break;
+            }
+        }
+        let [expected, found] =
+            me.all_reduce([sent_sum, self.sum], |a, b| [0, 1].map(|at: usize| a[at].wrapping_add(b[at])))?;
+        if expected != found {
+            return Err(BenchError::WrongSum { what: "the messages of all pipes", expected, found });
+        }
+        let own = taken.as_nanos() as f64 / messages as f64;
+        Ok(me.all_reduce(own, |a, b| a + b)? / count as f64)
+    }
+
+    fn write(&mut self, to: usize, number: u64) -> Result<(), BenchError> {
+        self.data[..8].copy_from_slice(&number.to_le_bytes());
+        if !self.writers[to].ready()? {
+            // Who waits for room must read, for the other may wait, too.
+            let mut outcome = Ok(false);
+            self.me.wait_while_serving(|| {
+                let ready = self.read_all().and_then(|()| Ok(self.writers[to].ready()?));
+                let ends = !matches!(ready, Ok(false));
+                outcome = ready;
+                ends
+            })?;
+            outcome?;
+        }
+        Ok(self.writers[to].try_write(&self.data)?)
+    }
+
+    fn read_all(&mut self) -> Result<(), BenchError> {
+        for reader in &mut self.readers {
+            while let Some(message) = reader.try_recv()? {
+                let number = message.first_chunk().copied().unwrap_or_default();
+                self.sum = self.sum.wrapping_add(u64::from_le_bytes(number));
+                self.received += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Numbers that are the same every time, and differ by seed from the first on.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ mixed >> 31
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_is_as_the_slide_has_it() {
+        let load = |bytes, room| Load { bytes, room, processes: 2 };
+        let widths = LOADS.map(|(bytes, room)| load(bytes, room).width());
+        assert_eq!(widths, [1000, 512, 8, 1000, 128, 16]);
+        assert_eq!(load(64, Room::Bytes(64)).width(), 1);
+        assert_eq!(load(8, Room::Bytes(4096)).case(), "8B/4K/2p");
+        assert_eq!(load(8 << 10, Room::Unbounded).case(), "8KiB/unbounded/2p");
+    }
+
+    #[test]
+    fn all_messages_arrive() {
+        for (bytes, room) in [(8, Room::Bytes(8)), (64, Room::Bytes(64)), (1 << 10, Room::Unbounded)] {
+            let load = Load { bytes, room, processes: 3 };
+            let options = Options::new().quick(true).operations(Some(50));
+            let result = farside::simulate(load.processes, 1, 1, |me| Ok(measure(me, load, options).map(drop)?));
+            result.unwrap_or_else(|error| panic!("{load:?}: {error}"));
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The same on a simulated network, beside what rpipe's authors measured on Aries.
+
+use std::sync::Mutex;
+
+use farside::{SimOptions, Simulation, WorkerId};
+
+use super::{Load, NAME, PROCESSES, measure};
+use crate::metric::Metric;
+use crate::row::Row;
+use crate::simulated::{SimNetwork, report};
+use crate::{BenchError, Options};
+
+/// Messages of a process in one run, when nothing else is asked for.
+const MESSAGES: u64 = 1000;
+/// "Scaling up to 32 nodes, randomized rwrite(), 0.65-3.8us avg latency": the least and the most of all loads.
+const PUBLISHED: [(&str, f64); 2] = [("ns_least", 650.0), ("ns_most", 3800.0)];
+const PUBLISHED_PEER: &str = "rpipe-published";
+/// What that was measured on.
+const PUBLISHED_ON: &str = "aries";
+
+pub(crate) fn run(
+    network: SimNetwork,
+    options: Options,
+    on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    let mut all = Vec::new();
+    for load in Load::all(&PROCESSES) {
+        let metrics = simulate(load, network, options)?;
+        for metric in metrics {
+            all.extend(metric.samples.iter().copied());
+            report(NAME, &format!("{}/{network}", load.case()), &metric, None, on_row)?;
+        }
+    }
+    let case = format!("all/{network}");
+    let ends = [all.iter().copied().fold(f64::INFINITY, f64::min), all.iter().copied().fold(0.0, f64::max)];
+    for ((name, published), found) in PUBLISHED.into_iter().zip(ends) {
+        report(NAME, &case, &Metric::new(name, "ns", vec![found]), None, on_row)?;
+        if network.preset() == PUBLISHED_ON {
+            let metric = Metric::new(name, "ns", vec![published]).of_peer(PUBLISHED_PEER);
+            report(NAME, &case, &metric, None, on_row)?;
+        }
+    }
+    Ok(())
+}
+
+fn simulate(load: Load, network: SimNetwork, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let messages = options.operations_or(MESSAGES).div_ceil(u64::from(load.processes));
+    let options = options.operations(Some(messages)).quick(true);
+    let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };
+    let found = Mutex::new(Vec::new());
+    let simulated = Simulation::new(load.processes, 1, options.seed).options(sim).run(|me| {
+        let metrics = measure(me, load, options)?;
+        if me.id() == WorkerId::new(0) {
+            *found.lock().expect("nobody has panicked") = metrics;
+        }
+        Ok(())
+    })?;
+    simulated.verdict?;
+    Ok(found.into_inner().expect("nobody has panicked"))
+}

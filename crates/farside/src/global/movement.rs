@@ -1,0 +1,29 @@
+//! Operations that do not wait: copies from anywhere to anywhere, puts, gets and changes of words, with their order.
+//!
+//! Each gets a [`Handle`]. [`Worker::complete`] waits for it and all before it, and [`Order`] says when it may start. `movement/README.md` goes
+//! through one copy, and has the proof that orders are kept.
+
+mod complete;
+mod error;
+mod flow;
+mod handle;
+mod incoming;
+mod issue;
+mod message;
+#[cfg(test)]
+mod model;
+mod orders;
+mod room;
+mod table;
+mod work;
+
+pub use self::complete::Completing;
+pub use self::error::MovementError;
+pub use self::handle::{Handle, Order};
+pub use self::incoming::{Brings, Incoming};
+pub(crate) use self::issue::Moves;
+pub(crate) use self::message::MoveMessage;
+pub(crate) use self::room::Movement;
+
+#[cfg(doc)]
+use crate::Worker;

@@ -1,0 +1,261 @@
+//! Waiting for operations.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use farside_fabric::ProcessId;
+
+use super::error::{Failure, MovementError};
+use super::handle::Handle;
+use super::orders::Orders;
+use super::table::COMMANDS_MAX;
+use super::work::Work;
+use crate::error::{Error, Result};
+use crate::global::address::AddressFault;
+use crate::job::worker::Worker;
+
+/// What a worker does that waits for operations.
+const COMPLETING: &str = "waiting for operations on memory to end";
+
+impl Worker {
+    /// Waits until an operation, and all that this worker started before it, have ended. At most for the job's deadline.
+    ///
+    /// *Cost*: nothing, when none is open.
+    ///
+    /// ACP's `acp_complete`.
+    ///
+    /// # Errors
+    /// [`Error::Movement`] with `Failed` or `NotStarted`: the first of them that has failed and was not told before, so that the next call tells the
+    /// next; with `Foreign` or `NeverStarted`. [`Error::Deadline`], and then they go on. [`Error::InHandler`].
+    #[inline]
+    pub fn complete(&self, handle: Handle) -> Result<()> {
+        self.complete_within(handle, self.default_deadline())
+    }
+
+    /// The same, for at most so long.
+    ///
+    /// # Errors
+    /// Those of [`complete`](Self::complete).
+    #[inline]
+    pub fn complete_within(&self, handle: Handle, time: Duration) -> Result<()> {
+        let number = self.check_handle(handle)?;
+        if self.none_is_open() { Ok(()) } else { self.complete_slowly(number, time) }
+    }
+
+    #[cold]
+    fn complete_slowly(&self, number: u64, time: Duration) -> Result<()> {
+        self.wait_until(COMPLETING, time, |worker| {
+            worker.look_at(|orders| !orders.are_under_way(number)).then_some(Ok(()))
+        })?;
+        self.tell_failure(|entry| entry <= number, None)
+    }
+
+    /// Whether an operation, and all before it, have ended. Then [`complete`](Self::complete) does not wait, and tells whether one has failed.
+    ///
+    /// It makes no [progress](Self::progress). Who does nothing but ask makes that in between.
+    ///
+    /// ACP's `acp_inquire`, of which it has two meanings; `true` is what its manual says for 0.
+    ///
+    /// # Errors
+    /// [`Error::Movement`] with `Foreign` or `NeverStarted`.
+    pub fn inquire(&self, handle: Handle) -> Result<bool> {
+        let number = self.check_handle(handle)?;
+        Ok(self.none_is_open() || self.look_at(|orders| !orders.are_under_way(number)))
+    }
+
+    /// Waits for one of some operations to end, whatever becomes of those before it: which of the handles that is. For at most so long.
+    ///
+    /// One that has failed has ended. It is told when it is [completed](Self::complete).
+    ///
+    /// # Errors
+    /// [`Error::Movement`] with `Foreign` or `NeverStarted`; [`Error::Deadline`], at once when there are no handles; [`Error::InHandler`].
+    pub fn complete_any(&self, handles: &[Handle], time: Duration) -> Result<usize> {
+        let some = self.complete_some(handles, time)?;
+        some.first().copied().ok_or(Error::Deadline { doing: COMPLETING, after: time })
+    }
+
+    /// Waits for at least one of some operations to end: which of the handles those are that have. For at most so long.
+    ///
+    /// # Errors
+    /// Those of [`complete_any`](Self::complete_any); without handles there is nothing to wait for, and none.
+    pub fn complete_some(&self, handles: &[Handle], time: Duration) -> Result<Vec<usize>> {
+        let numbers = handles.iter().map(|handle| self.check_handle(*handle)).collect::<Result<Vec<_>>>()?;
+        if numbers.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.wait_until(COMPLETING, time, |worker| {
+            let ended = worker.look_at(|orders| {
+                let ended = |(_, number): &(usize, &u64)| !orders.is_under_way(**number);
+                numbers.iter().enumerate().filter(ended).map(|(at, _)| at).collect::<Vec<_>>()
+            });
+            (!ended.is_empty()).then_some(Ok(ended))
+        })
+    }
+
+    /// Waits for all of some operations to end, whatever becomes of those between them. For at most so long.
+    ///
+    /// # Errors
+    /// As [`complete`](Self::complete), for these operations alone.
+    pub fn complete_all(&self, handles: &[Handle], time: Duration) -> Result<()> {
+        let numbers = handles.iter().map(|handle| self.check_handle(*handle)).collect::<Result<Vec<_>>>()?;
+        self.wait_until(COMPLETING, time, |worker| {
+            let ended = worker.look_at(|orders| numbers.iter().all(|number| !orders.is_under_way(*number)));
+            ended.then_some(Ok(()))
+        })?;
+        self.tell_failure(|entry| numbers.contains(&entry), None)
+    }
+
+    /// Waits until all operations of this worker that reach memory of a process have ended. At most for the job's deadline.
+    ///
+    /// OpenSHMEM's `quiet`, for one process.
+    ///
+    /// # Errors
+    /// As [`complete`](Self::complete), for these operations alone.
+    pub fn flush_peer(&self, peer: ProcessId) -> Result<()> {
+        if self.none_is_open() {
+            return Ok(());
+        }
+        let look = |worker: &Self| worker.look_at(|orders| !orders.are_under_way_to(peer)).then_some(Ok(()));
+        self.wait_until(COMPLETING, self.default_deadline(), look)?;
+        self.tell_failure(|_| true, Some(peer))
+    }
+
+    /// Waits until all operations of this worker have ended. At most for the job's deadline.
+    ///
+    /// OpenSHMEM's `quiet`, UPC's `upc_fence`.
+    ///
+    /// # Errors
+    /// As [`complete`](Self::complete).
+    pub fn flush_all(&self) -> Result<()> {
+        if self.none_is_open() { Ok(()) } else { self.complete_slowly(u64::MAX, self.default_deadline()) }
+    }
+
+    /// Has the operations that this worker starts from now on, and that reach memory of a process, start after those that it has started before
+    /// and that reach memory of the same process. Does not wait.
+    ///
+    /// It holds for operations that are *started*, of any order. What has a result at once ([`GlobalPtr::put`](crate::GlobalPtr::put) and the
+    /// like) is done at once: before that, [`flush_peer`](Self::flush_peer).
+    ///
+    /// OpenSHMEM's `fence`.
+    pub fn fence_peer(&self, peer: ProcessId) {
+        self.fence(Some(peer));
+    }
+
+    /// As [`fence_peer`](Self::fence_peer), for every process: what reaches memory of any starts after what was started before and reaches
+    /// memory of the same.
+    pub fn fence_all(&self) {
+        self.fence(None);
+    }
+
+    fn fence(&self, peer: Option<ProcessId>) {
+        if self.none_is_open() {
+            return;
+        }
+        let mut inner = self.process_handle().movement().lock();
+        inner.threads[self.thread_index()].orders.fence(peer, self.moves().last());
+        self.moves().set_fenced();
+    }
+
+    /// The end of an operation, and of all before it, to be awaited.
+    ///
+    /// As a future it is ready when this process's threads have made progress; [`block_on`](Self::block_on) sees to it.
+    pub fn completion(&self, handle: Handle) -> Completing<'_> {
+        Completing { worker: self, handle }
+    }
+
+    /// Waits until this very operation has ended.
+    pub(super) fn wait_for_end(&self, handle: Handle) -> Result<()> {
+        let number = self.check_handle(handle)?;
+        if self.none_is_open() {
+            return Ok(());
+        }
+        let look = |worker: &Self| worker.look_at(|orders| !orders.is_under_way(number)).then_some(Ok(()));
+        self.wait_until(COMPLETING, self.default_deadline(), look)?;
+        self.tell_failure(|entry| entry == number, None)
+    }
+
+    /// After the body: whether all of its operations are over. One that has failed, which nobody has heard of, is told.
+    pub(crate) fn movement_is_over(&self) -> Result<bool> {
+        if self.none_is_open() {
+            return Ok(true);
+        }
+        if self.look_at(|orders| orders.are_under_way(u64::MAX)) {
+            return Ok(false);
+        }
+        self.tell_failure(|_| true, None).map(|()| true)
+    }
+
+    #[inline]
+    fn none_is_open(&self) -> bool {
+        self.process_handle().movement().open(self.thread_index()) == 0
+    }
+
+    fn look_at<T>(&self, look: impl FnOnce(&Orders<Work>) -> T) -> T {
+        look(&self.process_handle().movement().lock().threads[self.thread_index()].orders)
+    }
+
+    /// Tells the first failure among those that are wanted, once.
+    fn tell_failure(&self, wanted: impl Fn(u64) -> bool, peer: Option<ProcessId>) -> Result<()> {
+        let process = self.process_handle();
+        let mut inner = process.movement().lock();
+        let thread = &mut inner.threads[self.thread_index()];
+        let is_wanted =
+            |number, touched: super::orders::Touched| wanted(number) && (peer.is_none() || touched.contains(&peer));
+        let Some((number, failure)) = thread.orders.take_failure(|entry| is_wanted(entry.number, entry.touched)) else {
+            return Ok(());
+        };
+        let note = thread.notes.remove(&number);
+        process.movement().note_counts(&inner);
+        drop(inner);
+        let handle = self.handle(number);
+        let cause = match failure {
+            Failure::Earlier { number } => {
+                return Err(MovementError::NotStarted { handle, earlier: self.handle(number) }.into());
+            }
+            Failure::Stale { is_target } => {
+                let of = |note: super::room::Note| if is_target { note.target } else { note.source };
+                let address = note.map(of).unwrap_or_default();
+                self.space().forget(address.segment());
+                Error::Address { address, why: AddressFault::Stale }
+            }
+            Failure::Lost { process: lost } => process.gone(lost),
+            Failure::Deadline => {
+                Error::Deadline { doing: "moving bytes of memory that is not mapped", after: self.default_deadline() }
+            }
+            Failure::Full { process } => MovementError::Full { process, max: COMMANDS_MAX }.into(),
+            Failure::Other { what } => MovementError::Fabric { what }.into(),
+        };
+        Err(MovementError::Failed { handle, cause: Box::new(cause) }.into())
+    }
+}
+
+/// The end of an operation: [`Worker::completion`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Completing<'w> {
+    worker: &'w Worker,
+    handle: Handle,
+}
+
+impl Future for Completing<'_> {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let worker = self.worker;
+        let number = match worker.check_handle(self.handle) {
+            Ok(number) => number,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        let mut inner = worker.process_handle().movement().lock();
+        let thread = &mut inner.threads[worker.thread_index()];
+        if thread.orders.are_under_way(number) {
+            if !thread.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+                thread.wakers.push(context.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        drop(inner);
+        Poll::Ready(worker.tell_failure(|entry| entry <= number, None))
+    }
+}

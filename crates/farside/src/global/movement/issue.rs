@@ -1,0 +1,398 @@
+//! Starting operations.
+
+use std::cell::Cell;
+
+use bytemuck::Pod;
+use farside_fabric::transport::AtomicChange;
+use farside_sys::racy;
+
+use super::error::MovementError;
+use super::handle::{Handle, Order};
+use super::incoming::Incoming;
+use super::message::PUT_BYTES_MAX;
+use super::orders::{Condition, OPEN_MAX, Place, Touched};
+use super::room::{Note, Parcel};
+use super::work::{Brought, Spot, Work};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::{Refused, Result};
+use crate::global::address::GlobalAddress;
+use crate::global::atomics::Unsigned;
+use crate::global::check::{AccessKind, Touch};
+use crate::global::pointer::GlobalPtr;
+use crate::global::space::check_alignment;
+use crate::job::worker::Worker;
+
+/// What a worker knows of its operations without a lock.
+#[derive(Debug, Default)]
+pub(crate) struct Moves {
+    /// The number of the last one.
+    last: Cell<u64>,
+    /// A fence may hold new ones back.
+    is_fenced: Cell<bool>,
+}
+
+impl Moves {
+    pub(super) fn last(&self) -> u64 {
+        self.last.get()
+    }
+
+    pub(super) fn set_fenced(&self) {
+        self.is_fenced.set(true);
+    }
+}
+
+/// An operation that is about to be started.
+struct Draft {
+    work: Work,
+    place: Place,
+    note: Note,
+}
+
+impl Draft {
+    fn new(work: Work, place: Place, target: GlobalAddress, source: GlobalAddress) -> Self {
+        Self { work, place, note: Note { target, source, brings: None, store_at: None } }
+    }
+}
+
+/// How an operation was started.
+enum Started {
+    /// It is over already, and brought this.
+    Over(Handle, Brought),
+    Open(Handle),
+}
+
+impl Started {
+    fn handle(self) -> Handle {
+        match self {
+            Self::Over(handle, _) | Self::Open(handle) => handle,
+        }
+    }
+}
+
+impl Worker {
+    /// Copies bytes from any place to any other: of this process, of another, or, as a third party, from one process to another. Does
+    /// not wait for that.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # use farside::{GlobalAddress, Order};
+    /// # fn example(me: &Worker, block: GlobalAddress, flag: GlobalAddress) -> farside::Result<()> {
+    /// let there = GlobalAddress::starter(ProcessId::new(2), 0);
+    /// let copied = me.copy(there, block, 1024, Order::None)?;
+    /// // The flag is not seen before the block.
+    /// let told = me.start_put(flag, &1_u64.to_le_bytes(), Order::After(copied))?;
+    /// me.complete(told)
+    /// # }
+    /// ```
+    ///
+    /// *Completion*: [`complete`](Self::complete) says when the source may change, and the copy is visible to whoever is told of it.
+    ///
+    /// *Cost*: a copy by the caller where both places are mapped here and nothing is to be waited for. Otherwise puts or gets, where
+    /// one of the places is mapped; and where neither is, a command to the service thread of the process whose bytes they are, which
+    /// puts them. It needs no worker there. Large copies go in pieces of 128 KiB, of which four are under way. The first use of a region
+    /// asks its owner's service thread for it.
+    ///
+    /// ACP's `acp_copy`.
+    ///
+    /// # Errors
+    /// [`Error::Address`] and [`Error::PeerLost`] as for [`GlobalPtr::put`]; [`Error::Movement`] with `Overlap` when the two places have
+    /// bytes in common, `Foreign` and `NeverStarted` for the handle in `order`, and `TooMany`; [`Error::Deadline`] when 256
+    /// operations of this worker are open and none ends ([`Error::InHandler`] in a handler). Nothing was started then. What
+    /// goes wrong later is told when the operation is completed.
+    #[inline]
+    #[track_caller]
+    pub fn copy(&self, target: GlobalAddress, source: GlobalAddress, bytes: u64, order: Order) -> Result<Handle> {
+        if self.may_start_at_once(order)
+            && let Ok(length) = usize::try_from(bytes)
+            && !overlap(target, source, bytes)
+            && let Some(to) = self.space().mapped(self.process_handle(), target, length)
+            && let Some(from) = self.space().mapped(self.process_handle(), source, length)
+        {
+            // SAFETY: the space found both ranges inside memory that is mapped here.
+            unsafe { racy::copy_between(from, to, length) };
+            return Ok(self.next_handle());
+        }
+        self.copy_slowly(target, source, bytes, order)
+    }
+
+    #[cold]
+    #[track_caller]
+    fn copy_slowly(&self, target: GlobalAddress, source: GlobalAddress, bytes: u64, order: Order) -> Result<Handle> {
+        let condition = self.admit(order)?;
+        if overlap(target, source, bytes) {
+            return Err(MovementError::Overlap { target, source_address: source, bytes }.into());
+        }
+        let (write, read) = (Touch::here(AccessKind::Write), Touch::here(AccessKind::Read));
+        let (to, from) = (self.spot(target, bytes, write)?, self.spot(source, bytes, read)?);
+        let owner = from.process();
+        let place = match to.is_mapped() || from.is_mapped() || owner == self.process() {
+            true => Place::Here,
+            false => Place::At(owner),
+        };
+        let work = Work::Copy { target: to, source: from, bytes };
+        Ok(self.start(Draft::new(work, place, target, source), condition).handle())
+    }
+
+    /// Writes a few bytes, which are copied by the call. Does not wait until they are there.
+    ///
+    /// *Cost*: a store where the place is mapped here and nothing is to be waited for; otherwise a put. What is ordered after something that
+    /// another process carries out goes there, and is held there.
+    ///
+    /// # Errors
+    /// Those of [`copy`](Self::copy); [`Error::Movement`] with `TooLong` for more than 64 bytes.
+    #[inline]
+    #[track_caller]
+    pub fn start_put(&self, target: GlobalAddress, data: &[u8], order: Order) -> Result<Handle> {
+        if data.len() <= PUT_BYTES_MAX
+            && self.may_start_at_once(order)
+            && let Some(to) = self.space().mapped(self.process_handle(), target, data.len())
+        {
+            // SAFETY: `data` is readable; the space found the target range inside memory that is mapped here.
+            unsafe { racy::copy_out(data.as_ptr(), to, data.len()) };
+            return Ok(self.next_handle());
+        }
+        self.put_slowly_from(target, data, order)
+    }
+
+    #[cold]
+    #[track_caller]
+    fn put_slowly_from(&self, target: GlobalAddress, data: &[u8], order: Order) -> Result<Handle> {
+        if data.len() > PUT_BYTES_MAX {
+            return Err(MovementError::TooLong { bytes: data.len(), max: PUT_BYTES_MAX }.into());
+        }
+        let condition = self.admit(order)?;
+        // A word is what others watch.
+        let is_word = matches!(data.len(), 4 | 8) && (target.offset() as usize).is_multiple_of(data.len());
+        let touch = Touch::here(if is_word { AccessKind::AtomicChange } else { AccessKind::Write });
+        let work = Work::Put { target: self.spot(target, data.len() as u64, touch)?, data: data.to_vec() };
+        Ok(self.start(Draft::new(work, Place::Anywhere, target, target), condition).handle())
+    }
+
+    /// Writes the bytes of a buffer, which is handed over and comes back when they are there.
+    ///
+    /// *Cost*: a copy where the place is mapped here and nothing is to be waited for; otherwise a put, and a copy for it.
+    ///
+    /// # Errors
+    /// Those of [`copy`](Self::copy), with the buffer.
+    #[track_caller]
+    pub fn start_put_owned(
+        &self,
+        target: GlobalAddress,
+        buffer: Vec<u8>,
+        order: Order,
+    ) -> Result<Incoming<Vec<u8>>, Refused<Vec<u8>>> {
+        self.start_with_buffer(target, buffer, order, AccessKind::Write, |target, data| Work::Put { target, data })
+    }
+
+    /// Reads as many bytes as a buffer has, which is handed over and comes back with them.
+    ///
+    /// *Cost*: a copy where the place is mapped here and nothing is to be waited for; otherwise gets of 128 KiB, four at a time.
+    ///
+    /// # Errors
+    /// Those of [`copy`](Self::copy), with the buffer.
+    #[track_caller]
+    pub fn start_get(
+        &self,
+        source: GlobalAddress,
+        buffer: Vec<u8>,
+        order: Order,
+    ) -> Result<Incoming<Vec<u8>>, Refused<Vec<u8>>> {
+        self.start_with_buffer(source, buffer, order, AccessKind::Read, |source, room| Work::Get { source, room })
+    }
+
+    #[track_caller]
+    fn start_with_buffer(
+        &self,
+        address: GlobalAddress,
+        buffer: Vec<u8>,
+        order: Order,
+        kind: AccessKind,
+        work: impl FnOnce(Spot, Vec<u8>) -> Work,
+    ) -> Result<Incoming<Vec<u8>>, Refused<Vec<u8>>> {
+        let (touch, bytes) = (Touch::here(kind), buffer.len() as u64);
+        let ready = self.admit(order).and_then(|condition| Ok((condition, self.spot(address, bytes, touch)?)));
+        match ready {
+            Ok((condition, spot)) => {
+                Ok(self.start_bringing(Draft::new(work(spot, buffer), Place::Here, address, address), condition))
+            }
+            Err(error) => Err(Refused { error, arguments: buffer }),
+        }
+    }
+
+    /// Changes a word atomically, and brings what it held. Who does not want to know may drop that.
+    ///
+    /// *Cost*: a read-modify-write instruction where the word is mapped here and nothing is to be waited for.
+    ///
+    /// # Errors
+    /// Those of [`copy`](Self::copy).
+    #[track_caller]
+    pub fn start_change<W: Unsigned>(
+        &self,
+        word: GlobalPtr<W>,
+        change: AtomicChange<W>,
+        order: Order,
+    ) -> Result<Incoming<W>> {
+        if self.may_start_at_once(order)
+            && let Some(place) = self.space().mapped(self.process_handle(), word.address(), size_of::<W>())
+            && place.addr().is_multiple_of(size_of::<W>())
+        {
+            let previous = word.change(self, change)?;
+            return Ok(Incoming::over(self.next_handle(), Brought::Previous(previous.widen())));
+        }
+        let condition = self.admit(order)?;
+        let draft = self.draft_change(word, change)?;
+        Ok(self.start_bringing(draft, condition))
+    }
+
+    /// Changes a word atomically, and stores what it held at a place of this process.
+    ///
+    /// ACP's atomics.
+    ///
+    /// # Errors
+    /// Those of [`copy`](Self::copy), for both places; [`Error::Movement`] with `NotOwn` when `old` is of another process.
+    #[track_caller]
+    pub fn change_into<W: Unsigned>(
+        &self,
+        old: GlobalPtr<W>,
+        word: GlobalPtr<W>,
+        change: AtomicChange<W>,
+        order: Order,
+    ) -> Result<Handle> {
+        let condition = self.admit(order)?;
+        let mut draft = self.draft_change(word, change)?;
+        let place = self.spot_of(old, Touch::here(AccessKind::Write))?;
+        if place.process() != self.process() {
+            return Err(MovementError::NotOwn { address: old.address() }.into());
+        }
+        draft.note.store_at = Some((place, size_of::<W>()));
+        Ok(self.start(draft, condition).handle())
+    }
+
+    #[track_caller]
+    fn draft_change<W: Unsigned>(&self, word: GlobalPtr<W>, change: AtomicChange<W>) -> Result<Draft> {
+        let target = self.spot_of(word, Touch::here(AccessKind::of(&change)))?;
+        let change = W::operation(target.offset, change);
+        Ok(Draft::new(Work::Change { target, change }, Place::Anywhere, word.address(), word.address()))
+    }
+
+    /// Whether a new operation need not look at those before it.
+    #[inline]
+    fn may_start_at_once(&self, order: Order) -> bool {
+        let is_free = match order {
+            Order::None => !self.moves().is_fenced.get(),
+            Order::After(handle) if self.check_handle(handle).is_err() => return false,
+            Order::After(_) | Order::All | Order::Continuing => false,
+        };
+        is_free || self.process_handle().movement().open(self.thread_index()) == 0
+    }
+
+    #[inline]
+    fn next_handle(&self) -> Handle {
+        let number = self.moves().last.get() + 1;
+        self.moves().last.set(number);
+        self.handle(number)
+    }
+
+    #[inline]
+    pub(super) fn handle(&self, number: u64) -> Handle {
+        Handle { worker: self.id(), number }
+    }
+
+    /// Refuses handles that are none of this worker's.
+    pub(super) fn check_handle(&self, handle: Handle) -> Result<u64> {
+        let started = self.moves().last();
+        if handle.worker != self.id() {
+            return Err(MovementError::Foreign { handle, by: self.id() }.into());
+        }
+        match handle.number {
+            number if (1..=started).contains(&number) => Ok(number),
+            _ => Err(MovementError::NeverStarted { handle, started }.into()),
+        }
+    }
+
+    /// Whether a new operation may be started. Waits while too many are open.
+    fn admit(&self, order: Order) -> Result<Condition> {
+        // Others may learn by this operation of what was before it.
+        self.end_accesses();
+        let condition = match order {
+            Order::None => Condition::None,
+            Order::After(handle) => Condition::After(self.check_handle(handle)?),
+            Order::All => Condition::All,
+            Order::Continuing => Condition::Continuing(self.moves().last()),
+        };
+        let (movement, local) = (self.process_handle().movement(), self.thread_index());
+        if movement.open(local) as usize >= OPEN_MAX {
+            self.wait_until("waiting for one of 256 operations to end", self.default_deadline(), |_| {
+                let orders = &movement.lock().threads[local].orders;
+                let are_failed = !orders.has_room() && !orders.are_under_way(u64::MAX);
+                let too_many = || Err(MovementError::TooMany { max: OPEN_MAX }.into());
+                if are_failed { Some(too_many()) } else { orders.has_room().then_some(Ok(())) }
+            })?;
+        }
+        Ok(condition)
+    }
+
+    fn spot_of<W: Pod>(&self, word: GlobalPtr<W>, touch: Touch) -> Result<Spot> {
+        check_alignment::<W>(word.address())?;
+        self.spot(word.address(), size_of::<W>() as u64, touch)
+    }
+
+    /// Finds the region of an address, which may have to be attached.
+    fn spot(&self, address: GlobalAddress, bytes: u64, touch: Touch) -> Result<Spot> {
+        let (region, offset) = self.find_region(address, bytes)?;
+        self.check_access(region.key(), offset, bytes as usize, touch)?;
+        Ok(Spot::attached(region, offset))
+    }
+
+    fn start_bringing<T>(&self, mut draft: Draft, condition: Condition) -> Incoming<T> {
+        let parcel = Parcel::default();
+        draft.note.brings = Some(parcel.clone());
+        match self.start(draft, condition) {
+            Started::Over(handle, brought) => Incoming::over(handle, brought),
+            Started::Open(handle) => Incoming::open(handle, parcel),
+        }
+    }
+
+    /// Starts an operation: does it, if it can be done at once.
+    fn start(&self, draft: Draft, condition: Condition) -> Started {
+        let Draft { mut work, place, note } = draft;
+        let (process, local) = (self.process_handle(), self.thread_index());
+        let touched = touched(&mut work);
+        let mut inner = process.movement().lock();
+        let orders = &mut inner.threads[local].orders;
+        let after = orders.before(condition, place, touched);
+        self.moves().is_fenced.set(orders.is_fenced());
+        let handle = self.next_handle();
+        if after.is_empty() {
+            drop(inner);
+            if let Some(brought) = work.do_now(process) {
+                if let (Some((spot, bytes)), Brought::Previous(previous)) = (&note.store_at, &brought) {
+                    spot.store_word(process, *previous, *bytes);
+                }
+                return Started::Over(handle, brought);
+            }
+            inner = process.movement().lock();
+        }
+        let thread = &mut inner.threads[local];
+        thread.orders.push(handle.number, touched, place, after, work);
+        thread.notes.insert(handle.number, note);
+        drop(inner);
+        process.stir_movement();
+        process.advance_movement();
+        Started::Open(handle)
+    }
+}
+
+/// Whose memory it reaches.
+fn touched(work: &mut Work) -> Touched {
+    let target = work.target().map(|spot| spot.process());
+    let source = work.source().map(|spot| spot.process());
+    [target, source]
+}
+
+/// Whether two ranges of as many bytes have any in common. (One region has one address for each byte.)
+#[inline]
+fn overlap(a: GlobalAddress, b: GlobalAddress, bytes: u64) -> bool {
+    a.segment() == b.segment() && u64::from(a.offset().abs_diff(b.offset())) < bytes
+}

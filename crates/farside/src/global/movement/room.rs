@@ -1,0 +1,368 @@
+//! The operations of a process: those that its workers have started, and those that it carries out. It does what
+//! [`orders`](super::orders) and [`table`](super::table) say may be done.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use farside_fabric::ProcessId;
+
+use super::error::Failure;
+use super::flow::{ALL_PIECES_MAX, Flow, Step};
+use super::message::{About, Command, MoveMessage, Named};
+use super::orders::{Orders, Start, What};
+use super::table::{COMMANDS_MAX, Origin, Table, Taken};
+use super::work::{Brought, Spot, Work};
+use crate::global::address::GlobalAddress;
+use crate::job::kill_point::KillPoint;
+use crate::job::process::{Process, lock};
+use crate::job::setup::SetupMessage;
+
+/// When what the transport has under way is looked at, if nobody was woken for it.
+const LOOK_AFTER: Duration = Duration::from_micros(100);
+/// Looks at everything before others get their turn.
+const ROUNDS_MAX: u32 = 4;
+
+/// The operations of a process.
+#[derive(Debug)]
+pub(crate) struct Movement {
+    inner: Mutex<Inner>,
+    /// How many operations of each thread are open. Written under the lock, and read by the thread: none, and it needs no lock.
+    open: Box<[AtomicU32]>,
+    /// Something may be gone on with. Written under the lock, read by who comes by.
+    is_busy: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) threads: Box<[Thread]>,
+    table: Table<Flow>,
+}
+
+/// The operations of one thread.
+#[derive(Debug, Default)]
+pub(super) struct Thread {
+    pub(super) orders: Orders<Work>,
+    /// What is known besides of each that is open.
+    pub(super) notes: HashMap<u64, Note>,
+    /// Futures that wait for one.
+    pub(super) wakers: Vec<Waker>,
+    /// One has ended, and the thread was not told.
+    has_news: bool,
+}
+
+/// Where the result of an operation goes.
+#[derive(Debug)]
+pub(super) struct Note {
+    pub(super) target: GlobalAddress,
+    pub(super) source: GlobalAddress,
+    pub(super) brings: Option<Parcel>,
+    /// In memory of this process, for the old value of a word of so many bytes.
+    pub(super) store_at: Option<(Spot, usize)>,
+}
+
+/// What an operation brings, when it has ended.
+pub(super) type Parcel = Arc<Mutex<Option<Brought>>>;
+
+impl Movement {
+    pub(crate) fn new(own: ProcessId, threads: usize) -> Self {
+        let inner =
+            Inner { threads: (0..threads).map(|_| Thread::default()).collect(), table: Table::new(own, COMMANDS_MAX) };
+        Self {
+            inner: Mutex::new(inner),
+            open: (0..threads).map(|_| AtomicU32::new(0)).collect(),
+            is_busy: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether something may be gone on with.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_busy.load(Ordering::Relaxed)
+    }
+
+    /// How many operations of a thread are open.
+    #[inline]
+    pub(super) fn open(&self, local: usize) -> u32 {
+        // SYNC: pairs with the release in `note_counts`: who finds that an operation is over finds what it did.
+        self.open[local].load(Ordering::Acquire)
+    }
+
+    /// Whether an operation of a thread has not ended.
+    pub(crate) fn are_under_way(&self, local: usize) -> bool {
+        self.open(local) > 0 && self.lock().threads[local].orders.are_under_way(u64::MAX)
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.inner)
+    }
+
+    pub(super) fn note_counts(&self, inner: &Inner) {
+        for (open, thread) in self.open.iter().zip(&inner.threads) {
+            // SYNC: release, for the acquire in `open`.
+            open.store(thread.orders.open_count() as u32, Ordering::Release);
+        }
+    }
+}
+
+impl Process {
+    /// Goes on with operations, as far as that is possible without waiting. Says whether anything moved.
+    pub(crate) fn advance_movement(self: &Arc<Self>) -> bool {
+        let movement = self.movement();
+        if !movement.is_busy() {
+            return false;
+        }
+        let mut inner = movement.lock();
+        let mut moved = false;
+        let now = self.clock().now();
+        for _ in 0..ROUNDS_MAX {
+            let moves = inner.advance(self, now);
+            moved |= moves;
+            if !moves {
+                break;
+            }
+        }
+        let is_busy = moved || inner.may_go_on();
+        movement.is_busy.store(is_busy, Ordering::Relaxed);
+        self.tell_movement(inner);
+        moved
+    }
+
+    /// When somebody should look again at the operations.
+    pub(crate) fn next_movement(&self) -> Option<Instant> {
+        if !self.movement().is_busy() {
+            return None;
+        }
+        let inner = self.movement().lock();
+        let look = inner.table.is_busy().then(|| self.clock().now() + LOOK_AFTER);
+        inner.threads.iter().filter_map(|thread| thread.orders.next_try()).chain(look).min()
+    }
+
+    /// After something was changed that may let operations go on.
+    pub(super) fn stir_movement(&self) {
+        if !self.movement().is_busy.swap(true, Ordering::Relaxed) {
+            // The service thread is to look at what comes of it, whoever begins.
+            self.transport().wake();
+        }
+    }
+
+    /// Tells threads that operations of theirs have ended.
+    fn tell_movement(&self, mut inner: MutexGuard<'_, Inner>) {
+        self.movement().note_counts(&inner);
+        let mut wakers = Vec::new();
+        let mut locals = Vec::new();
+        for (local, thread) in inner.threads.iter_mut().enumerate() {
+            if std::mem::take(&mut thread.has_news) {
+                locals.push(local);
+                wakers.append(&mut thread.wakers);
+            }
+        }
+        drop(inner);
+        locals.into_iter().for_each(|local| self.call_attention(local));
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Does what another process asks, or notes what it answers.
+    pub(crate) fn take_move_message(self: &Arc<Self>, from: ProcessId, message: MoveMessage) {
+        let mut inner = self.movement().lock();
+        let MoveMessage { local, number, what } = message;
+        let own = (local as usize) < inner.threads.len();
+        match what {
+            About::Command { epoch, after, command } => {
+                let origin = Origin { process: from, local, number };
+                inner.take_command(self, origin, epoch, after, command);
+            }
+            About::Heard => inner.table.forget_failed(Origin { process: from, local, number }),
+            About::Ended { previous } if own => {
+                let thread = &mut inner.threads[local as usize];
+                if thread.orders.is_sent_to(number, from) {
+                    thread.end(self, number, Brought::Previous(previous));
+                }
+            }
+            About::Failed { why } if own => {
+                let thread = &mut inner.threads[local as usize];
+                if thread.orders.is_sent_to(number, from) {
+                    thread.fail(number, why);
+                }
+                self.say_of_move(from, local, number, About::Heard);
+            }
+            About::Refused { epoch } if own => {
+                let thread = &mut inner.threads[local as usize];
+                let failed = thread.orders.refuse(from, number, epoch, self.clock().now());
+                thread.has_news |= !failed.is_empty();
+            }
+            // There is no such thread here, and never was.
+            About::Ended { .. } | About::Failed { .. } | About::Refused { .. } => {}
+        }
+        self.tell_movement(inner);
+        self.stir_movement();
+    }
+
+    fn say_of_move(&self, to: ProcessId, local: u32, number: u64, what: About) {
+        // Who is gone by now needs no answer.
+        let _ = self.send_setup(to, &SetupMessage::Move(MoveMessage { local, number, what }));
+    }
+
+    /// What a process was asked for that is gone fails, and what it has asked for is let go.
+    pub(crate) fn lose_movement(&self, lost: ProcessId) {
+        let mut inner = self.movement().lock();
+        inner.table.lose(lost);
+        for thread in &mut inner.threads {
+            for number in thread.orders.asked_of(lost) {
+                thread.fail(number, Failure::Lost { process: lost });
+            }
+        }
+        self.tell_movement(inner);
+        self.stir_movement();
+    }
+}
+
+impl Inner {
+    /// One look at everything.
+    fn advance(&mut self, process: &Arc<Process>, now: Instant) -> bool {
+        let mut moved = self.give_up_refused(process, now);
+        for local in 0..self.threads.len() {
+            while let Some(start) = self.threads[local].orders.next_start(now) {
+                self.start(process, local as u32, start);
+                moved = true;
+            }
+        }
+        let mut ends = Vec::new();
+        while let Some((origin, number)) = self.table.begin_held() {
+            ends.push((origin, Err(Failure::Earlier { number })));
+        }
+        let mut room = ALL_PIECES_MAX.saturating_sub(self.table.begun().map(|(_, flow)| flow.piece_count()).sum());
+        for (origin, flow) in self.table.begun() {
+            match flow.advance(process, now, &mut room) {
+                Step::Stuck => {}
+                Step::Moved => moved = true,
+                Step::Ended(result) => ends.push((origin, result)),
+            }
+        }
+        moved |= !ends.is_empty();
+        ends.into_iter().for_each(|(origin, result)| self.end(process, origin, result));
+        moved
+    }
+
+    fn give_up_refused(&mut self, process: &Process, now: Instant) -> bool {
+        let Some(before) = now.checked_sub(process.settings().deadline) else { return false };
+        let mut any = false;
+        for thread in &mut self.threads {
+            for (number, by) in thread.orders.refused_since(before) {
+                thread.fail(number, Failure::Full { process: by });
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn start(&mut self, process: &Arc<Process>, local: u32, start: Start<Work>) {
+        let Start { number, what } = start;
+        match what {
+            What::Here(work) => {
+                let origin = Origin { process: process.id(), local, number };
+                self.table.begin_own(origin, Flow::new(work));
+            }
+            What::Send { to, epoch, after, work } => {
+                let Some(command) = Command::of(work) else {
+                    let what = "only what fits into a command is sent".to_owned();
+                    return self.threads[local as usize].fail(number, Failure::Other { what });
+                };
+                let what = About::Command { epoch, after, command };
+                let sent = process.send_setup(to, &SetupMessage::Move(MoveMessage { local, number, what }));
+                process.kill_point(KillPoint::MoveAsked);
+                if let Err(error) = sent {
+                    let failure = Failure::of_error(&error, true);
+                    self.threads[local as usize].fail(number, failure);
+                }
+            }
+        }
+    }
+
+    fn take_command(&mut self, process: &Process, origin: Origin, epoch: u64, after: Vec<u64>, command: Command) {
+        let work = command.into_work();
+        let is_allowed = work.may_be_done_for_others(process);
+        match self.table.take_in(origin, epoch, after, Flow::new(work)) {
+            Taken::In if is_allowed => process.kill_point(KillPoint::MoveTaken),
+            Taken::In => {
+                let what = format!("{} was asked for memory that has no address", process.id());
+                self.end(process, origin, Err(Failure::Other { what }));
+            }
+            Taken::Refused => {
+                process.say_of_move(origin.process, origin.local, origin.number, About::Refused { epoch })
+            }
+            Taken::Dropped => {}
+        }
+    }
+
+    /// An operation that was carried out here is over.
+    fn end(&mut self, process: &Process, origin: Origin, result: Result<Brought, Failure>) {
+        self.table.end(origin, result.as_ref().err());
+        let Origin { process: from, local, number } = origin;
+        if from != process.id() {
+            process.kill_point(KillPoint::MoveDone);
+            let what = match result {
+                Ok(Brought::Previous(previous)) => About::Ended { previous },
+                Ok(Brought::Nothing | Brought::Buffer(_)) => About::Ended { previous: 0 },
+                Err(why) => About::Failed { why },
+            };
+            return process.say_of_move(from, local, number, what);
+        }
+        let thread = &mut self.threads[local as usize];
+        match result {
+            Ok(brought) => thread.end(process, number, brought),
+            Err(why) => thread.fail(number, why),
+        }
+    }
+
+    fn may_go_on(&self) -> bool {
+        self.table.is_busy() || self.threads.iter().any(|thread| thread.orders.next_try().is_some())
+    }
+}
+
+impl Thread {
+    /// One has ended well.
+    fn end(&mut self, process: &Process, number: u64, brought: Brought) {
+        if !self.orders.end(number) {
+            return;
+        }
+        self.has_news = true;
+        let Some(note) = self.notes.remove(&number) else { return };
+        if let (Some((spot, bytes)), Brought::Previous(previous)) = (&note.store_at, &brought) {
+            spot.store_word(process, *previous, *bytes);
+        }
+        if let Some(parcel) = note.brings {
+            *lock(&parcel) = Some(brought);
+        }
+    }
+
+    /// One has failed, and others with it.
+    fn fail(&mut self, number: u64, failure: Failure) {
+        self.has_news |= !self.orders.fail(number, failure).is_empty();
+    }
+}
+
+impl Command {
+    fn of(work: Work) -> Option<Self> {
+        let named = |spot: &Spot| Named { key: spot.key, offset: spot.offset };
+        Some(match work {
+            Work::Copy { target, source, bytes } => {
+                Self::Copy { target: named(&target), source: named(&source), bytes }
+            }
+            Work::Put { target, data } => Self::Put { target: named(&target), data },
+            Work::Change { target, change } => Self::Change { target: named(&target), change },
+            Work::Get { .. } => return None,
+        })
+    }
+
+    fn into_work(self) -> Work {
+        let spot = |named: Named| Spot::named(named.key, named.offset);
+        match self {
+            Self::Copy { target, source, bytes } => Work::Copy { target: spot(target), source: spot(source), bytes },
+            Self::Put { target, data } => Work::Put { target: spot(target), data },
+            Self::Change { target, change } => Work::Change { target: spot(target), change },
+        }
+    }
+}

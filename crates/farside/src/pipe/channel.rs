@@ -1,0 +1,153 @@
+//! Pipes of values.
+
+use std::any::TypeId;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use super::error::PipeCause;
+use super::reader::{PipeReader, Received};
+use super::writer::PipeWriter;
+use crate::Wire;
+use crate::error::{Error, Refused, Result};
+use crate::wire::{from_bytes, write_to};
+
+/// Tells a type from others, in processes of one binary. Never 0.
+pub(super) fn content_of<T: Wire>() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    TypeId::of::<T>().hash(&mut hasher);
+    hasher.finish() | 1
+}
+
+/// The end of a channel that sends values to one worker.
+///
+/// Made by [`Pipe::sender`](super::Pipe::sender). The values travel as arguments of calls do, among processes of one binary. One that was sent
+/// and is never received is not dropped.
+pub struct Sender<'w, T> {
+    writer: PipeWriter<'w>,
+    values: PhantomData<fn(T)>,
+}
+
+/// The end of a channel that receives values from one worker.
+///
+/// Made by [`Pipe::receiver`](super::Pipe::receiver).
+pub struct Receiver<'w, T> {
+    reader: PipeReader<'w>,
+    values: PhantomData<fn() -> T>,
+}
+
+impl<T> fmt::Debug for Sender<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sender").field(&self.writer).finish()
+    }
+}
+
+impl<T> fmt::Debug for Receiver<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Receiver").field(&self.reader).finish()
+    }
+}
+
+impl<'w, T: Wire> Sender<'w, T> {
+    pub(super) fn new(writer: PipeWriter<'w>) -> Self {
+        Self { writer, values: PhantomData }
+    }
+
+    /// Sends a value, and waits for room if need be, at most for the job's deadline.
+    ///
+    /// *Cost*: as [`PipeWriter::loan`]: the value is written where it is read.
+    ///
+    /// # Errors
+    /// Those of [`PipeWriter::write`], with the value.
+    pub fn send(&mut self, value: T) -> Result<(), Refused<T>> {
+        let time = self.writer.default_time();
+        self.send_for(value, time)
+    }
+
+    /// As [`send`](Self::send), and waits for at most `time`.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn send_for(&mut self, value: T, time: Duration) -> Result<(), Refused<T>> {
+        match self.writer.wait_ready(time) {
+            Ok(()) => self.try_send(value),
+            Err(error) => Err(Refused { error, arguments: value }),
+        }
+    }
+
+    /// As [`send`](Self::send), without waiting.
+    ///
+    /// # Errors
+    /// Those of [`PipeWriter::try_write`], with the value.
+    pub fn try_send(&mut self, value: T) -> Result<(), Refused<T>> {
+        let bytes = value.wire_bytes();
+        let mut loan = match self.writer.try_loan(bytes) {
+            Ok(loan) => loan,
+            Err(error) => return Err(Refused { error, arguments: value }),
+        };
+        write_to(value, &mut loan);
+        // A value that was written is gone; so is its receiver, if this fails.
+        let _ = loan.commit();
+        Ok(())
+    }
+
+    /// The pipe that the values go through.
+    pub fn pipe(&self) -> &PipeWriter<'w> {
+        &self.writer
+    }
+}
+
+impl<'w, T: Wire> Receiver<'w, T> {
+    pub(super) fn new(reader: PipeReader<'w>) -> Self {
+        Self { reader, values: PhantomData }
+    }
+
+    /// The next value. Waits for it if need be, at most for the job's deadline.
+    ///
+    /// # Errors
+    /// Those of [`PipeReader::recv`].
+    pub fn recv(&mut self) -> Result<T> {
+        value_in(self.reader.recv()?)
+    }
+
+    /// As [`recv`](Self::recv), and waits for at most `time`.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn recv_for(&mut self, time: Duration) -> Result<T> {
+        value_in(self.reader.recv_for(time)?)
+    }
+
+    /// As [`recv`](Self::recv), without waiting: `None` when nothing has come.
+    ///
+    /// # Errors
+    /// Those of [`PipeReader::try_recv`].
+    pub fn try_recv(&mut self) -> Result<Option<T>> {
+        self.reader.try_recv()?.map(value_in).transpose()
+    }
+
+    /// As [`recv`](Self::recv), to be awaited.
+    ///
+    /// # Errors
+    /// Those of [`PipeReader::try_recv`].
+    pub async fn recv_async(&mut self) -> Result<T> {
+        value_in(self.reader.recv_async().await?)
+    }
+
+    /// The pipe that the values come through.
+    pub fn pipe(&self) -> &PipeReader<'w> {
+        &self.reader
+    }
+}
+
+/// The value that a message is.
+fn value_in<T: Wire>(message: Received<'_, '_>) -> Result<T> {
+    // SAFETY: the message was written by the sender of a channel whose values are of the type `T`: both ends have told each other `content_of` it,
+    // and run the same binary, or they would not have been opened. It is read once, for then it is released.
+    let value = unsafe { from_bytes(&message) };
+    value.map_err(|_| Error::Pipe {
+        pipe: message.pipe(),
+        cause: PipeCause::Corrupt { why: "a message that is no value of its type" },
+    })
+}

@@ -1,0 +1,136 @@
+//! Messages that lie in the writer's memory until the reader fetches them: the slides' `rread`.
+
+use farside_fabric::ProcessId;
+use farside_fabric::memory::Registered;
+use farside_sys::racy;
+
+use super::message::{piece, piece_words};
+use super::protocol::{FLAG_BYTES_MAX, Flag, Kind};
+use super::shape::{INLINE_BYTES_MAX, Slots};
+use super::writer::{PipeWriter, flag_of};
+use crate::error::{Error, Refused, Result};
+use crate::job::setup::Piece;
+use crate::job::worker::Worker;
+use crate::memory::Extent;
+
+/// What says behind a flag where a message is: the words of a [`Piece`].
+const PLACE_BYTES: usize = 40;
+
+const _: () = assert!(PLACE_BYTES <= INLINE_BYTES_MAX);
+
+/// A buffer that was offered.
+#[derive(Debug)]
+pub(super) struct Offer {
+    /// It is the writer's again when so many messages were taken.
+    needs_taken: u64,
+    buffer: Registered,
+}
+
+impl PipeWriter<'_> {
+    /// Offers a buffer to the reader, which fetches it from where it is, and waits for room if need be, at most for the job's deadline. It may be
+    /// longer than the pipe's messages.
+    ///
+    /// *Completion*: the buffer is in use until the reader has fetched it and released the message; then
+    /// [`take_back`](Self::take_back) returns it. When this end is dropped before, what is offered stays until the reader drops its own.
+    ///
+    /// *Cost*: a flag, as for a short message: nothing else is moved by this end. The reader copies once, where the buffer is
+    /// mapped, straight to where it [wants](super::PipeReader::read) it, or gets it in a round trip. A buffer of up to
+    /// [`INLINE_BYTES_MAX`] bytes is copied behind its flag, and can be taken back at once.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write), with the buffer; [`Error::TooLarge`] from 1 GiB on.
+    pub fn offer(&mut self, buffer: Registered) -> Result<(), Refused<Registered>> {
+        match self.wait_ready(self.default_time()) {
+            Ok(()) => self.try_offer(buffer),
+            Err(error) => Err(Refused { error, arguments: buffer }),
+        }
+    }
+
+    /// As [`offer`](Self::offer), without waiting.
+    ///
+    /// # Errors
+    /// Those of [`try_write`](Self::try_write), with the buffer.
+    pub fn try_offer(&mut self, buffer: Registered) -> Result<(), Refused<Registered>> {
+        match self.send_offer(&buffer) {
+            Ok(needs_taken) => {
+                self.offers.push_back(Offer { needs_taken, buffer });
+                Ok(())
+            }
+            Err(error) => Err(Refused { error, arguments: buffer }),
+        }
+    }
+
+    /// Says how many messages must be taken until the buffer is the writer's again.
+    fn send_offer(&mut self, buffer: &Registered) -> Result<u64> {
+        let bytes = buffer.bytes();
+        if bytes > FLAG_BYTES_MAX {
+            return Err(Error::TooLarge { what: "an offer to a pipe", bytes, max: FLAG_BYTES_MAX });
+        }
+        self.check_ready()?;
+        let mut inside = [0; INLINE_BYTES_MAX];
+        if bytes <= INLINE_BYTES_MAX.min(self.shape().message_bytes) {
+            buffer.read_at(0, &mut inside[..bytes])?;
+            self.send_inline(flag_of(bytes), &inside[..bytes])?;
+            return Ok(0);
+        }
+        let place = Piece { key: buffer.key(), offset: buffer.offset(), bytes: bytes as u64 };
+        let words = piece_words(&place);
+        inside.iter_mut().zip(words.iter().flat_map(|word| word.to_le_bytes())).for_each(|(to, byte)| *to = byte);
+        self.send_inline(Flag { kind: Kind::Offered, bytes }, &inside[..PLACE_BYTES])?;
+        Ok(self.written())
+    }
+
+    /// The buffer that was offered first of those that were not taken back, if the reader is done with it. Does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Pipe`] with `Corrupt`.
+    pub fn try_take_back(&mut self) -> Result<Option<Registered>> {
+        let Some(needs_taken) = self.offers.front().map(|offer| offer.needs_taken) else { return Ok(None) };
+        // Of what nobody reads any more all is the writer's.
+        let is_back = self.is_read_no_more() || self.taken()? >= needs_taken;
+        Ok(if is_back { self.offers.pop_front().map(|offer| offer.buffer) } else { None })
+    }
+
+    /// The buffer that was offered first of those that were not taken back: waits until the reader is done with it, at most for the job's
+    /// deadline. `None` when all were taken back.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`]; [`Error::InHandler`]; [`Error::Pipe`] with `Corrupt`.
+    pub fn take_back(&mut self) -> Result<Option<Registered>> {
+        if self.offers.is_empty() {
+            return Ok(None);
+        }
+        let time = self.default_time();
+        self.wait_until("waiting for a reader to fetch what was offered", time, Self::try_take_back).map(Some)
+    }
+
+    /// What the reader may still read.
+    pub(super) fn keep_offers(&mut self) -> Vec<Registered> {
+        while let Ok(Some(_)) = self.try_take_back() {}
+        self.offers.drain(..).map(|offer| offer.buffer).collect()
+    }
+}
+
+/// Where an offered message is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place(Piece);
+
+impl Place {
+    /// What stands behind the flag of a slot that is the reader's. `None` unless it is so much memory of the writer's process.
+    pub(super) fn read(slots: &Slots, slot: usize, writer: ProcessId, bytes: usize) -> Option<Self> {
+        let mut behind = [0; PLACE_BYTES];
+        // SAFETY: there are `INLINE_BYTES_MAX` bytes behind a flag, which are no fewer, and `slots` keeps them mapped.
+        unsafe { racy::copy_in(slots.inline(slot), behind.as_mut_ptr(), PLACE_BYTES) };
+        let (words, _) = behind.as_chunks();
+        let piece = piece(std::array::from_fn(|word| u64::from_le_bytes(words[word])))?;
+        (piece.key.process == writer && piece.bytes == bytes as u64).then_some(Self(piece))
+    }
+}
+
+/// Reads the beginning of an offered message. Where its memory is not mapped this waits for a round trip, also in handlers.
+pub(super) fn fetch(me: &Worker, Place(piece): Place, data: &mut [u8]) -> Result<()> {
+    let process = me.process_handle();
+    let region = Extent::of_piece(&piece).region(process)?;
+    let deadline = me.now() + me.default_deadline();
+    region.get(piece.offset, data, deadline).map_err(|error| process.explain(error))
+}

@@ -1,0 +1,196 @@
+//! Pipes as streams of bytes.
+//!
+//! Besides `std::io`'s traits there are the four functions of asynchronous ones under the names and with the signatures that `futures-io` and
+//! `tokio` have in common, and not their traits: the two do not go together, and who needs one of them writes a line for each function.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use super::error::PipeCause;
+use super::reader::PipeReader;
+use super::writer::PipeWriter;
+use crate::error::Error;
+
+/// A pipe that is written as a stream of bytes. Bytes are gathered to messages, which go when they are as long as the pipe's longest,
+/// when the stream is flushed, and when it is dropped, if there is room then.
+///
+/// Made by [`Pipe::byte_writer`](super::Pipe::byte_writer).
+///
+/// ```no_run
+/// # use std::io::Write;
+/// # use farside::prelude::*;
+/// # fn example(me: &Worker) -> std::io::Result<()> {
+/// let mut out = me.pipe(me.neighbor(1)).byte_writer()?;
+/// writeln!(out, "hello from {}", me.id())?;
+/// out.flush()
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ByteWriter<'w> {
+    writer: PipeWriter<'w>,
+    gathered: Vec<u8>,
+}
+
+/// A pipe that is read as a stream of bytes. It ends when the writer has closed.
+///
+/// Made by [`Pipe::byte_reader`](super::Pipe::byte_reader).
+#[derive(Debug)]
+pub struct ByteReader<'w> {
+    reader: PipeReader<'w>,
+    /// How much of the next message was read.
+    read: usize,
+}
+
+impl<'w> ByteWriter<'w> {
+    pub(super) fn new(writer: PipeWriter<'w>) -> Self {
+        Self { writer, gathered: Vec::new() }
+    }
+
+    /// The pipe beneath.
+    pub fn pipe(&self) -> &PipeWriter<'w> {
+        &self.writer
+    }
+
+    /// Takes as much of `data` as there is room for.
+    pub fn poll_write(&mut self, context: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        if self.is_whole() {
+            std::task::ready!(self.poll_flush(context))?;
+        }
+        Poll::Ready(Ok(self.gather(data)))
+    }
+
+    /// Sends what was gathered.
+    pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.gathered.is_empty() {
+            std::task::ready!(self.writer.poll_ready(context))?;
+            self.send()?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends what was gathered. The stream ends when it is dropped.
+    pub fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(context)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.gathered.len() == self.writer.shape().message_bytes
+    }
+
+    fn gather(&mut self, data: &[u8]) -> usize {
+        let room = self.writer.shape().message_bytes - self.gathered.len();
+        let taken = room.min(data.len());
+        self.gathered.extend(&data[..taken]);
+        taken
+    }
+
+    /// Sends what was gathered, where there is room.
+    fn send(&mut self) -> Result<(), Error> {
+        self.writer.try_write(&self.gathered)?;
+        self.gathered.clear();
+        Ok(())
+    }
+}
+
+impl io::Write for ByteWriter<'_> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if self.is_whole() {
+            self.flush()?;
+        }
+        Ok(self.gather(data))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.gathered.is_empty() {
+            self.writer.write(&self.gathered)?;
+            self.gathered.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ByteWriter<'_> {
+    fn drop(&mut self) {
+        if !self.gathered.is_empty() {
+            // Who must know whether it goes flushes before.
+            let _ = self.send();
+        }
+    }
+}
+
+impl<'w> ByteReader<'w> {
+    pub(super) fn new(reader: PipeReader<'w>) -> Self {
+        Self { reader, read: 0 }
+    }
+
+    /// The pipe beneath.
+    pub fn pipe(&self) -> &PipeReader<'w> {
+        &self.reader
+    }
+
+    /// Reads what is there, as much as `data` has room for. 0 when the writer has closed.
+    pub fn poll_read(&mut self, context: &mut Context<'_>, data: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            match std::task::ready!(self.reader.poll_ready(context)) {
+                Ok(()) => {}
+                Err(error) => return Poll::Ready(at_the_end(error)),
+            }
+            if let Some(taken) = self.take(data)? {
+                return Poll::Ready(Ok(taken));
+            }
+        }
+    }
+
+    /// Takes what is left of the message that has come. `None` when it was empty.
+    fn take(&mut self, data: &mut [u8]) -> io::Result<Option<usize>> {
+        let read = self.read;
+        let Some(message) = self.reader.try_recv()? else { return Ok(None) };
+        let left = &message[read..];
+        let (taken, all) = (left.len().min(data.len()), left.len() <= data.len());
+        data[..taken].copy_from_slice(&left[..taken]);
+        let is_empty = message.is_empty();
+        if all {
+            message.release();
+            self.read = 0;
+        } else {
+            message.keep();
+            self.read += taken;
+        }
+        Ok((!is_empty).then_some(taken))
+    }
+}
+
+impl io::Read for ByteReader<'_> {
+    fn read(&mut self, data: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if let Err(error) = self.reader.wait_ready() {
+                return at_the_end(error);
+            }
+            if let Some(taken) = self.take(data)? {
+                return Ok(taken);
+            }
+        }
+    }
+}
+
+/// A stream whose writer has closed ends; anything else is an error.
+fn at_the_end(error: Error) -> io::Result<usize> {
+    match error {
+        Error::Pipe { cause: PipeCause::Closed, .. } => Ok(0),
+        error => Err(error.into()),
+    }
+}
+
+impl From<Error> for io::Error {
+    /// The error itself is the source.
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Deadline { .. } => io::ErrorKind::TimedOut,
+            Error::PeerLost { .. } => io::ErrorKind::ConnectionAborted,
+            Error::Pipe { cause: PipeCause::Closed, .. } => io::ErrorKind::BrokenPipe,
+            Error::Pipe { cause: PipeCause::Full { .. }, .. } => io::ErrorKind::WouldBlock,
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}

@@ -1,0 +1,95 @@
+//! Buffers that an operation has.
+
+use farside::Result;
+use farside::prelude::*;
+
+use super::support::{Blind, Body, by_processes, report, serve, simulated};
+
+/// Worker 0 lends a buffer; worker 1, for whom it is, does not read it yet. Nobody writes there until it has, whoever it is, and by
+/// whatever name.
+fn a_lent_buffer(me: &Worker) -> Result<()> {
+    let root = WorkerId::new(0);
+    let buffer = (me.id() == root).then(|| me.allocate(256)).transpose()?;
+    let address = buffer.as_ref().map(|buffer| me.address_of(buffer)).transpose()?;
+    let address = me.broadcast(root, address)?;
+    let words = address.cast::<u64>().slice(32);
+    let blind = Blind::new(me)?;
+    match me.id().number() {
+        0 => {
+            words.put(me, 0, &[1; 32])?;
+            let to = me.to(WorkerId::new(1));
+            let (line, lent) = (
+                line!() + 1,
+                to.call_buffer_get((), buffer.expect("it is the root's"), |_, (), bytes| assert_eq!(bytes[8], 1)),
+            );
+            let lent = lent.map_err(farside::Error::from)?;
+            blind.reach(me, 1)?;
+            let own = report(words.put(me, 31, &[2]));
+            assert!(own.in_use && own.there.worker == root && own.here.worker == root);
+            assert_eq!((own.there.site.line(), own.bytes), (line, 8));
+            assert!(own.to_string().contains("has not completed"), "{own}");
+            // Reading is no matter.
+            words.at(3)?.get(me)?;
+            blind.wait_for(me, 2)?;
+            let buffer = lent.wait()?;
+            words.put(me, 0, &[3; 32])?;
+            // Nobody was told of that.
+            blind.reach(me, 3)?;
+            blind.wait_for(me, 4)?;
+            drop(buffer);
+        }
+        1 => {
+            blind.wait_for(me, 1)?;
+            let conflict = report(words.at(0)?.fetch_add(me, 1));
+            assert!(conflict.in_use && conflict.there.worker == root);
+            blind.reach(me, 2)?;
+            // Now it is read.
+            while !blind.is_at(me, 3) {
+                serve(me)?;
+            }
+            let conflict = report(words.at(0)?.put(me, 1));
+            assert!(!conflict.in_use && conflict.there.worker == root, "{conflict}");
+            blind.reach(me, 4)?;
+        }
+        _ => {}
+    }
+    me.barrier()
+}
+
+/// A buffer that everybody reads.
+fn a_buffer_lent_to_all(me: &Worker) -> Result<()> {
+    let root = WorkerId::new(0);
+    if me.id() == root {
+        let buffer = me.allocate(64)?;
+        buffer.fill(1);
+        let word = me.address_of(&buffer)?.cast::<u64>();
+        let lent = me.everyone().call_buffer_get((), buffer, |_, (), bytes| assert_eq!(bytes.len(), 64));
+        let lent = lent.map_err(farside::Error::from)?;
+        assert!(report(word.put(me, 1)).in_use);
+        let buffer = lent.wait()?;
+        word.put(me, 1)?;
+        drop(buffer);
+    }
+    me.barrier()
+}
+
+const BODIES: [Body; 2] = [a_lent_buffer, a_buffer_lent_to_all];
+
+fn all(me: &Worker) -> Result<()> {
+    BODIES.into_iter().try_for_each(|body| body(me))
+}
+
+#[test]
+fn are_protected_by_processes() {
+    by_processes("accesses::in_use::are_protected_by_processes", "shm", 3, 1, all);
+}
+
+#[test]
+fn are_protected_over_libfabric() {
+    by_processes("accesses::in_use::are_protected_over_libfabric", "ofi:tcp", 3, 1, all);
+}
+
+#[test]
+fn are_protected_in_the_simulator() {
+    simulated(20, 3, all);
+}

@@ -1,0 +1,242 @@
+//! Programs whose accesses are ordered: not one report.
+
+use std::sync::Mutex;
+
+use farside::prelude::*;
+use farside::sync::{Combining, LockManager};
+use farside::{Countdown, GlobalPtr, Result, ResultPlace, Simulation};
+
+use super::support::{Blind, Body, by_processes, serve, simulated, word};
+
+/// Everybody writes, all meet, everybody reads what another wrote, all meet.
+fn by_barriers(me: &Worker) -> Result<()> {
+    let count = me.worker_count();
+    let own = me.id().number();
+    for round in 0..10_u32 {
+        for process in 0..me.process_count() {
+            word(process, own).put(me, u64::from(own + round))?;
+        }
+        me.barrier()?;
+        let other = (own + round) % count;
+        for process in 0..me.process_count() {
+            assert_eq!(word(process, other).get(me)?, u64::from(other + round));
+        }
+        me.barrier()?;
+    }
+    Ok(())
+}
+
+/// The root writes for all and tells them by a value.
+fn by_values(me: &Worker) -> Result<()> {
+    let root = WorkerId::new(me.worker_count() - 1);
+    let at = word(0, 40);
+    for round in 0..5 {
+        if me.id() == root {
+            at.put(me, round)?;
+        }
+        let told = me.broadcast(root, (me.id() == root).then_some(round))?;
+        assert_eq!(at.get(me)?, told);
+        // All have read it when the root has heard of all.
+        me.gather(root, ())?;
+    }
+    me.barrier()
+}
+
+type Order = (GlobalPtr<u64>, u64);
+
+/// What a function finds that was put before it was called, and leaves.
+fn change(there: &Worker, (at, round): Order) {
+    assert_eq!(at.get(there).unwrap(), round);
+    at.put(there, round + 100).unwrap();
+}
+
+/// One worker puts something into memory of another's process, has it changed there, and finds that, in many ways.
+fn by_calls(me: &Worker) -> Result<()> {
+    let next = me.neighbor(1);
+    let there = me.process_of(next);
+    let at = word(there.number(), 50 + me.id().number());
+    let own = me.allocate_at(me.process(), 128)?;
+    let mut round = 0;
+    let mut exchange = |how: &dyn Fn(Order) -> Result<()>| -> Result<()> {
+        round += 1;
+        at.put(me, round)?;
+        how((at, round))?;
+        assert_eq!(at.get(me)?, round + 100);
+        Ok(())
+    };
+    for _ in 0..3 {
+        exchange(&|order| me.call_return(next, order, change)?.wait())?;
+        exchange(&|order| me.to(next).send_based().call_return(order, change)?.wait())?;
+        exchange(&|order| {
+            let done = me.synchronizer(1)?;
+            me.to(next).notify(&done, On::Executed).call(order, change)?;
+            done.wait()
+        })?;
+        exchange(&|order| {
+            // The record before leaves a batch open.
+            let batch = me.aggregate(next);
+            batch.call((), |_, ()| ())?;
+            batch.call(order, change)?;
+            drop(batch);
+            me.call_return(next, (), |_, ()| ())?.wait()
+        })?;
+        exchange(&|order| {
+            let place = ResultPlace::<u64>::new(me, own, 0, 64)?;
+            let changed = |there: &Worker, order: Order| {
+                change(there, order);
+                order.1
+            };
+            me.to(next).call_into(order, changed, place)?;
+            assert_eq!(place.wait(me)?, order.1);
+            Ok(())
+        })?;
+        exchange(&|order| {
+            let done = Countdown::new(me, own, 64, 1)?;
+            me.to(next).counting(done).call(order, change)?;
+            done.wait(me)
+        })?;
+        exchange(&|order| {
+            let later = me.call_with_reply(next, order, |there, order, reply: Reply<()>| {
+                change(there, order);
+                let asked = there.call_return(there.neighbor(1), (), |_, ()| ());
+                asked.map(|asked| asked.then(|_, _| reply.send(()))).unwrap();
+            });
+            later?.wait()
+        })?;
+        exchange(&|order| {
+            let consumers = me.consumers_of(there).expect("there are some");
+            me.call_return(consumers, order, change)?.wait()
+        })?;
+        exchange(&|order| {
+            me.call(next, order, change)?;
+            me.shutdown(next)
+        })?;
+        exchange(&|order| {
+            let done = me.synchronizer(me.worker_count())?;
+            me.everyone().notify(&done).call((order, there), |there, (order, process)| {
+                // The first worker of that process alone.
+                if there.process() == process && there.thread_index() == 0 {
+                    change(there, order);
+                }
+            })?;
+            done.wait()
+        })?;
+    }
+    me.release(own)?;
+    me.barrier()
+}
+
+/// Everybody adds to a number by reading and writing it, under a lock.
+fn by_locks(me: &Worker) -> Result<()> {
+    let locks = LockManager::new(me)?;
+    let number = word(0, 90);
+    let before = number.load(me)?;
+    me.barrier()?;
+    for _ in 0..10 {
+        let guard = locks.named(me, "number").lock()?;
+        number.put(me, number.get(me)? + 1)?;
+        drop(guard);
+    }
+    me.barrier()?;
+    assert_eq!(number.get(me)?, before + 10 * u64::from(me.worker_count()));
+    me.barrier()
+}
+
+/// A word that is changed atomically says that others were written.
+fn by_words(me: &Worker) -> Result<()> {
+    let turn = word(0, 100);
+    let value = word(me.process_count() - 1, 101);
+    let count = u64::from(me.worker_count());
+    for round in 0..5 {
+        let own = round * count + u64::from(me.id().number());
+        while turn.load(me)? != own {
+            serve(me)?;
+        }
+        if own > 0 {
+            assert_eq!(value.get(me)?, own - 1);
+        }
+        value.put(me, own)?;
+        assert_eq!(turn.fetch_add(me, 1)?, own);
+    }
+    me.barrier()?;
+    if me.id().number() == 0 {
+        // Nobody uses it atomically any more.
+        turn.put(me, 0)?;
+    }
+    me.barrier()
+}
+
+/// Threads of one process that meet at a value, and at a mutex, of which the checker is told.
+fn by_threads(me: &Worker) -> Result<()> {
+    let combining = Dist::new(me, || Combining::new(0_u32))?;
+    let mutex = Dist::new(me, || Mutex::new(0_u32))?;
+    let at = word(me.process().number(), 110);
+    let mine = me.thread_index() as u32;
+    while combining.here(me).run(|turn| *turn)? != mine {
+        serve(me)?;
+    }
+    at.put(me, mine.into())?;
+    combining.here(me).run(|turn| *turn += 1)?;
+    while *mutex.here(me).lock().unwrap() != mine {
+        serve(me)?;
+    }
+    let others = me.threads_per_process() - 1;
+    while combining.here(me).run(|turn| *turn)? <= others {
+        serve(me)?;
+    }
+    at.put(me, 5)?;
+    me.end_accesses();
+    *mutex.here(me).lock().unwrap() += 1;
+    me.barrier()
+}
+
+/// Memory that one worker has released is another's, and what was done with it before is nobody's business.
+fn memory_is_used_again(me: &Worker) -> Result<()> {
+    let owner = ProcessId::new(me.process_count() - 1);
+    let blind = Blind::new(me)?;
+    if me.id().number() < 2 {
+        let turn = u64::from(me.id().number());
+        for round in 0..5 {
+            blind.wait_for(me, 2 * round + turn)?;
+            let memory = me.allocate_at(owner, 512)?;
+            memory.put(me, 0, &[1; 512])?;
+            me.release(memory)?;
+            blind.reach(me, 2 * round + turn + 1)?;
+        }
+    }
+    me.barrier()
+}
+
+const BODIES: [Body; 7] = [by_barriers, by_values, by_calls, by_locks, by_words, by_threads, memory_is_used_again];
+
+fn all(me: &Worker) -> Result<()> {
+    BODIES.into_iter().try_for_each(|body| body(me))?;
+    let checks = me.access_checks().expect("it is checked");
+    assert!(checks.accesses > 0 && checks.forgotten == 0, "{checks:?}");
+    Ok(())
+}
+
+#[test]
+fn pass_by_processes() {
+    by_processes("accesses::ordered::pass_by_processes", "shm", 3, 2, all);
+}
+
+#[test]
+fn pass_over_libfabric() {
+    by_processes("accesses::ordered::pass_over_libfabric", "ofi:tcp", 3, 1, all);
+}
+
+#[test]
+fn pass_in_the_simulator() {
+    simulated(20, 3, all);
+}
+
+#[test]
+fn are_not_looked_at_unless_they_are_to_be() {
+    let simulation = Simulation::new(2, 1, 1).check_accesses(false);
+    let run = simulation.run(|me| {
+        assert_eq!(me.access_checks(), None);
+        by_barriers(me)
+    });
+    run.unwrap().verdict.unwrap();
+}

@@ -1,0 +1,521 @@
+//! Operations that do not wait. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use farside::prelude::*;
+use farside::{
+    AddressFault, AtomicChange, Error, GlobalAddress, GlobalPtr, Handle, LogGp, MovementError, Order, Result,
+    SimOptions, Simulation,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Each worker's part of every process's starter memory.
+const PART_BYTES: u32 = 512;
+
+/// A byte of this worker's part of a process's starter memory.
+fn at(me: &Worker, process: u32, offset: u32) -> GlobalAddress {
+    GlobalAddress::starter(ProcessId::new(process % me.process_count()), me.id().number() * PART_BYTES + offset)
+}
+
+fn pattern(seed: u32, bytes: usize) -> Vec<u8> {
+    (0..bytes as u32).map(|at| (seed.wrapping_mul(31).wrapping_add(at * 7)) as u8).collect()
+}
+
+fn read(me: &Worker, address: GlobalAddress, bytes: usize) -> Result<Vec<u8>> {
+    let mut data = vec![0; bytes];
+    me.get_bytes(address, &mut data)?;
+    Ok(data)
+}
+
+/// Every combination of where the bytes are and where they go to.
+fn copies_go_from_anywhere_to_anywhere(me: &Worker) -> Result<()> {
+    let own = me.process().number();
+    for (round, (from, to)) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))).enumerate() {
+        let (source, target) = (at(me, own + from, 0), at(me, own + to, 200));
+        let bytes = pattern(round as u32 + me.id().number(), 111);
+        me.put_bytes(source, &bytes)?;
+        let copied = me.copy(target, source, 111, Order::None)?;
+        me.complete(copied)?;
+        assert!(me.inquire(copied)?);
+        assert_eq!(read(me, target, 111)?, bytes, "from {from} to {to}");
+    }
+    me.barrier()
+}
+
+/// Large copies, of sizes that are no multiple of anything.
+fn large_copies_arrive_whole(me: &Worker) -> Result<()> {
+    let own = me.process().number();
+    let process = |distance| ProcessId::new((own + distance) % me.process_count());
+    for bytes in [131_072, 131_073, 700_001] {
+        let memories = [0, 1, 2].map(|distance| me.allocate_at(process(distance), bytes));
+        let memories: Vec<_> = memories.into_iter().collect::<Result<_>>()?;
+        let content = pattern(bytes as u32 + own, bytes as usize);
+        let addresses: Vec<_> = memories.iter().map(|memory| memory.address()).collect::<Result<_>>()?;
+        me.put_bytes(addresses[1], &content)?;
+        // From one peer to another, from there here, and from here to the first.
+        me.copy(addresses[2], addresses[1], bytes, Order::None)?;
+        me.copy(addresses[0], addresses[2], bytes, Order::All)?;
+        me.start_put_owned(addresses[1], vec![0; bytes as usize], Order::All)?.take(me)?;
+        let back = me.copy(addresses[1], addresses[0], bytes, Order::All)?;
+        me.complete(back)?;
+        assert!(read(me, addresses[1], bytes as usize)? == content, "{bytes} bytes");
+        memories.into_iter().try_for_each(|memory| me.release(memory))?;
+    }
+    me.barrier()
+}
+
+/// What is handed over comes back; what words held is told, or stored.
+fn buffers_and_words_come_back(me: &Worker) -> Result<()> {
+    let own = me.process().number();
+    let there = at(me, own + 1, 0);
+    let put = me.start_put_owned(there, pattern(own, 300), Order::None)?;
+    assert_eq!(put.handle().worker(), me.id());
+    assert_eq!(put.take(me)?, pattern(own, 300));
+    let got = me.start_get(there.checked_add(100).unwrap(), vec![0; 200], Order::None)?.take(me)?;
+    assert_eq!(got, pattern(own, 300)[100..]);
+    let word: GlobalPtr<u64> = at(me, own + 2, 8).cast();
+    let narrow: GlobalPtr<u32> = at(me, own + 2, 16).cast();
+    word.put(me, 5)?;
+    narrow.put(me, 6)?;
+    let first = me.start_change(word, AtomicChange::Add(10), Order::None)?;
+    let second =
+        me.start_change(word, AtomicChange::CompareSwap { expected: 15, new: 1 }, Order::After(first.handle()))?;
+    let third = me.start_change(narrow, AtomicChange::Max(9), Order::None)?;
+    assert_eq!((second.take(me)?, first.take(me)?, third.take(me)?), (15, 5, 6));
+    // ACP's form: what it held is found in memory of this process.
+    let old: GlobalPtr<u64> = at(me, own, 32).cast();
+    let stored = me.change_into(old, word, AtomicChange::Swap(77), Order::All)?;
+    me.complete(stored)?;
+    assert_eq!((old.get(me)?, word.get(me)?, narrow.get(me)?), (1, 77, 9));
+    // Dropped, it happens all the same.
+    drop(me.start_change(word, AtomicChange::Add(1), Order::None)?);
+    me.flush_all()?;
+    assert_eq!(word.get(me)?, 78);
+    me.barrier()
+}
+
+/// A chain of copies through all processes under each of the orders: each step reads what the one before wrote.
+fn orders_are_kept(me: &Worker) -> Result<()> {
+    let own = me.process().number();
+    for (round, kind) in (0..24).enumerate() {
+        let step = |number: u32| at(me, own + number, 64 * (number % 7));
+        let content = pattern(round as u32 * 9 + own, 40);
+        me.put_bytes(step(0), &content)?;
+        let mut last = me.copy(step(1), step(0), 40, Order::None)?;
+        for number in 1..7 {
+            let order = match (kind + number) % 3 {
+                0 => Order::After(last),
+                1 => Order::All,
+                _ => Order::Continuing,
+            };
+            last = me.copy(step(number + 1), step(number), 40, order)?;
+        }
+        me.complete(last)?;
+        assert_eq!(read(me, step(7), 40)?, content, "round {round}");
+    }
+    me.barrier()
+}
+
+/// Fences order what reaches the same process; flushes wait for it.
+fn fences_order_and_flushes_complete(me: &Worker) -> Result<()> {
+    let own = me.process().number();
+    let peer = ProcessId::new((own + 1) % me.process_count());
+    for round in 0..20_u64 {
+        let (data, flag) = (at(me, own + 1, 0), at(me, own + 1, 64));
+        let mut last = None;
+        for value in 0..5 {
+            last = Some(me.start_put(data, &(round * 100 + value).to_le_bytes(), Order::None)?);
+            match value % 2 {
+                0 => me.fence_peer(peer),
+                _ => me.fence_all(),
+            }
+        }
+        me.copy(flag, data, 8, Order::None)?;
+        me.flush_peer(peer)?;
+        assert!(me.inquire(last.unwrap())?);
+        let last = round * 100 + 4;
+        assert_eq!((data.cast::<u64>().get(me)?, flag.cast::<u64>().get(me)?), (last, last));
+    }
+    me.barrier()
+}
+
+fn handles_are_waited_for(me: &Worker) -> Result<()> {
+    let own = me.process().number();
+    let put = |number: u32| me.start_put(at(me, own + number, 8 * number), &[1; 8], Order::None);
+    let handles: Vec<Handle> = (0..10).map(put).collect::<Result<_>>()?;
+    assert!(handles.is_sorted() && handles[9].number() == handles[0].number() + 9);
+    assert!(me.complete_any(&handles, SECOND)? < 10);
+    assert!(!me.complete_some(&handles[5..], SECOND)?.is_empty());
+    me.complete_all(&handles, SECOND)?;
+    assert_eq!(me.complete_some(&handles, SECOND)?.len(), 10);
+    assert!(me.complete_some(&[], SECOND)?.is_empty());
+    assert!(matches!(me.complete_any(&[], SECOND), Err(Error::Deadline { .. })));
+    let copied = me.copy(at(me, own + 2, 100), at(me, own + 1, 0), 50, Order::All)?;
+    me.block_on(me.completion(copied))??;
+    while !me.inquire(copied)? {
+        me.progress()?;
+    }
+    me.barrier()
+}
+
+fn why<T: std::fmt::Debug>(result: Result<T>) -> AddressFault {
+    match result {
+        Err(Error::Address { why, .. }) => why,
+        other => panic!("{other:?} is not about an address"),
+    }
+}
+
+fn what_is_wrong_is_refused(me: &Worker) -> Result<()> {
+    let own = me.process().number();
+    let good = at(me, own + 1, 0);
+    let null = GlobalAddress::NULL;
+    assert_eq!(why(me.copy(null, good, 8, Order::None)), AddressFault::Null);
+    assert_eq!(why(me.copy(good, null, 8, Order::None)), AddressFault::Null);
+    let count = me.process_count();
+    let nobody = GlobalAddress::starter(ProcessId::new(count), 0);
+    assert_eq!(why(me.copy(good, nobody, 8, Order::None)), AddressFault::NoSuchProcess { count });
+    let stale = GlobalAddress::from_bits(good.to_bits() + (1 << 32));
+    assert_eq!(why(me.start_put(stale, &[1], Order::None)), AddressFault::Stale);
+    let long = me.copy(at(me, own, 0), good, 1 << 40, Order::None);
+    assert!(matches!(why(long), AddressFault::OutOfRange { bytes, .. } if bytes == 1 << 40));
+    let misaligned = at(me, own, 4).cast::<u64>();
+    assert_eq!(
+        why(me.start_change(misaligned, AtomicChange::Load, Order::None).map(drop)),
+        AddressFault::Misaligned { align: 8 }
+    );
+    let movement = |result: Result<Handle>| match result {
+        Err(Error::Movement(error)) => error,
+        other => panic!("{other:?} is not about movement"),
+    };
+    for (distance, bytes) in [(0, 1), (5, 6), (7, 100)] {
+        let near = good.checked_add(distance).unwrap();
+        for (target, source) in [(good, near), (near, good)] {
+            assert!(matches!(movement(me.copy(target, source, bytes, Order::None)), MovementError::Overlap { .. }));
+        }
+    }
+    me.complete(me.copy(good.checked_add(7).unwrap(), good, 7, Order::None)?)?;
+    me.complete(me.copy(good, good, 0, Order::None)?)?;
+    let too_long = movement(me.start_put(good, &[0; 65], Order::None));
+    assert!(matches!(too_long, MovementError::TooLong { bytes: 65, max: 64 }));
+    let word: GlobalPtr<u64> = at(me, own + 1, 64).cast();
+    assert!(matches!(
+        movement(me.change_into(word, word, AtomicChange::Load, Order::None)),
+        MovementError::NotOwn { .. }
+    ));
+    // Handles of others, and of operations that there never were.
+    let mine = me.start_put(good, &[1], Order::None)?;
+    let root = WorkerId::new(0);
+    let gathered = me.gather(root, (mine.worker(), mine.number()))?;
+    assert_eq!(gathered.map(|all| all.len()), (me.id() == root).then_some(me.worker_count() as usize));
+    let refused = me.start_get(null, vec![1; 9], Order::None).unwrap_err();
+    assert_eq!((refused.arguments.len(), why::<()>(Err(refused.error))), (9, AddressFault::Null));
+    me.flush_all()?;
+    me.barrier()
+}
+
+type Body = fn(&Worker) -> Result<()>;
+
+const BODIES: [Body; 7] = [
+    copies_go_from_anywhere_to_anywhere,
+    large_copies_arrive_whole,
+    buffers_and_words_come_back,
+    orders_are_kept,
+    fences_order_and_flushes_complete,
+    handles_are_waited_for,
+    what_is_wrong_is_refused,
+];
+
+#[farside::test(processes = 3, threads = 2)]
+fn everything_by_processes(me: &Worker) -> Result<()> {
+    BODIES.into_iter().try_for_each(|body| body(me))
+}
+
+#[test]
+fn everything_in_the_simulator() {
+    for seed in 0..6 {
+        farside::simulate(3, 1 + seed as u32 % 2, seed, |me| BODIES.into_iter().try_for_each(|body| body(me))).unwrap();
+    }
+}
+
+/// What is under way when the body ends is over before the job is.
+#[test]
+fn what_is_under_way_at_the_end_is_waited_for() {
+    for seed in 0..10 {
+        let seen = AtomicU32::new(0);
+        farside::simulate(3, 1, seed, |me| {
+            let own = me.process().number();
+            let word: GlobalPtr<u64> = GlobalAddress::starter(ProcessId::new(0), 4000).cast();
+            me.put_bytes(at(me, own + 1, 0), &[7; 64])?;
+            me.copy(at(me, own + 2, 100), at(me, own + 1, 0), 64, Order::None)?;
+            drop(me.start_change(word, AtomicChange::Add(1), Order::All)?);
+            if me.id().number() == 0 {
+                me.wait_while_serving(|| word.load(me).is_ok_and(|count| count == 3))?;
+                seen.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(seen.into_inner(), 1);
+    }
+}
+
+/// Twelve copies from one peer to another, each after the one before: how long that takes.
+fn chain_of_copies(at_the_target: bool) -> Duration {
+    let network = LogGp { latency_ns: 10_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0 };
+    let options = SimOptions { network, delay_max_ns: 0, ..SimOptions::default() };
+    let simulation = Simulation::new(3, 1, 1).options(options);
+    let took = AtomicU32::new(0);
+    let simulated = simulation.run(|me| {
+        if me.id().number() == 0 {
+            let place = |process, offset| GlobalAddress::starter(ProcessId::new(process), offset);
+            place(1, 0).cast::<u64>().put(me, 42)?;
+            // Whoever carries it out knows both regions afterwards.
+            me.complete(me.copy(place(2, 0), place(1, 0), 8, Order::None)?)?;
+            let begun = me.now();
+            let mut last = me.copy(place(2, 8), place(1, 0), 8, Order::None)?;
+            for number in 2..12 {
+                if !at_the_target {
+                    me.complete(last)?;
+                }
+                last = me.copy(place(2, 8 * number), place(1, 0), 8, Order::After(last))?;
+            }
+            // What can be done anywhere goes there, too.
+            if !at_the_target {
+                me.complete(last)?;
+            }
+            last = me.start_put(place(2, 104), &[1; 8], Order::After(last))?;
+            me.complete(last)?;
+            let nanoseconds = (me.now() - begun).as_nanos();
+            took.store(u32::try_from(nanoseconds).unwrap(), Ordering::Relaxed);
+            assert_eq!(place(2, 88).cast::<u64>().get(me)?, 42);
+        }
+        me.barrier()
+    });
+    simulated.unwrap().verdict.unwrap();
+    Duration::from_nanos(took.into_inner().into())
+}
+
+/// What is ordered after something that another process does is held there. A round trip is two latencies: here, for each of twelve
+/// operations, to the executor and back; the executor itself needs one for each.
+#[test]
+fn what_goes_to_one_executor_is_held_there() {
+    let latency = Duration::from_micros(10);
+    let (waited, held) = (chain_of_copies(false), chain_of_copies(true));
+    assert!(waited >= latency * (11 * 4 + 2), "{waited:?}");
+    assert!(held < latency * (12 * 2 + 2) + latency, "{held:?} where waiting took {waited:?}");
+}
+
+/// More commands than a process takes, from many, with little room for messages.
+#[test]
+fn a_process_that_is_asked_too_much_refuses_and_is_asked_again() {
+    for seed in 0..3 {
+        let options = SimOptions { messages_max: 16, operations_max: 8, ..SimOptions::default() };
+        let simulation = Simulation::new(5, 1, seed).options(options);
+        let simulated = simulation.run(|me| {
+            let own = me.id().number();
+            let place = |process: u32, offset: u32| GlobalAddress::starter(ProcessId::new(process), offset);
+            let source = place(0, 8 * own);
+            source.cast::<u64>().put(me, u64::from(own))?;
+            me.barrier()?;
+            if own > 0 {
+                let next = own % 4 + 1;
+                let mut last = None;
+                // 4 x 250 are asked of a process that takes 256.
+                for round in 0..250_u32 {
+                    let order = if round % 3 == 0 { Order::None } else { Order::Continuing };
+                    let target = place(next, 64 + 64 * own + 8 * (round % 8));
+                    last = Some(me.copy(target, source, 8, order)?);
+                }
+                me.complete(last.unwrap())?;
+                for at in 0..8 {
+                    assert_eq!(place(next, 64 + 64 * own + 8 * at).cast::<u64>().get(me)?, u64::from(own));
+                }
+            }
+            me.barrier()
+        });
+        simulated.unwrap().verdict.unwrap();
+    }
+}
+
+/// A process dies while it is asked, read from and written to. What it was needed for fails, and what was to follow; the rest is done.
+#[test]
+fn operations_with_a_lost_process_fail_and_others_do_not() {
+    let doomed = ProcessId::new(2);
+    let mut failed_in_all = 0;
+    for seed in 0..30 {
+        let options = SimOptions { delay_max_ns: 20_000, ..SimOptions::default() };
+        let simulation =
+            Simulation::new(4, 1, seed).options(options).kill(doomed, Duration::from_micros(200 + 37 * seed));
+        let (well, failed) = (AtomicU32::new(0), AtomicU32::new(0));
+        let simulated = simulation.run(|me| {
+            let own = me.id().number();
+            let place = |process: u32, offset: u32| GlobalAddress::starter(ProcessId::new(process), 512 * own + offset);
+            let mut round = 0;
+            let mut started: Vec<(Handle, bool)> = Vec::new();
+            let mut told = std::collections::BTreeMap::new();
+            while me.lost_processes().is_empty() {
+                round += 1;
+                let (from, to) = (round % 4, (round / 4) % 4);
+                let order = match round % 5 {
+                    0 => Order::All,
+                    1 | 2 => Order::Continuing,
+                    _ => Order::None,
+                };
+                let result = match round % 3 {
+                    0 => me.copy(place(to, 256), place(from, 0), 200, order),
+                    1 => me.start_put(place(to, 0), &[1; 64], order),
+                    _ => me
+                        .start_change(place(to, 8).cast::<u64>(), AtomicChange::Add(1), order)
+                        .map(|word| word.handle()),
+                };
+                let needed = to == 2 || (round % 3 == 0 && from == 2);
+                // What follows something that the doomed process does may be done there, too.
+                let moves = round % 3 != 0 && order != Order::None;
+                match result {
+                    Ok(handle) => started.push((handle, needed || moves)),
+                    Err(Error::PeerLost { process, .. }) if needed && process == doomed => {}
+                    Err(Error::Movement(MovementError::TooMany { .. })) => {}
+                    other => panic!("{other:?}"),
+                }
+                if round % 40 == 0 && own != 2 {
+                    complete_all(me, doomed, &mut told)?;
+                }
+                me.progress()?;
+            }
+            complete_all(me, doomed, &mut told)?;
+            // Nothing is told of what neither needed the lost process nor was ordered after what did.
+            for (handle, why) in &told {
+                let needed = started.iter().any(|(started, needed)| started == handle && *needed);
+                assert!(needed || *why == "not started", "{handle} failed: {why}");
+            }
+            // All is well among those that are left.
+            let (there, back) = (place((own + 1) % 2, 0), place(own, 8));
+            let put = me.start_put(there, &7_u64.to_le_bytes(), Order::All)?;
+            me.complete(me.copy(back, there, 8, Order::After(put))?)?;
+            assert_eq!(back.cast::<u64>().get(me)?, 7);
+            assert!(matches!(me.copy(place(2, 0), there, 8, Order::None), Err(Error::PeerLost { .. })));
+            failed.fetch_add(told.len() as u32, Ordering::Relaxed);
+            well.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        let verdict = simulated.unwrap().verdict;
+        assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
+        assert_eq!(well.into_inner(), 3, "seed {seed}");
+        failed_in_all += failed.into_inner();
+    }
+    assert!(failed_in_all > 50, "{failed_in_all} operations were under way with a process that died");
+}
+
+/// Completes everything, and notes what has failed, and how.
+fn complete_all(
+    me: &Worker,
+    doomed: ProcessId,
+    told: &mut std::collections::BTreeMap<Handle, &'static str>,
+) -> Result<()> {
+    loop {
+        let (handle, why) = match me.flush_all() {
+            Ok(()) => return Ok(()),
+            Err(Error::Movement(MovementError::NotStarted { handle, earlier })) => {
+                assert!(earlier < handle);
+                (handle, "not started")
+            }
+            Err(Error::Movement(MovementError::Failed { handle, cause })) => {
+                assert!(matches!(*cause, Error::PeerLost { process, .. } if process == doomed), "{handle}: {cause}");
+                (handle, "lost")
+            }
+            Err(other) => return Err(other),
+        };
+        assert!(told.insert(handle, why).is_none(), "{handle} is told twice");
+    }
+}
+
+/// A failure that the program does not ask for is not passed over: it is the worker's at the end of its body.
+#[test]
+fn failures_that_nobody_has_heard_of_are_told_in_the_end() {
+    let mut told = 0;
+    for seed in 0..10 {
+        let simulation = Simulation::new(3, 1, seed).kill(ProcessId::new(2), Duration::from_micros(300));
+        let failed = AtomicU32::new(0);
+        let simulated = simulation.run(|me| {
+            let place = |process, offset| GlobalAddress::starter(ProcessId::new(process), offset);
+            while me.id().number() != 1 && me.lost_processes().is_empty() {
+                match me.copy(place(2, 8), place(1, 0), 8, Order::None) {
+                    Ok(_) => {}
+                    Err(Error::PeerLost { .. } | Error::Movement(MovementError::TooMany { .. })) => break,
+                    Err(other) => return Err(other),
+                }
+                me.progress()?;
+            }
+            if me.id().number() == 0 {
+                failed.fetch_add(u32::from(me.flush_all().is_err()), Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        let Err(Error::ProcessFailed { process, .. }) = simulated.unwrap().verdict else {
+            panic!("a process was lost")
+        };
+        assert!(process.number() == 2 || process.number() == 0);
+        told += failed.into_inner();
+    }
+    assert!(told > 0, "nothing was under way to the process that died");
+}
+
+/// Handles are for the worker that got them, and for the job.
+#[test]
+fn handles_of_others_are_refused() {
+    let kept = std::sync::Mutex::new(None);
+    let run = |body: BodyOfTwo<'_>| Simulation::new(2, 1, 3).run(body).unwrap().verdict.unwrap();
+    run(&|me| {
+        let put = |_| me.start_put(at(me, 1, 0), &[1; 8], Order::None);
+        let handles: Vec<Handle> = (0..5).map(put).collect::<Result<_>>()?;
+        if me.id().number() == 0 {
+            *kept.lock().unwrap() = Some(handles[4]);
+        }
+        me.flush_all()
+    });
+    run(&|me| {
+        let handle = kept.lock().unwrap().expect("it was kept");
+        let results = [
+            me.complete(handle),
+            me.inquire(handle).map(drop),
+            me.complete_any(&[handle], SECOND).map(drop),
+            me.complete_all(&[handle], SECOND),
+            me.block_on(me.completion(handle))?,
+            me.start_put(at(me, 1, 0), &[1], Order::After(handle)).map(drop),
+            me.copy(at(me, 1, 0), at(me, 0, 0), 8, Order::After(handle)).map(drop),
+        ];
+        for result in results {
+            match result {
+                Err(Error::Movement(MovementError::Foreign { by, .. })) => assert_eq!(by.number(), 1),
+                Err(Error::Movement(MovementError::NeverStarted { started: 0, .. })) => assert_eq!(me.id().number(), 0),
+                other => panic!("{other:?}"),
+            }
+        }
+        Ok(())
+    });
+}
+
+type BodyOfTwo<'b> = &'b (dyn Fn(&Worker) -> Result<()> + Send + Sync);
+
+/// Who gives up waiting has given up nothing else.
+#[test]
+fn what_was_not_waited_for_long_enough_goes_on() {
+    let network = LogGp { latency_ns: 1_000_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0 };
+    let options = SimOptions { network, delay_max_ns: 0, ..SimOptions::default() };
+    let simulated = Simulation::new(3, 1, 1).options(options).run(|me| {
+        if me.id().number() == 0 {
+            let place = |process, offset| GlobalAddress::starter(ProcessId::new(process), offset);
+            place(1, 0).cast::<u64>().put(me, 5)?;
+            let copied = me.copy(place(2, 0), place(1, 0), 8, Order::None)?;
+            let short = Duration::from_micros(100);
+            assert!(matches!(me.complete_within(copied, short), Err(Error::Deadline { .. })));
+            assert!(matches!(me.complete_any(&[copied], short), Err(Error::Deadline { .. })));
+            assert!(!me.inquire(copied)?);
+            me.complete(copied)?;
+            assert_eq!(place(2, 0).cast::<u64>().get(me)?, 5);
+        }
+        me.barrier()
+    });
+    simulated.unwrap().verdict.unwrap();
+}
