@@ -60,11 +60,9 @@ impl Comparison {
 ///
 /// What is visible once it holds: all that whoever made it so had [put](Worker::put_signal) before.
 ///
-/// *Cost*: words in memory of the own process are looked at, and who sleeps is woken by [signals](Signal); changes by anything else are noticed
+/// *Cost*: words in memory of the own process are looked at, and who sleeps is woken by [signals](super::Signal); changes by anything else are noticed
 /// within 100 µs. Words of another process that are mapped are looked at so, too, but nobody wakes who sleeps. Where
 /// they are not mapped each look is a round trip: wait at the word's owner instead.
-///
-/// [Signal]: super::Signal
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Until<W> {
     word: GlobalPtr<W>,

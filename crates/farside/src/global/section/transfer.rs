@@ -48,7 +48,7 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// [`Error::Section`](crate::Error::Section) when the two are not of as many values, when either leaves its memory, or when `to` means a
-    /// value twice; those of [`GlobalPtr::put`](super::GlobalPtr::put). Nothing is written then, unless the owner is lost or the deadline
+    /// value twice; those of [`GlobalPtr::put`](crate::GlobalPtr::put). Nothing is written then, unless the owner is lost or the deadline
     /// passes meanwhile.
     #[track_caller]
     pub fn put_section(&self, me: &Worker, to: &Section, values: &[T], from: &Section) -> Result<()> {
