@@ -6,7 +6,9 @@ use std::time::Duration;
 use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 
-use crate::global::{AccessConflict, AddressFault, GlobalAddress, MovementError, NotificationFault, SLOT_COUNT};
+use crate::global::{
+    AccessConflict, AddressFault, GlobalAddress, MovementError, NotificationFault, SLOT_COUNT, SectionFault,
+};
 use crate::memory::{MemoryRefusal, RemoteMemory};
 use crate::pipe::{PipeCause, PipeName};
 
@@ -268,6 +270,9 @@ pub enum Error {
         /// Where.
         on: WorkerId,
     },
+    /// A section cannot be, or not here.
+    #[error("a section of memory: {0}")]
+    Section(#[from] SectionFault),
     /// Jobs are started by running the program again, and the program would come to another job first.
     #[error(
         "a second job in one program (the first: {first}; this one: {this}): its processes would run this program from the \

@@ -4,6 +4,9 @@
 //! [allocates](Worker::allocate_at) later. A [`GlobalAddress`] names a byte of it in 64 bits; a
 //! [`GlobalPtr`] a value, and a [`GlobalSlice`] several. Whoever has one puts, gets, and changes words atomically; the owner takes no part.
 //!
+//! Whoever [puts with a signal](Worker::put_signal) says that data is there, and who [waits](Until) for the signal sees it; [`Notifications`] are
+//! such signals by numbers. A [`Section`] is a part of memory that does not lie together.
+//!
 //! What an address leads to is looked up by who uses it: each process keeps a table of its regions in memory that its peers read, a worker reads the
 //! entry when it first uses the region, and remembers it. Where the region is mapped here, an access after that is a look at
 //! whether the region is still there, and a copy.
@@ -11,7 +14,7 @@
 //! Ordinary memory joins in when it is [registered](Worker::register): a vector, or a slice that is [lent](Worker::lend) for a while. And all workers
 //! together have objects that lie in all processes: [symmetric](Symmetric) memory, [arrays](GlobalArray), [byte spaces](ByteSpace).
 //!
-//! ACP (Advanced Communication Primitives), the basic layer.
+//! ACP (Advanced Communication Primitives), the basic layer; the signals of OpenSHMEM and the notifications of GASPI.
 
 mod address;
 mod array;
@@ -25,6 +28,7 @@ mod object_error;
 mod pointer;
 mod racy_slice;
 mod registration;
+mod section;
 mod segments;
 mod signal;
 mod slice;
@@ -36,7 +40,7 @@ mod until;
 pub(crate) use self::address::SLOT_COUNT;
 pub use self::address::{AddressFault, GlobalAddress};
 pub use self::array::{Distribution, GlobalArray};
-pub use self::atomics::Word;
+pub use self::atomics::{Integer, Unsigned, Word};
 pub use self::byte_space::ByteSpace;
 pub use self::check::{Access, AccessChecks, AccessConflict, AccessKind, Site};
 pub(crate) use self::check::{CheckMessage, Checks, InUse, Touch, end_accesses_here};
@@ -49,6 +53,7 @@ pub use self::pointer::GlobalPtr;
 pub use self::racy_slice::RacySlice;
 pub(crate) use self::registration::OwnSegments;
 pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment};
+pub use self::section::{Hyperslab, Section, SectionFault};
 pub(crate) use self::segments::publish;
 pub use self::signal::Signal;
 pub(crate) use self::signal::{SignalMessage, SignalRequests};

@@ -32,7 +32,8 @@
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | use registered memory, of this process or any | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`RemoteMemory`] |
 //! | allocate in the memory of another worker without asking it | [`heap`] |
-//! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`] |
+//! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`], [`Section`] |
+//! | say that data is there, wait for that | [`Worker::put_signal`], [`Until`], [`Notifications`] |
 //! | give ordinary memory an address | [`Worker::register`], [`Worker::lend`] |
 //! | have arrays over all processes | [`GlobalArray`], [`Worker::symmetric`], [`Worker::byte_space`] |
 //! | copy from any place to any, in an order, without waiting | [`Worker::copy`], [`Order`], [`Handle`] |
@@ -81,7 +82,8 @@ pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
 pub use global::{
     AccessConflict, AccessKind, AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr,
-    GlobalSlice, Handle, Incoming, MovementError, NotificationFault, Notifications, Order, Signal, Until,
+    GlobalSlice, Handle, Hyperslab, Incoming, MovementError, NotificationFault, Notifications, Order, Section,
+    SectionFault, Signal, Until,
 };
 pub use invoke::call::{
     AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written,

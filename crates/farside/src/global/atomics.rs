@@ -5,14 +5,34 @@ use farside_fabric::transport::{AtomicChange, Operation};
 
 use super::address::GlobalAddress;
 use super::pointer::GlobalPtr;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::job::worker::Worker;
 
-/// Words that can be changed atomically, wherever they lie: `u32` and `u64`.
-pub trait Word: Pod + PartialEq + super::movement::Brings + sealed::Changeable {}
+/// Words that can be changed atomically, wherever they lie: `u32`, `u64`, `i32`, `i64`, `f32` and `f64`.
+pub trait Word: Pod + PartialOrd + sealed::Changeable {}
+
+/// [Words](Word) with bits of their own meaning: those that are no floats.
+pub trait Integer: Word {}
+
+/// [Integers](Integer) of which every change is a single operation, which can be [started](Worker::start_change) without waiting: `u32` and
+/// `u64`.
+pub trait Unsigned: Integer + super::movement::Brings + sealed::Startable {}
 
 impl Word for u32 {}
 impl Word for u64 {}
+impl Word for i32 {}
+impl Word for i64 {}
+impl Word for f32 {}
+impl Word for f64 {}
+impl Integer for u32 {}
+impl Integer for u64 {}
+impl Integer for i32 {}
+impl Integer for i64 {}
+impl Unsigned for u32 {}
+impl Unsigned for u64 {}
+
+/// Attempts of a change by compare-and-swap between looks at the clock.
+const ATTEMPTS_PER_CLOCK: u32 = 64;
 
 mod sealed {
     use super::{AtomicChange, GlobalAddress, Operation, Result, Worker};
@@ -20,41 +40,113 @@ mod sealed {
     pub trait Changeable: Sized {
         #[track_caller]
         fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self>;
+    }
 
+    pub trait Startable: Changeable {
         fn operation(offset: u64, change: AtomicChange<Self>) -> Operation;
 
         fn widen(self) -> u64;
     }
+}
 
-    impl Changeable for u64 {
-        #[inline]
-        #[track_caller]
-        fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
-            me.change64(address, change)
-        }
+use sealed::{Changeable, Startable};
 
-        fn operation(offset: u64, change: AtomicChange<Self>) -> Operation {
-            Operation::Atomic64 { offset, change }
-        }
+impl Changeable for u64 {
+    #[inline]
+    #[track_caller]
+    fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
+        me.change64(address, change)
+    }
+}
 
-        fn widen(self) -> u64 {
-            self
-        }
+impl Changeable for u32 {
+    #[inline]
+    #[track_caller]
+    fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
+        me.change32(address, change)
+    }
+}
+
+impl Startable for u64 {
+    fn operation(offset: u64, change: AtomicChange<Self>) -> Operation {
+        Operation::Atomic64 { offset, change }
     }
 
-    impl Changeable for u32 {
-        #[inline]
-        #[track_caller]
-        fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
-            me.change32(address, change)
-        }
+    fn widen(self) -> u64 {
+        self
+    }
+}
 
-        fn operation(offset: u64, change: AtomicChange<Self>) -> Operation {
-            Operation::Atomic32 { offset, change }
-        }
+impl Startable for u32 {
+    fn operation(offset: u64, change: AtomicChange<Self>) -> Operation {
+        Operation::Atomic32 { offset, change }
+    }
 
-        fn widen(self) -> u64 {
-            self.into()
+    fn widen(self) -> u64 {
+        self.into()
+    }
+}
+
+/// Words of which some changes are those of their bits, and the `by_cas` ones are not.
+macro_rules! by_bits {
+    ($word:ty, $change:ident, $to_bits:path, $from_bits:path, by_cas: {$($kind:ident: $next:expr),*}) => {
+        impl Changeable for $word {
+            #[inline]
+            #[track_caller]
+            fn change(me: &Worker, address: GlobalAddress, change: AtomicChange<Self>) -> Result<Self> {
+                match change {
+                    $(AtomicChange::$kind(value) => change_by_cas(me, address, |found| $next(found, value)),)*
+                    other => me.$change(address, in_bits(other, $to_bits)).map($from_bits),
+                }
+            }
+        }
+    };
+}
+
+by_bits!(i64, change64, i64::cast_unsigned, u64::cast_signed, by_cas: {Min: i64::min, Max: i64::max});
+by_bits!(i32, change32, i32::cast_unsigned, u32::cast_signed, by_cas: {Min: i32::min, Max: i32::max});
+by_bits!(f64, change64, f64::to_bits, f64::from_bits, by_cas: {Add: std::ops::Add::add, Min: f64::min, Max: f64::max});
+by_bits!(f32, change32, f32::to_bits, f32::from_bits, by_cas: {Add: std::ops::Add::add, Min: f32::min, Max: f32::max});
+
+fn in_bits<W, B>(change: AtomicChange<W>, bits: impl Fn(W) -> B) -> AtomicChange<B> {
+    match change {
+        AtomicChange::Load => AtomicChange::Load,
+        AtomicChange::Swap(value) => AtomicChange::Swap(bits(value)),
+        AtomicChange::CompareSwap { expected, new } => {
+            AtomicChange::CompareSwap { expected: bits(expected), new: bits(new) }
+        }
+        AtomicChange::Add(value) => AtomicChange::Add(bits(value)),
+        AtomicChange::And(value) => AtomicChange::And(bits(value)),
+        AtomicChange::Or(value) => AtomicChange::Or(bits(value)),
+        AtomicChange::Xor(value) => AtomicChange::Xor(bits(value)),
+        AtomicChange::Min(value) => AtomicChange::Min(bits(value)),
+        AtomicChange::Max(value) => AtomicChange::Max(bits(value)),
+    }
+}
+
+/// Changes a word to what `next` makes of it. An attempt fails only when another's change came between, so of all who try one always gets on.
+#[track_caller]
+fn change_by_cas<W: Word>(me: &Worker, address: GlobalAddress, next: impl Fn(W) -> W) -> Result<W> {
+    // Floats are equal that differ in their bits, and differ from themselves.
+    let is_same = |one: W, other: W| bytemuck::bytes_of(&one) == bytemuck::bytes_of(&other);
+    let mut found = W::change(me, address, AtomicChange::Load)?;
+    let (mut attempts, mut deadline) = (0_u32, None);
+    loop {
+        let new = next(found);
+        if is_same(new, found) {
+            return Ok(found);
+        }
+        let before = W::change(me, address, AtomicChange::CompareSwap { expected: found, new })?;
+        if is_same(before, found) {
+            return Ok(before);
+        }
+        found = before;
+        attempts += 1;
+        if attempts.is_multiple_of(ATTEMPTS_PER_CLOCK) {
+            let (now, after) = (me.now(), me.default_deadline());
+            if now >= *deadline.get_or_insert_with(|| now + after) {
+                return Err(Error::Deadline { doing: "changing a word that others keep changing", after });
+            }
         }
     }
 }
@@ -63,7 +155,11 @@ mod sealed {
 ///
 /// They are sequentially consistent, and atomic with each other and with the owner's own, whoever makes them.
 ///
-/// *Cost*: a read-modify-write instruction where the memory is mapped; otherwise a round trip, and the owner's processor does it.
+/// *Cost*: a read-modify-write instruction where the memory is mapped; otherwise a round trip, and the owner's processor does it. What no
+/// processor does at once is done *by compare-and-swap*: signed [`fetch_min`](Self::fetch_min) and [`fetch_max`](Self::fetch_max), and
+/// all arithmetic of floats. It takes a load and one such change, and another for each change of somebody else that comes between: among
+/// those who try one always gets on, but each may have to try again, until the job's deadline passes
+/// ([`Error::Deadline`](crate::Error::Deadline)). [`compare_swap`](Self::compare_swap) of floats compares their bits.
 ///
 /// # Errors
 /// Those of [`put`](GlobalPtr::put), for all.
@@ -74,7 +170,10 @@ impl<W: Word> GlobalPtr<W> {
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
     #[track_caller]
-    pub fn change(self, me: &Worker, change: AtomicChange<W>) -> Result<W> {
+    pub fn change(self, me: &Worker, change: AtomicChange<W>) -> Result<W>
+    where
+        W: Integer,
+    {
         W::change(me, self.address(), change)
     }
 
@@ -85,7 +184,7 @@ impl<W: Word> GlobalPtr<W> {
     #[inline]
     #[track_caller]
     pub fn load(self, me: &Worker) -> Result<W> {
-        self.change(me, AtomicChange::Load)
+        W::change(me, self.address(), AtomicChange::Load)
     }
 
     /// Writes the word.
@@ -105,7 +204,7 @@ impl<W: Word> GlobalPtr<W> {
     #[inline]
     #[track_caller]
     pub fn swap(self, me: &Worker, value: W) -> Result<W> {
-        self.change(me, AtomicChange::Swap(value))
+        W::change(me, self.address(), AtomicChange::Swap(value))
     }
 
     /// Writes `new` if the word holds `expected`, which it did if that is what is returned.
@@ -115,17 +214,17 @@ impl<W: Word> GlobalPtr<W> {
     #[inline]
     #[track_caller]
     pub fn compare_swap(self, me: &Worker, expected: W, new: W) -> Result<W> {
-        self.change(me, AtomicChange::CompareSwap { expected, new })
+        W::change(me, self.address(), AtomicChange::CompareSwap { expected, new })
     }
 
-    /// Adds, wrapping around.
+    /// Adds: integers wrapping around, floats by compare-and-swap.
     ///
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
     #[track_caller]
     pub fn fetch_add(self, me: &Worker, value: W) -> Result<W> {
-        self.change(me, AtomicChange::Add(value))
+        W::change(me, self.address(), AtomicChange::Add(value))
     }
 
     /// The bitwise and.
@@ -134,8 +233,11 @@ impl<W: Word> GlobalPtr<W> {
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
     #[track_caller]
-    pub fn fetch_and(self, me: &Worker, value: W) -> Result<W> {
-        self.change(me, AtomicChange::And(value))
+    pub fn fetch_and(self, me: &Worker, value: W) -> Result<W>
+    where
+        W: Integer,
+    {
+        W::change(me, self.address(), AtomicChange::And(value))
     }
 
     /// The bitwise or.
@@ -144,8 +246,11 @@ impl<W: Word> GlobalPtr<W> {
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
     #[track_caller]
-    pub fn fetch_or(self, me: &Worker, value: W) -> Result<W> {
-        self.change(me, AtomicChange::Or(value))
+    pub fn fetch_or(self, me: &Worker, value: W) -> Result<W>
+    where
+        W: Integer,
+    {
+        W::change(me, self.address(), AtomicChange::Or(value))
     }
 
     /// The bitwise exclusive or.
@@ -154,27 +259,30 @@ impl<W: Word> GlobalPtr<W> {
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
     #[track_caller]
-    pub fn fetch_xor(self, me: &Worker, value: W) -> Result<W> {
-        self.change(me, AtomicChange::Xor(value))
+    pub fn fetch_xor(self, me: &Worker, value: W) -> Result<W>
+    where
+        W: Integer,
+    {
+        W::change(me, self.address(), AtomicChange::Xor(value))
     }
 
-    /// The smaller of the two.
+    /// The smaller of the two: signed numbers and floats by compare-and-swap. A float that is no number gives way to one that is.
     ///
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
     #[track_caller]
     pub fn fetch_min(self, me: &Worker, value: W) -> Result<W> {
-        self.change(me, AtomicChange::Min(value))
+        W::change(me, self.address(), AtomicChange::Min(value))
     }
 
-    /// The larger of the two.
+    /// The larger of the two: as for [`fetch_min`](Self::fetch_min).
     ///
     /// # Errors
     /// Those of [`put`](GlobalPtr::put).
     #[inline]
     #[track_caller]
     pub fn fetch_max(self, me: &Worker, value: W) -> Result<W> {
-        self.change(me, AtomicChange::Max(value))
+        W::change(me, self.address(), AtomicChange::Max(value))
     }
 }

@@ -1,10 +1,10 @@
 //! Numbered notifications, after GASPI.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside_fabric::ProcessId;
+use farside_fabric::transport::AtomicChange;
 
 use super::address::GlobalAddress;
 use super::pointer::GlobalPtr;
@@ -100,7 +100,7 @@ impl Notifications {
     /// # Errors
     /// Those of [`Worker::put_signal`]; [`Error::Notification`].
     pub fn put_notify(&self, me: &Worker, to: GlobalAddress, data: &[u8], number: u32, value: u64) -> Result<()> {
-        let slot = self.to_notify(number, value)?;
+        let slot = self.slot_for(number, value)?;
         me.put_signal(to, data, slot, Signal::Set(value))
     }
 
@@ -109,7 +109,7 @@ impl Notifications {
     /// # Errors
     /// Those of [`put_notify`](Self::put_notify).
     pub fn notify(&self, me: &Worker, number: u32, value: u64) -> Result<()> {
-        self.to_notify(number, value)?.signal(me, Signal::Set(value))
+        self.slot_for(number, value)?.signal(me, Signal::Set(value))
     }
 
     /// The notification of this number, to be waited for [together with other words](Worker::wait_any), and with [who gives
@@ -138,8 +138,8 @@ impl Notifications {
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
     pub fn wait_some_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<u32> {
-        let range = self.to_wait(me, numbers)?;
-        me.watch_until("waiting for a notification", time, |me| range.first(me, |_| true).transpose())
+        let range = self.slots_of(me, numbers)?;
+        me.watch_until("waiting for a notification", time, |me| range.first(me).transpose())
     }
 
     /// Whether there is a notification of one of these numbers, and which: the lowest.
@@ -147,7 +147,7 @@ impl Notifications {
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some), but for the deadline.
     pub fn test(&self, me: &Worker, numbers: Range<u32>) -> Result<Option<u32>> {
-        self.to_wait(me, numbers)?.first(me, |_| true)
+        self.slots_of(me, numbers)?.first(me)
     }
 
     /// Takes a notification: what it said, or zero when there was none. It is gone then; of several who take it one gets it.
@@ -171,13 +171,13 @@ impl Notifications {
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
     pub fn take_any_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<(u32, u64)> {
-        let range = self.to_wait(me, numbers)?;
+        let range = self.slots_of(me, numbers)?;
         me.watch_until("waiting for a notification", time, |me| {
             let mut taken = 0;
-            let found = range.first(me, |slot| {
-                taken = slot.swap(0, Ordering::SeqCst);
+            let found = range.find(me, |_, value, take| {
                 // Another may have been quicker.
-                taken != 0
+                taken = if value == 0 { 0 } else { take()? };
+                Ok(taken != 0)
             });
             found.map(|number| number.map(|number| (number, taken))).transpose()
         })
@@ -196,17 +196,17 @@ impl Notifications {
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some).
     pub fn take_some_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<Vec<(u32, u64)>> {
-        let range = self.to_wait(me, numbers)?;
+        let range = self.slots_of(me, numbers)?;
         me.watch_until("waiting for notifications", time, |me| {
             let mut some = Vec::new();
-            let looked = range.visit(me, |number, slot| {
-                let value = slot.swap(0, Ordering::SeqCst);
-                if value != 0 {
-                    some.push((number, value));
+            let looked = range.find(me, |number, value, take| {
+                let taken = if value == 0 { 0 } else { take()? };
+                if taken != 0 {
+                    some.push((number, taken));
                 }
-                false
+                Ok(false)
             });
-            looked.map(|()| (!some.is_empty()).then_some(some)).transpose()
+            looked.map(|_| (!some.is_empty()).then_some(some)).transpose()
         })
     }
 
@@ -223,19 +223,15 @@ impl Notifications {
     /// # Errors
     /// Those of [`take_all`](Self::take_all).
     pub fn take_all_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<Vec<u64>> {
-        let range = self.to_wait(me, numbers)?;
+        let range = self.slots_of(me, numbers)?;
         me.watch_until("waiting for all of several notifications", time, |me| {
-            let mut there = 0;
-            let looked = range.visit(me, |_, slot| {
-                there += u32::from(slot.load(Ordering::Acquire) != 0);
-                false
-            });
-            looked.map(|()| (there == range.count).then_some(())).transpose()
+            // Until one is missing.
+            range.find(me, |_, value, _| Ok(value == 0)).map(|missing| missing.is_none().then_some(())).transpose()
         })?;
         let mut values = Vec::with_capacity(range.count as usize);
-        range.visit(me, |_, slot| {
-            values.push(slot.swap(0, Ordering::SeqCst));
-            false
+        range.find(me, |_, _, take| {
+            values.push(take()?);
+            Ok(false)
         })?;
         Ok(values)
     }
@@ -244,12 +240,12 @@ impl Notifications {
         if number < self.count { self.slots.add(number as usize) } else { Err(self.outside(number)) }
     }
 
-    fn to_notify(&self, number: u32, value: u64) -> Result<GlobalPtr<u64>> {
+    fn slot_for(&self, number: u32, value: u64) -> Result<GlobalPtr<u64>> {
         let slot = self.slot(number)?;
         if value == 0 { Err(self.refused(number, NotificationFault::Zero)) } else { Ok(slot) }
     }
 
-    fn to_wait(&self, me: &Worker, numbers: Range<u32>) -> Result<Slots> {
+    fn slots_of(&self, me: &Worker, numbers: Range<u32>) -> Result<Slots> {
         if numbers.is_empty() {
             return Err(self.refused(numbers.start, NotificationFault::NoNumbers));
         }
@@ -285,23 +281,28 @@ struct Slots {
 }
 
 impl Slots {
-    fn visit(&self, me: &Worker, mut visit: impl FnMut(u32, &AtomicU64) -> bool) -> Result<()> {
-        me.visit_own_words(self.first.address(), self.count as usize, |index, slot| {
-            visit(self.start + index as u32, slot)
+    /// Looks at each, until `good` is content with what one holds: its number. `good` can take it, too.
+    fn find(
+        &self,
+        me: &Worker,
+        mut good: impl FnMut(u32, u64, &dyn Fn() -> Result<u64>) -> Result<bool>,
+    ) -> Result<Option<u32>> {
+        me.with_own_words(self.first.address(), self.count as usize, |change| {
+            for index in 0..self.count {
+                // SYNC: acquire, for the release of who notified: the data is visible then.
+                let value = change(index as usize, AtomicChange::Load)?;
+                let take = || change(index as usize, AtomicChange::Swap(0));
+                if good(self.start + index, value, &take)? {
+                    return Ok(Some(self.start + index));
+                }
+            }
+            Ok(None)
         })
     }
 
-    /// The first number of which there is a notification that is `good`.
-    fn first(&self, me: &Worker, good: impl FnMut(&AtomicU64) -> bool) -> Result<Option<u32>> {
-        let (mut found, mut good) = (None, good);
-        self.visit(me, |number, slot| {
-            // SYNC: acquire, for the release of who notified: the data is visible then.
-            if slot.load(Ordering::Acquire) != 0 && good(slot) {
-                found = Some(number);
-            }
-            found.is_some()
-        })?;
-        Ok(found)
+    /// The first number of which there is a notification.
+    fn first(&self, me: &Worker) -> Result<Option<u32>> {
+        self.find(me, |_, value, _| Ok(value != 0))
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
 use farside_fabric::bell::Fencing;
+use farside_fabric::transport::AtomicChange;
 use farside_sys::racy;
 
 use super::address::{AddressFault, GlobalAddress};
@@ -31,6 +32,13 @@ pub enum Signal {
 }
 
 impl Signal {
+    fn change(self) -> AtomicChange<u64> {
+        match self {
+            Self::Set(value) => AtomicChange::Swap(value),
+            Self::Add(value) => AtomicChange::Add(value),
+        }
+    }
+
     /// Changes a word in memory that is mapped here, after all that this thread wrote before, and wakes who watches it.
     #[inline(always)]
     fn raise(self, process: &Process, home: &Home, word: &AtomicU64) {

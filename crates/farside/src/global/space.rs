@@ -232,6 +232,27 @@ fn attach(process: &Process, key: RemoteKey, deadline: Instant) -> Result<Remote
     })
 }
 
+/// How a range of memory is reached.
+#[derive(Clone, Debug)]
+pub(super) enum Reach {
+    /// It is mapped, and begins here, until the worker attaches or lets go of a region.
+    Mapped(*mut u8),
+    /// By accesses to this region, from this offset on, which have ended when they return.
+    AtOnce { region: RemoteRegion, offset: u64 },
+    /// By operations on this region, from this offset on.
+    Posted { key: RemoteKey, offset: u64 },
+}
+
+impl Reach {
+    pub(super) fn of(region: &RemoteRegion, offset: u64) -> Self {
+        match region.mapped() {
+            Some(memory) => Self::Mapped(memory.base().as_ptr().wrapping_add(offset as usize)),
+            None if !region.waits(false) => Self::AtOnce { region: region.clone(), offset },
+            None => Self::Posted { key: region.key(), offset },
+        }
+    }
+}
+
 /// Why an access was not made.
 enum Fault {
     /// Something is wrong with the address.
@@ -440,35 +461,31 @@ impl Worker {
         Ok(change.apply(unsafe { racy::atomic_u32(word) }))
     }
 
-    /// Shows the words from an address on to `visit`, one after the other, until that has seen enough: of this process's own memory, which is
-    /// mapped.
-    pub(super) fn visit_own_words(
+    /// Hands `work` the way to words of this process's own memory, from an address on: it changes the word of a number, which is below `count`.
+    pub(super) fn with_own_words<R>(
         &self,
         address: GlobalAddress,
         count: usize,
-        mut visit: impl FnMut(usize, &AtomicU64) -> bool,
-    ) -> Result<()> {
+        work: impl FnOnce(&dyn Fn(usize, AtomicChange<u64>) -> Result<u64>) -> Result<R>,
+    ) -> Result<R> {
         check_alignment::<u64>(address)?;
         let (process, bytes) = (self.process_handle(), count.saturating_mul(8));
-        let mut base = self.space().mapped(process, address, bytes);
-        if base.is_none() {
-            self.check_address(address, bytes)?;
-            // Where accesses are checked no line is ever filled.
-            base = match process.checks() {
-                None => self.space().mapped(process, address, bytes),
-                Some(_) => self.local_address(address),
-            };
+        // What is taken is told to others.
+        self.end_accesses();
+        if let Some(base) = self.space().mapped(process, address, bytes) {
+            return work(&|index, change| {
+                assert!(index < count, "a word that was asked for");
+                // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found; `work` has nothing of this
+                // worker to attach or let go of anything with.
+                Ok(change.apply(unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }))
+            });
         }
-        // Not known any more for the moment when a process was just lost: the next look finds it again.
-        let Some(base) = base else { return Ok(()) };
-        for index in 0..count {
-            // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space or the process found; `visit` has nothing
-            // of this worker, so that nothing is let go meanwhile.
-            if visit(index, unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }) {
-                break;
-            }
-        }
-        Ok(())
+        let found = |region: &RemoteRegion, offset, now| Ok((region.clone(), offset, now));
+        let (region, offset, now) = self.on_region(address, bytes, None, found)?;
+        work(&|index, change| {
+            let changed = region.atomic64(offset + index as u64 * 8, change, now);
+            changed.map_err(|error| self.access_failed(address, error))
+        })
     }
 
     #[cold]
@@ -528,16 +545,30 @@ impl Worker {
             self.check_access(known.region.key(), offset, bytes, touch)?;
         }
         let deadline = self.now() + self.default_deadline();
-        access(&known.region, offset, deadline).map_err(|error| match error {
+        access(&known.region, offset, deadline).map_err(|error| self.access_failed(address, error))
+    }
+
+    /// Why an access to an address that was looked up did not succeed.
+    #[cold]
+    pub(super) fn access_failed(&self, address: GlobalAddress, error: FabricError) -> Error {
+        match error {
             FabricError::StaleKey { .. } => {
-                self.space().forget(segment);
+                self.space().forget(address.segment());
                 address.refused(AddressFault::Stale)
             }
             FabricError::ReadOnly { .. } => address.refused(AddressFault::ReadOnly),
             // Private memory may begin anywhere, and then the offset alone does not tell.
             FabricError::Misaligned { bytes, .. } => address.refused(AddressFault::Misaligned { align: bytes }),
-            other => process.explain(other),
-        })
+            other => self.process_handle().explain(other),
+        }
+    }
+
+    /// How a range is reached, for several accesses inside of it.
+    pub(super) fn reach(&self, address: GlobalAddress, bytes: usize) -> Result<Reach> {
+        if let Some(base) = self.space().mapped(self.process_handle(), address, bytes) {
+            return Ok(Reach::Mapped(base));
+        }
+        self.on_region(address, bytes, None, |region, offset, _| Ok(Reach::of(region, offset)))
     }
 }
 

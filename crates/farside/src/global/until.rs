@@ -63,8 +63,6 @@ impl Comparison {
 /// *Cost*: words in memory of the own process are looked at, and who sleeps is woken by [signals](super::Signal); changes by anything else are noticed
 /// within 100 µs. Words of another process that are mapped are looked at so, too, but nobody wakes who sleeps. Where
 /// they are not mapped each look is a round trip: wait at the word's owner instead.
-///
-/// [Signal]: super::Signal
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Until<W> {
     word: GlobalPtr<W>,
@@ -73,7 +71,7 @@ pub struct Until<W> {
     signaller: Option<ProcessId>,
 }
 
-impl<W: Word + PartialOrd> Until<W> {
+impl<W: Word> Until<W> {
     /// Only this process will make it so: when it is lost and it has not, waiting is an error at once.
     pub fn signalled_by(self, process: ProcessId) -> Self {
         Self { signaller: Some(process), ..self }
@@ -129,7 +127,7 @@ impl<W: Word + PartialOrd> Until<W> {
     }
 }
 
-impl<W: Word + PartialOrd> GlobalPtr<W> {
+impl<W: Word> GlobalPtr<W> {
     /// What the word is to become, to be waited for.
     pub fn until(self, comparison: Comparison, value: W) -> Until<W> {
         Until { word: self, comparison, value, signaller: None }
@@ -155,7 +153,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
-    pub fn wait_any<W: Word + PartialOrd>(&self, conditions: &[Until<W>]) -> Result<Option<(usize, W)>> {
+    pub fn wait_any<W: Word>(&self, conditions: &[Until<W>]) -> Result<Option<(usize, W)>> {
         self.wait_any_for(conditions, self.default_deadline())
     }
 
@@ -163,11 +161,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
-    pub fn wait_any_for<W: Word + PartialOrd>(
-        &self,
-        conditions: &[Until<W>],
-        time: Duration,
-    ) -> Result<Option<(usize, W)>> {
+    pub fn wait_any_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Option<(usize, W)>> {
         if conditions.is_empty() {
             return Ok(None);
         }
@@ -188,7 +182,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
-    pub fn wait_some<W: Word + PartialOrd>(&self, conditions: &[Until<W>]) -> Result<Vec<(usize, W)>> {
+    pub fn wait_some<W: Word>(&self, conditions: &[Until<W>]) -> Result<Vec<(usize, W)>> {
         self.wait_some_for(conditions, self.default_deadline())
     }
 
@@ -196,11 +190,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
-    pub fn wait_some_for<W: Word + PartialOrd>(
-        &self,
-        conditions: &[Until<W>],
-        time: Duration,
-    ) -> Result<Vec<(usize, W)>> {
+    pub fn wait_some_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<(usize, W)>> {
         if conditions.is_empty() {
             return Ok(Vec::new());
         }
@@ -221,7 +211,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
-    pub fn wait_all<W: Word + PartialOrd>(&self, conditions: &[Until<W>]) -> Result<Vec<W>> {
+    pub fn wait_all<W: Word>(&self, conditions: &[Until<W>]) -> Result<Vec<W>> {
         self.wait_all_for(conditions, self.default_deadline())
     }
 
@@ -229,7 +219,7 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`Until::wait`].
-    pub fn wait_all_for<W: Word + PartialOrd>(&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<W>> {
+    pub fn wait_all_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<W>> {
         let mut values = Vec::with_capacity(conditions.len());
         if conditions.is_empty() {
             return Ok(values);

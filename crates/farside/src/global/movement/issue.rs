@@ -17,7 +17,7 @@ use super::work::{Brought, Spot, Work};
 use crate::error::Error;
 use crate::error::{Refused, Result};
 use crate::global::address::GlobalAddress;
-use crate::global::atomics::Word;
+use crate::global::atomics::Unsigned;
 use crate::global::check::{AccessKind, Touch};
 use crate::global::pointer::GlobalPtr;
 use crate::global::space::check_alignment;
@@ -227,7 +227,7 @@ impl Worker {
     /// # Errors
     /// Those of [`copy`](Self::copy).
     #[track_caller]
-    pub fn start_change<W: Word>(
+    pub fn start_change<W: Unsigned>(
         &self,
         word: GlobalPtr<W>,
         change: AtomicChange<W>,
@@ -252,7 +252,7 @@ impl Worker {
     /// # Errors
     /// Those of [`copy`](Self::copy), for both places; [`Error::Movement`] with `NotOwn` when `old` is of another process.
     #[track_caller]
-    pub fn change_into<W: Word>(
+    pub fn change_into<W: Unsigned>(
         &self,
         old: GlobalPtr<W>,
         word: GlobalPtr<W>,
@@ -270,7 +270,7 @@ impl Worker {
     }
 
     #[track_caller]
-    fn draft_change<W: Word>(&self, word: GlobalPtr<W>, change: AtomicChange<W>) -> Result<Draft> {
+    fn draft_change<W: Unsigned>(&self, word: GlobalPtr<W>, change: AtomicChange<W>) -> Result<Draft> {
         let target = self.spot_of(word, Touch::here(AccessKind::of(&change)))?;
         let change = W::operation(target.offset, change);
         Ok(Draft::new(Work::Change { target, change }, Place::Anywhere, word.address(), word.address()))

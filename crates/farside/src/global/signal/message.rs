@@ -7,8 +7,24 @@ use super::Signal;
 pub(crate) enum SignalMessage {
     /// To the owner of the signal: write the data, which goes to its memory, too, and then change the word.
     Raise { request: u32, signal: GlobalAddress, what: Signal, to: GlobalAddress, data: Vec<u8> },
-    /// To who asked: done, or the address that leads nowhere.
-    Raised { request: u32, stale: GlobalAddress },
+    /// To who asked: done, or not.
+    Raised { request: u32, refused: Option<Refused> },
+}
+
+/// Why an owner does not give a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// That of the signal, or of the data.
+    pub(super) address: GlobalAddress,
+    pub(super) why: Refusal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(super) enum Refusal {
+    Stale = 1,
+    ReadOnly = 2,
+    Misaligned = 3,
 }
 
 impl SignalMessage {
@@ -27,7 +43,10 @@ impl SignalMessage {
                 begin(kind, *request, &[signal.to_bits(), value, to.to_bits()]);
                 out.extend(data);
             }
-            Self::Raised { request, stale } => begin(3, *request, &[stale.to_bits()]),
+            Self::Raised { request, refused: None } => begin(3, *request, &[0]),
+            Self::Raised { request, refused: Some(refused) } => {
+                begin(4, *request, &[refused.address.to_bits(), refused.why as u64]);
+            }
         }
     }
 
@@ -39,12 +58,17 @@ impl SignalMessage {
         let (first, rest) = word(bytes)?;
         let address = GlobalAddress::from_bits(first);
         if *kind == 3 {
-            return rest.is_empty().then_some(Self::Raised { request, stale: address });
+            return (rest.is_empty() && first == 0).then_some(Self::Raised { request, refused: None });
         }
         let (value, rest) = word(rest)?;
         let what = match kind {
             1 => Signal::Set(value),
             2 => Signal::Add(value),
+            4 if rest.is_empty() => {
+                let why = [Refusal::Stale, Refusal::ReadOnly, Refusal::Misaligned].into_iter();
+                let why = why.into_iter().find(|why| *why as u64 == value)?;
+                return Some(Self::Raised { request, refused: Some(Refused { address, why }) });
+            }
             _ => return None,
         };
         let (to, data) = word(rest)?;
@@ -66,10 +90,12 @@ mod tests {
     use crate::job::setup::SetupMessage;
 
     fn message() -> impl Strategy<Value = SignalMessage> {
-        (0..3, any::<u32>(), any::<[u64; 3]>(), any::<Vec<u8>>()).prop_map(|(kind, request, [a, b, value], data)| {
+        (0..4, any::<u32>(), any::<[u64; 3]>(), any::<Vec<u8>>()).prop_map(|(kind, request, [a, b, value], data)| {
             let (signal, to) = (GlobalAddress::from_bits(a), GlobalAddress::from_bits(b));
+            let why = [Refusal::Stale, Refusal::ReadOnly, Refusal::Misaligned][(value % 3) as usize];
             match kind {
-                0 => SignalMessage::Raised { request, stale: signal },
+                0 => SignalMessage::Raised { request, refused: None },
+                3 => SignalMessage::Raised { request, refused: Some(Refused { address: signal, why }) },
                 1 => SignalMessage::Raise { request, signal, what: Signal::Set(value), to, data },
                 _ => SignalMessage::Raise { request, signal, what: Signal::Add(value), to, data },
             }
@@ -93,7 +119,11 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_message_or_refused(kind in 0..5_u8, mut bytes: Vec<u8>) {
+        fn any_bytes_are_a_message_or_refused(kind in 0..6_u8, mut bytes: Vec<u8>, small: bool) {
+            if small {
+                bytes.iter_mut().skip(5).for_each(|byte| *byte = 0);
+                bytes.resize(20, 2);
+            }
             bytes.insert(0, kind);
             if let Some(message) = SignalMessage::decode(&bytes) {
                 prop_assert_eq!(encoded(&message), bytes);

@@ -1,20 +1,20 @@
 //! Signals in memory that is not mapped: the owner's service thread gives them, so that it can wake who waits.
 
-use farside_fabric::ProcessId;
-use farside_sys::racy;
+use farside_fabric::{FabricError, ProcessId};
 
 use super::super::address::{AddressFault, GlobalAddress};
 use super::super::check::{AccessKind, Touch};
 use super::super::space::own_range;
-use super::{Signal, SignalMessage};
+use super::Signal;
+use super::message::{Refusal, Refused, SignalMessage};
 use crate::error::Result;
 use crate::job::process::Process;
 use crate::job::setup::SetupMessage;
 use crate::job::worker::Worker;
 use crate::memory::requests::Requests;
 
-/// Signals under way. The answer is the address that led nowhere, or null.
-pub(crate) type SignalRequests = Requests<GlobalAddress>;
+/// Signals under way. The answer is why one was not given.
+pub(crate) type SignalRequests = Requests<Option<Refused>>;
 
 /// As much data goes along with a signal. More would be copied through messages where it can be put.
 const DATA_ALONG_MAX: usize = 4096;
@@ -30,17 +30,20 @@ impl Worker {
         place: GlobalAddress,
         what: Signal,
     ) -> Result<()> {
-        let is_mapped = self.on_region(place, 8, None, |region, _, _| Ok(region.mapped().is_some()))?;
+        let process = self.process_handle();
+        let is_direct = self.is_mapped(place)?;
+        let owner = place.process().ok_or_else(|| place.refused(AddressFault::Null))?;
+        self.check_address(place, 8)?;
         if !data.is_empty() {
             self.check_address(address, data.len())?;
         }
         let word = Touch::here(AccessKind::AtomicChange);
-        let process = self.process_handle();
-        let owner = place.process().ok_or_else(|| place.refused(AddressFault::Null))?;
-        if is_mapped {
+        if is_direct {
             self.put_bytes(address, data)?;
-            self.touch(place, 8, word)?;
-            return self.on_mapped_signal(place, what, owner);
+            let change = what.change();
+            self.on_region(place, 8, Some(word), |region, offset, now| region.atomic64(offset, change, now))?;
+            process.ring_watchers_of(owner);
+            return Ok(());
         }
         let room = process.transport().capabilities().message_bytes_max.saturating_sub(SetupMessage::OVERHEAD_BYTES);
         let data = match address.process() == Some(owner) && data.len() <= DATA_ALONG_MAX.min(room) {
@@ -56,23 +59,6 @@ impl Worker {
         // Only now: what was written before comes before the signal.
         self.touch(place, 8, word)?;
         self.raise_there(owner, |request| SignalMessage::Raise { request, signal: place, what, to: address, data })
-    }
-
-    /// The signal alone, in memory that is mapped.
-    fn on_mapped_signal(&self, place: GlobalAddress, what: Signal, owner: ProcessId) -> Result<()> {
-        let process = self.process_handle();
-        self.on_region(place, 8, None, |region, offset, _| {
-            let (Some(memory), Some(home)) = (region.mapped(), process.home_of(owner)) else {
-                unreachable!(
-                    "it was mapped a moment ago, and its owner's starter memory is before anything else of it"
-                );
-            };
-            let word = memory.base().as_ptr().wrapping_add(offset as usize);
-            // SAFETY: `on_region` has found the word inside of the region, which the mapping covers and the closure's borrow keeps; the
-            // callers have looked at its alignment.
-            what.raise(process, home, unsafe { racy::atomic_u64(word) });
-            Ok(())
-        })
     }
 
     /// Asks the owner, and waits for what it says.
@@ -92,13 +78,15 @@ impl Worker {
         });
         // Without an answer it may have been given or not.
         process.signals().give_up(request);
-        match answer? {
-            GlobalAddress::NULL => Ok(()),
-            stale => {
-                self.space().forget(stale.segment());
-                Err(stale.refused(AddressFault::Stale))
+        let Some(Refused { address, why }) = answer? else { return Ok(()) };
+        Err(address.refused(match why {
+            Refusal::Stale => {
+                self.space().forget(address.segment());
+                AddressFault::Stale
             }
-        }
+            Refusal::ReadOnly => AddressFault::ReadOnly,
+            Refusal::Misaligned => AddressFault::Misaligned { align: 8 },
+        }))
     }
 }
 
@@ -107,12 +95,12 @@ impl Process {
     pub(crate) fn take_signal_message(&self, from: ProcessId, message: SignalMessage) {
         match message {
             SignalMessage::Raise { request, signal, what, to, data } => {
-                let stale = self.raise_here(signal, what, to, &data).err().unwrap_or_default();
+                let refused = self.raise_here(signal, what, to, &data).err();
                 // Who is gone by now needs no answer.
-                let _ = self.send_setup(from, &SetupMessage::Signal(SignalMessage::Raised { request, stale }));
+                let _ = self.send_setup(from, &SetupMessage::Signal(SignalMessage::Raised { request, refused }));
             }
-            SignalMessage::Raised { request, stale } => {
-                let waiting = self.signals().answer(request, stale);
+            SignalMessage::Raised { request, refused } => {
+                let waiting = self.signals().answer(request, refused);
                 if let Some(local) = waiting {
                     self.call_attention(local);
                 }
@@ -120,28 +108,43 @@ impl Process {
         }
     }
 
+    /// A word in the memory of a process was changed by a read-modify-write of this one: wakes who watches it there. Where any of that memory is
+    /// mapped here, its starter memory is.
+    fn ring_watchers_of(&self, owner: ProcessId) {
+        if let Some(home) = self.home_of(owner)
+            && home.watchers().are_there_after_change()
+        {
+            home.ring_all_after_fence();
+        }
+    }
+
     /// Writes data and gives a signal, both in this process's memory.
     ///
     /// # Errors
-    /// The address that leads nowhere. Who asks has looked at both, so what it names was there a moment ago.
-    fn raise_here(
-        &self,
-        signal: GlobalAddress,
-        what: Signal,
-        to: GlobalAddress,
-        data: &[u8],
-    ) -> Result<(), GlobalAddress> {
-        let (region, offset) =
-            own_range(self, signal, 8).filter(|(_, offset)| offset.is_multiple_of(8)).ok_or(signal)?;
-        let memory = region.mapped().ok_or(signal)?;
+    /// What is wrong with one of the addresses. Who asks has looked at both, so what they name was there a moment ago.
+    fn raise_here(&self, signal: GlobalAddress, what: Signal, to: GlobalAddress, data: &[u8]) -> Result<(), Refused> {
+        let now = self.clock().now();
+        let region_of =
+            |address, bytes| own_range(self, address, bytes).ok_or(Refused { address, why: Refusal::Stale });
+        let (region, offset) = region_of(signal, 8)?;
         if !data.is_empty() {
-            let (region, offset) = own_range(self, to, data.len()).ok_or(to)?;
-            region.put(offset, data, self.clock().now()).map_err(|_| to)?;
+            let (region, offset) = region_of(to, data.len())?;
+            region.put(offset, data, now).map_err(|error| Refused::because(to, &error))?;
         }
-        let word = memory.base().as_ptr().wrapping_add(offset as usize);
-        // SAFETY: at a multiple of 8 in a mapping that begins on a page, as was looked at above, inside of the region and so of the mapping, which
-        // `region` keeps.
-        what.raise(self, self.home(), unsafe { racy::atomic_u64(word) });
+        let changed = region.atomic64(offset, what.change(), now);
+        changed.map_err(|error| Refused::because(signal, &error))?;
+        self.ring_watchers_of(self.id());
         Ok(())
+    }
+}
+
+impl Refused {
+    fn because(address: GlobalAddress, error: &FabricError) -> Self {
+        let why = match error {
+            FabricError::ReadOnly { .. } => Refusal::ReadOnly,
+            FabricError::Misaligned { .. } => Refusal::Misaligned,
+            _ => Refusal::Stale,
+        };
+        Self { address, why }
     }
 }

@@ -1,0 +1,283 @@
+//! Values that do not lie one behind the other.
+
+mod pieces;
+mod transfer;
+
+use self::pieces::{Level, Run};
+use crate::error::Result;
+
+/// Dimensions of a section, at most.
+const DIMENSIONS_MAX: usize = 8;
+/// Levels of a regular section: for each dimension of a hyperslab one of its blocks, and one inside of them.
+const LEVELS_MAX: usize = 2 * DIMENSIONS_MAX;
+
+/// Which values of several are meant, and in which order: every so many (*strided*), those of a list (*indexed*), or a part of an array of up to eight
+/// dimensions. One section says where values lie in global memory, another where they lie in a program's own;
+/// [`GlobalSlice::put_section`](super::GlobalSlice::put_section) moves as many as both have.
+///
+/// It is checked once, when it is made, and used as often as one likes. Places are counted in values, from the first of whatever it is used on.
+///
+/// ```
+/// use farside::Section;
+///
+/// // The third column of a matrix of 100 x 40 values, which lie row by row.
+/// let column = Section::strided(100, 1, 40)?.shifted(2)?;
+/// assert_eq!((column.len(), column.span()), (100, 99 * 40 + 3));
+/// // The same.
+/// assert_eq!(Section::subarray(&[100, 40], &[0, 2], &[100, 1])?, column);
+/// # Ok::<(), farside::Error>(())
+/// ```
+///
+/// OpenSHMEM's `iput`, `iget` and `ibput`; MPI's vector, indexed and subarray types; HDF5's hyperslabs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    form: Form,
+    /// Values in all.
+    length: usize,
+    /// One past the last value.
+    span: usize,
+    /// No value is meant twice.
+    is_disjoint: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Form {
+    /// Runs of one length, repeated by levels, of which the first is the outermost.
+    Regular {
+        offset: usize,
+        levels: Box<[Level]>,
+        run: usize,
+    },
+    Indexed(Box<[Run]>),
+}
+
+/// One dimension of a hyperslab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hyperslab {
+    /// The first index.
+    pub start: usize,
+    /// How far the blocks' beginnings are apart.
+    pub stride: usize,
+    /// How many blocks.
+    pub count: usize,
+    /// How many indices each block has.
+    pub block: usize,
+}
+
+/// What is wrong with a section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SectionFault {
+    /// Its numbers are too large.
+    #[error("its values are more, or lie further apart, than memory can have")]
+    TooLarge,
+    /// It has too many dimensions.
+    #[error("{count} dimensions; at most {DIMENSIONS_MAX} are supported")]
+    TooManyDimensions {
+        /// How many.
+        count: usize,
+    },
+    /// Lists that describe the same dimensions are of different lengths.
+    #[error(
+        "one list is for {one} dimensions, and another for {other}: give each of them one number for every dimension"
+    )]
+    DimensionsDiffer {
+        /// One.
+        one: usize,
+        /// The other.
+        other: usize,
+    },
+    /// A part leaves the whole.
+    #[error("it leaves the array in dimension {dimension}, which has {extent} indices")]
+    OutsideOfArray {
+        /// Which dimension.
+        dimension: usize,
+        /// The array's extent there.
+        extent: usize,
+    },
+    /// Where something is written no value may be meant twice.
+    #[error(
+        "its pieces overlap (or interleave so that it cannot be told), and it is to be written to: let each stride be at least what \
+         lies inside of it"
+    )]
+    Overlaps,
+    /// There are not so many values.
+    #[error("it needs {span} values, and there are {length}")]
+    TooLong {
+        /// One past its last.
+        span: usize,
+        /// How many there are.
+        length: usize,
+    },
+    /// One section has more values than the other.
+    #[error("{from} values are to go to the places of {to}: let both have as many")]
+    LengthsDiffer {
+        /// Of that which is read.
+        from: usize,
+        /// Of that which is written.
+        to: usize,
+    },
+}
+
+impl Section {
+    /// So many values, one behind the other.
+    pub fn contiguous(length: usize) -> Self {
+        let form = Form::Regular { offset: 0, levels: Box::default(), run: length };
+        Self { form, length, span: length, is_disjoint: true }
+    }
+
+    /// `count` blocks of `block` values each, whose beginnings are `stride` values apart.
+    ///
+    /// # Errors
+    /// [`Error::Section`](crate::Error::Section), [`TooLarge`](SectionFault::TooLarge).
+    pub fn strided(count: usize, block: usize, stride: usize) -> Result<Self> {
+        Self::regular(0, &[Level { extent: count, stride }], block)
+    }
+
+    /// Pieces, each given by its place and its length, in this order.
+    ///
+    /// *Cost*: sorts them, to see whether they overlap.
+    ///
+    /// # Errors
+    /// [`Error::Section`](crate::Error::Section), [`TooLarge`](SectionFault::TooLarge).
+    pub fn indexed(pieces: impl IntoIterator<Item = (usize, usize)>) -> Result<Self> {
+        let mut runs: Vec<Run> = Vec::new();
+        let (mut length, mut span) = (0_usize, 0);
+        for (offset, values) in pieces.into_iter().filter(|(_, values)| *values > 0) {
+            let end = offset.checked_add(values).ok_or(SectionFault::TooLarge)?;
+            length = length.checked_add(values).ok_or(SectionFault::TooLarge)?;
+            span = span.max(end);
+            match runs.last_mut() {
+                Some(last) if last.offset + last.length == offset => last.length += values,
+                _ => runs.push(Run { offset, length: values }),
+            }
+        }
+        let mut sorted = runs.clone();
+        sorted.sort_unstable_by_key(|run| run.offset);
+        let is_disjoint = sorted.windows(2).all(|pair| pair[0].offset + pair[0].length <= pair[1].offset);
+        Ok(Self { form: Form::Indexed(runs.into()), length, span, is_disjoint })
+    }
+
+    /// The values of an array with these extents, of which two that follow each other in a dimension are so many values apart. The last
+    /// dimension goes round first.
+    ///
+    /// # Errors
+    /// [`Error::Section`](crate::Error::Section), [`TooLarge`](SectionFault::TooLarge),
+    /// [`TooManyDimensions`](SectionFault::TooManyDimensions), [`DimensionsDiffer`](SectionFault::DimensionsDiffer).
+    pub fn grid(extents: &[usize], strides: &[usize]) -> Result<Self> {
+        check_dimensions(extents.len(), strides.len())?;
+        let levels: Vec<Level> =
+            extents.iter().zip(strides).map(|(&extent, &stride)| Level { extent, stride }).collect();
+        Self::regular(0, &levels, 1)
+    }
+
+    /// The part of an array of this shape, whose values lie row by row, that begins at the indices `start` and has these extents.
+    ///
+    /// # Errors
+    /// Those of [`grid`](Self::grid), and [`OutsideOfArray`](SectionFault::OutsideOfArray).
+    pub fn subarray(shape: &[usize], start: &[usize], extents: &[usize]) -> Result<Self> {
+        check_dimensions(shape.len(), start.len())?;
+        check_dimensions(shape.len(), extents.len())?;
+        let one_block = |(&start, &block): (&usize, &usize)| Hyperslab { start, stride: block, count: 1, block };
+        Self::hyperslab(shape, &start.iter().zip(extents).map(one_block).collect::<Vec<_>>())
+    }
+
+    /// The part of an array of this shape, whose values lie row by row, that has these blocks of indices in each dimension.
+    ///
+    /// # Errors
+    /// Those of [`subarray`](Self::subarray).
+    pub fn hyperslab(shape: &[usize], dimensions: &[Hyperslab]) -> Result<Self> {
+        check_dimensions(shape.len(), dimensions.len())?;
+        let mut levels = Vec::with_capacity(LEVELS_MAX);
+        let (mut offset, mut row) = (0_usize, 1_usize);
+        for (dimension, (&extent, slab)) in shape.iter().zip(dimensions).enumerate().rev() {
+            let blocks = slab.count.saturating_sub(1).checked_mul(slab.stride);
+            let end = blocks.and_then(|blocks| blocks.checked_add(slab.block)?.checked_add(slab.start));
+            if end.is_none_or(|end| end > extent) {
+                return Err(SectionFault::OutsideOfArray { dimension, extent }.into());
+            }
+            let rows = |count: usize| count.checked_mul(row).ok_or(SectionFault::TooLarge);
+            levels.push(Level { extent: slab.block, stride: row });
+            levels.push(Level { extent: slab.count, stride: rows(slab.stride)? });
+            offset = offset.checked_add(rows(slab.start)?).ok_or(SectionFault::TooLarge)?;
+            row = rows(extent)?;
+        }
+        levels.reverse();
+        Self::regular(offset, &levels, 1)
+    }
+
+    /// The same, so many values further.
+    ///
+    /// # Errors
+    /// [`Error::Section`](crate::Error::Section), [`TooLarge`](SectionFault::TooLarge).
+    pub fn shifted(mut self, by: usize) -> Result<Self> {
+        if self.is_empty() {
+            return Ok(self);
+        }
+        // No place lies beyond the span.
+        self.span = self.span.checked_add(by).ok_or(SectionFault::TooLarge)?;
+        match &mut self.form {
+            Form::Regular { offset, .. } => *offset += by,
+            Form::Indexed(runs) => runs.iter_mut().for_each(|run| run.offset += by),
+        }
+        Ok(self)
+    }
+
+    /// How many values it has.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// How many values there must be: one past its last.
+    pub fn span(&self) -> usize {
+        self.span
+    }
+
+    /// Whether it means no value twice, as must be where it is written to. A [grid](Self::grid) whose strides are not each at least what
+    /// lies inside is taken to do so.
+    pub fn is_disjoint(&self) -> bool {
+        self.is_disjoint
+    }
+
+    /// Runs of `run` values, repeated by levels of which the first is the outermost.
+    fn regular(offset: usize, levels: &[Level], run: usize) -> Result<Self> {
+        debug_assert!(levels.len() <= LEVELS_MAX, "two levels for each dimension");
+        if run == 0 || levels.iter().any(|level| level.extent == 0) {
+            return Ok(Self::contiguous(0));
+        }
+        let mut kept: Vec<Level> = Vec::with_capacity(levels.len());
+        let (mut length, mut span) = (run, offset.checked_add(run).ok_or(SectionFault::TooLarge)?);
+        for level in levels.iter().filter(|level| level.extent > 1) {
+            length = length.checked_mul(level.extent).ok_or(SectionFault::TooLarge)?;
+            let reach = (level.extent - 1).checked_mul(level.stride).ok_or(SectionFault::TooLarge)?;
+            span = span.checked_add(reach).ok_or(SectionFault::TooLarge)?;
+            match kept.last_mut() {
+                // The outer one goes on where the inner one ends.
+                Some(outer) if level.stride.checked_mul(level.extent) == Some(outer.stride) => {
+                    *outer = Level { extent: outer.extent * level.extent, stride: level.stride };
+                }
+                _ => kept.push(*level),
+            }
+        }
+        let mut run = run;
+        while let Some(inner) = kept.pop_if(|inner| inner.stride == run) {
+            run *= inner.extent;
+        }
+        let is_disjoint = pieces::nest(&kept, run);
+        Ok(Self { form: Form::Regular { offset, levels: kept.into(), run }, length, span, is_disjoint })
+    }
+}
+
+/// Refuses lists for too many dimensions, or for different ones.
+fn check_dimensions(one: usize, other: usize) -> Result<(), SectionFault> {
+    match (one, other) {
+        _ if one > DIMENSIONS_MAX => Err(SectionFault::TooManyDimensions { count: one }),
+        _ if one != other => Err(SectionFault::DimensionsDiffer { one, other }),
+        _ => Ok(()),
+    }
+}

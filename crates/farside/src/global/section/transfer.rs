@@ -1,0 +1,394 @@
+//! Moving sections between a program's own values and global memory, and within that.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use bytemuck::Pod;
+use farside_fabric::transport::{Completion, Operation, Outcome};
+use farside_fabric::{FabricError, RemoteKey, RemoteRegion};
+use farside_sys::racy;
+
+use super::pieces::Pieces;
+use super::{Section, SectionFault};
+use crate::error::Result;
+use crate::global::address::GlobalAddress;
+use crate::global::check::{AccessKind, Touch};
+use crate::global::pointer::GlobalPtr;
+use crate::global::slice::GlobalSlice;
+use crate::global::space::{Reach, check_alignment};
+use crate::job::worker::Worker;
+
+/// Pieces that are under way at a time where memory is not mapped.
+const PIECES_MAX: usize = 64;
+/// Their bytes, unless a single piece has more.
+const BYTES_MAX: usize = 256 << 10;
+/// Between attempts to post a piece while others have filled the queue.
+const NAP_WHILE_FULL: Duration = Duration::from_micros(50);
+
+impl<T: Pod> GlobalSlice<T> {
+    /// Writes the values at the places `from` of `values` to the places `to` of this slice.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # use farside::{GlobalSlice, Section};
+    /// # fn example(me: &Worker, matrix: GlobalSlice<f64>) -> farside::Result<()> {
+    /// // Columns 3 and 4 of a matrix of 100 x 40 values, from 200 values that lie together.
+    /// let columns = Section::subarray(&[100, 40], &[0, 3], &[100, 2])?;
+    /// matrix.put_section(me, &columns, &[0.5; 200], &Section::contiguous(200))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// *Completion*: when it returns, all values are visible. Until then they become so in any order.
+    ///
+    /// *Cost*: where the memory is mapped, a copy for each piece that lies together on both sides, and no allocation. In registered memory of
+    /// others on this machine a system call for each piece. Otherwise an operation for each, of which up to 64, or 256 KiB, are under way at a
+    /// time.
+    ///
+    /// # Errors
+    /// [`Error::Section`](crate::Error::Section) when the two are not of as many values, when either leaves its memory, or when `to` means a
+    /// value twice; those of [`GlobalPtr::put`](crate::GlobalPtr::put). Nothing is written then, unless the owner is lost or the deadline
+    /// passes meanwhile.
+    #[track_caller]
+    pub fn put_section(&self, me: &Worker, to: &Section, values: &[T], from: &Section) -> Result<()> {
+        check(to, self.len(), from, values.len())?;
+        let touch = Touch::here(AccessKind::Write);
+        self.touch_parts(me, parts::<T>(to, from).map(|part| (part.to, part.bytes)), touch)?;
+        let Some(place) = Place::new(me, self, to)? else { return Ok(()) };
+        let bytes: &[u8] = bytemuck::cast_slice(values);
+        place.write(me, parts::<T>(to, from).map(|part| (part.to, &bytes[part.from..][..part.bytes])))
+    }
+
+    /// Reads the values at the places `from` of this slice into the places `to` of `values`.
+    ///
+    /// *Cost*: that of [`put_section`](Self::put_section).
+    ///
+    /// # Errors
+    /// Those of [`put_section`](Self::put_section). What is in `values` then is unspecified.
+    #[track_caller]
+    pub fn get_section(&self, me: &Worker, from: &Section, values: &mut [T], to: &Section) -> Result<()> {
+        check(to, values.len(), from, self.len())?;
+        let touch = Touch::here(AccessKind::Read);
+        self.touch_parts(me, parts::<T>(to, from).map(|part| (part.from, part.bytes)), touch)?;
+        let Some(place) = Place::new(me, self, from)? else { return Ok(()) };
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(values);
+        place.read(me, parts::<T>(to, from).map(|part| (part.from, part.to..part.to + part.bytes)), bytes)
+    }
+
+    /// Copies the values at the places `from` of `source` to the places `to` of this slice. Where the two share memory, it is as if all were
+    /// read before the first is written.
+    ///
+    /// *Cost*: where both are mapped and apart, a copy for each piece; otherwise they go through memory of this worker: 256 KiB at a
+    /// time, or, of two that share memory, all of them.
+    ///
+    /// # Errors
+    /// Those of [`put_section`](Self::put_section).
+    #[track_caller]
+    pub fn copy_section(&self, me: &Worker, to: &Section, source: &Self, from: &Section) -> Result<()> {
+        check(to, self.len(), from, source.len())?;
+        let (write, read) = (Touch::here(AccessKind::Write), Touch::here(AccessKind::Read));
+        source.touch_parts(me, parts::<T>(to, from).map(|part| (part.from, part.bytes)), read)?;
+        self.touch_parts(me, parts::<T>(to, from).map(|part| (part.to, part.bytes)), write)?;
+        let (Some(target), Some(origin)) = (Place::kept(me, self, to)?, Place::kept(me, source, from)?) else {
+            return Ok(());
+        };
+        if target.meets(&origin) {
+            let mut all = vec![T::zeroed(); to.len()];
+            let together = Section::contiguous(all.len());
+            source.get_section(me, from, &mut all, &together)?;
+            return self.put_section(me, to, &all, &together);
+        }
+        if let (Reach::Mapped(target), Reach::Mapped(origin)) = (&target.reach, &origin.reach) {
+            for part in parts::<T>(to, from) {
+                let (source, place) = (origin.wrapping_add(part.from), target.wrapping_add(part.to));
+                // SAFETY: both parts lie inside the ranges that are mapped here from `origin` and `target` on, since no part leaves its section's
+                // span; the two places keep them mapped.
+                unsafe { racy::copy_between(source, place, part.bytes) };
+            }
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        for part in parts::<T>(to, from) {
+            let mut moved = 0;
+            while moved < part.bytes {
+                let bytes = (part.bytes - moved).min(BYTES_MAX);
+                if !batch.has_room(bytes) {
+                    batch.carry(me, &target, &origin)?;
+                }
+                batch.parts.push(Part { to: part.to + moved, from: part.from + moved, bytes });
+                batch.bytes += bytes;
+                moved += bytes;
+            }
+        }
+        batch.carry(me, &target, &origin)
+    }
+}
+
+impl<T: Pod> GlobalSlice<T> {
+    /// Has the accesses to parts checked, each given by its place and its bytes, where accesses are.
+    fn touch_parts(&self, me: &Worker, mut parts: impl Iterator<Item = (usize, usize)>, touch: Touch) -> Result<()> {
+        if me.process_handle().checks().is_none() {
+            return Ok(());
+        }
+        let start: GlobalPtr<u8> = self.start().cast();
+        parts.try_for_each(|(at, bytes)| me.touch(start.add(at)?.address(), bytes, touch))
+    }
+}
+
+/// Refuses what cannot be moved.
+fn check(to: &Section, to_length: usize, from: &Section, from_length: usize) -> Result<(), SectionFault> {
+    if to.len() != from.len() {
+        return Err(SectionFault::LengthsDiffer { from: from.len(), to: to.len() });
+    }
+    for (section, length) in [(to, to_length), (from, from_length)] {
+        if section.span() > length {
+            return Err(SectionFault::TooLong { span: section.span(), length });
+        }
+    }
+    if to.is_disjoint() { Ok(()) } else { Err(SectionFault::Overlaps) }
+}
+
+/// Bytes that lie together on both sides.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    to: usize,
+    from: usize,
+    bytes: usize,
+}
+
+/// The pieces of two sections of values of a type, in bytes.
+#[inline]
+fn parts<'a, T>(to: &'a Section, from: &'a Section) -> impl Iterator<Item = Part> + use<'a, T> {
+    let size = size_of::<T>();
+    // No place is beyond its section's span, and the memory of that has so many bytes.
+    let part =
+        move |to: usize, from: usize, length: usize| Part { to: to * size, from: from * size, bytes: length * size };
+    Pieces::new(to, from).map(move |piece| part(piece.to, piece.from, piece.length))
+}
+
+/// Memory that a section lies in.
+#[derive(Debug)]
+struct Place {
+    address: GlobalAddress,
+    bytes: usize,
+    reach: Reach,
+    /// Keeps the memory mapped, whatever the worker finds out about others.
+    _region: Option<RemoteRegion>,
+}
+
+impl Place {
+    /// `None` when there is nothing to move.
+    fn new<T: Pod>(me: &Worker, slice: &GlobalSlice<T>, section: &Section) -> Result<Option<Self>> {
+        let Some((address, bytes)) = Self::range(slice, section)? else { return Ok(None) };
+        Ok(Some(Self { address, bytes, reach: me.reach(address, bytes)?, _region: None }))
+    }
+
+    /// As [`new`](Self::new), for one of two places.
+    fn kept<T: Pod>(me: &Worker, slice: &GlobalSlice<T>, section: &Section) -> Result<Option<Self>> {
+        let Some((address, bytes)) = Self::range(slice, section)? else { return Ok(None) };
+        let (reach, region) =
+            me.on_region(address, bytes, None, |region, offset, _| Ok((Reach::of(region, offset), region.clone())))?;
+        Ok(Some(Self { address, bytes, reach, _region: Some(region) }))
+    }
+
+    fn range<T: Pod>(slice: &GlobalSlice<T>, section: &Section) -> Result<Option<(GlobalAddress, usize)>> {
+        let (address, bytes) = (slice.start().address(), section.span().saturating_mul(size_of::<T>()));
+        check_alignment::<T>(address)?;
+        Ok((bytes > 0).then_some((address, bytes)))
+    }
+
+    /// Whether the two have bytes in common, as far as their first and last tell.
+    fn meets(&self, other: &Self) -> bool {
+        let (one, two) = (self.address.offset() as usize, other.address.offset() as usize);
+        self.address.segment() == other.address.segment() && one < two + other.bytes && two < one + self.bytes
+    }
+
+    /// Writes parts, of which each is given by its place and its bytes.
+    fn write<'a>(&self, me: &Worker, parts: impl Iterator<Item = (usize, &'a [u8])>) -> Result<()> {
+        let mut parts = parts;
+        let (key, offset) = match &self.reach {
+            Reach::Posted { key, offset } => (*key, *offset),
+            Reach::AtOnce { region, offset } => {
+                let deadline = me.now() + me.default_deadline();
+                let written = parts.try_for_each(|(at, data)| region.put(offset + at as u64, data, deadline));
+                return written.map_err(|error| me.access_failed(self.address, error));
+            }
+            Reach::Mapped(base) => {
+                for (at, data) in parts {
+                    // SAFETY: `data` is readable. No part leaves its section's span, and so the range that is mapped from `base` on; nothing
+                    // was attached or let go since that was found.
+                    unsafe { copy_out(data.as_ptr(), base.wrapping_add(at), data.len()) };
+                }
+                return Ok(());
+            }
+        };
+        let mut flights = Flights::new(me, key);
+        let posted = parts.try_for_each(|(at, data)| {
+            let operation = || Operation::Put { offset: offset + at as u64, data: data.to_vec() };
+            flights.post(0..data.len(), operation, |_, _| ())
+        });
+        posted.and_then(|()| flights.finish(|_, _| ())).map_err(|error| me.access_failed(self.address, error))
+    }
+
+    /// Reads parts, of which each is given by its place and where in `buffer` it goes.
+    fn read(&self, me: &Worker, parts: impl Iterator<Item = (usize, Range<usize>)>, buffer: &mut [u8]) -> Result<()> {
+        let mut parts = parts;
+        let (key, offset) = match &self.reach {
+            Reach::Posted { key, offset } => (*key, *offset),
+            Reach::AtOnce { region, offset } => {
+                let deadline = me.now() + me.default_deadline();
+                let read =
+                    parts.try_for_each(|(at, range)| region.get(offset + at as u64, &mut buffer[range], deadline));
+                return read.map_err(|error| me.access_failed(self.address, error));
+            }
+            Reach::Mapped(base) => {
+                for (at, range) in parts {
+                    let data = &mut buffer[range];
+                    // SAFETY: `data` is writable. No part leaves its section's span, and so the range that is mapped from `base` on; nothing
+                    // was attached or let go since that was found.
+                    unsafe { copy_in(base.wrapping_add(at), data.as_mut_ptr(), data.len()) };
+                }
+                return Ok(());
+            }
+        };
+        let mut flights = Flights::new(me, key);
+        let mut land = |range: Range<usize>, data: &[u8]| buffer[range].copy_from_slice(data);
+        let posted = parts.try_for_each(|(at, range)| {
+            let operation = || Operation::Get { offset: offset + at as u64, bytes: range.len() };
+            flights.post(range.clone(), operation, &mut land)
+        });
+        posted.and_then(|()| flights.finish(land)).map_err(|error| me.access_failed(self.address, error))
+    }
+}
+
+/// Parts that go from memory to memory through this worker's, together.
+#[derive(Debug, Default)]
+struct Batch {
+    parts: Vec<Part>,
+    bytes: usize,
+    buffer: Vec<u8>,
+}
+
+impl Batch {
+    fn has_room(&self, bytes: usize) -> bool {
+        self.parts.len() < PIECES_MAX && self.bytes + bytes <= BYTES_MAX
+    }
+
+    /// Moves what there is, and is empty again.
+    fn carry(&mut self, me: &Worker, target: &Place, origin: &Place) -> Result<()> {
+        self.buffer.resize(self.bytes, 0);
+        let mut end = 0;
+        let mut next = |bytes: usize| {
+            end += bytes;
+            end - bytes..end
+        };
+        let ranges: Vec<Range<usize>> = self.parts.iter().map(|part| next(part.bytes)).collect();
+        let reads = self.parts.iter().zip(&ranges).map(|(part, range)| (part.from, range.clone()));
+        origin.read(me, reads, &mut self.buffer)?;
+        let writes = self.parts.iter().zip(&ranges).map(|(part, range)| (part.to, &self.buffer[range.clone()]));
+        target.write(me, writes)?;
+        self.parts.clear();
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
+/// Operations on a region that are under way, in their order.
+struct Flights<'a> {
+    me: &'a Worker,
+    key: RemoteKey,
+    /// The end of each, and where in a buffer its bytes belong.
+    under_way: VecDeque<(Completion, Range<usize>)>,
+    bytes: usize,
+}
+
+impl<'a> Flights<'a> {
+    fn new(me: &'a Worker, key: RemoteKey) -> Self {
+        Self { me, key, under_way: VecDeque::new(), bytes: 0 }
+    }
+
+    /// Starts an operation, when those before have made room. What was read is given to `land`.
+    fn post(
+        &mut self,
+        range: Range<usize>,
+        operation: impl Fn() -> Operation,
+        mut land: impl FnMut(Range<usize>, &[u8]),
+    ) -> Result<(), FabricError> {
+        while self.under_way.len() >= PIECES_MAX || !self.under_way.is_empty() && self.bytes + range.len() > BYTES_MAX {
+            self.end_first(&mut land)?;
+        }
+        let transport = self.me.transport();
+        let mut deadline = None;
+        loop {
+            match transport.post(self.key, operation()) {
+                Ok(completion) => {
+                    self.bytes += range.len();
+                    self.under_way.push_back((completion, range));
+                    return Ok(());
+                }
+                Err(FabricError::QueueFull { .. }) if !self.under_way.is_empty() => self.end_first(&mut land)?,
+                Err(FabricError::QueueFull { process, .. }) => {
+                    let now = self.me.now();
+                    if now >= *deadline.get_or_insert_with(|| now + self.me.default_deadline()) {
+                        return Err(FabricError::Deadline { doing: "waiting for room for an operation", process });
+                    }
+                    transport.progress();
+                    transport.clock().nap(NAP_WHILE_FULL);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits for the end of the first.
+    fn end_first(&mut self, land: &mut impl FnMut(Range<usize>, &[u8])) -> Result<(), FabricError> {
+        let Some((completion, range)) = self.under_way.pop_front() else { return Ok(()) };
+        self.bytes -= range.len();
+        let deadline = self.me.now() + self.me.default_deadline();
+        if let Outcome::Got(data) = completion.wait(&**self.me.transport(), self.key.process, deadline)? {
+            land(range, &data);
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of all.
+    fn finish(mut self, mut land: impl FnMut(Range<usize>, &[u8])) -> Result<(), FabricError> {
+        while !self.under_way.is_empty() {
+            self.end_first(&mut land)?;
+        }
+        Ok(())
+    }
+}
+
+/// [`racy::copy_out`], where most copies are of one number.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn copy_out(from: *const u8, to: *mut u8, bytes: usize) {
+    match bytes {
+        // SAFETY: the caller's promises are those that are asked for.
+        8 => unsafe { racy::copy_out(from, to, 8) },
+        // SAFETY: as above.
+        4 => unsafe { racy::copy_out(from, to, 4) },
+        // SAFETY: as above.
+        _ => unsafe { racy::copy_out(from, to, bytes) },
+    }
+}
+
+/// [`racy::copy_in`], where most copies are of one number.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn copy_in(from: *const u8, to: *mut u8, bytes: usize) {
+    match bytes {
+        // SAFETY: the caller's promises are those that are asked for.
+        8 => unsafe { racy::copy_in(from, to, 8) },
+        // SAFETY: as above.
+        4 => unsafe { racy::copy_in(from, to, 4) },
+        // SAFETY: as above.
+        _ => unsafe { racy::copy_in(from, to, bytes) },
+    }
+}

@@ -1,0 +1,235 @@
+//! Atomic changes of words of all kinds, and that they are linearizable. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and
+//! in the simulator.
+
+use std::collections::HashSet;
+use std::time::{Instant, SystemTime};
+
+use farside::prelude::*;
+use farside::{AtomicChange, GlobalAddress, GlobalPtr, Result, Simulation};
+
+fn word<W>(number: u32) -> GlobalPtr<W> {
+    GlobalAddress::starter(ProcessId::new(0), number * 8).cast()
+}
+
+/// What many workers do to words of each kind is all there.
+fn nothing_is_lost(me: &Worker) -> Result<()> {
+    let (workers, own) = (me.worker_count(), me.id().number() as i32);
+    let rounds = 20;
+    word::<f64>(0).store(me, 0.0)?;
+    word::<f64>(2).store(me, f64::INFINITY)?;
+    word::<f32>(3).store(me, f32::NAN)?;
+    me.barrier()?;
+    for round in 0..rounds {
+        word::<f64>(0).fetch_add(me, 0.5)?;
+        word::<f32>(1).fetch_add(me, -0.25)?;
+        word::<f64>(2).fetch_min(me, f64::from(own - round))?;
+        word::<f32>(3).fetch_max(me, (own + round) as f32)?;
+        word::<i64>(4).fetch_add(me, i64::from(-own))?;
+        word::<i64>(5).fetch_min(me, i64::from(-own * round))?;
+        word::<i32>(6).fetch_max(me, own * round - 5)?;
+        word::<i32>(7).fetch_xor(me, -1 << own)?;
+    }
+    me.barrier()?;
+    let (count, last) = (rounds as f64 * f64::from(workers), workers as i32 - 1);
+    assert_eq!(word::<f64>(0).load(me)?, count * 0.5);
+    assert_eq!(word::<f32>(1).load(me)?, count as f32 * -0.25);
+    assert_eq!(word::<f64>(2).load(me)?, f64::from(1 - rounds));
+    assert_eq!(word::<f32>(3).load(me)?, (last + rounds - 1) as f32);
+    assert_eq!(word::<i64>(4).load(me)?, i64::from(-rounds * (0..=last).sum::<i32>()));
+    assert_eq!(word::<i64>(5).load(me)?, i64::from(-last * (rounds - 1)));
+    assert_eq!(word::<i32>(6).load(me)?, last * (rounds - 1) - 5);
+    assert_eq!(word::<i32>(7).load(me)?, 0);
+    me.barrier()?;
+    if me.id().number() == 0 {
+        one_by_one(me)?;
+        me.put_bytes(GlobalAddress::starter(me.process(), 0), &[0; 256])?;
+    }
+    me.barrier()
+}
+
+/// What each change makes of a word, and returns.
+fn one_by_one(me: &Worker) -> Result<()> {
+    let signed = word::<i64>(10);
+    signed.store(me, -5)?;
+    assert_eq!((signed.fetch_min(me, 3)?, signed.fetch_max(me, -2)?, signed.load(me)?), (-5, -5, -2));
+    assert_eq!((signed.fetch_and(me, 0b110)?, signed.fetch_or(me, 1)?, signed.load(me)?), (-2, 0b110, 0b111));
+    assert_eq!((signed.compare_swap(me, 1, 2)?, signed.compare_swap(me, 7, i64::MIN)?), (7, 7));
+    assert_eq!((signed.fetch_add(me, -1)?, signed.load(me)?), (i64::MIN, i64::MAX));
+    assert_eq!(signed.change(me, AtomicChange::Min(-1))?, i64::MAX);
+    assert_eq!(signed.change(me, AtomicChange::Xor(-1))?, -1);
+    let float = word::<f64>(10);
+    float.store(me, f64::NAN)?;
+    assert!(float.fetch_add(me, 1.0)?.is_nan() && float.load(me)?.is_nan());
+    assert!(float.fetch_min(me, 2.0)?.is_nan());
+    assert_eq!((float.fetch_max(me, f64::NAN)?, float.load(me)?), (2.0, 2.0));
+    float.store(me, -0.0)?;
+    assert_eq!(float.compare_swap(me, 0.0, 1.0)?.to_bits(), (-0.0_f64).to_bits());
+    assert_eq!(float.compare_swap(me, -0.0, 1.0)?.to_bits(), (-0.0_f64).to_bits());
+    assert_eq!((float.swap(me, 3.5)?, float.load(me)?), (1.0, 3.5));
+    let narrow = word::<i32>(10);
+    narrow.store(me, -1)?;
+    assert_eq!((narrow.fetch_max(me, -2)?, narrow.fetch_min(me, i32::MIN)?, narrow.load(me)?), (-1, -1, i32::MIN));
+    Ok(())
+}
+
+/// One change: when it was asked for and when it was answered, by a clock that all share, and with what.
+type Event = (u64, u64, (u8, u64, u64), u64);
+
+/// The changes of each worker, in its order.
+type History = Vec<Vec<Event>>;
+
+const KINDS: u64 = 9;
+
+fn change((kind, a, b): (u8, u64, u64)) -> AtomicChange<u64> {
+    match kind {
+        0 => AtomicChange::Load,
+        1 => AtomicChange::Swap(a),
+        2 => AtomicChange::CompareSwap { expected: a, new: b },
+        3 => AtomicChange::Add(a),
+        4 => AtomicChange::And(a),
+        5 => AtomicChange::Or(a),
+        6 => AtomicChange::Xor(a),
+        7 => AtomicChange::Min(a),
+        _ => AtomicChange::Max(a),
+    }
+}
+
+/// What a word holds after a change, by the book.
+fn after((kind, a, b): (u8, u64, u64), word: u64) -> u64 {
+    match kind {
+        0 => word,
+        1 => a,
+        2 if word == a => b,
+        2 => word,
+        3 => word.wrapping_add(a),
+        4 => word & a,
+        5 => word | a,
+        6 => word ^ a,
+        7 => word.min(a),
+        _ => word.max(a),
+    }
+}
+
+/// Whether all changes can have happened one after the other, each between its question and its answer, so that each found what it says.
+fn is_linearizable(history: &History) -> bool {
+    let mut seen = HashSet::new();
+    let mut open = vec![(vec![0; history.len()], 0_u64)];
+    while let Some((done, word)) = open.pop() {
+        let next: Vec<Option<&Event>> = history.iter().zip(&done).map(|(events, done)| events.get(*done)).collect();
+        let Some(first_answer) = next.iter().flatten().map(|event| event.1).min() else { return true };
+        for (worker, event) in next.iter().enumerate() {
+            let Some(&(asked, _, what, found)) = *event else { continue };
+            // None that was answered before another was asked for comes after that.
+            if asked <= first_answer && found == word {
+                let mut done = done.clone();
+                done[worker] += 1;
+                let state = (done, after(what, word));
+                if seen.insert(state.clone()) {
+                    open.push(state);
+                }
+            }
+        }
+    }
+    false
+}
+
+/// Nanoseconds of a clock that all processes share.
+fn clock(me: &Worker, begun: Option<Instant>) -> u64 {
+    match begun {
+        Some(begun) => (me.now() - begun).as_nanos() as u64,
+        None => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64,
+    }
+}
+
+/// Each worker makes changes of one word with small numbers, by `apply`; all that happened comes together at worker 0.
+fn record(
+    me: &Worker,
+    begun: Option<Instant>,
+    seed: u64,
+    changes: u64,
+    apply: impl Fn((u8, u64, u64)) -> Result<u64>,
+) -> Result<Option<History>> {
+    let mut number = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(me.id().number() + 1) << 32;
+    let mut below = |bound: u64| {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (number >> 33) % bound
+    };
+    me.barrier()?;
+    let mut events: Vec<Event> = Vec::new();
+    for _ in 0..changes {
+        let what = (below(KINDS) as u8, below(4), below(4));
+        let asked = clock(me, begun);
+        let found = apply(what)?;
+        events.push((asked, clock(me, begun), what, found));
+    }
+    me.barrier()?;
+    word::<u64>(20).store(me, 0)?;
+    me.gather(WorkerId::new(0), events)
+}
+
+fn changes_are_linearizable(me: &Worker, begun: Option<Instant>, seed: u64, changes: u64) -> Result<()> {
+    let history = record(me, begun, seed, changes, |what| word::<u64>(20).change(me, change(what)))?;
+    assert!(history.is_none_or(|history| is_linearizable(&history)), "seed {seed}");
+    Ok(())
+}
+
+#[farside::test(processes = 3)]
+fn everything_by_processes(me: &Worker) -> Result<()> {
+    nothing_is_lost(me)?;
+    (0..10).try_for_each(|seed| changes_are_linearizable(me, None, seed, 60))
+}
+
+#[test]
+fn everything_in_the_simulator() {
+    for seed in 0..4 {
+        let begun = Instant::now();
+        let simulation = Simulation::new(3, 1, seed);
+        let simulated = simulation.run(|me| {
+            nothing_is_lost(me)?;
+            (0..4).try_for_each(|round| changes_are_linearizable(me, Some(begun), seed * 100 + round, 30))
+        });
+        simulated.unwrap().verdict.unwrap();
+    }
+}
+
+/// The checker finds changes that are made by a get and a put.
+#[test]
+fn changes_that_are_not_atomic_are_found() {
+    let found = std::sync::atomic::AtomicU32::new(0);
+    for seed in 0..8 {
+        let begun = Instant::now();
+        let simulated = Simulation::new(3, 1, seed).run(|me| {
+            let torn = |what| {
+                let before = word::<u64>(20).get(me)?;
+                word(20).put(me, after(what, before))?;
+                Ok(before)
+            };
+            let history = record(me, Some(begun), seed, 30, torn)?;
+            if history.is_some_and(|history| !is_linearizable(&history)) {
+                found.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        simulated.unwrap().verdict.unwrap();
+    }
+    assert!(found.into_inner() >= 6);
+}
+
+/// The checker refuses what cannot have happened, and nothing that can.
+#[test]
+fn the_checker_can_fail() {
+    let (load, one, two) = ((0, 0, 0), (3, 1, 0), (1, 2, 0));
+    // Both found nothing, so one was lost.
+    assert!(!is_linearizable(&vec![vec![(0, 10, one, 0)], vec![(5, 15, one, 0)]]));
+    assert!(is_linearizable(&vec![vec![(0, 10, one, 1)], vec![(5, 15, one, 0)]]));
+    // The load began when the swap was over.
+    assert!(!is_linearizable(&vec![vec![(0, 10, two, 0)], vec![(11, 12, load, 0)]]));
+    assert!(is_linearizable(&vec![vec![(0, 10, two, 0)], vec![(9, 12, load, 0)]]));
+    // Two loads of one worker see a swap come and go.
+    let swap = vec![(0, 100, two, 0)];
+    assert!(!is_linearizable(&vec![swap.clone(), vec![(1, 2, load, 2), (3, 4, load, 0)]]));
+    assert!(is_linearizable(&vec![swap, vec![(1, 2, load, 0), (3, 4, load, 2)]]));
+    // A value from nowhere.
+    assert!(!is_linearizable(&vec![vec![(0, 1, load, 7)]]));
+    assert!(is_linearizable(&vec![vec![], vec![]]));
+}
