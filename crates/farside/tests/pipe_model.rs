@@ -14,9 +14,9 @@ mod words {
 mod protocol;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
+use loom::sync::Arc;
 use loom::thread;
 
 use protocol::{Flag, Kind, Reading, Words, Writing, deliver};

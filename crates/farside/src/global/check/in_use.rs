@@ -50,7 +50,7 @@ impl Worker {
                 in_use.owners.push(key.process);
             }
         }
-        Ok(Some(Box::new(in_use)))
+        Ok(Some(in_use))
     }
 }
 
