@@ -21,6 +21,7 @@ use farside::{Worker, WorkerId};
 use self::by_hand::{Fetch, TwoPuts};
 pub(crate) use self::over_ofi::cases as cases_over_ofi;
 use self::piped::Piped;
+pub(super) use self::piped::{check, stamp};
 use super::size_name;
 use crate::case::{Case, RunOnce};
 use crate::limits::ping_pong::PingPong;
@@ -45,7 +46,7 @@ const FASTER: &str = "faster_than_mpi_rma";
 const LIMIT: &str = "one-line ping-pong / 2 + memcpy";
 
 /// Two workers between which messages go to and fro.
-trait Exchange {
+pub(super) trait Exchange {
     /// Sends a message with this number.
     fn send(&mut self, number: u64) -> farside::Result<()>;
     /// Waits for one, and looks at what it has at its ends.
@@ -103,7 +104,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// One message there and one back, so many times: nanoseconds for one.
-fn to_and_fro(me: &Worker, exchange: &mut dyn Exchange, trips: u64, first: u64) -> Result<f64, BenchError> {
+pub(super) fn to_and_fro(me: &Worker, exchange: &mut dyn Exchange, trips: u64, first: u64) -> Result<f64, BenchError> {
     let mut at = first;
     let leads = me.id() == WorkerId::new(0);
     me.barrier()?;

@@ -37,13 +37,13 @@ impl Exchange for Piped<'_> {
 }
 
 /// Messages carry their number in their first and their last byte.
-pub(super) fn stamp(data: &mut [u8], number: u64) {
+pub(in crate::benches) fn stamp(data: &mut [u8], number: u64) {
     let last = data.len() - 1;
     data[0] = number as u8;
     data[last] = number as u8;
 }
 
-pub(super) fn check(ends: [u8; 2], number: u64) -> farside::Result<()> {
+pub(in crate::benches) fn check(ends: [u8; 2], number: u64) -> farside::Result<()> {
     if ends == [number as u8; 2] {
         return Ok(());
     }
