@@ -39,24 +39,19 @@ enum Room {
     Bytes(usize),
 }
 
-/// As the slide has them.
-const LOADS: [(usize, Room); 6] = [
-    (8, Room::Unbounded),
-    (8, Room::Bytes(4096)),
-    (8, Room::Bytes(64)),
-    (64, Room::Unbounded),
-    (1 << 10, Room::Unbounded),
-    (8 << 10, Room::Unbounded),
-];
+/// As the slide has them: any of these in any of those. A pipe has room for one message, however long.
+const SIZES: [usize; 4] = [8, 64, 1 << 10, 8 << 10];
+const ROOMS: [Room; 3] = [Room::Unbounded, Room::Bytes(4096), Room::Bytes(64)];
 const PROCESSES: [u32; 5] = [2, 4, 8, 16, 32];
 const PROCESSES_OVER_OFI: [u32; 2] = [2, 4];
 
 impl Load {
     /// All of them, for so many processes each.
     fn all(processes: &[u32]) -> impl Iterator<Item = Self> {
+        let loads = SIZES.into_iter().flat_map(|bytes| ROOMS.map(|room| (bytes, room)));
         let of_load =
             |(bytes, room)| processes.iter().map(move |processes| Self { bytes, room, processes: *processes });
-        LOADS.into_iter().flat_map(of_load)
+        loads.flat_map(of_load)
     }
 
     fn case(self) -> String {
@@ -210,9 +205,9 @@ mod tests {
     #[test]
     fn the_room_is_as_the_slide_has_it() {
         let load = |bytes, room| Load { bytes, room, processes: 2 };
-        let widths = LOADS.map(|(bytes, room)| load(bytes, room).width());
-        assert_eq!(widths, [1000, 512, 8, 1000, 128, 16]);
-        assert_eq!(load(64, Room::Bytes(64)).width(), 1);
+        let widths = SIZES.map(|bytes| ROOMS.map(|room| load(bytes, room).width()));
+        assert_eq!(widths, [[1000, 512, 8], [1000, 64, 1], [128, 4, 1], [16, 1, 1]]);
+        assert_eq!(Load::all(&PROCESSES).count(), SIZES.len() * ROOMS.len() * PROCESSES.len());
         assert_eq!(load(8, Room::Bytes(4096)).case(), "8B/4K/2p");
         assert_eq!(load(8 << 10, Room::Unbounded).case(), "8KiB/unbounded/2p");
     }
