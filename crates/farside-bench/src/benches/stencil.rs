@@ -10,7 +10,7 @@
 //!
 //! Metrics: `step_ns`, beside the same field swept by one thread alone, divided by the number of processes; `compute_ns`, a step without any
 //! exchange, by all processes at once; `exchange_ns`, what a step spends with sending and waiting, beside a copy of the rows by
-//! `memcpy`; and with overlap `plain_ns`, a step without it, and `hidden`, the share of what exchanging adds to computing that is gone then
+//! `memcpy`; `wait_ns`, what of that is waiting, and with overlap `wait_hidden`, the share of that which is gone then; and with overlap `plain_ns`, a step without it, and `hidden`, the share of what exchanging adds to computing that is gone then
 //! (of the medians; none where it adds nothing). Every field is compared bit by
 //! bit with the sequential program's, also those of Open MPI's programs, which stand beside: messages (`isend`), and one-sided with
 //! post-start-complete-wait (`active`) and with flags that are looked at (`passive`).
@@ -196,6 +196,8 @@ fn compare(expected: u64, found: u64) -> Result<(), BenchError> {
 struct Taken {
     step_ns: f64,
     exchange_ns: f64,
+    /// The part of the exchange that is no sending.
+    wait_ns: f64,
 }
 
 /// One job, as its worker 0 sees it in the end.
@@ -229,8 +231,12 @@ fn measure(me: &Worker, plan: Plan, options: Options) -> Result<Vec<Metric>, Ben
             samples.sequential.extend(sequential.map(|ns| ns / f64::from(shape.processes)));
             samples.compute.push(alone_ns);
             samples.exchange.push(taken.exchange_ns);
+            samples.wait.push(taken.wait_ns);
             samples.copies.push(copies_ns);
-            samples.plain.extend(overlap.then_some(plain.step_ns));
+            if overlap {
+                samples.plain.push(plain.step_ns);
+                samples.wait_hidden.push(1.0 - taken.wait_ns / plain.wait_ns);
+            }
         }
     }
     halo.free()?;
@@ -243,6 +249,8 @@ struct Samples {
     sequential: Vec<f64>,
     compute: Vec<f64>,
     exchange: Vec<f64>,
+    wait: Vec<f64>,
+    wait_hidden: Vec<f64>,
     copies: Vec<f64>,
     plain: Vec<f64>,
     checksum: u64,
@@ -255,10 +263,12 @@ impl Samples {
             if self.sequential.is_empty() { step } else { step.against(SEQUENTIAL, self.sequential) },
             Metric::new(COMPUTE, "ns", self.compute),
             Metric::new("exchange_ns", "ns", self.exchange).against(COPIES, self.copies),
+            Metric::new("wait_ns", "ns", self.wait),
             Metric::new(CHECKSUM, "1", vec![self.checksum as f64]),
         ];
         if !self.plain.is_empty() {
             metrics.push(Metric::new(PLAIN, "ns", self.plain));
+            metrics.push(Metric::new("wait_hidden", "1", self.wait_hidden));
         }
         metrics
     }
@@ -287,20 +297,22 @@ fn step(
     grid.reset();
     me.barrier()?;
     let start = me.now();
-    let mut exchange = Duration::ZERO;
+    let (mut sending, mut waiting) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..steps {
         if let Some(halo) = halo.as_deref_mut() {
             let begun = me.now();
             halo.begin(grid)?;
-            exchange += me.now() - begun;
+            sending += me.now() - begun;
         }
         if overlap {
+            // The rows are to travel meanwhile.
+            me.hand_over();
             sweep(me, grid, grid.inside());
         }
         if let Some(halo) = halo.as_deref_mut() {
             let begun = me.now();
             halo.end(grid)?;
-            exchange += me.now() - begun;
+            waiting += me.now() - begun;
         }
         if overlap {
             grid.edges().for_each(|rows| sweep(me, grid, rows));
@@ -309,9 +321,10 @@ fn step(
         }
         grid.advance();
     }
-    let own = [me.now() - start, exchange].map(|time| time.as_nanos() as f64 / steps as f64);
-    let [step_ns, exchange_ns] = me.all_reduce(own, |a, b| [a[0].max(b[0]), a[1].max(b[1])])?;
-    Ok(Taken { step_ns, exchange_ns })
+    let own = [me.now() - start, sending + waiting, waiting].map(|time| time.as_nanos() as f64 / steps as f64);
+    let most = |a: [f64; 3], b: [f64; 3]| [0, 1, 2].map(|at: usize| a[at].max(b[at]));
+    let [step_ns, exchange_ns, wait_ns] = me.all_reduce(own, most)?;
+    Ok(Taken { step_ns, exchange_ns, wait_ns })
 }
 
 /// What a cell takes in a simulation, and elsewhere.

@@ -9,12 +9,14 @@ use crate::limits::ping_pong::PingPong;
 use crate::metric::Metric;
 use crate::shared::{Patience, Shared};
 use crate::stats::median;
+use crate::timing::TOGETHER;
 use crate::{BenchError, Options};
 
 /// Round trips of one run, when nothing else is asked for.
 const TRIPS: u64 = 100_000;
 const LINE_BYTES: usize = 64;
 const LIMIT: &str = "one-line ping-pong / 2";
+const LIMIT_TWO_LINES: &str = "two-line ping-pong / 2";
 
 /// Data and its signal at the other, and here.
 pub(super) struct Notified<'w> {
@@ -60,28 +62,32 @@ impl Exchange for Notified<'_> {
     }
 }
 
-/// Beside a word to and fro. Collective.
+/// Beside a word to and fro, on one line for both ways and on one for each. Collective.
 pub(super) fn beside_one_line(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
     let memory = Shared::new(me, PingPong::BYTES)?;
     let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
     let mut exchange = Notified::new(me, bytes)?;
     let trips = options.operations_or(TRIPS);
-    let (mut times, mut limits) = (Vec::new(), Vec::new());
+    let (mut times, mut one_line, mut two_lines) = (Vec::new(), Vec::new(), Vec::new());
     // The first run is for the memory to be found.
     for run in 0..=options.runs() as u64 {
         me.barrier()?;
-        let line_ns = if me.id() == WorkerId::new(0) {
-            median(&ping_pong.ask_on_one_line(trips)?)
+        let lines_ns = if me.id() == WorkerId::new(0) {
+            [median(&ping_pong.ask_on_one_line(trips)?), median(&ping_pong.ask(trips, TOGETHER)?)]
         } else {
             ping_pong.answer_on_one_line(trips)?;
-            0.0
+            ping_pong.answer(trips)?;
+            [0.0; 2]
         };
         let ns = to_and_fro(me, &mut exchange, trips, 2 * run * trips)?;
         if run > 0 {
             times.push(ns);
-            limits.push(line_ns / 2.0);
+            one_line.push(lines_ns[0] / 2.0);
+            two_lines.push(lines_ns[1] / 2.0);
         }
     }
     exchange.free()?;
-    Ok(vec![Metric::new(METRIC, "ns", times).against(LIMIT, limits)])
+    // Each way has its line, which is at the one who waits.
+    let on_two_lines = Metric::new("ns_each_way_a_line", "ns", times.clone()).against(LIMIT_TWO_LINES, two_lines);
+    Ok(vec![Metric::new(METRIC, "ns", times).against(LIMIT, one_line), on_two_lines])
 }
