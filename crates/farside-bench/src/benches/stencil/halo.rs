@@ -21,7 +21,7 @@ pub(super) enum Way {
 /// The exchange with the neighbors. No step waits for anybody else.
 pub(super) enum Halo<'w> {
     Signals(Signals<'w>),
-    Pipes(Pipes<'w>),
+    Pipes(Box<Pipes<'w>>),
 }
 
 impl<'w> Halo<'w> {
@@ -29,7 +29,7 @@ impl<'w> Halo<'w> {
     pub(super) fn new(me: &'w Worker, way: Way, size: usize) -> Result<Self, BenchError> {
         Ok(match way {
             Way::Signals => Self::Signals(Signals::new(me, size)?),
-            Way::Pipes => Self::Pipes(Pipes::new(me, size)?),
+            Way::Pipes => Self::Pipes(Box::new(Pipes::new(me, size)?)),
         })
     }
 
