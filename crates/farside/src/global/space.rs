@@ -605,3 +605,24 @@ pub(super) fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
         Err(address.refused(AddressFault::Misaligned { align: align_of::<T>() }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Result;
+
+    /// Memory comes and goes, each time under another address, and nothing of it is kept.
+    #[test]
+    fn what_was_taken_back_is_let_go() {
+        let body = |me: &super::Worker| -> Result<()> {
+            for round in 0..40_u64 {
+                let segment = me.register(vec![round; 10])?;
+                assert_eq!(segment.slice().at(9)?.get(me)?, round);
+                let known = me.space().known.borrow().len();
+                assert!(known <= 2, "{known} segments after {round} others");
+                segment.deregister(me)?;
+            }
+            Ok(())
+        };
+        crate::simulate(1, 1, 1, body).unwrap();
+    }
+}
