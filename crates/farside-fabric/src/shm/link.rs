@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use farside_sys::net::MessageSocket;
 use farside_sys::shm::SharedMemory;
@@ -16,6 +17,9 @@ use crate::transport::FabricError;
 /// Messages that may wait for a peer that does not read. A control message is under 64 bytes, a user's at most 4 KiB: so at
 /// most 4 MiB a peer, and thousands of ring requests.
 const BACKLOG_MAX: usize = 1024;
+
+/// Before a message is tried again for which the system is short of something.
+const NAP_WHEN_SHORT: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
@@ -91,7 +95,13 @@ impl Link {
             match self.socket.send(bytes, fd) {
                 Ok(()) => drop(self.backlog.pop_front()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(_) => self.backlog.clear(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if is_end(error.kind()) => self.backlog.clear(),
+                // Out of memory, or of descriptors under way, for a moment: nothing may be lost, and who watches the socket must not spin.
+                Err(_) => {
+                    std::thread::sleep(NAP_WHEN_SHORT);
+                    break;
+                }
             }
         }
     }
@@ -112,4 +122,9 @@ impl Link {
             Err(_) => Err(EndOfLink::Closed),
         }
     }
+}
+
+/// Whether an error means that nobody is at the other end any more.
+fn is_end(error: ErrorKind) -> bool {
+    matches!(error, ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected)
 }
