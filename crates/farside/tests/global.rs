@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use farside::bytemuck::{Pod, Zeroable};
 use farside::prelude::*;
-use farside::{AddressFault, Error, GlobalAddress, GlobalPtr, GlobalSlice, Result, Simulation, field};
+use farside::{
+    AddressFault, Error, GlobalAddress, GlobalPtr, GlobalSlice, Order, Result, Section, SectionFault, Simulation, field,
+};
 
 const STARTER_BYTES: u32 = 4096;
 
@@ -136,6 +138,10 @@ fn bad_addresses_are_refused(me: &Worker) -> Result<()> {
     assert_eq!(why(GlobalPtr::<u64>::NULL.put(me, 1)), AddressFault::Null);
     assert_eq!(why(me.put_bytes(GlobalAddress::NULL, b"nothing")), AddressFault::Null);
     assert_eq!(why(GlobalPtr::<u64>::NULL.add(1)), AddressFault::Null);
+    // Nothing lies there either, and bits that are no address name nothing though they are not zero.
+    assert_eq!(why(me.put_bytes(GlobalAddress::NULL, &[])), AddressFault::Null);
+    assert_eq!(why(me.get_bytes(GlobalAddress::from_bits(8), &mut [])), AddressFault::Null);
+    assert_eq!(why(GlobalAddress::from_bits(8).cast::<u64>().put(me, 1)), AddressFault::Null);
     let count = me.process_count();
     let nobody = GlobalAddress::starter(ProcessId::new(count), 0);
     assert_eq!(why(nobody.cast::<u64>().get(me)), AddressFault::NoSuchProcess { count });
@@ -150,6 +156,22 @@ fn bad_addresses_are_refused(me: &Worker) -> Result<()> {
     assert_eq!(why(end.cast::<u64>().add(1)?.load(me)), outside(8));
     assert_eq!(why(starter.cast::<u8>().slice(usize::MAX).to_vec(me)), outside(usize::MAX as u64));
     assert!(starter.cast::<u8>().slice(usize::MAX).part(usize::MAX..usize::MAX).is_err());
+    // Sizes with which the end of the range is no number.
+    let own = GlobalAddress::starter(me.process(), 8);
+    starter.checked_add(8).unwrap().cast::<u64>().put(me, 0)?;
+    for (target, source) in [(own, end), (end, own)] {
+        let copied = me.copy(target, source, u64::MAX, Order::None);
+        assert_eq!(why(copied), outside(u64::MAX));
+    }
+    let huge = end.cast::<u64>().slice(usize::MAX);
+    let far_apart = |places: usize| Section::indexed([(0, 1), (usize::MAX / places, 1)]).unwrap();
+    let two = Section::contiguous(2);
+    assert_eq!(why(huge.put_section(me, &far_apart(9), &[1, 2], &two)), outside((usize::MAX / 9 + 1) as u64 * 8));
+    let too_large = huge.get_section(me, &far_apart(8), &mut [0; 2], &two);
+    assert!(matches!(too_large, Err(Error::Section(SectionFault::TooLarge))), "{too_large:?}");
+    let bytes = end.cast::<u8>().slice(usize::MAX);
+    let last = Section::indexed([(usize::MAX - 1, 1)])?;
+    assert_eq!(why(bytes.put_section(me, &last, &[1], &Section::contiguous(1))), outside(u64::MAX));
     // A slot that nobody has registered, and one of another time.
     let far = 1 << 36;
     assert_eq!(

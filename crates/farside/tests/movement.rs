@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{
-    AddressFault, AtomicChange, Error, GlobalAddress, GlobalPtr, Handle, LogGp, MovementError, Order, Result,
-    SimOptions, Simulation,
+    AddressFault, AtomicChange, Comparison, Error, GlobalAddress, GlobalPtr, Handle, LogGp, MovementError, Order,
+    Result, Signal, SimOptions, Simulation,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -571,6 +571,30 @@ fn what_was_not_waited_for_long_enough_goes_on() {
             assert_eq!(place(2, 0).cast::<u64>().get(me)?, 5);
         }
         me.barrier()
+    });
+    simulated.unwrap().verdict.unwrap();
+}
+
+/// What waits for others' pieces only is not given up: a dozen large copies together take several deadlines.
+#[test]
+fn copies_wait_for_their_turn() {
+    let (bytes, deadline) = (4_u32 << 20, Duration::from_millis(3));
+    let options = SimOptions { network: LogGp::FDR, delay_max_ns: 0, ..SimOptions::default() };
+    let simulation = Simulation::new(2, 1, 1).options(options).starter_bytes(bytes + 64).deadline(deadline);
+    let simulated = simulation.run(|me| {
+        let over = |of: u32| GlobalAddress::starter(ProcessId::new(of), bytes).cast::<u64>();
+        if me.process().number() == 1 {
+            return over(1).until(Comparison::Ne, 0).wait_for(me, SECOND).map(drop);
+        }
+        let [own, there] = [0, 1].map(|process| GlobalAddress::starter(ProcessId::new(process), 0));
+        let before = me.now();
+        for _ in 0..12 {
+            me.copy(there, own, bytes.into(), Order::None)?;
+        }
+        let last = me.copy(there, own, 8, Order::None)?;
+        me.complete_within(last, SECOND)?;
+        assert!(me.now() - before > 2 * deadline, "{:?} is no test of this", me.now() - before);
+        over(1).signal(me, Signal::Set(1))
     });
     simulated.unwrap().verdict.unwrap();
 }

@@ -271,6 +271,13 @@ fn waiting_for_a_lost_process_ends() {
             assert_eq!(word(me.process(), 1).until(Comparison::Ge, 1).signalled_by(dying).wait(me)?, 3);
             let told = me.wait_all_for(&[never.signalled_by(dying)], deadline);
             assert!(matches!(told, Err(Error::PeerLost { .. })), "{told:?}");
+            // The loss is told though one before it may still come; and not before what has come.
+            let told = me.wait_all_for(&[never, never.signalled_by(dying)], deadline);
+            assert!(matches!(told, Err(Error::PeerLost { .. })), "{told:?}");
+            let came = word(me.process(), 1).until(Comparison::Ge, 1);
+            let both = [never.signalled_by(dying), came.signalled_by(dying)];
+            assert_eq!(me.wait_some(&both)?, [(1, 3)]);
+            assert_eq!(me.wait_any(&both)?, Some((1, 3)));
             let there = word(dying, 0).wait_until(me, Comparison::Ne, 0);
             assert!(matches!(there, Err(Error::PeerLost { .. })), "{there:?}");
             let late = never.wait_for(me, Duration::from_millis(3));

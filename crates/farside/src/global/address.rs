@@ -62,7 +62,8 @@ impl GlobalAddress {
     }
 
     /// The address of a byte of a process's starter memory: memory that every process has from the start
-    /// ([`Job::starter_bytes`](crate::Job::starter_bytes)), so that nobody has to ask for its address.
+    /// ([`Job::starter_bytes`](crate::Job::starter_bytes)), so that nobody has to ask for its address. For a process that no job can have it
+    /// is that of one that no job has, and refused when it is used.
     pub const fn starter(process: ProcessId, offset: u32) -> Self {
         Self::new(process, 0, 0, offset)
     }
@@ -70,7 +71,7 @@ impl GlobalAddress {
     const fn new(process: ProcessId, slot: u32, generation: u32, offset: u32) -> Self {
         let generation = generation & ((1 << GENERATION_BITS) - 1);
         Self(
-            (process.number() as u64 + 1) << PROCESS_SHIFT
+            process_bits(process)
                 | (slot as u64) << SLOT_SHIFT
                 | (generation as u64) << GENERATION_SHIFT
                 | offset as u64,
@@ -118,13 +119,20 @@ impl GlobalAddress {
     /// The address with the same bits but for the process.
     #[inline]
     pub(crate) const fn at_process(self, process: ProcessId) -> Self {
-        Self((process.number() as u64 + 1) << PROCESS_SHIFT | self.0 & ((1 << PROCESS_SHIFT) - 1))
+        Self(process_bits(process) | self.0 & ((1 << PROCESS_SHIFT) - 1))
     }
 
     /// Which region of which process, and which use of its slot.
     pub(crate) const fn segment(self) -> Segment {
         Segment((self.0 >> OFFSET_BITS) as u32)
     }
+}
+
+/// A process in its place. What is too large for that becomes the largest, which is beyond what a job can have, and not somebody else.
+const fn process_bits(process: ProcessId) -> u64 {
+    const LARGEST: u64 = u64::MAX >> PROCESS_SHIFT;
+    let next = process.number() as u64 + 1;
+    (if next < LARGEST { next } else { LARGEST }) << PROCESS_SHIFT
 }
 
 impl fmt::Debug for GlobalAddress {
@@ -263,6 +271,15 @@ mod tests {
         assert_eq!(GlobalAddress::in_region(key(0, 1, 0), SLOT_BYTES), None);
         assert_eq!(GlobalAddress::NULL.checked_add(0), None);
         assert_eq!(GlobalAddress::starter(ProcessId::new(0), 8).checked_sub(9), None);
+    }
+
+    #[test]
+    fn a_process_that_no_job_has_is_nobody_elses_name() {
+        for number in [(1 << 18) - 2, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, u32::MAX - 1, u32::MAX] {
+            let address = GlobalAddress::starter(ProcessId::new(number), 8);
+            assert_eq!(address.process(), Some(ProcessId::new((1 << 18) - 2)), "{number}");
+            assert_eq!(GlobalAddress::starter(ProcessId::new(0), 8).at_process(ProcessId::new(number)), address);
+        }
     }
 
     #[test]

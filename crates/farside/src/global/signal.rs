@@ -93,7 +93,8 @@ impl Worker {
     ///
     /// # Errors
     /// Those of [`GlobalPtr::put`], for either address; [`AddressFault::InsideOfData`]. Nothing is signalled then, and when the signal's
-    /// address is at fault, nothing was written.
+    /// address is at fault, nothing was written, unless it is in [registered](Self::register) memory that cannot take a signal: registered to be read
+    /// only, or beginning where no word is aligned.
     #[inline]
     #[track_caller]
     pub fn put_signal(&self, address: GlobalAddress, data: &[u8], signal: GlobalPtr<u64>, what: Signal) -> Result<()> {

@@ -3,8 +3,8 @@
 //! # Why the pointers are good
 //!
 //! A [`Line`] holds pointers into two mappings: the region's, and that of its owner's starter memory. A line is filled only from a
-//! [`Known`] segment of the same `Space`, which keeps both mapped; segments are never taken out while the space lives, but replaced by
-//! those of a later generation, and [`Space::forget`] clears the line first. A line is read and its pointer used within one call that does neither.
+//! [`Known`] segment of the same `Space`, which keeps both mapped; before a segment is taken out, its line is cleared
+//! ([`Space::forget`], [`Space::forget_retired`]). A line is read and its pointer used within one call that does neither.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -44,7 +44,8 @@ pub(crate) struct Space {
 struct Line {
     segment: Cell<Segment>,
     base: Cell<*mut u8>,
-    bytes: Cell<u64>,
+    /// One more than the bytes that there are, so that nothing ends below 0, which says that the line is empty.
+    end: Cell<u64>,
     /// The state of the slot in the owner's table, and what it is while the region is there.
     state: Cell<*const AtomicU64>,
     expected: Cell<u64>,
@@ -55,10 +56,16 @@ impl Line {
         Self {
             segment: Cell::new(Segment::NONE),
             base: Cell::new(ptr::null_mut()),
-            bytes: Cell::new(0),
+            end: Cell::new(0),
             state: Cell::new(ptr::null()),
             expected: Cell::new(0),
         }
+    }
+
+    /// The segment alone does not tell: any bits may be used as an address.
+    fn clear(&self) {
+        self.segment.set(Segment::NONE);
+        self.end.set(0);
     }
 }
 
@@ -86,13 +93,13 @@ impl Space {
         let segment = address.segment();
         let line = &self.lines[segment.index(LINE_COUNT)];
         let offset = u64::from(address.offset());
-        // No object is so large that the sum could overflow.
-        let is_inside = line.segment.get() == segment && offset + bytes as u64 <= line.bytes.get();
-        if !is_inside || self.losses.get() != process.losses() {
+        // The size of a section or of a copy is any number. Where it is a constant, the check of the sum goes away.
+        let ends_inside = offset.checked_add(bytes as u64).is_some_and(|end| end < line.end.get());
+        if line.segment.get() != segment || !ends_inside || self.losses.get() != process.losses() {
             return None;
         }
-        // SAFETY: the line is filled (no address has the segment of an empty one), so the pointer leads to an atomic in memory that is
-        // mapped while the line is filled (see the module).
+        // SAFETY: the line is filled (nothing ends inside of an empty one), so the pointer leads to an atomic in memory that is mapped while
+        // the line is filled (see the module).
         let state = unsafe { &*line.state.get() };
         (state.load(Ordering::Acquire) == line.expected.get()).then(|| line.base.get().wrapping_add(offset as usize))
     }
@@ -104,19 +111,20 @@ impl Space {
         if owner.number() >= count {
             return Err(AddressFault::NoSuchProcess { count }.into());
         }
+        // Counted before the look at this one, so that a loss in between is noticed by the next access.
+        let losses = process.losses();
         if let Some(lost) = process.lost(owner) {
             return Err(lost.into());
         }
-        let losses = process.losses();
         if self.losses.replace(losses) != losses {
             // Lines of processes that were lost meanwhile; the others are filled again when they are used.
-            self.lines.iter().for_each(|line| line.segment.set(Segment::NONE));
+            self.lines.iter().for_each(Line::clear);
         }
         let known = self.known.borrow().get(&segment).cloned();
         let known = match known.filter(Known::is_current) {
             Some(known) => known,
             None => {
-                self.forget(segment);
+                self.forget_retired();
                 let found = find(process, owner, segment)?;
                 self.known.borrow_mut().insert(segment, found.clone());
                 found
@@ -134,19 +142,34 @@ impl Space {
         let line = &self.lines[segment.index(LINE_COUNT)];
         let state: *const AtomicU64 = home.segment(segment.slot()).0;
         line.base.set(memory.base().as_ptr().wrapping_add(known.begin as usize));
-        line.bytes.set(known.bytes);
+        line.end.set(known.bytes.saturating_add(1));
         line.state.set(state);
         line.expected.set(known.entry.state);
         line.segment.set(segment);
     }
 
+    /// Lets go of what owners have taken back, so that it does not stay mapped here: other uses of its slot have other segments.
+    fn forget_retired(&self) {
+        self.known.borrow_mut().retain(|segment, known| {
+            let is_current = known.is_current();
+            if !is_current {
+                self.clear_line_of(*segment);
+            }
+            is_current
+        });
+    }
+
     /// Lets go of a segment.
     pub(super) fn forget(&self, segment: Segment) {
+        self.clear_line_of(segment);
+        self.known.borrow_mut().remove(&segment);
+    }
+
+    fn clear_line_of(&self, segment: Segment) {
         let line = &self.lines[segment.index(LINE_COUNT)];
         if line.segment.get() == segment {
-            line.segment.set(Segment::NONE);
+            line.clear();
         }
-        self.known.borrow_mut().remove(&segment);
     }
 }
 
@@ -580,5 +603,26 @@ pub(super) fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
         Ok(())
     } else {
         Err(address.refused(AddressFault::Misaligned { align: align_of::<T>() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Result;
+
+    /// Memory comes and goes, each time under another address, and nothing of it is kept.
+    #[test]
+    fn what_was_taken_back_is_let_go() {
+        let body = |me: &super::Worker| -> Result<()> {
+            for round in 0..40_u64 {
+                let segment = me.register(vec![round; 10])?;
+                assert_eq!(segment.slice().at(9)?.get(me)?, round);
+                let known = me.space().known.borrow().len();
+                assert!(known <= 2, "{known} segments after {round} others");
+                segment.deregister(me)?;
+            }
+            Ok(())
+        };
+        crate::simulate(1, 1, 1, body).unwrap();
     }
 }

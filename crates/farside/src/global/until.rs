@@ -195,15 +195,14 @@ impl Worker {
             return Ok(Vec::new());
         }
         self.watch_until("waiting for some of several signals", time, |me| {
-            let mut some = Vec::new();
+            let (mut some, mut failed) = (Vec::new(), None);
             for (index, condition) in conditions.iter().enumerate() {
                 match condition.look(me) {
                     Ok(found) => some.extend(found.map(|value| (index, value))),
-                    Err(_) if !some.is_empty() => {}
-                    Err(error) => return Some(Err(error)),
+                    Err(error) => failed = failed.or(Some(Err(error))),
                 }
             }
-            (!some.is_empty()).then_some(Ok(some))
+            if some.is_empty() { failed } else { Some(Ok(some)) }
         })
     }
 
@@ -220,19 +219,19 @@ impl Worker {
     /// # Errors
     /// Those of [`Until::wait`].
     pub fn wait_all_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<W>> {
-        let mut values = Vec::with_capacity(conditions.len());
+        let mut values: Vec<Option<W>> = vec![None; conditions.len()];
         if conditions.is_empty() {
-            return Ok(values);
+            return Ok(Vec::new());
         }
         self.watch_until("waiting for all of several signals", time, |me| {
-            while let Some(condition) = conditions.get(values.len()) {
+            // Each of them every time, since one may be so for a while only, or never any more.
+            for (condition, value) in conditions.iter().zip(&mut values).filter(|(_, value)| value.is_none()) {
                 match condition.look(me) {
-                    Ok(Some(value)) => values.push(value),
-                    Ok(None) => return None,
+                    Ok(found) => *value = found,
                     Err(error) => return Some(Err(error)),
                 }
             }
-            Some(Ok(std::mem::take(&mut values)))
+            values.iter().copied().collect::<Option<Vec<W>>>().map(Ok)
         })
     }
 }

@@ -81,7 +81,9 @@ impl Flow {
             moved |= self.end_pieces(process, room);
         }
         let since = *self.moved_at.get_or_insert(now);
-        if moved {
+        // Those that have all the pieces move, or end by their own deadlines.
+        let waits_for_room = *room == 0 && self.pieces.is_empty() && self.attaching.is_none();
+        if moved || waits_for_room {
             self.moved_at = Some(now);
         } else if now.saturating_duration_since(since) >= process.settings().deadline {
             // What is under way may take effect, but nobody waits for it.

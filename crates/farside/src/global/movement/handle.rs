@@ -52,6 +52,6 @@ pub enum Order {
     All,
     /// When the previous operation of this worker has ended well, if the two go the same way (the same process carries them out, and they
     /// reach memory of the same processes); otherwise as [`All`](Self::All). So it starts under the previous one's condition, and does not
-    /// overtake it.
+    /// overtake it. When the previous one has ended already, that was met: now.
     Continuing,
 }

@@ -271,7 +271,11 @@ impl Inner {
                     return self.threads[local as usize].fail(number, Failure::Other { what });
                 };
                 let what = About::Command { epoch, after, command };
-                let sent = process.send_setup(to, &SetupMessage::Move(MoveMessage { local, number, what }));
+                // A message to who is lost may be taken and dropped. Is that noted after this look, then `lose_movement` finds it sent.
+                let sent = match process.lost(to) {
+                    Some(lost) => Err(lost),
+                    None => process.send_setup(to, &SetupMessage::Move(MoveMessage { local, number, what })),
+                };
                 process.kill_point(KillPoint::MoveAsked);
                 if let Err(error) = sent {
                     let failure = Failure::of_error(&error, true);

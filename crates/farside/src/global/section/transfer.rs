@@ -52,7 +52,7 @@ impl<T: Pod> GlobalSlice<T> {
     /// passes meanwhile.
     #[track_caller]
     pub fn put_section(&self, me: &Worker, to: &Section, values: &[T], from: &Section) -> Result<()> {
-        check(to, self.len(), from, values.len())?;
+        check::<T>(to, self.len(), from, values.len())?;
         let touch = Touch::here(AccessKind::Write);
         self.touch_parts(me, parts::<T>(to, from).map(|part| (part.to, part.bytes)), touch)?;
         let Some(place) = Place::new(me, self, to)? else { return Ok(()) };
@@ -68,7 +68,7 @@ impl<T: Pod> GlobalSlice<T> {
     /// Those of [`put_section`](Self::put_section). What is in `values` then is unspecified.
     #[track_caller]
     pub fn get_section(&self, me: &Worker, from: &Section, values: &mut [T], to: &Section) -> Result<()> {
-        check(to, values.len(), from, self.len())?;
+        check::<T>(to, values.len(), from, self.len())?;
         let touch = Touch::here(AccessKind::Read);
         self.touch_parts(me, parts::<T>(to, from).map(|part| (part.from, part.bytes)), touch)?;
         let Some(place) = Place::new(me, self, from)? else { return Ok(()) };
@@ -86,7 +86,7 @@ impl<T: Pod> GlobalSlice<T> {
     /// Those of [`put_section`](Self::put_section).
     #[track_caller]
     pub fn copy_section(&self, me: &Worker, to: &Section, source: &Self, from: &Section) -> Result<()> {
-        check(to, self.len(), from, source.len())?;
+        check::<T>(to, self.len(), from, source.len())?;
         let (write, read) = (Touch::here(AccessKind::Write), Touch::here(AccessKind::Read));
         source.touch_parts(me, parts::<T>(to, from).map(|part| (part.from, part.bytes)), read)?;
         self.touch_parts(me, parts::<T>(to, from).map(|part| (part.to, part.bytes)), write)?;
@@ -137,13 +137,17 @@ impl<T: Pod> GlobalSlice<T> {
 }
 
 /// Refuses what cannot be moved.
-fn check(to: &Section, to_length: usize, from: &Section, from_length: usize) -> Result<(), SectionFault> {
+fn check<T>(to: &Section, to_length: usize, from: &Section, from_length: usize) -> Result<(), SectionFault> {
     if to.len() != from.len() {
         return Err(SectionFault::LengthsDiffer { from: from.len(), to: to.len() });
     }
     for (section, length) in [(to, to_length), (from, from_length)] {
         if section.span() > length {
             return Err(SectionFault::TooLong { span: section.span(), length });
+        }
+        // A slice of global memory may claim any length.
+        if section.span().checked_mul(size_of::<T>()).is_none() {
+            return Err(SectionFault::TooLarge);
         }
     }
     if to.is_disjoint() { Ok(()) } else { Err(SectionFault::Overlaps) }
@@ -161,7 +165,7 @@ struct Part {
 #[inline]
 fn parts<'a, T>(to: &'a Section, from: &'a Section) -> impl Iterator<Item = Part> + use<'a, T> {
     let size = size_of::<T>();
-    // No place is beyond its section's span, and the memory of that has so many bytes.
+    // No place is beyond its section's span, whose bytes are a number (`check`).
     let part =
         move |to: usize, from: usize, length: usize| Part { to: to * size, from: from * size, bytes: length * size };
     Pieces::new(to, from).map(move |piece| part(piece.to, piece.from, piece.length))
@@ -193,7 +197,7 @@ impl Place {
     }
 
     fn range<T: Pod>(slice: &GlobalSlice<T>, section: &Section) -> Result<Option<(GlobalAddress, usize)>> {
-        let (address, bytes) = (slice.start().address(), section.span().saturating_mul(size_of::<T>()));
+        let (address, bytes) = (slice.start().address(), section.span() * size_of::<T>());
         check_alignment::<T>(address)?;
         Ok((bytes > 0).then_some((address, bytes)))
     }
