@@ -206,6 +206,9 @@ fn blocks_are_lent(me: &Worker) -> Result<()> {
         block.local_mut().fill(round);
         block.put()?;
         let name = block.lend()?;
+        // By its address, too.
+        let last = name.address()?.checked_add(63).expect("it lies in a region").cast::<u8>();
+        assert_eq!((last.get(me)?, last.process()), (round, Some(me.process_of(peer))));
         let answered = me.call_return(peer, (name, round), |there, (name, round)| {
             let block = name.open(there).unwrap();
             assert_eq!(block.to_vec().unwrap(), [round; 64]);

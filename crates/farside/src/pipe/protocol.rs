@@ -238,3 +238,23 @@ pub(crate) fn deliver(words: &impl Words, width: usize, number: u64, flag: Flag,
     }
     is_free && is_next
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also where the 32 bits of the number begin again.
+    #[test]
+    fn flags_of_other_laps_are_told_apart() {
+        let wrap = 1_u64 << 32;
+        let flag = Flag { kind: Kind::Offered, bytes: FLAG_BYTES_MAX };
+        for width in [1, 3, 1 << 16] {
+            for number in [0, 1, width, wrap - 2, wrap - 1, wrap, wrap + 1, wrap - 1 - width, 5 * wrap - 1] {
+                let word = flag.word(number);
+                assert_eq!(Flag::read(word, number), Some(Ok(flag)));
+                assert_eq!(Flag::read(word, number + width), None);
+                assert!(is_before(word, number + width, width) && !is_before(word, number + 2 * width, width));
+            }
+        }
+    }
+}
