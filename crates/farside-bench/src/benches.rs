@@ -1,5 +1,6 @@
 //! The benches.
 
+pub(crate) mod copy;
 pub(crate) mod footprint;
 mod heap_policy;
 pub(crate) mod invoke_latency;
@@ -53,6 +54,7 @@ pub(crate) const BENCHES: &[Bench] = &[
         about: "puts between two processes, signalled by hand and by a transmitter (Seriema, Figure 2)",
         cases: transfer_throughput::cases,
     },
+    Bench { name: copy::NAME, about: copy::ABOUT, cases: copy::cases },
     Bench { name: footprint::NAME, about: footprint::ABOUT, cases: footprint::cases },
     Bench { name: pipe_scaling::NAME, about: pipe_scaling::ABOUT, cases: pipe_scaling::cases },
     Bench { name: stencil::NAME, about: stencil::ABOUT, cases: stencil::cases },

@@ -7,7 +7,7 @@ use farside::job::FabricChoice;
 use farside_fabric::ofi::raw::RawEnd;
 
 use crate::benches::{
-    footprint, invoke_latency, invoke_throughput, multi_job, oversubscribed, pipe_latency, pipe_scaling, stencil,
+    copy, footprint, invoke_latency, invoke_throughput, multi_job, oversubscribed, pipe_latency, pipe_scaling, stencil,
     transfer_throughput,
 };
 use crate::case::Case;
@@ -83,6 +83,7 @@ const BENCHES: &[BenchOverOfi] = &[
         about: "what processes cost that wait for something to arrive",
         cases: oversubscribed::cases_over_ofi,
     },
+    BenchOverOfi { name: copy::NAME, about: copy::ABOUT, cases: copy::cases_over_ofi },
     BenchOverOfi { name: footprint::NAME, about: footprint::ABOUT, cases: footprint::cases_over_ofi },
     BenchOverOfi { name: pipe_scaling::NAME, about: pipe_scaling::ABOUT, cases: pipe_scaling::cases_over_ofi },
     BenchOverOfi { name: stencil::NAME, about: stencil::ABOUT, cases: stencil::cases_over_ofi },

@@ -1,6 +1,7 @@
 //! Memory that the processes of a job share past the job, for the limits: nothing of Farside's calls is in their way.
 
 use std::fs::OpenOptions;
+use std::hint;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -124,6 +125,8 @@ impl Patience {
             if let Some(found) = look() {
                 return Ok(found);
             }
+            // Looks without a pause hold the line back from its writer, where two processors share a core threefold.
+            hint::spin_loop();
         }
         wait_and_yield(&mut look)
     }

@@ -257,6 +257,12 @@ fn the_benches_are_listed() {
         "mcts-scaling",
         "memory",
         "multi-job",
+        "copy",
+        "local-remote/8B",
+        "remote-remote/16MiB",
+        "notified-put/56B",
+        "overlap/pipes",
+        "8KiB/64/32p",
         "allocate/64B/first",
         "trad/8B",
         "call-buffer/1MiB",
@@ -315,6 +321,24 @@ fn a_bench_of_two_processes_writes_rows() {
         of_metric.for_each(|row| assert_is_row(row, "invoke-throughput", limit));
     }
     assert!(rows.iter().any(|row| row["case"] == "trad/64B" && row["metric"] == "calls_per_s"), "{rows:?}");
+}
+
+#[test]
+fn memory_by_global_addresses_stands_beside_what_is_below() {
+    let rows = rows("copy", "shm", "20");
+    let limits = [
+        ("local-remote/8B", "copy into the mapping"),
+        ("remote-local/1MiB", "copy into the mapping"),
+        ("start-put/64B", "a put that waits"),
+        ("fetch-add/4B", "the processor's own"),
+        ("notified-put/56B", "one-line ping-pong / 2"),
+        ("private-get/4KiB", "process_vm_readv"),
+    ];
+    for (case, limit) in limits {
+        assert_is_row(row(&rows, case, "ns"), "copy", limit);
+    }
+    assert_is_row(row(&rows, "remote-remote/1MiB", "bytes_per_s"), "copy", "memcpy");
+    assert!(rows.iter().any(|row| row["case"] == "translate"), "{rows:?}");
 }
 
 #[test]

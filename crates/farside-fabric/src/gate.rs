@@ -20,10 +20,10 @@ impl Gate {
     /// Goes in, unless it is closed.
     #[inline]
     pub(crate) fn enter(&self) -> Option<Pass<'_>> {
-        // One that finds it closed counts for a moment, and so `is_empty` may say no once too often. That does no harm.
-        let pass = self.0.fetch_add(ONE, Ordering::Acquire) & CLOSED == 0;
-        let inside = Pass(self);
-        pass.then_some(inside)
+        // Not by an addition: one that finds it closed must not count, not even for a moment in which the last one comes out, or nobody
+        // would hear of that.
+        let count = |inside: usize| (inside & CLOSED == 0).then_some(inside + ONE);
+        self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, count).ok().map(|_| Pass(self))
     }
 
     /// Lets nobody in any more.
@@ -36,22 +36,29 @@ impl Gate {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.load(Ordering::Acquire) == CLOSED
     }
+
+    /// One comes out. Says whether it was the last one, and the gate is closed.
+    #[inline]
+    fn come_out(&self) -> bool {
+        self.0.fetch_sub(ONE, Ordering::Release) == CLOSED + ONE
+    }
 }
 
 impl Pass<'_> {
-    /// Comes out. Says whether that was the last one in a closed gate, of which somebody may want to hear.
+    /// Comes out. Says whether that was the last one in a closed gate, of which somebody may want to hear. Of those who are inside when
+    /// it is closed exactly one is told so.
     #[inline]
     pub(crate) fn leave(self) -> bool {
         let gate = self.0;
-        drop(self);
-        gate.is_empty()
+        std::mem::forget(self);
+        gate.come_out()
     }
 }
 
 impl Drop for Pass<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.0.fetch_sub(ONE, Ordering::Release);
+        self.0.come_out();
     }
 }
 
@@ -69,6 +76,28 @@ mod tests {
         assert!(second.leave() && gate.is_empty());
         gate.close();
         assert!(gate.enter().is_none() && gate.is_empty(), "it stays closed");
+    }
+
+    #[test]
+    fn the_last_one_knows_it_whoever_tries_to_come_in() {
+        use std::sync::atomic::AtomicBool;
+        for _ in 0..200 {
+            let (gate, is_over) = (Gate::default(), AtomicBool::new(false));
+            let pass = gate.enter().unwrap();
+            gate.close();
+            std::thread::scope(|scope| {
+                let refused = scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        assert!(gate.enter().is_none());
+                    }
+                });
+                std::thread::yield_now();
+                let is_last = pass.leave();
+                is_over.store(true, Ordering::Relaxed);
+                refused.join().unwrap();
+                assert!(is_last, "nobody else was inside");
+            });
+        }
     }
 
     #[test]

@@ -67,6 +67,12 @@ impl Nearby {
         self.gate.enter()
     }
 
+    /// The system allows nothing any more.
+    #[cfg(test)]
+    pub(crate) fn refuse(&self) {
+        self.is_refused.store(true, Ordering::Relaxed);
+    }
+
     /// No access is under way, since it was closed.
     pub(crate) fn is_idle(&self) -> bool {
         self.gate.is_empty()
@@ -126,6 +132,10 @@ impl Nearby {
         transport: &Arc<dyn Transport>,
         call: impl FnOnce(usize) -> std::io::Result<usize>,
     ) -> Result<usize, Refused> {
+        // Before it counts as under way: who has to hear of its end would not.
+        if self.is_refused() {
+            return Err(Refused::BySystem);
+        }
         let Some(pass) = self.gate.enter() else {
             let process = key.process;
             let is_lost = self.is_lost.load(Ordering::Relaxed);
@@ -135,9 +145,6 @@ impl Nearby {
                 FabricError::StaleKey { key }
             }));
         };
-        if self.is_refused() {
-            return Err(Refused::BySystem);
-        }
         let copied = call(self.base.wrapping_add(offset) as usize);
         if pass.leave() {
             transport.wake();

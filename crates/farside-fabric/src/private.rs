@@ -4,14 +4,16 @@
 //! ([`PrivateReach`](crate::transport::PrivateReach)). [`Transport::register_private`](crate::Transport::register_private) gives it a key
 //! like any other, and [`Transport::deregister`](crate::Transport::deregister) tells when it is its owner's alone again.
 
-use std::mem::ManuallyDrop;
+mod held;
+
+use std::any::Any;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use farside_sys::racy;
 use farside_sys::shm::{SharedMemory, ShmError};
 
+pub use self::held::Held;
 use crate::clock::lock;
 use crate::gate::Gate;
 use crate::region::{self, RemoteRegion};
@@ -53,12 +55,17 @@ pub struct PrivateMemory {
     base: NonNull<u8>,
     bytes: usize,
     is_writable: bool,
-    /// Whoever put it on the heap has given it to this, with so much room. `None` when it was taken back; and always for borrowed memory.
-    capacity: Mutex<Option<usize>>,
     is_owned: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What keeps the memory there. `None` when it was taken back; and always for borrowed memory.
+    holder: Option<Box<dyn Any + Send>>,
     /// How many transports may reach it. Raised before a key is given out; lowered when its deregistration has ended, and never
     /// when somebody may still be at it.
-    registrations: AtomicUsize,
+    registrations: usize,
 }
 
 // SAFETY: the bytes belong to no thread: owned ones are this value's alone, for borrowed ones the caller of `borrowed` has promised that
@@ -70,9 +77,20 @@ unsafe impl Sync for PrivateMemory {}
 impl PrivateMemory {
     /// Memory that is given away, and [comes back](Self::take_back).
     pub fn owned(bytes: Vec<u8>) -> Self {
-        let mut bytes = ManuallyDrop::new(bytes);
-        let base = NonNull::new(bytes.as_mut_ptr()).expect("a vector's pointer is not null");
-        Self::new(base, bytes.len(), true, Some(bytes.capacity()))
+        let held = Held::new(bytes);
+        let (base, bytes) = (held.base(), held.len());
+        // SAFETY: the vector is taken apart, so that nobody has its bytes, which are there until it is put together again or dropped.
+        unsafe { Self::owned_by(Box::new(held), base, bytes) }
+    }
+
+    /// Memory of any kind that is given away together with what keeps it there, and [comes back](Self::take_holder) with that.
+    ///
+    /// # Safety
+    /// As long as the holder is not dropped, and wherever it is moved to, the bytes are mapped, may be read and written, and are accessed by
+    /// the program through [`racy`] and atomics only: no reference to them is used. Of a [`read_only`](Self::read_only) one shared references
+    /// do no harm.
+    pub unsafe fn owned_by(holder: Box<dyn Any + Send>, base: NonNull<u8>, bytes: usize) -> Self {
+        Self::new(base, bytes, true, Some(holder))
     }
 
     /// Memory that stays where it is: on the heap, on a stack, in a mapping.
@@ -101,9 +119,9 @@ impl PrivateMemory {
         self
     }
 
-    fn new(base: NonNull<u8>, bytes: usize, is_writable: bool, capacity: Option<usize>) -> Self {
-        let is_owned = capacity.is_some();
-        Self { base, bytes, is_writable, capacity: Mutex::new(capacity), is_owned, registrations: AtomicUsize::new(0) }
+    fn new(base: NonNull<u8>, bytes: usize, is_writable: bool, holder: Option<Box<dyn Any + Send>>) -> Self {
+        let is_owned = holder.is_some();
+        Self { base, bytes, is_writable, is_owned, state: Mutex::new(State { holder, registrations: 0 }) }
     }
 
     /// Where it begins. Peers may write the bytes at any moment: access them through [`racy`] or atomics only.
@@ -130,15 +148,24 @@ impl PrivateMemory {
     /// `None` before, and when they were taken back already. Also for ever, if a peer was lost that libfabric may still
     /// carry something for: the memory stays in quarantine then.
     pub fn take_back(&self) -> Option<Vec<u8>> {
-        let mut capacity = lock(&self.capacity);
-        // Acquire: what was done to the bytes before the last registration was over (release, in `release`) is in them.
-        if self.registrations.load(Ordering::Acquire) > 0 {
+        let holder = self.take_if(|holder| holder.is::<Held<u8>>())?;
+        // SAFETY: nobody can reach the bytes any more, and any bytes are values.
+        holder.downcast::<Held<u8>>().ok().map(|held| unsafe { held.into_vec() })
+    }
+
+    /// What the memory was [given away](Self::owned_by) with, as [`take_back`](Self::take_back) has it for bytes.
+    pub fn take_holder(&self) -> Option<Box<dyn Any + Send>> {
+        self.take_if(|_| true)
+    }
+
+    fn take_if(&self, is_meant: impl FnOnce(&dyn Any) -> bool) -> Option<Box<dyn Any + Send>> {
+        let mut state = lock(&self.state);
+        // What was done to the bytes before the last registration was over, under this lock, is in them. Nobody reaches them later: `hold`
+        // refuses when there is no holder.
+        if state.registrations > 0 {
             return None;
         }
-        let capacity = capacity.take()?;
-        // SAFETY: these are the parts of the vector that `owned` took apart; nobody can reach the bytes, as was just seen, and nobody will:
-        // `hold` refuses when there is no capacity. With the capacity taken, nobody puts it together again.
-        Some(unsafe { Vec::from_raw_parts(self.base.as_ptr(), self.bytes, capacity) })
+        state.holder.take_if(|holder| is_meant(&**holder))
     }
 
     /// A registration begins.
@@ -149,21 +176,13 @@ impl PrivateMemory {
     /// # Panics
     /// When the memory was taken back.
     fn hold(&self) -> Result<(), FabricError> {
-        let capacity = lock(&self.capacity);
-        assert!(!self.is_owned || capacity.is_some(), "memory that was taken back cannot be registered");
+        let mut state = lock(&self.state);
+        assert!(!self.is_owned || state.holder.is_some(), "memory that was taken back cannot be registered");
         if self.bytes == 0 {
             return Err(FabricError::Memory(ShmError::Empty));
         }
-        self.registrations.fetch_add(1, Ordering::Relaxed);
+        state.registrations += 1;
         Ok(())
-    }
-}
-
-impl Drop for PrivateMemory {
-    fn drop(&mut self) {
-        // All registrations have an `Arc` of it, so that there is none any more.
-        *self.registrations.get_mut() = 0;
-        drop(self.take_back());
     }
 }
 
@@ -300,7 +319,7 @@ impl RegionMemory {
     /// The registration is over: nobody can reach it.
     pub(crate) fn release(&self) {
         if let Self::Private(lease) = self {
-            lease.memory.registrations.fetch_sub(1, Ordering::Release);
+            lock(&lease.memory.state).registrations -= 1;
         }
     }
 
@@ -353,6 +372,25 @@ mod tests {
         assert_eq!(memory.take_back(), None);
         let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| both[0].hold()));
         assert!(again.is_err(), "it is gone");
+    }
+
+    #[test]
+    fn any_holder_comes_back() {
+        let held = Held::new(vec![1_u64, 2]);
+        let base = held.base().cast();
+        // SAFETY: the vector is taken apart, and looked at when it is whole again.
+        let memory = unsafe { PrivateMemory::owned_by(Box::new(held), base, 16) };
+        assert!(memory.is_owned());
+        let (key, region) = lease(memory);
+        let RegionMemory::Private(private) = &region else { unreachable!("it was made as such") };
+        region.execute(key, Operation::Put { offset: 8, data: vec![3; 8] }).unwrap();
+        assert!(private.memory.take_holder().is_none(), "it is registered");
+        region.close();
+        region.release();
+        assert!(private.memory.take_back().is_none(), "it is no vector of bytes, and stays");
+        let holder = private.memory.take_holder().unwrap().downcast::<Held<u64>>().unwrap();
+        // SAFETY: nobody else has it any more.
+        assert_eq!(unsafe { holder.into_vec() }, [1, 0x0303_0303_0303_0303]);
     }
 
     #[test]

@@ -345,7 +345,8 @@ impl ShmEndpoint {
                 let answer = Message::Fetched(Fetched { slot, generation, found });
                 // On the link on which it is told, too, should the region be taken back.
                 let link = state.outgoing_link(process).ok_or(EndOfLink::Closed)?;
-                link.send(&answer, memory).map_err(|_| EndOfLink::Closed)
+                // One that asks and does not read lives, and may be at memory of ours: it has not closed.
+                link.send(&answer, memory).map_err(|_| EndOfLink::Malformed)
             }
             (LinkState::Open(process), Message::Packet(packet)) => {
                 // Messages of the layer above do not travel so.

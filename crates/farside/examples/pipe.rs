@@ -1,15 +1,20 @@
 //! A value through memory of the other side, and back: the sample program of the talk "rmalloc() and rpipe()" (Wickramasinghe and Lumsdaine,
-//! slide 36), with pipes.
+//! slide 36).
 //!
 //! ```console
 //! cargo run -p farside --example pipe
 //! ```
 //!
 //! The slide opens a half duplex pipe of width 8, allocates an `int` at the peer, and frees it right after use. In its text the branch of the *writer*
-//! stores the value and the other one calls both `rwrite` and `rread`, so that the roles are mixed up. Here whoever has the writer writes. The
-//! `rwrite` of the slide is [`write`](farside::pipe::PipeWriter::write) or a loan that is committed, its `rread` an offer that the reader fetches; the memory
-//! is freed for the next message when the reader releases it.
+//! stores the value and the other one calls both `rwrite` and `rread`, so that the roles are mixed up. Here whoever has the writer writes:
+//!
+//! 1. The slide's way. `rmalloc` is [`alloc`](RemoteHeap::alloc), `rmem` the [local view](farside::heap::Block::local_mut), and `rwrite` a
+//!    [`put`](farside::heap::Block::put) and the block's name through a pipe. The reader [opens](RemoteBlock::open) it in its own memory, and frees it.
+//! 2. Through the pipe's own memory, which is allocated once: [`write`](farside::pipe::PipeWriter::write), or a loan that is committed.
+//!    It is free for the next message when the reader releases it.
+//! 3. `rread`: an [offer](farside::pipe::PipeWriter::offer) of the writer's memory, which the reader fetches.
 
+use farside::heap::{HeapOptions, RemoteBlock, RemoteHeap};
 use farside::prelude::*;
 
 const PIPE_WIDTH: usize = 8;
@@ -19,6 +24,14 @@ fn main() -> farside::Result<()> {
     farside::job().processes(2).run(|me: &Worker| {
         let (writer, reader) = (WorkerId::new(0), WorkerId::new(1));
         if me.id() == writer {
+            // Memory at the reader, and a pipe for the names of its blocks.
+            let heap = RemoteHeap::open(me, reader, HeapOptions::new(1 << 16))?;
+            let mut names = me.pipe(reader).number(1).width(PIPE_WIDTH).sender::<RemoteBlock>()?;
+            let mut block = heap.alloc(size_of::<i32>() as u64)?;
+            block.local_mut().copy_from_slice(&SEND_VALUE.to_ne_bytes());
+            block.put()?;
+            // From here on it is the reader's.
+            names.send(block.hand_over()?).map_err(|refused| refused.error)?;
             let mut pipe = me.pipe(reader).width(PIPE_WIDTH).writer()?;
             // Written where it will be read; from `commit` on it is the reader's.
             let mut place = pipe.loan(size_of::<i32>())?;
@@ -30,7 +43,17 @@ fn main() -> farside::Result<()> {
             pipe.offer(kept)?;
             let kept = pipe.take_back()?.expect("it was offered");
             println!("{} bytes are the writer's again", kept.bytes());
+            // Waits until the reader has freed the block.
+            heap.close()?;
+            println!("all of the heap is free");
         } else {
+            let mut names = me.pipe(writer).number(1).width(PIPE_WIDTH).receiver::<RemoteBlock>()?;
+            let block = names.recv()?.open(me)?;
+            let mut value = [0; size_of::<i32>()];
+            block.read_at(0, &mut value)?;
+            // Freed immediately after use.
+            block.free()?;
+            println!("read {} from a block of the heap", i32::from_ne_bytes(value));
             let mut pipe = me.pipe(writer).width(PIPE_WIDTH).reader()?;
             let message = pipe.recv()?;
             let value = i32::from_ne_bytes(message[..].try_into().expect("an i32 was written"));

@@ -67,6 +67,11 @@
 //! [`HeapError::Exhausted`] only then; [`try_alloc`](RemoteHeap::try_alloc) does not ask, and [`alloc_within`](RemoteHeap::alloc_within) waits for the peer
 //! to free something.
 //!
+//! Between processes of different binaries blocks are allocated, put, handed over, opened and freed, and the peer tells of them, for none of that
+//! is a call. What asks is one: there [`alloc`](RemoteHeap::alloc) of an exhausted heap, [`synchronise`](RemoteHeap::synchronise) and
+//! [`close`](RemoteHeap::close) of a heap with blocks at the peer are [`DifferentBinaries`](crate::Error::DifferentBinaries), so use
+//! `Immediate` and [`try_alloc`](RemoteHeap::try_alloc). And the memory of a heap that is closed stays with it until the job ends.
+//!
 //! # What cannot go wrong
 //!
 //! Nobody but the initiator allocates: a [`RemoteHeap`] stays on its worker's thread. Blocks are freed once: what is freed twice, taken back,

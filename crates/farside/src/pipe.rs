@@ -59,6 +59,8 @@ mod protocol;
 mod reader;
 mod shape;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod waking;
 mod words;
 mod writer;

@@ -225,7 +225,7 @@ fn the_other_end_is_told(me: &Worker) -> Result<()> {
     let (to, from) = (me.pipe(next(me)).width(2), me.pipe(previous(me)).width(2));
     // Never used at all.
     drop(to.writer()?);
-    drop(from.reader()?);
+    assert_eq!(cause(from.reader()?.recv()), PipeCause::Closed);
     me.barrier()?;
     // The writer goes first: what it wrote is read.
     let mut writer = to.writer()?;
@@ -465,6 +465,14 @@ fn streams_carry_bytes(me: &Worker) -> Result<()> {
     out.flush().unwrap();
     me.barrier()?;
     drop(input);
+    // What is short, and never flushed.
+    let mut short = me.pipe(next(me)).number(2).byte_writer()?;
+    let mut input = me.pipe(previous(me)).number(2).byte_reader()?;
+    write!(short, "short").unwrap();
+    drop(short);
+    got.clear();
+    input.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"short");
     me.barrier()?;
     let broken = loop {
         if let Err(error) = out.write_all(b"x").and_then(|()| out.flush()) {

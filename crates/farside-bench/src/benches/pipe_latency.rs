@@ -1,8 +1,8 @@
 //! How long a message takes from one process to another, one way, through a pipe (rmalloc and rpipe, slides 38 to 40).
 //!
 //! `write/8B`: the message and its flag, in one cache line up to 56 bytes, behind each other above. `write-2put/8B`: by hand, the bytes put
-//! into memory of the other and then a flag, at any size: what a pipe would take without its short form. `read/8B`: the one who has the
-//! message raises a flag, and the other gets the bytes from there.
+//! into memory of the other and then a flag, at any size: what a pipe would take without its short form. `read/8B`: the message is
+//! offered, and the other fetches it from the buffer that it lies in.
 //!
 //! Each takes half of a round trip. The limit is half of that of a word on a single line, and a copy of the message. Open MPI's ways stand
 //! beside: messages, and one-sided with a fence, with post-start-complete-wait, and with flags that are looked at. `faster_than_mpi_rma` is how
@@ -18,9 +18,10 @@ use std::hint::black_box;
 
 use farside::{Worker, WorkerId};
 
-use self::by_hand::{Fetch, TwoPuts};
+use self::by_hand::TwoPuts;
 pub(crate) use self::over_ofi::cases as cases_over_ofi;
-use self::piped::Piped;
+use self::piped::{Offered, Piped};
+pub(super) use self::piped::{check, stamp};
 use super::size_name;
 use crate::case::{Case, RunOnce};
 use crate::limits::ping_pong::PingPong;
@@ -45,7 +46,7 @@ const FASTER: &str = "faster_than_mpi_rma";
 const LIMIT: &str = "one-line ping-pong / 2 + memcpy";
 
 /// Two workers between which messages go to and fro.
-trait Exchange {
+pub(super) trait Exchange {
     /// Sends a message with this number.
     fn send(&mut self, number: u64) -> farside::Result<()>;
     /// Waits for one, and looks at what it has at its ends.
@@ -80,7 +81,7 @@ impl Way {
         Ok(match self {
             Way::Write => Box::new(Piped::new(me, bytes)?),
             Way::TwoPuts => Box::new(TwoPuts::new(me, bytes)?),
-            Way::Read => Box::new(Fetch::new(me, bytes)?),
+            Way::Read => Box::new(Offered::new(me, bytes)?),
         })
     }
 }
@@ -103,7 +104,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// One message there and one back, so many times: nanoseconds for one.
-fn to_and_fro(me: &Worker, exchange: &mut dyn Exchange, trips: u64, first: u64) -> Result<f64, BenchError> {
+pub(super) fn to_and_fro(me: &Worker, exchange: &mut dyn Exchange, trips: u64, first: u64) -> Result<f64, BenchError> {
     let mut at = first;
     let leads = me.id() == WorkerId::new(0);
     me.barrier()?;

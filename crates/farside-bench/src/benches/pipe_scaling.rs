@@ -39,24 +39,19 @@ enum Room {
     Bytes(usize),
 }
 
-/// As the slide has them.
-const LOADS: [(usize, Room); 6] = [
-    (8, Room::Unbounded),
-    (8, Room::Bytes(4096)),
-    (8, Room::Bytes(64)),
-    (64, Room::Unbounded),
-    (1 << 10, Room::Unbounded),
-    (8 << 10, Room::Unbounded),
-];
+/// As the slide has them: any of these in any of those. A pipe has room for one message, however long.
+const SIZES: [usize; 4] = [8, 64, 1 << 10, 8 << 10];
+const ROOMS: [Room; 3] = [Room::Unbounded, Room::Bytes(4096), Room::Bytes(64)];
 const PROCESSES: [u32; 5] = [2, 4, 8, 16, 32];
 const PROCESSES_OVER_OFI: [u32; 2] = [2, 4];
 
 impl Load {
     /// All of them, for so many processes each.
     fn all(processes: &[u32]) -> impl Iterator<Item = Self> {
+        let loads = SIZES.into_iter().flat_map(|bytes| ROOMS.map(|room| (bytes, room)));
         let of_load =
             |(bytes, room)| processes.iter().map(move |processes| Self { bytes, room, processes: *processes });
-        LOADS.into_iter().flat_map(of_load)
+        loads.flat_map(of_load)
     }
 
     fn case(self) -> String {
@@ -115,6 +110,8 @@ struct Crowd<'w> {
     /// The numbers that came, added up.
     sum: u64,
     received: u64,
+    /// How many of the others have written all.
+    ended: u32,
 }
 
 impl<'w> Crowd<'w> {
@@ -123,14 +120,14 @@ impl<'w> Crowd<'w> {
         let distances = || 1..me.worker_count();
         let readers = distances().map(|distance| pipe(distance).reader()).collect::<Result<_, _>>()?;
         let writers = distances().map(|distance| pipe(distance).writer()).collect::<Result<_, _>>()?;
-        Ok(Self { me, writers, readers, data: vec![0; load.bytes], sum: 0, received: 0 })
+        Ok(Self { me, writers, readers, data: vec![0; load.bytes], sum: 0, received: 0, ended: 0 })
     }
 
     /// Writes so many messages, and reads all that others write. Returns the nanoseconds that one took. Collective.
     fn exchange(&mut self, messages: u64, seed: u64) -> Result<f64, BenchError> {
         let me = self.me;
         let count = u64::from(me.worker_count());
-        (self.sum, self.received) = (0, 0);
+        (self.sum, self.received, self.ended) = (0, 0, 0);
         let mut random = Random::new(seed * count + u64::from(me.id().number()) + 1);
         let mut sent_sum = 0_u64;
         me.barrier()?;
@@ -138,17 +135,19 @@ impl<'w> Crowd<'w> {
         for _ in 0..messages {
             let number = random.next();
             sent_sum = sent_sum.wrapping_add(number);
-            self.write((number % (count - 1)) as usize, number)?;
+            self.data[..8].copy_from_slice(&number.to_le_bytes());
+            self.write((number % (count - 1)) as usize, false)?;
             self.read_all()?;
         }
         let taken = me.now() - start;
-        // What a process gets is random, but what all get is not.
-        loop {
-            self.read_all()?;
-            let received = me.all_reduce(self.received, |a, b| a + b)?;
-            if received == messages * count {
-                break;
-            }
+        // Who is in a collective reads nothing, and others may wait for room: so first everybody reads all there is.
+        (0..self.writers.len()).try_for_each(|to| self.write(to, true))?;
+        let others = me.worker_count() - 1;
+        self.read_until(|crowd| Ok(crowd.ended == others))?;
+        let received = me.all_reduce(self.received, |a, b| a + b)?;
+        if received != messages * count {
+            let what = "the number of messages of all pipes";
+            return Err(BenchError::WrongSum { what, expected: messages * count, found: received });
         }
         let [expected, found] =
             me.all_reduce([sent_sum, self.sum], |a, b| [0, 1].map(|at: usize| a[at].wrapping_add(b[at])))?;
@@ -159,28 +158,42 @@ impl<'w> Crowd<'w> {
         Ok(me.all_reduce(own, |a, b| a + b)? / count as f64)
     }
 
-    fn write(&mut self, to: usize, number: u64) -> Result<(), BenchError> {
-        self.data[..8].copy_from_slice(&number.to_le_bytes());
+    /// Writes the message, or an empty one for the end.
+    fn write(&mut self, to: usize, ends: bool) -> Result<(), BenchError> {
         if !self.writers[to].ready()? {
             // Who waits for room must read, for the other may wait, too.
-            let mut outcome = Ok(false);
-            self.me.wait_while_serving(|| {
-                let ready = self.read_all().and_then(|()| Ok(self.writers[to].ready()?));
-                let ends = !matches!(ready, Ok(false));
-                outcome = ready;
-                ends
-            })?;
-            outcome?;
+            self.read_until(|crowd| Ok(crowd.writers[to].ready()?))?;
         }
-        Ok(self.writers[to].try_write(&self.data)?)
+        let length = if ends { 0 } else { self.data.len() };
+        Ok(self.writers[to].try_write(&self.data[..length])?)
+    }
+
+    /// Reads what comes until the condition holds.
+    fn read_until(
+        &mut self,
+        mut condition: impl FnMut(&mut Self) -> Result<bool, BenchError>,
+    ) -> Result<(), BenchError> {
+        let mut outcome = Ok(());
+        self.me.wait_while_serving(|| match self.read_all().and_then(|()| condition(self)) {
+            Ok(holds) => holds,
+            Err(error) => {
+                outcome = Err(error);
+                true
+            }
+        })?;
+        outcome
     }
 
     fn read_all(&mut self) -> Result<(), BenchError> {
         for reader in &mut self.readers {
             while let Some(message) = reader.try_recv()? {
-                let number = message.first_chunk().copied().unwrap_or_default();
-                self.sum = self.sum.wrapping_add(u64::from_le_bytes(number));
-                self.received += 1;
+                match message.first_chunk() {
+                    Some(number) => {
+                        self.sum = self.sum.wrapping_add(u64::from_le_bytes(*number));
+                        self.received += 1;
+                    }
+                    None => self.ended += 1,
+                }
             }
         }
         Ok(())
@@ -210,9 +223,9 @@ mod tests {
     #[test]
     fn the_room_is_as_the_slide_has_it() {
         let load = |bytes, room| Load { bytes, room, processes: 2 };
-        let widths = LOADS.map(|(bytes, room)| load(bytes, room).width());
-        assert_eq!(widths, [1000, 512, 8, 1000, 128, 16]);
-        assert_eq!(load(64, Room::Bytes(64)).width(), 1);
+        let widths = SIZES.map(|bytes| ROOMS.map(|room| load(bytes, room).width()));
+        assert_eq!(widths, [[1000, 512, 8], [1000, 64, 1], [128, 4, 1], [16, 1, 1]]);
+        assert_eq!(Load::all(&PROCESSES).count(), SIZES.len() * ROOMS.len() * PROCESSES.len());
         assert_eq!(load(8, Room::Bytes(4096)).case(), "8B/4K/2p");
         assert_eq!(load(8 << 10, Room::Unbounded).case(), "8KiB/unbounded/2p");
     }
@@ -221,7 +234,8 @@ mod tests {
     fn all_messages_arrive() {
         for (bytes, room) in [(8, Room::Bytes(8)), (64, Room::Bytes(64)), (1 << 10, Room::Unbounded)] {
             let load = Load { bytes, room, processes: 3 };
-            let options = Options::new().quick(true).operations(Some(50));
+            // More than there is room for, so that some wait for readers who are done with writing.
+            let options = Options::new().quick(true).operations(Some(200));
             let result = farside::simulate(load.processes, 1, 1, |me| Ok(measure(me, load, options).map(drop)?));
             result.unwrap_or_else(|error| panic!("{load:?}: {error}"));
         }

@@ -4,9 +4,13 @@
 //! `no-overlap`: a step sends the rows at its edges, waits for those of its neighbors, and computes. `overlap`: while the rows travel the
 //! inside is computed, which needs none of them. There is no barrier in either; a neighbor may be a step ahead.
 //!
+//! Rows are put into the neighbors' memory, and a flag there says which are ready; with `/pipes` they go through pipes. With `/elsewhere` computing
+//! takes its time and none of the processors, as on an accelerator: where there are no more processors than workers, what an exchange takes of
+//! them cannot be hidden behind what they compute themselves. Nothing is computed then, and no field compared.
+//!
 //! Metrics: `step_ns`, beside the same field swept by one thread alone, divided by the number of processes; `compute_ns`, a step without any
 //! exchange, by all processes at once; `exchange_ns`, what a step spends with sending and waiting, beside a copy of the rows by
-//! `memcpy`; and with overlap `plain_ns`, a step without it, and `hidden`, the share of what exchanging adds to computing that is gone then
+//! `memcpy`; `wait_ns`, what of that is waiting, and with overlap `wait_hidden`, the share of that which is gone then; and with overlap `plain_ns`, a step without it, and `hidden`, the share of what exchanging adds to computing that is gone then
 //! (of the medians; none where it adds nothing). Every field is compared bit by
 //! bit with the sequential program's, also those of Open MPI's programs, which stand beside: messages (`isend`), and one-sided with
 //! post-start-complete-wait (`active`) and with flags that are looked at (`passive`).
@@ -17,12 +21,13 @@ mod simulated;
 
 use std::hint::black_box;
 use std::ops::Range;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use farside::{Worker, WorkerId};
 
 use self::grid::{Grid, Side, checksum, rows_of};
-use self::halo::Halo;
+use self::halo::{Halo, Way, neighbors};
 pub(crate) use self::simulated::run as run_simulated;
 use crate::case::{Case, RunOnce};
 use crate::metric::Metric;
@@ -52,6 +57,23 @@ const COMPUTE: &str = "compute_ns";
 const PLAIN: &str = "plain_ns";
 const CHECKSUM: &str = "checksum";
 
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    shape: Shape,
+    overlap: bool,
+    way: Way,
+    computing: Computing,
+}
+
+/// Who computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Computing {
+    Here,
+    /// Somebody who takes as long.
+    Elsewhere,
+}
+
 /// A field and its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
@@ -70,35 +92,61 @@ impl Shape {
 }
 
 pub(crate) fn cases() -> Vec<Case> {
-    let case = |(name, shape, overlap): (String, Shape, bool)| {
-        let around = move |options, run_once: RunOnce<'_>| beside_mpi(shape, overlap, options, run_once);
-        Case::around_job(name, shape.processes, move |me, options| measure(me, shape, overlap, options), around)
+    let case = |(name, plan): (String, Plan)| {
+        let around = move |options, run_once: RunOnce<'_>| match plan.is_plain() {
+            true => beside_mpi(plan, options, run_once),
+            false => Ok(with_hidden(without_checksum(run_once()?).0)),
+        };
+        Case::around_job(name, plan.shape.processes, move |me, options| measure(me, plan, options), around)
     };
-    each_name(&SHAPES).map(case).collect()
+    each_plan(&SHAPES).map(case).collect()
 }
 
 pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
-    let case = |(name, shape, overlap): (String, Shape, bool)| {
+    let case = |(name, plan): (String, Plan)| {
         let around = |_, run_once: RunOnce<'_>| Ok(with_hidden(without_checksum(run_once()?).0));
-        let body = move |me: &Worker, options: Options| measure(me, shape, overlap, options);
-        Case::around_job(name, shape.processes, body, around).over(fabric)
+        let body = move |me: &Worker, options: Options| measure(me, plan, options);
+        Case::around_job(name, plan.shape.processes, body, around).over(fabric)
     };
-    each_name(&SHAPES[..3]).map(case).collect()
+    each_plan(&SHAPES[..3]).map(case).collect()
 }
 
-/// All cases: their names, and whether they overlap.
-fn each_name(shapes: &[Shape]) -> impl Iterator<Item = (String, Shape, bool)> {
-    let of_shape = |shape: &Shape| {
-        [("overlap", true), ("no-overlap", false)]
-            .map(|(name, overlap)| (name.to_owned() + &shape.suffix(), *shape, overlap))
-    };
-    shapes.iter().flat_map(of_shape)
+impl Plan {
+    /// Whether it is none of the variants that have a suffix.
+    fn is_plain(self) -> bool {
+        self.way == Way::Signals && self.computing == Computing::Here
+    }
+
+    fn name(self) -> String {
+        let overlap = if self.overlap { "overlap" } else { "no-overlap" };
+        let way = if self.way == Way::Pipes { "/pipes" } else { "" };
+        let computing = if self.computing == Computing::Elsewhere { "/elsewhere" } else { "" };
+        format!("{overlap}{}{way}{computing}", self.shape.suffix())
+    }
+}
+
+/// All cases and their names: each shape with overlap and without, and the first two also in the other ways.
+fn each_plan(shapes: &[Shape]) -> impl Iterator<Item = (String, Plan)> {
+    let plain = shapes.iter().flat_map(|shape| {
+        let plan = |overlap| Plan { shape: *shape, overlap, way: Way::Signals, computing: Computing::Here };
+        [true, false].map(plan)
+    });
+    let others = shapes[..2].iter().flat_map(|shape| {
+        let plan = |way, computing| Plan { shape: *shape, overlap: true, way, computing };
+        [
+            plan(Way::Pipes, Computing::Here),
+            plan(Way::Signals, Computing::Elsewhere),
+            plan(Way::Pipes, Computing::Elsewhere),
+        ]
+    });
+    plain.chain(others).map(|plan| (plan.name(), plan)).collect::<Vec<_>>().into_iter()
 }
 
 /// A job of ours, and Open MPI's three ways.
-fn beside_mpi(shape: Shape, overlap: bool, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
+fn beside_mpi(plan: Plan, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
     let (mut metrics, expected) = without_checksum(run_once()?);
-    let arguments = [shape.size as u64, shape.steps(options), options.runs() as u64, u64::from(overlap)];
+    let shape = plan.shape;
+    let arguments = [shape.size as u64, shape.steps(options), options.runs() as u64, u64::from(plan.overlap)];
     let of_peers =
         peers::measure(peers::STENCIL, shape.processes, &arguments.map(|number| number.to_string()), options)?;
     for metric in of_peers {
@@ -148,38 +196,50 @@ fn compare(expected: u64, found: u64) -> Result<(), BenchError> {
 struct Taken {
     step_ns: f64,
     exchange_ns: f64,
+    /// The part of the exchange that is no sending.
+    wait_ns: f64,
 }
 
 /// One job, as its worker 0 sees it in the end.
-fn measure(me: &Worker, shape: Shape, overlap: bool, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn measure(me: &Worker, plan: Plan, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let Plan { shape, overlap, way, computing } = plan;
     let steps = shape.steps(options);
     let mut grid = Grid::new(shape.size, rows_of(shape.size, me.id().index(), me.worker_count() as usize));
-    let mut halo = Halo::new(me, shape.size)?;
-    let mut alone = if me.id() == WorkerId::new(0) { Some(Grid::new(shape.size, 0..shape.size)) } else { None };
+    let mut halo = Halo::new(me, way, shape.size)?;
+    let is_alone = me.id() == WorkerId::new(0) && computing == Computing::Here;
+    let mut alone = if is_alone { Some(Grid::new(shape.size, 0..shape.size)) } else { None };
     let mut samples = Samples::default();
-    // The first run is for pipes to be made and memory to be touched.
+    let step = |grid: &mut Grid, halo: Option<&mut Halo<'_>>, overlap| {
+        step(me, grid, halo, overlap, steps, if computing == Computing::Here { sweep } else { sweep_elsewhere })
+    };
+    // The first run is for the ways to be found and memory to be touched.
     for run in 0..=options.runs() {
         me.barrier()?;
         let sequential = alone.as_mut().map(|grid| sweep_alone(grid, steps));
         me.barrier()?;
-        let computing = step(me, &mut grid, None, false, steps)?;
-        let plain = step(me, &mut grid, Some(&mut halo), false, steps)?;
-        let taken = if overlap { step(me, &mut grid, Some(&mut halo), true, steps)? } else { plain };
-        let copies_ns = copies_ns(&mut grid, halo.neighbors());
+        let alone_ns = step(&mut grid, None, false)?.step_ns;
+        let plain = step(&mut grid, Some(&mut halo), false)?;
+        let taken = if overlap { step(&mut grid, Some(&mut halo), true)? } else { plain };
+        let copies_ns = copies_ns(&mut grid, neighbors(me).iter().flatten().count());
         let sum = me.all_reduce(grid.sum(), u64::wrapping_add)?;
-        let Some(grid) = alone.as_ref() else { continue };
-        samples.checksum = checksum(grid.sum());
-        compare(samples.checksum, checksum(sum))?;
+        if let Some(grid) = &alone {
+            samples.checksum = checksum(grid.sum());
+            compare(samples.checksum, checksum(sum))?;
+        }
         if run > 0 {
             samples.step.push(taken.step_ns);
-            samples.sequential.push(sequential.unwrap_or_default() / f64::from(shape.processes));
-            samples.compute.push(computing.step_ns);
+            samples.sequential.extend(sequential.map(|ns| ns / f64::from(shape.processes)));
+            samples.compute.push(alone_ns);
             samples.exchange.push(taken.exchange_ns);
+            samples.wait.push(taken.wait_ns);
             samples.copies.push(copies_ns);
-            samples.plain.extend(overlap.then_some(plain.step_ns));
+            if overlap {
+                samples.plain.push(plain.step_ns);
+                samples.wait_hidden.push(1.0 - taken.wait_ns / plain.wait_ns);
+            }
         }
     }
-    me.barrier()?;
+    halo.free()?;
     Ok(samples.into_metrics())
 }
 
@@ -189,6 +249,8 @@ struct Samples {
     sequential: Vec<f64>,
     compute: Vec<f64>,
     exchange: Vec<f64>,
+    wait: Vec<f64>,
+    wait_hidden: Vec<f64>,
     copies: Vec<f64>,
     plain: Vec<f64>,
     checksum: u64,
@@ -196,14 +258,17 @@ struct Samples {
 
 impl Samples {
     fn into_metrics(self) -> Vec<Metric> {
+        let step = Metric::new(STEP, "ns", self.step);
         let mut metrics = vec![
-            Metric::new(STEP, "ns", self.step).against(SEQUENTIAL, self.sequential),
+            if self.sequential.is_empty() { step } else { step.against(SEQUENTIAL, self.sequential) },
             Metric::new(COMPUTE, "ns", self.compute),
             Metric::new("exchange_ns", "ns", self.exchange).against(COPIES, self.copies),
+            Metric::new("wait_ns", "ns", self.wait),
             Metric::new(CHECKSUM, "1", vec![self.checksum as f64]),
         ];
         if !self.plain.is_empty() {
             metrics.push(Metric::new(PLAIN, "ns", self.plain));
+            metrics.push(Metric::new("wait_hidden", "1", self.wait_hidden));
         }
         metrics
     }
@@ -227,24 +292,27 @@ fn step(
     mut halo: Option<&mut Halo<'_>>,
     overlap: bool,
     steps: u64,
+    sweep: fn(&Worker, &mut Grid, Range<usize>),
 ) -> Result<Taken, BenchError> {
     grid.reset();
     me.barrier()?;
     let start = me.now();
-    let mut exchange = Duration::ZERO;
+    let (mut sending, mut waiting) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..steps {
         if let Some(halo) = halo.as_deref_mut() {
             let begun = me.now();
             halo.begin(grid)?;
-            exchange += me.now() - begun;
+            sending += me.now() - begun;
         }
         if overlap {
+            // The rows are to travel meanwhile.
+            me.hand_over();
             sweep(me, grid, grid.inside());
         }
         if let Some(halo) = halo.as_deref_mut() {
             let begun = me.now();
             halo.end(grid)?;
-            exchange += me.now() - begun;
+            waiting += me.now() - begun;
         }
         if overlap {
             grid.edges().for_each(|rows| sweep(me, grid, rows));
@@ -253,18 +321,29 @@ fn step(
         }
         grid.advance();
     }
-    let own = [me.now() - start, exchange].map(|time| time.as_nanos() as f64 / steps as f64);
-    let [step_ns, exchange_ns] = me.all_reduce(own, |a, b| [a[0].max(b[0]), a[1].max(b[1])])?;
-    Ok(Taken { step_ns, exchange_ns })
+    let own = [me.now() - start, sending + waiting, waiting].map(|time| time.as_nanos() as f64 / steps as f64);
+    let most = |a: [f64; 3], b: [f64; 3]| [0, 1, 2].map(|at: usize| a[at].max(b[at]));
+    let [step_ns, exchange_ns, wait_ns] = me.all_reduce(own, most)?;
+    Ok(Taken { step_ns, exchange_ns, wait_ns })
 }
 
-/// What a cell takes in a simulation.
+/// What a cell takes in a simulation, and elsewhere.
 const CELL_PS: u64 = 500;
 
 fn sweep(me: &Worker, grid: &mut Grid, rows: Range<usize>) {
     let cells = grid.cells(&rows);
     grid.sweep(rows);
     me.charge(Duration::from_nanos(cells as u64 * CELL_PS / 1000));
+}
+
+/// Takes the time of so many rows, and gives the processor to whoever needs it.
+fn sweep_elsewhere(me: &Worker, grid: &mut Grid, rows: Range<usize>) {
+    let time = Duration::from_nanos(grid.cells(&rows) as u64 * CELL_PS / 1000);
+    let begun = me.now();
+    me.charge(time);
+    while me.now() - begun < time {
+        thread::yield_now();
+    }
 }
 
 /// What copying the rows takes that a process sends, once to each neighbor.
@@ -306,14 +385,24 @@ mod tests {
     #[test]
     fn parts_on_a_job_come_to_what_one_thread_does() {
         for (size, processes) in [(5, 3), (16, 2), (64, 4)] {
-            for overlap in [false, true] {
+            for (overlap, way) in [(false, Way::Signals), (true, Way::Signals), (false, Way::Pipes), (true, Way::Pipes)]
+            {
                 let options = Options::new().quick(true).operations(Some(20));
-                let shape = Shape { size, processes };
+                let plan = Plan { shape: Shape { size, processes }, overlap, way, computing: Computing::Here };
                 // Any difference is an error of `measure`.
-                let result =
-                    farside::simulate(processes, 1, 1, |me| Ok(measure(me, shape, overlap, options).map(drop)?));
-                result.unwrap_or_else(|error| panic!("{shape:?} {overlap}: {error}"));
+                let result = farside::simulate(processes, 1, 1, |me| Ok(measure(me, plan, options).map(drop)?));
+                result.unwrap_or_else(|error| panic!("{plan:?}: {error}"));
             }
         }
+    }
+
+    #[test]
+    fn every_case_has_a_name_of_its_own() {
+        let names: Vec<_> = each_plan(&SHAPES).map(|(name, _)| name).collect();
+        assert!(
+            ["overlap", "no-overlap", "overlap/256/2p/pipes"].iter().all(|name| names.iter().any(|has| has == name))
+        );
+        let different: std::collections::HashSet<_> = names.iter().collect();
+        assert_eq!(different.len(), names.len(), "{names:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! libfabric alone, on the provider that a job uses: a message that goes to and fro, and streams of puts.
+//! libfabric alone, on the provider that a job uses: a message that goes to and fro, streams of puts, and puts and gets one by
+//! one.
 
 use std::time::Instant;
 
@@ -34,6 +35,13 @@ impl Puts {
     pub(crate) fn offset(self, at: u64) -> usize {
         (at % self.under_way as u64) as usize * self.bytes
     }
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OneSided {
+    Put,
+    Get,
 }
 
 /// One end of libfabric, in a job of two workers.
@@ -102,7 +110,27 @@ impl Libfabric {
         Ok(puts.count as f64 / elapsed.as_secs_f64())
     }
 
-    /// The other side of [`put`](Self::put).
+    /// Puts or gets so many bytes, `count` times, each when the one before has ended. Returns what each takes.
+    ///
+    /// # Errors
+    /// [`BenchError::NoAnswer`], and those of libfabric.
+    pub(crate) fn one_by_one(&mut self, way: OneSided, bytes: usize, count: u64) -> Result<Vec<f64>, BenchError> {
+        let times = time_batches(count, ALONE, || match way {
+            OneSided::Put => {
+                self.poll_until(|end| end.try_put(0, bytes))?;
+                self.poll_until(|end| Ok(end.puts_under_way() == 0))
+            }
+            OneSided::Get => {
+                self.poll_until(|end| end.try_get(0, bytes))?;
+                self.poll_until(|end| Ok(end.gets_under_way() == 0))
+            }
+        })?;
+        self.send()?;
+        self.flush()?;
+        Ok(times)
+    }
+
+    /// The other side of [`put`](Self::put) and [`one_by_one`](Self::one_by_one).
     ///
     /// # Errors
     /// As there.

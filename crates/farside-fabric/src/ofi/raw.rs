@@ -65,6 +65,7 @@ pub struct RawEnd {
     received: u64,
     sends: usize,
     puts: usize,
+    gets: usize,
 }
 
 /// What an operation under way is for.
@@ -73,6 +74,7 @@ enum Flight {
     Receive { place: usize },
     Send,
     Put,
+    Get,
 }
 
 /// The other end.
@@ -93,7 +95,7 @@ struct Target {
 
 impl RawEnd {
     /// Opens an end on a provider, or the best there is, at an address of this machine or the one that others see; as
-    /// [`OfiConfig`](super::OfiConfig) has them. The other may put into `put_bytes` bytes of its memory.
+    /// [`OfiConfig`](super::OfiConfig) has them. The other may put into `put_bytes` bytes of its memory, and get from them.
     ///
     /// # Errors
     /// [`FabricError::Unavailable`] when libfabric or the provider is not there; [`FabricError::Memory`];
@@ -118,6 +120,7 @@ impl RawEnd {
             received: 0,
             sends: 0,
             puts: 0,
+            gets: 0,
         };
         end.offer_places()?;
         Ok(end)
@@ -187,12 +190,31 @@ impl RawEnd {
     /// # Panics
     /// When that is more than either memory has, or there is no other end yet.
     pub fn try_put(&mut self, offset: usize, bytes: usize) -> Result<bool, FabricError> {
+        let is_posted = self.try_transfer(Kind::Put, Flight::Put, offset, bytes)?;
+        self.puts += usize::from(is_posted);
+        Ok(is_posted)
+    }
+
+    /// Gets so many bytes of the other's memory, into the same offset of this end's. As [`try_put`](Self::try_put).
+    ///
+    /// # Errors
+    /// [`FabricError::Provider`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn try_get(&mut self, offset: usize, bytes: usize) -> Result<bool, FabricError> {
+        let is_posted = self.try_transfer(Kind::Get, Flight::Get, offset, bytes)?;
+        self.gets += usize::from(is_posted);
+        Ok(is_posted)
+    }
+
+    fn try_transfer(&mut self, kind: Kind, flight: Flight, offset: usize, bytes: usize) -> Result<bool, FabricError> {
         let peer = self.peer();
         let end = offset.checked_add(bytes).expect("an end that can be counted");
-        assert!(end <= self.put_bytes && end as u64 <= peer.memory.bytes, "a put lies inside the memory");
-        let Some(context) = self.begin(Flight::Put) else { return Ok(false) };
+        assert!(end <= self.put_bytes && end as u64 <= peer.memory.bytes, "puts and gets lie inside the memory");
+        let Some(context) = self.begin(flight) else { return Ok(false) };
         let piece = Piece {
-            kind: Kind::Put,
+            kind,
             peer: peer.address,
             remote_address: peer.memory.base.wrapping_add((PUT + offset) as u64),
             remote_key: peer.memory.key,
@@ -202,12 +224,10 @@ impl RawEnd {
             is_told: true,
         };
         let start = self.memory.base().as_ptr().wrapping_add(PUT + offset);
-        // SAFETY: the bytes lie in memory that outlives the port; only the other end may write them meanwhile, which is the
-        // provider's doing, too. The context is the flight's own.
+        // SAFETY: the bytes lie in memory that outlives the port; only the two ends may write them meanwhile, which is the
+        // provider's doing. The context is the flight's own.
         let posted = unsafe { self.port.transfer(&piece, start) };
-        let is_posted = self.posted(posted, context)?;
-        self.puts += usize::from(is_posted);
-        Ok(is_posted)
+        self.posted(posted, context)
     }
 
     /// Makes progress, and notes what has come and ended.
@@ -230,6 +250,7 @@ impl RawEnd {
                         }
                         Some(Flight::Send) => self.sends -= 1,
                         Some(Flight::Put) => self.puts -= 1,
+                        Some(Flight::Get) => self.gets -= 1,
                         None => {}
                     }
                 }
@@ -258,13 +279,18 @@ impl RawEnd {
         self.puts
     }
 
+    /// How many gets of this end are under way.
+    pub fn gets_under_way(&self) -> usize {
+        self.gets
+    }
+
     fn peer(&self) -> Peer {
         self.peer.expect("the other end is introduced first")
     }
 
     /// The context of a message or a put, if it may be posted. The receives have their flights for themselves.
     fn begin(&mut self, flight: Flight) -> Option<*mut c_void> {
-        if self.sends + self.puts < POSTS_MAX { self.flights.begin(flight).ok() } else { None }
+        if self.sends + self.puts + self.gets < POSTS_MAX { self.flights.begin(flight).ok() } else { None }
     }
 
     fn posted(&mut self, posted: Result<Posted, FabricError>, context: *mut c_void) -> Result<bool, FabricError> {
@@ -375,6 +401,20 @@ mod tests {
         unsafe { racy::copy_in(at(&ends[1]), found.as_mut_ptr(), BYTES) };
         assert!(found[..BYTES / 2] == pattern[..BYTES / 2], "all bytes have come");
         assert!(found[BYTES / 2..].iter().all(|byte| *byte == 0), "nothing else was written");
+    }
+
+    #[test]
+    fn gets_have_ended_when_the_bytes_are_here() {
+        let mut ends = pair();
+        let at = |end: &RawEnd| end.memory.base().as_ptr().wrapping_add(PUT);
+        // SAFETY: the memory has so many bytes from there on.
+        unsafe { racy::copy_out([7; 100].as_ptr(), at(&ends[1]).wrapping_add(64), 100) };
+        poll_until(&mut ends, |ends| ends[0].try_get(64, 99).unwrap());
+        poll_until(&mut ends, |ends| ends[0].gets_under_way() == 0);
+        let mut found = [0; 100];
+        // SAFETY: as above.
+        unsafe { racy::copy_in(at(&ends[0]).wrapping_add(64), found.as_mut_ptr(), 100) };
+        assert_eq!((found[..99].iter().all(|byte| *byte == 7), found[99]), (true, 0));
     }
 
     #[test]

@@ -221,6 +221,52 @@ fn a_holder_given_up_is_waited_for_until_its_sockets_close() {
     }
 }
 
+/// It lives, and may be at the memory: that there is no room for an answer to it is not the end of its connection.
+#[test]
+fn a_holder_that_asks_and_does_not_read_is_waited_for() {
+    let held = Held::new(true);
+    let nearby = held.nearby().expect("a process may read itself");
+    let pass = nearby.enter().unwrap();
+    while held.owner.send(held.holder.process(), b"unread").is_ok() {}
+    let unknown = RemoteKey { slot: 9, ..held.region.key() };
+    held.holder.ask_for(unknown, deadline()).unwrap();
+    held.owner.progress();
+    assert!(held.owner.lock().gone[held.holder.process().index()], "it was given up");
+    let over = held.owner.deregister(held.region.key()).unwrap();
+    held.settle();
+    assert!(!over.has_ended(), "an access is under way");
+    drop(pass);
+    held.settle();
+    assert!(over.has_ended() && held.region.memory().take_back().is_some());
+}
+
+/// The last one that is refused comes out as others do: who waits for that is told.
+#[test]
+fn a_refused_access_is_none_that_is_under_way() {
+    let held = Held::new(true);
+    let nearby = held.nearby().expect("a process may read itself");
+    nearby.refuse();
+    let put = std::thread::scope(|scope| {
+        let putting = scope.spawn(|| held.remote.put(3, b"by its owner", deadline()));
+        while !putting.is_finished() {
+            held.owner.progress();
+            std::thread::yield_now();
+        }
+        putting.join().unwrap()
+    });
+    put.unwrap();
+    nearby.close();
+    // The owner has not been asked to take anything back, but nobody goes in any more: what is refused does not even try.
+    assert!(nearby.is_idle());
+    let put = held.holder.post(held.region.key(), Operation::Put { offset: 0, data: vec![7; 3] }).unwrap();
+    held.settle();
+    assert!(matches!(put.try_take(), Some(Ok(_))), "the owner is asked");
+    let over = held.owner.deregister(held.region.key()).unwrap();
+    held.settle();
+    assert!(over.has_ended());
+    assert_eq!(&held.region.memory().take_back().unwrap()[..15], b"\x07\x07\x07by its owner");
+}
+
 #[test]
 fn memory_that_is_held_outlives_its_end() {
     let held = Held::new(true);

@@ -12,7 +12,8 @@ use super::epoch::ReadEpoch;
 /// Values in memory of this process that others may read and write at any time: like a slice of [`Cell`](std::cell::Cell)s. Values go in and
 /// out by copy, and no reference leads there, except in a [`ReadEpoch`].
 ///
-/// A value of at most eight bytes is seen whole; a longer one that others write meanwhile may be torn. Nothing is ordered: use barriers, or
+/// A value of 1, 2, 4 or 8 bytes that lies at a multiple of its size is seen whole, unless the memory is private and others put there
+/// ([`Worker::register`](crate::Worker::register)); any other that others write meanwhile may be torn. Nothing is ordered: use barriers, or
 /// words that are changed [atomically](crate::GlobalPtr).
 ///
 /// *Cost*: a load or a store each.

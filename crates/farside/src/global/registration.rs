@@ -11,16 +11,18 @@
 //! Registering is a matter of this process alone. What is taken back has an address no more: it is
 //! [stale](super::AddressFault::Stale) for all, and the memory is its owner's again when everybody who used it has let go, or is lost.
 
-mod held;
 mod own;
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use bytemuck::Pod;
+use farside_fabric::PrivateMemory;
+use farside_fabric::private::Held;
 
-use self::held::Held;
 pub(crate) use self::own::OwnSegments;
 use self::own::{Registration, wait_for};
 use super::address::GlobalAddress;
@@ -49,9 +51,9 @@ impl Worker {
     /// ```
     ///
     /// Memory that was registered so is *private*: nobody can map it. Processes of the same machine reach it by system calls (which need
-    /// no waiting, so that functions which were called may put and get there), where the system allows that; otherwise, over a
-    /// network, and for atomic changes the owner's service thread does what is asked. For memory that others use a lot there is
-    /// [`allocate`](Self::allocate). A put of any length may be seen in pieces.
+    /// no waiting, so that functions which were called may put and get there), where the system allows that; otherwise, and for atomic changes, the
+    /// owner's service thread does what is asked. Over a network puts and gets of more than a word are libfabric's own, of memory that is
+    /// [lent](Self::lend) its owner's. For memory that others use a lot there is [`allocate`](Self::allocate). A put of any length may be seen in pieces.
     ///
     /// *Cost*: some microseconds, and no message. A process has 1023 regions with addresses, those that memory of all kinds lies in; a slot's addresses are told from those of its last
     /// fifteen uses, and slots are used in turn.
@@ -60,7 +62,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::NoAddress`] when the process has too many regions, or the memory more than 4 GiB; [`Error::Fabric`] for a vector without
-    /// bytes.
+    /// bytes, and when libfabric registers no more.
     pub fn register<T: Pod + Send>(&self, values: Vec<T>) -> Result<Segment<T>> {
         Ok(Segment(Owned::new(self, values, true)?))
     }
@@ -98,9 +100,8 @@ impl Worker {
         self.not_in_handler("lending memory")?;
         let (base, length) = (NonNull::from(&mut *values).cast::<T>(), values.len());
         // SAFETY: the slice is borrowed for longer than this function runs, and used by nobody else; the drop of `Loan` waits until it is over.
-        let registration =
-            unsafe { Registration::new(self.process_handle(), base.cast(), length * size_of::<T>(), true) }?;
-        let loan = Loan(registration);
+        let memory = unsafe { PrivateMemory::borrowed(base.cast(), length * size_of::<T>()) };
+        let loan = Loan(Registration::new(self.process_handle(), Arc::new(memory))?);
         // SAFETY: the slice is there, and aligned, and accessed by racy copies only until this returns.
         let local = unsafe { RacySlice::new(base.as_ptr(), length) };
         Ok(body(&LentSegment { slice: loan.0.address().cast().slice(length), local }))
@@ -115,7 +116,8 @@ impl Worker {
         let (base, bytes) = (NonNull::from(values).cast(), size_of_val(values));
         // SAFETY: the slice is borrowed for longer than this function runs, so that nobody writes it, and it is registered to be read only;
         // the drop of `Loan` waits until that is over.
-        let loan = Loan(unsafe { Registration::new(self.process_handle(), base, bytes, false) }?);
+        let memory = unsafe { PrivateMemory::borrowed_read_only(base, bytes) };
+        let loan = Loan(Registration::new(self.process_handle(), Arc::new(memory))?);
         Ok(body(loan.0.address().cast().slice(values.len())))
     }
 
@@ -129,9 +131,13 @@ impl Worker {
     /// program accesses them by racy copies and atomics only, as through [`RacySlice`] or a global address: no reference to them is used. With
     /// [`Rights::Read`] shared references do no harm while nobody writes.
     pub unsafe fn register_raw(&self, base: NonNull<u8>, bytes: usize, rights: Rights) -> Result<RawSegment> {
-        // SAFETY: the caller's promises are those that are asked for.
-        let registration = unsafe { Registration::new(self.process_handle(), base, bytes, rights == Rights::Write) }?;
-        Ok(RawSegment { registration, bytes })
+        let memory = match rights {
+            // SAFETY: the caller's promises are those that are asked for.
+            Rights::Write => unsafe { PrivateMemory::borrowed(base, bytes) },
+            // SAFETY: as above.
+            Rights::Read => unsafe { PrivateMemory::borrowed_read_only(base, bytes) },
+        };
+        Ok(RawSegment { registration: Registration::new(self.process_handle(), Arc::new(memory))?, bytes })
     }
 }
 
@@ -157,11 +163,11 @@ impl<T: Pod + Send> Segment<T> {
 
     /// The values, for this process.
     pub fn local(&self) -> RacySlice<'_, T> {
-        // SAFETY: the vector is there, aligned, as long as this is kept, and nobody else has it as a vector.
-        unsafe { RacySlice::new(self.0.held().base().as_ptr(), self.0.held().len()) }
+        self.0.local()
     }
 
-    /// Takes the address back and returns the vector, when everybody who used it has let go or is lost.
+    /// Takes the address back and returns the vector, when everybody who used it has let go or is lost. Over libfabric it is a copy if somebody is
+    /// lost who may still write there; the memory itself stays in quarantine then.
     ///
     /// *Cost*: a message to each of them and back, which their service threads see to.
     ///
@@ -196,9 +202,8 @@ impl<T: Pod + Send> Deref for ReadOnlySegment<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        let held = self.0.held();
         // SAFETY: the vector's values are there as long as this is kept, and nobody writes them: others may only read, and so may we.
-        unsafe { std::slice::from_raw_parts(held.base().as_ptr(), held.len()) }
+        unsafe { std::slice::from_raw_parts(self.0.base(), self.0.length) }
     }
 }
 
@@ -254,43 +259,53 @@ impl Drop for RawSegment {
     }
 }
 
-/// A vector, and its registration. There is one until the vector is taken out.
+/// A vector, given away, and its registration.
 struct Owned<T: Pod + Send> {
-    held: Option<Held<T>>,
+    memory: Arc<PrivateMemory>,
+    length: usize,
     registration: Registration,
+    of: PhantomData<T>,
 }
 
 impl<T: Pod + Send> Owned<T> {
     fn new(me: &Worker, values: Vec<T>, is_writable: bool) -> Result<Self> {
         let held = Held::new(values);
-        let bytes = held.len() * size_of::<T>();
-        // SAFETY: the vector is taken apart, is there until the registration is over (see `drop`), and is looked at by racy copies only, or,
-        // where others may only read, as a slice.
-        let registration = unsafe { Registration::new(me.process_handle(), held.base().cast(), bytes, is_writable) }?;
-        Ok(Self { held: Some(held), registration })
+        let (base, length) = (held.base().cast(), held.len());
+        // SAFETY: the vector is taken apart, and there until it is put together again or dropped. Meanwhile it is looked at by racy copies only,
+        // or, where others may only read, as a slice.
+        let memory = unsafe { PrivateMemory::owned_by(Box::new(held), base, length * size_of::<T>()) };
+        let memory = Arc::new(if is_writable { memory } else { memory.read_only() });
+        let registration = Registration::new(me.process_handle(), memory.clone())?;
+        Ok(Self { memory, length, registration, of: PhantomData })
     }
 
-    fn held(&self) -> &Held<T> {
-        self.held.as_ref().expect("the vector is taken out by value")
+    fn base(&self) -> *mut T {
+        self.memory.base().cast().as_ptr()
     }
 
     fn slice(&self) -> GlobalSlice<T> {
-        self.registration.address().cast().slice(self.held().len())
+        self.registration.address().cast().slice(self.length)
+    }
+
+    fn local(&self) -> RacySlice<'_, T> {
+        // SAFETY: the vector is there, aligned, as long as this is kept, and nobody else has it as a vector.
+        unsafe { RacySlice::new(self.base(), self.length) }
     }
 
     fn deregister(mut self, me: &Worker) -> Result<Vec<T>> {
         take_back(&mut self.registration, me)?;
-        let held = self.held.take().expect("the vector is taken out once");
-        // SAFETY: the registration is over, and any bytes are values.
-        Ok(unsafe { held.into_vec() })
+        Ok(match self.memory.take_holder().and_then(|holder| holder.downcast::<Held<T>>().ok()) {
+            // SAFETY: the registration is over, and any bytes are values.
+            Some(held) => unsafe { held.into_vec() },
+            // In quarantine, since somebody is lost who may still write there: what comes now is not in the values.
+            None => self.local().to_vec(),
+        })
     }
 }
 
 impl<T: Pod + Send> Drop for Owned<T> {
     fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.registration.leave(held);
-        }
+        self.registration.leave(self.memory.clone());
     }
 }
 

@@ -3,12 +3,13 @@
 use std::fmt;
 
 use super::error::HeapError;
-use super::layout::{HEADER_BYTES, StampKind, UNIT_BYTES};
+use super::layout::{HEADER_BYTES, StampKind, UNIT_BYTES, place_of_bytes};
 use super::owner::OwnedBlock;
 use super::remote_heap::RemoteHeap;
 use super::shadow::{Holder, Taken};
 use crate::Wire;
 use crate::error::{Error, Result};
+use crate::global::GlobalAddress;
 use crate::job::kill_point::KillPoint;
 use crate::job::worker::Worker;
 use crate::memory::RemoteMemory;
@@ -277,6 +278,18 @@ impl RemoteBlock {
     /// Its size.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The global address of its first byte, for access by whoever has it. Such accesses do not look whether the block is still the one
+    /// of this name: that is noticed only by the name.
+    ///
+    /// # Errors
+    /// [`Error::NoAddress`], as for [`RemoteMemory::address`]; [`HeapError::Stale`] for a name that is damaged.
+    pub fn address(&self) -> Result<GlobalAddress> {
+        let Self { heap, start, serial, .. } = *self;
+        let stale = HeapError::Stale { serial, offset: u64::from(start) * UNIT_BYTES };
+        let inside = place_of_bytes(&heap, start).ok_or(stale)?;
+        GlobalAddress::in_region(heap.key, inside).ok_or(Error::NoAddress { key: heap.key })
     }
 
     /// The block, to be read in this worker's own memory.

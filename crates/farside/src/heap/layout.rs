@@ -35,6 +35,16 @@ pub(super) fn far_bytes(units: u32) -> u64 {
     CONTROL_BYTES + ALIGN_MAX + u64::from(units) * UNIT_BYTES
 }
 
+/// Where the first unit is in the region that R lies in. `None` for a place that no memory has.
+fn first_unit(far: &RemoteMemory) -> Option<u64> {
+    far.offset.checked_add(CONTROL_BYTES)?.checked_next_multiple_of(ALIGN_MAX)
+}
+
+/// Where the bytes of a block are in that region. `None` for what no block can be.
+pub(super) fn place_of_bytes(far: &RemoteMemory, start: u32) -> Option<u64> {
+    first_unit(far)?.checked_add(u64::from(start) * UNIT_BYTES + HEADER_BYTES)
+}
+
 /// Where the units begin in R.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
@@ -45,7 +55,7 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn new(far: &RemoteMemory, units: u32) -> Self {
-        let first = (far.offset + CONTROL_BYTES).next_multiple_of(ALIGN_MAX) - far.offset;
+        let first = first_unit(far).expect("memory that there is ends before the last byte") - far.offset;
         // Names of memory at one process differ, as long as one of them is in use.
         let salt = mix(u64::from(far.generation) << 32 | u64::from(far.id));
         Self { units, first, salt }
@@ -207,6 +217,7 @@ pub(super) mod tests {
                 let layout = Layout::new(&far, units);
                 assert!((far.offset + layout.header_at(0)).is_multiple_of(ALIGN_MAX));
                 assert!(layout.header_at(0) >= CONTROL_BYTES && layout.fits(&far));
+                assert_eq!(place_of_bytes(&far, units - 1), Some(far.offset + layout.bytes_at(units - 1)));
                 far.bytes = layout.header_at(units) - 1;
                 assert!(!layout.fits(&far));
             }

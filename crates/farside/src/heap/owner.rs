@@ -134,17 +134,22 @@ impl OwnedHeap {
     }
 
     /// Notes a block that was freed, and tells of it if it is time.
-    fn collect(&self, me: &Worker, block: Tag) {
+    ///
+    /// # Errors
+    /// [`HeapError::CorruptHeap`].
+    fn collect(&self, me: &Worker, block: Tag) -> Result<(), HeapError> {
         let is_due = {
             let mut freed = self.freed.borrow_mut();
-            // Blocks do not overlap, and are freed once: who has changed the header has the block.
-            let is_added = freed.add(block);
-            debug_assert!(is_added, "the header says that it was a block, and no other");
+            // Blocks do not overlap, and are freed once: who has changed the header has the block. Unless somebody else wrote that.
+            if !freed.add(block) {
+                return Err(HeapError::CorruptHeap);
+            }
             freed.blocks_since >= self.control.batch.into() || freed.units >= u64::from(self.control.units / 4)
         };
         if is_due || self.is_awaited.get() {
             self.tell(me);
         }
+        Ok(())
     }
 
     /// Puts lists of what was freed into the initiator's memory, as many as there is room for. Waits for nothing.
@@ -280,8 +285,7 @@ impl<'w> OwnedBlock<'w> {
             return Err(HeapError::Freed { serial: name.serial, offset: self.offset() }.into());
         }
         me.process_handle().kill_point(KillPoint::HeapBlockFreed);
-        heap.collect(me, Tag { start: name.start, units: header.units + 1, marks: given });
-        Ok(())
+        Ok(heap.collect(me, Tag { start: name.start, units: header.units + 1, marks: given })?)
     }
 
     fn offset(&self) -> u64 {
@@ -324,6 +328,11 @@ impl OwnedBlock<'_> {
     pub(super) fn pretend_to_have_sent(&self, lists: u64) {
         self.heap.sent.set(lists);
     }
+
+    /// Has it say that it has freed more than it tells of.
+    pub(super) fn pretend_to_have_more(&self, units: u64) {
+        self.heap.freed.borrow_mut().units = units;
+    }
 }
 
 /// What an initiator asks when its heap is exhausted.
@@ -347,10 +356,8 @@ pub(super) struct Collected {
 
 /// Runs at the peer: tells all that was freed.
 pub(super) fn answer(there: &Worker, question: Question) -> Collected {
-    let Some(heap) = there.owned_heaps().find(&question.heap) else {
-        // No block of it was ever opened here.
-        return Collected::default();
-    };
+    // It is opened for this if no block of it was before: whoever waits is told of the first one, too.
+    let Ok(heap) = there.owned_heaps().find_or_open(there, &question.heap) else { return Collected::default() };
     heap.note_taken(question.taken);
     heap.is_awaited.set(question.keep_telling);
     heap.tell(there);

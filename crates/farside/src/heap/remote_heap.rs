@@ -119,7 +119,7 @@ impl<'w> RemoteHeap<'w> {
     /// [`Error::InHandler`], [`Error::DifferentBinaries`].
     pub fn alloc(&self, space: impl Into<Space>) -> Result<Block<'_>> {
         let space = space.into();
-        let found = self.find_or_ask(space, self.me.default_deadline());
+        let found = self.find_or_ask(space, self.me.now() + self.me.default_deadline());
         self.count(found)
     }
 
@@ -147,8 +147,7 @@ impl<'w> RemoteHeap<'w> {
     pub fn alloc_within(&self, space: impl Into<Space>, time: Duration) -> Result<Block<'_>> {
         let (space, end) = (space.into(), self.me.now() + time);
         loop {
-            let left = end.saturating_duration_since(self.me.now());
-            let found = match self.find_or_ask(space, left) {
+            let found = match self.find_or_ask(space, end) {
                 Err(Error::Heap(HeapError::Exhausted { peer_bytes, .. })) if peer_bytes > 0 => {
                     self.wait_for_freed(end).map(|()| None)
                 }
@@ -188,14 +187,14 @@ impl<'w> RemoteHeap<'w> {
     }
 
     /// As `find`, and if there is no room, once more with all that the peer has freed.
-    fn find_or_ask(&self, space: Space, time: Duration) -> Result<Block<'_>> {
+    fn find_or_ask(&self, space: Space, end: Instant) -> Result<Block<'_>> {
         loop {
             match self.find(space) {
                 Err(Error::Heap(HeapError::Exhausted { peer_bytes, .. })) if peer_bytes > 0 => {}
                 done => return done,
             }
             let before = self.books.borrow().taken;
-            let left = self.synchronise_within(time)?;
+            let left = self.synchronise_by(end)?;
             if left == 0 || self.books.borrow().taken == before {
                 return self.find(space);
             }
@@ -221,27 +220,31 @@ impl<'w> RemoteHeap<'w> {
     /// [`Error::PeerLost`]; [`Error::Deadline`] when the peer makes no progress; [`Error::InHandler`]; [`Error::DifferentBinaries`];
     /// [`HeapError::CorruptTags`].
     pub fn synchronise(&self) -> Result<u64> {
-        self.synchronise_within(self.me.default_deadline())
+        self.synchronise_by(self.me.now() + self.me.default_deadline())
     }
 
-    fn synchronise_within(&self, time: Duration) -> Result<u64> {
+    fn synchronise_by(&self, end: Instant) -> Result<u64> {
         self.take_lists()?;
-        let Collected { sent, left_bytes } = self.ask(false, time)?;
+        let Collected { sent, left_bytes } = self.ask(false, end)?;
         while sent > self.books.borrow().taken {
-            self.wait_for_list(time)?;
+            self.wait_for_list(end)?;
         }
         Ok(left_bytes)
     }
 
     /// Waits until the peer has freed something more, or might have.
     fn wait_for_freed(&self, end: Instant) -> Result<()> {
-        let left = || end.saturating_duration_since(self.me.now());
         let before = self.books.borrow().taken;
-        self.ask(true, left())?;
-        if self.books.borrow().taken == before { self.wait_for_list(left()) } else { Ok(()) }
+        self.ask(true, end)?;
+        if self.books.borrow().taken == before { self.wait_for_list(end) } else { Ok(()) }
     }
 
-    fn ask(&self, keep_telling: bool, time: Duration) -> Result<Collected> {
+    /// How long it is until then.
+    fn left_until(&self, end: Instant) -> Duration {
+        end.saturating_duration_since(self.me.now())
+    }
+
+    fn ask(&self, keep_telling: bool, end: Instant) -> Result<Collected> {
         self.check_peer()?;
         let taken = {
             let mut books = self.books.borrow_mut();
@@ -251,11 +254,11 @@ impl<'w> RemoteHeap<'w> {
         let question = Question { heap: self.far, taken, keep_telling };
         let mut asked = self.me.call_return(self.peer, question, owner::answer).map_err(Error::from)?;
         self.kill_point(KillPoint::HeapAsked);
-        asked.wait_for(time)
+        asked.wait_for(self.left_until(end))
     }
 
-    fn wait_for_list(&self, time: Duration) -> Result<()> {
-        self.me.watch_until("waiting for a list of freed blocks", time, |_| match self.take_lists() {
+    fn wait_for_list(&self, end: Instant) -> Result<()> {
+        self.me.watch_until("waiting for a list of freed blocks", self.left_until(end), |_| match self.take_lists() {
             Ok(false) => self.check_peer().err().map(Err),
             Ok(true) => Some(Ok(())),
             Err(error) => Some(Err(error)),
@@ -353,10 +356,13 @@ impl<'w> RemoteHeap<'w> {
         let in_use = || self.books.borrow().shadow.amount_of(Holder::Peer).blocks;
         self.take_lists()?;
         while in_use() > 0 {
-            if self.synchronise()? > 0 || in_use() == 0 {
-                continue;
-            }
-            self.wait_for_freed(end).map_err(|error| match error {
+            let before = self.books.borrow().taken;
+            let more = self.synchronise_by(end).and_then(|left_bytes| {
+                // Who has more to tell, and tells nothing, is waited for, too.
+                let goes_on = in_use() == 0 || left_bytes > 0 && self.books.borrow().taken != before;
+                if goes_on { Ok(()) } else { self.wait_for_freed(end) }
+            });
+            more.map_err(|error| match error {
                 Error::Deadline { .. } => HeapError::StillInUse { peer: self.peer, blocks: in_use() }.into(),
                 other => other,
             })?;

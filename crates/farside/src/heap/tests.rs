@@ -7,6 +7,7 @@ use super::layout::{CONTROL_BYTES, StampKind};
 use super::tags::{self, Tag};
 use super::*;
 use crate::error::Error;
+use crate::memory::RemoteMemory;
 use crate::{Result, Worker, WorkerId};
 
 /// A heap of worker 0 at worker 1, of 20 blocks that were handed over, among others.
@@ -191,4 +192,96 @@ fn a_list_that_does_not_come_is_waited_for_no_longer_than_the_deadline() {
         me.call_return(heap.peer(), (), |_, ()| ())?.wait()
     };
     crate::simulate(2, 1, 1, body).unwrap();
+}
+
+/// Blocks that overlap, which no initiator makes.
+#[test]
+fn a_block_inside_of_another_is_an_error_when_it_is_freed() {
+    with_heap(|heap, names| {
+        let me = heap.me();
+        let outer = names[5];
+        let inner = RemoteBlock { start: outer.start + 1, serial: 999, bytes: 16, ..outer };
+        let stamp = heap.layout().stamp(inner.serial, inner.start, StampKind::Given);
+        heap.far().put(me, heap.layout().header_at(inner.start), &heap.header(stamp, inner.bytes).to_bytes())?;
+        let freed = me.call_return(heap.peer(), (outer, inner), |there, (outer, inner): (RemoteBlock, RemoteBlock)| {
+            outer.open(there).and_then(OwnedBlock::free).expect("it was handed over");
+            let refused = inner.open(there).and_then(OwnedBlock::free);
+            matches!(refused, Err(Error::Heap(HeapError::CorruptHeap)))
+        });
+        assert!(freed?.wait()?);
+        assert_eq!(heap.synchronise()?, 0);
+        assert_eq!(heap.report().peer_blocks, 19);
+        Ok(())
+    });
+}
+
+/// A peer that always has more, and never tells of it.
+#[test]
+fn a_heap_whose_peer_never_tells_all_is_closed_all_the_same() {
+    let is_done = AtomicBool::new(false);
+    let body = |me: &Worker| {
+        if me.id() == WorkerId::new(1) {
+            return me.wait_together(Duration::from_secs(500), || is_done.load(Ordering::Relaxed));
+        }
+        let heap = RemoteHeap::open(me, WorkerId::new(1), HeapOptions::new(256))?;
+        let name = heap.alloc(100)?.hand_over()?;
+        let claim =
+            |there: &Worker, name: RemoteBlock| name.open(there).expect("it was handed over").pretend_to_have_more(1);
+        me.call_return(heap.peer(), name, claim)?.wait()?;
+        let before = me.now();
+        let closed = heap.close();
+        assert!(matches!(closed, Err(Error::Heap(HeapError::StillInUse { blocks: 1, .. }))), "{closed:?}");
+        assert!(me.now() - before < me.default_deadline() * 2);
+        is_done.store(true, Ordering::Relaxed);
+        me.call_return(WorkerId::new(1), (), |_, ()| ())?.wait()
+    };
+    crate::simulate(2, 1, 1, body).unwrap();
+}
+
+/// Who waits for room, or closes, hears of the first block that the peer opens at all, too.
+#[test]
+fn what_is_opened_late_is_heard_of() {
+    let body = |me: &Worker| {
+        if me.id() == WorkerId::new(1) {
+            let mut names = me.pipe(WorkerId::new(0)).receiver::<RemoteBlock>()?;
+            let mut kept = (0..7).map(|_| names.recv()).collect::<Result<Vec<_>>>()?;
+            // The initiator waits by now, and has asked.
+            let none = names.recv_for(Duration::from_millis(10));
+            assert!(matches!(none, Err(Error::Deadline { .. })), "{none:?}");
+            kept.remove(0).open(me)?.free()?;
+            kept.push(names.recv()?);
+            kept.into_iter().try_for_each(|name| name.open(me)?.free())?;
+            // Of another heap it has asked as it closes.
+            let name = names.recv()?;
+            let none = names.recv_for(Duration::from_millis(10));
+            assert!(matches!(none, Err(Error::Deadline { .. })), "{none:?}");
+            name.open(me)?.free()?;
+            return me.barrier();
+        }
+        let mut names = me.pipe(WorkerId::new(1)).sender::<RemoteBlock>()?;
+        let mut give = |block: Block<'_>| -> Result<()> { names.send(block.hand_over()?).map_err(|no| no.error) };
+        let heap = RemoteHeap::open(me, WorkerId::new(1), HeapOptions::new(7 * 48))?;
+        (0..7).try_for_each(|_| give(heap.alloc(32)?))?;
+        give(heap.alloc_within(32, Duration::from_secs(1))?)?;
+        heap.close()?;
+        let heap = RemoteHeap::open(me, WorkerId::new(1), HeapOptions::new(7 * 48))?;
+        give(heap.alloc(32)?)?;
+        heap.close()?;
+        me.barrier()
+    };
+    for seed in 0..3 {
+        crate::simulate(2, 1, seed, body).unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_name_has_no_address_or_another() {
+    with_heap(|heap, names| {
+        for offset in [u64::MAX, u64::MAX - 256, u64::MAX - 5000] {
+            let damaged = RemoteBlock { heap: RemoteMemory { offset, ..names[0].heap }, ..names[0] };
+            assert!(damaged.address().is_err());
+        }
+        assert_ne!(heap.far().address()?, names[0].address()?);
+        Ok(())
+    });
 }

@@ -134,7 +134,8 @@ impl Outlet {
         self.answer.get()
     }
 
-    pub(super) fn close_reader(&self) {
+    pub(super) fn close_reader(&self, taken: u64) {
+        self.taken.fetch_max(taken, Ordering::Release);
         self.reader_closed.store(true, Ordering::Release);
     }
 

@@ -110,6 +110,8 @@ impl Process {
     pub(super) fn close_inlet(&self, name: PipeName, taken: u64) {
         let mut books = lock(&self.pipes().0);
         let Some(Incoming { inlet, writer, next, .. }) = books.incoming.remove(&name) else { return };
+        // Whose turn it is now is in the books before anybody else looks: it may close at this moment.
+        let next = next.map(|(session, shape)| (session, self.make_for_writer(&mut books, name, session, shape)));
         match writer {
             Writer::None | Writer::Closed(_) => books.drop_piece(self, inlet.piece, true),
             Writer::Lost => books.drop_piece(self, inlet.piece, false),
@@ -120,8 +122,9 @@ impl Process {
         if let Writer::Open(session) | Writer::Closed(session) = writer {
             self.tell_writer(name, session, PipeBody::ReaderClosed { taken });
         }
-        if let Some((session, shape)) = next {
-            self.meet_writer(name, session, shape);
+        if let Some((session, answer)) = next {
+            self.kill_point(KillPoint::PipeMade);
+            self.tell_writer(name, session, answer);
         }
     }
 
@@ -182,17 +185,17 @@ impl Process {
         inlet.meet_messages();
         let shape = inlet.slots.shape();
         let is_inside = match flag.kind {
-            Kind::Inline => inside.len() == flag.bytes && flag.bytes <= INLINE_BYTES_MAX,
+            Kind::Inline => inside.len() == flag.bytes,
             Kind::Slot => inside.is_empty() || inside.len() == flag.bytes,
             Kind::Offered => inside.len() <= INLINE_BYTES_MAX,
         };
-        if !is_inside || (flag.kind != Kind::Offered && flag.bytes > shape.message_bytes) {
+        if !is_inside || !shape.can_have(flag) {
             return;
         }
         deliver(&inlet.slots, shape.width, number, flag, |slot| {
             let place = if flag.kind == Kind::Slot { inlet.slots.data(slot) } else { inlet.slots.inline(slot) };
-            // SAFETY: the lengths were checked above: behind a flag there are `INLINE_BYTES_MAX` bytes, in the data of a slot as many as the longest
-            // message has, and there is such data if a message is longer than those. `slots` keeps them mapped.
+            // SAFETY: the lengths were checked above: behind a flag there are `INLINE_BYTES_MAX` bytes. What goes into the data of a slot is longer than
+            // those and no longer than the pipe's longest message (`can_have`), so there is such data, and room. `slots` keeps them mapped.
             unsafe { racy::copy_out(inside.as_ptr(), place, inside.len()) };
         });
         self.wake(name.reader);
@@ -254,10 +257,16 @@ impl Process {
     pub(super) fn close_outlet(&self, outlet: &Outlet, was_asked: bool, sent: u64, lent: Vec<Registered>) {
         let mut books = lock(&self.pipes().0);
         books.outgoing.remove(&outlet.name);
-        if !lent.is_empty() {
-            books.lent.insert((outlet.name, outlet.session), lent);
-        }
+        // If the reader has gone in this moment, nobody would ever take them out again.
+        let is_read = !outlet.reader_is_closed()
+            && self.place_of(outlet.name.reader).is_some_and(|(reader, _)| self.lost(reader).is_none());
+        let over = if is_read && !lent.is_empty() {
+            books.lent.insert((outlet.name, outlet.session), lent)
+        } else {
+            Some(lent)
+        };
         drop(books);
+        drop(over);
         self.kill_point(KillPoint::PipeLeft);
         if was_asked && outlet.close_writer(sent) {
             self.tell_writers_end(outlet, sent);
@@ -273,10 +282,6 @@ impl Process {
     pub(super) fn tell_reader(&self, outlet: &Outlet, body: PipeBody) -> Result<()> {
         let Outlet { name, session, .. } = *outlet;
         self.try_tell(name.reader, PipeMessage { name, session, body })
-    }
-
-    fn outlet_of(&self, name: PipeName, session: u32) -> Option<Arc<Outlet>> {
-        lock(&self.pipes().0).outgoing.get(&name).filter(|outlet| outlet.session == session).cloned()
     }
 
     /// The reader's process says where the pipe is. What cannot be is not believed.
@@ -312,10 +317,8 @@ impl Process {
                 outlet.set_answer(Err(PipeCause::Mismatch { here: outlet.shape, there: shape }));
             }
             PipeBody::Took { taken } => _ = outlet.taken.fetch_max(taken, Ordering::Release),
-            PipeBody::ReaderClosed { taken } => {
-                outlet.taken.fetch_max(taken, Ordering::Release);
-                outlet.close_reader();
-            }
+            // Noted before.
+            PipeBody::ReaderClosed { .. } => {}
             PipeBody::Open { .. } | PipeBody::Data { .. } | PipeBody::WriterClosed { .. } => {}
         }
         self.wake(outlet.name.writer);
@@ -343,11 +346,17 @@ impl Process {
             }
             PipeBody::WriterClosed { sent } => self.meet_writers_end(name, session, sent),
             body => {
-                if let PipeBody::ReaderClosed { .. } = body {
-                    let over = lock(&self.pipes().0).lent.remove(&(name, session));
-                    drop(over);
+                let mut books = lock(&self.pipes().0);
+                let outlet = books.outgoing.get(&name).filter(|outlet| outlet.session == session).cloned();
+                let over =
+                    if let PipeBody::ReaderClosed { .. } = body { books.lent.remove(&(name, session)) } else { None };
+                if let (PipeBody::ReaderClosed { taken }, Some(outlet)) = (&body, &outlet) {
+                    // In the books' lock: the writer's end is either there to be told, or has left here what it lent.
+                    outlet.close_reader(*taken);
                 }
-                if let Some(outlet) = self.outlet_of(name, session) {
+                drop(books);
+                drop(over);
+                if let Some(outlet) = outlet {
                     self.take_answer_to_writer(from, &outlet, body);
                 }
             }

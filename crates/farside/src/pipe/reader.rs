@@ -14,8 +14,8 @@ use farside_fabric::wait::WaitPolicy;
 use super::ends::{Bell, Inlet};
 use super::error::{PipeCause, PipeName};
 use super::offer;
-use super::protocol::{FLAG_BYTES_MAX, Flag, Kind, Reading};
-use super::shape::{INLINE_BYTES_MAX, PipeShape};
+use super::protocol::{Flag, Kind, Reading};
+use super::shape::PipeShape;
 use super::waking::Waiting;
 use crate::error::{Error, Result};
 use crate::job::kill_point::KillPoint;
@@ -33,7 +33,7 @@ pub struct PipeReader<'w> {
     me: &'w Worker,
     name: PipeName,
     peer: ProcessId,
-    inlet: Arc<Inlet>,
+    pub(super) inlet: Arc<Inlet>,
     reading: Reading,
     /// How the writer learns what was taken, from when there is something to tell.
     teller: Option<Teller>,
@@ -136,7 +136,8 @@ impl<'w> PipeReader<'w> {
         Poll::Pending
     }
 
-    /// As [`recv`](Self::recv), without waiting: `None` when nothing has come.
+    /// As [`recv`](Self::recv), without waiting: `None` when nothing has come. A message that was offered by one whose memory is not mapped here is
+    /// fetched all the same, which takes a round trip.
     ///
     /// # Errors
     /// Those of [`recv`](Self::recv), but for waiting.
@@ -152,8 +153,9 @@ impl<'w> PipeReader<'w> {
     #[inline]
     fn received(&mut self, flag: Flag) -> Result<Received<'_, 'w>> {
         if flag.kind == Kind::Offered {
+            let place = self.offered(flag)?;
             self.fetched.resize(flag.bytes, 0);
-            offer::fetch(self.me, self.offered(flag)?, &mut self.fetched)?;
+            offer::fetch(self.me, place, &mut self.fetched)?;
         }
         Ok(Received { reader: self, flag, is_kept: false })
     }
@@ -204,19 +206,18 @@ impl<'w> PipeReader<'w> {
     #[inline]
     fn next(&self) -> Result<Option<Flag>> {
         match self.reading.look(&self.inlet.slots) {
-            Ok(Some(flag)) if self.is_possible(flag) => Ok(Some(flag)),
-            Ok(Some(_)) => Err(self.error(PipeCause::Corrupt { why: "a message of an impossible length" })),
+            Ok(Some(flag)) => self.possible(flag).map(Some),
             Ok(None) => self.nothing(),
             Err(corrupt) => Err(self.error(corrupt.into())),
         }
     }
 
-    fn is_possible(&self, flag: Flag) -> bool {
-        let fits = flag.bytes <= self.inlet.slots.shape().message_bytes;
-        match flag.kind {
-            Kind::Inline => fits && flag.bytes <= INLINE_BYTES_MAX,
-            Kind::Slot => fits && flag.bytes > INLINE_BYTES_MAX,
-            Kind::Offered => flag.bytes <= FLAG_BYTES_MAX,
+    /// What a flag says, if it can be.
+    #[inline]
+    fn possible(&self, flag: Flag) -> Result<Flag> {
+        match self.shape().can_have(flag) {
+            true => Ok(flag),
+            false => Err(self.error(PipeCause::Corrupt { why: "a message of an impossible length" })),
         }
     }
 
@@ -233,7 +234,7 @@ impl<'w> PipeReader<'w> {
         }
         // What was written before is seen now, if it was not before.
         match self.reading.look(&self.inlet.slots) {
-            Ok(Some(_)) => return self.next(),
+            Ok(Some(flag)) => return self.possible(flag).map(Some),
             Err(corrupt) => return Err(self.error(corrupt.into())),
             Ok(None) => {}
         }
@@ -332,7 +333,7 @@ impl Deref for Received<'_, '_> {
             return &self.reader.fetched;
         }
         let place = self.reader.inlet.slots.place(self.reader.reading.slot(), self.flag.bytes);
-        // SAFETY: the place is mapped as long as the inlet lives, and `is_possible` has found that it has room for so many bytes. The flag was
+        // SAFETY: the place is mapped as long as the inlet lives, and `PipeShape::can_have` has found that it has room for so many bytes. The flag was
         // seen, so by the protocol (`protocol`) the writer has written the slot before and touches it no more until it is released, which
         // takes `self`. No other process is given this memory; it has no handle.
         unsafe { slice::from_raw_parts(place, self.flag.bytes) }

@@ -13,7 +13,7 @@ use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
 use super::error::PipeCause;
-use super::protocol::{FLAG_BYTES_MAX, Words};
+use super::protocol::{FLAG_BYTES_MAX, Flag, Kind, Words};
 
 /// Messages up to this size travel in the cache line of their flag.
 pub const INLINE_BYTES_MAX: usize = 56;
@@ -55,6 +55,15 @@ impl PipeShape {
             return Err(PipeCause::MessageBytes { bytes: self.message_bytes });
         }
         Ok(self)
+    }
+
+    /// Whether a message of this pipe can have such a flag. Whoever puts a message into its slot, or reads it there, asks this first.
+    pub(super) fn can_have(self, flag: Flag) -> bool {
+        match flag.kind {
+            Kind::Inline => flag.bytes <= self.message_bytes.min(INLINE_BYTES_MAX),
+            Kind::Slot => flag.bytes > INLINE_BYTES_MAX && flag.bytes <= self.message_bytes,
+            Kind::Offered => flag.bytes <= FLAG_BYTES_MAX,
+        }
     }
 
     /// Bytes between the data of two slots.

@@ -12,7 +12,7 @@ use super::writer::PipeWriter;
 use crate::error::Error;
 
 /// A pipe that is written as a stream of bytes. Bytes are gathered to messages, which go when they are as long as the pipe's longest,
-/// when the stream is flushed, and when it is dropped, if there is room then.
+/// when the stream is flushed, and when it is dropped: that waits for room as a flush does, except in a panic, and tells nobody if there is none.
 ///
 /// Made by [`Pipe::byte_writer`](super::Pipe::byte_writer).
 ///
@@ -36,7 +36,7 @@ pub struct ByteWriter<'w> {
 /// Made by [`Pipe::byte_reader`](super::Pipe::byte_reader).
 #[derive(Debug)]
 pub struct ByteReader<'w> {
-    reader: PipeReader<'w>,
+    pub(super) reader: PipeReader<'w>,
     /// How much of the next message was read.
     read: usize,
 }
@@ -111,9 +111,9 @@ impl io::Write for ByteWriter<'_> {
 
 impl Drop for ByteWriter<'_> {
     fn drop(&mut self) {
-        if !self.gathered.is_empty() {
+        if !std::thread::panicking() {
             // Who must know whether it goes flushes before.
-            let _ = self.send();
+            let _ = io::Write::flush(self);
         }
     }
 }
@@ -145,7 +145,13 @@ impl<'w> ByteReader<'w> {
     fn take(&mut self, data: &mut [u8]) -> io::Result<Option<usize>> {
         let read = self.read;
         let Some(message) = self.reader.try_recv()? else { return Ok(None) };
-        let left = &message[read..];
+        let Some(left) = message.get(read..) else {
+            // It was read in part before, and has changed since.
+            let cause = PipeCause::Corrupt { why: "a message that has become shorter" };
+            let pipe = message.pipe();
+            message.keep();
+            return Err(Error::Pipe { pipe, cause }.into());
+        };
         let (taken, all) = (left.len().min(data.len()), left.len() <= data.len());
         data[..taken].copy_from_slice(&left[..taken]);
         let is_empty = message.is_empty();

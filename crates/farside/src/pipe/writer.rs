@@ -27,7 +27,7 @@ use crate::job::setup::Piece;
 use crate::job::worker::Worker;
 use crate::memory::Extent;
 
-/// The end of a pipe that writes. Dropped, it tells the reader, who still reads all that was written.
+/// The end of a pipe that writes. Dropped, it tells the reader, who still reads all that was written, be it nothing at all.
 ///
 /// Made by [`Pipe::writer`](super::Pipe::writer).
 #[derive(Debug)]
@@ -377,6 +377,8 @@ impl<'w> PipeWriter<'w> {
 impl Drop for PipeWriter<'_> {
     fn drop(&mut self) {
         let lent = self.keep_offers();
+        // Also an end that was never used has an end, for which its reader may be waiting. Who is gone need not know.
+        self.asked = self.asked || self.me.process_handle().ask_for_pipe(&self.outlet).is_ok();
         self.way = None;
         self.me.process_handle().close_outlet(&self.outlet, self.asked, self.writing.sent(), lent);
     }

@@ -91,3 +91,46 @@ fn what_a_killed_process_owned_is_lost() {
     assert_eq!(failure(verdict), (1, ProcessEnd::Killed(9)));
     assert_eq!(take_notes(std::process::id(), NAME, 2), [Some("told".to_owned()), None]);
 }
+
+/// A registered vector comes back from under a process that writes there and is killed: itself, or, over libfabric, which may still carry what was
+/// written, a copy of it.
+fn vector_comes_back(test: &str, fabric: &str, is_copied: bool) {
+    let job = farside::job().processes(2).deadline(Duration::from_secs(20)).force_fabric(fabric.parse().unwrap());
+    let verdict = verdict(test, job, |me| {
+        let doomed = ProcessId::new(1);
+        let values = vec![7_u64; 10_000];
+        let before = values.as_ptr();
+        let segment = me.register(values)?;
+        let slice = me.broadcast(WorkerId::new(0), Some(segment.slice().start()))?.slice(10_000);
+        if me.process() == doomed {
+            slice.put(me, 0, &[8; 5000])?;
+            me.barrier()?;
+            farside_sys::process::kill_self();
+        }
+        me.barrier()?;
+        me.wait_while_serving(|| me.lost_processes() == [doomed])?;
+        let values = segment.deregister(me)?;
+        assert_eq!((&values[..5000], &values[5000..]), (&[8; 5000][..], &[7; 5000][..]));
+        assert_eq!(values.as_ptr() != before, is_copied);
+        // What it never held is given back as it is.
+        let own = me.register(values)?;
+        assert_eq!(own.deregister(me)?.len(), 10_000);
+        write_note(test, me.process().number(), "well");
+        Ok(())
+    });
+    match &verdict {
+        Err(error) if error.to_string().contains("libfabric1") => return eprintln!("left out: {error}"),
+        _ => assert_eq!(failure(verdict), (1, ProcessEnd::Killed(9))),
+    }
+    assert_eq!(take_notes(std::process::id(), test, 2), [Some("well".to_owned()), None]);
+}
+
+#[test]
+fn a_vector_comes_back_from_under_a_killed_process() {
+    vector_comes_back("memory::a_vector_comes_back_from_under_a_killed_process", "shm", false);
+}
+
+#[test]
+fn a_vector_comes_back_over_libfabric() {
+    vector_comes_back("memory::a_vector_comes_back_over_libfabric", "ofi:tcp", true);
+}

@@ -91,34 +91,3 @@ impl Exchange for TwoPuts<'_> {
         check(self.ends.ends_at(self.ends.here.data, self.data.len())?, number)
     }
 }
-
-/// Bytes are got from where they are, once the flag says that they are there. That they were got needs no word here: what comes next comes
-/// from the one who got them.
-#[derive(Debug)]
-pub(super) struct Fetch<'w> {
-    ends: Ends<'w>,
-    data: Vec<u8>,
-}
-
-impl<'w> Fetch<'w> {
-    pub(super) fn new(me: &'w Worker, bytes: usize) -> Result<Self, BenchError> {
-        Ok(Self { ends: Ends::new(me, bytes)?, data: vec![0; bytes] })
-    }
-}
-
-impl Exchange for Fetch<'_> {
-    #[inline]
-    fn send(&mut self, number: u64) -> farside::Result<()> {
-        let (me, first) = (self.ends.me, self.ends.here.data.cast::<u8>());
-        first.put(me, number as u8)?;
-        first.add(self.data.len() - 1)?.put(me, number as u8)?;
-        self.ends.tell(number)
-    }
-
-    #[inline]
-    fn receive(&mut self, number: u64) -> farside::Result<()> {
-        self.ends.hear(number)?;
-        self.ends.me.get_bytes(self.ends.there.data, &mut self.data)?;
-        check([self.data[0], self.data[self.data.len() - 1]], number)
-    }
-}

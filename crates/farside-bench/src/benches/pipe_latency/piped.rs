@@ -1,10 +1,13 @@
 //! Messages through pipes.
 
-use farside::Worker;
 use farside::pipe::{PipeReader, PipeWriter};
+use farside::{Registered, Worker};
 
 use super::Exchange;
 use crate::BenchError;
+
+/// Messages of a pipe that may be under way.
+const WIDTH: usize = 2;
 
 /// A pipe there and one back.
 #[derive(Debug)]
@@ -16,7 +19,7 @@ pub(super) struct Piped<'w> {
 
 impl<'w> Piped<'w> {
     pub(super) fn new(me: &'w Worker, bytes: usize) -> Result<Self, BenchError> {
-        let pipe = || me.pipe(me.neighbor(1)).width(2).message_bytes(bytes);
+        let pipe = || me.pipe(me.neighbor(1)).width(WIDTH).message_bytes(bytes);
         let reader = pipe().reader()?;
         Ok(Self { writer: pipe().writer()?, reader, data: vec![0; bytes] })
     }
@@ -36,14 +39,57 @@ impl Exchange for Piped<'_> {
     }
 }
 
+/// The same, with messages that the reader fetches from the writer's buffer.
+pub(super) struct Offered<'w> {
+    writer: PipeWriter<'w>,
+    reader: PipeReader<'w>,
+    /// Those that are not under way.
+    buffers: Vec<Registered>,
+    data: Vec<u8>,
+}
+
+impl<'w> Offered<'w> {
+    pub(super) fn new(me: &'w Worker, bytes: usize) -> Result<Self, BenchError> {
+        // Whatever is longer than a pipe's messages is fetched, however short it is.
+        let pipe = || me.pipe(me.neighbor(1)).width(WIDTH).message_bytes(0);
+        let reader = pipe().reader()?;
+        let buffers = (0..=WIDTH).map(|_| me.allocate(bytes)).collect::<Result<_, _>>()?;
+        Ok(Self { writer: pipe().writer()?, reader, buffers, data: vec![0; bytes] })
+    }
+}
+
+impl Exchange for Offered<'_> {
+    #[inline]
+    fn send(&mut self, number: u64) -> farside::Result<()> {
+        while let Some(buffer) = self.writer.try_take_back()? {
+            self.buffers.push(buffer);
+        }
+        let buffer = match self.buffers.pop() {
+            None => self.writer.take_back()?,
+            buffer => buffer,
+        };
+        let buffer = buffer.expect("what is not here is under way");
+        let ends = [number as u8];
+        buffer.write_at(0, &ends)?;
+        buffer.write_at(self.data.len() - 1, &ends)?;
+        self.writer.offer(buffer).map_err(|refused| refused.error)
+    }
+
+    #[inline]
+    fn receive(&mut self, number: u64) -> farside::Result<()> {
+        self.reader.read(&mut self.data)?;
+        check([self.data[0], self.data[self.data.len() - 1]], number)
+    }
+}
+
 /// Messages carry their number in their first and their last byte.
-pub(super) fn stamp(data: &mut [u8], number: u64) {
+pub(in crate::benches) fn stamp(data: &mut [u8], number: u64) {
     let last = data.len() - 1;
     data[0] = number as u8;
     data[last] = number as u8;
 }
 
-pub(super) fn check(ends: [u8; 2], number: u64) -> farside::Result<()> {
+pub(in crate::benches) fn check(ends: [u8; 2], number: u64) -> farside::Result<()> {
     if ends == [number as u8; 2] {
         return Ok(());
     }

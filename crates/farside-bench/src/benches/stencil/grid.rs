@@ -11,6 +11,17 @@ pub(super) enum Side {
 
 impl Side {
     pub(super) const BOTH: [Self; 2] = [Self::Above, Self::Below];
+
+    pub(super) fn index(self) -> usize {
+        self as usize
+    }
+
+    pub(super) fn opposite(self) -> Self {
+        match self {
+            Side::Above => Side::Below,
+            Side::Below => Side::Above,
+        }
+    }
 }
 
 /// Rows of a field, with a row above and below of neighbors or of the border, and a column of the border on both sides.

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use farside::{SimOptions, Simulation, WorkerId};
 
-use super::{NAME, SHAPES, Shape, each_name, measure, with_hidden, without_checksum};
+use super::{NAME, Plan, SHAPES, each_plan, measure, with_hidden, without_checksum};
 use crate::metric::Metric;
 use crate::row::Row;
 use crate::simulated::{SimNetwork, report};
@@ -20,9 +20,9 @@ pub(crate) fn run(
     options: Options,
     on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
 ) -> Result<(), BenchError> {
-    for (name, shape, overlap) in each_name(&SHAPES) {
+    for (name, plan) in each_plan(&SHAPES) {
         let case = format!("{name}/{network}");
-        for metric in simulate(shape, overlap, network, options)? {
+        for metric in simulate(plan, network, options)? {
             // What this machine takes for it says nothing about virtual time.
             let metric = Metric { limit: None, ..metric };
             report(NAME, &case, &metric, None, on_row)?;
@@ -31,7 +31,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-fn simulate(shape: Shape, overlap: bool, network: SimNetwork, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn simulate(plan: Plan, network: SimNetwork, options: Options) -> Result<Vec<Metric>, BenchError> {
     let found = Mutex::new(Vec::new());
     let sim = SimOptions {
         network: network.model(),
@@ -40,8 +40,8 @@ fn simulate(shape: Shape, overlap: bool, network: SimNetwork, options: Options) 
         ..SimOptions::default()
     };
     let options = options.operations(Some(options.operations_or(STEPS)));
-    let simulated = Simulation::new(shape.processes, 1, options.seed).options(sim).run(|me| {
-        let metrics = measure(me, shape, overlap, options)?;
+    let simulated = Simulation::new(plan.shape.processes, 1, options.seed).options(sim).run(|me| {
+        let metrics = measure(me, plan, options)?;
         if me.id() == WorkerId::new(0) {
             *found.lock().expect("nobody has panicked") = metrics;
         }

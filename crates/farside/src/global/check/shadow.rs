@@ -290,8 +290,8 @@ mod tests {
         }
         assert_eq!(shadow.counters(), AccessChecks { accesses: 30, remembered: 10, forgotten: 5 });
         assert_eq!(shadow.places.len(), 10);
-        assert_eq!(shadow.enter(record(2, Write, 0, 40), 0), None);
         assert!(shadow.enter(record(2, Write, 5 * 8, 1), 0).is_some());
+        assert_eq!(shadow.enter(record(2, Write, 0, 40), 0), None);
     }
 
     #[derive(Clone, Debug)]

@@ -1,9 +1,6 @@
 //! What this process has registered of its ordinary memory, and what it has taken back and others still hold.
 
-use std::any::Any;
 use std::collections::HashMap;
-use std::mem;
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,11 +26,12 @@ pub(crate) struct OwnSegments {
     leaving: Mutex<Vec<Leaving>>,
 }
 
-/// Memory whose registration was dropped, until nobody reaches it any more.
+/// Memory whose registration was dropped, until nobody reaches it any more. (Workers may have it in mind for longer, and so it does not go by
+/// itself then.) When the process ends before, the fabric sees to it.
 #[derive(Debug)]
 struct Leaving {
     over: Completion,
-    memory: Box<dyn Any + Send>,
+    memory: Arc<PrivateMemory>,
 }
 
 impl OwnSegments {
@@ -43,7 +41,7 @@ impl OwnSegments {
     }
 
     /// Keeps memory until a registration of it is over.
-    fn keep(&self, over: Completion, memory: Box<dyn Any + Send>) {
+    fn keep(&self, over: Completion, memory: Arc<PrivateMemory>) {
         lock(&self.leaving).push(Leaving { over, memory });
         self.sweep();
     }
@@ -52,15 +50,7 @@ impl OwnSegments {
     fn sweep(&self) {
         let over: Vec<Leaving> = lock(&self.leaving).extract_if(.., |leaving| leaving.over.has_ended()).collect();
         // Memory is given back without the lock.
-        drop(over);
-    }
-}
-
-impl Drop for OwnSegments {
-    fn drop(&mut self) {
-        self.sweep();
-        // What others may still reach stays where it is for as long as the program runs.
-        mem::take(&mut *lock(&self.leaving)).into_iter().for_each(|leaving| mem::forget(leaving.memory));
+        over.into_iter().for_each(|leaving| drop(leaving.memory.take_holder()));
     }
 }
 
@@ -76,26 +66,11 @@ pub(super) struct Registration {
 
 impl Registration {
     /// # Errors
-    /// [`Error::NoAddress`], and what the fabric says.
-    ///
-    /// # Safety
-    /// From now on until [`is_over`](Self::is_over), or for ever if this fails otherwise than by an error here, the bytes are mapped, may be read (and
-    /// written, if `is_writable`) and are accessed by racy copies and atomics only; if not `is_writable`, shared references do no harm.
-    pub(super) unsafe fn new(
-        process: &Arc<Process>,
-        base: NonNull<u8>,
-        bytes: usize,
-        is_writable: bool,
-    ) -> Result<Self> {
+    /// [`Error::NoAddress`], and what the fabric says. The memory is not registered then.
+    pub(super) fn new(process: &Arc<Process>, memory: Arc<PrivateMemory>) -> Result<Self> {
         process.own_segments().sweep();
-        let transport = process.transport();
-        let memory = match is_writable {
-            // SAFETY: the contract of this function.
-            true => unsafe { PrivateMemory::borrowed(base, bytes) },
-            // SAFETY: the contract of this function.
-            false => unsafe { PrivateMemory::borrowed_read_only(base, bytes) },
-        };
-        let region = transport.register_private(Arc::new(memory))?;
+        let (transport, bytes) = (process.transport(), memory.bytes());
+        let region = transport.register_private(memory)?;
         let key = region.key();
         let Some(address) = GlobalAddress::in_region(key, 0).filter(|_| bytes as u64 <= BYTES_MAX) else {
             // Nobody has been told of the key, so that this is over at once.
@@ -131,9 +106,9 @@ impl Registration {
     }
 
     /// Withdraws it, and has the memory go when nobody reaches it any more.
-    pub(super) fn leave(&mut self, memory: impl Any + Send) {
+    pub(super) fn leave(&mut self, memory: Arc<PrivateMemory>) {
         let over = self.withdraw().clone();
-        self.process.own_segments().keep(over, Box::new(memory));
+        self.process.own_segments().keep(over, memory);
     }
 }
 

@@ -70,6 +70,20 @@ impl Worker {
         })
     }
 
+    /// Leaves the network to the service thread, until this worker waits or makes progress again. For before it computes for long: what is under
+    /// way goes on meanwhile.
+    ///
+    /// A worker that waits looks after the network itself, since it finds sooner so what it waits for. The service thread stands back then, and would notice only
+    /// after a millisecond that it does so no more.
+    ///
+    /// *Cost*: over a network a system call, and a switch to that thread and back if it has no processor of its own. Nothing where all processes share a
+    /// machine.
+    pub fn hand_over(&self) {
+        if self.process.polls() {
+            self.process.transport().stop_polling();
+        }
+    }
+
     /// Drives a future to its end, making progress meanwhile. At most for the job's deadline.
     ///
     /// # Errors
@@ -172,9 +186,7 @@ impl Worker {
             match look(self) {
                 // What ran in this look may have waited itself, and then nobody rings any more.
                 None if nothing_new && self.home.doorbell(self.local).is_asleep() => {
-                    if self.process.polls() {
-                        self.process.transport().stop_polling();
-                    }
+                    self.hand_over();
                     let nap = if self.watches.get() { WATCH_NAP } else { NAP_MAX };
                     let time = (deadline - now).min(nap);
                     let sleep = |word: &_, seen| self.process.clock().sleep(word, seen, time);

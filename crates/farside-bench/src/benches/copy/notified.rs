@@ -1,0 +1,93 @@
+//! Puts with a signal behind: data goes to and fro, and the signal says that it is there.
+
+use farside::global::Symmetric;
+use farside::{Comparison, GlobalAddress, GlobalPtr, Signal, Worker, WorkerId};
+
+use super::super::pipe_latency::{Exchange, check, stamp, to_and_fro};
+use super::METRIC;
+use crate::limits::ping_pong::PingPong;
+use crate::metric::Metric;
+use crate::shared::{Patience, Shared};
+use crate::stats::median;
+use crate::timing::TOGETHER;
+use crate::{BenchError, Options};
+
+/// Round trips of one run, when nothing else is asked for.
+const TRIPS: u64 = 100_000;
+const LINE_BYTES: usize = 64;
+const LIMIT: &str = "one-line ping-pong / 2";
+const LIMIT_TWO_LINES: &str = "two-line ping-pong / 2";
+
+/// Data and its signal at the other, and here.
+pub(super) struct Notified<'w> {
+    me: &'w Worker,
+    here: Symmetric<u8>,
+    /// Where the data begins.
+    begin: usize,
+    heard: GlobalPtr<u64>,
+    to: GlobalAddress,
+    signal: GlobalPtr<u64>,
+    data: Vec<u8>,
+}
+
+impl<'w> Notified<'w> {
+    /// With the only other worker. Collective.
+    pub(super) fn new(me: &'w Worker, bytes: usize) -> Result<Self, BenchError> {
+        // What fits goes in front of the signal, in its line; more goes behind that.
+        let begin = if bytes + size_of::<u64>() <= LINE_BYTES { 0 } else { LINE_BYTES };
+        let here = me.symmetric::<u8>(LINE_BYTES + bytes.next_multiple_of(LINE_BYTES))?;
+        let place = |worker: WorkerId| here.at(me.process_of(worker)).map(|values| values.start());
+        let (own, other) = (place(me.id())?, place(me.neighbor(1))?);
+        let (heard, signal) = (own.add(LINE_BYTES - 8)?.cast(), other.add(LINE_BYTES - 8)?.cast());
+        Ok(Self { me, begin, heard, to: other.add(begin)?.address(), signal, here, data: vec![0; bytes] })
+    }
+
+    pub(super) fn free(self) -> Result<(), BenchError> {
+        Ok(self.here.free(self.me)?)
+    }
+}
+
+impl Exchange for Notified<'_> {
+    #[inline]
+    fn send(&mut self, number: u64) -> farside::Result<()> {
+        stamp(&mut self.data, number);
+        self.me.put_signal(self.to, &self.data, self.signal, Signal::Set(number))
+    }
+
+    #[inline]
+    fn receive(&mut self, number: u64) -> farside::Result<()> {
+        self.heard.wait_until(self.me, Comparison::Ge, number)?;
+        let values = self.here.here();
+        check([values.get(self.begin), values.get(self.begin + self.data.len() - 1)], number)
+    }
+}
+
+/// Beside a word to and fro, on one line for both ways and on one for each. Collective.
+pub(super) fn beside_one_line(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let memory = Shared::new(me, PingPong::BYTES)?;
+    let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
+    let mut exchange = Notified::new(me, bytes)?;
+    let trips = options.operations_or(TRIPS);
+    let (mut times, mut one_line, mut two_lines) = (Vec::new(), Vec::new(), Vec::new());
+    // The first run is for the memory to be found.
+    for run in 0..=options.runs() as u64 {
+        me.barrier()?;
+        let lines_ns = if me.id() == WorkerId::new(0) {
+            [median(&ping_pong.ask_on_one_line(trips)?), median(&ping_pong.ask(trips, TOGETHER)?)]
+        } else {
+            ping_pong.answer_on_one_line(trips)?;
+            ping_pong.answer(trips)?;
+            [0.0; 2]
+        };
+        let ns = to_and_fro(me, &mut exchange, trips, 2 * run * trips)?;
+        if run > 0 {
+            times.push(ns);
+            one_line.push(lines_ns[0] / 2.0);
+            two_lines.push(lines_ns[1] / 2.0);
+        }
+    }
+    exchange.free()?;
+    // Each way has its line, which is at the one who waits.
+    let on_two_lines = Metric::new("ns_each_way_a_line", "ns", times.clone()).against(LIMIT_TWO_LINES, two_lines);
+    Ok(vec![Metric::new(METRIC, "ns", times).against(LIMIT, one_line), on_two_lines])
+}

@@ -1,0 +1,201 @@
+//! The same over libfabric, beside its own.
+
+use farside::global::Symmetric;
+use farside::{ProcessId, Worker, WorkerId};
+
+use super::notified::Notified;
+use super::transfers::{BLOCKING, Transfer, Way, time_started};
+use super::{FEW_SIZES, METRIC, SIGNAL_SIZES, SIZES, bytes_per_s};
+use crate::benches::pipe_latency::to_and_fro;
+use crate::benches::size_name;
+use crate::case::Case;
+use crate::limits::Yardstick;
+use crate::limits::libfabric::{Libfabric, OneSided, RoundTrip};
+use crate::metric::Metric;
+use crate::over_ofi::OfiFabric;
+use crate::shared::Patience;
+use crate::stats::median;
+use crate::timing::{ALONE, time_batches};
+use crate::{BenchError, Options};
+
+/// Operations of one run, when nothing else is asked for, and what they move at most.
+const COUNT_MAX: u64 = 5_000;
+const BYTES: u64 = 1 << 29;
+/// Copies by others are slower.
+const COPIES_MAX: u64 = 1_000;
+
+pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |name: String, processes: u32, body: Box<Body>| {
+        cases.push(Case::job(name, processes, body).over(fabric));
+    };
+    for way in [Way::Put, Way::Get] {
+        for bytes in SIZES {
+            let of = fabric.clone();
+            let body = move |me: &Worker, options: Options| beside_libfabric(me, &of, way, bytes, options);
+            add(format!("{}/{}", way.name(), size_name(bytes)), 2, Box::new(body));
+        }
+    }
+    for bytes in FEW_SIZES {
+        let name = |what: &str| format!("{what}/{}", size_name(bytes));
+        add(name(Way::ThirdParty.name()), 3, Box::new(move |me, options| third_party(me, bytes, options)));
+        add(name("start-put"), 2, Box::new(move |me, options| started(me, bytes, options)));
+    }
+    add("fetch-add/8B".into(), 2, Box::new(fetch_add));
+    for bytes in SIGNAL_SIZES {
+        let of = fabric.clone();
+        let body = move |me: &Worker, options: Options| notified(me, &of, bytes, options);
+        add(format!("notified-put/{}", size_name(bytes)), 2, Box::new(body));
+    }
+    cases
+}
+
+type Body = dyn Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync;
+
+fn count(bytes: usize, options: Options) -> u64 {
+    options.operations_or((BYTES / bytes as u64).clamp(100, COUNT_MAX))
+}
+
+/// Those of a job, of whom worker 0 measures while the others attend to it.
+struct Crowd<'w> {
+    me: &'w Worker,
+    /// At each process, how often it has attended.
+    done: Symmetric<u64>,
+    times: u64,
+}
+
+impl<'w> Crowd<'w> {
+    /// Collective.
+    fn new(me: &'w Worker) -> Result<Self, BenchError> {
+        Ok(Self { me, done: me.symmetric(1)?, times: 0 })
+    }
+
+    /// What worker 0 finds while the others make progress; they find nothing. Collective.
+    fn attended(&mut self, lead: impl FnOnce() -> Result<f64, BenchError>) -> Result<f64, BenchError> {
+        let me = self.me;
+        let word = |process| self.done.at(process).map(|values| values.start());
+        self.times += 1;
+        let times = self.times;
+        me.barrier()?;
+        if me.id() == WorkerId::new(0) {
+            let found = lead()?;
+            for process in (1..me.process_count()).map(ProcessId::new) {
+                word(process)?.store(me, times)?;
+            }
+            return Ok(found);
+        }
+        let own = word(me.process())?;
+        Patience::new(me.worker_count()).wait_for(|| match own.load(me) {
+            Ok(found) if found >= times => Some(Ok(())),
+            Ok(_) => me.progress().err().map(Err),
+            Err(error) => Some(Err(error)),
+        })??;
+        Ok(0.0)
+    }
+
+    /// Several runs of some things, and what each took. Collective.
+    fn measure<const THINGS: usize>(
+        mut self,
+        options: Options,
+        mut once: impl FnMut(&mut Self) -> Result<[f64; THINGS], BenchError>,
+    ) -> Result<[Vec<f64>; THINGS], BenchError> {
+        let mut found = [const { Vec::new() }; THINGS];
+        for run in 0..=options.runs() {
+            let taken = once(&mut self)?;
+            // The first run is for connections to be made.
+            if run > 0 {
+                found.iter_mut().zip(taken).for_each(|(all, ns)| all.push(ns));
+            }
+        }
+        self.done.free(self.me)?;
+        Ok(found)
+    }
+}
+
+/// Puts or gets, one by one, beside libfabric's. Collective.
+fn beside_libfabric(
+    me: &Worker,
+    fabric: &OfiFabric,
+    way: Way,
+    bytes: usize,
+    options: Options,
+) -> Result<Vec<Metric>, BenchError> {
+    let (one_sided, limit_name) = match way {
+        Way::Get => (OneSided::Get, "libfabric's gets"),
+        Way::Put | Way::ThirdParty => (OneSided::Put, "libfabric's puts"),
+    };
+    let count = count(bytes, options);
+    let mut libfabric = Libfabric::new(me, fabric, bytes)?;
+    let values = me.symmetric::<u8>(bytes)?;
+    let there = values.at(ProcessId::new(1))?.start().address();
+    let mut transfer = Transfer { me, way, source: there, target: there, data: vec![1; bytes] };
+    let [limits, times] = Crowd::new(me)?.measure(options, |crowd| {
+        me.barrier()?;
+        let limit = match me.id() == WorkerId::new(0) {
+            true => median(&libfabric.one_by_one(one_sided, bytes, count)?),
+            false => libfabric.attend().map(|()| 0.0)?,
+        };
+        Ok([limit, crowd.attended(|| transfer.time(count))?])
+    })?;
+    values.free(me)?;
+    let rate = Metric::new("bytes_per_s", "B/s", bytes_per_s(bytes, &times));
+    Ok(vec![Metric::new(METRIC, "ns", times).against(limit_name, limits), rate])
+}
+
+/// A copy between two others. Collective.
+fn third_party(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let values = me.symmetric::<u8>(bytes)?;
+    let at = |process: u32| values.at(ProcessId::new(process)).map(|values| values.start().address());
+    let mut transfer = Transfer { me, way: Way::ThirdParty, source: at(1)?, target: at(2)?, data: vec![1; bytes] };
+    let count = count(bytes, options).min(COPIES_MAX);
+    let [times] = Crowd::new(me)?.measure(options, |crowd| Ok([crowd.attended(|| transfer.time(count))?]))?;
+    values.free(me)?;
+    let rate = Metric::new("bytes_per_s", "B/s", bytes_per_s(bytes, &times));
+    Ok(vec![Metric::new(METRIC, "ns", times), rate])
+}
+
+/// Puts that are started and completed, beside those that wait. Collective.
+fn started(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let values = me.symmetric::<u8>(bytes)?;
+    let target = values.at(ProcessId::new(1))?.start().address();
+    let mut waits = Transfer { me, way: Way::Put, source: target, target, data: vec![1; bytes] };
+    let (count, mut data) = (count(bytes, options), vec![1; bytes]);
+    let [blocking, times] = Crowd::new(me)?.measure(options, |crowd| {
+        let blocking = crowd.attended(|| waits.time(count))?;
+        Ok([blocking, crowd.attended(|| time_started(me, target, &mut data, count))?])
+    })?;
+    values.free(me)?;
+    Ok(vec![Metric::new(METRIC, "ns", times).against(BLOCKING, blocking)])
+}
+
+/// A word of another process, which counts it up. Collective.
+fn fetch_add(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let values = me.symmetric::<u64>(1)?;
+    let word = values.at(ProcessId::new(1))?.start();
+    let count = count(size_of::<u64>(), options);
+    let [times] = Crowd::new(me)?.measure(options, |crowd| {
+        let add = || word.fetch_add(me, 1).map(drop);
+        Ok([crowd.attended(|| Ok(median(&time_batches(count, ALONE, add)?)))?])
+    })?;
+    values.free(me)?;
+    Ok(vec![Metric::new(METRIC, "ns", times)])
+}
+
+/// Data to and fro with its signal, beside libfabric's messages. Collective.
+fn notified(me: &Worker, fabric: &OfiFabric, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let trips = options.operations_or(COUNT_MAX);
+    let mut limit = RoundTrip { libfabric: Libfabric::new(me, fabric, 0)?, trips };
+    let mut exchange = Notified::new(me, bytes)?;
+    let (mut times, mut limits) = (Vec::new(), Vec::new());
+    for run in 0..=options.runs() as u64 {
+        me.barrier()?;
+        let limit_ns = if me.id() == WorkerId::new(0) { limit.lead()? } else { limit.follow().map(|()| 0.0)? };
+        let ns = to_and_fro(me, &mut exchange, trips, 2 * run * trips)?;
+        if run > 0 {
+            times.push(ns);
+            limits.push(limit_ns / 2.0);
+        }
+    }
+    exchange.free()?;
+    Ok(vec![Metric::new(METRIC, "ns", times).against("libfabric ping-pong of 8 B / 2", limits)])
+}

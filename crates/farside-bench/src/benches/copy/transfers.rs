@@ -1,0 +1,176 @@
+//! Puts, gets and copies.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use farside::{GlobalAddress, GlobalPtr, Order, ProcessId, Worker};
+
+use super::{METRIC, bytes_per_s, count, in_turns, time};
+use crate::metric::Metric;
+use crate::shared::Shared;
+use crate::{BenchError, Options};
+
+/// From where to where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Put,
+    Get,
+    ThirdParty,
+}
+
+const BELOW: &str = "copy into the mapping";
+const MEMCPY: &str = "memcpy";
+pub(super) const BLOCKING: &str = "a put that waits";
+
+impl Way {
+    pub(super) const ALL: [Self; 3] = [Self::Put, Self::Get, Self::ThirdParty];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Way::Put => "local-remote",
+            Way::Get => "remote-local",
+            Way::ThirdParty => "remote-remote",
+        }
+    }
+
+    pub(super) fn verb(self) -> &'static str {
+        match self {
+            Way::Put => "put",
+            Way::Get => "get",
+            Way::ThirdParty => "copy",
+        }
+    }
+
+    pub(super) fn processes(self) -> u32 {
+        if self == Self::ThirdParty { 3 } else { 2 }
+    }
+
+    /// Beside a copy into a mapping, and `memcpy`. Collective.
+    pub(super) fn measure(self, me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+        let values = me.symmetric::<u8>(bytes)?;
+        let at = |process: u32| values.at(ProcessId::new(process)).map(|values| values.start().address());
+        // Where it comes from, and goes to.
+        let (near, far) = (at(1)?, at(self.processes() - 1)?);
+        let below = Shared::new(me, bytes)?;
+        let mut transfer = Transfer { me, way: self, source: near, target: far, data: vec![1; bytes] };
+        let mut copies = Copies { below, source: vec![1; bytes], target: vec![2; bytes] };
+        let count = count(bytes, options);
+        let [times, copies_below, memcpys] = in_turns(me, options, || {
+            Ok([transfer.time(count)?, copies.time_below(self, count)?, copies.time_memcpy(count)?])
+        })?;
+        values.free(me)?;
+        let rates = bytes_per_s(bytes, &times);
+        let rate = Metric::new("bytes_per_s", "B/s", rates).against(MEMCPY, bytes_per_s(bytes, &memcpys));
+        let ns = Metric::new(METRIC, "ns", times);
+        Ok(vec![if self == Self::ThirdParty { ns } else { ns.against(BELOW, copies_below) }, rate])
+    }
+}
+
+/// One way, again and again.
+pub(super) struct Transfer<'w> {
+    pub(super) me: &'w Worker,
+    pub(super) way: Way,
+    pub(super) source: GlobalAddress,
+    pub(super) target: GlobalAddress,
+    pub(super) data: Vec<u8>,
+}
+
+impl Transfer<'_> {
+    /// What one takes.
+    pub(super) fn time(&mut self, count: u64) -> Result<f64, BenchError> {
+        let Self { me, way, source, target, data } = self;
+        let (me, bytes) = (*me, data.len());
+        match way {
+            // Numbers as numbers.
+            Way::Put if bytes == 8 => {
+                let target: GlobalPtr<u64> = target.cast();
+                time(count, bytes, || Ok(black_box(target).put(me, black_box(7))?))
+            }
+            Way::Get if bytes == 8 => {
+                let source: GlobalPtr<u64> = source.cast();
+                time(count, bytes, || {
+                    black_box(black_box(source).get(me)?);
+                    Ok(())
+                })
+            }
+            Way::Put => time(count, bytes, || Ok(me.put_bytes(*target, black_box(data))?)),
+            Way::Get => time(count, bytes, || Ok(me.get_bytes(*source, black_box(data))?)),
+            Way::ThirdParty => time(count, bytes, || {
+                let copied = me.copy(*target, *source, bytes as u64, Order::None)?;
+                Ok(me.complete(copied)?)
+            }),
+        }
+    }
+}
+
+/// What is below: copies that nobody looks up an address for.
+struct Copies {
+    below: Shared,
+    source: Vec<u8>,
+    target: Vec<u8>,
+}
+
+impl Copies {
+    fn time_below(&mut self, way: Way, count: u64) -> Result<f64, BenchError> {
+        // It is not looked at where memory is mapped.
+        let (deadline, bytes, region) = (Instant::now(), self.source.len(), self.below.bytes());
+        match way {
+            Way::Put if bytes == 8 => {
+                time(count, bytes, || Ok(black_box(region).put(0, &black_box(7_u64).to_ne_bytes(), deadline)?))
+            }
+            Way::Get if bytes == 8 => time(count, bytes, || {
+                let mut word = [0; 8];
+                black_box(region).get(0, &mut word, deadline)?;
+                black_box(word);
+                Ok(())
+            }),
+            Way::Get => time(count, bytes, || Ok(region.get(0, black_box(&mut self.target), deadline)?)),
+            Way::Put | Way::ThirdParty => {
+                time(count, bytes, || Ok(region.put(0, black_box(&self.source), deadline)?))
+            }
+        }
+    }
+
+    fn time_memcpy(&mut self, count: u64) -> Result<f64, BenchError> {
+        time(count, self.source.len(), || {
+            black_box(&mut self.target[..]).copy_from_slice(black_box(&self.source));
+            Ok(())
+        })
+    }
+}
+
+/// A put that is started, and then completed, beside one that waits. Collective.
+pub(super) fn started(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let values = me.symmetric::<u8>(bytes)?;
+    let target = values.at(ProcessId::new(1))?.start().address();
+    let mut waits = Transfer { me, way: Way::Put, source: target, target, data: vec![1; bytes] };
+    let mut data = vec![1; bytes];
+    let count = count(bytes, options);
+    let [times, blocking] =
+        in_turns(me, options, || Ok([time_started(me, target, &mut data, count)?, waits.time(count)?]))?;
+    values.free(me)?;
+    Ok(vec![Metric::new(METRIC, "ns", times).against(BLOCKING, blocking)])
+}
+
+/// A few bytes are copied by the call, and of more the buffer is handed over.
+const COPIED_BYTES_MAX: usize = 64;
+
+/// What starting a put and completing it takes.
+pub(super) fn time_started(
+    me: &Worker,
+    target: GlobalAddress,
+    data: &mut Vec<u8>,
+    count: u64,
+) -> Result<f64, BenchError> {
+    let bytes = data.len();
+    time(count, bytes, || {
+        if bytes <= COPIED_BYTES_MAX {
+            let started = me.start_put(target, black_box(data), Order::None)?;
+            return Ok(me.complete(started)?);
+        }
+        let buffer = std::mem::take(data);
+        let started = me.start_put_owned(target, buffer, Order::None).map_err(|refused| refused.error)?;
+        *data = started.take(me)?;
+        Ok(())
+    })
+}

@@ -1,0 +1,79 @@
+//! Words: changing them, and what finding them costs.
+
+use std::hint::black_box;
+use std::sync::atomic::Ordering;
+
+use farside::global::Word;
+use farside::{GlobalPtr, ProcessId, Worker};
+
+use super::{METRIC, count, in_turns, time};
+use crate::metric::Metric;
+use crate::shared::{Shared, WORD_DISTANCE};
+use crate::{BenchError, Options};
+
+const INSTRUCTION: &str = "the processor's own";
+
+/// A word of another process that is counted up, beside the instruction alone on a line that lies alike. Collective.
+pub(super) fn fetch_add<W: Word + From<u8>>(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let values = me.symmetric::<u64>(1)?;
+    let word: GlobalPtr<W> = values.at(ProcessId::new(1))?.start().cast();
+    let below = Shared::new(me, WORD_DISTANCE)?;
+    let count = count(size_of::<W>(), options);
+    let [times, alone] = in_turns(me, options, || {
+        let ns = time(count, size_of::<W>(), || {
+            black_box(black_box(word).fetch_add(me, W::from(1))?);
+            Ok(())
+        })?;
+        let instruction = black_box(below.word(0));
+        let alone = time(count, size_of::<W>(), || {
+            black_box(instruction.fetch_add(black_box(1), Ordering::SeqCst));
+            Ok(())
+        })?;
+        Ok([ns, alone])
+    })?;
+    values.free(me)?;
+    Ok(vec![Metric::new(METRIC, "ns", times).against(INSTRUCTION, alone)])
+}
+
+/// What an address costs. Collective.
+pub(super) fn translate(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let values = me.symmetric::<u64>(1)?;
+    let (here, there) = (values.at(me.process())?.start(), values.at(ProcessId::new(1))?.start());
+    let below = Shared::new(me, WORD_DISTANCE)?;
+    let count = count(size_of::<u64>(), options);
+    let [loads, bare, is_mapped, local, back] = in_turns(me, options, || {
+        let load = time(count, 8, || {
+            black_box(black_box(there).load(me)?);
+            Ok(())
+        })?;
+        let instruction = black_box(below.word(0));
+        let bare = time(count, 8, || {
+            black_box(instruction.load(Ordering::Acquire));
+            Ok(())
+        })?;
+        let few = count.div_ceil(100);
+        let is_mapped = time(few, 8, || {
+            black_box(me.is_mapped(black_box(there).address())?);
+            Ok(())
+        })?;
+        let local = time(few, 8, || {
+            black_box(me.local_address(black_box(here).address()));
+            Ok(())
+        })?;
+        let pointer = me.local_address(here.address()).map(<*mut u8>::cast_const);
+        let back = time(few, 8, || {
+            black_box(pointer.and_then(|pointer| me.address_at(black_box(pointer))));
+            Ok(())
+        })?;
+        Ok([load, bare, is_mapped, local, back])
+    })?;
+    values.free(me)?;
+    let more = loads.iter().zip(&bare).map(|(load, bare)| load - bare).collect();
+    Ok(vec![
+        Metric::new(METRIC, "ns", more),
+        Metric::new("load_ns", "ns", loads),
+        Metric::new("is_mapped_ns", "ns", is_mapped),
+        Metric::new("local_address_ns", "ns", local),
+        Metric::new("address_at_ns", "ns", back),
+    ])
+}

@@ -1,0 +1,52 @@
+//! Rows through pipes.
+
+use farside::Worker;
+use farside::bytemuck::{cast_slice, cast_slice_mut};
+use farside::pipe::{PipeReader, PipeWriter};
+
+use super::super::grid::{Grid, Side};
+use super::neighbors;
+
+/// Rows under way at a time: a neighbor may be one step ahead, and no further, since it needs our row for the next.
+const WIDTH: usize = 2;
+
+/// Pipes to the neighbors and from them.
+#[derive(Debug)]
+pub(in super::super) struct Pipes<'w> {
+    /// By side. `None` at the border.
+    ends: [Option<(PipeWriter<'w>, PipeReader<'w>)>; 2],
+}
+
+impl<'w> Pipes<'w> {
+    /// Waits for nobody.
+    pub(super) fn new(me: &'w Worker, size: usize) -> farside::Result<Self> {
+        let [above, below] = neighbors(me).map(|peer| {
+            let open = |peer| {
+                let pipe = || me.pipe(peer).width(WIDTH).message_bytes(size * size_of::<f64>());
+                // The reader first: what it offers is what the other end asks for.
+                let reader = pipe().reader()?;
+                Ok::<_, farside::Error>((pipe().writer()?, reader))
+            };
+            peer.map(open).transpose()
+        });
+        Ok(Self { ends: [above?, below?] })
+    }
+
+    pub(super) fn begin(&mut self, grid: &Grid) -> farside::Result<()> {
+        for (side, ends) in Side::BOTH.into_iter().zip(&mut self.ends) {
+            if let Some((writer, _)) = ends {
+                writer.write(cast_slice(grid.edge(side)))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn end(&mut self, grid: &mut Grid) -> farside::Result<()> {
+        for (side, ends) in Side::BOTH.into_iter().zip(&mut self.ends) {
+            if let Some((_, reader)) = ends {
+                reader.read(cast_slice_mut(grid.ghost(side)))?;
+            }
+        }
+        Ok(())
+    }
+}

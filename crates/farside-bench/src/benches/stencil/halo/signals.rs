@@ -1,0 +1,131 @@
+//! Rows put into the neighbors' memory, and ready flags.
+
+use farside::bytemuck::cast_slice;
+use farside::global::Symmetric;
+use farside::{Comparison, GlobalPtr, GlobalSlice, Incoming, Order, Signal, Until, Worker};
+
+use super::super::grid::{Grid, Side};
+use super::neighbors;
+
+/// A flag and its neighbor on the next lines, which are fetched in pairs.
+const FLAG_DISTANCE: usize = 32;
+/// Rows from each neighbor: it may be one step ahead, and no further, since it needs our row for the next.
+const ROWS: usize = 2;
+
+/// Memory that the neighbors put their rows into, each with its flag: the number of the step whose row is there.
+pub(in super::super) struct Signals<'w> {
+    me: &'w Worker,
+    size: usize,
+    rows: Symmetric<f64>,
+    flags: Symmetric<u64>,
+    /// By side. `None` at the border.
+    neighbors: [Option<Neighbor>; 2],
+    /// Steps so far.
+    step: u64,
+}
+
+struct Neighbor {
+    /// Where our rows go, and the flag that says so.
+    rows: [GlobalSlice<f64>; ROWS],
+    flag: GlobalPtr<u64>,
+    /// The flag that it raises here.
+    ready: GlobalPtr<u64>,
+    /// Puts and signals are our own stores.
+    is_mapped: bool,
+    under_way: Option<Incoming<Vec<u8>>>,
+    buffer: Vec<u8>,
+}
+
+impl<'w> Signals<'w> {
+    /// Collective.
+    pub(super) fn new(me: &'w Worker, size: usize) -> farside::Result<Self> {
+        let rows = me.symmetric::<f64>(Side::BOTH.len() * ROWS * size)?;
+        let flags = me.symmetric::<u64>(Side::BOTH.len() * FLAG_DISTANCE)?;
+        let [above, below] = neighbors(me);
+        let neighbor = |side: Side, peer: Option<_>| {
+            let of = |peer| {
+                let process = me.process_of(peer);
+                // There we are on the other side.
+                let row = |number| {
+                    let first = first_of(side.opposite(), number, size);
+                    rows.at(process)?.part(first..first + size)
+                };
+                let rows = [row(0)?, row(1)?];
+                let flag = flags.at(process)?.at(side.opposite().index() * FLAG_DISTANCE)?;
+                let ready = flags.at(me.process())?.at(side.index() * FLAG_DISTANCE)?;
+                let is_mapped = me.is_mapped(flag.address())? && me.is_mapped(rows[0].start().address())?;
+                Ok::<_, farside::Error>(Neighbor { rows, flag, ready, is_mapped, under_way: None, buffer: Vec::new() })
+            };
+            peer.map(of).transpose()
+        };
+        let neighbors = [neighbor(Side::Above, above)?, neighbor(Side::Below, below)?];
+        Ok(Self { me, size, rows, flags, neighbors, step: 0 })
+    }
+
+    pub(super) fn begin(&mut self, grid: &Grid) -> farside::Result<()> {
+        self.step += 1;
+        for (side, neighbor) in Side::BOTH.into_iter().zip(&mut self.neighbors) {
+            if let Some(neighbor) = neighbor {
+                neighbor.send(self.me, grid.edge(side), self.step)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn end(&mut self, grid: &mut Grid) -> farside::Result<()> {
+        for (side, neighbor) in Side::BOTH.into_iter().zip(&self.neighbors) {
+            if let Some(neighbor) = neighbor {
+                neighbor.until(self.step).wait(self.me)?;
+                let first = first_of(side, self.step as usize % ROWS, self.size);
+                self.rows.here().read(first, grid.ghost(side));
+            }
+        }
+        Ok(())
+    }
+
+    /// Collective.
+    pub(super) fn free(mut self) -> farside::Result<()> {
+        for neighbor in self.neighbors.iter_mut().flatten() {
+            neighbor.take_back(self.me)?;
+        }
+        self.rows.free(self.me)?;
+        self.flags.free(self.me)
+    }
+}
+
+impl Neighbor {
+    /// Sends a row and raises the flag. Where that is not done at once, it goes on while this worker does something else.
+    fn send(&mut self, me: &Worker, row: &[f64], step: u64) -> farside::Result<()> {
+        let there = self.rows[step as usize % ROWS];
+        if self.is_mapped {
+            return there.put_signal(me, 0, row, self.flag, Signal::Set(step));
+        }
+        self.take_back(me)?;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        buffer.extend_from_slice(cast_slice(row));
+        let put = me.start_put_owned(there.start().address(), buffer, Order::None).map_err(|refused| refused.error)?;
+        me.start_put(self.flag.address(), &step.to_le_bytes(), Order::After(put.handle()))?;
+        self.under_way = Some(put);
+        Ok(())
+    }
+
+    /// The buffer of the last row, which has long arrived.
+    fn take_back(&mut self, me: &Worker) -> farside::Result<()> {
+        if let Some(put) = self.under_way.take() {
+            self.buffer = put.take(me)?;
+        }
+        Ok(())
+    }
+
+    /// What says that the row of a step is here.
+    fn until(&self, step: u64) -> Until<u64> {
+        let until = self.ready.until(Comparison::Ge, step);
+        self.flag.process().map_or(until, |process| until.signalled_by(process))
+    }
+}
+
+/// Where the row from a neighbor begins.
+fn first_of(side: Side, number: usize, size: usize) -> usize {
+    (side.index() * ROWS + number) * size
+}

@@ -1,0 +1,73 @@
+//! A faulty end of a pipe: what it says and writes is noticed, and neither believed nor a reason to panic.
+
+use std::io::Read;
+use std::sync::atomic::Ordering;
+
+use super::message::{PipeBody, PipeMessage};
+use super::protocol::{Flag, Kind, Words};
+use super::*;
+
+const WRITER: WorkerId = WorkerId::new(0);
+const READER: WorkerId = WorkerId::new(1);
+
+/// Two workers, of which one writes `message` and the other has the end that reads it.
+fn with_reader(message: &[u8], work: impl Fn(&Worker, Pipe<'_>) -> Result<()> + Send + Sync) {
+    let body = |me: &Worker| {
+        if me.id() == WRITER {
+            let mut writer = me.pipe(READER).width(4).message_bytes(8).writer()?;
+            writer.write(message)?;
+            me.barrier()?;
+            return writer.write(b"next");
+        }
+        work(me, me.pipe(WRITER).width(4).message_bytes(8))
+    };
+    crate::simulate(2, 1, 1, body).unwrap();
+}
+
+#[test]
+fn a_message_that_cannot_be_is_put_nowhere() {
+    with_reader(b"first", |me, pipe| {
+        let mut reader = pipe.reader()?;
+        // Messages of these pipes have no place but behind their flags, so what is behind the first is the second.
+        let behind = pipe.number(1).reader()?;
+        let (first, second) = (&reader.inlet.piece, &behind.inlet.piece);
+        assert_eq!((first.key, first.offset + first.bytes), (second.key, second.offset));
+        assert_eq!(*reader.recv()?, *b"first");
+        let wrong = [
+            (Kind::Slot, 8, vec![0xff; 8]),
+            (Kind::Slot, 0, Vec::new()),
+            (Kind::Slot, 100, vec![0xff; 100]),
+            (Kind::Inline, 57, vec![0xff; 57]),
+            (Kind::Inline, 9, vec![0xff; 9]),
+            (Kind::Inline, 3, vec![0xff; 4]),
+            (Kind::Offered, u32::MAX, Vec::new()),
+            (Kind::Offered, 100, vec![0xff; 57]),
+        ];
+        let session = reader.inlet.session().expect("its writer has come");
+        for (kind, bytes, inside) in wrong {
+            let body = PipeBody::Data { number: 1, kind, bytes, inside };
+            let message = PipeMessage { name: reader.name(), session, body };
+            me.process_handle().take_pipe_message(me.process_of(WRITER), message);
+            assert!(reader.try_recv()?.is_none());
+            assert_eq!(behind.inlet.slots.taken().load(Ordering::Relaxed), 0);
+        }
+        me.barrier()?;
+        assert_eq!(*reader.recv()?, *b"next");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_message_that_becomes_shorter_is_an_error() {
+    with_reader(b"12345678", |me, pipe| {
+        let mut reader = pipe.byte_reader()?;
+        let mut bytes = [0; 5];
+        reader.read_exact(&mut bytes).expect("there are as many");
+        let short = Flag { kind: Kind::Inline, bytes: 4 };
+        reader.reader.inlet.slots.flag(0).store(short.word(0), Ordering::Relaxed);
+        let refused = reader.read(&mut bytes).expect_err("five of four were read");
+        let source = refused.get_ref().and_then(|source| source.downcast_ref::<Error>());
+        assert!(matches!(source, Some(Error::Pipe { cause: PipeCause::Corrupt { .. }, .. })), "{refused}");
+        me.barrier()
+    });
+}
