@@ -20,7 +20,7 @@ pub(super) enum Way {
 
 /// The exchange with the neighbors. No step waits for anybody else.
 pub(super) enum Halo<'w> {
-    Signals(Signals<'w>),
+    Signals(Box<Signals<'w>>),
     Pipes(Box<Pipes<'w>>),
 }
 
@@ -28,7 +28,7 @@ impl<'w> Halo<'w> {
     /// Between workers that have the rows in the order of their numbers. Collective.
     pub(super) fn new(me: &'w Worker, way: Way, size: usize) -> Result<Self, BenchError> {
         Ok(match way {
-            Way::Signals => Self::Signals(Signals::new(me, size)?),
+            Way::Signals => Self::Signals(Box::new(Signals::new(me, size)?)),
             Way::Pipes => Self::Pipes(Box::new(Pipes::new(me, size)?)),
         })
     }
