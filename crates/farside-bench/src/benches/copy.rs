@@ -112,6 +112,7 @@ fn bytes_per_s(bytes: usize, times: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pipe_latency::to_and_fro;
     use super::*;
 
     #[test]
@@ -126,7 +127,11 @@ mod tests {
                 check(way.processes(), way.name(), &|me| way.measure(me, bytes, options).map(drop));
             }
             check(2, "started", &|me| transfers::started(me, bytes, options).map(drop));
-            check(2, "notified", &|me| notified::beside_one_line(me, bytes, options).map(drop));
+            check(2, "notified", &|me| {
+                let mut exchange = notified::Notified::new(me, bytes)?;
+                to_and_fro(me, &mut exchange, 20, 0)?;
+                exchange.free()
+            });
         }
         check(2, "fetch-add", &|me| words::fetch_add::<u32>(me, options).map(drop));
         check(2, "translate", &|me| words::translate(me, options).map(drop));

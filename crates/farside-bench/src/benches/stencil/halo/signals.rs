@@ -2,7 +2,7 @@
 
 use farside::bytemuck::cast_slice;
 use farside::global::Symmetric;
-use farside::{Comparison, GlobalPtr, GlobalSlice, Incoming, Order, Signal, Until, Worker};
+use farside::{Comparison, GlobalPtr, GlobalSlice, Handle, Incoming, Order, Signal, Until, Worker};
 
 use super::super::grid::{Grid, Side};
 use super::neighbors;
@@ -32,7 +32,8 @@ struct Neighbor {
     ready: GlobalPtr<u64>,
     /// Puts and signals are our own stores.
     is_mapped: bool,
-    under_way: Option<Incoming<Vec<u8>>>,
+    /// The last row that was sent, and its flag.
+    under_way: Option<(Incoming<Vec<u8>>, Handle)>,
     buffer: Vec<u8>,
 }
 
@@ -105,14 +106,15 @@ impl Neighbor {
         buffer.clear();
         buffer.extend_from_slice(cast_slice(row));
         let put = me.start_put_owned(there.start().address(), buffer, Order::None).map_err(|refused| refused.error)?;
-        me.start_put(self.flag.address(), &step.to_le_bytes(), Order::After(put.handle()))?;
-        self.under_way = Some(put);
+        let told = me.start_put(self.flag.address(), &step.to_le_bytes(), Order::After(put.handle()))?;
+        self.under_way = Some((put, told));
         Ok(())
     }
 
-    /// The buffer of the last row, which has long arrived.
+    /// The buffer of the last row, which has long arrived. So has its flag: a later one must not be overtaken.
     fn take_back(&mut self, me: &Worker) -> farside::Result<()> {
-        if let Some(put) = self.under_way.take() {
+        if let Some((put, told)) = self.under_way.take() {
+            me.complete(told)?;
             self.buffer = put.take(me)?;
         }
         Ok(())
