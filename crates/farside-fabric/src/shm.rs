@@ -255,6 +255,8 @@ impl ShmEndpoint {
                 Err(FabricError::NotListening { .. }) if Instant::now() < deadline => {
                     drop(self.changed.wait_timeout(state, NAP_BEFORE_RECONNECT));
                 }
+                // By now it would.
+                Err(FabricError::NotListening { process }) => return Err(FabricError::Disconnected { process }),
                 Err(error) => return Err(error),
             }
         }
