@@ -237,8 +237,11 @@ pub fn an_expected_message_too_long_is_an_error(fabric: &dyn Fabric) {
                 matches!(error, FabricError::MessageTooLong { bytes, max } if (*bytes, *max) == (max_bytes + 1, max_bytes))
             };
             assert!(refused.as_ref().is_err_and(is_too_long), "{refused:?}");
+            process.meet();
             send(process, RECEIVER, TAG, &largest);
         } else {
+            // What was refused is looked at first, or else it would be chance which of the two finds out about it.
+            process.meet();
             assert_got(process, post(process, SENDER, TAG, 2 * max_bytes), SENDER, &largest);
         }
     });
