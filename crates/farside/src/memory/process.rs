@@ -27,9 +27,7 @@ use crate::job::worker::Worker;
 pub(crate) struct ProcessMemory {
     grants: Mutex<Grants>,
     requests: Mutex<Requests>,
-    /// Of grants that this process has released: the first generation that may be in use. At most one for each grant that an
-    /// owner has had at a time.
-    released: Mutex<HashMap<(ProcessId, u32), u32>>,
+    released: Mutex<Released>,
     nodes: OnceLock<Nodes>,
     by_node: Arc<NodeMemories>,
 }
@@ -51,18 +49,7 @@ impl ProcessMemory {
 
     /// Refuses a handle that this process has given back.
     pub(super) fn check_known(&self, memory: &RemoteMemory) -> Result<()> {
-        let alive_from = lock(&self.released).get(&(memory.process(), memory.id)).copied();
-        match alive_from {
-            // Generations go round; half of them are the past.
-            Some(from) if from.wrapping_sub(memory.generation).wrapping_sub(1) < u32::MAX / 2 => {
-                Err(Error::MemoryReleased { memory: *memory })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn note_released(&self, memory: &RemoteMemory) {
-        lock(&self.released).insert((memory.process(), memory.id), memory.generation.wrapping_add(1));
+        if lock(&self.released).has(memory) { Err(Error::MemoryReleased { memory: *memory }) } else { Ok(()) }
     }
 
     /// The region of this key, if it is one of this process's memory.
@@ -78,6 +65,26 @@ impl ProcessMemory {
     /// Takes back what a process asked for that is gone.
     pub(crate) fn lose(&self, process: ProcessId) {
         lock(&self.grants).release_all_of(process);
+    }
+}
+
+/// Of grants that this process has released: the first generation that may be in use. At most one for each grant that an owner has had
+/// at a time.
+#[derive(Debug, Default)]
+struct Released(HashMap<(ProcessId, u32), u32>);
+
+impl Released {
+    /// Threads of this process may come with generations of one grant in another order than the owner has released them in.
+    fn add(&mut self, memory: &RemoteMemory) {
+        if !self.has(memory) {
+            self.0.insert((memory.process(), memory.id), memory.generation.wrapping_add(1));
+        }
+    }
+
+    fn has(&self, memory: &RemoteMemory) -> bool {
+        let alive_from = self.0.get(&(memory.process(), memory.id));
+        // Generations go round; half of them are the past.
+        alive_from.is_some_and(|from| from.wrapping_sub(memory.generation).wrapping_sub(1) < u32::MAX / 2)
     }
 }
 
@@ -305,7 +312,7 @@ impl Worker {
         match self.ask_for_memory(owner, "giving memory back to another process", ask)? {
             Answer::Refused(why) => Err(refused(&memory, why)),
             _ => {
-                process.memory().note_released(&memory);
+                lock(&process.memory().released).add(&memory);
                 Ok(())
             }
         }
@@ -383,5 +390,25 @@ impl Regions {
             }
         }
         Ok(&self.regions[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generations_are_released_in_any_order() {
+        let key = RemoteKey { process: ProcessId::new(1), slot: 2, generation: 0, reserved: 0, bytes: 128 };
+        let grant = |generation| RemoteMemory { key, offset: 64, bytes: 64, id: 3, generation };
+        for first in [0, 7, u32::MAX - 1, u32::MAX] {
+            let [older, newer, next] = [0, 1, 2].map(|later| grant(first.wrapping_add(later)));
+            let mut released = Released::default();
+            assert!(!released.has(&older));
+            released.add(&newer);
+            // Who released the older one is told so later.
+            released.add(&older);
+            assert!(released.has(&older) && released.has(&newer) && !released.has(&next));
+        }
     }
 }
