@@ -1,6 +1,9 @@
 //! Objects that all workers have together: symmetric memory, arrays, byte spaces. The bodies run as processes, over whatever
 //! `FARSIDE_FABRIC` says, and in the simulator.
 
+#[macro_use]
+mod everywhere;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -251,29 +254,17 @@ fn freed_memory_is_used_again(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-type Body = fn(&Worker) -> Result<()>;
-
-const BODIES: [Body; 8] = [
-    symmetric_memory_is_where_it_is_computed,
-    memories_may_differ,
-    arrays_hold_what_was_put,
-    bad_indices_are_refused,
-    unequal_wishes_are_refused,
-    functions_use_arrays,
-    byte_spaces_are_read_as_files,
-    freed_memory_is_used_again,
-];
-
-#[farside::test(processes = 3, threads = 2)]
-fn everything_by_processes(me: &Worker) -> Result<()> {
-    BODIES.into_iter().try_for_each(|body| body(me))
-}
-
-#[test]
-fn everything_in_the_simulator() {
-    for seed in 0..3 {
-        farside::simulate(3, 2, seed, |me| BODIES.into_iter().try_for_each(|body| body(me))).unwrap();
-    }
+everywhere! {
+    as_processes(processes = 3, threads = 2),
+    simulated(processes = 3, threads = 2, seeds = 0..3);
+    symmetric_memory_is_where_it_is_computed
+    memories_may_differ
+    arrays_hold_what_was_put
+    bad_indices_are_refused
+    unequal_wishes_are_refused
+    functions_use_arrays
+    byte_spaces_are_read_as_files
+    freed_memory_is_used_again
 }
 
 /// Whoever makes, uses or frees an object when a process is lost is told so, whatever it was in; and what was not freed is no more than what
