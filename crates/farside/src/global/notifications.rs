@@ -7,10 +7,10 @@ use farside_fabric::ProcessId;
 use farside_fabric::transport::AtomicChange;
 
 use super::address::GlobalAddress;
+use super::objects::Symmetric;
 use super::pointer::GlobalPtr;
 use super::signal::Signal;
 use super::slice::GlobalSlice;
-use super::symmetric::Symmetric;
 use super::until::{Comparison, Until};
 use crate::Wire;
 use crate::error::{Error, Result};

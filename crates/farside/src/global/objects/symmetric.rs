@@ -7,11 +7,10 @@ use bytemuck::Pod;
 use farside_fabric::ProcessId;
 
 use super::object_error::ObjectError;
-use super::pointer::GlobalPtr;
 use super::racy_slice::RacySlice;
-use super::slice::GlobalSlice;
 use super::spread::{BYTES_MAX, ObjectKind, Parts, Spread, Wish};
 use crate::error::{Error, Result};
+use crate::global::{GlobalPtr, GlobalSlice};
 use crate::job::worker::Worker;
 
 /// Values of which every process has as many: symmetric memory, as OpenSHMEM calls it.

@@ -28,7 +28,7 @@ impl<'a, T: Pod> RacySlice<'a, T> {
     /// # Safety
     /// At `start`, a multiple of the type's alignment, lie `length` values in memory that is mapped for as long as `'a`, and touched by racy copies, by
     /// atomics or by other processes only.
-    pub(super) unsafe fn new(start: *mut T, length: usize) -> Self {
+    pub(in crate::global) unsafe fn new(start: *mut T, length: usize) -> Self {
         debug_assert!(start.is_aligned());
         Self { start, length, of: PhantomData }
     }
