@@ -46,6 +46,19 @@ fn symmetric_memory_is_where_it_is_computed(me: &Worker) -> Result<()> {
     inbox.free(me)
 }
 
+/// Of no values there are slices all the same, with addresses.
+fn symmetric_memory_of_no_values_is_empty(me: &Worker) -> Result<()> {
+    let none = me.symmetric::<u64>(0)?;
+    for process in processes(me) {
+        let there = none.at(process)?;
+        assert_eq!((there.start().process(), there.to_vec(me)?), (Some(process), Vec::new()));
+        there.part(0..0)?.put(me, 0, &[])?;
+        assert!(there.at(0).is_err() && there.put(me, 0, &[1]).is_err());
+    }
+    assert!(none.is_empty() && none.here().to_vec().is_empty() && none.here().iter().next().is_none());
+    none.free(me)
+}
+
 /// Processes whose memories differ have the object at different addresses, and know them all the same.
 fn memories_may_differ(me: &Worker) -> Result<()> {
     // As much again for each process as for the one before.
@@ -258,6 +271,7 @@ everywhere! {
     as_processes(processes = 3, threads = 2),
     simulated(processes = 3, threads = 2, seeds = 0..3);
     symmetric_memory_is_where_it_is_computed
+    symmetric_memory_of_no_values_is_empty
     memories_may_differ
     arrays_hold_what_was_put
     bad_indices_are_refused

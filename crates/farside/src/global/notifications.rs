@@ -312,7 +312,6 @@ impl Slots {
 #[derive(Debug)]
 pub struct AllNotifications {
     words: Symmetric<u64>,
-    count: u32,
 }
 
 impl AllNotifications {
@@ -323,8 +322,7 @@ impl AllNotifications {
     /// # Errors
     /// Those of [`Worker::symmetric`], the same at all workers: nobody waits for a process that has been refused its memory.
     pub fn new(me: &Worker, count: u32) -> Result<Self> {
-        // One word at least, so that also those without numbers are somebody's.
-        Ok(Self { words: me.symmetric(count.max(1) as usize)?, count })
+        Ok(Self { words: me.symmetric(count as usize)? })
     }
 
     /// Those of a process.
@@ -332,7 +330,7 @@ impl AllNotifications {
     /// # Errors
     /// [`Error::UnknownProcess`].
     pub fn of(&self, process: ProcessId) -> Result<Notifications> {
-        Ok(Notifications { slots: self.words.at(process)?.start(), count: self.count })
+        Notifications::in_words(self.words.at(process)?)
     }
 
     /// Those of this worker's process.
