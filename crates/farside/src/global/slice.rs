@@ -61,9 +61,10 @@ impl<T> GlobalSlice<T> {
     /// Some of them.
     ///
     /// # Errors
-    /// [`Error::Address`](crate::Error::Address) when there are not so many.
+    /// [`Error::Address`](crate::Error::Address) when there are not so many, or the range ends before it begins.
     pub fn part(&self, range: Range<usize>) -> Result<Self> {
-        let length = range.end.saturating_sub(range.start);
+        // One that ends before it begins is longer than anything.
+        let length = range.end.wrapping_sub(range.start);
         self.check(range.start, length)?;
         Ok(Self { start: self.start.add(range.start)?, length })
     }
