@@ -7,6 +7,9 @@
 //! Whoever [puts with a signal](Worker::put_signal) says that data is there, and who [waits](Until) for the signal sees it; [`Notifications`] are
 //! such signals by numbers. A [`Section`] is a part of memory that does not lie together.
 //!
+//! All of these wait until they are over. Operations that do not ([`Worker::copy`], from anywhere to anywhere, [`start_put`](Worker::start_put),
+//! [`start_get`](Worker::start_get), [`start_change`](Worker::start_change)) have a [`Handle`] to [wait](Worker::complete) for, and an [`Order`] in which they start.
+//!
 //! What an address leads to is looked up by who uses it: each process keeps a table of its regions in memory that its peers read, a worker reads the
 //! entry when it first uses the region, and remembers it. Where the region is mapped here, an access after that is a look at
 //! whether the region is still there, and a copy.

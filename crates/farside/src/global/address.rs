@@ -218,6 +218,12 @@ pub enum AddressFault {
         /// The index behind the last.
         end: usize,
     },
+    /// An address was computed from it that no region has.
+    #[error("{bytes} bytes from there is no address: a region begins at offset 0, and has 4 GiB at most")]
+    MovedOutside {
+        /// How far away it would be.
+        bytes: u64,
+    },
     /// A signal must not lie in the data that it announces.
     #[error(
         "the signal lies inside of the {bytes} bytes that it is to announce, and would be overwritten: give it a place of its own"

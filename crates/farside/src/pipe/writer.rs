@@ -29,7 +29,14 @@ use crate::memory::Extent;
 
 /// The end of a pipe that writes. Dropped, it tells the reader, who still reads all that was written, be it nothing at all.
 ///
-/// Made by [`Pipe::writer`](super::Pipe::writer).
+/// Made by [`Pipe::writer`](super::Pipe::writer). It does not read:
+///
+/// ```compile_fail,E0599
+/// # use farside::pipe::PipeWriter;
+/// fn the_wrong_way(writer: &mut PipeWriter<'_>) {
+///     let _message = writer.recv();
+/// }
+/// ```
 #[derive(Debug)]
 pub struct PipeWriter<'w> {
     me: &'w Worker,
@@ -395,7 +402,24 @@ fn body(number: u64, flag: Flag, inside: Vec<u8>) -> PipeBody {
 /// A place for the next message of a pipe, which is the writer's alone until it is [committed](Self::commit). Dropped without that, it is
 /// as if it had not been asked for.
 ///
-/// It derefs to its bytes, which are left from before.
+/// It derefs to its bytes, which are left from before. The writer has one at a time, and none that the reader may have:
+///
+/// ```compile_fail,E0382
+/// # use farside::pipe::Loan;
+/// fn written_after_it_was_committed(mut loan: Loan<'_, '_>) {
+///     let _sent = loan.commit();
+///     loan[0] = 1;
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// # use farside::pipe::PipeWriter;
+/// fn two_at_a_time(writer: &mut PipeWriter<'_>) -> farside::Result<()> {
+///     let (one, another) = (writer.loan(8)?, writer.loan(8)?);
+///     one.commit()?;
+///     another.commit()
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "a loan that is not committed sends nothing"]
 pub struct Loan<'a, 'w> {
