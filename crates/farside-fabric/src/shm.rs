@@ -26,7 +26,7 @@ use farside_sys::net::{self, Interest, Listener, MESSAGE_BYTES_MAX, Waker};
 use farside_sys::process::random_bytes;
 use farside_sys::shm::SharedMemory;
 
-use self::link::{Link, LinkState};
+use self::link::{Descriptor, Link, LinkState};
 use self::message::{Fetched, Greeting, Message, Probe};
 use self::reach::{Attached, LIMITS, Reach, find_for, take_fetched};
 use crate::by_message::{Engine, RegionName, Registration};
@@ -164,10 +164,10 @@ impl ShmEndpoint {
     /// What becomes readable when there is progress to be made, for a thread that sleeps elsewhere. Says, too, whether something
     /// waits for a peer to make room, which this does not tell.
     pub(crate) fn watched(&self) -> (Watched<'_>, bool) {
-        let links: Vec<_> = self.lock().sockets().collect();
-        let waits_for_room = links.iter().any(|(_, waits)| *waits);
-        let links = links.into_iter().map(|(socket, _)| socket).collect();
-        (Watched { own: [self.listener.as_fd(), self.waker.as_fd()], links }, waits_for_room)
+        let others: Vec<_> = self.lock().descriptors().collect();
+        let waits_for_room = others.iter().any(|(_, waits)| *waits);
+        let others = others.into_iter().map(|(descriptor, _)| descriptor).collect();
+        (Watched { own: [self.listener.as_fd(), self.waker.as_fd()], others }, waits_for_room)
     }
 
     /// Such a thread is awake again.
@@ -420,12 +420,12 @@ impl ShmEndpoint {
 /// The descriptors of an endpoint.
 pub(crate) struct Watched<'e> {
     own: [BorrowedFd<'e>; 2],
-    links: Vec<Arc<net::MessageSocket>>,
+    others: Vec<Arc<dyn Descriptor>>,
 }
 
 impl Watched<'_> {
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.own.iter().copied().chain(self.links.iter().map(|link| link.as_fd()))
+        self.own.iter().copied().chain(self.others.iter().map(|descriptor| descriptor.as_fd()))
     }
 }
 
@@ -583,17 +583,18 @@ impl Transport for ShmEndpoint {
     }
 
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
-        let (sockets, has_events): (Vec<_>, bool) = {
+        let (others, has_events): (Vec<_>, bool) = {
             let state = self.lock();
-            (state.sockets().collect(), !state.events.is_empty())
+            (state.descriptors().collect(), !state.events.is_empty())
         };
         if has_events {
             return;
         }
         let own = [self.listener.as_fd(), self.waker.as_fd()].map(|fd| Interest { fd, writable: false });
-        let links = sockets.iter().map(|(socket, writable)| Interest { fd: socket.as_fd(), writable: *writable });
+        let others =
+            others.iter().map(|(descriptor, writable)| Interest { fd: descriptor.as_fd(), writable: *writable });
         let also = also.iter().map(|fd| Interest { fd: *fd, writable: false });
-        let interests: Vec<Interest<'_>> = own.into_iter().chain(links).chain(also).collect();
+        let interests: Vec<Interest<'_>> = own.into_iter().chain(others).chain(also).collect();
         if net::wait_ready(&interests, deadline).is_err() {
             // Out of memory for a moment: do not turn the service thread into a spinner.
             std::thread::sleep(Duration::from_millis(1));

@@ -240,6 +240,24 @@ fn a_holder_that_asks_and_does_not_read_is_waited_for() {
     assert!(over.has_ended() && held.region.memory().take_back().is_some());
 }
 
+/// The system reports it as it reports the end.
+#[test]
+fn a_holder_that_sends_an_empty_message_is_waited_for() {
+    let held = Held::new(true);
+    let nearby = held.nearby().expect("a process may read itself");
+    let pass = nearby.enter().unwrap();
+    let socket = held.holder.lock().links[0].socket().as_fd().try_clone_to_owned().unwrap();
+    std::os::unix::net::UnixDatagram::from(socket).send(&[]).unwrap();
+    held.owner.progress();
+    assert!(held.owner.lock().gone[held.holder.process().index()], "it was given up");
+    let over = held.owner.deregister(held.region.key()).unwrap();
+    held.settle();
+    assert!(!over.has_ended(), "an access is under way");
+    drop(pass);
+    held.settle();
+    assert!(over.has_ended() && held.region.memory().take_back().is_some());
+}
+
 /// The last one that is refused comes out as others do: who waits for that is told.
 #[test]
 fn a_refused_access_is_none_that_is_under_way() {
