@@ -96,14 +96,22 @@ struct State {
     /// Peers declared dead or found so. They stay dead.
     gone: Vec<bool>,
     attached: HashMap<RemoteKey, Attached>,
-    /// Regions asked for, until the answer comes.
-    fetches: HashMap<RemoteKey, FetchState>,
+    /// Regions asked for, as long as somebody waits for them.
+    fetches: HashMap<RemoteKey, Fetch>,
     matcher: Matcher,
     events: VecDeque<Event>,
     reach: Reach,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+/// A region that was asked for.
+#[derive(Debug)]
+struct Fetch {
+    state: FetchState,
+    /// How many threads wait for it. Each goes by itself, also at its deadline.
+    waiting: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FetchState {
     Asked,
     Refused,
@@ -248,7 +256,10 @@ impl ShmEndpoint {
                 Ok(_) if key.slot == 0 => return Ok(()),
                 Ok(link) => {
                     link.send(&Message::Fetch { slot: key.slot, generation: key.generation }, None)?;
-                    state.fetches.insert(key, FetchState::Asked);
+                    let fetch = state.fetches.entry(key).or_insert(Fetch { state: FetchState::Asked, waiting: 0 });
+                    // Who found it refused may not have seen that yet, and waits for this answer, too.
+                    fetch.state = FetchState::Asked;
+                    fetch.waiting += 1;
                     return Ok(());
                 }
                 // A peer that began later may not listen yet. One that has died is declared gone by who finds out.
@@ -493,20 +504,22 @@ impl Transport for ShmEndpoint {
         }
         self.ask_for(key, deadline)?;
         let mut asked = None;
-        self.wait_for(key.process, "attaching memory", deadline, |state| {
+        let attached = self.wait_for(key.process, "attaching memory", deadline, |state| {
             if let Some(attached) = state.attached.get(&key) {
                 return Some(Ok(self.region(key, attached)));
             }
-            if state.fetches.get(&key) == Some(&FetchState::Private) {
+            let fetched = state.fetches.get(&key).map(|fetch| fetch.state);
+            if fetched == Some(FetchState::Private) {
                 return self.attach_private(state, key, &mut asked);
             }
             // A greeting that announced another size than the key has answers the same as a refusal.
             let other_starter = key.slot == 0
                 && state.links.iter().any(|link| matches!(link.state(), LinkState::Open(peer) if peer == key.process));
-            // What was attached and is taken back already is forgotten.
-            let refused = key.slot != 0 && matches!(state.fetches.get(&key), Some(FetchState::Refused) | None);
+            let refused = fetched == Some(FetchState::Refused);
             (refused || other_starter).then_some(Err(FabricError::StaleKey { key }))
-        })
+        });
+        self.lock().leave_fetch(key);
+        attached
     }
 
     fn attached(&self, key: RemoteKey) -> Option<RemoteRegion> {

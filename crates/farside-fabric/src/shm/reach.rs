@@ -127,6 +127,23 @@ impl State {
         Some(&mut self.links[index])
     }
 
+    /// Those who wait for a region find this, if anybody does.
+    fn answer_fetch(&mut self, key: RemoteKey, answer: FetchState) {
+        if let Some(fetch) = self.fetches.get_mut(&key) {
+            fetch.state = answer;
+        }
+    }
+
+    /// A thread waits no more for a region that it has asked for. What comes now for a region that nobody waits for stays
+    /// where it is: its owner is told that nobody has it when it takes that back.
+    pub(super) fn leave_fetch(&mut self, key: RemoteKey) {
+        let Some(fetch) = self.fetches.get_mut(&key) else { return };
+        fetch.waiting -= 1;
+        if fetch.waiting == 0 {
+            self.fetches.remove(&key);
+        }
+    }
+
     /// A peer is gone, and its links are taken out.
     pub(super) fn part_with(&mut self, process: ProcessId) {
         let sockets = std::mem::take(&mut self.reach.kept);
@@ -183,7 +200,7 @@ impl State {
     /// Lets go of what peers have taken back, where none of our accesses is under way.
     fn let_go(&mut self) {
         while let Some(key) = self.engine.next_revoked() {
-            self.fetches.remove(&key);
+            self.answer_fetch(key, FetchState::Refused);
             match self.attached.remove(&key) {
                 Some(Attached::Nearby(nearby)) => {
                     nearby.close();
@@ -420,16 +437,13 @@ pub(super) fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetc
     for key in keys {
         match &memory {
             Some((bytes, memory)) if *bytes == key.bytes => {
-                state.fetches.remove(&key);
                 state.attached.insert(key, Attached::Mapped(memory.clone()));
                 state.engine.note_attached(key, NativeAccess::default());
             }
             _ if fetched.found == Found::Private => {
-                state.fetches.insert(key, FetchState::Private);
+                state.answer_fetch(key, FetchState::Private);
             }
-            _ => {
-                state.fetches.insert(key, FetchState::Refused);
-            }
+            _ => state.answer_fetch(key, FetchState::Refused),
         }
     }
 }

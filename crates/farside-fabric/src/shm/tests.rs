@@ -258,6 +258,47 @@ fn a_holder_that_sends_an_empty_message_is_waited_for() {
     assert!(over.has_ended() && held.region.memory().take_back().is_some());
 }
 
+/// Whatever becomes of it: a region, a refusal or nothing.
+#[test]
+fn nothing_is_kept_of_what_nobody_waits_for() {
+    let held = Held::new(true);
+    let Held { owner, holder, .. } = &held;
+    let shared = owner.register(100).unwrap().key();
+    let served = |key| {
+        std::thread::scope(|scope| {
+            let attaching = scope.spawn(move || holder.attach(key, deadline()));
+            while !attaching.is_finished() {
+                owner.progress();
+                std::thread::yield_now();
+            }
+            attaching.join().unwrap()
+        })
+    };
+    let is_empty = || holder.lock().fetches.is_empty();
+    for slot in 100..110 {
+        let refused = served(RemoteKey { slot, ..shared });
+        assert!(matches!(refused, Err(FabricError::StaleKey { .. })) && is_empty(), "{refused:?}");
+    }
+    // Nobody answers. One does not give up.
+    let attached = std::thread::scope(|scope| {
+        let patient = scope.spawn(|| holder.attach(shared, deadline()));
+        let late = holder.attach(shared, Instant::now() + Duration::from_millis(20));
+        assert!(matches!(late, Err(FabricError::Deadline { .. })), "{late:?}");
+        while !patient.is_finished() {
+            owner.progress();
+            std::thread::yield_now();
+        }
+        patient.join().unwrap()
+    });
+    attached.expect("it is there");
+    assert!(is_empty());
+    let unanswered = RemoteKey { slot: 200, ..shared };
+    let late = holder.attach(unanswered, Instant::now() + Duration::from_millis(1));
+    assert!(matches!(late, Err(FabricError::Deadline { .. })), "{late:?}");
+    held.settle();
+    assert!(is_empty() && matches!(served(unanswered), Err(FabricError::StaleKey { .. })) && is_empty());
+}
+
 /// The last one that is refused comes out as others do: who waits for that is told.
 #[test]
 fn a_refused_access_is_none_that_is_under_way() {
