@@ -385,6 +385,31 @@ fn memory_comes_back_when_its_holder_is_lost() {
     }
 }
 
+/// Who was told that a process is lost finds it among the lost, though it has made no progress since.
+#[test]
+fn a_loss_that_was_told_is_listed() {
+    for seed in 0..4 {
+        let simulation = Simulation::new(2, 1, seed).kill(ProcessId::new(1), Duration::from_millis(1));
+        let well = AtomicU32::new(0);
+        let simulated = simulation.run(|me| {
+            let segment = me.register(vec![0_u64; 1000])?;
+            let starts = exchange(me, segment.slice().start())?;
+            let other = starts[1 - me.id().index()].slice(1000);
+            let told = loop {
+                if let Err(error) = other.put(me, 0, &[1; 1000]) {
+                    break error;
+                }
+            };
+            assert!(matches!(told, Error::PeerLost { .. }), "{told:?}");
+            assert_eq!(me.lost_processes(), [ProcessId::new(1)]);
+            well.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        assert!(simulated.unwrap().verdict.is_err());
+        assert_eq!(well.into_inner(), 1);
+    }
+}
+
 /// A process may be lost while others have what it lent.
 #[test]
 fn a_lender_may_be_lost() {

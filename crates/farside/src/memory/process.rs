@@ -146,7 +146,7 @@ impl Process {
             MemoryMessage::Allocate { request, bytes, near } => {
                 let answer = match self.grant(from, bytes, near) {
                     // What it asked for before it was lost; what it had was taken back by then.
-                    Ok(memory) if self.lost(from).is_some() => {
+                    Ok(memory) if self.is_lost(from) => {
                         let _ = lock(&self.memory().grants).release(&memory);
                         return;
                     }
