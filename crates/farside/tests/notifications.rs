@@ -114,7 +114,14 @@ fn what_cannot_be_is_refused(me: &Worker) -> Result<()> {
     let nowhere = Notifications::in_words(GlobalPtr::NULL.slice(8))?;
     assert!(matches!(nowhere.notify(me, 1, 1), Err(Error::Address { .. })));
     assert!(matches!(nowhere.wait_some(me, 0..1), Err(Error::Address { .. })));
-    assert!(Notifications::in_words(GlobalPtr::NULL.slice(usize::MAX)).is_err());
+    for words in [(1 << 29) + 1, usize::MAX] {
+        let refused = Notifications::in_words(GlobalPtr::NULL.slice(words)).map(drop);
+        let of_words = |bytes| bytes == words.saturating_mul(8);
+        assert!(
+            matches!(refused, Err(Error::TooLarge { bytes, max, .. }) if of_words(bytes) && max == 4 << 30),
+            "{refused:?}"
+        );
+    }
     notifications.release(me)
 }
 
