@@ -37,8 +37,8 @@ mod spread;
 mod symmetric;
 mod until;
 
-pub(crate) use self::address::SLOT_COUNT;
 pub use self::address::{AddressFault, GlobalAddress};
+pub(crate) use self::address::{SLOT_BYTES, SLOT_COUNT};
 pub use self::array::{Distribution, GlobalArray};
 pub use self::atomics::{Integer, Unsigned, Word};
 pub use self::byte_space::ByteSpace;
@@ -52,7 +52,7 @@ pub use self::object_error::ObjectError;
 pub use self::pointer::GlobalPtr;
 pub use self::racy_slice::RacySlice;
 pub(crate) use self::registration::OwnSegments;
-pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment};
+pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment, StillHeld};
 pub use self::section::{Hyperslab, Section, SectionFault};
 pub(crate) use self::segments::publish;
 pub use self::signal::Signal;
