@@ -337,7 +337,8 @@ impl Drop for RawSegment {
 struct Owned<T: Pod + Send> {
     memory: Arc<PrivateMemory>,
     length: usize,
-    registration: Registration,
+    /// Boxed, since all of this travels in an error, too.
+    registration: Box<Registration>,
     of: PhantomData<T>,
 }
 
@@ -349,7 +350,7 @@ impl<T: Pod + Send> Owned<T> {
         // or, where others may only read, as a slice.
         let memory = unsafe { PrivateMemory::owned_by(Box::new(held), base, length * size_of::<T>()) };
         let memory = Arc::new(if is_writable { memory } else { memory.read_only() });
-        let registration = Registration::new(me.process_handle(), memory.clone())?;
+        let registration = Box::new(Registration::new(me.process_handle(), memory.clone())?);
         Ok(Self { memory, length, registration, of: PhantomData })
     }
 

@@ -149,7 +149,7 @@ struct Until<'a> {
 
 impl Drop for Until<'_> {
     fn drop(&mut self) {
-        while !self.over.has_ended() && !(self.clock.is_over() && self.region.is_idle()) {
+        while !(self.over.has_ended() || self.clock.is_over() && self.region.is_idle()) {
             std::thread::sleep(NAP);
         }
     }
