@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farside::global::{Rights, Segment};
 use farside::prelude::*;
@@ -430,7 +430,21 @@ impl Stopped {
     fn new(pid: u32) -> Self {
         let stopped = Self(pid);
         stopped.signal("-STOP");
+        // Whichever thread has the signal stops the others, when it has a CPU.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !stopped.all_threads_stand_still() {
+            assert!(Instant::now() < deadline, "it does not stop");
+            std::thread::yield_now();
+        }
         stopped
+    }
+
+    fn all_threads_stand_still(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0)).expect("it lives");
+        threads.flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+        })
     }
 
     fn signal(&self, name: &str) {
