@@ -141,7 +141,7 @@ pub fn cpu_time_used() -> Duration {
 }
 
 /// The time of the one clock that all processes of this machine share and that nobody sets. Unlike an
-/// [`Instant`](std::time::Instant) it can be sent from one to another.
+/// [`Instant`] it can be sent from one to another.
 pub fn monotonic_time() -> Duration {
     clock(ClockId::Monotonic)
 }
