@@ -34,8 +34,8 @@ mod slice;
 mod space;
 mod until;
 
-pub(crate) use self::address::SLOT_COUNT;
 pub use self::address::{AddressFault, GlobalAddress};
+pub(crate) use self::address::{SLOT_BYTES, SLOT_COUNT};
 pub use self::atomics::{Integer, Unsigned, Word};
 pub use self::check::{Access, AccessChecks, AccessConflict, AccessKind, Site};
 pub(crate) use self::check::{CheckMessage, Checks, InUse, Touch, end_accesses_here};
@@ -45,7 +45,7 @@ pub use self::notifications::{AllNotifications, NotificationFault, Notifications
 pub use self::objects::{ByteSpace, Distribution, GlobalArray, ObjectError, RacySlice, ReadEpoch, Symmetric};
 pub use self::pointer::GlobalPtr;
 pub(crate) use self::registration::OwnSegments;
-pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment};
+pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment, StillHeld};
 pub use self::section::{Hyperslab, Section, SectionFault};
 pub(crate) use self::segments::publish;
 pub use self::signal::Signal;

@@ -131,7 +131,7 @@ impl<'w> PipeReader<'w> {
             !matches!(reading.look(&inlet.slots), Ok(None))
                 || inlet.sent_in_all().is_some()
                 || inlet.mismatch().is_some()
-                || me.process_handle().lost(peer).is_some()
+                || me.process_handle().is_lost(peer)
         });
         Poll::Pending
     }

@@ -159,7 +159,7 @@ impl<'w> PipeWriter<'w> {
         }
         let (outlet, way, peer, taken) = (self.outlet.clone(), self.way.clone(), self.peer, self.writing.taken());
         self.waiting.wake_when(self.me, context.waker(), move |me| {
-            let is_over = outlet.reader_is_closed() || me.process_handle().lost(peer).is_some();
+            let is_over = outlet.reader_is_closed() || me.process_handle().is_lost(peer);
             is_over
                 || match &way {
                     None => outlet.answer().is_some(),
@@ -294,7 +294,7 @@ impl<'w> PipeWriter<'w> {
 
     /// Whether nobody reads any more.
     pub(super) fn is_read_no_more(&self) -> bool {
-        self.outlet.reader_is_closed() || self.me.process_handle().lost(self.peer).is_some()
+        self.outlet.reader_is_closed() || self.me.process_handle().is_lost(self.peer)
     }
 
     #[cold]
