@@ -34,6 +34,8 @@ pub struct Sender<'w, T> {
 /// Made by [`Pipe::receiver`](super::Pipe::receiver).
 pub struct Receiver<'w, T> {
     reader: PipeReader<'w>,
+    /// The message that a value is made of.
+    bytes: Vec<u8>,
     values: PhantomData<fn() -> T>,
 }
 
@@ -100,7 +102,7 @@ impl<'w, T: Wire> Sender<'w, T> {
 
 impl<'w, T: Wire> Receiver<'w, T> {
     pub(super) fn new(reader: PipeReader<'w>) -> Self {
-        Self { reader, values: PhantomData }
+        Self { reader, bytes: Vec::new(), values: PhantomData }
     }
 
     /// The next value. Waits for it if need be, at most for the job's deadline.
@@ -108,7 +110,7 @@ impl<'w, T: Wire> Receiver<'w, T> {
     /// # Errors
     /// Those of [`PipeReader::recv`].
     pub fn recv(&mut self) -> Result<T> {
-        value_in(self.reader.recv()?)
+        value_in(self.reader.recv()?, &mut self.bytes)
     }
 
     /// As [`recv`](Self::recv), and waits for at most `time`.
@@ -116,7 +118,7 @@ impl<'w, T: Wire> Receiver<'w, T> {
     /// # Errors
     /// See there.
     pub fn recv_for(&mut self, time: Duration) -> Result<T> {
-        value_in(self.reader.recv_for(time)?)
+        value_in(self.reader.recv_for(time)?, &mut self.bytes)
     }
 
     /// As [`recv`](Self::recv), without waiting: `None` when nothing has come.
@@ -124,7 +126,7 @@ impl<'w, T: Wire> Receiver<'w, T> {
     /// # Errors
     /// Those of [`PipeReader::try_recv`].
     pub fn try_recv(&mut self) -> Result<Option<T>> {
-        self.reader.try_recv()?.map(value_in).transpose()
+        self.reader.try_recv()?.map(|message| value_in(message, &mut self.bytes)).transpose()
     }
 
     /// As [`recv`](Self::recv), to be awaited.
@@ -132,7 +134,7 @@ impl<'w, T: Wire> Receiver<'w, T> {
     /// # Errors
     /// Those of [`PipeReader::try_recv`].
     pub async fn recv_async(&mut self) -> Result<T> {
-        value_in(self.reader.recv_async().await?)
+        value_in(self.reader.recv_async().await?, &mut self.bytes)
     }
 
     /// The pipe that the values come through.
@@ -141,11 +143,13 @@ impl<'w, T: Wire> Receiver<'w, T> {
     }
 }
 
-/// The value that a message is.
-fn value_in<T: Wire>(message: Received<'_, '_>) -> Result<T> {
+/// The value that a message is, of which `bytes` holds a copy meanwhile: what is looked at twice must not change.
+fn value_in<T: Wire>(message: Received<'_, '_>, bytes: &mut Vec<u8>) -> Result<T> {
+    bytes.resize(message.bytes(), 0);
+    message.copy_to(0, bytes);
     // SAFETY: the message was written by the sender of a channel whose values are of the type `T`: both ends have told each other `content_of` it,
     // and run the same binary, or they would not have been opened. It is read once, for then it is released.
-    let value = unsafe { from_bytes(&message) };
+    let value = unsafe { from_bytes(bytes) };
     value.map_err(|_| Error::Pipe {
         pipe: message.pipe(),
         cause: PipeCause::Corrupt { why: "a message that is no value of its type" },

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use farside_fabric::ProcessId;
 use farside_fabric::wait::WaitPolicy;
+use farside_sys::racy;
 
 use super::ends::{Bell, Inlet};
 use super::error::{PipeCause, PipeName};
@@ -189,7 +190,7 @@ impl<'w> PipeReader<'w> {
             offer::fetch(self.me, self.offered(flag)?, &mut data[..fits])?;
             self.release();
         } else {
-            data[..fits].copy_from_slice(&self.received(flag)?[..fits]);
+            self.received(flag)?.copy_to(0, data);
         }
         Ok(flag.bytes)
     }
@@ -313,6 +314,28 @@ impl Received<'_, '_> {
     /// Which pipe it came through.
     pub fn pipe(&self) -> PipeName {
         self.reader.name
+    }
+
+    /// How long it is.
+    pub(super) fn bytes(&self) -> usize {
+        self.flag.bytes
+    }
+
+    /// Copies from so many bytes on, as much as `data` has room for, and says how much that is. `None` when the message is shorter.
+    ///
+    /// No reference points at its slot meanwhile: what a faulty writer changes there is torn, and nothing worse.
+    #[inline]
+    pub(super) fn copy_to(&self, from: usize, data: &mut [u8]) -> Option<usize> {
+        let bytes = self.flag.bytes.checked_sub(from)?.min(data.len());
+        if self.flag.kind == Kind::Offered {
+            data[..bytes].copy_from_slice(&self.reader.fetched[from..from + bytes]);
+            return Some(bytes);
+        }
+        let place = self.reader.inlet.slots.place(self.reader.reading.slot(), self.flag.bytes);
+        // SAFETY: the place is mapped as long as the inlet lives, and `PipeShape::can_have` has found that it has room for the message, of which these are
+        // some bytes. `data` is as long as that, and nobody else's.
+        unsafe { racy::copy_in(place.wrapping_add(from), data.as_mut_ptr(), bytes) };
+        Some(bytes)
     }
 
     /// Leaves it where it is, to be received once more.

@@ -145,17 +145,15 @@ impl<'w> ByteReader<'w> {
     fn take(&mut self, data: &mut [u8]) -> io::Result<Option<usize>> {
         let read = self.read;
         let Some(message) = self.reader.try_recv()? else { return Ok(None) };
-        let Some(left) = message.get(read..) else {
+        let Some(taken) = message.copy_to(read, data) else {
             // It was read in part before, and has changed since.
             let cause = PipeCause::Corrupt { why: "a message that has become shorter" };
             let pipe = message.pipe();
             message.keep();
             return Err(Error::Pipe { pipe, cause }.into());
         };
-        let (taken, all) = (left.len().min(data.len()), left.len() <= data.len());
-        data[..taken].copy_from_slice(&left[..taken]);
-        let is_empty = message.is_empty();
-        if all {
+        let is_empty = message.bytes() == 0;
+        if read + taken == message.bytes() {
             message.release();
             self.read = 0;
         } else {
