@@ -14,7 +14,7 @@ use farside_sys::racy;
 
 use super::ends::{Bell, Inlet};
 use super::error::{PipeCause, PipeName};
-use super::offer;
+use super::offer::{Fetched, Place, Source};
 use super::protocol::{Flag, Kind, Reading};
 use super::shape::PipeShape;
 use super::waking::Waiting;
@@ -39,7 +39,7 @@ pub struct PipeReader<'w> {
     /// How the writer learns what was taken, from when there is something to tell.
     teller: Option<Teller>,
     /// The next message, if it was fetched from where it was offered.
-    fetched: Vec<u8>,
+    pub(super) fetched: Fetched,
     waiting: Waiting,
 }
 
@@ -63,7 +63,7 @@ impl<'w> PipeReader<'w> {
             inlet,
             reading: Reading::new(shape.width),
             teller: None,
-            fetched: Vec::new(),
+            fetched: Fetched::default(),
             waiting: Waiting::default(),
         })
     }
@@ -154,17 +154,23 @@ impl<'w> PipeReader<'w> {
     #[inline]
     fn received(&mut self, flag: Flag) -> Result<Received<'_, 'w>> {
         if flag.kind == Kind::Offered {
-            let place = self.offered(flag)?;
-            self.fetched.resize(flag.bytes, 0);
-            offer::fetch(self.me, place, &mut self.fetched)?;
+            self.fetch(flag)?;
         }
         Ok(Received { reader: self, flag, is_kept: false })
     }
 
     /// Where the next message is, which was offered.
-    fn offered(&self, flag: Flag) -> Result<offer::Place> {
-        let place = offer::Place::read(&self.inlet.slots, self.reading.slot(), self.peer, flag.bytes);
-        place.ok_or_else(|| self.error(PipeCause::Corrupt { why: "an offer of memory that is not its writer's" }))
+    fn offered(&self, flag: Flag) -> Result<Source> {
+        let corrupt = || self.error(PipeCause::Corrupt { why: "an offer of memory that is not its writer's" });
+        let place = Place::read(&self.inlet.slots, self.reading.slot(), self.peer, flag.bytes).ok_or_else(corrupt)?;
+        Source::attach(self.me, place)?.ok_or_else(corrupt)
+    }
+
+    /// Fetches the next message, which was offered. Only what is there is given room to.
+    #[cold]
+    fn fetch(&mut self, flag: Flag) -> Result<()> {
+        let source = self.offered(flag)?;
+        self.fetched.fetch(self.me, self.name, &source, flag.bytes)
     }
 
     /// Whether there is a message to be read.
@@ -187,7 +193,7 @@ impl<'w> PipeReader<'w> {
         };
         let fits = flag.bytes.min(data.len());
         if flag.kind == Kind::Offered {
-            offer::fetch(self.me, self.offered(flag)?, &mut data[..fits])?;
+            self.offered(flag)?.read(self.me, &mut data[..fits])?;
             self.release();
         } else {
             self.received(flag)?.copy_to(0, data);
@@ -250,6 +256,7 @@ impl<'w> PipeReader<'w> {
 
     #[cold]
     fn wait(&mut self, time: Duration) -> Result<Flag> {
+        self.fetched.note_wait();
         // Without a CPU for everybody each look is time taken from others.
         if self.me.process_handle().wait_policy() == WaitPolicy::DEDICATED && !self.me.is_in_handler() {
             for _ in 0..QUICK_LOOKS {
@@ -328,7 +335,7 @@ impl Received<'_, '_> {
     pub(super) fn copy_to(&self, from: usize, data: &mut [u8]) -> Option<usize> {
         let bytes = self.flag.bytes.checked_sub(from)?.min(data.len());
         if self.flag.kind == Kind::Offered {
-            data[..bytes].copy_from_slice(&self.reader.fetched[from..from + bytes]);
+            data[..bytes].copy_from_slice(&self.reader.fetched.message()[from..from + bytes]);
             return Some(bytes);
         }
         let place = self.reader.inlet.slots.place(self.reader.reading.slot(), self.flag.bytes);
@@ -353,7 +360,7 @@ impl Deref for Received<'_, '_> {
     #[inline]
     fn deref(&self) -> &[u8] {
         if self.flag.kind == Kind::Offered {
-            return &self.reader.fetched;
+            return self.reader.fetched.message();
         }
         let place = self.reader.inlet.slots.place(self.reader.reading.slot(), self.flag.bytes);
         // SAFETY: the place is mapped as long as the inlet lives, and `PipeShape::can_have` has found that it has room for so many bytes. The flag was

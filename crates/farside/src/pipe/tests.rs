@@ -2,10 +2,14 @@
 
 use std::io::Read;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use super::message::{PipeBody, PipeMessage};
+use farside_fabric::RemoteKey;
+
+use super::message::{PipeBody, PipeMessage, piece_words};
 use super::protocol::{Flag, Kind, Words};
 use super::*;
+use crate::job::setup::Piece;
 
 const WRITER: WorkerId = WorkerId::new(0);
 const READER: WorkerId = WorkerId::new(1);
@@ -70,4 +74,67 @@ fn a_message_that_becomes_shorter_is_an_error() {
         assert!(matches!(source, Some(Error::Pipe { cause: PipeCause::Corrupt { .. }, .. })), "{refused}");
         me.barrier()
     });
+}
+
+/// What is offered and is not there, or not so much of it, costs the reader an error and no memory.
+#[test]
+fn an_offer_of_what_is_not_there_takes_no_memory() {
+    const BYTES: u64 = 1 << 29;
+    for case in 0..3 {
+        with_reader(b"first", |me, pipe| {
+            let mut reader = pipe.reader()?;
+            assert_eq!(*reader.recv()?, *b"first");
+            let there = RemoteKey::starter(me.process_of(WRITER), me.process_handle().home().layout().bytes() as u64);
+            let key = match case {
+                0 => RemoteKey { bytes: 1 << 40, ..there },
+                1 => RemoteKey { slot: 777, bytes: 1 << 40, ..there },
+                _ => there,
+            };
+            let words = piece_words(&Piece { key, offset: 64, bytes: BYTES });
+            let inside = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let body = PipeBody::Data { number: 1, kind: Kind::Offered, bytes: BYTES as u32, inside };
+            let session = reader.inlet.session().expect("its writer has come");
+            let message = PipeMessage { name: reader.name(), session, body };
+            me.process_handle().take_pipe_message(me.process_of(WRITER), message);
+            let refused = reader.try_recv().map(|message| message.map(Received::keep));
+            assert!(matches!(refused, Err(Error::Fabric(_) | Error::Pipe { .. })), "{case}: {refused:?}");
+            assert_eq!(reader.fetched.capacity(), 0);
+            reader.read(&mut [0; 8]).expect_err("it is refused again");
+            me.barrier()
+        });
+    }
+}
+
+/// A buffer for one huge message is not kept for short ones.
+#[test]
+fn what_a_huge_offer_took_is_given_back() {
+    const HUGE: usize = 8 << 20;
+    let body = |me: &Worker| {
+        if me.id() == WRITER {
+            let mut writer = me.pipe(READER).message_bytes(8).writer()?;
+            for bytes in [HUGE, HUGE, 100, HUGE] {
+                writer.offer(me.allocate(bytes)?).map_err(|refused| refused.error)?;
+            }
+            for _ in 0..40 {
+                me.barrier()?;
+                writer.write(b"short")?;
+            }
+            return me.barrier();
+        }
+        let mut reader = me.pipe(WRITER).message_bytes(8).reader()?;
+        for (bytes, kept) in [(HUGE, HUGE), (HUGE, HUGE), (100, 100), (HUGE, HUGE)] {
+            assert_eq!(reader.recv()?.len(), bytes);
+            assert!((kept..=kept * 2).contains(&reader.fetched.capacity()), "{}", reader.fetched.capacity());
+        }
+        for _ in 0..40 {
+            // Sent when this one waits by now.
+            let early = reader.recv_for(Duration::from_micros(1)).map(Received::keep);
+            assert!(matches!(early, Err(Error::Deadline { .. })), "{early:?}");
+            me.barrier()?;
+            assert_eq!(*reader.recv()?, *b"short");
+        }
+        assert_eq!(reader.fetched.capacity(), 0);
+        me.barrier()
+    };
+    crate::simulate(2, 1, 1, body).unwrap();
 }
