@@ -39,6 +39,9 @@
 //! and with `_async` it can be awaited. A pipe that has no room says [`PipeCause::Full`], one whose other end is dropped [`PipeCause::Closed`], after
 //! everything was read; and [`Error::PeerLost`] comes after everything that the lost process had written. Wrong directions do not compile.
 //!
+//! An end that is dropped tells the other, and nobody whether that was heard. [`PipeWriter::close`] says so, and whether what was written was taken, lies at the
+//! reader ([`Delivery`]), or is lost (`Undelivered`); [`ByteWriter::close`] flushes, too, and all other ends have theirs.
+//!
 //! # When to write and when to offer
 //!
 //! A message that is written has been copied when `write` returns, and is copied no more: so up to some hundred KiB writing is best, and a loan better. An offer costs
@@ -75,7 +78,7 @@ use self::protocol::Corrupt;
 pub use self::reader::{PipeReader, Received};
 pub use self::shape::{INLINE_BYTES_MAX, PipeShape, WIDTH_MAX};
 pub use self::stream::{ByteReader, ByteWriter};
-pub use self::writer::{Loan, PipeWriter};
+pub use self::writer::{Delivery, Loan, PipeWriter};
 use crate::Wire;
 use crate::error::{Error, Result};
 use crate::job::worker::Worker;

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::error::PipeCause;
 use super::reader::{PipeReader, Received};
-use super::writer::PipeWriter;
+use super::writer::{Delivery, PipeWriter};
 use crate::Wire;
 use crate::error::{Error, Refused, Result};
-use crate::wire::{from_bytes, write_to};
+use crate::wire::{from_bytes_in, write_to};
 
 /// Tells a type from others, in processes of one binary. Never 0.
 pub(super) fn content_of<T: Wire>() -> u64 {
@@ -25,7 +25,7 @@ pub(super) fn content_of<T: Wire>() -> u64 {
 /// Made by [`Pipe::sender`](super::Pipe::sender). The values travel as arguments of calls do, among processes of one binary. One that was sent
 /// and is never received is not dropped.
 pub struct Sender<'w, T> {
-    writer: PipeWriter<'w>,
+    pub(super) writer: PipeWriter<'w>,
     values: PhantomData<fn(T)>,
 }
 
@@ -81,7 +81,7 @@ impl<'w, T: Wire> Sender<'w, T> {
     /// As [`send`](Self::send), without waiting.
     ///
     /// # Errors
-    /// Those of [`PipeWriter::try_write`], with the value.
+    /// Those of [`PipeWriter::try_write`], with the value, also if the transport refuses it in the end.
     pub fn try_send(&mut self, value: T) -> Result<(), Refused<T>> {
         let bytes = value.wire_bytes();
         let mut loan = match self.writer.try_loan(bytes) {
@@ -89,9 +89,34 @@ impl<'w, T: Wire> Sender<'w, T> {
             Err(error) => return Err(Refused { error, arguments: value }),
         };
         write_to(value, &mut loan);
-        // A value that was written is gone; so is its receiver, if this fails.
-        let _ = loan.commit();
-        Ok(())
+        loan.commit().map_err(|error| Refused { error, arguments: self.take_back() })
+    }
+
+    /// The value that was written and refused.
+    fn take_back(&self) -> T {
+        let (bytes, process) = self.writer.unsent();
+        // SAFETY: `write_to` has just written these bytes, as a value of this type. They were sent to nobody, and are read once.
+        let value = unsafe { from_bytes_in(bytes, process) };
+        value.expect("a value can be read from what it wrote")
+    }
+
+    /// Closes this end, as dropping it does, and says what has become of the values: [`PipeWriter::close`].
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let mut numbers = me.pipe(me.neighbor(1)).sender::<u64>()?;
+    /// numbers.send(42)?;
+    /// let delivery = numbers.close()?;
+    /// # let _ = delivery;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See there.
+    pub fn close(self) -> Result<Delivery> {
+        self.writer.close()
     }
 
     /// The pipe that the values go through.
@@ -137,6 +162,14 @@ impl<'w, T: Wire> Receiver<'w, T> {
         value_in(self.reader.recv_async().await?, &mut self.bytes)
     }
 
+    /// Closes this end, as dropping it does: [`PipeReader::close`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn close(self) -> Result<()> {
+        self.reader.close()
+    }
+
     /// The pipe that the values come through.
     pub fn pipe(&self) -> &PipeReader<'w> {
         &self.reader
@@ -149,7 +182,7 @@ fn value_in<T: Wire>(message: Received<'_, '_>, bytes: &mut Vec<u8>) -> Result<T
     message.copy_to(0, bytes);
     // SAFETY: the message was written by the sender of a channel whose values are of the type `T`: both ends have told each other `content_of` it,
     // and run the same binary, or they would not have been opened. It is read once, for then it is released.
-    let value = unsafe { from_bytes(bytes) };
+    let value = unsafe { from_bytes_in(bytes, message.process()) };
     value.map_err(|_| Error::Pipe {
         pipe: message.pipe(),
         cause: PipeCause::Corrupt { why: "a message that is no value of its type" },

@@ -158,6 +158,11 @@ impl Outlet {
         if transfers.underway == 0 { transfers.closing.take() } else { None }
     }
 
+    /// Whether puts are under way.
+    pub(super) fn is_transferring(&self) -> bool {
+        lock(&self.transfers).underway > 0
+    }
+
     /// Why a message did not get there.
     pub(super) fn failure(&self) -> Option<String> {
         lock(&self.transfers).failed.clone()

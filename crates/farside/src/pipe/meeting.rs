@@ -107,9 +107,12 @@ impl Process {
     }
 
     /// The reader's end is dropped, so many messages read.
-    pub(super) fn close_inlet(&self, name: PipeName, taken: u64) {
+    ///
+    /// # Errors
+    /// Why a writer that has not closed could not be told.
+    pub(super) fn close_inlet(&self, name: PipeName, taken: u64) -> Result<()> {
         let mut books = lock(&self.pipes().0);
-        let Some(Incoming { inlet, writer, next, .. }) = books.incoming.remove(&name) else { return };
+        let Some(Incoming { inlet, writer, next, .. }) = books.incoming.remove(&name) else { return Ok(()) };
         // Whose turn it is now is in the books before anybody else looks: it may close at this moment.
         let next = next.map(|(session, shape)| (session, self.make_for_writer(&mut books, name, session, shape)));
         match writer {
@@ -119,12 +122,19 @@ impl Process {
         }
         drop(books);
         self.kill_point(KillPoint::PipeLeft);
+        let mut told = Ok(());
         if let Writer::Open(session) | Writer::Closed(session) = writer {
-            self.tell_writer(name, session, PipeBody::ReaderClosed { taken });
+            told = self.try_tell(name.writer, PipeMessage { name, session, body: PipeBody::ReaderClosed { taken } });
         }
         if let Some((session, answer)) = next {
             self.kill_point(KillPoint::PipeMade);
             self.tell_writer(name, session, answer);
+        }
+        match writer {
+            Writer::Lost => self.place_of(name.writer).and_then(|(process, _)| self.lost(process)).map_or(Ok(()), Err),
+            Writer::Open(_) => told,
+            // It has gone by itself, or never came.
+            Writer::Closed(_) | Writer::None => Ok(()),
         }
     }
 
@@ -305,7 +315,7 @@ impl Process {
                 // It has died since it said so, and its loss ends the wait.
                 Err(Error::PeerLost { .. } | Error::JobEnded { .. }) => {}
                 Err(Error::Pipe { cause, .. }) => outlet.set_answer(Err(cause)),
-                Err(error) => outlet.set_answer(Err(PipeCause::Undelivered { why: error.to_string() })),
+                Err(error) => outlet.set_answer(Err(PipeCause::Unreachable { why: error.to_string() })),
             },
             PipeBody::NoMemory { held: 0, limit: 0 } => {
                 outlet.set_answer(Err(PipeCause::Memory(MemoryRefusal::NoMemory)))
@@ -379,7 +389,7 @@ impl Process {
     }
 
     /// Has a worker of this process look up.
-    fn wake(&self, worker: WorkerId) {
+    pub(super) fn wake(&self, worker: WorkerId) {
         if let Some((process, local)) = self.place_of(worker)
             && process == self.id()
         {

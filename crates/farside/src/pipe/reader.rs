@@ -20,6 +20,7 @@ use super::shape::PipeShape;
 use super::waking::Waiting;
 use crate::error::{Error, Result};
 use crate::job::kill_point::KillPoint;
+use crate::job::process::Process;
 use crate::job::worker::Worker;
 
 /// Looks at the flag alone, before a reader waits as everything does and serves calls between its looks, which takes longer than the way of a
@@ -41,6 +42,7 @@ pub struct PipeReader<'w> {
     /// The next message, if it was fetched from where it was offered.
     pub(super) fetched: Fetched,
     waiting: Waiting,
+    is_closed: bool,
 }
 
 #[derive(Debug)]
@@ -65,6 +67,7 @@ impl<'w> PipeReader<'w> {
             teller: None,
             fetched: Fetched::default(),
             waiting: Waiting::default(),
+            is_closed: false,
         })
     }
 
@@ -300,9 +303,37 @@ impl<'w> PipeReader<'w> {
     }
 }
 
+impl PipeReader<'_> {
+    /// Closes this end, as dropping it does: the writer gets `Closed` for what it writes from then on. What was not read is lost.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let mut pipe = me.pipe(me.neighbor(1)).reader()?;
+    /// let first = pipe.recv()?.to_vec();
+    /// // Enough is known.
+    /// pipe.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Why a writer that had not closed could not be told: [`Error::PeerLost`], or what the transport said. This end is closed all the same.
+    pub fn close(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.is_closed, true) {
+            return Ok(());
+        }
+        self.me.process_handle().close_inlet(self.name, self.reading.read())
+    }
+}
+
 impl Drop for PipeReader<'_> {
     fn drop(&mut self) {
-        self.me.process_handle().close_inlet(self.name, self.reading.read());
+        // Who must know whether the writer hears of it closes.
+        let _ = self.end();
     }
 }
 
@@ -321,6 +352,11 @@ impl Received<'_, '_> {
     /// Which pipe it came through.
     pub fn pipe(&self) -> PipeName {
         self.reader.name
+    }
+
+    /// The process that reads it.
+    pub(super) fn process(&self) -> &Arc<Process> {
+        self.reader.me.process_handle()
     }
 
     /// How long it is.

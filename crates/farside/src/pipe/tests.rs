@@ -138,3 +138,27 @@ fn what_a_huge_offer_took_is_given_back() {
     };
     crate::simulate(2, 1, 1, body).unwrap();
 }
+
+/// A value that the transport refuses comes back, as one that finds no room does.
+#[test]
+fn a_value_that_is_not_sent_is_given_back() {
+    let body = |me: &Worker| {
+        let pipe = |peer| me.pipe(peer).message_bytes(1 << 20);
+        if me.id() == READER {
+            let mut receiver = pipe(WRITER).receiver::<(u64, Vec<u8>)>()?;
+            assert_eq!(receiver.recv()?, (1, vec![7; 100_000]));
+            return me.barrier();
+        }
+        let mut sender = pipe(READER).sender::<(u64, Vec<u8>)>()?;
+        sender.writer.wait_ready(me.default_deadline())?;
+        // So that it goes as a message of the transport, which is too long.
+        let frame_bytes_max = std::mem::replace(&mut sender.writer.frame_bytes_max, usize::MAX);
+        let refused = sender.try_send((1, vec![7; 100_000])).expect_err("messages are not as long");
+        assert!(matches!(refused.error, Error::Fabric(_)), "{:?}", refused.error);
+        assert_eq!(sender.pipe().written(), 0);
+        sender.writer.frame_bytes_max = frame_bytes_max;
+        sender.send(refused.arguments).map_err(|refused| refused.error)?;
+        me.barrier()
+    };
+    crate::simulate(2, 1, 1, body).unwrap();
+}
