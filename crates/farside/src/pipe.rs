@@ -48,6 +48,11 @@
 //! the writer nothing but a flag, whatever its length, and the reader one copy, at a time that it chooses. Over a network that is not mapped it costs a round
 //! trip when it is read.
 //!
+//! # What a faulty peer can do
+//!
+//! Lengths, kinds and places that the other end says are checked before they are used. But where memory is mapped a writer with a bug can change a message while it is
+//! read in place, and tear it: so what its *bytes* say is checked by who needs that. [`PipeReader::read`] and the ends of streams and channels look at a copy only.
+//!
 //! rmalloc and rpipe, slides 23 to 36, with libfabric where those have a layer on MPI-3. The data path and the proof are in the room's README. What
 //! is guaranteed is in `docs/memory-model.md`.
 

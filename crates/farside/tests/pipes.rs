@@ -576,10 +576,8 @@ fn streams_are_closed(me: &Worker) -> Result<()> {
         }
         me.barrier()?;
         // The news may come after the barrier.
-        let end = me.now() + Duration::from_millis(50);
-        while me.now() < end {
-            me.progress()?;
-        }
+        let waited = me.wait_together(Duration::from_millis(50), || false);
+        assert!(matches!(waited, Err(Error::Deadline { .. })), "{waited:?}");
         let broken = out.close().expect_err("nobody has read it");
         assert_eq!(broken.kind(), ErrorKind::BrokenPipe, "{broken}");
         me.barrier()?;

@@ -27,6 +27,9 @@ use crate::job::worker::Worker;
 /// cache line: together less than 2 us.
 const QUICK_LOOKS: u32 = 50;
 
+/// For so long a message that is released, which may be in a drop, waits for the writer's process to be connected.
+const CONNECT_TIME: Duration = Duration::from_millis(10);
+
 /// The end of a pipe that reads. Dropped, it tells the writer.
 ///
 /// Made by [`Pipe::reader`](super::Pipe::reader).
@@ -39,6 +42,8 @@ pub struct PipeReader<'w> {
     reading: Reading,
     /// How the writer learns what was taken, from when there is something to tell.
     teller: Option<Teller>,
+    /// Where it must connect to the writer's process for that, it tries when so many messages were read.
+    connects_at: u64,
     /// The next message, if it was fetched from where it was offered.
     pub(super) fetched: Fetched,
     waiting: Waiting,
@@ -65,6 +70,7 @@ impl<'w> PipeReader<'w> {
             inlet,
             reading: Reading::new(shape.width),
             teller: None,
+            connects_at: 0,
             fetched: Fetched::default(),
             waiting: Waiting::default(),
             is_closed: false,
@@ -287,9 +293,15 @@ impl<'w> PipeReader<'w> {
     #[cold]
     fn tell_writer(&mut self) {
         let process = self.me.process_handle();
-        if self.teller.is_none() {
-            let bell = if self.inlet.by_message() { None } else { Bell::of(process, self.name.writer).ok().flatten() };
-            self.teller = Some(bell.map_or(Teller::Message, Teller::Bell));
+        if self.teller.is_none() && self.inlet.by_message() {
+            self.teller = Some(Teller::Message);
+        }
+        if self.teller.is_none() && self.reading.read() >= self.connects_at {
+            match Bell::of_within(process, self.name.writer, CONNECT_TIME) {
+                Ok(bell) => self.teller = Some(bell.map_or(Teller::Message, Teller::Bell)),
+                // Its service thread has not answered in time. A message does the same, if slower; this is tried again ever more rarely.
+                Err(_) => self.connects_at = self.reading.read().saturating_mul(2),
+            }
         }
         match (&self.teller, self.inlet.session()) {
             (Some(Teller::Bell(bell)), _) => bell.ring(),

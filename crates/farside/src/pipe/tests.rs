@@ -162,3 +162,60 @@ fn a_value_that_is_not_sent_is_given_back() {
     };
     crate::simulate(2, 1, 1, body).unwrap();
 }
+
+/// Who asks for a pipe when it was found to be gone gets none: nobody would ever take it out of the books.
+#[test]
+fn a_lost_process_gets_no_pipe() {
+    let simulation = crate::Simulation::new(2, 1, 1).kill(farside_fabric::ProcessId::new(0), Duration::from_millis(1));
+    let is_well = std::sync::atomic::AtomicBool::new(false);
+    let simulated = simulation.run(|me| {
+        if me.id() == WRITER {
+            return me.wait_while_serving(|| false);
+        }
+        me.wait_while_serving(|| !me.lost_processes().is_empty())?;
+        let name = PipeName { writer: WRITER, reader: READER, number: 3 };
+        let open = PipeMessage { name, session: 7, body: PipeBody::Open { shape: PipeShape::default() } };
+        me.process_handle().take_pipe_message(me.process_of(WRITER), open.clone());
+        assert_eq!(me.process_handle().pipes().incoming(), 0);
+        // Nor does it get one that is there.
+        let mut reader = me.pipe(WRITER).number(3).reader()?;
+        me.process_handle().take_pipe_message(me.process_of(WRITER), open);
+        assert!(reader.inlet.session().is_none());
+        assert!(matches!(reader.recv(), Err(Error::PeerLost { .. })));
+        is_well.store(true, Ordering::Relaxed);
+        Ok(())
+    });
+    assert!(simulated.unwrap().verdict.is_err());
+    assert!(is_well.into_inner());
+}
+
+/// Others may have so much of a process's memory, however much its own workers have opened.
+#[test]
+fn what_a_reader_opens_is_its_own() {
+    let run = crate::Simulation::new(2, 1, 1).remote_memory_limit(64 << 10).run(|me| {
+        let pipe = |peer, number| me.pipe(peer).number(number).width(1).message_bytes(40 << 10);
+        if me.id() == WRITER {
+            me.barrier()?;
+            // The first is for one that is open, the second for none, and there is no memory for a third.
+            let mut writers = (2..5).map(|number| pipe(READER, number).writer()).collect::<Result<Vec<_>>>()?;
+            writers[0].write(b"open")?;
+            writers[1].write(b"not yet open")?;
+            let refused = writers[2].write(b"too much");
+            assert!(matches!(refused, Err(Error::Pipe { cause: PipeCause::Memory(_), .. })), "{refused:?}");
+            me.barrier()?;
+            me.barrier()?;
+            // The second is open, and so there is room.
+            pipe(READER, 5).writer()?.write(b"now")?;
+            return me.barrier();
+        }
+        let mut own = (0..3).map(|number| pipe(WRITER, number).reader()).collect::<Result<Vec<_>>>()?;
+        me.barrier()?;
+        assert_eq!(*own[2].recv()?, *b"open");
+        me.barrier()?;
+        let mut second = pipe(WRITER, 3).reader()?;
+        assert_eq!(*second.recv()?, *b"not yet open");
+        me.barrier()?;
+        me.barrier()
+    });
+    run.unwrap().verdict.unwrap();
+}
