@@ -275,7 +275,11 @@ impl<'w> PipeReader<'w> {
                 hint::spin_loop();
             }
         }
-        self.me.wait_until("waiting for a message of a pipe", time, |_| self.next().transpose())
+        self.me.wait_until(
+            "waiting for a message of a pipe (the other worker must have its writer of this number open, and write)",
+            time,
+            |_| self.next().transpose(),
+        )
     }
 
     /// Gives the slot of the next message back.

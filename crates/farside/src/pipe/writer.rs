@@ -298,7 +298,11 @@ impl<'w> PipeWriter<'w> {
 
     #[cold]
     fn wait_for_room(&mut self, time: Duration) -> Result<()> {
-        self.wait_until("waiting for room in a pipe", time, |writer| writer.ready().map(|room| room.then_some(())))
+        self.wait_until(
+            "waiting for room in a pipe (the other worker must have its reader of this number open, and read)",
+            time,
+            |writer| writer.ready().map(|room| room.then_some(())),
+        )
     }
 
     #[inline]
