@@ -13,7 +13,7 @@
 //! `memcpy`; `wait_ns`, what of that is waiting, and with overlap `wait_hidden`, the share of that which is gone then; and with overlap `plain_ns`, a step without it, and `hidden`, the share of what exchanging adds to computing that is gone then
 //! (of the medians; none where it adds nothing). Every field is compared bit by
 //! bit with the sequential program's, also those of Open MPI's programs, which stand beside: messages (`isend`), and one-sided with
-//! post-start-complete-wait (`active`) and with flags that are looked at (`passive`).
+//! fences (`active-fence`), with post-start-complete-wait (`active-pscw`) and with flags that are looked at (`passive`).
 
 mod grid;
 mod halo;
@@ -142,7 +142,7 @@ fn each_plan(shapes: &[Shape]) -> impl Iterator<Item = (String, Plan)> {
     plain.chain(others).map(|plan| (plan.name(), plan)).collect::<Vec<_>>().into_iter()
 }
 
-/// A job of ours, and Open MPI's three ways.
+/// A job of ours, and Open MPI's four ways.
 fn beside_mpi(plan: Plan, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
     let (mut metrics, expected) = without_checksum(run_once()?);
     let shape = plan.shape;
@@ -393,6 +393,30 @@ mod tests {
                 let result = farside::simulate(processes, 1, 1, |me| Ok(measure(me, plan, options).map(drop)?));
                 result.unwrap_or_else(|error| panic!("{plan:?}: {error}"));
             }
+        }
+    }
+
+    #[test]
+    fn open_mpi_comes_to_the_same_field() {
+        if farside_testbed::is_left_out("peers") {
+            return;
+        }
+        let (size, steps) = (33, 20);
+        let mut grid = Grid::new(size, 0..size);
+        sweep_alone(&mut grid, steps);
+        let expected = checksum(grid.sum()) as f64;
+        for (processes, overlap) in [(2, 0), (3, 1)] {
+            let arguments = [size as u64, steps, 1, overlap].map(|number| number.to_string());
+            let metrics = peers::measure(peers::STENCIL, processes, &arguments, Options::new()).unwrap();
+            let found = |name: &str| {
+                let of_peers = metrics.iter().filter(|metric| metric.name == name);
+                of_peers.map(|metric| (metric.peer.clone().unwrap(), metric.samples.clone())).collect::<Vec<_>>()
+            };
+            let ways = ["isend", "active-fence", "active-pscw", "passive"].map(|way| format!("openmpi-{way}"));
+            assert_eq!(found(CHECKSUM), ways.clone().map(|way| (way, vec![expected])));
+            let peers_with_plain = if overlap == 1 { &ways[..] } else { &[] };
+            assert!(found(PLAIN).iter().map(|(peer, _)| peer).eq(peers_with_plain));
+            assert!(found(STEP).iter().map(|(peer, _)| peer).eq(&ways));
         }
     }
 
