@@ -62,31 +62,28 @@ pub(crate) fn cases() -> Vec<Case> {
         let around = move |options, run_once: RunOnce<'_>| beside_mpi(processes, options, run_once);
         Case::around_job(format!("{processes}/shm"), processes, |me, _| measure(me), around)
     };
-    let uses = SIZES_OF_USES
-        .into_iter()
-        .flat_map(of_uses)
-        .map(|(name, processes, body)| Case::around_job(format!("{name}/shm"), processes, body, repeat));
+    let uses = uses(&SIZES_OF_USES).map(|mut case| {
+        case.name += "/shm";
+        case
+    });
     SIZES.into_iter().map(of_size).chain(uses).chain(fits("shm")).collect()
 }
 
 pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
     let of_size =
         |processes: u32| Case::around_job(processes.to_string(), processes, |me, _| measure(me), repeat).over(fabric);
-    let uses = SIZES_OF_USES_OVER_OFI
-        .into_iter()
-        .flat_map(of_uses)
-        .map(|(name, processes, body)| Case::around_job(name, processes, body, repeat).over(fabric));
+    let uses = uses(&SIZES_OF_USES_OVER_OFI).map(|case| case.over(fabric));
     SIZES_OVER_OFI.into_iter().map(of_size).chain(uses).chain(fits(&fabric.to_string())).collect()
 }
 
-/// The job of each use for so many processes, and its name.
-fn of_uses(
-    processes: u32,
-) -> [(String, u32, impl Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync + 'static); Use::ALL.len()]
-{
-    Use::ALL.map(|what| {
-        (format!("{processes}/{}", what.name()), processes, move |me: &Worker, _: Options| what.measure(me))
-    })
+/// A job for each use, of each of these sizes.
+fn uses(sizes: &[u32]) -> impl Iterator<Item = Case> {
+    let of_size = |processes: u32| {
+        Use::ALL.map(|what| {
+            Case::around_job(format!("{processes}/{}", what.name()), processes, move |me, _| what.measure(me), repeat)
+        })
+    };
+    sizes.iter().copied().flat_map(of_size)
 }
 
 /// What follows from all sizes.
