@@ -7,6 +7,9 @@
 //! Whoever [puts with a signal](Worker::put_signal) says that data is there, and who [waits](Until) for the signal sees it; [`Notifications`] are
 //! such signals by numbers. A [`Section`] is a part of memory that does not lie together.
 //!
+//! All of these wait until they are over. Operations that do not ([`Worker::copy`], from anywhere to anywhere, [`start_put`](Worker::start_put),
+//! [`start_get`](Worker::start_get), [`start_change`](Worker::start_change)) have a [`Handle`] to [wait](Worker::complete) for, and an [`Order`] in which they start.
+//!
 //! What an address leads to is looked up by who uses it: each process keeps a table of its regions in memory that its peers read, a worker reads the
 //! entry when it first uses the region, and remembers it. Where the region is mapped here, an access after that is a look at
 //! whether the region is still there, and a copy.
@@ -17,49 +20,38 @@
 //! ACP (Advanced Communication Primitives), the basic layer; the signals of OpenSHMEM and the notifications of GASPI.
 
 mod address;
-mod array;
 mod atomics;
-mod byte_space;
 mod check;
-mod epoch;
 mod movement;
 mod notifications;
-mod object_error;
+mod objects;
 mod pointer;
-mod racy_slice;
 mod registration;
 mod section;
 mod segments;
 mod signal;
 mod slice;
 mod space;
-mod spread;
-mod symmetric;
 mod until;
 
-pub(crate) use self::address::SLOT_COUNT;
 pub use self::address::{AddressFault, GlobalAddress};
-pub use self::array::{Distribution, GlobalArray};
+pub(crate) use self::address::{SLOT_BYTES, SLOT_COUNT};
 pub use self::atomics::{Integer, Unsigned, Word};
-pub use self::byte_space::ByteSpace;
 pub use self::check::{Access, AccessChecks, AccessConflict, AccessKind, Site};
 pub(crate) use self::check::{CheckMessage, Checks, InUse, Touch, end_accesses_here};
-pub use self::epoch::ReadEpoch;
 pub use self::movement::{Brings, Completing, Handle, Incoming, MovementError, Order};
 pub(crate) use self::movement::{MoveMessage, Movement, Moves};
 pub use self::notifications::{AllNotifications, NotificationFault, Notifications};
-pub use self::object_error::ObjectError;
+pub use self::objects::{ByteSpace, Distribution, GlobalArray, ObjectError, RacySlice, ReadEpoch, Symmetric};
 pub use self::pointer::GlobalPtr;
-pub use self::racy_slice::RacySlice;
 pub(crate) use self::registration::OwnSegments;
-pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment};
+pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment, StillHeld};
 pub use self::section::{Hyperslab, Section, SectionFault};
 pub(crate) use self::segments::publish;
 pub use self::signal::Signal;
 pub(crate) use self::signal::{SignalMessage, SignalRequests};
 pub use self::slice::GlobalSlice;
 pub(crate) use self::space::Space;
-pub use self::symmetric::Symmetric;
 pub use self::until::{Comparison, Until};
 
 #[cfg(doc)]

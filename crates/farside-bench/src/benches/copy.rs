@@ -9,7 +9,8 @@
 //! single line. `private-get/8B` and `private-put/8B` reach a vector that its owner has registered, beside the bare system call (the one
 //! that reads, for both).
 //!
-//! Over libfabric puts and gets stand beside its own, one by one, with an attentive target; and signals beside its messages.
+//! Over libfabric puts and gets stand beside its own, one by one, with an attentive target; and signals beside its messages. `word_ns` is that of
+//! 8 bytes beside messages, too: a word is never seen in pieces, and libfabric's own puts promise no such thing.
 
 mod notified;
 mod over_ofi;

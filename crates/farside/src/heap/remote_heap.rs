@@ -22,6 +22,7 @@ use super::tags;
 use crate::error::Result;
 use crate::invoke::call::WhenFull;
 use crate::job::kill_point::KillPoint;
+use crate::job::settings::FOREVER;
 use crate::job::worker::Worker;
 use crate::memory::RemoteMemory;
 use crate::wire;
@@ -145,7 +146,7 @@ impl<'w> RemoteHeap<'w> {
     /// Those of [`alloc`](Self::alloc); [`HeapError::Exhausted`] also when the time is over, and at once when the peer has nothing
     /// that it could free.
     pub fn alloc_within(&self, space: impl Into<Space>, time: Duration) -> Result<Block<'_>> {
-        let (space, end) = (space.into(), self.me.now() + time);
+        let (space, end) = (space.into(), self.me.now() + time.min(FOREVER));
         loop {
             let found = match self.find_or_ask(space, end) {
                 Err(Error::Heap(HeapError::Exhausted { peer_bytes, .. })) if peer_bytes > 0 => {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use farside_fabric::WorkerId;
 
+use super::protocol::FLAG_BYTES_MAX;
 use super::shape::{PipeShape, WIDTH_MAX};
 use crate::memory::MemoryRefusal;
 
@@ -43,8 +44,8 @@ pub enum PipeCause {
         /// What was asked for.
         width: usize,
     },
-    /// Messages, or all of them together, that are too long.
-    #[error("messages of {bytes} bytes: offer what is long (`PipeWriter::offer`), or send it in pieces")]
+    /// Messages that are too long.
+    #[error("messages of {bytes} bytes, and {FLAG_BYTES_MAX} are the most: send it in pieces")]
     MessageBytes {
         /// What was asked for.
         bytes: usize,

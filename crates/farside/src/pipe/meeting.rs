@@ -259,7 +259,7 @@ impl Process {
         books.outgoing.remove(&outlet.name);
         // If the reader has gone in this moment, nobody would ever take them out again.
         let is_read = !outlet.reader_is_closed()
-            && self.place_of(outlet.name.reader).is_some_and(|(reader, _)| self.lost(reader).is_none());
+            && self.place_of(outlet.name.reader).is_some_and(|(reader, _)| !self.is_lost(reader));
         let over = if is_read && !lent.is_empty() {
             books.lent.insert((outlet.name, outlet.session), lent)
         } else {

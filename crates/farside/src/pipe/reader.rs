@@ -131,7 +131,7 @@ impl<'w> PipeReader<'w> {
             !matches!(reading.look(&inlet.slots), Ok(None))
                 || inlet.sent_in_all().is_some()
                 || inlet.mismatch().is_some()
-                || me.process_handle().lost(peer).is_some()
+                || me.process_handle().is_lost(peer)
         });
         Poll::Pending
     }
@@ -300,7 +300,23 @@ impl Drop for PipeReader<'_> {
 
 /// A message that has come, which is the reader's alone until it is [released](Self::release) or dropped.
 ///
-/// It derefs to its bytes.
+/// It derefs to its bytes. The reader has one at a time, and none that the writer may have again:
+///
+/// ```compile_fail,E0382
+/// # use farside::pipe::Received;
+/// fn read_after_it_was_released(message: Received<'_, '_>) -> u8 {
+///     message.release();
+///     message[0]
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// # use farside::pipe::PipeReader;
+/// fn two_at_a_time(reader: &mut PipeReader<'_>) -> farside::Result<bool> {
+///     let (one, another) = (reader.recv()?, reader.recv()?);
+///     Ok(*one == *another)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Received<'a, 'w> {
     reader: &'a mut PipeReader<'w>,

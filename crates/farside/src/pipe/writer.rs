@@ -29,7 +29,14 @@ use crate::memory::Extent;
 
 /// The end of a pipe that writes. Dropped, it tells the reader, who still reads all that was written, be it nothing at all.
 ///
-/// Made by [`Pipe::writer`](super::Pipe::writer).
+/// Made by [`Pipe::writer`](super::Pipe::writer). It does not read:
+///
+/// ```compile_fail,E0599
+/// # use farside::pipe::PipeWriter;
+/// fn the_wrong_way(writer: &mut PipeWriter<'_>) {
+///     let _message = writer.recv();
+/// }
+/// ```
 #[derive(Debug)]
 pub struct PipeWriter<'w> {
     me: &'w Worker,
@@ -152,7 +159,7 @@ impl<'w> PipeWriter<'w> {
         }
         let (outlet, way, peer, taken) = (self.outlet.clone(), self.way.clone(), self.peer, self.writing.taken());
         self.waiting.wake_when(self.me, context.waker(), move |me| {
-            let is_over = outlet.reader_is_closed() || me.process_handle().lost(peer).is_some();
+            let is_over = outlet.reader_is_closed() || me.process_handle().is_lost(peer);
             is_over
                 || match &way {
                     None => outlet.answer().is_some(),
@@ -287,7 +294,7 @@ impl<'w> PipeWriter<'w> {
 
     /// Whether nobody reads any more.
     pub(super) fn is_read_no_more(&self) -> bool {
-        self.outlet.reader_is_closed() || self.me.process_handle().lost(self.peer).is_some()
+        self.outlet.reader_is_closed() || self.me.process_handle().is_lost(self.peer)
     }
 
     #[cold]
@@ -395,7 +402,24 @@ fn body(number: u64, flag: Flag, inside: Vec<u8>) -> PipeBody {
 /// A place for the next message of a pipe, which is the writer's alone until it is [committed](Self::commit). Dropped without that, it is
 /// as if it had not been asked for.
 ///
-/// It derefs to its bytes, which are left from before.
+/// It derefs to its bytes, which are left from before. The writer has one at a time, and none that the reader may have:
+///
+/// ```compile_fail,E0382
+/// # use farside::pipe::Loan;
+/// fn written_after_it_was_committed(mut loan: Loan<'_, '_>) {
+///     let _sent = loan.commit();
+///     loan[0] = 1;
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// # use farside::pipe::PipeWriter;
+/// fn two_at_a_time(writer: &mut PipeWriter<'_>) -> farside::Result<()> {
+///     let (one, another) = (writer.loan(8)?, writer.loan(8)?);
+///     one.commit()?;
+///     another.commit()
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "a loan that is not committed sends nothing"]
 pub struct Loan<'a, 'w> {
