@@ -229,10 +229,8 @@ impl Inner {
                 moved = true;
             }
         }
-        let mut ends = Vec::new();
-        while let Some((origin, number)) = self.table.begin_held() {
-            ends.push((origin, Err(Failure::Earlier { number })));
-        }
+        let hopeless = self.table.begin_held().into_iter();
+        let mut ends: Vec<_> = hopeless.map(|(origin, number)| (origin, Err(Failure::Earlier { number }))).collect();
         let mut room = ALL_PIECES_MAX.saturating_sub(self.table.begun().map(|(_, flow)| flow.piece_count()).sum());
         for (origin, flow) in self.table.begun() {
             match flow.advance(process, now, &mut room) {
