@@ -185,9 +185,12 @@ impl RemoteRegion {
                 Ok(()) => return Ok(()),
             },
         };
-        let bytes = data.len();
-        if let Outcome::Got(bytes) = self.run(transport, || Operation::Get { offset, bytes }, deadline)? {
-            data.copy_from_slice(&bytes);
+        let wanted = data.len();
+        if let Outcome::Got(found) = self.run(transport, || Operation::Get { offset, bytes: wanted }, deadline)? {
+            if found.len() != wanted {
+                return Err(FabricError::OddAnswer { process: self.key.process, wanted, bytes: found.len() });
+            }
+            data.copy_from_slice(&found);
         }
         Ok(())
     }
