@@ -93,6 +93,42 @@ fn several_take(me: &Worker) -> Result<()> {
     notifications.release(me)
 }
 
+/// One takes all of several at a time, while another takes the last of them and gives it again: whoever does not get all leaves all.
+fn all_are_taken_or_none(me: &Worker) -> Result<()> {
+    const COUNT: u32 = 8;
+    let notifications = AllNotifications::new(me, COUNT + 1)?;
+    let own = notifications.own(me);
+    let values: Vec<u64> = (1..=COUNT.into()).collect();
+    let give_all = || (0..COUNT).zip(&values).try_for_each(|(number, value)| own.notify(me, number, *value));
+    match me.thread_index() {
+        0 => {
+            give_all()?;
+            for round in 0..300 {
+                assert_eq!(own.take_all(me, 0..COUNT)?, values, "round {round}");
+                give_all()?;
+            }
+            own.notify(me, COUNT, 1)?;
+        }
+        1 => {
+            while own.test(me, COUNT..COUNT + 1)?.is_none() {
+                let taken = own.take(me, COUNT - 1)?;
+                assert!(taken == 0 || taken == u64::from(COUNT));
+                if taken != 0 {
+                    own.notify(me, COUNT - 1, taken)?;
+                }
+                me.progress()?;
+            }
+        }
+        _ => {}
+    }
+    me.barrier()?;
+    // What was given last is all there.
+    if me.thread_index() == 0 {
+        assert_eq!(own.take_all(me, 0..COUNT)?, values);
+    }
+    notifications.release(me)
+}
+
 fn why<T: std::fmt::Debug>(result: Result<T>) -> NotificationFault {
     match result {
         Err(Error::Notification { why, .. }) => why,
@@ -120,8 +156,13 @@ fn what_cannot_be_is_refused(me: &Worker) -> Result<()> {
 
 type Body = fn(&Worker) -> Result<()>;
 
-const BODIES: [Body; 4] =
-    [many_notify_each, a_notification_is_overwritten_until_it_is_taken, several_take, what_cannot_be_is_refused];
+const BODIES: [Body; 5] = [
+    many_notify_each,
+    a_notification_is_overwritten_until_it_is_taken,
+    several_take,
+    all_are_taken_or_none,
+    what_cannot_be_is_refused,
+];
 
 #[farside::test(processes = 3, threads = 2)]
 fn everything_by_processes(me: &Worker) -> Result<()> {
