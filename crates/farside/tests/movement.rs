@@ -598,3 +598,50 @@ fn copies_wait_for_their_turn() {
     });
     simulated.unwrap().verdict.unwrap();
 }
+
+/// What continues the previous operation continues the one that is so when it is admitted: while it waits for room, a handler may start another.
+#[test]
+fn what_waits_for_room_continues_what_was_started_meanwhile() {
+    const LARGE: u32 = 2 << 20;
+    let overtaken = AtomicU32::new(0);
+    for seed in 0..6 {
+        let simulation = Simulation::new(2, 1, seed).starter_bytes(LARGE + 4096);
+        let simulated = simulation.run(|me| {
+            let there = |offset| GlobalAddress::starter(ProcessId::new(1), offset);
+            let armed = GlobalAddress::starter(ProcessId::new(0), 8).cast::<u64>();
+            if me.process().number() == 1 {
+                for _ in 0..400 {
+                    me.call(WorkerId::new(0), armed, |me, armed| {
+                        if armed.get(me).unwrap() == 1 {
+                            let large = GlobalAddress::starter(ProcessId::new(1), 4096);
+                            // There is room only when one has ended since its worker looked.
+                            if let Ok(put) = me.start_put_owned(large, vec![1; LARGE as usize], Order::None) {
+                                armed.put(me, put.handle().number()).unwrap();
+                            }
+                        }
+                    })?;
+                    me.charge(Duration::from_micros(1));
+                }
+                return me.barrier();
+            }
+            for at in 0..300 {
+                drop(me.start_put_owned(there(8 * at), vec![3; 8], Order::None).map_err(|refused| refused.error)?);
+            }
+            armed.put(me, 1)?;
+            // The last bytes of what the handler has put.
+            let last = there(4096 + LARGE - 8);
+            let put = me.start_put_owned(last, vec![2; 8], Order::Continuing).map_err(|refused| refused.error)?;
+            let handler = armed.get(me)?;
+            armed.put(me, 0)?;
+            let number = put.handle().number();
+            me.flush_all()?;
+            if handler > 1 && handler < number {
+                overtaken.fetch_add(1, Ordering::Relaxed);
+                assert_eq!(read(me, last, 8)?, [2; 8], "seed {seed}: operation {number} went before {handler}");
+            }
+            me.barrier()
+        });
+        simulated.unwrap().verdict.unwrap();
+    }
+    assert!(overtaken.into_inner() > 0, "no handler came between, in any of the runs");
+}
