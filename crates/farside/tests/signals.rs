@@ -535,7 +535,7 @@ fn started_signals_to_a_lost_process_end() {
                 return me.wait_while_serving(|| false);
             }
             let other = ProcessId::new(1 - me.process().number());
-            for round in 1..=400_u64 {
+            for round in 1..=20_000_u64 {
                 let words = if round % 2 == 0 { 10 } else { 1000 };
                 let content = data(round, me.id(), words);
                 let doomed = start(me, place(dying, me.id()), &content, word(dying, 0), Signal::Add(1), Order::None);
