@@ -199,8 +199,12 @@ impl RemoteRegion {
         deadline: Instant,
     ) -> Result<(), FabricError> {
         let take = |(got, room): (Completion, &mut [u8])| {
-            if let Outcome::Got(bytes) = self.wait(transport, got, deadline)? {
-                room.copy_from_slice(&bytes);
+            if let Outcome::Got(found) = self.wait(transport, got, deadline)? {
+                if found.len() != room.len() {
+                    let process = self.key.process;
+                    return Err(FabricError::OddAnswer { process, wanted: room.len(), bytes: found.len() });
+                }
+                room.copy_from_slice(&found);
             }
             Ok(())
         };

@@ -460,6 +460,18 @@ pub enum FabricError {
         /// The reason.
         why: &'static str,
     },
+    /// A process answered with something else than it was asked for.
+    #[error(
+        "{process} was asked for {wanted} bytes and answered with {bytes}: it has a bug, or is of another version; see that all processes are of one"
+    )]
+    OddAnswer {
+        /// Who answered.
+        process: ProcessId,
+        /// How many bytes it was asked for.
+        wanted: usize,
+        /// How many came.
+        bytes: usize,
+    },
     /// libfabric failed.
     #[error("{doing} failed: {why} (error {code} of libfabric's provider {provider})")]
     Provider {

@@ -1,5 +1,5 @@
-//! Heat in a plate whose upper edge is held hot: each worker has some of its rows, and neighbors exchange the rows at their edges through
-//! pipes. In the end there is a picture of the field.
+//! Heat in a plate whose upper edge is held hot: each worker has some of its rows, and neighbors put the rows at their edges into each
+//! other's memory. In the end there is a picture of the field.
 //!
 //! `cargo run --release -p farside --example stencil -- picture.pgm`
 //!
@@ -10,10 +10,10 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use farside::bytemuck::{cast_slice, cast_slice_mut};
-use farside::pipe::{PipeReader, PipeWriter};
+use farside::bytemuck::cast_slice;
+use farside::global::Symmetric;
 use farside::prelude::*;
-use farside::{Error, Result};
+use farside::{Comparison, Error, GlobalPtr, GlobalSlice, Incoming, Order, Result, Signal};
 
 const WORKERS: u32 = 4;
 /// Rows and columns of the plate, with its edges.
@@ -24,16 +24,53 @@ const FIRST: WorkerId = WorkerId::new(0);
 
 type Row = [f64; SIZE];
 
-/// A pipe to a neighbor and one back, with room for the rows of two steps.
+/// What every worker has for its neighbors: for each side two places for rows, and a flag with the number of the step whose row came last.
+struct Edges {
+    rows: Symmetric<f64>,
+    flags: Symmetric<u64>,
+}
+
+impl Edges {
+    /// Two places for rows, and their flag.
+    fn of(&self, process: ProcessId, side: usize) -> Result<(GlobalSlice<f64>, GlobalPtr<u64>)> {
+        let first = side * 2 * SIZE;
+        Ok((self.rows.at(process)?.part(first..first + 2 * SIZE)?, self.flags.at(process)?.at(side)?))
+    }
+}
+
+/// The edge that a worker shares with a neighbor.
 struct Border<'w> {
-    there: PipeWriter<'w>,
-    back: PipeReader<'w>,
+    me: &'w Worker,
+    there: (GlobalSlice<f64>, GlobalPtr<u64>),
+    here: (GlobalSlice<f64>, GlobalPtr<u64>),
+    /// The last row that was sent.
+    sent: Option<Incoming<Vec<u8>>>,
 }
 
 impl<'w> Border<'w> {
-    fn with(me: &'w Worker, neighbor: u32) -> Result<Self> {
-        let pipe = || me.pipe(WorkerId::new(neighbor)).width(2).message_bytes(size_of::<Row>());
-        Ok(Self { back: pipe().reader()?, there: pipe().writer()? })
+    /// With the neighbor on a side: 0 is above, 1 below.
+    fn with(me: &'w Worker, edges: &Edges, neighbor: u32, side: usize) -> Result<Self> {
+        let there = edges.of(me.process_of(WorkerId::new(neighbor)), 1 - side)?;
+        Ok(Self { me, there, here: edges.of(me.process(), side)?, sent: None })
+    }
+
+    /// Sends the row of a step, and waits for nothing but the end of the last one.
+    fn send(&mut self, step: usize, row: &Row) -> Result<()> {
+        let mut buffer = self.sent.take().map_or(Ok(Vec::new()), |sent| sent.take(self.me))?;
+        buffer.clear();
+        buffer.extend_from_slice(cast_slice(row));
+        let (rows, flag) = self.there;
+        let (place, ready) = (rows.at(step % 2 * SIZE)?.address(), Signal::Set(step as u64));
+        let sent = self.me.start_put_signal(place, buffer, flag, ready, Order::None);
+        self.sent = Some(sent.map_err(|refused| refused.error)?);
+        Ok(())
+    }
+
+    /// Waits for the neighbor's row of a step.
+    fn receive(&self, step: usize, row: &mut Row) -> Result<()> {
+        let (rows, flag) = self.here;
+        flag.wait_until(self.me, Comparison::Ge, step as u64)?;
+        rows.get(self.me, step % 2 * SIZE, row)
     }
 }
 
@@ -49,25 +86,26 @@ fn compute(above: &Row, row: &Row, below: &Row) -> Row {
 /// This worker's rows after all steps, the first and the last one being a neighbor's, or an edge of the plate.
 fn solve(me: &Worker, rows: usize) -> Result<Vec<Row>> {
     let number = me.id().number();
-    let mut upper = number.checked_sub(1).map(|above| Border::with(me, above)).transpose()?;
-    let mut lower = (number + 1 < WORKERS).then(|| Border::with(me, number + 1)).transpose()?;
+    let edges = Edges { rows: me.symmetric(4 * SIZE)?, flags: me.symmetric(2)? };
+    let mut upper = number.checked_sub(1).map(|above| Border::with(me, &edges, above, 0)).transpose()?;
+    let mut lower = (number + 1 < WORKERS).then(|| Border::with(me, &edges, number + 1, 1)).transpose()?;
     let mut now = vec![[0.0; SIZE]; rows + 2];
     if upper.is_none() {
         now[0] = [HOT; SIZE];
     }
     let mut next = now.clone();
-    for _ in 0..STEPS {
+    for step in 1..=STEPS {
         for (border, row) in [(&mut upper, 1), (&mut lower, rows)] {
             if let Some(border) = border {
-                border.there.write(cast_slice(&now[row]))?;
+                border.send(step, &now[row])?;
             }
         }
         for row in 2..rows {
             next[row] = compute(&now[row - 1], &now[row], &now[row + 1]);
         }
-        for (border, row) in [(&mut upper, 0), (&mut lower, rows + 1)] {
+        for (border, row) in [(&upper, 0), (&lower, rows + 1)] {
             if let Some(border) = border {
-                border.back.read(cast_slice_mut(&mut now[row]))?;
+                border.receive(step, &mut now[row])?;
             }
         }
         for row in [1, rows] {
@@ -76,6 +114,10 @@ fn solve(me: &Worker, rows: usize) -> Result<Vec<Row>> {
         // The edges of the plate are the same in both.
         std::mem::swap(&mut now, &mut next);
     }
+    // Nothing is under way any more when the memory goes.
+    me.flush_all()?;
+    edges.rows.free(me)?;
+    edges.flags.free(me)?;
     Ok(now)
 }
 

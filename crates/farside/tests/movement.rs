@@ -598,3 +598,65 @@ fn copies_wait_for_their_turn() {
     });
     simulated.unwrap().verdict.unwrap();
 }
+
+/// What continues the previous operation continues the one that is so when it is admitted: while it waits for room, a handler may start another.
+#[test]
+fn what_waits_for_room_continues_what_was_started_meanwhile() {
+    const LARGE: u32 = 2 << 20;
+    for seed in 0..4 {
+        let options = SimOptions { network: LogGp::FDR, delay_max_ns: 0, ..SimOptions::default() };
+        let simulation = Simulation::new(2, 1, seed).options(options).starter_bytes(LARGE + 4096);
+        simulation.run(continue_what_a_handler_started).unwrap().verdict.unwrap();
+    }
+
+    fn continue_what_a_handler_started(me: &Worker) -> Result<()> {
+        let root = WorkerId::new(0);
+        let there = |offset| GlobalAddress::starter(ProcessId::new(1), offset);
+        let armed = GlobalAddress::starter(ProcessId::new(0), 8).cast::<u64>();
+        let fixed = me.register_read_only(vec![1_u64; 8])?;
+        let starts = me.broadcast(root, me.gather(root, fixed.slice().start())?)?;
+        if me.process().number() == 1 {
+            // The first call is slower than others.
+            me.call_return(root, (), |_, ()| ())?.wait()?;
+            while armed.get(me)? != 1 {
+                me.charge(Duration::from_micros(1));
+            }
+            me.call(root, armed, |me, armed| {
+                // Two that have failed are told, which makes room for two.
+                for _ in 0..2 {
+                    let mut told = std::pin::pin!(me.completion(FAILED.get().unwrap()));
+                    let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
+                    assert!(matches!(told.as_mut().poll(context), std::task::Poll::Ready(Err(Error::Movement(_)))));
+                }
+                let large = GlobalAddress::starter(ProcessId::new(1), 4096);
+                let put = me.start_put_owned(large, vec![1; LARGE as usize], Order::None).unwrap();
+                armed.put(me, put.handle().number()).unwrap();
+            })?;
+            me.barrier()?;
+            return fixed.deregister(me).map(drop);
+        }
+        let failed = me.start_put(starts[1].address(), &[0; 8], Order::None)?;
+        me.complete_any(&[failed], SECOND)?;
+        let mut last = failed;
+        for _ in 1..255 {
+            last = me.start_put(there(0), &[0; 8], Order::After(failed))?;
+        }
+        FAILED.set(Some(last));
+        drop(me.start_put_owned(there(4096), vec![3; LARGE as usize / 2], Order::None).map_err(|it| it.error)?);
+        armed.put(me, 1)?;
+        // The last bytes of what the handler puts.
+        let end = there(4096 + LARGE - 8);
+        let put = me.start_put_owned(end, vec![2; 8], Order::Continuing).map_err(|refused| refused.error)?;
+        assert_eq!(put.handle().number(), armed.get(me)? + 1, "the handler came between");
+        put.take(me)?;
+        while me.flush_all().is_err() {}
+        assert_eq!(read(me, end, 8)?, [2; 8]);
+        me.barrier()?;
+        fixed.deregister(me).map(drop)
+    }
+
+    thread_local! {
+        /// The last that has failed, for the handler, which runs on the same thread.
+        static FAILED: std::cell::Cell<Option<Handle>> = const { std::cell::Cell::new(None) };
+    }
+}

@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use farside::prelude::*;
-use farside::{AtomicChange, GlobalAddress, GlobalPtr, Handle, Incoming, Order, Result, SimOptions, Simulation};
+use farside::{
+    AtomicChange, GlobalAddress, GlobalPtr, Handle, Incoming, Order, Result, Signal, SimOptions, Simulation,
+};
 
 /// Words that are written and read again and again, in each process.
 const CELLS: u32 = 2;
@@ -222,7 +224,7 @@ fn run(me: &Worker, seed: u64, sabotage: Sabotage) -> Result<std::result::Result
         let other = random.below(processes);
         let value = at as u64 + 1;
         let word = words.cell(cell);
-        let (handle, kind, finding, reaches) = match random.below(7) {
+        let (handle, kind, finding, reaches) = match random.below(9) {
             0 => {
                 let handle = me.start_put(word.address(), &value.to_le_bytes(), order)?;
                 (handle, Kind::Write { cell }, Finding::Nothing, vec![cell.0])
@@ -243,6 +245,14 @@ fn run(me: &Worker, seed: u64, sabotage: Sabotage) -> Result<std::result::Result
             5 => {
                 let got = me.start_get(word.address(), vec![0; 8], order)?;
                 (got.handle(), Kind::Read { cell }, Finding::Buffer(got), vec![cell.0])
+            }
+            6 | 7 => {
+                // Either is the one that is looked at.
+                let (log, is_signal) = (words.log(other, at), random.below(2) == 1);
+                let (data, signal) = if is_signal { (log, word) } else { (word, log) };
+                let bytes = value.to_le_bytes().to_vec();
+                let sent = me.start_put_signal(data.address(), bytes, signal, Signal::Set(value), order)?;
+                (sent.handle(), Kind::Write { cell }, Finding::Nothing, vec![cell.0, other])
             }
             _ => {
                 let swapped = me.start_change(word, AtomicChange::Swap(value), order)?;

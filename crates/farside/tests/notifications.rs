@@ -94,6 +94,51 @@ fn several_take(me: &Worker) -> Result<()> {
     notifications.release(me)
 }
 
+/// One takes all of several at a time, while another takes the last of them and gives it again: whoever does not get all leaves all.
+fn all_are_taken_or_none(me: &Worker) -> Result<()> {
+    const COUNT: u32 = 8;
+    let notifications = AllNotifications::new(me, COUNT + 2)?;
+    let own = notifications.own(me);
+    let values: Vec<u64> = (1..=COUNT.into()).collect();
+    let give_all = || (0..COUNT).zip(&values).try_for_each(|(number, value)| own.notify(me, number, *value));
+    // Whichever is ready first says so.
+    let is_over = || own.test(me, COUNT..COUNT + 2).map(|over| over.is_some());
+    match me.thread_index() {
+        0 => {
+            give_all()?;
+            let mut rounds = 0;
+            while rounds < 10 || rounds < 20_000 && !is_over()? {
+                rounds += 1;
+                assert_eq!(own.take_all(me, 0..COUNT)?, values, "round {rounds}");
+                give_all()?;
+            }
+            own.notify(me, COUNT, 1)?;
+        }
+        1 => {
+            let mut times = 0;
+            while times < 3000 && !is_over()? {
+                let taken = own.take(me, COUNT - 1)?;
+                assert!(taken == 0 || taken == u64::from(COUNT));
+                if taken != 0 {
+                    times += 1;
+                    own.notify(me, COUNT - 1, taken)?;
+                }
+                if times % 64 == 0 || taken == 0 {
+                    me.progress()?;
+                }
+            }
+            own.notify(me, COUNT + 1, 1)?;
+        }
+        _ => {}
+    }
+    me.barrier()?;
+    // What was given last is all there.
+    if me.thread_index() == 0 {
+        assert_eq!(own.take_all(me, 0..COUNT)?, values);
+    }
+    notifications.release(me)
+}
+
 fn why<T: std::fmt::Debug>(result: Result<T>) -> NotificationFault {
     match result {
         Err(Error::Notification { why, .. }) => why,
@@ -154,10 +199,11 @@ fn impossible_wishes_are_refused(me: &Worker) -> Result<()> {
 
 type Body = fn(&Worker) -> Result<()>;
 
-const BODIES: [Body; 6] = [
+const BODIES: [Body; 7] = [
     many_notify_each,
     a_notification_is_overwritten_until_it_is_taken,
     several_take,
+    all_are_taken_or_none,
     what_cannot_be_is_refused,
     at_first_there_are_none,
     impossible_wishes_are_refused,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{
-    AddressFault, Comparison, Error, GlobalAddress, GlobalPtr, LogGp, Notifications, Result, Section, Signal,
-    SimOptions, Simulation, Until,
+    AddressFault, Comparison, Error, GlobalAddress, GlobalPtr, Handle, Incoming, LogGp, MovementError, Notifications,
+    Order, Result, Section, Signal, SimOptions, Simulation, Until,
 };
 
 const STARTER_BYTES: u32 = 64 << 10;
@@ -243,9 +243,168 @@ fn registered_memory_takes_part(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
+fn bytes(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn start(
+    me: &Worker,
+    to: GlobalAddress,
+    data: &[u64],
+    signal: GlobalPtr<u64>,
+    what: Signal,
+    order: Order,
+) -> Result<Incoming<Vec<u8>>> {
+    me.start_put_signal(to, bytes(data), signal, what, order).map_err(|refused| refused.error)
+}
+
+/// As `data_comes_before_its_signal`, under every order, without waiting for the end. The larger ones go by several puts.
+fn started_data_comes_before_its_signal(me: &Worker) -> Result<()> {
+    let (next, from) = (me.neighbor(1), previous(me));
+    let there = me.process_of(next);
+    let memory = me.allocate_at(there, 400_000)?;
+    let given = memory.address()?;
+    let came_to = {
+        let all = me.gather(WorkerId::new(0), given)?;
+        me.broadcast(WorkerId::new(0), all)?[from.index()]
+    };
+    let mut round = 0;
+    let mut last: Option<Handle> = None;
+    for words in [0, 1, 7, 500, 1000, 1500, 50_000] {
+        for kind in 0..4 {
+            round += 1;
+            let order = match (kind, last) {
+                (0, Some(last)) => Order::After(last),
+                (1, _) => Order::All,
+                (2, _) => Order::Continuing,
+                _ => Order::None,
+            };
+            let (sent, what) = (data(round, me.id(), words), [Signal::Add(1), Signal::Set(round)][kind % 2]);
+            let going = start(me, given, &sent, word(there, next.number()), what, order)?;
+            last = Some(going.handle());
+            let own = word(me.process(), me.id().number());
+            assert_eq!(own.wait_until(me, Comparison::Ge, round)?, round);
+            assert_eq!(came_to.cast::<u64>().slice(words).to_vec(me)?, data(round, from, words), "round {round}");
+            assert!(going.take(me)? == bytes(&sent), "the buffer of round {round}");
+            // The next round overwrites the data.
+            me.barrier()?;
+        }
+    }
+    me.release(memory)?;
+    reset(me)
+}
+
+/// Who does not wait for the ends has them in order all the same: no later signal is there before an earlier one's data.
+fn started_signals_keep_their_order(me: &Worker) -> Result<()> {
+    let (next, from) = (me.neighbor(1), previous(me));
+    let there = me.process_of(next);
+    let (count, slots) = (24_u64, 4);
+    let slot = |address: GlobalAddress, number: u64| address.checked_add(number % slots * 1024).unwrap();
+    for kind in 0..2 {
+        let mut last = None;
+        for number in 1..=count {
+            let order = last.map_or(Order::None, |last| if kind == 0 { Order::After(last) } else { Order::All });
+            let words = 1 + 50 * (number as usize % 3);
+            let what = Signal::Set(number);
+            let target = slot(place(there, me.id()), number);
+            let sent = start(me, target, &data(number, me.id(), words), word(there, next.number()), what, order)?;
+            last = Some(sent.handle());
+        }
+        let own = word(me.process(), me.id().number());
+        let mut seen = 0;
+        while seen < count {
+            seen = own.wait_until(me, Comparison::Gt, seen)?;
+            // Of the one that is announced, or of one that has overwritten it since.
+            let first = slot(place(me.process(), from), seen).cast::<u64>().get(me)?;
+            assert!(first >> 32 >= seen && (first >> 32) % slots == seen % slots, "{first:x} behind signal {seen}");
+        }
+        me.complete(last.unwrap())?;
+        reset(me)?;
+    }
+    Ok(())
+}
+
+/// The data goes to one process, and the signal to another, which then reads it.
+fn a_third_process_is_told(me: &Worker) -> Result<()> {
+    let holder = |of: WorkerId| ProcessId::new((me.process_of(of).number() + 2) % me.process_count());
+    let (next, from) =
+        (me.neighbor(me.threads_per_process()), me.neighbor(me.worker_count() - me.threads_per_process()));
+    for (round, words) in [(1, 3), (2, 1000)] {
+        let sent = data(round, me.id(), words);
+        let flag = word(me.process_of(next), next.number());
+        let going = start(me, place(holder(me.id()), me.id()), &sent, flag, Signal::Add(1), Order::All)?;
+        word(me.process(), me.id().number()).wait_until(me, Comparison::Ge, round)?;
+        let came = place(holder(from), from).cast::<u64>().slice(words).to_vec(me)?;
+        assert_eq!(came, data(round, from, words));
+        me.complete(going.handle())?;
+        me.barrier()?;
+    }
+    reset(me)
+}
+
+/// What is wrong is told at once, with the buffer, or at the end; and then there was no signal.
+fn started_signals_are_refused_or_fail(me: &Worker) -> Result<()> {
+    let peer = me.process_of(me.neighbor(me.threads_per_process()));
+    let (to, good) = (place(peer, me.id()), word(peer, me.id().number()));
+    let refused = |to: GlobalAddress, signal: GlobalPtr<u64>| {
+        let refused = me.start_put_signal(to, vec![1; 32], signal, Signal::Set(1), Order::None).unwrap_err();
+        assert_eq!(refused.arguments, [1; 32]);
+        why::<()>(Err(refused.error))
+    };
+    let inside = to.checked_add(24).unwrap().cast();
+    assert_eq!(refused(to, GlobalPtr::NULL), AddressFault::Null);
+    assert_eq!(refused(GlobalAddress::NULL, good), AddressFault::Null);
+    assert_eq!(refused(to, GlobalAddress::starter(peer, 4).cast()), AddressFault::Misaligned { align: 8 });
+    assert_eq!(refused(to, inside), AddressFault::InsideOfData { bytes: 32 });
+    let end = GlobalAddress::starter(peer, STARTER_BYTES);
+    assert!(matches!(refused(end, good), AddressFault::OutOfRange { bytes: 32, .. }));
+    assert!(matches!(refused(to, end.cast()), AddressFault::OutOfRange { bytes: 8, .. }));
+    assert_eq!(good.load(me)?, 0);
+
+    let (own, fixed) = (me.register(vec![0_u64; 4000])?, me.register_read_only(vec![7_u64; 4000])?);
+    let root = WorkerId::new(0);
+    let all = me.gather(root, (own.slice().start(), fixed.slice().start()))?;
+    let (there, fixed_there) = me.broadcast(root, all)?[me.neighbor(me.threads_per_process()).index()];
+    for words in [3_usize, 3000] {
+        // Its address is the one that is told.
+        let fails = |to: GlobalPtr<u64>, signal: GlobalPtr<u64>, fault: GlobalPtr<u64>| -> Result<Handle> {
+            let sent = start(me, to.address(), &vec![1; words], signal, Signal::Set(1), Order::None)?;
+            let handle = sent.handle();
+            let after = start(me, to_of(there), &[1], good, Signal::Set(1), Order::After(handle))?;
+            let told = sent.take(me);
+            let Err(Error::Movement(MovementError::Failed { cause, .. })) = told else { panic!("{told:?}") };
+            let is_told =
+                matches!(*cause, Error::Address { address, why: AddressFault::ReadOnly } if address == fault.address());
+            assert!(is_told, "{cause}");
+            let told = after.take(me);
+            assert!(matches!(told, Err(Error::Movement(MovementError::NotStarted { .. }))), "{told:?}");
+            Ok(handle)
+        };
+        fails(fixed_there, there, fixed_there)?;
+        fails(there.add(8)?, fixed_there, fixed_there)?;
+        assert_eq!((there.load(me)?, good.load(me)?), (0, 0));
+        let sent = start(me, there.add(8)?.address(), &vec![5; words], there, Signal::Set(0), Order::None)?;
+        assert_eq!(sent.take(me)?.len(), words * 8);
+        assert_eq!(there.add(8)?.slice(words).to_vec(me)?, vec![5; words]);
+    }
+    me.barrier()?;
+    own.deregister(me)?;
+    fixed.deregister(me)?;
+    reset(me)
+}
+
+/// A place that nobody looks at.
+fn to_of(memory: GlobalPtr<u64>) -> GlobalAddress {
+    memory.add(3900).unwrap().address()
+}
+
 type Body = fn(&Worker) -> Result<()>;
 
-const BODIES: [Body; 7] = [
+const BODIES: [Body; 11] = [
+    started_data_comes_before_its_signal,
+    started_signals_keep_their_order,
+    a_third_process_is_told,
+    started_signals_are_refused_or_fail,
     registered_memory_takes_part,
     data_comes_before_its_signal,
     the_end_of_the_data_is_there_with_the_signal,
@@ -349,4 +508,84 @@ fn signal_to_and_fro(me: &Worker) -> Result<()> {
     let took = me.now() - before;
     assert!(took < Duration::from_micros(60) * rounds as u32, "{took:?}");
     me.barrier()
+}
+
+/// What is started goes on while its worker computes, also a put and a signal that are two round trips; who waits for it does not.
+#[test]
+fn what_was_started_goes_on_beside_computing() {
+    let options = SimOptions { network: LogGp::FDR, delay_max_ns: 0, ..SimOptions::default() };
+    for words in [100, 1000] {
+        let [alone, beside] = [0, 1].map(|started| {
+            let took = AtomicU32::new(0);
+            let simulation = Simulation::new(2, 1, 1).options(options).starter_bytes(STARTER_BYTES);
+            let simulated = simulation.run(|me| {
+                let (rounds, computes) = (20, Duration::from_micros(50));
+                let peer = me.process_of(me.neighbor(1));
+                let (to, flag, own) = (place(peer, me.id()), word(peer, 0), word(me.process(), 0));
+                me.barrier()?;
+                let before = me.now();
+                for round in 1..=rounds {
+                    let content = data(round, me.id(), words);
+                    if started == 1 {
+                        let sent = start(me, to, &content, flag, Signal::Set(round), Order::None)?;
+                        me.charge(computes);
+                        sent.take(me)?;
+                    } else {
+                        me.put_signal(to, &bytes(&content), flag, Signal::Set(round))?;
+                        me.charge(computes);
+                    }
+                    own.wait_until(me, Comparison::Ge, round)?;
+                }
+                took.fetch_max((me.now() - before).as_nanos() as u32 / rounds as u32, Ordering::Relaxed);
+                me.barrier()
+            });
+            simulated.unwrap().verdict.unwrap();
+            took.into_inner()
+        });
+        let (added, left) = (alone - 50_000, beside.saturating_sub(50_000));
+        assert!(added > 2_000 && left < added / 4, "{words} words: {left} ns of {added} ns are left");
+    }
+}
+
+/// A process dies while it is put to and signals are asked of it: all ends, and says why.
+#[test]
+fn started_signals_to_a_lost_process_end() {
+    let dying = ProcessId::new(2);
+    let mut lost_in_all = 0;
+    for seed in 0..8 {
+        let after = Duration::from_micros(200 + 150 * seed);
+        let simulation = Simulation::new(3, 1, seed).kill(dying, after).starter_bytes(STARTER_BYTES);
+        let lost = AtomicU32::new(0);
+        let simulated = simulation.run(|me| {
+            if me.process() == dying {
+                return me.wait_while_serving(|| false);
+            }
+            let other = ProcessId::new(1 - me.process().number());
+            for round in 1..=20_000_u64 {
+                let words = if round % 2 == 0 { 10 } else { 1000 };
+                let content = data(round, me.id(), words);
+                let doomed = start(me, place(dying, me.id()), &content, word(dying, 0), Signal::Add(1), Order::None);
+                let kept = start(me, place(other, me.id()), &content, word(other, 1), Signal::Set(round), Order::None)?;
+                kept.take(me)?;
+                let told = doomed.and_then(|doomed| doomed.take(me));
+                match told {
+                    Ok(buffer) => assert_eq!(buffer.len(), words * 8),
+                    Err(Error::PeerLost { process, .. }) if process == dying => {
+                        lost.fetch_add(1, Ordering::Relaxed);
+                        break;
+                    }
+                    Err(Error::Movement(MovementError::Failed { cause, .. })) => {
+                        assert!(matches!(*cause, Error::PeerLost { process, .. } if process == dying), "{cause}");
+                        lost.fetch_add(1, Ordering::Relaxed);
+                        break;
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            me.flush_all()
+        });
+        assert!(simulated.unwrap().verdict.is_err());
+        lost_in_all += lost.into_inner();
+    }
+    assert_eq!(lost_in_all, 16);
 }

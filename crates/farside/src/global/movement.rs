@@ -13,11 +13,13 @@ mod message;
 #[cfg(test)]
 mod model;
 mod orders;
+mod put_signal;
 mod room;
 mod table;
 mod work;
 
 pub use self::complete::Completing;
+pub(super) use self::error::Failure;
 pub use self::error::MovementError;
 pub use self::handle::{Handle, Order};
 pub use self::incoming::{Brings, Incoming};

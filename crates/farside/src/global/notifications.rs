@@ -177,9 +177,9 @@ impl Notifications {
         let range = self.slots_of(me, numbers)?;
         me.watch_until("waiting for a notification", time, |me| {
             let mut taken = 0;
-            let found = range.find(me, |_, value, take| {
+            let found = range.find(me, |_, value, change| {
                 // Another may have been quicker.
-                taken = if value == 0 { 0 } else { take()? };
+                taken = if value == 0 { 0 } else { change(TAKE)? };
                 Ok(taken != 0)
             });
             found.map(|number| number.map(|number| (number, taken))).transpose()
@@ -202,18 +202,20 @@ impl Notifications {
         let range = self.slots_of(me, numbers)?;
         me.watch_until("waiting for notifications", time, |me| {
             let mut some = Vec::new();
-            let looked = range.find(me, |number, value, take| {
-                let taken = if value == 0 { 0 } else { take()? };
+            let looked = range.find(me, |number, value, change| {
+                let taken = if value == 0 { 0 } else { change(TAKE)? };
                 if taken != 0 {
                     some.push((number, taken));
                 }
                 Ok(false)
             });
-            looked.map(|_| (!some.is_empty()).then_some(some)).transpose()
+            // What was taken is told before an error of another, which comes again.
+            if some.is_empty() { looked.map(|_| None).transpose() } else { Some(Ok(some)) }
         })
     }
 
-    /// Waits until there is a notification of each of these numbers, and takes them: what they said, in order.
+    /// Waits until there is a notification of each of these numbers at the same time, and takes them: what they said, in order. Where others take
+    /// some of them as well, each goes to one, and who does not get all leaves all.
     ///
     /// # Errors
     /// Those of [`wait_some`](Self::wait_some). What was there then is left.
@@ -227,16 +229,7 @@ impl Notifications {
     /// Those of [`take_all`](Self::take_all).
     pub fn take_all_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<Vec<u64>> {
         let range = self.slots_of(me, numbers)?;
-        me.watch_until("waiting for all of several notifications", time, |me| {
-            // Until one is missing.
-            range.find(me, |_, value, _| Ok(value == 0)).map(|missing| missing.is_none().then_some(())).transpose()
-        })?;
-        let mut values = Vec::with_capacity(range.count as usize);
-        range.find(me, |_, _, take| {
-            values.push(take()?);
-            Ok(false)
-        })?;
-        Ok(values)
+        me.watch_until("waiting for all of several notifications", time, |me| range.take_all(me).transpose())
     }
 
     fn slot(&self, number: u32) -> Result<GlobalPtr<u64>> {
@@ -276,6 +269,9 @@ impl Notifications {
     }
 }
 
+/// Takes a notification.
+const TAKE: AtomicChange<u64> = AtomicChange::Swap(0);
+
 /// The words of some numbers that follow each other, in the own process's memory.
 struct Slots {
     first: GlobalPtr<u64>,
@@ -284,23 +280,48 @@ struct Slots {
 }
 
 impl Slots {
-    /// Looks at each, until `good` is content with what one holds: its number. `good` can take it, too.
+    /// Looks at each, until `good` is content with what one holds: its number. `good` can change it, too.
     fn find(
         &self,
         me: &Worker,
-        mut good: impl FnMut(u32, u64, &dyn Fn() -> Result<u64>) -> Result<bool>,
+        mut good: impl FnMut(u32, u64, &dyn Fn(AtomicChange<u64>) -> Result<u64>) -> Result<bool>,
     ) -> Result<Option<u32>> {
         me.with_own_words(self.first.address(), self.count as usize, |change| {
             for index in 0..self.count {
                 // SYNC: acquire, for the release of who notified: the data is visible then.
                 let value = change(index as usize, AtomicChange::Load)?;
-                let take = || change(index as usize, AtomicChange::Swap(0));
-                if good(self.start + index, value, &take)? {
+                if good(self.start + index, value, &|new| change(index as usize, new))? {
                     return Ok(Some(self.start + index));
                 }
             }
             Ok(None)
         })
+    }
+
+    /// Takes all of them, or none.
+    fn take_all(&self, me: &Worker) -> Result<Option<Vec<u64>>> {
+        if self.find(me, |_, value, _| Ok(value == 0))?.is_some() {
+            return Ok(None);
+        }
+        let mut values = Vec::with_capacity(self.count as usize);
+        let looked = self.find(me, |_, _, change| {
+            // Another may have been quicker.
+            let taken = change(TAKE)?;
+            if taken != 0 {
+                values.push(taken);
+            }
+            Ok(taken == 0)
+        });
+        if matches!(looked, Ok(None)) {
+            return Ok(Some(values));
+        }
+        let mut values = values.into_iter();
+        self.find(me, |_, _, change| {
+            let Some(new) = values.next() else { return Ok(true) };
+            // Unless there is a newer one by now, which would have taken its place.
+            change(AtomicChange::CompareSwap { expected: 0, new }).map(|_| false)
+        })?;
+        looked.map(|_| None)
     }
 
     /// The first number of which there is a notification.

@@ -4,6 +4,7 @@ mod message;
 mod remote;
 
 pub(crate) use self::message::SignalMessage;
+pub(super) use self::remote::RemoteSignal;
 pub(crate) use self::remote::SignalRequests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,8 +87,8 @@ impl Worker {
     /// *Completion*: when it returns, data and signal are visible to all.
     ///
     /// *Cost*: where the memory is mapped, a copy, a store or a read-modify-write, and two loads; the system is called only if somebody sleeps
-    /// at the signal's process who watches memory. Otherwise a round trip to the service thread of that process, to which up to 4 KiB of
-    /// data for the same process go along; more is put first, by another. What others call here is served meanwhile.
+    /// at the signal's process who watches memory. Otherwise a round trip to the service thread of that process, to which up to 12 KiB of
+    /// data for the same process go along (4 KiB in the simulator, whose messages are not longer); more is put first, by another. What others call here is served meanwhile.
     ///
     /// `put_signal` of OpenSHMEM; rpipe's notified flags.
     ///
@@ -99,21 +100,32 @@ impl Worker {
     #[track_caller]
     pub fn put_signal(&self, address: GlobalAddress, data: &[u8], signal: GlobalPtr<u64>, what: Signal) -> Result<()> {
         let place = signal.address();
-        check_alignment::<u64>(place)?;
-        check_apart(address, data.len(), place)?;
-        let (process, space) = (self.process_handle(), self.space());
-        if let Some(home) = place.process().and_then(|owner| process.home_of(owner))
-            && let Some(word) = space.mapped(process, place, 8)
-            && let Some(target) = space.mapped(process, address, data.len())
-        {
-            // SAFETY: `data` is readable; the space found the target range inside memory that is mapped here.
-            unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
-            // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found; nothing was attached or
-            // let go since.
-            what.raise(process, home, unsafe { racy::atomic_u64(word) });
+        check_places(address, data.len(), place)?;
+        if self.put_signal_mapped(address, data, place, what) {
             return Ok(());
         }
         self.put_signal_slowly(address, data, place, what)
+    }
+
+    /// Writes bytes and signals, if all of that is mapped here. The two places are [apart](check_places).
+    #[inline(always)]
+    pub(super) fn put_signal_mapped(
+        &self,
+        address: GlobalAddress,
+        data: &[u8],
+        place: GlobalAddress,
+        what: Signal,
+    ) -> bool {
+        let (process, space) = (self.process_handle(), self.space());
+        let Some(home) = place.process().and_then(|owner| process.home_of(owner)) else { return false };
+        let Some(word) = space.mapped(process, place, 8) else { return false };
+        let Some(target) = space.mapped(process, address, data.len()) else { return false };
+        // SAFETY: `data` is readable; the space found the target range inside memory that is mapped here.
+        unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
+        // SAFETY: aligned, as the caller has looked at, and inside memory that is mapped here, as the space found; nothing was attached or
+        // let go since.
+        what.raise(process, home, unsafe { racy::atomic_u64(word) });
+        true
     }
 
     #[track_caller]
@@ -129,9 +141,10 @@ impl Worker {
     }
 }
 
-/// Refuses a signal that the data would overwrite.
+/// Refuses a signal that is no word, or that the data would overwrite.
 #[inline]
-fn check_apart(address: GlobalAddress, bytes: usize, signal: GlobalAddress) -> Result<()> {
+pub(super) fn check_places(address: GlobalAddress, bytes: usize, signal: GlobalAddress) -> Result<()> {
+    check_alignment::<u64>(signal)?;
     let (data, word) = (u64::from(address.offset()), u64::from(signal.offset()));
     let is_apart =
         address.segment() != signal.segment() || word + 8 <= data || data.saturating_add(bytes as u64) <= word;

@@ -209,20 +209,22 @@ impl Worker {
         process.movement().note_counts(&inner);
         drop(inner);
         let handle = self.handle(number);
-        let target = note.as_ref().map(|note| note.target).unwrap_or_default();
-        let target_fault = |why| Error::Address { address: target, why };
+        let address_of = |is_target: bool| {
+            note.as_ref().map(|note| if is_target { note.target } else { note.source }).unwrap_or_default()
+        };
+        let fault_at = |address, why| Error::Address { address, why };
         let cause = match failure {
             Failure::Earlier { number } => {
                 return Err(MovementError::NotStarted { handle, earlier: self.handle(number) }.into());
             }
             Failure::Stale { is_target } => {
-                let of = |note: super::room::Note| if is_target { note.target } else { note.source };
-                let address = note.map(of).unwrap_or_default();
-                self.space().forget(address.segment());
-                Error::Address { address, why: AddressFault::Stale }
+                self.space().forget(address_of(is_target).segment());
+                fault_at(address_of(is_target), AddressFault::Stale)
             }
-            Failure::ReadOnly => target_fault(AddressFault::ReadOnly),
-            Failure::Misaligned { align } => target_fault(AddressFault::Misaligned { align: align as usize }),
+            Failure::ReadOnly { is_target } => fault_at(address_of(is_target), AddressFault::ReadOnly),
+            Failure::Misaligned { is_target, align } => {
+                fault_at(address_of(is_target), AddressFault::Misaligned { align: align as usize })
+            }
             Failure::Lost { process: lost } => process.gone(lost),
             Failure::Deadline => {
                 Error::Deadline { doing: "moving bytes of memory that is not mapped", after: self.default_deadline() }

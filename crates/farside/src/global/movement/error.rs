@@ -106,13 +106,13 @@ pub enum MovementError {
 
 /// How an operation failed, as processes tell each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(in super::super) enum Failure {
     /// Nothing is registered any more at the one end, or the other.
     Stale { is_target: bool },
     /// The memory may only be read.
-    ReadOnly,
+    ReadOnly { is_target: bool },
     /// A word does not lie at a multiple of its size.
-    Misaligned { align: u64 },
+    Misaligned { is_target: bool, align: u64 },
     /// A process is gone.
     Lost { process: ProcessId },
     /// Nothing moved for the time that things may take.
@@ -130,9 +130,9 @@ impl Failure {
     pub(super) fn of(error: FabricError, is_target: bool) -> Self {
         match error {
             FabricError::StaleKey { .. } => Self::Stale { is_target },
-            FabricError::ReadOnly { .. } => Self::ReadOnly,
+            FabricError::ReadOnly { .. } => Self::ReadOnly { is_target },
             // Private memory may begin anywhere, and then the offset alone does not tell.
-            FabricError::Misaligned { bytes, .. } => Self::Misaligned { align: bytes as u64 },
+            FabricError::Misaligned { bytes, .. } => Self::Misaligned { is_target, align: bytes as u64 },
             FabricError::Disconnected { process } => Self::Lost { process },
             FabricError::Deadline { .. } => Self::Deadline,
             other => Self::Other { what: other.to_string() },

@@ -16,9 +16,38 @@ const PIECE_BYTES: u64 = 128 << 10;
 /// Pieces of one operation that are under way.
 const PIECES_MAX: usize = 4;
 /// Pieces of all operations of a process: at most 32 x 128 KiB = 4 MiB of buffers, and half of what the simulator's queues take.
-pub(super) const ALL_PIECES_MAX: usize = 32;
-/// What is copied at a time where both ends are mapped: some 50 µs.
+const ALL_PIECES_MAX: usize = 32;
+/// What the operations of a process copy together in one turn, under its lock, where both places, or the one, are at hand: some 50 µs. (A
+/// piece that is begun is copied whole.)
 const MAPPED_BYTES: u64 = 1 << 20;
+
+/// What the operations of a process share in one turn.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// For how many more pieces there is room.
+    pieces: usize,
+    /// How many more bytes may be copied.
+    mapped_bytes: u64,
+    /// How many of those one operation takes at a look, so that a large one leaves some to others.
+    share: u64,
+}
+
+impl Room {
+    /// Beside so many pieces that are under way.
+    pub(super) fn new(pieces: usize) -> Self {
+        Self { pieces: ALL_PIECES_MAX.saturating_sub(pieces), mapped_bytes: MAPPED_BYTES, share: MAPPED_BYTES }
+    }
+
+    /// Has so many operations share what there is in one look at them.
+    pub(super) fn share_among(&mut self, operations: usize) {
+        self.share = (MAPPED_BYTES / operations.max(1) as u64).max(1);
+    }
+
+    /// Whether all that may be copied in this turn was.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.mapped_bytes == 0
+    }
+}
 
 /// An operation that has begun.
 #[derive(Debug)]
@@ -30,8 +59,20 @@ pub(super) struct Flow {
     pieces: Vec<Piece>,
     failure: Option<Failure>,
     previous: Option<u64>,
+    raising: Raising,
+    /// Others have copied all that may be copied in this turn.
+    is_held_back: bool,
     /// When something last moved, once it has begun.
     moved_at: Option<Instant>,
+}
+
+/// How far the signal is that comes behind data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Raising {
+    NotYet,
+    /// Its word's owner was asked.
+    Asked(u32),
+    Over,
 }
 
 #[derive(Debug)]
@@ -44,7 +85,7 @@ struct Piece {
 #[derive(Debug)]
 enum Stage {
     Reading(Completion),
-    /// To be read, or read again: a transport that had no room for the writing has dropped the bytes.
+    /// To be read, from memory or what is put, or read again: a transport that had no room for the writing has dropped the bytes.
     Unread,
     Writing(Completion),
     Changing(Completion),
@@ -62,7 +103,19 @@ pub(super) enum Step {
 
 impl Flow {
     pub(super) fn new(work: Work) -> Self {
-        Self { work, attaching: None, begun: 0, pieces: Vec::new(), failure: None, previous: None, moved_at: None }
+        // Most have none.
+        let raising = if matches!(work, Work::PutSignal { .. }) { Raising::NotYet } else { Raising::Over };
+        Self {
+            work,
+            attaching: None,
+            begun: 0,
+            pieces: Vec::new(),
+            failure: None,
+            previous: None,
+            raising,
+            is_held_back: false,
+            moved_at: None,
+        }
     }
 
     /// How many pieces are under way.
@@ -70,8 +123,9 @@ impl Flow {
         self.pieces.len()
     }
 
-    /// Goes on as far as that is possible without waiting. `room` is for how many more pieces there is room in all.
-    pub(super) fn advance(&mut self, process: &Arc<Process>, now: Instant, room: &mut usize) -> Step {
+    /// Goes on as far as that is possible without waiting.
+    pub(super) fn advance(&mut self, process: &Arc<Process>, now: Instant, room: &mut Room) -> Step {
+        self.is_held_back = false;
         let mut moved = self.end_pieces(process, room);
         if self.failure.is_none() {
             match self.begin(process, room) {
@@ -79,27 +133,65 @@ impl Flow {
                 Err(failure) => self.failure = Some(failure),
             }
             moved |= self.end_pieces(process, room);
+            moved |= self.raise(process);
         }
         let since = *self.moved_at.get_or_insert(now);
-        // Those that have all the pieces move, or end by their own deadlines.
-        let waits_for_room = *room == 0 && self.pieces.is_empty() && self.attaching.is_none();
+        // Those that have all the pieces, or copy, move, or end by their own deadlines.
+        let has_nothing = self.pieces.is_empty() && self.attaching.is_none() && self.begun < self.size();
+        let waits_for_room = self.is_held_back || room.pieces == 0 && has_nothing;
         if moved || waits_for_room {
             self.moved_at = Some(now);
         } else if now.saturating_duration_since(since) >= process.settings().deadline {
             // What is under way may take effect, but nobody waits for it.
             self.failure.get_or_insert(Failure::Deadline);
-            *room += self.pieces.len();
+            room.pieces += self.pieces.len();
             self.pieces.drain(..).for_each(Piece::give_up);
         }
         if !self.pieces.is_empty() {
             return if moved { Step::Moved } else { Step::Stuck };
         }
         match self.failure.take() {
-            Some(failure) => Step::Ended(Err(failure)),
-            None if self.begun == self.size() => Step::Ended(Ok(self.brings())),
+            Some(failure) => {
+                if let Raising::Asked(request) = self.raising {
+                    process.signals().give_up(request);
+                }
+                Step::Ended(Err(failure))
+            }
+            None if self.begun == self.size() && self.raising == Raising::Over => Step::Ended(Ok(self.brings())),
             None if moved => Step::Moved,
             None => Step::Stuck,
         }
+    }
+
+    /// Gives the signal, when the data is there, or looks whether it was given.
+    fn raise(&mut self, process: &Process) -> bool {
+        let Work::PutSignal { data, word, signal, .. } = &self.work else { return false };
+        if self.failure.is_some() || self.begun < self.size() || !self.pieces.is_empty() || self.attaching.is_some() {
+            return false;
+        }
+        let raising = match self.raising {
+            Raising::NotYet => match at_hand(word, process, false) {
+                Ok(Some(region)) => {
+                    let given = signal.give(process, region, word.offset);
+                    given.map(|()| Raising::Over).map_err(|error| Failure::of(error, false))
+                }
+                Ok(None) => {
+                    let asked = signal.ask(process, data);
+                    asked.map(Raising::Asked).map_err(|error| Failure::of_error(&error, false))
+                }
+                Err(failure) => Err(failure),
+            },
+            Raising::Asked(request) => match signal.answer(process, request) {
+                None => return false,
+                Some(answer) => answer.map(|()| Raising::Over),
+            },
+            Raising::Over => return false,
+        };
+        match raising {
+            Ok(raising) => self.raising = raising,
+            Err(failure) => self.failure = Some(failure),
+        }
+        true
     }
 
     /// Its bytes; 1 for what is one step.
@@ -107,27 +199,36 @@ impl Flow {
         match &self.work {
             Work::Copy { bytes, .. } => *bytes,
             Work::Get { room, .. } => room.len() as u64,
-            Work::Put { .. } | Work::Change { .. } => 1,
+            // The signal takes them along.
+            Work::PutSignal { signal, .. } if signal.takes_data() => 0,
+            Work::Put { data, .. } | Work::PutSignal { data, .. } => data.len() as u64,
+            Work::Change { .. } => 1,
         }
     }
 
     fn brings(&mut self) -> Brought {
         match &mut self.work {
             Work::Copy { .. } => Brought::Nothing,
-            Work::Put { data: buffer, .. } | Work::Get { room: buffer, .. } => Brought::Buffer(std::mem::take(buffer)),
+            Work::Put { data: buffer, .. } | Work::PutSignal { data: buffer, .. } | Work::Get { room: buffer, .. } => {
+                Brought::Buffer(std::mem::take(buffer))
+            }
             Work::Change { .. } => self.previous.map_or(Brought::Nothing, Brought::Previous),
         }
     }
 
     /// Looks at what is under way.
-    fn end_pieces(&mut self, process: &Arc<Process>, room: &mut usize) -> bool {
+    fn end_pieces(&mut self, process: &Arc<Process>, room: &mut Room) -> bool {
         let before = self.pieces.len();
         let mut moved = false;
         for piece in &mut self.pieces {
             loop {
-                match piece.go_on(process, &mut self.work, &mut self.previous, self.failure.is_some()) {
-                    Ok(false) => break,
-                    Ok(true) => moved = true,
+                match piece.go_on(process, &mut self.work, &mut self.previous, room, self.failure.is_some()) {
+                    Ok(Gone::Not) => break,
+                    Ok(Gone::HeldBack) => {
+                        self.is_held_back = true;
+                        break;
+                    }
+                    Ok(Gone::On) => moved = true,
                     Err(failure) => {
                         piece.stage = Stage::Over;
                         self.failure.get_or_insert(failure);
@@ -137,56 +238,46 @@ impl Flow {
             }
         }
         self.pieces.retain(|piece| !matches!(piece.stage, Stage::Over));
-        *room += before - self.pieces.len();
+        room.pieces += before - self.pieces.len();
         moved
     }
 
     /// Begins what may be.
-    fn begin(&mut self, process: &Arc<Process>, room: &mut usize) -> Result<bool, Failure> {
+    fn begin(&mut self, process: &Arc<Process>, room: &mut Room) -> Result<bool, Failure> {
         if !self.find_regions(process)? {
             return Ok(false);
         }
-        let mut moved = false;
-        while self.begun < self.size() && self.pieces.len() < PIECES_MAX && *room > 0 {
-            let begun = match &mut self.work {
-                Work::Copy { target, source, bytes } => {
-                    let (to, from) = (mapped(target, process, true)?, mapped(source, process, false)?);
-                    if let (Some(to), Some(from)) = (to, from) {
-                        let step = (*bytes - self.begun).min(MAPPED_BYTES);
-                        copy_mapped((target, to), (source, from), self.begun, step as usize);
-                        self.begun += step;
-                        // Others come between two steps.
-                        return Ok(true);
-                    }
-                    let step = (*bytes - self.begun).min(PIECE_BYTES);
-                    Some((Piece { offset: self.begun, bytes: step as usize, stage: Stage::Unread }, step))
-                }
-                Work::Get { room, .. } => {
-                    let step = (room.len() as u64 - self.begun).min(PIECE_BYTES);
-                    Some((Piece { offset: self.begun, bytes: step as usize, stage: Stage::Unread }, step))
-                }
-                Work::Put { target, data } => {
-                    // The buffer itself must not get lost.
-                    let stage = write(process, target, 0, data.clone())?;
-                    stage.map(|stage| (Piece { offset: 0, bytes: data.len(), stage }, 1))
-                }
-                Work::Change { target, change } => {
-                    let stage = match at_hand(target, process, true)? {
-                        Some(region) => {
-                            let changed = change_at_hand(region, change, process.clock().now());
-                            self.previous = Some(changed.map_err(|error| Failure::of(error, true))?);
-                            Some(Stage::Over)
-                        }
-                        None => post(process, target, change.clone(), true)?.map(Stage::Changing),
-                    };
-                    stage.map(|stage| (Piece { offset: 0, bytes: 0, stage }, 1))
-                }
-            };
-            // Without, the transport is full.
-            let Some((piece, step)) = begun else { break };
+        if let Work::Copy { target, source, .. } = &self.work
+            && let (Some(to), Some(from)) = (mapped(target, process, true)?, mapped(source, process, false)?)
+        {
+            let step = (self.size() - self.begun).min(room.share).min(room.mapped_bytes);
+            copy_mapped((target, to), (source, from), self.begun, step as usize);
             self.begun += step;
-            self.pieces.push(piece);
-            *room -= 1;
+            room.mapped_bytes -= step;
+            self.is_held_back = self.begun < self.size() && room.mapped_bytes == 0;
+            return Ok(step > 0);
+        }
+        let mut moved = false;
+        while self.begun < self.size() && self.pieces.len() < PIECES_MAX && room.pieces > 0 {
+            let step = (self.size() - self.begun).min(PIECE_BYTES);
+            let stage = match &mut self.work {
+                Work::Copy { .. } | Work::Get { .. } | Work::Put { .. } | Work::PutSignal { .. } => Stage::Unread,
+                Work::Change { target, change } => match at_hand(target, process, true)? {
+                    Some(region) => {
+                        let changed = change_at_hand(region, change, process.clock().now());
+                        self.previous = Some(changed.map_err(|error| Failure::of(error, true))?);
+                        Stage::Over
+                    }
+                    None => match post(process, target, change.clone(), true)? {
+                        Some(completion) => Stage::Changing(completion),
+                        // The transport is full.
+                        None => break,
+                    },
+                },
+            };
+            self.pieces.push(Piece { offset: self.begun, bytes: step as usize, stage });
+            self.begun += step;
+            room.pieces -= 1;
             moved = true;
         }
         Ok(moved)
@@ -214,6 +305,20 @@ impl Flow {
     }
 }
 
+/// How far a piece has come.
+enum Gone {
+    Not,
+    /// It is to wait for another turn.
+    HeldBack,
+    On,
+}
+
+impl Gone {
+    fn on_if(has_moved: bool) -> Self {
+        if has_moved { Self::On } else { Self::Not }
+    }
+}
+
 impl Piece {
     /// Does what comes next, if it can.
     fn go_on(
@@ -221,26 +326,46 @@ impl Piece {
         process: &Arc<Process>,
         work: &mut Work,
         held: &mut Option<u64>,
+        room: &mut Room,
         is_failed: bool,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Gone, Failure> {
         match &mut self.stage {
             Stage::Unread if is_failed => {
                 self.stage = Stage::Over;
-                Ok(true)
+                Ok(Gone::On)
             }
             Stage::Unread => {
-                let (Work::Copy { source, .. } | Work::Get { source, .. }) = work else { return Err(odd()) };
-                match read(process, source, self.offset, self.bytes)? {
-                    None => Ok(false),
+                // Of its own bytes a put makes a copy, too.
+                let is_copied = match work {
+                    Work::Copy { source, .. } | Work::Get { source, .. } => at_hand(source, process, false)?.is_some(),
+                    _ => true,
+                };
+                if is_copied {
+                    if room.is_used_up() {
+                        return Ok(Gone::HeldBack);
+                    }
+                    room.mapped_bytes = room.mapped_bytes.saturating_sub(self.bytes as u64);
+                }
+                let read = match work {
+                    Work::Copy { source, .. } | Work::Get { source, .. } => {
+                        read(process, source, self.offset, self.bytes)?
+                    }
+                    Work::Put { data, .. } | Work::PutSignal { data, .. } => {
+                        Some(Read::Here(data[self.offset as usize..][..self.bytes].to_vec()))
+                    }
+                    Work::Change { .. } => return Err(odd()),
+                };
+                match read {
+                    None => Ok(Gone::Not),
                     Some(Read::Here(bytes)) => self.write(process, work, bytes, is_failed),
                     Some(Read::Posted(completion)) => {
                         self.stage = Stage::Reading(completion);
-                        Ok(true)
+                        Ok(Gone::On)
                     }
                 }
             }
             Stage::Reading(completion) => {
-                let Some(outcome) = completion.try_take() else { return Ok(false) };
+                let Some(outcome) = completion.try_take() else { return Ok(Gone::Not) };
                 let outcome = outcome.map_err(|error| Failure::of(error, false))?;
                 let Outcome::Got(bytes) = outcome else { return Err(odd()) };
                 if bytes.len() != self.bytes {
@@ -249,32 +374,32 @@ impl Piece {
                 self.write(process, work, bytes, is_failed)
             }
             Stage::Writing(completion) => {
-                let Some(outcome) = completion.try_take() else { return Ok(false) };
+                let Some(outcome) = completion.try_take() else { return Ok(Gone::Not) };
                 let outcome = outcome.map_err(|error| Failure::of(error, true))?;
                 if !matches!(outcome, Outcome::Put(_)) {
                     return Err(odd());
                 }
                 self.stage = Stage::Over;
-                Ok(true)
+                Ok(Gone::On)
             }
             Stage::Changing(completion) => {
-                let Some(outcome) = completion.try_take() else { return Ok(false) };
+                let Some(outcome) = completion.try_take() else { return Ok(Gone::Not) };
                 *held = Some(previous(outcome.map_err(|error| Failure::of(error, true))?).ok_or_else(odd)?);
                 self.stage = Stage::Over;
-                Ok(true)
+                Ok(Gone::On)
             }
-            Stage::Over => Ok(false),
+            Stage::Over => Ok(Gone::Not),
         }
     }
 
-    /// Writes what was read. Says whether there was room for that.
+    /// Writes what was read, if there is room for that.
     fn write(
         &mut self,
         process: &Arc<Process>,
         work: &mut Work,
         bytes: Vec<u8>,
         is_failed: bool,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Gone, Failure> {
         self.stage = match work {
             _ if is_failed => Stage::Over,
             Work::Get { room, .. } => {
@@ -282,10 +407,12 @@ impl Piece {
                 room[begin..begin + self.bytes].copy_from_slice(&bytes);
                 Stage::Over
             }
-            Work::Copy { target, .. } => write(process, target, self.offset, bytes)?.unwrap_or(Stage::Unread),
-            Work::Put { .. } | Work::Change { .. } => return Err(odd()),
+            Work::Copy { target, .. } | Work::Put { target, .. } | Work::PutSignal { target, .. } => {
+                write(process, target, self.offset, bytes)?.unwrap_or(Stage::Unread)
+            }
+            Work::Change { .. } => return Err(odd()),
         };
-        Ok(!matches!(self.stage, Stage::Unread))
+        Ok(Gone::on_if(!matches!(self.stage, Stage::Unread)))
     }
 
     fn give_up(self) {
@@ -365,4 +492,93 @@ fn explain(why: FoundNothing, spot: &Spot, is_target: bool) -> Failure {
 
 fn odd() -> Failure {
     Failure::Other { what: "the transport answered with something else than was asked for".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use farside_fabric::ProcessId;
+
+    use super::*;
+    use crate::Worker;
+    use crate::error::Result;
+
+    /// A copy of so many bytes from one half of new memory of this process to the other.
+    fn copy(me: &Worker, bytes: u64) -> Result<Flow> {
+        let memory = me.allocate_at(ProcessId::new(0), 2 * bytes)?;
+        let spot = |offset| -> Result<Spot> {
+            let address = memory.address()?.checked_add(offset).unwrap();
+            let (region, offset) = me.find_region(address, bytes)?;
+            Ok(Spot::attached(region, offset))
+        };
+        Ok(Flow::new(Work::Copy { target: spot(bytes)?, source: spot(0)?, bytes }))
+    }
+
+    fn put(me: &Worker, bytes: u64) -> Result<Flow> {
+        let Work::Copy { target, .. } = copy(me, bytes)?.work else { unreachable!() };
+        Ok(Flow::new(Work::Put { target, data: vec![1; bytes as usize] }))
+    }
+
+    /// However many operations there are, one turn copies no more than is allowed, each gets on, and none is late for having waited.
+    #[test]
+    fn a_turn_copies_so_much_in_all() {
+        let body = |me: &Worker| -> Result<()> {
+            let process = me.process_handle();
+            let mut flows = (0..7).map(|_| copy(me, MAPPED_BYTES)).collect::<Result<Vec<_>>>()?;
+            flows.extend([put(me, MAPPED_BYTES)?, put(me, 100)?]);
+            let mut now = process.clock().now();
+            let mut turns = 0;
+            while !flows.is_empty() {
+                turns += 1;
+                assert!(turns < 100, "they go on");
+                let mut room = Room::new(0);
+                let before: u64 = flows.iter().map(|flow| flow.begun).sum();
+                let mut ended = 0;
+                for _ in 0..4 {
+                    room.share_among(flows.len());
+                    flows.retain_mut(|flow| match flow.advance(process, now, &mut room) {
+                        Step::Stuck | Step::Moved => true,
+                        Step::Ended(result) => {
+                            result.unwrap();
+                            ended += flow.begun;
+                            false
+                        }
+                    });
+                }
+                let after: u64 = flows.iter().map(|flow| flow.begun).sum();
+                // A put has four pieces waiting besides.
+                assert!(after + ended - before <= MAPPED_BYTES + (1 + PIECES_MAX as u64) * PIECE_BYTES);
+                assert!(flows.iter().all(|flow| flow.begun > 0), "all get on");
+                // Longer than anything may stand still.
+                now += process.settings().deadline * 2;
+            }
+            assert!(turns >= 8, "8 MiB in {turns} turns");
+            Ok(())
+        };
+        crate::Simulation::new(1, 1, 1).run(body).unwrap().verdict.unwrap();
+    }
+
+    /// What others have used up, pieces or bytes, makes nobody late.
+    #[test]
+    fn who_waits_for_others_is_not_late() {
+        let body = |me: &Worker| -> Result<()> {
+            let process = me.process_handle();
+            let now = process.clock().now();
+            let late = now + process.settings().deadline + Duration::from_millis(1);
+            let used_up = || Room { pieces: 0, mapped_bytes: 0, share: 1 };
+            for mut flow in [copy(me, 100)?, put(me, 100)?] {
+                assert!(matches!(flow.advance(process, now, &mut used_up()), Step::Stuck));
+                assert!(matches!(flow.advance(process, late, &mut used_up()), Step::Stuck));
+                let mut without_bytes = Room { pieces: 1, ..used_up() };
+                let step = flow.advance(process, late + process.settings().deadline, &mut without_bytes);
+                assert!(matches!(step, Step::Stuck | Step::Moved), "{step:?}");
+                let ends = late + process.settings().deadline * 3;
+                let last = flow.advance(process, ends, &mut Room::new(0));
+                assert!(matches!(last, Step::Ended(Ok(_))), "{last:?}");
+            }
+            Ok(())
+        };
+        crate::Simulation::new(1, 1, 1).run(body).unwrap().verdict.unwrap();
+    }
 }

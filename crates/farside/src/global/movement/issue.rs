@@ -43,14 +43,14 @@ impl Moves {
 }
 
 /// An operation that is about to be started.
-struct Draft {
+pub(super) struct Draft {
     work: Work,
     place: Place,
     note: Note,
 }
 
 impl Draft {
-    fn new(work: Work, place: Place, target: GlobalAddress, source: GlobalAddress) -> Self {
+    pub(super) fn new(work: Work, place: Place, target: GlobalAddress, source: GlobalAddress) -> Self {
         Self { work, place, note: Note { target, source, brings: None, store_at: None } }
     }
 }
@@ -119,7 +119,7 @@ impl Worker {
     #[cold]
     #[track_caller]
     fn copy_slowly(&self, target: GlobalAddress, source: GlobalAddress, bytes: u64, order: Order) -> Result<Handle> {
-        let condition = self.admit(order)?;
+        self.admit(order)?;
         if overlap(target, source, bytes) {
             return Err(MovementError::Overlap { target, source_address: source, bytes }.into());
         }
@@ -131,12 +131,13 @@ impl Worker {
             false => Place::At(owner),
         };
         let work = Work::Copy { target: to, source: from, bytes };
-        Ok(self.start(Draft::new(work, place, target, source), condition).handle())
+        Ok(self.start(Draft::new(work, place, target, source), order).handle())
     }
 
     /// Writes a few bytes, which are copied by the call. Does not wait until they are there.
     ///
-    /// *Cost*: a store where the place is mapped here and nothing is to be waited for; otherwise a put. What is ordered after something that
+    /// *Cost*: a store where the place is mapped here and nothing is to be waited for; otherwise two allocations for copies of the bytes (the
+    /// operation keeps one, and the fabric the other), and a put. What is ordered after something that
     /// another process carries out goes there, and is held there.
     ///
     /// # Errors
@@ -161,17 +162,18 @@ impl Worker {
         if data.len() > PUT_BYTES_MAX {
             return Err(MovementError::TooLong { bytes: data.len(), max: PUT_BYTES_MAX }.into());
         }
-        let condition = self.admit(order)?;
+        self.admit(order)?;
         // A word is what others watch.
         let is_word = matches!(data.len(), 4 | 8) && (target.offset() as usize).is_multiple_of(data.len());
         let touch = Touch::here(if is_word { AccessKind::AtomicChange } else { AccessKind::Write });
         let work = Work::Put { target: self.spot(target, data.len() as u64, touch)?, data: data.to_vec() };
-        Ok(self.start(Draft::new(work, Place::Anywhere, target, target), condition).handle())
+        Ok(self.start(Draft::new(work, Place::Anywhere, target, target), order).handle())
     }
 
     /// Writes the bytes of a buffer, which is handed over and comes back when they are there.
     ///
-    /// *Cost*: a copy where the place is mapped here and nothing is to be waited for; otherwise a put, and a copy for it.
+    /// *Cost*: a copy where the place is mapped here and nothing is to be waited for; otherwise puts of 128 KiB, four at a time, and a copy
+    /// of the bytes for them: the fabric has to own what it sends.
     ///
     /// # Errors
     /// Those of [`copy`](Self::copy), with the buffer.
@@ -211,11 +213,8 @@ impl Worker {
         work: impl FnOnce(Spot, Vec<u8>) -> Work,
     ) -> Result<Incoming<Vec<u8>>, Refused<Vec<u8>>> {
         let (touch, bytes) = (Touch::here(kind), buffer.len() as u64);
-        let ready = self.admit(order).and_then(|condition| Ok((condition, self.spot(address, bytes, touch)?)));
-        match ready {
-            Ok((condition, spot)) => {
-                Ok(self.start_bringing(Draft::new(work(spot, buffer), Place::Here, address, address), condition))
-            }
+        match self.admit(order).and_then(|()| self.spot(address, bytes, touch)) {
+            Ok(spot) => Ok(self.start_bringing(Draft::new(work(spot, buffer), Place::Here, address, address), order)),
             Err(error) => Err(Refused { error, arguments: buffer }),
         }
     }
@@ -240,9 +239,9 @@ impl Worker {
             let previous = word.change(self, change)?;
             return Ok(Incoming::over(self.next_handle(), Brought::Previous(previous.widen())));
         }
-        let condition = self.admit(order)?;
+        self.admit(order)?;
         let draft = self.draft_change(word, change)?;
-        Ok(self.start_bringing(draft, condition))
+        Ok(self.start_bringing(draft, order))
     }
 
     /// Changes a word atomically, and stores what it held at a place of this process.
@@ -259,14 +258,14 @@ impl Worker {
         change: AtomicChange<W>,
         order: Order,
     ) -> Result<Handle> {
-        let condition = self.admit(order)?;
+        self.admit(order)?;
         let mut draft = self.draft_change(word, change)?;
         let place = self.spot_of(old, Touch::here(AccessKind::Write))?;
         if place.process() != self.process() {
             return Err(MovementError::NotOwn { address: old.address() }.into());
         }
         draft.note.store_at = Some((place, size_of::<W>()));
-        Ok(self.start(draft, condition).handle())
+        Ok(self.start(draft, order).handle())
     }
 
     #[track_caller]
@@ -278,7 +277,7 @@ impl Worker {
 
     /// Whether a new operation need not look at those before it.
     #[inline]
-    fn may_start_at_once(&self, order: Order) -> bool {
+    pub(super) fn may_start_at_once(&self, order: Order) -> bool {
         let is_free = match order {
             Order::None => !self.moves().is_fenced.get(),
             Order::After(handle) if self.check_handle(handle).is_err() => return false,
@@ -288,7 +287,7 @@ impl Worker {
     }
 
     #[inline]
-    fn next_handle(&self) -> Handle {
+    pub(super) fn next_handle(&self) -> Handle {
         let number = self.moves().last.get() + 1;
         self.moves().last.set(number);
         self.handle(number)
@@ -312,15 +311,12 @@ impl Worker {
     }
 
     /// Whether a new operation may be started. Waits while too many are open.
-    fn admit(&self, order: Order) -> Result<Condition> {
+    pub(super) fn admit(&self, order: Order) -> Result<()> {
         // Others may learn by this operation of what was before it.
         self.end_accesses();
-        let condition = match order {
-            Order::None => Condition::None,
-            Order::After(handle) => Condition::After(self.check_handle(handle)?),
-            Order::All => Condition::All,
-            Order::Continuing => Condition::Continuing(self.moves().last()),
-        };
+        if let Order::After(handle) = order {
+            self.check_handle(handle)?;
+        }
         let (movement, local) = (self.process_handle().movement(), self.thread_index());
         if movement.open(local) as usize >= OPEN_MAX {
             self.wait_until("waiting for one of 256 operations to end", self.default_deadline(), |_| {
@@ -330,7 +326,7 @@ impl Worker {
                 if are_failed { Some(too_many()) } else { orders.has_room().then_some(Ok(())) }
             })?;
         }
-        Ok(condition)
+        Ok(())
     }
 
     fn spot_of<W: Pod>(&self, word: GlobalPtr<W>, touch: Touch) -> Result<Spot> {
@@ -339,26 +335,33 @@ impl Worker {
     }
 
     /// Finds the region of an address, which may have to be attached.
-    fn spot(&self, address: GlobalAddress, bytes: u64, touch: Touch) -> Result<Spot> {
+    pub(super) fn spot(&self, address: GlobalAddress, bytes: u64, touch: Touch) -> Result<Spot> {
         let (region, offset) = self.find_region(address, bytes)?;
         self.check_access(region.key(), offset, bytes as usize, touch)?;
         Ok(Spot::attached(region, offset))
     }
 
-    fn start_bringing<T>(&self, mut draft: Draft, condition: Condition) -> Incoming<T> {
+    pub(super) fn start_bringing<T>(&self, mut draft: Draft, order: Order) -> Incoming<T> {
         let parcel = Parcel::default();
         draft.note.brings = Some(parcel.clone());
-        match self.start(draft, condition) {
+        match self.start(draft, order) {
             Started::Over(handle, brought) => Incoming::over(handle, brought),
             Started::Open(handle) => Incoming::open(handle, parcel),
         }
     }
 
     /// Starts an operation: does it, if it can be done at once.
-    fn start(&self, draft: Draft, condition: Condition) -> Started {
+    fn start(&self, draft: Draft, order: Order) -> Started {
         let Draft { mut work, place, note } = draft;
         let (process, local) = (self.process_handle(), self.thread_index());
         let touched = touched(&mut work);
+        let condition = match order {
+            Order::None => Condition::None,
+            Order::After(handle) => Condition::After(handle.number),
+            Order::All => Condition::All,
+            // Only now: while this one waited to be admitted, handlers may have started others.
+            Order::Continuing => Condition::Continuing(self.moves().last()),
+        };
         let mut inner = process.movement().lock();
         let orders = &mut inner.threads[local].orders;
         let after = orders.before(condition, place, touched);

@@ -185,9 +185,9 @@ impl Out<'_> {
                 self.0.push(5);
                 self.u32(process.number());
             }
-            Failure::ReadOnly => self.0.push(7),
-            Failure::Misaligned { align } => {
-                self.0.push(8);
+            Failure::ReadOnly { is_target } => self.0.extend([7, u8::from(*is_target)]),
+            Failure::Misaligned { is_target, align } => {
+                self.0.extend([8, u8::from(*is_target)]);
                 self.u64(*align);
             }
             Failure::Other { what } => {
@@ -211,6 +211,13 @@ impl In<'_> {
 
     fn u8(&mut self) -> Option<u8> {
         self.take().map(|[byte]| byte)
+    }
+
+    fn bool(&mut self) -> Option<bool> {
+        match self.u8()? {
+            bit @ 0..2 => Some(bit == 1),
+            _ => None,
+        }
     }
 
     fn u32(&mut self) -> Option<u32> {
@@ -281,16 +288,13 @@ impl In<'_> {
 
     fn failure(&mut self) -> Option<Failure> {
         Some(match self.u8()? {
-            1 => match self.u8()? {
-                target @ 0..2 => Failure::Stale { is_target: target == 1 },
-                _ => return None,
-            },
+            1 => Failure::Stale { is_target: self.bool()? },
             2 => Failure::Lost { process: self.process()? },
             3 => Failure::Deadline,
             4 => Failure::Earlier { number: self.u64()? },
             5 => Failure::Full { process: self.process()? },
-            7 => Failure::ReadOnly,
-            8 => Failure::Misaligned { align: self.u64()? },
+            7 => Failure::ReadOnly { is_target: self.bool()? },
+            8 => Failure::Misaligned { is_target: self.bool()?, align: self.u64()? },
             6 => {
                 let text = std::mem::take(&mut self.0);
                 let what = str::from_utf8(text).ok().filter(|text| text.len() <= TEXT_BYTES_MAX)?;
@@ -353,9 +357,9 @@ mod tests {
             any::<u32>().prop_map(|process| Failure::Full { process: ProcessId::new(process) }),
             any::<u64>().prop_map(|number| Failure::Earlier { number }),
             "[a-z ä]{0,100}".prop_map(|what| Failure::Other { what }),
-            any::<u64>().prop_map(|align| Failure::Misaligned { align }),
+            any::<(bool, u64)>().prop_map(|(is_target, align)| Failure::Misaligned { is_target, align }),
+            any::<bool>().prop_map(|is_target| Failure::ReadOnly { is_target }),
             Just(Failure::Deadline),
-            Just(Failure::ReadOnly),
         ]
     }
 

@@ -228,10 +228,11 @@ impl World {
             }
         }
         for process in 0..self.executors.len() {
-            while let Some((origin, number)) = self.executors[process].table.begin_held() {
+            for (origin, number) in self.executors[process].table.begin_held() {
                 let failed = ToOwner::Failed(origin.number, Failure::Earlier { number });
                 self.executors[process].back.push_back(failed);
             }
+            assert_eq!(self.executors[process].table.begin_held(), [], "one look is enough");
             let begun: Vec<u64> = self.executors[process].table.begun().map(|(_, number)| *number).collect();
             for number in begun {
                 if !self.begun.contains(&number) {
@@ -346,4 +347,25 @@ fn what_was_asked_of_the_lost_fails() {
     table.lose(OTHERS[0]);
     assert!(!table.is_busy());
     assert_eq!(table.take_in(origin(4), 0, Vec::new(), 4), Taken::In);
+}
+
+/// What follows a failure in a chain fails with it, in one look; what follows it no more, or is another's of the same number, begins.
+#[test]
+fn a_whole_chain_fails_in_one_look() {
+    let mut table: Table<u64> = Table::new(OWN, 200);
+    let origin = |local, number| Origin { process: OTHERS[0], local, number };
+    assert_eq!(table.take_in(origin(0, 1), 0, Vec::new(), 1), Taken::In);
+    for number in 2..=100 {
+        assert_eq!(table.take_in(origin(0, number), 0, vec![number / 2, number - 1], number), Taken::In);
+    }
+    // Of another worker; nothing of its own comes before it.
+    assert_eq!(table.take_in(origin(1, 2), 0, vec![1], 2), Taken::In);
+    assert_eq!(table.begin_held(), []);
+    let begun = |table: &mut Table<u64>| table.begun().map(|(origin, _)| origin).collect::<Vec<_>>();
+    assert_eq!(begun(&mut table), [origin(0, 1), origin(1, 2)]);
+    table.end(origin(0, 1), Some(&Failure::Deadline));
+    let expected: Vec<_> = (2..=100).map(|number| (origin(0, number), number / 2)).collect();
+    assert_eq!(table.begin_held(), expected);
+    assert_eq!(table.begin_held(), []);
+    assert_eq!(begun(&mut table), [origin(1, 2)]);
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use farside_fabric::ProcessId;
 
 use super::error::Failure;
-use super::flow::{ALL_PIECES_MAX, Flow, Step};
+use super::flow::{Flow, Room, Step};
 use super::message::{About, Command, MoveMessage, Named};
 use super::orders::{Orders, Start, What};
 use super::table::{COMMANDS_MAX, Origin, Table, Taken};
@@ -39,6 +39,8 @@ pub(crate) struct Movement {
 pub(super) struct Inner {
     pub(super) threads: Box<[Thread]>,
     table: Table<Flow>,
+    /// The last turn ended because enough was copied under the lock, and not because there was no more to do.
+    is_cut_short: bool,
 }
 
 /// The operations of one thread.
@@ -68,8 +70,8 @@ pub(super) type Parcel = Arc<Mutex<Option<Brought>>>;
 
 impl Movement {
     pub(crate) fn new(own: ProcessId, threads: usize) -> Self {
-        let inner =
-            Inner { threads: (0..threads).map(|_| Thread::default()).collect(), table: Table::new(own, COMMANDS_MAX) };
+        let threads_of = (0..threads).map(|_| Thread::default()).collect();
+        let inner = Inner { threads: threads_of, table: Table::new(own, COMMANDS_MAX), is_cut_short: false };
         Self {
             inner: Mutex::new(inner),
             open: (0..threads).map(|_| AtomicU32::new(0)).collect(),
@@ -117,13 +119,15 @@ impl Process {
         let mut inner = movement.lock();
         let mut moved = false;
         let now = self.clock().now();
+        let mut room = Room::new(inner.table.begun().map(|(_, flow)| flow.piece_count()).sum());
         for _ in 0..ROUNDS_MAX {
-            let moves = inner.advance(self, now);
+            let moves = inner.advance(self, now, &mut room);
             moved |= moves;
             if !moves {
                 break;
             }
         }
+        inner.is_cut_short = room.is_used_up();
         let is_busy = moved || inner.may_go_on();
         movement.is_busy.store(is_busy, Ordering::Relaxed);
         self.tell_movement(inner);
@@ -136,7 +140,8 @@ impl Process {
             return None;
         }
         let inner = self.movement().lock();
-        let look = inner.table.is_busy().then(|| self.clock().now() + LOOK_AFTER);
+        let after = if inner.is_cut_short { Duration::ZERO } else { LOOK_AFTER };
+        let look = inner.table.is_busy().then(|| self.clock().now() + after);
         inner.threads.iter().filter_map(|thread| thread.orders.next_try()).chain(look).min()
     }
 
@@ -221,7 +226,7 @@ impl Process {
 
 impl Inner {
     /// One look at everything.
-    fn advance(&mut self, process: &Arc<Process>, now: Instant) -> bool {
+    fn advance(&mut self, process: &Arc<Process>, now: Instant, room: &mut Room) -> bool {
         let mut moved = self.give_up_refused(process, now);
         for local in 0..self.threads.len() {
             while let Some(start) = self.threads[local].orders.next_start(now) {
@@ -229,13 +234,11 @@ impl Inner {
                 moved = true;
             }
         }
-        let mut ends = Vec::new();
-        while let Some((origin, number)) = self.table.begin_held() {
-            ends.push((origin, Err(Failure::Earlier { number })));
-        }
-        let mut room = ALL_PIECES_MAX.saturating_sub(self.table.begun().map(|(_, flow)| flow.piece_count()).sum());
+        let hopeless = self.table.begin_held().into_iter();
+        let mut ends: Vec<_> = hopeless.map(|(origin, number)| (origin, Err(Failure::Earlier { number }))).collect();
+        room.share_among(self.table.begun().count());
         for (origin, flow) in self.table.begun() {
-            match flow.advance(process, now, &mut room) {
+            match flow.advance(process, now, room) {
                 Step::Stuck => {}
                 Step::Moved => moved = true,
                 Step::Ended(result) => ends.push((origin, result)),
@@ -356,7 +359,7 @@ impl Command {
             }
             Work::Put { target, data } => Self::Put { target: named(&target), data },
             Work::Change { target, change } => Self::Change { target: named(&target), change },
-            Work::Get { .. } => return None,
+            Work::Get { .. } | Work::PutSignal { .. } => return None,
         })
     }
 

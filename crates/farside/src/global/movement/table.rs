@@ -1,6 +1,6 @@
 //! What a process carries out, for its own workers and for others'. It does nothing itself.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use farside_fabric::ProcessId;
 
@@ -10,7 +10,7 @@ use super::error::Failure;
 pub(super) const COMMANDS_MAX: usize = 256;
 
 /// Who started an operation: a worker of a process, by its place there, and its number for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Origin {
     pub(super) process: ProcessId,
     pub(super) local: u32,
@@ -76,43 +76,42 @@ impl<J> Table<J> {
         self.refused.remove(&worker);
         // Those that are not here have ended well: what was refused, this would not have been sent after; and what has failed stays
         // until its process knows.
-        let is_here = |number: &u64| self.is_here(Origin { number: *number, ..origin });
-        let after = after.into_iter().filter(is_here).collect();
+        let of_worker = |task: &&Task<J>| (task.origin.process, task.origin.local) == worker;
+        let here: HashSet<u64> = self.tasks.iter().filter(of_worker).map(|task| task.origin.number).collect();
+        let after = after.into_iter().filter(|number| here.contains(number)).collect();
         self.tasks.push_back(Task { origin, after, state: State::Held(job) });
         Taken::In
     }
 
     /// Whether an operation has been taken in and is not over.
+    #[cfg(test)]
     pub(super) fn is_here(&self, origin: Origin) -> bool {
         self.tasks.iter().any(|task| task.origin == origin)
     }
 
-    /// Has those begin that need not wait any more. The first that must not begin, for what it was to follow has failed, and which that was.
-    pub(super) fn begin_held(&mut self) -> Option<(Origin, u64)> {
-        for at in 0..self.tasks.len() {
-            let task = &self.tasks[at];
-            if !matches!(task.state, State::Held(_)) {
-                continue;
-            }
-            let earlier = |number: &u64| {
-                let wanted = Origin { number: *number, ..task.origin };
-                self.tasks.iter().find(|other| other.origin == wanted)
-            };
-            let failed =
-                task.after.iter().find(|number| matches!(earlier(number), Some(Task { state: State::Failed, .. })));
-            if let Some(failed) = failed.copied() {
-                let origin = task.origin;
-                self.tasks[at].state = State::Failed;
-                return Some((origin, failed));
-            }
-            if task.after.iter().all(|number| earlier(number).is_none()) {
-                let task = &mut self.tasks[at];
-                if let State::Held(job) = std::mem::replace(&mut task.state, State::Failed) {
+    /// Has those begin that need not wait any more. Those that must not begin, for what they were to follow has failed, and which that was.
+    pub(super) fn begin_held(&mut self) -> Vec<(Origin, u64)> {
+        let mut hopeless = Vec::new();
+        if !self.tasks.iter().any(|task| matches!(task.state, State::Held(_))) {
+            return hopeless;
+        }
+        // One look at each, in order: what is in `after` was here when the task was taken in, and so stands before it.
+        let mut has_failed: HashMap<Origin, bool> = HashMap::with_capacity(self.tasks.len());
+        for task in &mut self.tasks {
+            if matches!(task.state, State::Held(_)) {
+                let earlier = |number: &u64| has_failed.get(&Origin { number: *number, ..task.origin }).copied();
+                if let Some(failed) = task.after.iter().find(|number| earlier(number) == Some(true)) {
+                    hopeless.push((task.origin, *failed));
+                    task.state = State::Failed;
+                } else if task.after.iter().all(|number| earlier(number).is_none())
+                    && let State::Held(job) = std::mem::replace(&mut task.state, State::Failed)
+                {
                     task.state = State::Begun(job);
                 }
             }
+            has_failed.insert(task.origin, matches!(task.state, State::Failed));
         }
-        None
+        hopeless
     }
 
     /// What is under way.

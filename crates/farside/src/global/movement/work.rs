@@ -10,6 +10,7 @@ use farside_sys::shm::SharedMemory;
 
 use super::error::Failure;
 use crate::global::segments::is_published;
+use crate::global::signal::RemoteSignal;
 use crate::global::space::own_region;
 use crate::job::process::Process;
 use crate::memory::Extent;
@@ -24,6 +25,13 @@ pub(super) enum Work {
     Put {
         target: Spot,
         data: Vec<u8>,
+    },
+    /// A put, and then a signal in a word.
+    PutSignal {
+        target: Spot,
+        data: Vec<u8>,
+        word: Spot,
+        signal: RemoteSignal,
     },
     /// As many bytes as there is room for.
     Get {
@@ -51,15 +59,18 @@ impl Work {
     /// Where it writes.
     pub(super) fn target(&mut self) -> Option<&mut Spot> {
         match self {
-            Self::Copy { target, .. } | Self::Put { target, .. } | Self::Change { target, .. } => Some(target),
+            Self::Copy { target, .. }
+            | Self::Put { target, .. }
+            | Self::PutSignal { target, .. }
+            | Self::Change { target, .. } => Some(target),
             Self::Get { .. } => None,
         }
     }
 
-    /// Where it reads.
+    /// Where it reads, or, with a signal, the word of that.
     pub(super) fn source(&mut self) -> Option<&mut Spot> {
         match self {
-            Self::Copy { source, .. } | Self::Get { source, .. } => Some(source),
+            Self::Copy { source, .. } | Self::Get { source, .. } | Self::PutSignal { word: source, .. } => Some(source),
             Self::Put { .. } | Self::Change { .. } => None,
         }
     }
@@ -74,6 +85,12 @@ impl Work {
             }
             Self::Put { target, data } => {
                 target.at_hand(process).ok()??.put(target.offset, data, process.clock().now()).ok()?;
+                Some(Brought::Buffer(std::mem::take(data)))
+            }
+            Self::PutSignal { target, data, word, signal } => {
+                let (region, there) = (target.at_hand(process).ok()??, word.at_hand(process).ok()??);
+                region.put(target.offset, data, process.clock().now()).ok()?;
+                signal.give(process, there, word.offset).ok()?;
                 Some(Brought::Buffer(std::mem::take(data)))
             }
             Self::Get { source, room } => {
@@ -99,7 +116,7 @@ impl Work {
                 let bytes = if matches!(change, Operation::Atomic64 { .. }) { 8 } else { 4 };
                 target.check_for_others(process, bytes, true)
             }
-            Self::Get { .. } => Err(no_address()),
+            Self::Get { .. } | Self::PutSignal { .. } => Err(no_address()),
         }
     }
 }

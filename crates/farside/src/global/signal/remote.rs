@@ -1,9 +1,10 @@
 //! Signals in memory that is not mapped: the owner's service thread gives them, so that it can wake who waits.
 
-use farside_fabric::{FabricError, ProcessId};
+use farside_fabric::{FabricError, ProcessId, RemoteRegion};
 
 use super::super::address::{AddressFault, GlobalAddress};
 use super::super::check::{AccessKind, Touch};
+use super::super::movement::Failure;
 use super::super::space::own_range;
 use super::Signal;
 use super::message::{Refusal, Refused, SignalMessage};
@@ -16,8 +17,9 @@ use crate::memory::requests::Requests;
 /// Signals under way. The answer is why one was not given.
 pub(crate) type SignalRequests = Requests<Option<Refused>>;
 
-/// As much data goes along with a signal. More would be copied through messages where it can be put.
-const DATA_ALONG_MAX: usize = 4096;
+/// As much data goes along with a signal, where messages are so long. More would be copied through messages where it can be put; up to here the
+/// copies take less than the round trip of a put.
+const DATA_ALONG_MAX: usize = 12 << 10;
 
 impl Worker {
     /// Writes bytes and signals, when one of the two is not mapped here, or not known.
@@ -45,8 +47,7 @@ impl Worker {
             process.ring_watchers_of(owner);
             return Ok(());
         }
-        let room = process.transport().capabilities().message_bytes_max.saturating_sub(SetupMessage::OVERHEAD_BYTES);
-        let data = match address.process() == Some(owner) && data.len() <= DATA_ALONG_MAX.min(room) {
+        let data = match goes_along(process, address, data.len(), place) {
             true => {
                 self.touch(address, data.len(), Touch::here(AccessKind::Write))?;
                 data.to_vec()
@@ -86,6 +87,80 @@ impl Worker {
             }
             Refusal::ReadOnly => AddressFault::ReadOnly,
             Refusal::Misaligned => AddressFault::Misaligned { align: 8 },
+        }))
+    }
+}
+
+/// Whether data goes along with a signal that its owner is to give.
+fn goes_along(process: &Process, address: GlobalAddress, bytes: usize, signal: GlobalAddress) -> bool {
+    let room = process.transport().capabilities().message_bytes_max.saturating_sub(SetupMessage::OVERHEAD_BYTES);
+    address.process() == signal.process() && bytes <= DATA_ALONG_MAX.min(room)
+}
+
+/// A signal for which nobody waits, behind data of the same operation.
+#[derive(Clone, Debug)]
+pub(in super::super) struct RemoteSignal {
+    place: GlobalAddress,
+    what: Signal,
+    /// Where the data goes.
+    to: GlobalAddress,
+    takes_data: bool,
+    /// The thread that gives it.
+    local: usize,
+}
+
+impl RemoteSignal {
+    /// For so many bytes of data. `is_at_hand`: nobody needs to be asked for the signal.
+    pub(in super::super) fn new(
+        me: &Worker,
+        (place, what): (GlobalAddress, Signal),
+        is_at_hand: bool,
+        (to, bytes): (GlobalAddress, usize),
+    ) -> Self {
+        let takes_data = !is_at_hand && goes_along(me.process_handle(), to, bytes, place);
+        Self { place, what, to, takes_data, local: me.thread_index() }
+    }
+
+    /// Whether the data goes along with the signal. Otherwise it must be there when that is given.
+    pub(in super::super) fn takes_data(&self) -> bool {
+        self.takes_data
+    }
+
+    /// Gives it in memory that is at hand.
+    pub(in super::super) fn give(
+        &self,
+        process: &Process,
+        region: &RemoteRegion,
+        offset: u64,
+    ) -> Result<(), FabricError> {
+        region.atomic64(offset, self.what.change(), process.clock().now())?;
+        process.ring_watchers_of(region.key().process);
+        Ok(())
+    }
+
+    /// Asks the owner for it, by a request.
+    pub(in super::super) fn ask(&self, process: &Process, data: &[u8]) -> Result<u32> {
+        let owner = self.place.process().ok_or_else(|| self.place.refused(AddressFault::Null))?;
+        let request = process.signals().begin(self.local);
+        let data = if self.takes_data { data.to_vec() } else { Vec::new() };
+        let raise = SignalMessage::Raise { request, signal: self.place, what: self.what, to: self.to, data };
+        let asked = process.send_setup(owner, &SetupMessage::Signal(raise));
+        if asked.is_err() {
+            process.signals().give_up(request);
+        }
+        asked.map(|()| request)
+    }
+
+    /// What the owner said, once it has.
+    pub(in super::super) fn answer(&self, process: &Process, request: u32) -> Option<Result<(), Failure>> {
+        let refused = process.signals().take(request)?;
+        Some(refused.map_or(Ok(()), |Refused { address, why }| {
+            let is_target = address != self.place;
+            Err(match why {
+                Refusal::Stale => Failure::Stale { is_target },
+                Refusal::ReadOnly => Failure::ReadOnly { is_target },
+                Refusal::Misaligned => Failure::Misaligned { is_target, align: 8 },
+            })
         }))
     }
 }

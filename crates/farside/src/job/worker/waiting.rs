@@ -1,5 +1,6 @@
 //! How a worker waits: it does what others want of it, and sleeps when there is nothing.
 
+use std::cell::Cell;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,25 @@ const NAP_MAX: Duration = Duration::from_secs(1);
 const WATCH_NAP: Duration = Duration::from_micros(100);
 /// Steps of a busy wait between looks at the clock.
 const STEPS_PER_CLOCK: u32 = 256;
+
+/// A worker watches memory, until this is dropped, however that comes about.
+struct Watches<'a> {
+    flag: &'a Cell<bool>,
+    /// A wait inside of another.
+    before: bool,
+}
+
+impl<'a> Watches<'a> {
+    fn begin(flag: &'a Cell<bool>) -> Self {
+        Self { flag, before: flag.replace(true) }
+    }
+}
+
+impl Drop for Watches<'_> {
+    fn drop(&mut self) {
+        self.flag.set(self.before);
+    }
+}
 
 impl Worker {
     /// Runs what others have called here, publishes batches that are old enough, and sends what was queued. Says whether there was
@@ -132,10 +152,8 @@ impl Worker {
         time: Duration,
         look: impl FnMut(&Self) -> Option<Result<T>>,
     ) -> Result<T> {
-        let before = self.watches.replace(true);
-        let found = self.wait_until(doing, time, look);
-        self.watches.set(before);
-        found
+        let _watches = Watches::begin(&self.watches);
+        self.wait_until(doing, time, look)
     }
 
     /// Makes progress until `look` finds something, sleeping when there is none.
@@ -313,5 +331,38 @@ impl Worker {
         let due: Vec<_> = self.wakers.borrow_mut().extract_if(.., due).collect();
         drop(replies);
         due.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    /// Whatever ends a wait for memory, nobody watches any more.
+    #[test]
+    fn nobody_is_left_watching() {
+        let body = |me: &Worker| -> Result<()> {
+            let second = Duration::from_secs(1);
+            let panics = || {
+                me.watch_until::<()>(
+                    "watching",
+                    second,
+                    |me| if me.watches.get() { panic!("as planned") } else { None },
+                )
+            };
+            assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+            assert!(!me.watches.get());
+            let late = me.watch_until::<()>("watching", Duration::from_millis(1), |_| None);
+            assert!(matches!(late, Err(Error::Deadline { .. })) && !me.watches.get());
+            me.watch_until("watching", second, |me| {
+                me.watch_until("watching inside", second, |_| Some(Ok(()))).unwrap();
+                Some(Ok(assert!(me.watches.get())))
+            })?;
+            assert!(!me.watches.get() && !me.home.watchers().are_there_after_change());
+            Ok(())
+        };
+        crate::simulate(1, 1, 1, body).unwrap();
     }
 }

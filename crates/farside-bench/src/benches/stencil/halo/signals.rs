@@ -1,8 +1,10 @@
 //! Rows put into the neighbors' memory, and ready flags.
 
+use std::collections::VecDeque;
+
 use farside::bytemuck::cast_slice;
 use farside::global::Symmetric;
-use farside::{Comparison, GlobalPtr, GlobalSlice, Handle, Incoming, Order, Signal, Until, Worker};
+use farside::{Comparison, GlobalPtr, GlobalSlice, Incoming, Order, Signal, Until, Worker};
 
 use super::super::grid::{Grid, Side};
 use super::neighbors;
@@ -32,9 +34,8 @@ struct Neighbor {
     ready: GlobalPtr<u64>,
     /// Puts and signals are our own stores.
     is_mapped: bool,
-    /// The last row that was sent, and its flag.
-    under_way: Option<(Incoming<Vec<u8>>, Handle)>,
-    buffer: Vec<u8>,
+    /// The last rows that were sent, each with its flag.
+    under_way: VecDeque<Incoming<Vec<u8>>>,
 }
 
 impl<'w> Signals<'w> {
@@ -55,7 +56,7 @@ impl<'w> Signals<'w> {
                 let flag = flags.at(process)?.at(side.opposite().index() * FLAG_DISTANCE)?;
                 let ready = flags.at(me.process())?.at(side.index() * FLAG_DISTANCE)?;
                 let is_mapped = me.is_mapped(flag.address())? && me.is_mapped(rows[0].start().address())?;
-                Ok::<_, farside::Error>(Neighbor { rows, flag, ready, is_mapped, under_way: None, buffer: Vec::new() })
+                Ok::<_, farside::Error>(Neighbor { rows, flag, ready, is_mapped, under_way: VecDeque::new() })
             };
             peer.map(of).transpose()
         };
@@ -87,7 +88,7 @@ impl<'w> Signals<'w> {
     /// Collective.
     pub(super) fn free(mut self) -> farside::Result<()> {
         for neighbor in self.neighbors.iter_mut().flatten() {
-            neighbor.take_back(self.me)?;
+            while neighbor.take_back(self.me)?.is_some() {}
         }
         self.rows.free(self.me)?;
         self.flags.free(self.me)
@@ -101,23 +102,20 @@ impl Neighbor {
         if self.is_mapped {
             return there.put_signal(me, 0, row, self.flag, Signal::Set(step));
         }
-        self.take_back(me)?;
-        let mut buffer = std::mem::take(&mut self.buffer);
+        // The row that was there before has long arrived: the neighbor has answered it.
+        let mut buffer = if self.under_way.len() < ROWS { Vec::new() } else { self.take_back(me)?.unwrap_or_default() };
         buffer.clear();
         buffer.extend_from_slice(cast_slice(row));
-        let put = me.start_put_owned(there.start().address(), buffer, Order::None).map_err(|refused| refused.error)?;
-        let told = me.start_put(self.flag.address(), &step.to_le_bytes(), Order::After(put.handle()))?;
-        self.under_way = Some((put, told));
+        // No flag may overtake the one before.
+        let order = self.under_way.back().map_or(Order::None, |last| Order::After(last.handle()));
+        let sent = me.start_put_signal(there.start().address(), buffer, self.flag, Signal::Set(step), order);
+        self.under_way.push_back(sent.map_err(|refused| refused.error)?);
         Ok(())
     }
 
-    /// The buffer of the last row, which has long arrived. So has its flag: a later one must not be overtaken.
-    fn take_back(&mut self, me: &Worker) -> farside::Result<()> {
-        if let Some((put, told)) = self.under_way.take() {
-            me.complete(told)?;
-            self.buffer = put.take(me)?;
-        }
-        Ok(())
+    /// The buffer of the row that was sent first.
+    fn take_back(&mut self, me: &Worker) -> farside::Result<Option<Vec<u8>>> {
+        self.under_way.pop_front().map(|sent| sent.take(me)).transpose()
     }
 
     /// What says that the row of a step is here.

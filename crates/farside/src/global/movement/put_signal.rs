@@ -1,0 +1,85 @@
+//! Data that is started on its way, with a signal behind.
+
+use super::handle::Order;
+use super::incoming::Incoming;
+use super::issue::Draft;
+use super::orders::Place;
+use super::work::{Brought, Spot, Work};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::{Refused, Result};
+use crate::global::address::GlobalAddress;
+use crate::global::check::{AccessKind, Touch};
+use crate::global::pointer::GlobalPtr;
+use crate::global::signal::{RemoteSignal, Signal, check_places};
+use crate::job::worker::Worker;
+
+impl Worker {
+    /// Writes the bytes of a buffer, which is handed over and comes back, and then signals that they are there, as
+    /// [`put_signal`](Self::put_signal); but does not wait for either. Whoever finds the signal in its word sees the bytes.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # use farside::{GlobalAddress, GlobalPtr, Order, Signal};
+    /// # fn example(me: &Worker, there: GlobalAddress, flag: GlobalPtr<u64>, mut row: Vec<u8>) -> farside::Result<()> {
+    /// for step in 1..=10 {
+    ///     let sent = me.start_put_signal(there, row, flag, Signal::Set(step), Order::None).map_err(|refused| refused.error)?;
+    ///     // Compute meanwhile.
+    ///     row = sent.take(me)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// It is one operation: what is ordered after it begins when the signal was given, and a fence for the process of the data, or of the
+    /// signal, is for all of it.
+    ///
+    /// *Completion*: when it has ended, data and signal are visible to all.
+    ///
+    /// *Cost*: that of [`put_signal`](Self::put_signal) where everything is mapped here and nothing is to be waited for. Otherwise data for the
+    /// process of the signal goes there in one message with it, up to the same size; more is put as by [`start_put_owned`](Self::start_put_owned), and when that has ended the signal is asked for. This process's service thread does so
+    /// while the worker computes.
+    ///
+    /// # Errors
+    /// Those of [`copy`](Self::copy) and [`put_signal`](Self::put_signal), with the buffer. Nothing was started then. When it fails later, the signal was
+    /// not given, unless the answer to that was lost with the process or did not come in time.
+    #[track_caller]
+    pub fn start_put_signal(
+        &self,
+        address: GlobalAddress,
+        buffer: Vec<u8>,
+        signal: GlobalPtr<u64>,
+        what: Signal,
+        order: Order,
+    ) -> Result<Incoming<Vec<u8>>, Refused<Vec<u8>>> {
+        let place = signal.address();
+        if let Err(error) = check_places(address, buffer.len(), place) {
+            return Err(Refused { error, arguments: buffer });
+        }
+        if self.may_start_at_once(order) && self.put_signal_mapped(address, &buffer, place, what) {
+            return Ok(Incoming::over(self.next_handle(), Brought::Buffer(buffer)));
+        }
+        let spots = self.admit(order).and_then(|()| self.spots_of_signal(address, buffer.len(), place));
+        let (target, word) = match spots {
+            Ok(spots) => spots,
+            Err(error) => return Err(Refused { error, arguments: buffer }),
+        };
+        let signal = RemoteSignal::new(self, (place, what), word.is_at_hand(), (address, buffer.len()));
+        let work = Work::PutSignal { target, data: buffer, word, signal };
+        Ok(self.start_bringing(Draft::new(work, Place::Here, address, place), order))
+    }
+
+    /// Where data and signal go.
+    fn spots_of_signal(&self, address: GlobalAddress, bytes: usize, place: GlobalAddress) -> Result<(Spot, Spot)> {
+        let word = Touch::here(AccessKind::AtomicChange);
+        if bytes == 0 {
+            // Wherever it points to.
+            let spot = self.spot(place, 8, word)?;
+            return Ok((spot.clone(), spot));
+        }
+        // What is wrong with the signal's address is told before anything is done.
+        self.check_address(place, 8)?;
+        let target = self.spot(address, bytes as u64, Touch::here(AccessKind::Write))?;
+        Ok((target, self.spot(place, 8, word)?))
+    }
+}
