@@ -34,6 +34,10 @@ impl Worker {
     /// From when the first worker enters until the last has left, nobody writes to memory that any worker looks at by the witness: no worker,
     /// by a put, an atomic change or a `RacySlice`; no function called on one; no other thread; no operation that was posted before and is not complete; and
     /// no process that is lost to the job and may live on.
+    ///
+    /// After an error of the second barrier, and after a panic in `look` that was caught, this worker has left, and nothing says when the others
+    /// do: nobody may write to that memory before the program knows by other means that they have all left, or are gone. An error of the first barrier means
+    /// no more than that this worker has not looked; others may have entered, so that the same holds.
     pub unsafe fn read_epoch<R>(&self, look: impl FnOnce(&ReadEpoch) -> R) -> Result<R> {
         self.barrier()?;
         let seen = look(&ReadEpoch(()));
