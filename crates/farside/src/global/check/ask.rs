@@ -50,6 +50,8 @@ pub(super) struct Desk {
 struct Asked {
     /// How often it has asked.
     count: u32,
+    /// Whom it asked last: nobody else's answer counts.
+    of: Option<ProcessId>,
     answer: Option<Answer>,
 }
 
@@ -167,7 +169,7 @@ impl Worker {
         let count = {
             let mut asked = lock(&desk.asked);
             asked.count = asked.count.wrapping_add(1);
-            asked.answer = None;
+            (asked.of, asked.answer) = (Some(of), None);
             asked.count
         };
         let request = (self.thread_index() as u64) << 32 | u64::from(count);
@@ -208,12 +210,12 @@ impl Checks {
         shadow.enter(access, epoch).cloned()
     }
 
-    /// Notes an answer. Says whether somebody waits for it.
-    fn answer(&self, process: &Process, request: u64, answer: Answer) {
+    /// Notes an answer, if somebody waits for it from there.
+    fn answer(&self, process: &Process, from: ProcessId, request: u64, answer: Answer) {
         let Some(desk) = self.desks.get((request >> 32) as usize) else { return };
         {
             let mut asked = lock(&desk.asked);
-            if asked.count != request as u32 {
+            if asked.count != request as u32 || asked.of != Some(from) {
                 return;
             }
             asked.answer = Some(answer);
@@ -247,11 +249,39 @@ impl Process {
             }
             // Of somebody else's worker: no process of this job sends that.
             CheckMessage::Enter { .. } | CheckMessage::Completed { .. } => return,
-            CheckMessage::Entered { request } => return checks.answer(self, request, Answer::Entered),
-            CheckMessage::Met { request, earlier } => return checks.answer(self, request, Answer::Met(earlier)),
-            CheckMessage::Told { request, standing } => return checks.answer(self, request, Answer::Told(standing)),
+            CheckMessage::Entered { request } => return checks.answer(self, from, request, Answer::Entered),
+            CheckMessage::Met { request, earlier } => return checks.answer(self, from, request, Answer::Met(earlier)),
+            CheckMessage::Told { request, standing } => {
+                return checks.answer(self, from, request, Answer::Told(standing));
+            }
         };
         // Who is gone by now needs no answer.
         let _ = self.send_setup(from, &SetupMessage::Check(Box::new(answer)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that answers what another was asked is not heard.
+    #[test]
+    fn only_who_was_asked_answers() {
+        let body = |me: &Worker| -> Result<()> {
+            let process = me.process_handle();
+            let desk = &process.checks().expect("it is checked").desks[0];
+            *lock(&desk.asked) = Asked { count: 7, of: Some(ProcessId::new(1)), answer: None };
+            let answers = |from: u32, message| {
+                process.take_check_message(ProcessId::new(from), message);
+                lock(&desk.asked).answer.take().is_some()
+            };
+            assert!(!answers(2, CheckMessage::Entered { request: 7 }), "another's");
+            assert!(!answers(0, CheckMessage::Told { request: 7, standing: Standing::Ended }), "its own");
+            assert!(!answers(1, CheckMessage::Entered { request: 6 }), "to what was asked before");
+            assert!(!answers(1, CheckMessage::Entered { request: 9 << 32 | 7 }), "to no thread");
+            assert!(answers(1, CheckMessage::Entered { request: 7 }));
+            Ok(())
+        };
+        crate::Simulation::new(1, 1, 1).check_accesses(true).run(body).unwrap().verdict.unwrap();
     }
 }
