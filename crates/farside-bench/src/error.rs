@@ -25,6 +25,16 @@ pub enum BenchError {
         /// The names of those that do exist on it.
         known: String,
     },
+    /// No case of a bench begins so.
+    #[error("no case of the bench {bench} begins with {begin:?}; there are {known}")]
+    NoSuchCase {
+        /// The bench.
+        bench: String,
+        /// What was asked for.
+        begin: String,
+        /// The cases there are.
+        known: String,
+    },
     /// A bench has no such case.
     #[error("the bench {bench} has no case {case:?}: build the program once and run that one file")]
     UnknownCase {

@@ -16,6 +16,7 @@ mod error;
 mod launches;
 mod limits;
 mod metric;
+mod name;
 mod options;
 mod over_ofi;
 mod peers;
@@ -36,6 +37,7 @@ use std::path::Path;
 
 use self::benches::BENCHES;
 use self::case::Case;
+use self::name::Name;
 
 pub use error::BenchError;
 pub use options::Options;
@@ -70,12 +72,13 @@ pub fn list() -> Vec<Listing> {
     BENCHES.iter().map(|bench| Listing { name: bench.name, about: bench.about, cases: cases(bench) }).collect()
 }
 
-/// Runs the benches of these names, or all when there are none, and hands every row to `on_row` as soon as it is there.
+/// Runs the benches of these names, or all when there are none, and hands every row to `on_row` as soon as it is there. Of a bench a part can
+/// be named: `copy/private-put` is those cases of `copy` whose names begin with `private-put`.
 ///
 /// *Cost*: minutes for each bench, or less than one if the options say so. Nothing else should run meanwhile.
 ///
 /// # Errors
-/// - [`BenchError::UnknownBench`] before anything is measured.
+/// - [`BenchError::UnknownBench`] or [`BenchError::NoSuchCase`] before anything is measured.
 /// - [`BenchError::Row`] with what `on_row` said; nothing is measured after that.
 /// - Whatever keeps a case from being measured.
 pub fn run(
@@ -84,14 +87,15 @@ pub fn run(
     on_row: &mut dyn FnMut(&Row) -> io::Result<()>,
 ) -> Result<(), BenchError> {
     let mut chosen = Vec::new();
-    for name in names {
-        chosen.push(find_bench(name)?);
+    for name in names.iter().map(|name| Name::of(name)) {
+        let bench = find_bench(name.bench)?;
+        chosen.push((bench.name, name.choose((bench.cases)())?));
     }
     if chosen.is_empty() {
-        chosen.extend(BENCHES);
+        chosen.extend(BENCHES.iter().map(|bench| (bench.name, (bench.cases)())));
     }
-    for bench in chosen {
-        measure_all(bench.name, &(bench.cases)(), options, on_row)?;
+    for (bench, cases) in chosen {
+        measure_all(bench, &cases, options, on_row)?;
     }
     Ok(())
 }

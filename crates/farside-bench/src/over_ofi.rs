@@ -11,6 +11,7 @@ use crate::benches::{
     transfer_throughput,
 };
 use crate::case::Case;
+use crate::name::Name;
 use crate::row::Row;
 use crate::{BenchError, Listing, Options, measure_all};
 
@@ -102,7 +103,7 @@ pub fn list_over_ofi(fabric: &OfiFabric) -> Vec<Listing> {
 /// as soon as it is there.
 ///
 /// # Errors
-/// - [`BenchError::NotOnFabric`] before anything is measured;
+/// - [`BenchError::NotOnFabric`] or [`BenchError::NoSuchCase`] before anything is measured;
 /// - [`BenchError::Job`] when libfabric or the provider is not there, before anything is measured, too;
 /// - others as for [`run`](crate::run).
 pub fn run_over_ofi(
@@ -112,16 +113,17 @@ pub fn run_over_ofi(
     on_row: &mut dyn FnMut(&Row) -> io::Result<()>,
 ) -> Result<(), BenchError> {
     let mut chosen = Vec::new();
-    for name in names {
-        chosen.push(find(name, fabric)?);
+    for name in names.iter().map(|name| Name::of(name)) {
+        let bench = find(name.bench, fabric)?;
+        chosen.push((bench.name, name.choose((bench.cases)(fabric))?));
     }
     if chosen.is_empty() {
-        chosen.extend(BENCHES);
+        chosen.extend(BENCHES.iter().map(|bench| (bench.name, (bench.cases)(fabric))));
     }
     // Better now than as the end of a job.
     drop(RawEnd::open(fabric.provider(), address().as_deref(), 0)?);
-    for bench in chosen {
-        measure_all(bench.name, &(bench.cases)(fabric), options, on_row)?;
+    for (bench, cases) in chosen {
+        measure_all(bench, &cases, options, on_row)?;
     }
     Ok(())
 }

@@ -20,6 +20,7 @@ use farside_sys::net::{Interest, wait_ready};
 use farside_sys::process::{Spawned, spawn_asked};
 
 use crate::metric::Metric;
+use crate::name::Name;
 use crate::results::path_of;
 use crate::{BenchError, Options};
 
@@ -58,7 +59,7 @@ pub(crate) const PIPE: Source = Source { name: "pipe.c", text: include_str!("../
 /// missing, or there are no such rows.
 #[must_use]
 pub fn missing_peers(names: &[String]) -> Option<String> {
-    let is_chosen = |bench: &&str| names.is_empty() || names.iter().any(|name| name == bench);
+    let is_chosen = |bench: &&str| names.is_empty() || names.iter().any(|name| Name::of(name).bench == *bench);
     let benches: Vec<_> = BENCHES.into_iter().filter(is_chosen).collect();
     if benches.is_empty() || is_there() {
         return None;

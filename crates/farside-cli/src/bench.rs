@@ -17,7 +17,7 @@ use crate::values::{Fabric, at_least_one};
 /// Nothing else should run meanwhile.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Which benches; --list says what there is
+    /// Which benches; --list says what there is. `copy/private-put` are those cases of `copy` that begin so
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// List the benches and their cases

@@ -85,7 +85,9 @@ impl CliError {
             | Self::NoPlots => USAGE,
             Self::Job(error) => status_of_job(error),
             Self::Bench(
-                farside_bench::BenchError::UnknownBench { .. } | farside_bench::BenchError::NotOnFabric { .. },
+                farside_bench::BenchError::UnknownBench { .. }
+                | farside_bench::BenchError::NoSuchCase { .. }
+                | farside_bench::BenchError::NotOnFabric { .. },
             ) => USAGE,
             _ => 1,
         }

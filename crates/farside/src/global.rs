@@ -17,40 +17,30 @@
 //! ACP (Advanced Communication Primitives), the basic layer; the signals of OpenSHMEM and the notifications of GASPI.
 
 mod address;
-mod array;
 mod atomics;
-mod byte_space;
 mod check;
-mod epoch;
 mod movement;
 mod notifications;
-mod object_error;
+mod objects;
 mod pointer;
-mod racy_slice;
 mod registration;
 mod section;
 mod segments;
 mod signal;
 mod slice;
 mod space;
-mod spread;
-mod symmetric;
 mod until;
 
 pub(crate) use self::address::SLOT_COUNT;
 pub use self::address::{AddressFault, GlobalAddress};
-pub use self::array::{Distribution, GlobalArray};
 pub use self::atomics::{Integer, Unsigned, Word};
-pub use self::byte_space::ByteSpace;
 pub use self::check::{Access, AccessChecks, AccessConflict, AccessKind, Site};
 pub(crate) use self::check::{CheckMessage, Checks, InUse, Touch, end_accesses_here};
-pub use self::epoch::ReadEpoch;
 pub use self::movement::{Brings, Completing, Handle, Incoming, MovementError, Order};
 pub(crate) use self::movement::{MoveMessage, Movement, Moves};
 pub use self::notifications::{AllNotifications, NotificationFault, Notifications};
-pub use self::object_error::ObjectError;
+pub use self::objects::{ByteSpace, Distribution, GlobalArray, ObjectError, RacySlice, ReadEpoch, Symmetric};
 pub use self::pointer::GlobalPtr;
-pub use self::racy_slice::RacySlice;
 pub(crate) use self::registration::OwnSegments;
 pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment};
 pub use self::section::{Hyperslab, Section, SectionFault};
@@ -59,7 +49,6 @@ pub use self::signal::Signal;
 pub(crate) use self::signal::{SignalMessage, SignalRequests};
 pub use self::slice::GlobalSlice;
 pub(crate) use self::space::Space;
-pub use self::symmetric::Symmetric;
 pub use self::until::{Comparison, Until};
 
 #[cfg(doc)]

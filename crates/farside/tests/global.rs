@@ -8,6 +8,7 @@ use farside::prelude::*;
 use farside::{
     AddressFault, Error, GlobalAddress, GlobalPtr, GlobalSlice, Order, Result, Section, SectionFault, Simulation, field,
 };
+use proptest::prelude::*;
 
 const STARTER_BYTES: u32 = 4096;
 
@@ -65,9 +66,8 @@ fn addresses_travel(me: &Worker) -> Result<()> {
     let values: Vec<u64> = (0..1000).map(|at| at * 7 + u64::from(me.id().number())).collect();
     numbers.put(me, 0, &values)?;
     // A function there finds by the address what was put.
-    let sum = me.call_return(next, numbers.start(), |there, start| {
-        let own = start.process() == Some(there.process());
-        let slice = start.slice(1000);
+    let sum = me.call_return(next, numbers, |there, slice| {
+        let own = slice.start().process() == Some(there.process());
         (own, slice.to_vec(there).map_or(0, |values| values.iter().sum::<u64>()))
     });
     let expected = values.iter().sum();
@@ -184,6 +184,9 @@ fn bad_addresses_are_refused(me: &Worker) -> Result<()> {
     );
     let slice: GlobalSlice<u64> = starter.cast().slice(10);
     assert!(slice.put(me, 8, &[0; 3]).is_err() && slice.at(10).is_err() && slice.part(5..11).is_err());
+    let (start, end) = (5, 3);
+    assert_eq!(why(slice.part(start..end)), AddressFault::Backwards { start, end });
+    assert_eq!((slice.part(5..5)?.len(), slice.part(10..10)?.len()), (0, 0));
     assert!(me.is_mapped(GlobalAddress::starter(me.process(), 0))?);
     me.barrier()
 }
@@ -256,6 +259,61 @@ fn the_starter_is_as_large_as_was_asked_for() {
         me.barrier()
     });
     simulated.unwrap().verdict.unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Slices that were made of any bits, and sent: what leads outside of memory is refused where it is used, and everything else is not.
+    #[test]
+    fn any_slice_is_checked_before_it_is_used(slices in prop::collection::vec(any_slice(), 20), seed: u64) {
+        let simulation = Simulation::new(2, 1, seed).starter_bytes(STARTER_BYTES);
+        let simulated = simulation.run(|me| {
+            let sent = me.broadcast(WorkerId::new(0), (me.id().number() == 0).then(|| slices.clone()))?;
+            assert_eq!(sent, slices);
+            sent.into_iter().try_for_each(|slice| use_slice(me, slice))?;
+            me.barrier()
+        });
+        simulated.unwrap().verdict.unwrap();
+    }
+}
+
+/// Slices that lie in memory, or nearly, or anywhere.
+fn any_slice() -> impl Strategy<Value = GlobalSlice<u64>> {
+    let starter = |(process, word): (u32, u32)| GlobalAddress::starter(ProcessId::new(process), word * 8).to_bits();
+    let place = (0..3_u32, 0..=STARTER_BYTES / 8).prop_map(starter);
+    let bits = prop_oneof![
+        4 => place.clone(),
+        1 => (place, 0..64).prop_map(|(bits, flipped)| bits ^ (1_u64 << flipped)),
+        1 => any::<u64>(),
+    ];
+    let length = prop_oneof![4 => 0..=STARTER_BYTES as usize / 8, 1 => any::<usize>()];
+    (bits, length).prop_map(|(bits, length)| GlobalAddress::from_bits(bits).cast().slice(length))
+}
+
+/// A slice of words is read, and its first and last are written, just where all of it lies in memory.
+fn use_slice(me: &Worker, slice: GlobalSlice<u64>) -> Result<()> {
+    let start = slice.start().address();
+    let (offset, length) = (u64::from(start.offset()), slice.len() as u64);
+    let in_starter = start.process().is_some_and(|process| {
+        process.number() < me.process_count() && GlobalAddress::starter(process, start.offset()) == start
+    });
+    let is_inside = length
+        .checked_mul(8)
+        .and_then(|bytes| bytes.checked_add(offset))
+        .is_some_and(|end| end <= u64::from(STARTER_BYTES));
+    let is_good = in_starter && is_inside && offset.is_multiple_of(8);
+    let read = slice.to_vec(me);
+    assert!(matches!(&read, Ok(values) if is_good && values.len() == slice.len()) || !is_good, "{slice:?}: {read:?}");
+    assert!(is_good || matches!(read, Err(Error::Address { .. })), "{slice:?}: {read:?}");
+    for index in [0, slice.len().wrapping_sub(1)] {
+        let written = slice.at(index).and_then(|at| at.put(me, 1));
+        assert!(!is_good || slice.is_empty() == written.is_err(), "{slice:?}, {index}: {written:?}");
+        assert!(matches!(written, Ok(()) | Err(Error::Address { .. })), "{slice:?}, {index}: {written:?}");
+    }
+    let part = slice.part(slice.len() / 2..slice.len()).and_then(|half| half.put(me, 0, &[1; 4]));
+    assert!(matches!(part, Ok(()) | Err(Error::Address { .. })), "{slice:?}: {part:?}");
+    Ok(())
 }
 
 #[test]

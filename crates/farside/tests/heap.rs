@@ -1,5 +1,8 @@
 //! Heaps in the memory of other workers. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator.
 
+#[macro_use]
+mod everywhere;
+
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -431,32 +434,9 @@ fn random_histories(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-macro_rules! everywhere {
-    ($($body:ident)*) => {
-        mod as_processes {
-            use super::*;
-            $(
-                #[farside::test(processes = 2, threads = 2)]
-                fn $body(me: &Worker) -> Result<()> {
-                    super::$body(me)
-                }
-            )*
-        }
-
-        mod simulated {
-            $(
-                #[test]
-                fn $body() {
-                    for seed in 0..4 {
-                        farside::simulate(3, 2, seed, super::$body).unwrap();
-                    }
-                }
-            )*
-        }
-    };
-}
-
 everywhere! {
+    as_processes(processes = 2, threads = 2),
+    simulated(processes = 3, threads = 2, seeds = 0..4);
     blocks_go_across_and_come_back
     everything_freed_is_one_piece
     blocks_are_aligned

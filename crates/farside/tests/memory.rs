@@ -1,6 +1,9 @@
 //! Memory of one process in the hands of the workers of others. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and
 //! in the simulator.
 
+#[macro_use]
+mod everywhere;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -184,32 +187,9 @@ fn buffers_are_registered(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-macro_rules! everywhere {
-    ($($body:ident)*) => {
-        mod as_processes {
-            use super::*;
-            $(
-                #[farside::test(processes = 2, threads = 2)]
-                fn $body(me: &Worker) -> Result<()> {
-                    super::$body(me)
-                }
-            )*
-        }
-
-        mod simulated {
-            $(
-                #[test]
-                fn $body() {
-                    for seed in 0..4 {
-                        farside::simulate(3, 2, seed, super::$body).unwrap();
-                    }
-                }
-            )*
-        }
-    };
-}
-
 everywhere! {
+    as_processes(processes = 2, threads = 2),
+    simulated(processes = 3, threads = 2, seeds = 0..4);
     memory_is_its_holders
     handles_travel
     an_old_handle_is_not_the_next_one

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use farside::global::ObjectError;
 use farside::prelude::*;
 use farside::{
     AllNotifications, Error, GlobalAddress, GlobalPtr, NotificationFault, Notifications, Result, Simulation,
@@ -118,10 +119,42 @@ fn what_cannot_be_is_refused(me: &Worker) -> Result<()> {
     notifications.release(me)
 }
 
+/// Memory that is used again says nothing of what it was used for before.
+fn at_first_there_are_none(me: &Worker) -> Result<()> {
+    for count in [0, 1, 63, 64, 65, 1000] {
+        for _ in 0..2 {
+            let notifications = AllNotifications::new(me, count)?;
+            let own = notifications.own(me);
+            assert_eq!((own.count(), own.process()), (count, Some(me.process())));
+            assert!(count == 0 || own.test(me, 0..count)?.is_none(), "{own:?}");
+            assert_eq!(why(own.take(me, count)), NotificationFault::NoSuchNumber { count });
+            me.barrier()?;
+            (0..count).try_for_each(|number| own.notify(me, number, u64::MAX))?;
+            notifications.release(me)?;
+        }
+    }
+    Ok(())
+}
+
+/// Wishes that differ, and those that no memory has room for, are an error at all.
+fn impossible_wishes_are_refused(me: &Worker) -> Result<()> {
+    let unequal = AllNotifications::new(me, 10 + u32::from(me.id().number() == 1));
+    assert!(matches!(unequal, Err(Error::Object(ObjectError::Unequal { .. }))), "{unequal:?}");
+    let too_many = AllNotifications::new(me, (1 << 29) + 1);
+    assert!(matches!(too_many, Err(Error::Object(ObjectError::TooLong { .. }))), "{too_many:?}");
+    me.barrier()
+}
+
 type Body = fn(&Worker) -> Result<()>;
 
-const BODIES: [Body; 4] =
-    [many_notify_each, a_notification_is_overwritten_until_it_is_taken, several_take, what_cannot_be_is_refused];
+const BODIES: [Body; 6] = [
+    many_notify_each,
+    a_notification_is_overwritten_until_it_is_taken,
+    several_take,
+    what_cannot_be_is_refused,
+    at_first_there_are_none,
+    impossible_wishes_are_refused,
+];
 
 #[farside::test(processes = 3, threads = 2)]
 fn everything_by_processes(me: &Worker) -> Result<()> {
@@ -135,6 +168,43 @@ fn everything_in_the_simulator() {
         let simulated = simulation.run(|me| BODIES.into_iter().try_for_each(|body| body(me)));
         simulated.unwrap().verdict.unwrap();
     }
+}
+
+/// When one process has no memory for them, all are told so, at once: nobody waits for it until the deadline.
+#[test]
+fn what_one_process_lacks_is_refused_to_all() {
+    // More than a process has of its own at first.
+    let count = 1 << 20;
+    farside::simulate(3, 2, 1, |me| {
+        let mut segments = Vec::new();
+        if me.id() == WorkerId::new(3) {
+            // Every address that this process has to give.
+            let refused = loop {
+                match me.register(vec![1_u64]) {
+                    Ok(segment) => segments.push(segment),
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(refused, Error::NoAddress { .. }), "{refused}");
+        }
+        me.barrier()?;
+        let used = |me: &Worker| me.memory_report().iter().map(|node| node.used_bytes).sum::<usize>();
+        let mut held = None;
+        for _ in 0..3 {
+            let before = me.now();
+            let refused = AllNotifications::new(me, count);
+            let is_told = matches!(&refused, Err(Error::NoAddress { key }) if key.process == ProcessId::new(1));
+            assert!(is_told, "{refused:?}");
+            assert!(me.now() - before < Duration::from_secs(1));
+            // What was had is given back, by the worker that allocates for its process.
+            if me.thread_index() == 0 {
+                assert_eq!(used(me), *held.get_or_insert_with(|| used(me)));
+            }
+        }
+        segments.drain(..).try_for_each(|segment| segment.deregister(me).map(drop))?;
+        me.barrier()
+    })
+    .unwrap();
 }
 
 /// Who waits for the notification of a process that dies hears of it, if it said whose it is.

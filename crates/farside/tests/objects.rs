@@ -1,6 +1,9 @@
 //! Objects that all workers have together: symmetric memory, arrays, byte spaces. The bodies run as processes, over whatever
 //! `FARSIDE_FABRIC` says, and in the simulator.
 
+#[macro_use]
+mod everywhere;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -41,6 +44,19 @@ fn symmetric_memory_is_where_it_is_computed(me: &Worker) -> Result<()> {
     let nobody = inbox.at(ProcessId::new(count));
     assert!(matches!(nobody, Err(Error::UnknownProcess { count: known, .. }) if known == count), "{nobody:?}");
     inbox.free(me)
+}
+
+/// Of no values there are slices all the same, with addresses.
+fn symmetric_memory_of_no_values_is_empty(me: &Worker) -> Result<()> {
+    let none = me.symmetric::<u64>(0)?;
+    for process in processes(me) {
+        let there = none.at(process)?;
+        assert_eq!((there.start().process(), there.to_vec(me)?), (Some(process), Vec::new()));
+        there.part(0..0)?.put(me, 0, &[])?;
+        assert!(there.at(0).is_err() && there.put(me, 0, &[1]).is_err());
+    }
+    assert!(none.is_empty() && none.here().to_vec().is_empty() && none.here().iter().next().is_none());
+    none.free(me)
 }
 
 /// Processes whose memories differ have the object at different addresses, and know them all the same.
@@ -251,29 +267,18 @@ fn freed_memory_is_used_again(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-type Body = fn(&Worker) -> Result<()>;
-
-const BODIES: [Body; 8] = [
-    symmetric_memory_is_where_it_is_computed,
-    memories_may_differ,
-    arrays_hold_what_was_put,
-    bad_indices_are_refused,
-    unequal_wishes_are_refused,
-    functions_use_arrays,
-    byte_spaces_are_read_as_files,
-    freed_memory_is_used_again,
-];
-
-#[farside::test(processes = 3, threads = 2)]
-fn everything_by_processes(me: &Worker) -> Result<()> {
-    BODIES.into_iter().try_for_each(|body| body(me))
-}
-
-#[test]
-fn everything_in_the_simulator() {
-    for seed in 0..3 {
-        farside::simulate(3, 2, seed, |me| BODIES.into_iter().try_for_each(|body| body(me))).unwrap();
-    }
+everywhere! {
+    as_processes(processes = 3, threads = 2),
+    simulated(processes = 3, threads = 2, seeds = 0..3);
+    symmetric_memory_is_where_it_is_computed
+    symmetric_memory_of_no_values_is_empty
+    memories_may_differ
+    arrays_hold_what_was_put
+    bad_indices_are_refused
+    unequal_wishes_are_refused
+    functions_use_arrays
+    byte_spaces_are_read_as_files
+    freed_memory_is_used_again
 }
 
 /// Whoever makes, uses or frees an object when a process is lost is told so, whatever it was in; and what was not freed is no more than what

@@ -1,6 +1,9 @@
 //! Pipes between workers. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator, which delivers puts in
 //! pieces and out of order.
 
+#[macro_use]
+mod everywhere;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -557,32 +560,9 @@ fn memory_for_pipes_has_a_limit(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-macro_rules! everywhere {
-    ($($body:ident)*) => {
-        mod as_processes {
-            use super::*;
-            $(
-                #[farside::test(processes = 2, threads = 2)]
-                fn $body(me: &Worker) -> Result<()> {
-                    super::$body(me)
-                }
-            )*
-        }
-
-        mod simulated {
-            $(
-                #[test]
-                fn $body() {
-                    for seed in 0..6 {
-                        farside::simulate(3, 2, seed, super::$body).unwrap();
-                    }
-                }
-            )*
-        }
-    };
-}
-
 everywhere! {
+    as_processes(processes = 2, threads = 2),
+    simulated(processes = 3, threads = 2, seeds = 0..6);
     messages_arrive_whole_and_in_order
     both_ends_wait
     a_short_buffer_gets_the_beginning

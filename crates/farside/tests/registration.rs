@@ -1,5 +1,8 @@
 //! Ordinary memory under global addresses. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator.
 
+#[macro_use]
+mod everywhere;
+
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -296,31 +299,19 @@ fn slots_are_used_again(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-type Body = fn(&Worker) -> Result<()>;
-
-const BODIES: [Body; 10] = [
-    vectors_are_lodged_and_come_back,
-    what_may_be_read_is_not_written,
-    stacks_are_lent,
-    a_panic_ends_a_loan,
-    anything_is_registered_raw,
-    addresses_are_translated,
-    memory_comes_back_from_under_writers,
-    functions_reach_private_memory,
-    copies_reach_private_memory,
-    slots_are_used_again,
-];
-
-#[farside::test(processes = 3, threads = 2)]
-fn everything_by_processes(me: &Worker) -> Result<()> {
-    BODIES.into_iter().try_for_each(|body| body(me))
-}
-
-#[test]
-fn everything_in_the_simulator() {
-    for seed in 0..3 {
-        farside::simulate(3, 1, seed, |me| BODIES.into_iter().try_for_each(|body| body(me))).unwrap();
-    }
+everywhere! {
+    as_processes(processes = 3, threads = 2),
+    simulated(processes = 3, threads = 1, seeds = 0..3);
+    vectors_are_lodged_and_come_back
+    what_may_be_read_is_not_written
+    stacks_are_lent
+    a_panic_ends_a_loan
+    anything_is_registered_raw
+    addresses_are_translated
+    memory_comes_back_from_under_writers
+    functions_reach_private_memory
+    copies_reach_private_memory
+    slots_are_used_again
 }
 
 /// More than a process can have under addresses is refused, and nothing else suffers.

@@ -210,6 +210,14 @@ pub enum AddressFault {
         /// The size of the region.
         region_bytes: u64,
     },
+    /// A range of values ends before it begins.
+    #[error("the range begins at {start} and ends at {end}, before that: no values are in it by mistake only")]
+    Backwards {
+        /// The first index.
+        start: usize,
+        /// The index behind the last.
+        end: usize,
+    },
     /// A signal must not lie in the data that it announces.
     #[error(
         "the signal lies inside of the {bytes} bytes that it is to announce, and would be overwritten: give it a place of its own"

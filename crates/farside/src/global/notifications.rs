@@ -7,6 +7,7 @@ use farside_fabric::ProcessId;
 use farside_fabric::transport::AtomicChange;
 
 use super::address::GlobalAddress;
+use super::objects::Symmetric;
 use super::pointer::GlobalPtr;
 use super::signal::Signal;
 use super::slice::GlobalSlice;
@@ -14,7 +15,6 @@ use super::until::{Comparison, Until};
 use crate::Wire;
 use crate::error::{Error, Result};
 use crate::job::worker::Worker;
-use crate::memory::RemoteMemory;
 
 /// The numbered notifications of a process: each number is a word in its memory, which holds zero or the value that was notified last.
 ///
@@ -307,35 +307,22 @@ impl Slots {
 }
 
 /// Notifications of all processes of the job, as many of each.
+///
+/// Dropped without [`release`](Self::release), or after a process was lost, their memory is kept until the job ends.
 #[derive(Debug)]
 pub struct AllNotifications {
-    of: Box<[Notifications]>,
-    /// What this worker asked its process for; one worker of each process did.
-    memory: Option<RemoteMemory>,
+    words: Symmetric<u64>,
 }
 
 impl AllNotifications {
-    /// Makes `count` numbers for each process. All workers of the job call this, in the same order as other collectives.
+    /// Makes `count` numbers for each process. All workers of the job call this, in the same order as other collectives and with the same count.
     ///
-    /// *Cost*: 8 bytes a number in each process, until it is [released](Self::release), and the addresses of all processes in each worker.
+    /// *Cost*: that of [`Worker::symmetric`]: 8 bytes a number in each process, until it is [released](Self::release).
     ///
     /// # Errors
-    /// Those of [`Worker::allocate_at`] and of collectives.
+    /// Those of [`Worker::symmetric`], the same at all workers: nobody waits for a process that has been refused its memory.
     pub fn new(me: &Worker, count: u32) -> Result<Self> {
-        let root = farside_fabric::WorkerId::new(0);
-        let memory = (me.thread_index() == 0).then(|| me.allocate_at(me.process(), u64::from(count.max(1)) * 8));
-        let memory = memory.transpose()?;
-        let own = match &memory {
-            Some(memory) => {
-                let words = memory.address()?.cast::<u64>().slice(count as usize);
-                (0..words.len()).try_for_each(|index| words.at(index)?.put(me, 0))?;
-                Some(Notifications::in_words(words)?)
-            }
-            None => None,
-        };
-        let gathered = me.gather(root, own)?;
-        let of = me.broadcast(root, gathered.map(|all| all.into_iter().flatten().collect::<Vec<Notifications>>()))?;
-        Ok(Self { of: of.into(), memory })
+        Ok(Self { words: me.symmetric(count as usize)? })
     }
 
     /// Those of a process.
@@ -343,21 +330,23 @@ impl AllNotifications {
     /// # Errors
     /// [`Error::UnknownProcess`].
     pub fn of(&self, process: ProcessId) -> Result<Notifications> {
-        let unknown = || Error::UnknownProcess { process, count: self.of.len() as u32 };
-        self.of.get(process.index()).copied().ok_or_else(unknown)
+        Notifications::in_words(self.words.at(process)?)
     }
 
     /// Those of this worker's process.
+    ///
+    /// # Panics
+    /// For a worker of another job, which has more processes.
+    #[track_caller]
     pub fn own(&self, me: &Worker) -> Notifications {
-        self.of[me.process().index()]
+        self.of(me.process()).expect("they are this job's: every process of it has some")
     }
 
     /// Gives the memory back, when all workers have called this. Nobody may notify any more.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`] and [`Worker::release`].
+    /// Those of [`Worker::barrier`]; the memory is kept until the job ends then.
     pub fn release(self, me: &Worker) -> Result<()> {
-        me.barrier()?;
-        self.memory.map_or(Ok(()), |memory| me.release(memory))
+        self.words.free(me)
     }
 }

@@ -26,7 +26,7 @@ use farside_fabric::private::Held;
 pub(crate) use self::own::OwnSegments;
 use self::own::{Registration, wait_for};
 use super::address::GlobalAddress;
-use super::racy_slice::RacySlice;
+use super::objects::RacySlice;
 use super::slice::GlobalSlice;
 use crate::error::{Error, Result};
 use crate::job::worker::Worker;

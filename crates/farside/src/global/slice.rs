@@ -1,15 +1,21 @@
 //! Addresses of several values, one behind the other.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 use bytemuck::Pod;
 
+use super::address::AddressFault;
 use super::pointer::GlobalPtr;
 use crate::error::Result;
 use crate::job::worker::Worker;
+use crate::wire::{Decoder, Encoder, Reader, Schema, Wire, WireError, read_plain, write_plain};
 
 /// Several values of a type, one behind the other, anywhere in the job. They go in and out by copy.
+///
+/// It is an address and a length, to be sent to whoever is to use it. Nothing is looked at before it is used: what leads out of the memory that lies
+/// there is an error then.
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -61,9 +67,12 @@ impl<T> GlobalSlice<T> {
     /// Some of them.
     ///
     /// # Errors
-    /// [`Error::Address`](crate::Error::Address) when there are not so many.
+    /// [`Error::Address`](crate::Error::Address) when there are not so many, and when the range ends before it begins, where slices of the
+    /// language panic.
     pub fn part(&self, range: Range<usize>) -> Result<Self> {
-        let length = range.end.saturating_sub(range.start);
+        let Some(length) = range.end.checked_sub(range.start) else {
+            return Err(self.start.address().refused(AddressFault::Backwards { start: range.start, end: range.end }));
+        };
         self.check(range.start, length)?;
         Ok(Self { start: self.start.add(range.start)?, length })
     }
@@ -118,6 +127,43 @@ impl<T: Pod> GlobalSlice<T> {
     }
 }
 
+// SAFETY: (1) a global address and a length mean the same in every process; (2, 4, 5) `write_plain` and `read_plain` copy `size_of` bytes, of
+// which any are an address and a length; (3) there is no destructor.
+unsafe impl<T: 'static> Wire for GlobalSlice<T> {
+    const PLAIN: bool = true;
+
+    #[inline(always)]
+    fn wire_bytes(&self) -> usize {
+        size_of::<Self>()
+    }
+
+    #[inline(always)]
+    unsafe fn write(self, out: *mut u8) {
+        // SAFETY: the caller passes room for `wire_bytes`, the size of the type.
+        unsafe { write_plain(self, out) };
+    }
+
+    #[inline(always)]
+    unsafe fn read(input: &mut Reader<'_>) -> std::result::Result<Self, WireError> {
+        // SAFETY: the caller vouches for plain values.
+        unsafe { read_plain(input) }
+    }
+
+    fn describe(schema: &mut Schema) {
+        schema.word("GlobalSlice");
+        <(GlobalPtr<T>, usize)>::describe(schema);
+    }
+
+    fn encode(&self, out: &mut Encoder) {
+        (self.start, self.length).encode(out);
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> std::result::Result<Self, WireError> {
+        Wire::decode(input).map(|(start, length)| Self::new(start, length))
+    }
+}
+
+// By hand, since the type of the values need not be any of these.
 impl<T> Clone for GlobalSlice<T> {
     fn clone(&self) -> Self {
         *self
@@ -134,8 +180,61 @@ impl<T> PartialEq for GlobalSlice<T> {
 
 impl<T> Eq for GlobalSlice<T> {}
 
+impl<T> Hash for GlobalSlice<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.start, self.length).hash(state);
+    }
+}
+
 impl<T> fmt::Debug for GlobalSlice<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} values at {:?}", self.length, self.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::super::address::GlobalAddress;
+    use super::*;
+    use crate::wire::{decode, encode, from_bytes, to_bytes};
+
+    /// A type that is neither `Wire` nor any of the others.
+    struct Bare;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_slice_or_too_few(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let decoded = decode::<GlobalSlice<Bare>>(Decoder::new(&bytes), 0);
+            prop_assert_eq!(decoded.is_ok(), bytes.len() == 16);
+            if let Ok(slice) = decoded {
+                prop_assert_eq!(encode(&slice, Vec::new()), bytes);
+            }
+        }
+
+        #[test]
+        fn a_slice_travels(bits: u64, length: usize) {
+            let slice = GlobalAddress::from_bits(bits).cast::<Bare>().slice(length);
+            prop_assert_eq!(slice.wire_bytes(), 16);
+            // SAFETY: the bytes are those of the same type.
+            let read = unsafe { from_bytes::<GlobalSlice<Bare>>(&to_bytes(slice)) };
+            prop_assert_eq!(read, Ok(slice));
+            prop_assert_eq!(decode(Decoder::new(&encode(&slice, Vec::new())), 0), Ok(slice));
+            // So does one in a container, which is copied whole.
+            // SAFETY: as above.
+            let read = unsafe { from_bytes::<Vec<GlobalSlice<Bare>>>(&to_bytes(vec![slice; 3])) };
+            prop_assert_eq!(read, Ok(vec![slice; 3]));
+        }
+    }
+
+    #[test]
+    fn slices_are_told_apart_by_place_and_length() {
+        let start = GlobalAddress::from_bits(1 << 46).cast::<Bare>();
+        let slices = [start.slice(1), start.slice(2), GlobalPtr::NULL.slice(1), start.slice(1)];
+        assert_eq!(slices.into_iter().collect::<HashSet<_>>().len(), 3);
+        assert_eq!(Schema::of::<GlobalSlice<Bare>>().unportable(), None);
     }
 }

@@ -9,6 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ptr;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -32,7 +33,7 @@ const LINE_COUNT: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Space {
     lines: Box<[Line; LINE_COUNT]>,
-    known: RefCell<HashMap<Segment, Known>>,
+    known: RefCell<HashMap<Segment, Rc<Known>>>,
     /// How many losses of processes the lines know of.
     losses: Cell<u32>,
     /// Lines stay empty, so that every access takes the slow way, where it is checked.
@@ -105,7 +106,7 @@ impl Space {
     }
 
     /// A segment's region, attached first if need be.
-    fn known(&self, process: &Process, segment: Segment) -> Result<Known, Fault> {
+    fn known(&self, process: &Process, segment: Segment) -> Result<Rc<Known>, Fault> {
         let owner = segment.process().ok_or(AddressFault::Null)?;
         let count = process.shape().processes;
         if owner.number() >= count {
@@ -121,11 +122,11 @@ impl Space {
             self.lines.iter().for_each(Line::clear);
         }
         let known = self.known.borrow().get(&segment).cloned();
-        let known = match known.filter(Known::is_current) {
+        let known = match known.filter(|known| known.is_current()) {
             Some(known) => known,
             None => {
                 self.forget_retired();
-                let found = find(process, owner, segment)?;
+                let found = Rc::new(find(process, owner, segment)?);
                 self.known.borrow_mut().insert(segment, found.clone());
                 found
             }
@@ -533,7 +534,7 @@ impl Worker {
             Ok(bytes) => known.inside(address, bytes),
             Err(_) => Err(AddressFault::OutOfRange { bytes, region_bytes: known.bytes }),
         };
-        Ok((known.region, offset.map_err(|why| address.refused(why))?))
+        Ok((known.region.clone(), offset.map_err(|why| address.refused(why))?))
     }
 
     /// Does something with the region that a range lies in, and where in it that begins. What touches the bytes is checked, if accesses

@@ -7,11 +7,10 @@ use bytemuck::Pod;
 use farside_fabric::ProcessId;
 
 use super::object_error::ObjectError;
-use super::pointer::GlobalPtr;
 use super::racy_slice::RacySlice;
-use super::slice::GlobalSlice;
 use super::spread::{BYTES_MAX, ObjectKind, Parts, Spread, Wish};
 use crate::error::{Error, Result};
+use crate::global::{GlobalPtr, GlobalSlice};
 use crate::job::worker::Worker;
 
 /// Values of which every process has as many: symmetric memory, as OpenSHMEM calls it.
@@ -54,7 +53,9 @@ impl Worker {
     /// [`ObjectError::TooLong`], [`ObjectError::Unequal`]. What some had is given back then. And those of [`barrier`](Self::barrier), where memory is kept until the
     /// job ends.
     pub fn symmetric<T: Pod>(&self, length: usize) -> Result<Symmetric<T>> {
-        let parts = value_bytes::<T>(length as u64).map(|bytes| Parts { processes: 0..self.process_count(), bytes });
+        let processes = 0..self.process_count();
+        // A byte at least: no values lie somewhere, too, and their addresses can be used as any others.
+        let parts = value_bytes::<T>(length as u64).map(|bytes| Parts { processes, bytes: bytes.max(1) });
         let wish =
             Wish { kind: ObjectKind::Symmetric, value_bytes: size_of::<T>() as u64, shape: [length as u64, 0, 0] };
         let spread = Spread::new(self, wish, parts)?;

@@ -15,11 +15,11 @@ pub use self::distribution::Distribution;
 pub(super) use self::divisor::Divisor;
 use self::layout::{Layout, Place};
 use super::object_error::ObjectError;
-use super::pointer::GlobalPtr;
 use super::racy_slice::RacySlice;
 use super::spread::{BYTES_MAX, ObjectKind, Parts, Spread, Wish};
 use super::symmetric::value_bytes;
 use crate::error::Result;
+use crate::global::GlobalPtr;
 use crate::job::worker::Worker;
 
 /// Parts begin at multiples of this, so that no two share a line and every type is aligned.

@@ -28,16 +28,17 @@ impl Worker {
     /// *Cost*: two [barriers](Self::barrier).
     ///
     /// # Errors
-    /// Those of [`barrier`](Self::barrier). When the second fails, what `look` returned is dropped.
+    /// Those of [`barrier`](Self::barrier). When the first fails, `look` is not called; when the second does, what it returned is dropped. Others may have
+    /// got in, or out, all the same, and may still be looking.
+    ///
+    /// # Panics
+    /// When `look` does. This worker does not come to the second barrier then, and the job ends as with any panic of a worker. Who catches it has the others wait there until
+    /// their deadline, and its next barrier taken for this one.
     ///
     /// # Safety
     /// From when the first worker enters until the last has left, nobody writes to memory that any worker looks at by the witness: no worker,
     /// by a put, an atomic change or a `RacySlice`; no function called on one; no other thread; no operation that was posted before and is not complete; and
-    /// no process that is lost to the job and may live on.
-    ///
-    /// After an error of the second barrier, and after a panic in `look` that was caught, this worker has left, and nothing says when the others
-    /// do: nobody may write to that memory before the program knows by other means that they have all left, or are gone. An error of the first barrier means
-    /// no more than that this worker has not looked; others may have entered, so that the same holds.
+    /// no process that is lost to the job and may live on. After an error, or a panic, nobody can tell when the last has left: nobody writes there any more.
     pub unsafe fn read_epoch<R>(&self, look: impl FnOnce(&ReadEpoch) -> R) -> Result<R> {
         self.barrier()?;
         let seen = look(&ReadEpoch(()));

@@ -28,7 +28,7 @@ impl<'a, T: Pod> RacySlice<'a, T> {
     /// # Safety
     /// At `start`, a multiple of the type's alignment, lie `length` values in memory that is mapped for as long as `'a`, and touched by racy copies, by
     /// atomics or by other processes only.
-    pub(super) unsafe fn new(start: *mut T, length: usize) -> Self {
+    pub(in crate::global) unsafe fn new(start: *mut T, length: usize) -> Self {
         debug_assert!(start.is_aligned());
         Self { start, length, of: PhantomData }
     }
@@ -110,12 +110,14 @@ impl<'a, T: Pod> RacySlice<'a, T> {
     /// Some of them.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When there are not so many, and when the range ends before it begins, as slices do.
     #[track_caller]
     pub fn part(&self, range: Range<usize>) -> Self {
-        let length = range.end.saturating_sub(range.start);
-        self.check(range.start, length);
-        Self { start: self.start.wrapping_add(range.start), length, of: PhantomData }
+        let Range { start, end } = range;
+        assert!(start <= end, "the range begins at {start} and ends at {end}, before that");
+        let length = end - start;
+        self.check(start, length);
+        Self { start: self.start.wrapping_add(start), length, of: PhantomData }
     }
 
     /// Copies them all.
@@ -156,5 +158,26 @@ impl<'a, T: Pod> RacySlice<'a, T> {
 impl<T> fmt::Debug for RacySlice<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} values at {:p}", self.length, self.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    #[test]
+    #[expect(clippy::reversed_empty_ranges, reason = "the mistake that is looked for")]
+    fn a_part_is_inside_and_goes_forward() {
+        let mut values = [0_u64, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+        // SAFETY: so many values lie there, and are touched by the slice only from here on.
+        let slice = unsafe { RacySlice::new(values.as_mut_ptr(), values.len()) };
+        for range in [5..3, 10..0, 11..10, 3..11, usize::MAX..usize::MAX] {
+            let part = catch_unwind(|| slice.part(range.clone()).len());
+            assert!(part.is_err(), "{range:?} has {part:?} values");
+        }
+        assert_eq!((slice.part(5..5).len(), slice.part(10..10).len()), (0, 0));
+        assert_eq!(slice.part(3..6).to_vec(), [3, 4, 5]);
     }
 }

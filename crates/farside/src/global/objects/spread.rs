@@ -10,10 +10,10 @@ use std::sync::Arc;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 use farside_sys::shm::SharedMemory;
 
-use super::address::GlobalAddress;
 use super::object_error::ObjectError;
 use crate::Wire;
 use crate::error::{Error, Result};
+use crate::global::GlobalAddress;
 use crate::job::worker::Worker;
 use crate::memory::{MemoryRefusal, RemoteMemory};
 

@@ -1,0 +1,59 @@
+//! What is to be measured, as it is named: `copy`, or `copy/private-put` for those cases of it whose names begin so.
+
+use crate::BenchError;
+use crate::case::Case;
+
+/// A bench, and how the names of its cases begin that are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name<'n> {
+    pub(crate) bench: &'n str,
+    begin: Option<&'n str>,
+}
+
+impl<'n> Name<'n> {
+    pub(crate) fn of(text: &'n str) -> Self {
+        match text.split_once('/') {
+            Some((bench, begin)) => Self { bench, begin: Some(begin) },
+            None => Self { bench: text, begin: None },
+        }
+    }
+
+    /// Those of a bench's cases that are wanted.
+    ///
+    /// # Errors
+    /// [`BenchError::NoSuchCase`] when that is none.
+    pub(crate) fn choose(self, mut cases: Vec<Case>) -> Result<Vec<Case>, BenchError> {
+        let Some(begin) = self.begin else { return Ok(cases) };
+        let known: Vec<String> = cases.iter().map(|case| case.name.clone()).collect();
+        cases.retain(|case| case.name.starts_with(begin));
+        if cases.is_empty() {
+            return Err(BenchError::NoSuchCase {
+                bench: self.bench.into(),
+                begin: begin.into(),
+                known: known.join(", "),
+            });
+        }
+        Ok(cases)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(name: &str) -> Result<Vec<String>, BenchError> {
+        let cases = ["put/8B", "put/1KiB", "get/8B"].map(|case| Case::here(case, |_| Ok(Vec::new())));
+        Ok(Name::of(name).choose(cases.into())?.into_iter().map(|case| case.name).collect())
+    }
+
+    #[test]
+    fn cases_are_chosen_by_how_they_begin() {
+        assert_eq!(chosen("copy").unwrap().len(), 3);
+        assert_eq!(chosen("copy/").unwrap().len(), 3);
+        assert_eq!(chosen("copy/put").unwrap(), ["put/8B", "put/1KiB"]);
+        assert_eq!(chosen("copy/put/8B").unwrap(), ["put/8B"]);
+        assert_eq!(Name::of("copy/put/8B").bench, "copy");
+        let error = chosen("copy/swap").unwrap_err().to_string();
+        assert!(error.contains("copy") && error.contains("swap") && error.contains("get/8B"), "{error}");
+    }
+}
