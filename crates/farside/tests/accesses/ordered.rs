@@ -221,6 +221,7 @@ fn by_started_operations(me: &Worker) -> Result<()> {
     for round in 1..=6_u64 {
         own(0, 0).put(me, round)?;
         let copy = |to: GlobalPtr<u64>, from: GlobalPtr<u64>, order| me.copy(to.address(), from.address(), 8, order);
+        let beside = me.start_put_owned(own(1, 6).address(), round.to_ne_bytes().repeat(2), Order::None)?;
         let first = copy(own(1, 1), own(0, 0), Order::None)?;
         let second = copy(own(2, 2), own(1, 1), Order::After(first))?;
         copy(own(2, 3), own(1, 1), Order::Continuing)?;
@@ -239,10 +240,11 @@ fn by_started_operations(me: &Worker) -> Result<()> {
         while flag.load(me)? != round {
             serve(me)?;
         }
-        for (distance, number) in [(1, 1), (2, 2)] {
+        for (distance, number) in [(1, 1), (2, 2), (1, 6), (1, 7)] {
             assert_eq!(place(before, distance, number).get(me)?, round);
         }
         me.complete(told)?;
+        assert_eq!(beside.take(me)?.len(), 16);
         assert_eq!(own(2, 3).get(me)?, round);
         me.barrier()?;
     }
