@@ -34,8 +34,10 @@ const LISTING_LIMIT: Duration = Duration::from_secs(20);
 pub(crate) enum Bed {
     /// libfabric and its headers.
     Fabric,
-    /// Open MPI.
+    /// Open MPI's launcher.
     Mpi,
+    /// Open MPI's compiler and headers, for the programs that benches set beside ours.
+    Peers,
     /// Slurm with PMIx.
     Slurm,
     /// Network namespaces.
@@ -48,13 +50,15 @@ pub(crate) enum Bed {
 
 impl Bed {
     /// All beds.
-    pub(crate) const ALL: [Self; 6] = [Self::Fabric, Self::Mpi, Self::Slurm, Self::Netns, Self::RdmaVm, Self::Wheel];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Fabric, Self::Mpi, Self::Peers, Self::Slurm, Self::Netns, Self::RdmaVm, Self::Wheel];
 
     /// The name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Fabric => "fabric",
             Self::Mpi => "mpi",
+            Self::Peers => "peers",
             Self::Slurm => "slurm",
             Self::Netns => "netns",
             Self::RdmaVm => "rdma-vm",
@@ -83,7 +87,7 @@ impl FromStr for Bed {
     }
 }
 
-/// Runs each bed that is a command, but those left out. (`fabric` is none: ordinary tests use it.)
+/// Runs each bed that is a command, but those left out. (`fabric` and `peers` are none: ordinary tests use them.)
 pub(crate) fn run_all(arguments: &Arguments) -> Result<(), String> {
     let with = |bed| !arguments.without.contains(&bed);
     let begun = Instant::now();

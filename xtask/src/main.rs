@@ -29,8 +29,8 @@ test beds (docs/testing.md):
   rdma-vm    [--limit S] [-- COMMAND]     soft-RoCE in an emulated machine
   wheel      [--limit S]                  the tests of libfabric with the one of a Python package
 
-test, ci, setup and launchers take --without BED, once for each bed to be left out: fabric, mpi, slurm, netns, rdma-vm,
-wheel
+test, ci, setup and launchers take --without BED, once for each bed to be left out: fabric, mpi, peers, slurm, netns,
+rdma-vm, wheel
 ";
 
 fn main() -> ExitCode {

@@ -34,14 +34,16 @@ pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
 }
 
 /// Tests whose processes use whatever `FARSIDE_FABRIC` says.
-const OVER_LIBFABRIC: [&str; 14] = [
+const OVER_LIBFABRIC: [&str; 16] = [
     "accesses",
     "atomics",
+    "bad_input",
     "calls",
     "global",
     "heap",
     "memory",
     "movement",
+    "movement_history",
     "notifications",
     "objects",
     "pipes",

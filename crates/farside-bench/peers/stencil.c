@@ -2,9 +2,9 @@
  *
  * usage: stencil SIZE STEPS RUNS OVERLAP      OVERLAP is 1 or 0
  *
- * Three ways to exchange: messages (isend); one-sided, post-start-complete-wait (active); one-sided with the window locked once,
- * put and flush, and flags that are looked at (passive). Without OVERLAP a step exchanges and then computes; with it,
- * the inside is computed while the rows travel.
+ * Four ways to exchange: messages (isend); one-sided and active, between fences of all (active-fence) or by post, start, complete and
+ * wait of neighbors (active-pscw); one-sided and passive, with the window locked once, put and flush, and flags that are looked at
+ * (passive). Without OVERLAP a step exchanges and then computes; with it, the inside is computed while the rows travel.
  *
  * Each run begins with the same field. In turns with it the steps are done without any exchange, which is what computing takes.
  */
@@ -101,7 +101,19 @@ static void put_edges(int parity)
     }
 }
 
-static void begin_active(void)
+/* A fence ends the step before and begins this one: rows that come now are of the other parity than those that were taken. */
+static void begin_fence(void) { put_edges(steps_done & 1); }
+
+static void end_fence(void)
+{
+    MPI_Win_fence(0, window);
+    take_halo(steps_done & 1);
+}
+
+static void first_fence(void) { MPI_Win_fence(MPI_MODE_NOPRECEDE, window); }
+static void last_fence(void) { MPI_Win_fence(MPI_MODE_NOSUCCEED, window); }
+
+static void begin_pscw(void)
 {
     MPI_Win_post(neighbor_group, 0, window);
     MPI_Win_start(neighbor_group, 0, window);
@@ -109,7 +121,7 @@ static void begin_active(void)
     MPI_Win_complete(window);
 }
 
-static void end_active(void)
+static void end_pscw(void)
 {
     MPI_Win_wait(window);
     take_halo(steps_done & 1);
@@ -147,8 +159,10 @@ static void end_passive(void)
     take_halo(parity);
 }
 
-static void begin_nothing(void) {}
-static void end_nothing(void) {}
+static void lock_all(void) { MPI_Win_lock_all(MPI_MODE_NOCHECK, window); }
+static void unlock_all(void) { MPI_Win_unlock_all(window); }
+
+static void nothing(void) {}
 
 /* Nanoseconds that a step takes, and those that are spent with others. */
 static double run(void (*begin)(void), void (*end)(void), int steps, int overlap, double *exchange_ns)
@@ -235,19 +249,20 @@ int main(int count, char **arguments)
     struct {
         const char *name;
         void (*begin)(void), (*end)(void);
+        /* Before the first run and after the last. */
+        void (*open)(void), (*close)(void);
     } ways[] = {
-        {"openmpi-isend", begin_isend, end_isend},
-        {"openmpi-active", begin_active, end_active},
-        {"openmpi-passive", begin_passive, end_passive},
+        {"openmpi-isend", begin_isend, end_isend, nothing, nothing},
+        {"openmpi-active-fence", begin_fence, end_fence, first_fence, last_fence},
+        {"openmpi-active-pscw", begin_pscw, end_pscw, nothing, nothing},
+        {"openmpi-passive", begin_passive, end_passive, lock_all, unlock_all},
     };
     for (size_t way = 0; way < sizeof ways / sizeof ways[0]; way++) {
-        int passive = ways[way].begin == begin_passive;
-        if (passive)
-            MPI_Win_lock_all(MPI_MODE_NOCHECK, window);
+        ways[way].open();
         /* The first run is for connections to be made. */
         for (int at = 0; at <= runs; at++) {
             double none, exchange, plain_exchange;
-            double alone = run(begin_nothing, end_nothing, steps, 0, &none);
+            double alone = run(nothing, nothing, steps, 0, &none);
             double plain = run(ways[way].begin, ways[way].end, steps, 0, &plain_exchange);
             double taken = plain;
             exchange = plain_exchange;
@@ -262,8 +277,7 @@ int main(int count, char **arguments)
             if (overlap)
                 printf("%s plain_ns ns %.1f\n", peer, plain);
         }
-        if (passive)
-            MPI_Win_unlock_all(window);
+        ways[way].close();
     }
     MPI_Win_free(&window);
     MPI_Finalize();

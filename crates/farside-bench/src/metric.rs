@@ -33,6 +33,15 @@ impl Metric {
         self
     }
 
+    /// Adds the samples of the same quantity, measured again.
+    pub(crate) fn extend(&mut self, again: Self) {
+        debug_assert_eq!((&self.name, &self.peer), (&again.name, &again.peer));
+        self.samples.extend(again.samples);
+        if let (Some(limit), Some(again)) = (&mut self.limit, again.limit) {
+            limit.samples.extend(again.samples);
+        }
+    }
+
     /// Makes it somebody else's.
     pub(crate) fn of_peer(mut self, peer: &str) -> Self {
         self.peer = Some(peer.into());

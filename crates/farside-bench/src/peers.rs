@@ -34,8 +34,8 @@ const GRACE: Duration = Duration::from_secs(5);
 
 const COMPILER: &str = "mpicc";
 const LAUNCHER: &str = "mpirun";
-/// What is to be installed, as Debian calls it.
-const PACKAGES: &str = "openmpi-bin and libopenmpi-dev";
+/// What brings both, and the headers.
+const INSTALL: &str = "apt-get install --no-install-recommends openmpi-bin libopenmpi-dev";
 /// As little as needs everything.
 const PROBE: Source = Source { name: "probe.c", text: "#include <mpi.h>\nint main(void) { return MPI_Finalize(); }\n" };
 
@@ -65,7 +65,9 @@ pub fn missing_peers(names: &[String]) -> Option<String> {
         return None;
     }
     let benches = benches.join(", ");
-    Some(format!("without rows of Open MPI in {benches}: it is not installed (on Debian: apt-get install {PACKAGES})"))
+    Some(format!(
+        "without rows of Open MPI in {benches}: it or its headers are not installed (on Debian, as root: {INSTALL})"
+    ))
 }
 
 fn is_there() -> bool {
@@ -261,6 +263,26 @@ mod tests {
     fn who_is_not_there_is_no_error() {
         let command = &mut Command::new("no-such-program-anywhere");
         assert!(run(SHELL, command, Duration::from_secs(60)).unwrap().is_none());
+    }
+
+    #[test]
+    fn every_program_says_what_its_bench_looks_for() {
+        if farside_testbed::is_left_out("peers") {
+            return;
+        }
+        let says = |source, arguments: &[&str], expected: &[(&str, &str)]| {
+            let arguments: Vec<_> = arguments.iter().map(|text| (*text).to_owned()).collect();
+            let metrics = measure(source, 2, &arguments, Options::new()).unwrap();
+            assert!(!metrics.is_empty(), "Open MPI or its headers are missing (on Debian, as root: {INSTALL})");
+            for (peer, name) in expected {
+                let found = metrics.iter().find(|metric| metric.peer.as_deref() == Some(peer) && metric.name == *name);
+                assert!(found.is_some_and(|metric| !metric.samples.is_empty()), "{peer} {name}: {metrics:?}");
+            }
+        };
+        says(FOOTPRINT, &[], &["start_bytes", "called_bytes", "talked_bytes"].map(|name| ("openmpi", name)));
+        let one_sided = ["openmpi-fence", "openmpi-pscw", "openmpi-passive"].map(|peer| (peer, "ns"));
+        says(PIPE, &["64", "10", "1", "read"], &one_sided);
+        says(PIPE, &["64", "10", "1", "write"], &[&one_sided[..], &[("openmpi-send", "ns")]].concat());
     }
 
     #[test]

@@ -13,7 +13,10 @@
 //! Over `tcp` nothing happens at a process that does not make [`progress`](crate::Transport::progress), not even to its memory.
 //! Somebody has to: the thread that sleeps in [`wait`](crate::Transport::wait) blocks on libfabric's descriptor and is woken by
 //! whatever arrives. While another thread makes progress again and again, that one stands back, so that the two do not wake each other
-//! for every message.
+//! for every message; it does not even ask for the lock then, which the other has nearly all the time.
+//!
+//! A thread that waits for its own operation polls the completion queue itself, for a while, and is handed nothing: over `tcp` a put of some bytes is
+//! two messages and takes twelve microseconds, and to be woken takes longer than that. What is posted goes out at once, and is polled for only after that.
 //!
 //! # What is under way belongs to libfabric
 //!
@@ -40,6 +43,7 @@
 
 mod cost;
 mod endpoint;
+mod events;
 mod ffi;
 mod flights;
 mod library;

@@ -208,6 +208,11 @@ impl PrivateRegion {
         &self.lease.memory
     }
 
+    /// No thread of this process is at it any more, nor does one come to it: its key was taken back. Peers that reach it by themselves may be.
+    pub fn is_idle(&self) -> bool {
+        self.lease.gate.is_empty()
+    }
+
     /// The owner's own access, as a peer's: [`FabricError::StaleKey`] once the key is taken back.
     ///
     /// *Cost*: a copy, or the processor's atomic, and two atomic additions.
@@ -391,6 +396,20 @@ mod tests {
         let holder = private.memory.take_holder().unwrap().downcast::<Held<u64>>().unwrap();
         // SAFETY: nobody else has it any more.
         assert_eq!(unsafe { holder.into_vec() }, [1, 0x0303_0303_0303_0303]);
+    }
+
+    #[test]
+    fn a_region_is_idle_when_its_key_is_taken_back_and_the_last_is_out() {
+        let (key, memory) = lease(PrivateMemory::owned(vec![1; 32]));
+        let RegionMemory::Private(lease) = &memory else { unreachable!("it was made as such") };
+        let region = PrivateRegion::new(key, lease.clone());
+        let inside = lease.gate.enter().unwrap();
+        assert!(!region.is_idle());
+        memory.close();
+        assert!(!region.is_idle(), "somebody is at it");
+        drop(inside);
+        assert!(region.is_idle());
+        memory.release();
     }
 
     #[test]

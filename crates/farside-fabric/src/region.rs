@@ -1,5 +1,6 @@
 //! Registered memory, seen from its owner and from its peers.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,10 +10,12 @@ use farside_sys::shm::SharedMemory;
 
 use crate::nearby::{Nearby, Refused};
 use crate::private::Lease;
-use crate::transport::{AtomicChange, FabricError, Operation, Outcome, RemoteKey, Transport};
+use crate::transport::{AtomicChange, Completion, FabricError, Operation, Outcome, RemoteKey, Transport};
 
 /// Between attempts to post an operation while too many are under way.
 const NAP_WHILE_FULL: Duration = Duration::from_micros(50);
+/// [Pieces](Transport::get_piece_bytes) of one get.
+const PIECES_UNDER_WAY: usize = 4;
 
 /// Memory of this process that peers can reach.
 #[derive(Clone, Debug)]
@@ -185,11 +188,40 @@ impl RemoteRegion {
                 Ok(()) => return Ok(()),
             },
         };
-        let bytes = data.len();
-        if let Outcome::Got(bytes) = self.run(transport, || Operation::Get { offset, bytes }, deadline)? {
-            data.copy_from_slice(&bytes);
+        self.get_in_pieces(transport, offset, data, deadline)
+    }
+
+    fn get_in_pieces(
+        &self,
+        transport: &Arc<dyn Transport>,
+        mut offset: u64,
+        data: &mut [u8],
+        deadline: Instant,
+    ) -> Result<(), FabricError> {
+        let take = |(got, room): (Completion, &mut [u8])| {
+            if let Outcome::Got(bytes) = self.wait(transport, got, deadline)? {
+                room.copy_from_slice(&bytes);
+            }
+            Ok(())
+        };
+        let mut under_way = VecDeque::new();
+        let mut left = data;
+        loop {
+            let bytes = left.len().min(transport.get_piece_bytes());
+            let (piece, rest) = std::mem::take(&mut left).split_at_mut(bytes);
+            if under_way.len() == PIECES_UNDER_WAY
+                && let Some(first) = under_way.pop_front()
+            {
+                take(first)?;
+            }
+            let got = self.post(transport, || Operation::Get { offset, bytes }, deadline)?;
+            under_way.push_back((got, piece));
+            offset += bytes as u64;
+            left = rest;
+            if left.is_empty() {
+                return under_way.into_iter().try_for_each(take);
+            }
         }
-        Ok(())
     }
 
     /// Changes the 64-bit word at `offset` and returns what it held.
@@ -249,6 +281,26 @@ impl RemoteRegion {
         operation: impl Fn() -> Operation,
         deadline: Instant,
     ) -> Result<Outcome, FabricError> {
+        let posted = self.post(transport, operation, deadline)?;
+        self.wait(transport, posted, deadline)
+    }
+
+    fn wait(
+        &self,
+        transport: &Arc<dyn Transport>,
+        posted: Completion,
+        deadline: Instant,
+    ) -> Result<Outcome, FabricError> {
+        posted.wait(&**transport, self.key.process, deadline)
+    }
+
+    /// Posts an operation, as soon as there is room for it.
+    fn post(
+        &self,
+        transport: &Arc<dyn Transport>,
+        operation: impl Fn() -> Operation,
+        deadline: Instant,
+    ) -> Result<Completion, FabricError> {
         let process = self.key.process;
         let clock = transport.clock();
         loop {
@@ -260,7 +312,7 @@ impl RemoteRegion {
                     transport.progress();
                     clock.nap_until_news(NAP_WHILE_FULL);
                 }
-                posted => return posted?.wait(&**transport, process, deadline),
+                posted => return posted,
             }
         }
     }

@@ -26,7 +26,7 @@ use farside_sys::net::{self, Interest, Listener, MESSAGE_BYTES_MAX, Waker};
 use farside_sys::process::random_bytes;
 use farside_sys::shm::SharedMemory;
 
-use self::link::{Link, LinkState};
+use self::link::{Descriptor, Link, LinkState};
 use self::message::{Fetched, Greeting, Message, Probe};
 use self::reach::{Attached, LIMITS, Reach, find_for, take_fetched};
 use crate::by_message::{Engine, RegionName, Registration};
@@ -96,14 +96,22 @@ struct State {
     /// Peers declared dead or found so. They stay dead.
     gone: Vec<bool>,
     attached: HashMap<RemoteKey, Attached>,
-    /// Regions asked for, until the answer comes.
-    fetches: HashMap<RemoteKey, FetchState>,
+    /// Regions asked for, as long as somebody waits for them.
+    fetches: HashMap<RemoteKey, Fetch>,
     matcher: Matcher,
     events: VecDeque<Event>,
     reach: Reach,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+/// A region that was asked for.
+#[derive(Debug)]
+struct Fetch {
+    state: FetchState,
+    /// How many threads wait for it. Each goes by itself, also at its deadline.
+    waiting: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FetchState {
     Asked,
     Refused,
@@ -164,10 +172,10 @@ impl ShmEndpoint {
     /// What becomes readable when there is progress to be made, for a thread that sleeps elsewhere. Says, too, whether something
     /// waits for a peer to make room, which this does not tell.
     pub(crate) fn watched(&self) -> (Watched<'_>, bool) {
-        let links: Vec<_> = self.lock().sockets().collect();
-        let waits_for_room = links.iter().any(|(_, waits)| *waits);
-        let links = links.into_iter().map(|(socket, _)| socket).collect();
-        (Watched { own: [self.listener.as_fd(), self.waker.as_fd()], links }, waits_for_room)
+        let others: Vec<_> = self.lock().descriptors().collect();
+        let waits_for_room = others.iter().any(|(_, waits)| *waits);
+        let others = others.into_iter().map(|(descriptor, _)| descriptor).collect();
+        (Watched { own: [self.listener.as_fd(), self.waker.as_fd()], others }, waits_for_room)
     }
 
     /// Such a thread is awake again.
@@ -248,7 +256,10 @@ impl ShmEndpoint {
                 Ok(_) if key.slot == 0 => return Ok(()),
                 Ok(link) => {
                     link.send(&Message::Fetch { slot: key.slot, generation: key.generation }, None)?;
-                    state.fetches.insert(key, FetchState::Asked);
+                    let fetch = state.fetches.entry(key).or_insert(Fetch { state: FetchState::Asked, waiting: 0 });
+                    // Who found it refused may not have seen that yet, and waits for this answer, too.
+                    fetch.state = FetchState::Asked;
+                    fetch.waiting += 1;
                     return Ok(());
                 }
                 // A peer that began later may not listen yet. One that has died is declared gone by who finds out.
@@ -420,12 +431,12 @@ impl ShmEndpoint {
 /// The descriptors of an endpoint.
 pub(crate) struct Watched<'e> {
     own: [BorrowedFd<'e>; 2],
-    links: Vec<Arc<net::MessageSocket>>,
+    others: Vec<Arc<dyn Descriptor>>,
 }
 
 impl Watched<'_> {
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.own.iter().copied().chain(self.links.iter().map(|link| link.as_fd()))
+        self.own.iter().copied().chain(self.others.iter().map(|descriptor| descriptor.as_fd()))
     }
 }
 
@@ -493,20 +504,22 @@ impl Transport for ShmEndpoint {
         }
         self.ask_for(key, deadline)?;
         let mut asked = None;
-        self.wait_for(key.process, "attaching memory", deadline, |state| {
+        let attached = self.wait_for(key.process, "attaching memory", deadline, |state| {
             if let Some(attached) = state.attached.get(&key) {
                 return Some(Ok(self.region(key, attached)));
             }
-            if state.fetches.get(&key) == Some(&FetchState::Private) {
+            let fetched = state.fetches.get(&key).map(|fetch| fetch.state);
+            if fetched == Some(FetchState::Private) {
                 return self.attach_private(state, key, &mut asked);
             }
             // A greeting that announced another size than the key has answers the same as a refusal.
             let other_starter = key.slot == 0
                 && state.links.iter().any(|link| matches!(link.state(), LinkState::Open(peer) if peer == key.process));
-            // What was attached and is taken back already is forgotten.
-            let refused = key.slot != 0 && matches!(state.fetches.get(&key), Some(FetchState::Refused) | None);
+            let refused = fetched == Some(FetchState::Refused);
             (refused || other_starter).then_some(Err(FabricError::StaleKey { key }))
-        })
+        });
+        self.lock().leave_fetch(key);
+        attached
     }
 
     fn attached(&self, key: RemoteKey) -> Option<RemoteRegion> {
@@ -583,17 +596,18 @@ impl Transport for ShmEndpoint {
     }
 
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
-        let (sockets, has_events): (Vec<_>, bool) = {
+        let (others, has_events): (Vec<_>, bool) = {
             let state = self.lock();
-            (state.sockets().collect(), !state.events.is_empty())
+            (state.descriptors().collect(), !state.events.is_empty())
         };
         if has_events {
             return;
         }
         let own = [self.listener.as_fd(), self.waker.as_fd()].map(|fd| Interest { fd, writable: false });
-        let links = sockets.iter().map(|(socket, writable)| Interest { fd: socket.as_fd(), writable: *writable });
+        let others =
+            others.iter().map(|(descriptor, writable)| Interest { fd: descriptor.as_fd(), writable: *writable });
         let also = also.iter().map(|fd| Interest { fd: *fd, writable: false });
-        let interests: Vec<Interest<'_>> = own.into_iter().chain(links).chain(also).collect();
+        let interests: Vec<Interest<'_>> = own.into_iter().chain(others).chain(also).collect();
         if net::wait_ready(&interests, deadline).is_err() {
             // Out of memory for a moment: do not turn the service thread into a spinner.
             std::thread::sleep(Duration::from_millis(1));

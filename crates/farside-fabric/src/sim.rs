@@ -81,6 +81,8 @@ pub struct SimOptions {
     pub message_bytes_max: usize,
     /// Operations take effect only while the target makes progress.
     pub needs_target_progress: bool,
+    /// A put has ended once it is posted, though it takes effect later: **a broken fabric**, by which a test of orders shows that it can fail.
+    pub ends_puts_early: bool,
 }
 
 impl Default for SimOptions {
@@ -93,6 +95,7 @@ impl Default for SimOptions {
             messages_max: 64,
             message_bytes_max: 4096,
             needs_target_progress: false,
+            ends_puts_early: false,
         }
     }
 }

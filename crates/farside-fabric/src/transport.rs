@@ -29,7 +29,8 @@
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use farside_sys::shm::SharedMemory;
@@ -111,6 +112,12 @@ pub trait Transport: Send + Sync + fmt::Debug {
 
     /// A region that is attached already, without any waiting.
     fn attached(&self, key: RemoteKey) -> Option<RemoteRegion>;
+
+    /// Gets that somebody waits for are posted in pieces of so many bytes, and each is copied while the next are under way. For transports that
+    /// take this machine's processor to move bytes: what was just received is in its cache then.
+    fn get_piece_bytes(&self) -> usize {
+        usize::MAX
+    }
 
     /// Starts an operation on a region that is not mapped. (On a mapped one it works too, and has ended at return.)
     ///
@@ -529,6 +536,8 @@ pub struct Completion(Arc<CompletionState>);
 struct CompletionState {
     end: Mutex<End>,
     ended: Condvar,
+    /// How many sleep until it has ended. Changed and read with `end` locked: to wake nobody is a system call, too.
+    sleepers: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -540,13 +549,43 @@ enum End {
     Taken,
 }
 
-/// Looks of one who waits before it sleeps: about a hundred microseconds, in which most operations on a quick network end.
-const LOOKS_BEFORE_SLEEP: u32 = 100;
+/// Looks of one who waits before it offers its processor to others between them: about a hundred microseconds, in which most operations on
+/// a quick network end.
+const LOOKS_BEFORE_YIELDS: u32 = 100;
+/// How long one looks before it sleeps: about what a megabyte takes on a network in software, where to hand the transport over to another
+/// thread and back costs more than the looks.
+const LOOKING_MAX: Duration = Duration::from_millis(1);
+
+/// The looks of one wait, of which none has found anything.
+#[derive(Debug, Default)]
+struct Looks {
+    count: u32,
+    since: Option<Instant>,
+}
+
+impl Looks {
+    /// One more. Says whether to look again, after a [pause](Self::pause), and not to sleep now.
+    fn one_more(&mut self, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        self.count = self.count.saturating_add(1);
+        self.count < LOOKS_BEFORE_YIELDS || now.saturating_duration_since(since) < LOOKING_MAX
+    }
+
+    fn pause(&self) {
+        if self.count >= LOOKS_BEFORE_YIELDS {
+            std::thread::yield_now();
+        }
+    }
+}
 
 impl Completion {
     /// An operation that has not ended. The transport keeps a clone and [ends](Self::end) it.
     pub fn pending() -> Self {
-        Self(Arc::new(CompletionState { end: Mutex::new(End::Open), ended: Condvar::new() }))
+        Self(Arc::new(CompletionState {
+            end: Mutex::new(End::Open),
+            ended: Condvar::new(),
+            sleepers: AtomicU32::new(0),
+        }))
     }
 
     /// Ends the operation, if it has not ended before. For transports.
@@ -560,7 +599,9 @@ impl Completion {
         let is_open = matches!(*end, End::Open);
         if is_open {
             *end = End::Come(result());
-            self.0.ended.notify_all();
+            if self.0.sleepers.load(Ordering::Relaxed) > 0 {
+                self.0.ended.notify_all();
+            }
         }
         is_open
     }
@@ -592,7 +633,7 @@ impl Completion {
     /// That of the operation, or [`FabricError::Deadline`].
     pub fn wait(self, transport: &dyn Transport, peer: ProcessId, deadline: Instant) -> Result<Outcome, FabricError> {
         let clock = transport.clock();
-        let mut looks = 0;
+        let mut looks = Looks::default();
         loop {
             transport.progress();
             let mut end = self.lock();
@@ -608,21 +649,22 @@ impl Completion {
                 clock.nap_until_news(deadline - now);
                 continue;
             }
-            looks += 1;
-            if looks < LOOKS_BEFORE_SLEEP {
+            if looks.one_more(now) {
+                drop(end);
+                looks.pause();
                 continue;
             }
             transport.stop_polling();
             // Somebody else may be the one who makes the progress, so look again soon.
             let nap = (deadline - now).min(Duration::from_millis(1));
-            drop(self.0.ended.wait_timeout(end, nap));
+            self.sleep(end, nap);
         }
     }
 
     /// Makes progress on `transport` until the operation has ended or it is `until`, and leaves the result where it is.
     pub fn watch(&self, transport: &dyn Transport, until: Instant) {
         let clock = transport.clock();
-        let mut looks = 0;
+        let mut looks = Looks::default();
         loop {
             transport.progress();
             let end = self.lock();
@@ -635,16 +677,25 @@ impl Completion {
                 clock.nap_until_news(until - now);
                 continue;
             }
-            looks += 1;
-            if looks < LOOKS_BEFORE_SLEEP {
+            if looks.one_more(now) {
+                drop(end);
+                looks.pause();
                 continue;
             }
             transport.stop_polling();
-            drop(self.0.ended.wait_timeout(end, (until - now).min(Duration::from_millis(1))));
+            self.sleep(end, (until - now).min(Duration::from_millis(1)));
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, End> {
+    /// Sleeps until it has ended, or for so long.
+    fn sleep(&self, end: MutexGuard<'_, End>, time: Duration) {
+        self.0.sleepers.fetch_add(1, Ordering::Relaxed);
+        let woken = self.0.ended.wait_timeout(end, time);
+        self.0.sleepers.fetch_sub(1, Ordering::Relaxed);
+        drop(woken);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, End> {
         // The lock guards a plain value that no panic can leave half written.
         self.0.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -665,6 +716,15 @@ impl End {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_looks_for_ever() {
+        let (mut looks, start) = (Looks::default(), Instant::now());
+        assert!((1..LOOKS_BEFORE_YIELDS).all(|_| looks.one_more(start + LOOKING_MAX)), "quick looks count by number");
+        assert!(looks.one_more(start + LOOKING_MAX), "and for a while after that");
+        assert!(!looks.one_more(start + 2 * LOOKING_MAX));
+        assert!(!looks.one_more(start + 3 * LOOKING_MAX));
+    }
 
     #[test]
     fn an_operation_ends_once() {

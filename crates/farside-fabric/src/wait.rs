@@ -5,6 +5,7 @@
 
 use std::hint;
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// How often to look before yielding, and how often to yield before sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,31 +69,37 @@ impl Backoff {
 
 /// How often to look at something whose every look costs a system call, beside things that cost nothing to look at: at once while it
 /// brings something, and the less often the longer it does not.
+///
+/// Pauses are times and not chances: a chance may be a round of a program that yields its processor in between, and then a count of them is
+/// a long time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PollPace {
-    /// Chances passed over since the last look.
-    passed: u32,
-    /// How many are passed over between two looks.
-    pause: u32,
+    /// `None` for at once.
+    next: Option<Instant>,
+    pause: Duration,
 }
 
 impl PollPace {
-    /// So many chances are passed over at most. They are some dozens of nanoseconds each, a look is about a microsecond.
-    const PAUSE_MAX: u32 = 16;
+    /// How much longer the pause is after each look in vain.
+    const STEP: Duration = Duration::from_nanos(50);
+    const PAUSE_MAX: Duration = Duration::from_nanos(600);
+    /// What a look itself takes, about, which is no pause.
+    const LOOK: Duration = Duration::from_nanos(600);
 
     /// Whether it is time to look.
     #[inline]
-    pub fn is_due(&self) -> bool {
-        self.passed >= self.pause
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.next.is_none_or(|next| now >= next)
     }
 
-    /// A chance was used, if it was [due](Self::is_due), or passed over. `found`: it brought something.
+    /// A look that began when it was `now` is over. `found`: it brought something.
     #[inline]
-    pub fn looked(&mut self, found: bool) {
-        *self = match (self.is_due(), found) {
-            (false, _) => Self { passed: self.passed + 1, ..*self },
-            (true, true) => Self::default(),
-            (true, false) => Self { passed: 0, pause: (self.pause + 1).min(Self::PAUSE_MAX) },
+    pub fn looked(&mut self, now: Instant, found: bool) {
+        *self = if found {
+            Self::default()
+        } else {
+            let pause = (self.pause + Self::STEP).min(Self::PAUSE_MAX);
+            Self { next: Some(now + Self::LOOK + pause), pause }
         };
     }
 }
@@ -185,28 +192,28 @@ mod tests {
 
     #[test]
     fn looks_in_vain_become_rare_and_a_find_brings_them_back() {
-        let mut pace = PollPace::default();
-        let looks = |pace: &mut PollPace, chances: usize| {
-            (0..chances)
-                .filter(|_| {
-                    std::mem::replace(pace, {
-                        let mut next = *pace;
-                        next.looked(false);
-                        next
-                    })
-                    .is_due()
-                })
-                .count()
+        let (mut pace, mut now) = (PollPace::default(), Instant::now());
+        let mut looks = |pace: &mut PollPace, chances: u32, apart: Duration| {
+            let mut count = 0;
+            for _ in 0..chances {
+                now += apart;
+                if pace.is_due(now) {
+                    pace.looked(now, false);
+                    count += 1;
+                }
+            }
+            count
         };
-        let (first, later) = (looks(&mut pace, 100), looks(&mut pace, 1700));
-        assert!((10..20).contains(&first), "{first}");
-        assert_eq!(later, 100);
-        while !pace.is_due() {
-            pace.looked(false);
-        }
-        pace.looked(true);
+        let apart = Duration::from_nanos(50);
+        let first = looks(&mut pace, 100, apart);
+        assert!((5..10).contains(&first), "{first}");
+        looks(&mut pace, 200, apart);
+        assert_eq!(looks(&mut pace, 2400, apart), 100);
+        assert_eq!(looks(&mut pace, 100, Duration::from_micros(2)), 100, "rare chances are all taken");
+        assert!(!pace.is_due(now));
+        pace.looked(now, true);
         assert_eq!(pace, PollPace::default());
-        assert!(pace.is_due());
+        assert!(pace.is_due(now));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Processes that are killed, or stand still, while they write into another's private memory by system calls.
 
+use std::io::{PipeWriter, Read, Write, pipe};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,7 +14,7 @@ use farside_fabric::{Event, FabricError, PrivateMemory, PrivateRegion, ProcessId
 const BYTES: usize = 4 << 20;
 const OWNER: ProcessId = ProcessId::new(0);
 const HOLDER: ProcessId = ProcessId::new(1);
-/// What a holder is told: the job's id, and slot and generation of the region.
+/// What a holder is told: the job's id, slot and generation of the region, and whether to have a child that keeps its sockets open.
 const TOLD: &str = "FARSIDE_TEST_HOLDER";
 
 fn open(process: ProcessId, job_id: u64) -> Arc<ShmEndpoint> {
@@ -30,7 +32,7 @@ fn deadline() -> Instant {
 fn holder() {
     let Ok(told) = std::env::var(TOLD) else { return };
     let told: Vec<u64> = told.split(' ').map(|word| word.parse().expect("a number")).collect();
-    let [job_id, slot, generation] = told[..] else { panic!("not what a holder is told: {told:?}") };
+    let [job_id, slot, generation, forks] = told[..] else { panic!("not what a holder is told: {told:?}") };
     let end = open(HOLDER, job_id);
     let (slot, generation) = (slot as u32, generation as u32);
     let key = RemoteKey { process: OWNER, slot, generation, reserved: 0, bytes: BYTES as u64 };
@@ -42,6 +44,9 @@ fn holder() {
             service.progress();
         }
     });
+    if forks == 1 {
+        fork();
+    }
     let data = vec![0xff; BYTES];
     let give_up = deadline();
     let refused = loop {
@@ -53,7 +58,25 @@ fn holder() {
     assert!(matches!(refused, FabricError::StaleKey { .. } | FabricError::Disconnected { .. }), "{refused}");
 }
 
-/// A holder's process. It is killed when this is dropped.
+/// Makes a child that is still this program, and has all its descriptors.
+fn fork() {
+    let (mut read, write) = pipe().expect("there is a pipe");
+    thread::spawn(move || {
+        let say_and_stay = move |mut write: &PipeWriter| {
+            write.write_all(b"x")?;
+            thread::sleep(Duration::from_secs(600));
+            Ok(())
+        };
+        let mut command = Command::new("true");
+        // SAFETY: what runs between fork and exec makes two system calls, allocates nothing and takes no lock.
+        unsafe { command.pre_exec(move || say_and_stay(&write)) };
+        // It is killed before this returns.
+        let _ = command.status();
+    });
+    read.read_exact(&mut [0]).expect("the child has begun");
+}
+
+/// A holder's process. It and its child are killed when this is dropped.
 struct Holder(Child);
 
 impl Holder {
@@ -65,8 +88,9 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
-        let _ = self.0.kill();
+        // They may have ended by themselves, which is as good. The group has the number of the holder.
+        let group = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let _ = self.0.wait();
     }
 }
@@ -81,6 +105,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with_holder(false)
+    }
+
+    fn with_holder(forks: bool) -> Self {
         static SCENES: AtomicU32 = AtomicU32::new(0);
         let scene = SCENES.fetch_add(1, Ordering::Relaxed);
         let job_id = u64::from(std::process::id()) << 32 | u64::from(scene);
@@ -97,7 +125,10 @@ impl Scene {
         let key = region.key();
         let program = std::env::current_exe().expect("a test knows its own program");
         let mut command = Command::new(program);
-        command.args(["--exact", "holder"]).env(TOLD, format!("{job_id} {} {}", key.slot, key.generation));
+        command
+            .args(["--exact", "holder"])
+            .env(TOLD, format!("{job_id} {} {} {}", key.slot, key.generation, u8::from(forks)));
+        command.process_group(0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let scene = Self { end, region, holder: Holder(child.expect("a holder can be started")), stop };
         scene.until("the holder writes", |scene| scene.last_byte() == 0xff);
@@ -147,6 +178,24 @@ fn a_killed_holder_is_waited_for_as_long_as_its_end_takes() {
         scene.take_back();
         scene.until("the death is told", |scene| scene.end.receive() == Some(Event::Disconnected { process: HOLDER }));
         scene.holder.0.wait().unwrap();
+    }
+}
+
+/// The child has the holder's sockets, so that they do not close.
+#[test]
+fn a_killed_holder_whose_child_lives_holds_nothing_up() {
+    for is_reaped in [true, false] {
+        let mut scene = Scene::with_holder(true);
+        scene.holder.0.kill().unwrap();
+        if is_reaped {
+            scene.holder.0.wait().unwrap();
+        }
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(scene.end.receive(), None, "the connection does not say that it is dead");
+        scene.end.forget(HOLDER);
+        let over = scene.end.deregister(scene.region.key()).unwrap();
+        over.wait(&*scene.end, OWNER, deadline()).expect("a dead holder holds nothing up");
+        scene.take_back();
     }
 }
 

@@ -4,7 +4,7 @@ pub mod tcp;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -35,8 +35,8 @@ pub struct Received {
 pub struct PeerIdentity {
     /// The user.
     pub uid: u32,
-    /// The process.
-    pub pid: i32,
+    /// The process; `None` when its numbers are not those of this process's namespace.
+    pub pid: Option<i32>,
 }
 
 impl MessageSocket {
@@ -72,9 +72,13 @@ impl MessageSocket {
     /// Sends one message, with a descriptor or without.
     ///
     /// # Errors
-    /// `WouldBlock` when the peer's buffer is full; `BrokenPipe` or `ConnectionReset` when the peer is gone.
+    /// `WouldBlock` when the peer's buffer is full; `BrokenPipe` or `ConnectionReset` when the peer is gone; `InvalidInput` for an empty
+    /// message, which no receiver takes.
     pub fn send(&self, message: &[u8], fd: Option<BorrowedFd<'_>>) -> std::io::Result<()> {
         debug_assert!(message.len() <= MESSAGE_BYTES_MAX, "the sender keeps to the limit");
+        if message.is_empty() {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "an empty message"));
+        }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let fds = fd.map(|fd| [fd]);
@@ -95,8 +99,8 @@ impl MessageSocket {
     /// Receives one message into `buffer`, `None` at the end of the connection.
     ///
     /// # Errors
-    /// `WouldBlock` when no message waits; `InvalidData` when a message was longer than `buffer`; otherwise what the
-    /// system said.
+    /// `WouldBlock` when no message waits; `InvalidData` when a message was longer than `buffer`, or empty; otherwise what the
+    /// system said. What [is no end](is_end) leaves open whether the connection has ended.
     pub fn receive(&self, buffer: &mut [u8]) -> std::io::Result<Option<Received>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -115,7 +119,21 @@ impl MessageSocket {
         if got.flags.contains(ReturnFlags::TRUNC) {
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "a message longer than any is"));
         }
-        Ok((got.bytes > 0).then_some(Received { bytes: got.bytes, fd }))
+        if got.bytes == 0 {
+            // So the system reports the end, and an empty message, too.
+            return match self.other_end_has_finished()? {
+                true => Ok(None),
+                false => Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "an empty message")),
+            };
+        }
+        Ok(Some(Received { bytes: got.bytes, fd }))
+    }
+
+    /// Whether nothing more will be sent at the other end: it was closed, or has [finished](Self::finish_sending).
+    fn other_end_has_finished(&self) -> std::io::Result<bool> {
+        let mut looked_at = [PollFd::new(&self.0, PollFlags::RDHUP)];
+        rustix::event::poll(&mut looked_at, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        Ok(looked_at[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP))
     }
 
     /// Sends nothing more: the other end finds the end of the connection behind what was sent, and may still send.
@@ -124,14 +142,36 @@ impl MessageSocket {
         let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Write);
     }
 
-    /// Who is at the other end.
+    /// Who is at the other end, or listened there.
     ///
     /// # Errors
     /// What the system said.
     pub fn peer(&self) -> std::io::Result<PeerIdentity> {
-        let credentials = rustix::net::sockopt::socket_peercred(&self.0)?;
-        Ok(PeerIdentity { uid: credentials.uid.as_raw(), pid: credentials.pid.as_raw_nonzero().get() })
+        // Not by `rustix`, whose type has no place for a process without a number.
+        let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `bytes` bytes into `found`, and how many into `bytes`; both are there for that.
+        let failed = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut found).cast(),
+                &raw mut bytes,
+            )
+        };
+        if failed != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(PeerIdentity { uid: found.uid, pid: (found.pid > 0).then_some(found.pid) })
     }
+}
+
+/// Whether an error of a [`MessageSocket`] means that its connection has ended. All others pass, or say nothing about that: the system is
+/// short of memory, a message is none.
+pub fn is_end(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected)
 }
 
 impl AsFd for MessageSocket {
@@ -273,7 +313,7 @@ mod tests {
         let listener = Listener::bind(&name("bounds")).unwrap();
         let near = MessageSocket::connect(&name("bounds")).unwrap();
         let far = listener.accept().unwrap();
-        assert_eq!(far.peer().unwrap().pid, std::process::id() as i32);
+        assert_eq!(far.peer().unwrap().pid, Some(std::process::id() as i32));
         near.send(b"one", None).unwrap();
         near.send(b"three", Some(listener.as_fd())).unwrap();
         let mut buffer = [0; 64];
@@ -291,6 +331,25 @@ mod tests {
         let (near, far) = MessageSocket::pair().unwrap();
         near.send(&[1; 100], None).unwrap();
         assert_eq!(far.receive(&mut [0; 10]).unwrap_err().kind(), ErrorKind::InvalidData);
+    }
+
+    /// The system reports both as no bytes.
+    #[test]
+    fn an_empty_message_is_not_the_end() {
+        let (near, far) = MessageSocket::pair().unwrap();
+        let send_nothing = || rustix::net::send(&near.0, &[], SendFlags::NOSIGNAL).unwrap();
+        let mut buffer = [0; 64];
+        send_nothing();
+        near.send(b"more", None).unwrap();
+        let refused = far.receive(&mut buffer).unwrap_err();
+        assert!(refused.kind() == ErrorKind::InvalidData && !is_end(&refused), "{refused}");
+        assert_eq!(far.receive(&mut buffer).unwrap().unwrap().bytes, 4);
+        assert_eq!(far.receive(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
+        near.finish_sending();
+        assert!(far.receive(&mut buffer).unwrap().is_none());
+        assert_eq!(near.send(b"", None).unwrap_err().kind(), ErrorKind::InvalidInput);
+        drop(far);
+        assert!(near.receive(&mut buffer).unwrap().is_none());
     }
 
     #[test]

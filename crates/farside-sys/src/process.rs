@@ -3,10 +3,12 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::net::{Interest, wait_ready};
 
 /// A process that this one started, with a descriptor that becomes readable when it ends.
 #[derive(Debug)]
@@ -43,6 +45,37 @@ impl Drop for Spawned {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+    }
+}
+
+/// The life of a process, whoever started it, with a descriptor that becomes readable when it has ended.
+#[derive(Debug)]
+pub struct Life(OwnedFd);
+
+impl Life {
+    /// That of the process of this number; `None` when there is none.
+    ///
+    /// # Errors
+    /// What the system said: usually that there are too many descriptors, or that the number is a thread's.
+    pub fn of(pid: i32) -> std::io::Result<Option<Self>> {
+        let pid = Pid::from_raw(pid.max(0)).ok_or(std::io::ErrorKind::InvalidInput)?;
+        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(handle) => Ok(Some(Self(handle))),
+            Err(rustix::io::Errno::SRCH) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether it has ended: none of its threads runs any more, or is in the system.
+    pub fn has_ended(&self) -> bool {
+        let watched = Interest { fd: self.0.as_fd(), writable: false };
+        wait_ready(&[watched], Some(Instant::now())).is_ok_and(|ready| ready == [true])
+    }
+}
+
+impl AsFd for Life {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -108,7 +141,7 @@ pub fn cpu_time_used() -> Duration {
 }
 
 /// The time of the one clock that all processes of this machine share and that nobody sets. Unlike an
-/// [`Instant`](std::time::Instant) it can be sent from one to another.
+/// [`Instant`] it can be sent from one to another.
 pub fn monotonic_time() -> Duration {
     clock(ClockId::Monotonic)
 }
@@ -179,11 +212,8 @@ pub fn kill_self() -> ! {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-    use std::time::{Duration, Instant};
-
     use super::*;
-    use crate::net::{Interest, MessageSocket, wait_ready};
+    use crate::net::MessageSocket;
 
     #[test]
     fn the_end_of_a_process_is_seen() {
@@ -243,6 +273,26 @@ mod tests {
         let written = std::hint::black_box(vec![1_u8; 64 << 20]);
         let grown = private_memory_bytes().unwrap().saturating_sub(before);
         assert!(grown >= 60 << 20, "{grown} bytes for {} that were written", written.len());
+    }
+
+    #[test]
+    fn a_life_has_an_end() {
+        let own = Life::of(std::process::id() as i32).unwrap().expect("this process runs");
+        assert!(!own.has_ended());
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id() as i32;
+        let life = Life::of(pid).unwrap().expect("it was just started");
+        assert!(!life.has_ended());
+        child.kill().unwrap();
+        let watched = Interest { fd: life.as_fd(), writable: false };
+        assert_eq!(wait_ready(&[watched], Some(Instant::now() + Duration::from_secs(30))).unwrap(), [true]);
+        assert!(
+            life.has_ended() && Life::of(pid).unwrap().is_some_and(|life| life.has_ended()),
+            "nobody has reaped it"
+        );
+        child.wait().unwrap();
+        assert!(life.has_ended() && Life::of(pid).unwrap().is_none());
+        assert!(Life::of(0).is_err() && Life::of(-1).is_err());
     }
 
     #[test]

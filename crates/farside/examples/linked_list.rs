@@ -13,6 +13,7 @@ use farside::prelude::*;
 use farside::{GlobalAddress, GlobalPtr, field};
 
 const NODES: u64 = 500;
+const TOGETHER: usize = 10;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[bytemuck(crate = "farside::bytemuck")]
@@ -71,10 +72,13 @@ fn main() -> farside::Result<()> {
         let own = u64::from(me.id().number());
         let values = own * NODES..(own + 1) * NODES;
         let nodes = me.register(values.map(|value| Node { next: GlobalPtr::NULL, value }).collect())?;
-        me.barrier()?;
 
         let mut attempts = 0;
         for index in 0..nodes.slice().len() {
+            if index % TOGETHER == 0 {
+                // So that all insert at the same time, also where they share a processor.
+                me.barrier()?;
+            }
             attempts += list.push(me, nodes.slice().at(index)?)?;
         }
         let attempts = me.all_reduce(attempts, |a, b| a + b)?;

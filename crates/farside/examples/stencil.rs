@@ -1,7 +1,7 @@
 //! Heat in a plate whose upper edge is held hot: each worker has some of its rows, and neighbors exchange the rows at their edges through
 //! pipes. In the end there is a picture of the field.
 //!
-//! `cargo run --release --example stencil -- picture.pgm`
+//! `cargo run --release -p farside --example stencil -- picture.pgm`
 //!
 //! A row goes into memory of the neighbor with a flag behind, and while it travels the inside is computed, which does not need it. There is no
 //! barrier: a neighbor may be a step ahead, and has a second place for its row then.

@@ -7,7 +7,7 @@ use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 
 use crate::global::{
-    AccessConflict, AddressFault, GlobalAddress, MovementError, NotificationFault, SLOT_COUNT, SectionFault,
+    AccessConflict, AddressFault, GlobalAddress, MovementError, NotificationFault, SLOT_BYTES, SLOT_COUNT, SectionFault,
 };
 use crate::memory::{MemoryRefusal, RemoteMemory};
 use crate::pipe::{PipeCause, PipeName};
@@ -175,12 +175,17 @@ pub enum Error {
     Heap(#[from] crate::heap::HeapError),
     /// Memory that is registered has no global address.
     #[error(
-        "region {} of {} has no global addresses: a process has {SLOT_COUNT} such regions of up to 4 GiB; register less at a time, \
-         or fewer", key.slot, key.process
+        "a region of {bytes} bytes of {process} has no global addresses: {}", if *bytes > SLOT_BYTES {
+            "they reach 4 GiB; register or allocate it in parts of at most 4 GiB".to_owned()
+        } else {
+            format!("a process has {} regions with addresses; take some back first, or register fewer and larger ones", SLOT_COUNT - 1)
+        }
     )]
     NoAddress {
-        /// The region.
-        key: RemoteKey,
+        /// Whose memory it is.
+        process: ProcessId,
+        /// How long the region is.
+        bytes: u64,
     },
     /// A function that others called here by its name did not run, and its caller gets no answer.
     #[error("a call of the named function {name:?} from {from} did not run: {why}")]
@@ -351,6 +356,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// A region has no addresses.
+    pub(crate) fn no_address(key: RemoteKey) -> Self {
+        Self::NoAddress { process: key.process, bytes: key.bytes }
+    }
+
     /// The process whose loss this error tells of.
     pub(crate) fn lost_process(&self) -> Option<ProcessId> {
         match self {

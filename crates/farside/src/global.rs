@@ -7,6 +7,9 @@
 //! Whoever [puts with a signal](Worker::put_signal) says that data is there, and who [waits](Until) for the signal sees it; [`Notifications`] are
 //! such signals by numbers. A [`Section`] is a part of memory that does not lie together.
 //!
+//! All of these wait until they are over. Operations that do not ([`Worker::copy`], from anywhere to anywhere, [`start_put`](Worker::start_put),
+//! [`start_get`](Worker::start_get), [`start_change`](Worker::start_change)) have a [`Handle`] to [wait](Worker::complete) for, and an [`Order`] in which they start.
+//!
 //! What an address leads to is looked up by who uses it: each process keeps a table of its regions in memory that its peers read, a worker reads the
 //! entry when it first uses the region, and remembers it. Where the region is mapped here, an access after that is a look at
 //! whether the region is still there, and a copy.
@@ -31,8 +34,8 @@ mod slice;
 mod space;
 mod until;
 
-pub(crate) use self::address::SLOT_COUNT;
 pub use self::address::{AddressFault, GlobalAddress};
+pub(crate) use self::address::{SLOT_BYTES, SLOT_COUNT};
 pub use self::atomics::{Integer, Unsigned, Word};
 pub use self::check::{Access, AccessChecks, AccessConflict, AccessKind, Site};
 pub(crate) use self::check::{CheckMessage, Checks, InUse, Touch, end_accesses_here};
@@ -42,7 +45,7 @@ pub use self::notifications::{AllNotifications, NotificationFault, Notifications
 pub use self::objects::{ByteSpace, Distribution, GlobalArray, ObjectError, RacySlice, ReadEpoch, Symmetric};
 pub use self::pointer::GlobalPtr;
 pub(crate) use self::registration::OwnSegments;
-pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment};
+pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment, StillHeld};
 pub use self::section::{Hyperslab, Section, SectionFault};
 pub(crate) use self::segments::publish;
 pub use self::signal::Signal;

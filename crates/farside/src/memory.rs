@@ -97,9 +97,9 @@ impl RemoteMemory {
     /// handle's stamp: what is released is noticed only by the handle.
     ///
     /// # Errors
-    /// [`Error::NoAddress`] when its owner has too many regions, or a single one of more than 4 GiB.
+    /// [`Error::NoAddress`] when its owner has too many regions, or memory of it lies in a region of more than 4 GiB.
     pub fn address(&self) -> Result<GlobalAddress> {
-        GlobalAddress::in_region(self.key, self.offset).ok_or(Error::NoAddress { key: self.key })
+        GlobalAddress::in_region(self.key, self.offset).ok_or(Error::no_address(self.key))
     }
 
     /// What is expected before the memory while it is this handle's. Never zero for the grants that there can be.

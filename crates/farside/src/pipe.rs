@@ -39,11 +39,20 @@
 //! and with `_async` it can be awaited. A pipe that has no room says [`PipeCause::Full`], one whose other end is dropped [`PipeCause::Closed`], after
 //! everything was read; and [`Error::PeerLost`] comes after everything that the lost process had written. Wrong directions do not compile.
 //!
+//! An end that is dropped tells the other, and nobody whether that was heard. [`PipeWriter::close`] says so, and whether what was written was taken, lies at the
+//! reader ([`Delivery`]), or is lost (`Undelivered`); [`ByteWriter::close`] flushes, too, and all other ends have theirs.
+//!
 //! # When to write and when to offer
 //!
-//! A message that is written has been copied when `write` returns, and is copied no more: so up to some hundred KiB writing is best, and a loan better. An offer costs
-//! the writer nothing but a flag, whatever its length, and the reader one copy, at a time that it chooses. Over a network that is not mapped it costs a round
-//! trip when it is read.
+//! A message that is written has been copied when `write` returns, and is copied no more: so writing is best for what caches hold, which is a MiB or two, and a loan
+//! better. An offer costs the writer nothing but a flag, whatever its length, and the reader one copy, at a time that it chooses: it is there sooner when a message
+//! is larger than the caches. Over a network that is not mapped it costs a round trip when it is read. Up to [`INLINE_BYTES_MAX`] bytes a message travels in the line of its
+//! flag, which saves the reader a line. The bench `pipe-latency` measures where each begins to be worth it (`switch-over`).
+//!
+//! # What a faulty peer can do
+//!
+//! Lengths, kinds and places that the other end says are checked before they are used. But where memory is mapped a writer with a bug can change a message while it is
+//! read in place, and tear it: so what its *bytes* say is checked by who needs that. [`PipeReader::read`] and the ends of streams and channels look at a copy only.
 //!
 //! rmalloc and rpipe, slides 23 to 36, with libfabric where those have a layer on MPI-3. The data path and the proof are in the room's README. What
 //! is guaranteed is in `docs/memory-model.md`.
@@ -75,7 +84,7 @@ use self::protocol::Corrupt;
 pub use self::reader::{PipeReader, Received};
 pub use self::shape::{INLINE_BYTES_MAX, PipeShape, WIDTH_MAX};
 pub use self::stream::{ByteReader, ByteWriter};
-pub use self::writer::{Loan, PipeWriter};
+pub use self::writer::{Delivery, Loan, PipeWriter};
 use crate::Wire;
 use crate::error::{Error, Result};
 use crate::job::worker::Worker;

@@ -9,6 +9,7 @@
 //! | [a transmitter](#b-a-transmitter) | the same, from any number of threads, signalled as seldom as can be | the transmitter frees what is over |
 //! | [memory and names](#c-memory-workers-and-calls-without-set-up) | memory of any process, workers with names, calls that need no set-up | the job |
 //! | [global memory](#global-memory) | one address for every byte; arrays over all processes; any memory registered | nobody: puts and gets are over when they return |
+//! | [heaps and pipes](#heaps-and-pipes) | memory at one peer, taken without asking; messages to it | the heap's books, the pipe's slots |
 //! | [calls through rings](#d-calls-through-rings) | functions run where the data is, tens of nanoseconds apiece | the rings |
 //! | [aggregated calls](#e-aggregated-calls) | some nanoseconds apiece | the rings, a batch at a time |
 //!
@@ -119,6 +120,33 @@
 //! # }
 //! ```
 //!
+//! ## Heaps and pipes
+//!
+//! What goes to one worker again and again need not ask it for memory each time. A [pipe](crate::pipe) has slots in the reader's memory, which come
+//! round. A [remote heap](crate::heap) has blocks there that are allocated here, and freed by whoever used them there.
+//!
+//! ```no_run
+//! use farside::heap::{HeapOptions, RemoteBlock, RemoteHeap};
+//! # use farside::prelude::*;
+//! # fn level(me: &Worker) -> farside::Result<()> {
+//! let (next, previous) = (me.neighbor(1), me.neighbor(me.worker_count() - 1));
+//! let mut names = me.pipe(next).sender::<RemoteBlock>()?;
+//! let mut from_previous = me.pipe(previous).receiver::<RemoteBlock>()?;
+//!
+//! let heap = RemoteHeap::open(me, next, HeapOptions::new(1 << 20))?;
+//! let mut block = heap.alloc(64)?;
+//! block.local_mut().fill(7);
+//! block.put()?;
+//! names.send(block.hand_over()?)?;
+//!
+//! let block = from_previous.recv()?.open(me)?;
+//! assert_eq!(block.to_vec()?, [7; 64]);
+//! block.free()?;
+//! // Waits until its blocks are freed.
+//! heap.close()
+//! # }
+//! ```
+//!
 //! # (d) Calls through rings
 //!
 //! The usual way to call. Arguments are written into memory of the receiver, one-sidedly, and the function runs there when the worker makes
@@ -161,7 +189,7 @@
 //! ```
 //!
 //! Where to go from here: [`Worker`](crate::Worker) has all of this as methods, `docs/memory-model.md` says what is visible when, and the examples
-//! `demonstration` (Seriema's Listing 1), `histogram`, `work_stealing`, `lock_service` and `linked_list` are whole programs.
+//! `demonstration` (Seriema's Listing 1), `histogram`, `work_stealing`, `lock_service`, `linked_list`, `pipe` and `stencil` are whole programs.
 //!
 //! [`GlobalPtr`]: crate::GlobalPtr
 //! [`Queue`]: crate::fabric::transmit::Queue

@@ -32,7 +32,7 @@ mod schema;
 
 use std::mem::MaybeUninit;
 
-pub(crate) use encode::{from_bytes, to_bytes, write_to};
+pub(crate) use encode::{from_bytes, from_bytes_in, to_bytes, write_to};
 pub use error::WireError;
 pub use portable::{Decoder, Encoder};
 pub(crate) use portable::{decode, encode};

@@ -2,54 +2,63 @@
 //! in the simulator.
 
 use std::collections::HashSet;
-use std::time::{Instant, SystemTime};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use farside::prelude::*;
 use farside::{AtomicChange, GlobalAddress, GlobalPtr, Result, Simulation};
 
-fn word<W>(number: u32) -> GlobalPtr<W> {
-    GlobalAddress::starter(ProcessId::new(0), number * 8).cast()
+/// Words of process 0: of its starter memory, or of a vector that it has registered, which it alone can change by itself.
+#[derive(Clone, Copy)]
+struct Words(GlobalAddress);
+
+const WORDS: usize = 32;
+
+impl Words {
+    fn at<W>(self, number: u64) -> GlobalPtr<W> {
+        self.0.checked_add(number * 8).expect("there are so many").cast()
+    }
 }
 
 /// What many workers do to words of each kind is all there.
-fn nothing_is_lost(me: &Worker) -> Result<()> {
+fn nothing_is_lost(me: &Worker, words: Words) -> Result<()> {
     let (workers, own) = (me.worker_count(), me.id().number() as i32);
     let rounds = 20;
-    word::<f64>(0).store(me, 0.0)?;
-    word::<f64>(2).store(me, f64::INFINITY)?;
-    word::<f32>(3).store(me, f32::NAN)?;
+    words.at::<f64>(0).store(me, 0.0)?;
+    words.at::<f64>(2).store(me, f64::INFINITY)?;
+    words.at::<f32>(3).store(me, f32::NAN)?;
     me.barrier()?;
     for round in 0..rounds {
-        word::<f64>(0).fetch_add(me, 0.5)?;
-        word::<f32>(1).fetch_add(me, -0.25)?;
-        word::<f64>(2).fetch_min(me, f64::from(own - round))?;
-        word::<f32>(3).fetch_max(me, (own + round) as f32)?;
-        word::<i64>(4).fetch_add(me, i64::from(-own))?;
-        word::<i64>(5).fetch_min(me, i64::from(-own * round))?;
-        word::<i32>(6).fetch_max(me, own * round - 5)?;
-        word::<i32>(7).fetch_xor(me, -1 << own)?;
+        words.at::<f64>(0).fetch_add(me, 0.5)?;
+        words.at::<f32>(1).fetch_add(me, -0.25)?;
+        words.at::<f64>(2).fetch_min(me, f64::from(own - round))?;
+        words.at::<f32>(3).fetch_max(me, (own + round) as f32)?;
+        words.at::<i64>(4).fetch_add(me, i64::from(-own))?;
+        words.at::<i64>(5).fetch_min(me, i64::from(-own * round))?;
+        words.at::<i32>(6).fetch_max(me, own * round - 5)?;
+        words.at::<i32>(7).fetch_xor(me, -1 << own)?;
     }
     me.barrier()?;
     let (count, last) = (rounds as f64 * f64::from(workers), workers as i32 - 1);
-    assert_eq!(word::<f64>(0).load(me)?, count * 0.5);
-    assert_eq!(word::<f32>(1).load(me)?, count as f32 * -0.25);
-    assert_eq!(word::<f64>(2).load(me)?, f64::from(1 - rounds));
-    assert_eq!(word::<f32>(3).load(me)?, (last + rounds - 1) as f32);
-    assert_eq!(word::<i64>(4).load(me)?, i64::from(-rounds * (0..=last).sum::<i32>()));
-    assert_eq!(word::<i64>(5).load(me)?, i64::from(-last * (rounds - 1)));
-    assert_eq!(word::<i32>(6).load(me)?, last * (rounds - 1) - 5);
-    assert_eq!(word::<i32>(7).load(me)?, 0);
+    assert_eq!(words.at::<f64>(0).load(me)?, count * 0.5);
+    assert_eq!(words.at::<f32>(1).load(me)?, count as f32 * -0.25);
+    assert_eq!(words.at::<f64>(2).load(me)?, f64::from(1 - rounds));
+    assert_eq!(words.at::<f32>(3).load(me)?, (last + rounds - 1) as f32);
+    assert_eq!(words.at::<i64>(4).load(me)?, i64::from(-rounds * (0..=last).sum::<i32>()));
+    assert_eq!(words.at::<i64>(5).load(me)?, i64::from(-last * (rounds - 1)));
+    assert_eq!(words.at::<i32>(6).load(me)?, last * (rounds - 1) - 5);
+    assert_eq!(words.at::<i32>(7).load(me)?, 0);
     me.barrier()?;
     if me.id().number() == 0 {
-        one_by_one(me)?;
-        me.put_bytes(GlobalAddress::starter(me.process(), 0), &[0; 256])?;
+        one_by_one(me, words)?;
+        me.put_bytes(words.0, &[0; 8 * WORDS])?;
     }
     me.barrier()
 }
 
 /// What each change makes of a word, and returns.
-fn one_by_one(me: &Worker) -> Result<()> {
-    let signed = word::<i64>(10);
+fn one_by_one(me: &Worker, words: Words) -> Result<()> {
+    let signed = words.at::<i64>(10);
     signed.store(me, -5)?;
     assert_eq!((signed.fetch_min(me, 3)?, signed.fetch_max(me, -2)?, signed.load(me)?), (-5, -5, -2));
     assert_eq!((signed.fetch_and(me, 0b110)?, signed.fetch_or(me, 1)?, signed.load(me)?), (-2, 0b110, 0b111));
@@ -57,7 +66,7 @@ fn one_by_one(me: &Worker) -> Result<()> {
     assert_eq!((signed.fetch_add(me, -1)?, signed.load(me)?), (i64::MIN, i64::MAX));
     assert_eq!(signed.change(me, AtomicChange::Min(-1))?, i64::MAX);
     assert_eq!(signed.change(me, AtomicChange::Xor(-1))?, -1);
-    let float = word::<f64>(10);
+    let float = words.at::<f64>(10);
     float.store(me, f64::NAN)?;
     assert!(float.fetch_add(me, 1.0)?.is_nan() && float.load(me)?.is_nan());
     assert!(float.fetch_min(me, 2.0)?.is_nan());
@@ -66,10 +75,50 @@ fn one_by_one(me: &Worker) -> Result<()> {
     assert_eq!(float.compare_swap(me, 0.0, 1.0)?.to_bits(), (-0.0_f64).to_bits());
     assert_eq!(float.compare_swap(me, -0.0, 1.0)?.to_bits(), (-0.0_f64).to_bits());
     assert_eq!((float.swap(me, 3.5)?, float.load(me)?), (1.0, 3.5));
-    let narrow = word::<i32>(10);
+    let narrow = words.at::<i32>(10);
     narrow.store(me, -1)?;
     assert_eq!((narrow.fetch_max(me, -2)?, narrow.fetch_min(me, i32::MIN)?, narrow.load(me)?), (-1, -1, i32::MIN));
     Ok(())
+}
+
+/// The owner changes words for as long as others do, by instructions of its own, while they ask its service thread to do it: nothing is lost.
+fn the_owner_changes_them_meanwhile(me: &Worker, words: Words, is_simulated: bool) -> Result<()> {
+    let (wide, narrow, over) = (words.at::<u64>(24), words.at::<u32>(25), words.at::<u64>(26));
+    let (rounds, others) = (100, u64::from(me.worker_count() - 1));
+    me.barrier()?;
+    let mut own = 0;
+    if me.id().number() == 0 {
+        let end = me.now() + Duration::from_secs(30);
+        let here = |address| me.local_address(address).expect("it is this process's");
+        // SAFETY: a word, aligned, there as long as this runs, and accessed by nothing but atomics.
+        let own_wide = unsafe { AtomicU64::from_ptr(here(wide.address()).cast()) };
+        // SAFETY: as above.
+        let own_over = unsafe { AtomicU64::from_ptr(here(over.address()).cast()) };
+        // SAFETY: as above.
+        let own_narrow = unsafe { AtomicU32::from_ptr(here(narrow.address()).cast()) };
+        while own_over.load(Ordering::SeqCst) < others {
+            assert!(me.now() < end, "they never come to an end");
+            for _ in 0..10 {
+                own_wide.fetch_add(1, Ordering::SeqCst);
+                own_narrow.fetch_add(1, Ordering::SeqCst);
+            }
+            own += 10;
+            // With progress this worker would do what others ask for, one after the other with its own, and not its service thread.
+            if is_simulated {
+                me.progress()?;
+            }
+        }
+    } else {
+        for _ in 0..rounds {
+            wide.fetch_add(me, 1)?;
+            narrow.fetch_add(me, 1)?;
+        }
+        over.fetch_add(me, 1)?;
+    }
+    me.barrier()?;
+    let all = me.all_reduce(own, |a, b| a + b)? + rounds * others;
+    assert_eq!((wide.load(me)?, narrow.load(me)?), (all, all as u32));
+    me.barrier()
 }
 
 /// One change: when it was asked for and when it was answered, by a clock that all share, and with what.
@@ -144,6 +193,7 @@ fn clock(me: &Worker, begun: Option<Instant>) -> u64 {
 /// Each worker makes changes of one word with small numbers, by `apply`; all that happened comes together at worker 0.
 fn record(
     me: &Worker,
+    words: Words,
     begun: Option<Instant>,
     seed: u64,
     changes: u64,
@@ -163,20 +213,34 @@ fn record(
         events.push((asked, clock(me, begun), what, found));
     }
     me.barrier()?;
-    word::<u64>(20).store(me, 0)?;
+    words.at::<u64>(20).store(me, 0)?;
     me.gather(WorkerId::new(0), events)
 }
 
-fn changes_are_linearizable(me: &Worker, begun: Option<Instant>, seed: u64, changes: u64) -> Result<()> {
-    let history = record(me, begun, seed, changes, |what| word::<u64>(20).change(me, change(what)))?;
+fn changes_are_linearizable(me: &Worker, words: Words, begun: Option<Instant>, seed: u64, changes: u64) -> Result<()> {
+    let history = record(me, words, begun, seed, changes, |what| words.at::<u64>(20).change(me, change(what)))?;
     assert!(history.is_none_or(|history| is_linearizable(&history)), "seed {seed}");
     Ok(())
 }
 
+/// The owner changes its registered words itself, at the same time as its service thread does for others.
+fn with_words_of_each_kind(me: &Worker, body: impl Fn(Words) -> Result<()>) -> Result<()> {
+    body(Words(GlobalAddress::starter(ProcessId::new(0), 0)))?;
+    let root = WorkerId::new(0);
+    let registered = if me.id() == root { Some(me.register(vec![0_u64; WORDS])?) } else { None };
+    let start = registered.as_ref().map(|segment| segment.slice().start().address());
+    body(Words(me.broadcast(root, start)?))?;
+    me.barrier()?;
+    registered.map_or(Ok(()), |segment| segment.deregister(me).map(drop))
+}
+
 #[farside::test(processes = 3)]
 fn everything_by_processes(me: &Worker) -> Result<()> {
-    nothing_is_lost(me)?;
-    (0..10).try_for_each(|seed| changes_are_linearizable(me, None, seed, 60))
+    with_words_of_each_kind(me, |words| {
+        nothing_is_lost(me, words)?;
+        the_owner_changes_them_meanwhile(me, words, false)?;
+        (0..10).try_for_each(|seed| changes_are_linearizable(me, words, None, seed, 60))
+    })
 }
 
 #[test]
@@ -185,8 +249,12 @@ fn everything_in_the_simulator() {
         let begun = Instant::now();
         let simulation = Simulation::new(3, 1, seed);
         let simulated = simulation.run(|me| {
-            nothing_is_lost(me)?;
-            (0..4).try_for_each(|round| changes_are_linearizable(me, Some(begun), seed * 100 + round, 30))
+            with_words_of_each_kind(me, |words| {
+                nothing_is_lost(me, words)?;
+                the_owner_changes_them_meanwhile(me, words, true)?;
+                let check = |round| changes_are_linearizable(me, words, Some(begun), seed * 100 + round, 30);
+                (0..4).try_for_each(check)
+            })
         });
         simulated.unwrap().verdict.unwrap();
     }
@@ -199,12 +267,13 @@ fn changes_that_are_not_atomic_are_found() {
     for seed in 0..8 {
         let begun = Instant::now();
         let simulated = Simulation::new(3, 1, seed).run(|me| {
+            let words = Words(GlobalAddress::starter(ProcessId::new(0), 0));
             let torn = |what| {
-                let before = word::<u64>(20).get(me)?;
-                word(20).put(me, after(what, before))?;
+                let before = words.at::<u64>(20).get(me)?;
+                words.at(20).put(me, after(what, before))?;
                 Ok(before)
             };
-            let history = record(me, Some(begun), seed, 30, torn)?;
+            let history = record(me, words, Some(begun), seed, 30, torn)?;
             if history.is_some_and(|history| !is_linearizable(&history)) {
                 found.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             }

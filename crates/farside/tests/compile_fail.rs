@@ -36,5 +36,9 @@ mod stays_on_its_thread {
         <farside::heap::RemoteHeap<'_> as IfNeither<_>>::holds();
         <farside::heap::Block<'_> as IfNeither<_>>::holds();
         <farside::heap::OwnedBlock<'_> as IfNeither<_>>::holds();
+        <farside::pipe::PipeWriter<'_> as IfNeither<_>>::holds();
+        <farside::pipe::PipeReader<'_> as IfNeither<_>>::holds();
+        <farside::pipe::Loan<'_, '_> as IfNeither<_>>::holds();
+        <farside::pipe::Received<'_, '_> as IfNeither<_>>::holds();
     }
 }

@@ -220,6 +220,63 @@ fn buffers_have_addresses(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
+/// A value with parts, and with parts of those.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[bytemuck(crate = "farside::bytemuck")]
+#[repr(C)]
+struct Record {
+    head: u64,
+    pair: Pair,
+    node: Node,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[bytemuck(crate = "farside::bytemuck")]
+#[repr(C)]
+struct Pair {
+    first: u32,
+    second: u32,
+}
+
+#[test]
+fn fields_lie_where_they_lie_in_the_value() -> Result<()> {
+    let record: GlobalPtr<Record> = GlobalAddress::starter(ProcessId::new(1), 64).cast();
+    let second: GlobalPtr<u32> = field!(record, Record, pair.second)?;
+    let next: GlobalPtr<GlobalPtr<Node>> = field!(record.add(2)?, Record, node.next)?;
+    assert_eq!((second.address().offset(), next.address().offset()), (64 + 12, 64 + 2 * 32 + 16));
+    assert_eq!(why(field!(GlobalPtr::<Record>::NULL, Record, pair)), AddressFault::Null);
+    let last: GlobalPtr<Record> = GlobalAddress::starter(ProcessId::new(1), u32::MAX - 7).cast();
+    assert_eq!(why(field!(last, Record, pair)), AddressFault::MovedOutside { bytes: 8 });
+    Ok(())
+}
+
+proptest::proptest! {
+    /// There and back, as with pointers of the language.
+    #[test]
+    fn addresses_are_computed_with(offset: u32, count in 0..1_usize << 28, by in 1..24_usize) {
+        let first: GlobalPtr<[u8; 24]> = GlobalAddress::starter(ProcessId::new(3), offset).cast();
+        let end = u64::from(offset) + 24 * count as u64;
+        match first.add(count) {
+            Ok(further) => {
+                assert_eq!(u64::from(further.address().offset()), end);
+                assert_eq!((further.process(), further.sub(count).ok()), (first.process(), Some(first)));
+                assert_eq!(further.offset_from(first), Some(count));
+                assert_eq!(first.offset_from(further), (count == 0).then_some(0));
+                assert!(first <= further && (first == further) == (count == 0));
+                if let Ok(between) = further.cast::<u8>().add(by) {
+                    assert_eq!(between.cast().offset_from(first), None, "no whole number of values");
+                }
+                let elsewhere = GlobalAddress::starter(ProcessId::new(2), further.address().offset()).cast();
+                assert_eq!((elsewhere.offset_from(first), first.offset_from(elsewhere)), (None, None));
+            }
+            Err(error) => {
+                assert!(end > u64::from(u32::MAX), "{error}");
+                assert_eq!(why::<()>(Err(error)), AddressFault::MovedOutside { bytes: 24 * count as u64 });
+            }
+        }
+    }
+}
+
 type Body = fn(&Worker) -> Result<()>;
 
 const BODIES: [Body; 6] = [

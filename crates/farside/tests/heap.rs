@@ -268,7 +268,7 @@ fn room_is_waited_for(me: &Worker) -> Result<()> {
                 let oldest = kept.here(there).borrow_mut().remove(0);
                 oldest.open(there).unwrap().free().unwrap();
             })?;
-            let block = heap.alloc_within(192_u64, Duration::from_secs(20))?;
+            let block = heap.alloc_within(192_u64, Duration::MAX)?;
             drop(block);
             me.call(peer, kept, |there, kept| {
                 kept.here(there).take().into_iter().for_each(|name| name.open(there).unwrap().free().unwrap());

@@ -18,7 +18,7 @@ const LENGTH: usize = 60;
 const PART_WORDS: u32 = CELLS + 2 * LENGTH as u32;
 const _: () = assert!(3 * PART_WORDS * 8 <= 4096, "the parts of three workers fit into the starter memory");
 
-/// What is kept from the library: the orders that the checker is to miss.
+/// What is kept from the library, or is wrong with the fabric below it: the orders that the checker is to miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sabotage {
     Nothing,
@@ -29,6 +29,8 @@ enum Sabotage {
     Fences,
     /// What is completed is not waited for.
     Completion,
+    /// Puts are said to have ended before they take effect.
+    Fabric,
 }
 
 /// A stream of numbers.
@@ -276,6 +278,7 @@ fn run(me: &Worker, seed: u64, sabotage: Sabotage) -> Result<std::result::Result
 /// How many of some simulated histories break the rules.
 fn violations(seeds: std::ops::Range<u64>, options: SimOptions, sabotage: Sabotage) -> u32 {
     let found = AtomicU32::new(0);
+    let options = SimOptions { ends_puts_early: sabotage == Sabotage::Fabric, ..options };
     for seed in seeds {
         let simulation = Simulation::new(3, 1, seed).options(options);
         let simulated = simulation.run(|me| {
@@ -303,7 +306,8 @@ fn orders_are_kept_in_the_simulator() {
 #[test]
 fn orders_that_are_not_kept_are_found() {
     let wild = SimOptions { delay_max_ns: 50_000, ..SimOptions::default() };
-    for sabotage in [Sabotage::Orders, Sabotage::Handles, Sabotage::Fences, Sabotage::Completion] {
+    use Sabotage::{Completion, Fabric, Fences, Handles, Orders};
+    for sabotage in [Orders, Handles, Fences, Completion, Fabric] {
         let found = violations(0..12, wild, sabotage);
         assert!(found > 0, "{sabotage:?} was not found out");
     }

@@ -115,7 +115,14 @@ fn what_cannot_be_is_refused(me: &Worker) -> Result<()> {
     let nowhere = Notifications::in_words(GlobalPtr::NULL.slice(8))?;
     assert!(matches!(nowhere.notify(me, 1, 1), Err(Error::Address { .. })));
     assert!(matches!(nowhere.wait_some(me, 0..1), Err(Error::Address { .. })));
-    assert!(Notifications::in_words(GlobalPtr::NULL.slice(usize::MAX)).is_err());
+    for words in [(1 << 29) + 1, usize::MAX] {
+        let refused = Notifications::in_words(GlobalPtr::NULL.slice(words)).map(drop);
+        let of_words = |bytes| bytes == words.saturating_mul(8);
+        assert!(
+            matches!(refused, Err(Error::TooLarge { bytes, max, .. }) if of_words(bytes) && max == 4 << 30),
+            "{refused:?}"
+        );
+    }
     notifications.release(me)
 }
 
@@ -193,7 +200,7 @@ fn what_one_process_lacks_is_refused_to_all() {
         for _ in 0..3 {
             let before = me.now();
             let refused = AllNotifications::new(me, count);
-            let is_told = matches!(&refused, Err(Error::NoAddress { key }) if key.process == ProcessId::new(1));
+            let is_told = matches!(&refused, Err(Error::NoAddress { process, .. }) if *process == ProcessId::new(1));
             assert!(is_told, "{refused:?}");
             assert!(me.now() - before < Duration::from_secs(1));
             // What was had is given back, by the worker that allocates for its process.

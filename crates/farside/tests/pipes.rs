@@ -4,12 +4,13 @@
 #[macro_use]
 mod everywhere;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use farside::pipe::{INLINE_BYTES_MAX, PipeCause, PipeReader, PipeShape, PipeWriter, WIDTH_MAX};
+use farside::pipe::{Delivery, INLINE_BYTES_MAX, PipeCause, PipeReader, PipeShape, PipeWriter, WIDTH_MAX};
 use farside::prelude::*;
 use farside::{Error, Result, Simulation};
 
@@ -488,6 +489,121 @@ fn streams_carry_bytes(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
+/// Who closes is told what became of what it wrote, and the other end hears of it as of a drop.
+fn closing_says_what_became_of_it(me: &Worker) -> Result<()> {
+    let (to, from) = (me.pipe(next(me)).message_bytes(LONGEST), me.pipe(previous(me)).message_bytes(LONGEST));
+    // Never used at all.
+    assert_eq!(to.writer()?.close()?, Delivery::Taken);
+    let mut reader = from.reader()?;
+    assert_eq!(cause(reader.recv()), PipeCause::Closed);
+    reader.close()?;
+    me.barrier()?;
+    // It lies at the reader.
+    let mut writer = to.writer()?;
+    for number in 0..SIZES.len() as u64 {
+        writer.write(&pattern(number, SIZES[number as usize]))?;
+    }
+    assert_eq!(writer.close()?, Delivery::Delivered { left: SIZES.len() as u64 });
+    let mut reader = from.reader()?;
+    me.barrier()?;
+    for number in 0..SIZES.len() as u64 {
+        assert_eq!(*reader.recv()?, pattern(number, SIZES[number as usize]));
+    }
+    assert_eq!(cause(reader.recv()), PipeCause::Closed);
+    reader.close()?;
+    me.barrier()?;
+    // It was taken.
+    let (mut writer, mut reader) = (to.writer()?, from.reader()?);
+    writer.write(b"heard")?;
+    assert_eq!(*reader.recv()?, *b"heard");
+    while writer.taken()? < 1 {
+        me.progress()?;
+    }
+    assert_eq!(writer.close()?, Delivery::Taken);
+    reader.close()?;
+    me.barrier()?;
+    // The reader goes, and leaves some of it.
+    let (mut writer, mut reader) = (to.writer()?, from.reader()?);
+    writer.write(b"read")?;
+    writer.write(b"unread")?;
+    writer.write(&pattern(1, LONGEST))?;
+    assert_eq!(*reader.recv()?, *b"read");
+    reader.close()?;
+    while writer.ready().is_ok() {
+        me.progress()?;
+    }
+    let lost = cause(writer.close());
+    assert!(matches!(lost, PipeCause::Undelivered { messages: 2, .. }), "{lost:?}");
+    me.barrier()?;
+    // Values, and both directions at once.
+    let mut sender = to.sender::<u32>()?;
+    let mut receiver = from.receiver::<u32>()?;
+    sender.send(7)?;
+    // Whoever receives may have been quick.
+    let _: Delivery = sender.close()?;
+    assert_eq!(receiver.recv()?, 7);
+    assert_eq!(cause(receiver.recv()), PipeCause::Closed);
+    receiver.close()?;
+    me.barrier()?;
+    if me.process().number() < 2 {
+        let threads = me.threads_per_process();
+        let mut pipe = me.pipe(WorkerId::new((me.id().number() + threads) % (2 * threads))).number(1).duplex()?;
+        pipe.writer.write(b"there")?;
+        assert_eq!(*pipe.reader.recv()?, *b"there");
+        let _: Delivery = pipe.close()?;
+    }
+    me.barrier()
+}
+
+/// A stream that is closed is flushed, or says why not.
+fn streams_are_closed(me: &Worker) -> Result<()> {
+    use std::io::{ErrorKind, Read, Write};
+    let (to, from) = (me.pipe(next(me)).message_bytes(64), me.pipe(previous(me)).message_bytes(64));
+    let (mut out, mut input) = (to.byte_writer()?, from.byte_reader()?);
+    out.write_all(&pattern(1, 100)).unwrap();
+    out.close().unwrap();
+    let mut got = Vec::new();
+    input.read_to_end(&mut got).unwrap();
+    assert_eq!(got, pattern(1, 100));
+    input.close().unwrap();
+    me.barrier()?;
+    // Nobody reads it any more: what is gathered cannot go, and what went was for nothing.
+    for gathers in [false, true] {
+        let (mut out, input) = (to.byte_writer()?, from.byte_reader()?);
+        out.write_all(b"unread").unwrap();
+        out.flush().unwrap();
+        me.barrier()?;
+        input.close().unwrap();
+        if gathers {
+            out.write_all(b"unsent").unwrap();
+        }
+        me.barrier()?;
+        // The news may come after the barrier.
+        let waited = me.wait_together(Duration::from_millis(50), || false);
+        assert!(matches!(waited, Err(Error::Deadline { .. })), "{waited:?}");
+        let broken = out.close().expect_err("nobody has read it");
+        assert_eq!(broken.kind(), ErrorKind::BrokenPipe, "{broken}");
+        me.barrier()?;
+    }
+    Ok(())
+}
+
+/// The duty to answer a call goes through a channel as it does with a call.
+fn channels_carry_duties(me: &Worker) -> Result<()> {
+    let duties = PerWorker::new(me, RefCell::new(Vec::<Reply<u64>>::new()))?;
+    let mut sender = me.pipe(next(me)).sender::<Reply<u64>>()?;
+    let mut receiver = me.pipe(previous(me)).receiver::<Reply<u64>>()?;
+    let asked = me.call_with_reply(previous(me), duties, |there, duties, reply| {
+        duties.here(there).borrow_mut().push(reply);
+    })?;
+    me.wait_while_serving(|| !duties.here(me).borrow().is_empty())?;
+    let duty = duties.here(me).borrow_mut().remove(0);
+    sender.send(duty)?;
+    receiver.recv()?.send(42);
+    assert_eq!(asked.wait()?, 42);
+    me.barrier()
+}
+
 /// Counts how often it is woken.
 #[derive(Default)]
 struct Counted(AtomicU32);
@@ -575,7 +691,10 @@ everywhere! {
     memory_for_pipes_has_a_limit
     offers_are_fetched
     channels_carry_values
+    channels_carry_duties
     streams_carry_bytes
+    streams_are_closed
+    closing_says_what_became_of_it
     futures_are_woken
     both_directions_at_once
 }
@@ -615,4 +734,30 @@ fn what_a_lost_writer_has_written_is_read_first() {
         assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process.number() == 1), "{verdict:?}");
         assert_eq!(well.into_inner(), 1);
     }
+}
+
+#[test]
+fn what_a_lost_reader_has_not_taken_is_told() {
+    let simulation = Simulation::new(2, 1, 1).kill(ProcessId::new(1), Duration::from_millis(1));
+    let well = AtomicU32::new(0);
+    let simulated = simulation.run(|me| {
+        let other = me.neighbor(1);
+        if me.id().number() == 1 {
+            let mut reader = me.pipe(other).reader()?;
+            drop(reader.recv()?);
+            return me.wait_while_serving(|| false);
+        }
+        let mut writer = me.pipe(other).writer()?;
+        (0..3).try_for_each(|_| writer.write(b"message"))?;
+        while writer.taken()? < 1 {
+            me.progress()?;
+        }
+        me.wait_while_serving(|| !me.lost_processes().is_empty())?;
+        let lost = cause(writer.close());
+        assert!(matches!(lost, PipeCause::Undelivered { messages: 2, .. }), "{lost:?}");
+        well.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    });
+    assert!(simulated.unwrap().verdict.is_err());
+    assert_eq!(well.into_inner(), 1);
 }

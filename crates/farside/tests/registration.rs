@@ -5,11 +5,12 @@ mod everywhere;
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farside::global::{Rights, Segment};
 use farside::prelude::*;
 use farside::{AddressFault, Error, GlobalAddress, GlobalPtr, GlobalSlice, Result, Simulation};
+use farside_sys::process::private_memory_bytes;
 
 fn why<T: std::fmt::Debug>(result: Result<T>) -> AddressFault {
     match result {
@@ -328,8 +329,6 @@ fn a_process_has_so_many_regions_and_no_more() {
             };
             assert!(matches!(refused, Error::NoAddress { .. }), "{refused}");
             assert!((900..1024).contains(&segments.len()), "{}", segments.len());
-            let long = me.register(vec![0_u8; (4 << 30) + 1]);
-            assert!(matches!(long, Err(Error::NoAddress { .. })), "{long:?}");
             assert!(matches!(me.register::<u64>(Vec::new()), Err(Error::Fabric(_))));
         }
         me.barrier()?;
@@ -338,7 +337,7 @@ fn a_process_has_so_many_regions_and_no_more() {
         let mut held = None;
         for _ in 0..10 {
             let refused = me.symmetric::<u8>(40 << 20);
-            let of_one = matches!(&refused, Err(Error::NoAddress { key }) if key.process.number() == 1);
+            let of_one = matches!(&refused, Err(Error::NoAddress { process, .. }) if process.number() == 1);
             assert!(of_one, "{refused:?}");
             // The first time more is taken from the machine; then what was given back is there.
             assert_eq!(used(me), *held.get_or_insert_with(|| used(me)));
@@ -348,6 +347,107 @@ fn a_process_has_so_many_regions_and_no_more() {
         me.barrier()
     })
     .unwrap();
+}
+
+/// It is refused before anything is registered: the next region has the next slot.
+#[test]
+fn memory_that_is_too_long_for_addresses_is_not_registered() {
+    let slot = |address: GlobalAddress| address.to_bits() >> 36 & 1023;
+    farside::simulate(1, 1, 1, |me| {
+        let before = me.register(vec![0_u64])?;
+        let bytes = (4_u64 << 30) + 1;
+        let is_refused = |error: &Error| {
+            let says = error.to_string().contains("in parts of at most 4 GiB");
+            says && matches!(error, Error::NoAddress { process, bytes: long } if *process == me.process() && *long == bytes)
+        };
+        // Zeros that nobody has written take no pages.
+        let mut long = vec![0_u8; bytes as usize];
+        let refused = me.lend(&mut long, |_| unreachable!("it cannot be lent")).unwrap_err();
+        assert!(is_refused(&refused), "{refused}");
+        let refused = me.register_read_only(long).unwrap_err();
+        assert!(is_refused(&refused), "{refused}");
+        let after = me.register(vec![0_u64])?;
+        let [before, after] = [before, after].map(|segment| slot(segment.slice().start().address()));
+        assert_eq!(after, before + 1);
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// Memory whose address was dropped goes when its holder has let go, though nothing is registered after it.
+#[farside::test(processes = 2, threads = 1)]
+fn what_was_dropped_goes_by_itself(me: &Worker) -> Result<()> {
+    const BYTES: usize = 64 << 20;
+    let is_owner = me.id().number() == 0;
+    let segment = is_owner.then(|| me.register(vec![1_u8; BYTES])).transpose()?;
+    let start = me.broadcast(WorkerId::new(0), segment.as_ref().map(|segment| segment.slice().start()))?;
+    assert_eq!(start.get(me)?, 1);
+    me.barrier()?;
+    if is_owner {
+        let held = private_memory_bytes().expect("the system tells");
+        drop(segment);
+        let is_gone = || private_memory_bytes().is_some_and(|now| now + BYTES as u64 / 2 < held);
+        me.wait_while_serving(is_gone)?;
+    }
+    me.barrier()
+}
+
+/// A process that stands still holds memory up. Its owner is told so, and has it when the other goes on.
+#[farside::test(processes = 2, threads = 1)]
+fn what_is_held_up_comes_back_later(me: &Worker) -> Result<()> {
+    let segment = me.register(vec![7_u64; 1000])?;
+    let first = me.broadcast(WorkerId::new(0), Some(segment.slice().start()))?;
+    assert_eq!(first.get(me)?, 7);
+    let pids = me.gather(WorkerId::new(0), std::process::id())?;
+    if let Some(pids) = pids {
+        let other = Stopped::new(pids[1]);
+        let held = segment.deregister_within(me, Duration::from_millis(50)).unwrap_err();
+        assert!(matches!(held.error, Error::Deadline { .. }), "{held}");
+        assert_eq!(held.segment.local().get(999), 7);
+        assert_eq!(why(first.get(me)), AddressFault::Stale);
+        let again = held.segment.deregister_within(me, Duration::ZERO).unwrap_err();
+        drop(other);
+        assert_eq!(again.segment.deregister(me)?, [7; 1000]);
+    } else {
+        segment.deregister(me)?;
+    }
+    me.barrier()
+}
+
+/// A process that stands still as long as this is kept.
+struct Stopped(u32);
+
+impl Stopped {
+    fn new(pid: u32) -> Self {
+        let stopped = Self(pid);
+        stopped.signal("-STOP");
+        // Whichever thread has the signal stops the others, when it has a CPU.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !stopped.all_threads_stand_still() {
+            assert!(Instant::now() < deadline, "it does not stop");
+            std::thread::yield_now();
+        }
+        stopped
+    }
+
+    fn all_threads_stand_still(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0)).expect("it lives");
+        threads.flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+        })
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = std::process::Command::new("kill").args([name, &self.0.to_string()]).status();
+        assert!(sent.expect("kill can be started").success());
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.signal("-CONT");
+    }
 }
 
 /// Who is lost holds nothing.
@@ -373,6 +473,31 @@ fn memory_comes_back_when_its_holder_is_lost() {
         });
         assert!(simulated.unwrap().verdict.is_err());
         assert_eq!(well.into_inner(), 2);
+    }
+}
+
+/// Who was told that a process is lost finds it among the lost, though it has made no progress since.
+#[test]
+fn a_loss_that_was_told_is_listed() {
+    for seed in 0..4 {
+        let simulation = Simulation::new(2, 1, seed).kill(ProcessId::new(1), Duration::from_millis(1));
+        let well = AtomicU32::new(0);
+        let simulated = simulation.run(|me| {
+            let segment = me.register(vec![0_u64; 1000])?;
+            let starts = exchange(me, segment.slice().start())?;
+            let other = starts[1 - me.id().index()].slice(1000);
+            let told = loop {
+                if let Err(error) = other.put(me, 0, &[1; 1000]) {
+                    break error;
+                }
+            };
+            assert!(matches!(told, Error::PeerLost { .. }), "{told:?}");
+            assert_eq!(me.lost_processes(), [ProcessId::new(1)]);
+            well.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        assert!(simulated.unwrap().verdict.is_err());
+        assert_eq!(well.into_inner(), 1);
     }
 }
 

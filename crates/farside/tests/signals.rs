@@ -14,6 +14,8 @@ const STARTER_BYTES: u32 = 64 << 10;
 /// Where signals lie; data begins behind them.
 const DATA: u32 = 4096;
 const DATA_BYTES: u32 = 8192;
+/// The longest that anything takes here.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A word of a process's starter memory.
 fn word(process: ProcessId, number: u32) -> GlobalPtr<u64> {
@@ -52,6 +54,29 @@ fn data_comes_before_its_signal(me: &Worker) -> Result<()> {
             assert_eq!(came, data(round, from, words), "round {round}");
             // The next round overwrites the data.
             me.barrier()?;
+        }
+    }
+    reset(me)
+}
+
+/// Who does nothing but look at the word finds the last of the data, which was put last, as soon as the signal.
+fn the_end_of_the_data_is_there_with_the_signal(me: &Worker) -> Result<()> {
+    const WORDS: usize = 1000;
+    let (from, to) = (WorkerId::new(0), WorkerId::new(me.threads_per_process()));
+    let (back, there) = (word(me.process_of(from), 0), word(me.process_of(to), 0));
+    let place = place(me.process_of(to), from).cast::<u64>();
+    for round in 1..=300 {
+        if me.id() == from {
+            place.slice(WORDS).put_signal(me, 0, &data(round, from, WORDS), there, Signal::Set(round))?;
+            back.wait_until(me, Comparison::Ge, round)?;
+        } else if me.id() == to {
+            let (came, last, end) = (there.until(Comparison::Ge, round), place.add(WORDS - 1)?, me.now() + DEADLINE);
+            while came.test(me)?.is_none() {
+                assert!(me.now() < end, "round {round} does not come");
+                me.progress()?;
+            }
+            assert_eq!(last.get(me)?, round << 32 | (WORDS as u64 - 1), "round {round}");
+            back.signal(me, Signal::Set(round))?;
         }
     }
     reset(me)
@@ -220,9 +245,10 @@ fn registered_memory_takes_part(me: &Worker) -> Result<()> {
 
 type Body = fn(&Worker) -> Result<()>;
 
-const BODIES: [Body; 6] = [
+const BODIES: [Body; 7] = [
     registered_memory_takes_part,
     data_comes_before_its_signal,
+    the_end_of_the_data_is_there_with_the_signal,
     several_count_one_signal,
     any_some_and_all_are_waited_for,
     calls_are_served_meanwhile,

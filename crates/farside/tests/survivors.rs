@@ -56,8 +56,6 @@ fn program(me: &Worker) -> Result<()> {
             eprintln!("in transfer");
         }
     }
-    // A call may find the connection ended before this process has noted whose it was.
-    me.wait_while_serving(|| !me.lost_processes().is_empty())?;
     assert_eq!(me.lost_processes(), [VICTIM]);
 
     let is_victim = |worker: &WorkerId| me.process_of(*worker) == VICTIM;

@@ -29,14 +29,17 @@ pub(crate) struct Need {
 
 const FABRICS: &[Bed] = &[Bed::Fabric, Bed::Netns, Bed::RdmaVm];
 
+const MPI_HEADER: &str = "/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h";
+
 /// All needs.
-const NEEDS: [Need; 16] = [
+const NEEDS: [Need; 17] = [
     Need { package: "libfabric1", thing: Thing::Library("libfabric.so.1"), beds: FABRICS },
     Need { package: "libfabric-bin", thing: Thing::Program("fi_pingpong"), beds: FABRICS },
     // A test compares our declarations with these.
     Need { package: "libfabric-dev", thing: Thing::File("/usr/include/rdma/fabric.h"), beds: &[Bed::Fabric] },
-    Need { package: "gcc", thing: Thing::Program("cc"), beds: &[Bed::Fabric] },
-    Need { package: "openmpi-bin", thing: Thing::Program("mpirun"), beds: &[Bed::Mpi] },
+    Need { package: "gcc", thing: Thing::Program("cc"), beds: &[Bed::Fabric, Bed::Peers] },
+    Need { package: "openmpi-bin", thing: Thing::Program("mpirun"), beds: &[Bed::Mpi, Bed::Peers] },
+    Need { package: "libopenmpi-dev", thing: Thing::File(MPI_HEADER), beds: &[Bed::Peers] },
     Need { package: "libpmix2", thing: Thing::Library("libpmix.so.2"), beds: &[Bed::Mpi, Bed::Slurm] },
     // Slurm loads the library by the name that only this package has.
     Need { package: "libpmix-dev", thing: Thing::Library("libpmix.so"), beds: &[Bed::Slurm] },

@@ -10,7 +10,8 @@
 //!
 //! `checked` has what `Job::check_accesses` costs, each beside the same in a job that is not checked.
 //!
-//! Over libfabric puts and gets stand beside its own, one by one, with an attentive target; and signals beside its messages.
+//! Over libfabric puts and gets stand beside its own, one by one, with an attentive target; and signals beside its messages. `word_ns` is that of
+//! 8 bytes beside messages, too: a word is never seen in pieces, and libfabric's own puts promise no such thing.
 
 mod checked;
 mod notified;

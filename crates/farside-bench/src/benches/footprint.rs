@@ -5,18 +5,24 @@
 //! processes of the machine's memory that each has at that stage, without the program and its libraries; and
 //! `reported_bytes`, what Farside says after the calls that it has reserved for a process, touched or not.
 //!
+//! `16/registered/shm`, `16/pipe/shm` and `16/heap/shm` are jobs in which each process has one thing with each other, and nothing else: it reads
+//! 4 KiB that the other has registered; a pipe of the usual shape in both directions; a heap of 64 KiB there. They have `registered_bytes`,
+//! `pipe_bytes` and `heap_bytes`.
+//!
 //! `per-peer/shm` has what each further process adds, by least squares over all sizes that were measured, and `estimate/1M/shm` the same line for
 //! a million processes. **That is computed and not measured**, far away from what was, and no job of Farside's can be so
 //! large. The figures that ACP's authors published, which stand beside, are estimates, too.
 
 mod fit;
 mod simulated;
+mod uses;
 
 use farside::job::footprint;
 use farside::{Worker, WorkerId};
 
 use self::fit::{estimate, per_peer};
 pub(crate) use self::simulated::run as run_simulated;
+use self::uses::Use;
 use super::multi_job::repeat;
 use crate::case::{Case, RunOnce};
 use crate::limits::libfabric::exchange;
@@ -32,6 +38,9 @@ pub(crate) const ABOUT: &str =
 const SIZES: [u32; 5] = [2, 4, 8, 16, 32];
 /// A process takes so much memory for libfabric that many take long to start.
 const SIZES_OVER_OFI: [u32; 3] = [2, 4, 8];
+/// Sizes of jobs with one use: those that lie on a line.
+const SIZES_OF_USES: [u32; 3] = [4, 16, 32];
+const SIZES_OF_USES_OVER_OFI: [u32; 2] = [4, 8];
 /// What is measured at each of the stages, and what Farside says of itself.
 const METRICS: [&str; 6] =
     ["start_bytes", "put_bytes", "called_bytes", "talked_bytes", "returned_bytes", "reported_bytes"];
@@ -53,13 +62,28 @@ pub(crate) fn cases() -> Vec<Case> {
         let around = move |options, run_once: RunOnce<'_>| beside_mpi(processes, options, run_once);
         Case::around_job(format!("{processes}/shm"), processes, |me, _| measure(me), around)
     };
-    SIZES.into_iter().map(of_size).chain(fits("shm")).collect()
+    let uses = uses(&SIZES_OF_USES).map(|mut case| {
+        case.name += "/shm";
+        case
+    });
+    SIZES.into_iter().map(of_size).chain(uses).chain(fits("shm")).collect()
 }
 
 pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
     let of_size =
         |processes: u32| Case::around_job(processes.to_string(), processes, |me, _| measure(me), repeat).over(fabric);
-    SIZES_OVER_OFI.into_iter().map(of_size).chain(fits(&fabric.to_string())).collect()
+    let uses = uses(&SIZES_OF_USES_OVER_OFI).map(|case| case.over(fabric));
+    SIZES_OVER_OFI.into_iter().map(of_size).chain(uses).chain(fits(&fabric.to_string())).collect()
+}
+
+/// A job for each use, of each of these sizes.
+fn uses(sizes: &[u32]) -> impl Iterator<Item = Case> {
+    let of_size = |processes: u32| {
+        Use::ALL.map(|what| {
+            Case::around_job(format!("{processes}/{}", what.name()), processes, move |me, _| what.measure(me), repeat)
+        })
+    };
+    sizes.iter().copied().flat_map(of_size)
 }
 
 /// What follows from all sizes.
@@ -101,20 +125,19 @@ fn measure(me: &Worker) -> Result<Vec<Metric>, BenchError> {
 /// Goes through the stages, of which one is so many calls to each, and has `look` see each when everybody has come there.
 fn walk(me: &Worker, talk: u32, mut look: impl FnMut(usize) -> Result<(), BenchError>) -> Result<(), BenchError> {
     look(0)?;
-    let peers = 1..me.process_count().min(PEERS_MAX + 1);
     let own = me.allocate_at(me.id(), PUT_BYTES)?;
     let all = exchange(me, own)?;
-    for distance in peers.clone() {
-        all[me.neighbor(distance).index()].put(me, 0, &[1; PUT_BYTES as usize])?;
+    for peer in each_peer(me) {
+        all[peer.index()].put(me, 0, &[1; PUT_BYTES as usize])?;
     }
     me.barrier()?;
     look(1)?;
     me.barrier()?;
     me.release(own)?;
     for (stage, calls) in [(2, 1), (TALKED, talk)] {
-        for distance in peers.clone() {
+        for peer in each_peer(me) {
             for _ in 0..calls {
-                me.call_return(me.neighbor(distance), (), |_, ()| ()).map_err(farside::Error::from)?.wait()?;
+                me.call_return(peer, (), |_, ()| ()).map_err(farside::Error::from)?.wait()?;
             }
         }
         me.barrier()?;
@@ -127,6 +150,17 @@ fn walk(me: &Worker, talk: u32, mut look: impl FnMut(usize) -> Result<(), BenchE
     look(4)?;
     me.barrier()?;
     Ok(())
+}
+
+/// The others that a process has to do with, from the next one on.
+fn each_peer(me: &Worker) -> impl Iterator<Item = WorkerId> {
+    (1..me.process_count().min(PEERS_MAX + 1)).map(|distance| me.neighbor(distance))
+}
+
+/// Of what each process has, at worker 0. Collective.
+fn mean(me: &Worker, own: u64) -> Result<f64, BenchError> {
+    let all = me.gather(WorkerId::new(0), own)?.unwrap_or_default();
+    Ok(all.iter().map(|own| *own as f64).sum::<f64>() / all.len().max(1) as f64)
 }
 
 /// What Farside says that it has reserved for this process.

@@ -1,12 +1,17 @@
 //! Remote heaps: what their policies cost, and what they make of the memory. The traces are of blocks that a program has allocated and
-//! freed, recorded and random.
+//! freed, recorded and random (`/random`).
+//!
+//! Metrics: `ns`, an allocation and its end, all by who has the heap; `fragmentation`, the share of the free memory that is not in the largest
+//! piece, and `smallest_heap_over_live`, in how small a heap all find room. `peer_deferred_ns` and `peer_immediate_ns`: the same, but each block is
+//! handed over and freed by the peer, who tells of that later or at once, each with the share of the allocations that
+//! were `refused`; one of the two is the policy's own. `synchronise_64_ns`: to ask for 64 blocks that the peer has freed.
 
 mod trace;
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use farside::heap::{Block, Fit, HeapError, HeapOptions, RemoteBlock, RemoteHeap};
+use farside::heap::{Block, Fit, HeapError, HeapOptions, RemoteBlock, RemoteHeap, Synchronisation};
 use farside::{Error, Worker, WorkerId};
 use farside_fabric::memory::FreeSpace;
 
@@ -23,6 +28,8 @@ const SEED: u64 = 1;
 const SPARE_PERCENT: u64 = 25;
 /// Blocks that are told of in one synchronisation that is timed.
 const TOGETHER: usize = 64;
+/// The peer tells of so many together, as it does if nothing else is said.
+const DEFERRED: Synchronisation = Synchronisation::Deferred { batch: 64 };
 /// Synchronisations of one run.
 const SYNCHRONISATIONS: u64 = 2_000;
 
@@ -45,69 +52,51 @@ fn replay(me: &Worker, options: Options, fit: Fit, trace: &Trace) -> Result<Vec<
     let peak = trace.peak_bytes();
     let bytes = peak + peak * SPARE_PERCENT / 100;
     let heap_options = HeapOptions::new(bytes).fit(fit);
-    let mut runs = Runs::default();
+    let mut metrics: Vec<Metric> = Vec::new();
     // The first run is for the ways to be set up, and the memory to be taken.
     for run in 0..=options.runs() {
         me.barrier()?;
         if me.id() == WorkerId::new(0) {
-            let heap = RemoteHeap::open(me, me.neighbor(1), heap_options)?;
-            let one = Run::measure(me, options, &heap, trace)?;
-            heap.close()?;
-            if run > 0 {
-                runs.add(&one);
+            let found = measure(me, options, heap_options, trace)?;
+            match run {
+                0 => {}
+                1 => metrics = found,
+                _ => metrics.iter_mut().zip(found).for_each(|(metric, again)| metric.extend(again)),
             }
         }
         me.barrier()?;
     }
-    let smallest = if me.id() == WorkerId::new(0) { smallest_heap(trace, fit) as f64 / peak as f64 } else { 0.0 };
-    Ok(runs.into_metrics(smallest))
+    if me.id() == WorkerId::new(0) {
+        let smallest = smallest_heap(trace, fit) as f64 / peak as f64;
+        metrics.push(Metric::new("smallest_heap_over_live", "1", vec![smallest]));
+    }
+    Ok(metrics)
 }
 
-/// What one replay took.
-struct Run {
-    pair_ns: f64,
-    malloc_ns: f64,
-    fragmentation: f64,
-    peer_ns: f64,
-    call_ns: f64,
-    refused: f64,
-    synchronise_ns: f64,
-    call_return_ns: f64,
-}
-
-impl Run {
-    fn measure(me: &Worker, options: Options, heap: &RemoteHeap<'_>, trace: &Trace) -> Result<Self, BenchError> {
-        let (malloc_ns, pair_ns) = (malloc(trace), own(heap, trace)?);
-        let fragmentation = fragmentation(heap, trace)?;
-        let call_ns = calls(me, heap, trace)?;
-        let (peer_ns, refused) = through_peer(me, heap, trace)?;
-        let synchronisations = options.operations_or(SYNCHRONISATIONS);
-        let (synchronise_ns, call_return_ns) = synchronise(me, heap.options(), synchronisations)?;
-        Ok(Self { pair_ns, malloc_ns, fragmentation, peer_ns, call_ns, refused, synchronise_ns, call_return_ns })
+/// Everything once.
+fn measure(me: &Worker, options: Options, heap_options: HeapOptions, trace: &Trace) -> Result<Vec<Metric>, BenchError> {
+    let heap = RemoteHeap::open(me, me.neighbor(1), heap_options)?;
+    let (malloc_ns, pair_ns) = (malloc(trace), own(&heap, trace)?);
+    let fragmentation = fragmentation(&heap, trace)?;
+    heap.close()?;
+    let mut metrics = vec![
+        Metric::new("ns", "ns", vec![pair_ns]).against("malloc and free", vec![malloc_ns]),
+        Metric::new("fragmentation", "1", vec![fragmentation]),
+    ];
+    for (name, synchronisation) in [("deferred", DEFERRED), ("immediate", Synchronisation::Immediate)] {
+        let heap = RemoteHeap::open(me, me.neighbor(1), heap_options.synchronisation(synchronisation))?;
+        let call_ns = calls(me, &heap, trace)?;
+        let (peer_ns, refused) = through_peer(me, &heap, trace)?;
+        heap.close()?;
+        let peer_ns = Metric::new(&format!("peer_{name}_ns"), "ns", vec![peer_ns]);
+        metrics.push(peer_ns.against("the same calls without a heap", vec![call_ns]));
+        metrics.push(Metric::new(&format!("{name}_refused"), "1", vec![refused]));
     }
-}
-
-#[derive(Default)]
-struct Runs([Vec<f64>; 8]);
-
-impl Runs {
-    fn add(&mut self, run: &Run) {
-        let Run { pair_ns, malloc_ns, fragmentation, peer_ns, call_ns, refused, synchronise_ns, call_return_ns } = *run;
-        let all = [pair_ns, malloc_ns, fragmentation, peer_ns, call_ns, refused, synchronise_ns, call_return_ns];
-        self.0.iter_mut().zip(all).for_each(|(samples, sample)| samples.push(sample));
-    }
-
-    fn into_metrics(self, smallest: f64) -> Vec<Metric> {
-        let [pair, malloc, fragmentation, peer, call, refused, synchronise, call_return] = self.0;
-        vec![
-            Metric::new("ns", "ns", pair).against("malloc and free", malloc),
-            Metric::new("fragmentation", "1", fragmentation),
-            Metric::new("smallest_heap_over_live", "1", vec![smallest]),
-            Metric::new("peer_ns", "ns", peer).against("the same calls without a heap", call),
-            Metric::new("refused", "1", refused),
-            Metric::new("synchronise_64_ns", "ns", synchronise).against("call_return", call_return),
-        ]
-    }
+    let (synchronise_ns, call_return_ns) = synchronise(me, heap_options, options.operations_or(SYNCHRONISATIONS))?;
+    metrics.push(
+        Metric::new("synchronise_64_ns", "ns", vec![synchronise_ns]).against("call_return", vec![call_return_ns]),
+    );
+    Ok(metrics)
 }
 
 /// Nanoseconds for each allocation of the trace, from an instant on.
@@ -216,7 +205,7 @@ fn calls(me: &Worker, heap: &RemoteHeap<'_>, trace: &Trace) -> Result<f64, Bench
 /// What it takes to ask for what the peer has freed, and to take it over: blocks of which every second is freed, so that none are side by side. In
 /// turns with that, a call there and back.
 fn synchronise(me: &Worker, options: HeapOptions, count: u64) -> Result<(f64, f64), BenchError> {
-    let deferred = farside::heap::Synchronisation::Deferred { batch: u32::MAX };
+    let deferred = Synchronisation::Deferred { batch: u32::MAX };
     let heap = RemoteHeap::open(me, me.neighbor(1), options.bytes(1 << 20).synchronisation(deferred))?;
     let (mut ask_ns, mut call_ns) = (0, 0);
     for _ in 0..count.div_ceil(TOGETHER as u64) {

@@ -127,10 +127,7 @@ pub(super) fn repeat(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metr
     let mut all = run_once()?;
     for _ in 1..runs(options) {
         for (metric, again) in all.iter_mut().zip(run_once()?) {
-            metric.samples.extend(again.samples);
-            if let (Some(limit), Some(again)) = (&mut metric.limit, again.limit) {
-                limit.samples.extend(again.samples);
-            }
+            metric.extend(again);
         }
     }
     Ok(all)

@@ -8,7 +8,10 @@
 //! beside: messages, and one-sided with a fence, with post-start-complete-wait, and with flags that are looked at. `faster_than_mpi_rma` is how
 //! often the time fits into that of the best of the one-sided ones; rpipe's authors have up to 6.
 //!
-//! `switch-over`: the largest message to which the short form is quicker than by hand.
+//! `switch-over`: where one way begins to be quicker than another. `bytes` is the largest message up to which a pipe is quicker than two puts by hand.
+//! `beyond_line` is how often the time of 56 bytes, the most that goes in the line of the flag, fits into that of 57, which are put beside it: above 1
+//! the short form is worth its limit. `offer_bytes` is the size from which on a message that is offered is there sooner than one that is written; there is
+//! no such row where there is no such size.
 
 mod by_hand;
 mod over_ofi;
@@ -16,6 +19,7 @@ mod piped;
 
 use std::hint::black_box;
 
+use farside::pipe::INLINE_BYTES_MAX;
 use farside::{Worker, WorkerId};
 
 use self::by_hand::TwoPuts;
@@ -37,6 +41,8 @@ pub(crate) const ABOUT: &str =
     "a message through a pipe, one way, beside MPI's ways (rmalloc and rpipe, slides 38 to 40)";
 
 const SIZES: [usize; 12] = [1, 4, 8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+/// The most that goes in the line of a flag, and one more.
+const AROUND_A_LINE: [usize; 2] = [INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1];
 /// Round trips of one run, when nothing else is asked for, of short messages.
 const TRIPS: u64 = 100_000;
 /// Messages of so many bytes take twice as long.
@@ -97,6 +103,12 @@ pub(crate) fn cases() -> Vec<Case> {
             let body = move |me: &Worker, options| beside_one_line(me, way, bytes, options);
             let around = move |options, run_once: RunOnce<'_>| beside_mpi(way, bytes, options, run_once);
             cases.push(Case::around_job(way.case(bytes), 2, body, around));
+        }
+    }
+    for way in [Way::Write, Way::TwoPuts] {
+        for bytes in AROUND_A_LINE {
+            let body = move |me: &Worker, options| beside_one_line(me, way, bytes, options);
+            cases.push(Case::job(way.case(bytes), 2, body));
         }
     }
     cases.push(Case::from_rows("switch-over", switch_over));
@@ -178,15 +190,25 @@ fn beside_mpi(way: Way, bytes: usize, options: Options, run_once: RunOnce<'_>) -
     Ok(metrics)
 }
 
-/// The largest size up to which writing is quicker than two puts.
+/// Where one way begins to be quicker than another.
 fn switch_over(rows: &[Row]) -> Vec<Metric> {
     let ns = |way: Way, bytes: usize| {
         let case = way.case(bytes);
         rows.iter().find(|row| row.case == case && row.metric == METRIC && row.peer.is_none()).map(|row| row.value)
     };
-    let is_quicker = |bytes: &usize| ns(Way::Write, *bytes).zip(ns(Way::TwoPuts, *bytes)).is_some_and(|(a, b)| a < b);
-    let last = SIZES.into_iter().take_while(is_quicker).last();
-    vec![Metric::new("bytes", "B", vec![last.unwrap_or(0) as f64])]
+    let is_quicker = |one: (Way, usize), other: (Way, usize)| {
+        ns(one.0, one.1).zip(ns(other.0, other.1)).is_some_and(|(one, other)| one < other)
+    };
+    let is_written = |bytes: &usize| is_quicker((Way::Write, *bytes), (Way::TwoPuts, *bytes));
+    let is_offered = |bytes: &usize| is_quicker((Way::Read, *bytes), (Way::Write, *bytes));
+    let last = SIZES.into_iter().take_while(is_written).last();
+    let mut metrics = vec![Metric::new("bytes", "B", vec![last.unwrap_or(0) as f64])];
+    if let [Some(inside), Some(beyond)] = AROUND_A_LINE.map(|bytes| ns(Way::Write, bytes)) {
+        metrics.push(Metric::new("beyond_line", "1", vec![beyond / inside]));
+    }
+    let first = SIZES.into_iter().rev().take_while(is_offered).last();
+    metrics.extend(first.map(|bytes| Metric::new("offer_bytes", "B", vec![bytes as f64])));
+    metrics
 }
 
 #[cfg(test)]
@@ -209,6 +231,28 @@ mod tests {
         assert_eq!(found(&[1, 4, 8, 64, 1024]), [64.0]);
         assert_eq!(found(&[4]), [0.0]);
         assert_eq!(found(&SIZES), [(4 << 20) as f64]);
+    }
+
+    #[test]
+    fn offers_are_worth_it_from_the_size_on_after_which_all_are_quicker() {
+        let row = |way: Way, bytes: usize, ns: f64| {
+            Row::new(NAME, &way.case(bytes), &Metric::new(METRIC, "ns", vec![ns])).unwrap()
+        };
+        let found = |quick: &[usize]| {
+            let of_size = |bytes: usize| {
+                let ns = if quick.contains(&bytes) { 1.0 } else { 3.0 };
+                [row(Way::Read, bytes, ns), row(Way::Write, bytes, 2.0)]
+            };
+            let edges = [row(Way::Write, 56, 2.0), row(Way::Write, 57, 5.0)];
+            let rows: Vec<_> = SIZES.into_iter().flat_map(of_size).chain(edges).collect();
+            let metrics = switch_over(&rows);
+            let of = |name: &str| metrics.iter().find(|metric| metric.name == name).map(|metric| metric.samples[0]);
+            assert_eq!(of("beyond_line"), Some(2.5));
+            of("offer_bytes")
+        };
+        assert_eq!(found(&[8, 1 << 20, 4 << 20]), Some((1 << 20) as f64));
+        assert_eq!(found(&[8, 1 << 20]), None);
+        assert_eq!(found(&SIZES), Some(1.0));
     }
 
     #[test]

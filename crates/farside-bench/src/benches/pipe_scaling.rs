@@ -1,8 +1,8 @@
 //! Pipes among many: each process writes messages to others at random, through a pipe to each (rmalloc and rpipe, slide 41).
 //!
 //! Case `8B/64/4p`: messages of 8 bytes, with room for 64 bytes of them in each pipe, among four processes. With `unbounded` room a writer
-//! never waits for it. `ns` is what a message takes its writer, who reads meanwhile what others have written to it; so with more
-//! processes than CPUs each has a share of one. Open MPI has nothing like it.
+//! never waits for it. `ns` is the time until a process has read all that came to it, divided by the messages that it has written itself, one after
+//! the other and as many at a time as there is room for; so with more processes than CPUs each has a share of one. Open MPI has nothing like it.
 
 mod simulated;
 
@@ -21,6 +21,8 @@ pub(crate) const ABOUT: &str = "messages at random through pipes from each to ea
 
 /// Messages of a process in one run, when nothing else is asked for.
 const MESSAGES: u64 = 20_000;
+/// And so many through each pipe at least, on average: more than the smaller rooms hold.
+const OF_A_PIPE: u64 = 12;
 const METRIC: &str = "ns";
 
 /// How many of what length go between how many, and how much room each pipe has for them.
@@ -86,11 +88,21 @@ pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
 }
 
 fn measure(me: &Worker, load: Load, options: Options) -> Result<Vec<Metric>, BenchError> {
-    let messages = options.operations_or((MESSAGES / u64::from(load.processes)).max(100));
+    let messages = messages(load.processes, MESSAGES, OF_A_PIPE, options);
+    repeat(me, load, messages, options.runs() as u64)
+}
+
+/// Messages of each process, of so many in all, but so many for each pipe.
+fn messages(processes: u32, all: u64, of_a_pipe: u64, options: Options) -> u64 {
+    let thorough = options.operations_or(all / u64::from(processes));
+    if options.operations.is_some() { thorough } else { thorough.max(of_a_pipe * u64::from(processes - 1)) }
+}
+
+fn repeat(me: &Worker, load: Load, messages: u64, runs: u64) -> Result<Vec<Metric>, BenchError> {
     let mut crowd = Crowd::new(me, load)?;
     let mut times = Vec::new();
     // The first run is for the pipes to be made.
-    for run in 0..=options.runs() as u64 {
+    for run in 0..=runs {
         let ns = crowd.exchange(messages, run)?;
         if run > 0 {
             times.push(ns);
@@ -139,11 +151,11 @@ impl<'w> Crowd<'w> {
             self.write((number % (count - 1)) as usize, false)?;
             self.read_all()?;
         }
-        let taken = me.now() - start;
         // Who is in a collective reads nothing, and others may wait for room: so first everybody reads all there is.
         (0..self.writers.len()).try_for_each(|to| self.write(to, true))?;
         let others = me.worker_count() - 1;
         self.read_until(|crowd| Ok(crowd.ended == others))?;
+        let taken = me.now() - start;
         let received = me.all_reduce(self.received, |a, b| a + b)?;
         if received != messages * count {
             let what = "the number of messages of all pipes";
@@ -228,6 +240,14 @@ mod tests {
         assert_eq!(Load::all(&PROCESSES).count(), SIZES.len() * ROOMS.len() * PROCESSES.len());
         assert_eq!(load(8, Room::Bytes(4096)).case(), "8B/4K/2p");
         assert_eq!(load(8 << 10, Room::Unbounded).case(), "8KiB/unbounded/2p");
+    }
+
+    #[test]
+    fn small_rooms_are_filled() {
+        let options = Options::new().quick(true);
+        assert_eq!(messages(2, MESSAGES, OF_A_PIPE, options), 1000);
+        assert_eq!(messages(32, MESSAGES, OF_A_PIPE, options), 31 * OF_A_PIPE);
+        assert_eq!(messages(32, MESSAGES, OF_A_PIPE, options.operations(Some(7))), 7);
     }
 
     #[test]

@@ -51,12 +51,13 @@ pub struct FreeSpace {
 }
 
 impl FreeSpace {
-    /// Takes so many in a row. `None` when no free piece is as long.
+    /// Takes so many in a row. `None` when no free piece is as long; nothing, which lies nowhere, is `None` too.
     pub fn take(&mut self, length: u64, fit: Fit) -> Option<u64> {
         self.take_aligned(length, fit, 0, 1)
     }
 
-    /// Takes so many in a row, of which that after the first `lead` is a multiple of `align`. `None` when that fits in no free piece.
+    /// Takes so many in a row, of which that after the first `lead` is a multiple of `align`. `None` when that fits in no free piece, and
+    /// for none at all.
     ///
     /// *Cost*: with an alignment, best and worst fit may look at more than one piece.
     ///
@@ -64,6 +65,9 @@ impl FreeSpace {
     /// When `align` is 0.
     #[track_caller]
     pub fn take_aligned(&mut self, length: u64, fit: Fit, lead: u64, align: u64) -> Option<u64> {
+        if length == 0 {
+            return None;
+        }
         let place = |start: u64, free: u64| {
             let at = start.checked_add(lead)?.checked_next_multiple_of(align)? - lead;
             let fits = (at - start).checked_add(length)? <= free;
@@ -92,12 +96,15 @@ impl FreeSpace {
         Some(at)
     }
 
-    /// Makes so many free, from `start` on.
+    /// Makes so many free, from `start` on. None at all change nothing, wherever they are said to be.
     ///
     /// # Panics
     /// When one of them is free already.
     #[track_caller]
     pub fn release(&mut self, start: u64, length: u64) {
+        if length == 0 {
+            return;
+        }
         let (mut start, mut end) = (start, start + length);
         let before = self.by_start.range(..end).next_back().map(|(start, length)| (*start, *length));
         if let Some((before, free)) = before {
@@ -260,6 +267,25 @@ mod tests {
                 prop_assert_eq!(space.longest(), pieces.iter().map(|(_, free)| *free as u64).max().unwrap_or(0));
             }
         }
+    }
+
+    #[test]
+    fn nothing_is_neither_taken_nor_given_back() {
+        let mut space = FreeSpace::default();
+        space.release(7, 0);
+        assert_eq!((space.pieces(), space.total()), (0, 0));
+        space.release(10, 10);
+        for start in [0, 10, 15, 20] {
+            space.release(start, 0);
+        }
+        for fit in Fit::ALL {
+            assert_eq!(space.take(0, fit), None);
+            // It would leave two pieces side by side.
+            assert_eq!(space.take_aligned(0, fit, 0, 16), None);
+        }
+        assert!(!space.take_whole(10, 0));
+        assert_eq!((space.pieces(), space.total(), space.longest()), (1, 10, 10));
+        assert_eq!(space.take(10, Fit::First), Some(10));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use farside_sys::net::{self, Interest, Waker};
 use farside_sys::shm::SharedMemory;
 
+use super::events::News;
 use super::library::Api;
 use super::message::Card;
 use super::port::Port;
@@ -27,6 +28,9 @@ use crate::transport::{
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// When a thread that blocks on libfabric's descriptor looks all the same: providers have forgotten to announce things.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
+/// [Pieces](Transport::get_piece_bytes) that fit into the processor's cache. Smaller ones cost more than they save; and puts have none, since several that
+/// are queued behind each other in `tcp` take two to five times as long as one (measured).
+const GET_PIECE_BYTES: usize = 256 << 10;
 /// How long the last messages may take to leave when an endpoint is closed.
 const FAREWELL_MAX: Duration = Duration::from_millis(500);
 
@@ -65,6 +69,8 @@ pub struct OfiEndpoint {
     looks_seen: AtomicU64,
     /// Nobody makes progress again and again any more.
     unattended: AtomicBool,
+    /// Whether there is something to be received.
+    news: Arc<News>,
     this: Weak<Self>,
 }
 
@@ -101,6 +107,7 @@ impl OfiEndpoint {
             provider,
             card,
             works_in_software: state.works_in_software(),
+            news: state.news().clone(),
             state: Mutex::new(state),
             waker,
             activity,
@@ -213,6 +220,20 @@ impl OfiEndpoint {
         }
     }
 
+    /// How long the thread in `wait` may sleep now; `None` when there is something to do. `attended`: another thread makes progress.
+    fn time_to_sleep(&self, attended: bool) -> Option<Duration> {
+        // That thread has the lock nearly all the time: if this one asked for it, too, each of them would wake the other.
+        if attended {
+            return (!self.news.is_there()).then_some(RETRY_AFTER);
+        }
+        let mut state = self.lock();
+        if self.news.is_there() || (!state.port().may_sleep() && state.progress()) {
+            return None;
+        }
+        let look_soon = self.activity.is_none() || state.waits_for_room();
+        Some(if look_soon { RETRY_AFTER } else { LOOK_AFTER })
+    }
+
     /// Whether another thread has made progress since this was last asked, apart from the caller's own `looks` times.
     fn is_attended(&self, own: u64) -> bool {
         let looks = self.looks.load(Ordering::Relaxed);
@@ -285,10 +306,17 @@ impl Transport for OfiEndpoint {
         is_attached.then(|| self.region(key))
     }
 
+    fn get_piece_bytes(&self) -> usize {
+        if self.works_in_software { GET_PIECE_BYTES } else { usize::MAX }
+    }
+
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
         let mut state = self.lock();
         let posted = state.post(key, operation);
-        state.progress();
+        if posted.is_err() {
+            // Perhaps there is room for the next try.
+            state.progress();
+        }
         posted
     }
 
@@ -327,7 +355,8 @@ impl Transport for OfiEndpoint {
     }
 
     fn receive(&self) -> Option<Event> {
-        self.lock().next_event()
+        // Mostly there is nothing, and the lock is somebody's who makes progress.
+        if self.news.is_there() { self.lock().next_event() } else { None }
     }
 
     fn progress(&self) {
@@ -341,17 +370,7 @@ impl Transport for OfiEndpoint {
         loop {
             let attended = self.is_attended(own);
             own = 0;
-            let slice = {
-                let mut state = self.lock();
-                if state.has_events() {
-                    return;
-                }
-                if !attended && !state.port().may_sleep() && state.progress() {
-                    return;
-                }
-                let look_soon = attended || self.activity.is_none() || state.waits_for_room();
-                if look_soon { RETRY_AFTER } else { LOOK_AFTER }
-            };
+            let Some(slice) = self.time_to_sleep(attended) else { return };
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
                 return;

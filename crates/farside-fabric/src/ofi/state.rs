@@ -12,6 +12,7 @@ use farside_sys::process::random_bytes;
 use farside_sys::shm::SharedMemory;
 
 use self::regions::{Natives, register_shared};
+use super::events::{Events, News};
 use super::ffi::{CqDataEntry, FiAddr};
 use super::flights::Flights;
 use super::message::{HEADER_BYTES, Header, Kind};
@@ -63,7 +64,7 @@ pub(super) struct State {
     next_transfer: TransferId,
     /// Transfers of which pieces wait to be posted.
     unposted: VecDeque<TransferId>,
-    events: VecDeque<Event>,
+    events: Events,
     /// Why nothing works any more.
     broken: Option<String>,
 }
@@ -118,7 +119,7 @@ impl State {
             peers: (0..process_count).map(peer).collect(),
             next_transfer: 0,
             unposted: VecDeque::new(),
-            events: VecDeque::new(),
+            events: Events::default(),
             broken: None,
         };
         state.note_starter(registration, memory);
@@ -161,7 +162,11 @@ impl State {
             Operation::Get { bytes, .. } => self.is_native(key, *bytes),
             Operation::Atomic32 { .. } | Operation::Atomic64 { .. } => None,
         };
-        let Some(access) = native else { return self.engine.post(key, operation) };
+        let Some(access) = native else {
+            let posted = self.engine.post(key, operation);
+            self.flush_engine();
+            return posted;
+        };
         let (kind, offset, data) = match operation {
             Operation::Put { offset, data } => (transfer::Kind::Put, offset, data),
             Operation::Get { offset, bytes } => {
@@ -356,7 +361,7 @@ impl State {
             return Err(FabricError::MessageTooLong { bytes: message.len(), max: MESSAGE_BYTES_MAX });
         }
         if to == self.process {
-            self.events.push_back(Event::Message { from: to, message: message.to_vec() });
+            self.events.push(Event::Message { from: to, message: message.to_vec() });
             return Ok(());
         }
         let header = Header { token: self.token, from: self.process, kind: Kind::User };
@@ -436,11 +441,11 @@ impl State {
     }
 
     pub(super) fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.pop()
     }
 
-    pub(super) fn has_events(&self) -> bool {
-        !self.events.is_empty()
+    pub(super) fn news(&self) -> &Arc<News> {
+        self.events.news()
     }
 
     // Progress.
@@ -566,7 +571,7 @@ impl State {
         match header.kind {
             Kind::User => {
                 message.drain(..HEADER_BYTES);
-                self.events.push_back(Event::Message { from, message });
+                self.events.push(Event::Message { from, message });
             }
             Kind::Packet => {
                 if self.engine.take(from, payload).is_err() {
@@ -614,7 +619,7 @@ impl State {
             // SAFETY: these operations are under way.
             unsafe { self.port.cancel(context) };
         }
-        self.events.push_back(Event::Disconnected { process });
+        self.events.push(Event::Disconnected { process });
     }
 
     /// Tells all peers that were met that this end closes. Says whether all are told, as far as there was room.

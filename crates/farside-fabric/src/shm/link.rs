@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_sys::net::MessageSocket;
+use farside_sys::net::{MessageSocket, is_end};
 use farside_sys::shm::SharedMemory;
 
 use super::EndOfLink;
@@ -18,8 +18,13 @@ use crate::transport::FabricError;
 /// most 4 MiB a peer, and thousands of ring requests.
 const BACKLOG_MAX: usize = 1024;
 
-/// Before a message is tried again for which the system is short of something.
-const NAP_WHEN_SHORT: Duration = Duration::from_millis(1);
+/// Before something is tried again for which the system is short of something.
+pub(super) const NAP_WHEN_SHORT: Duration = Duration::from_millis(1);
+
+/// What can be watched.
+pub(super) trait Descriptor: AsFd + Send + Sync {}
+
+impl<D: AsFd + Send + Sync> Descriptor for D {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
@@ -69,7 +74,7 @@ impl Link {
     }
 
     /// The socket, and whether it is also waited for to take more.
-    pub(super) fn watch(&self) -> (Arc<MessageSocket>, bool) {
+    pub(super) fn watch(&self) -> (Arc<dyn Descriptor>, bool) {
         (self.socket.clone(), self.has_backlog())
     }
 
@@ -96,7 +101,7 @@ impl Link {
                 Ok(()) => drop(self.backlog.pop_front()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_end(error.kind()) => self.backlog.clear(),
+                Err(error) if is_end(&error) => self.backlog.clear(),
                 // Out of memory, or of descriptors under way, for a moment: nothing may be lost, and who watches the socket must not spin.
                 Err(_) => {
                     std::thread::sleep(NAP_WHEN_SHORT);
@@ -119,12 +124,12 @@ impl Link {
             Ok(None) => Err(EndOfLink::Closed),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
             Err(error) if error.kind() == ErrorKind::InvalidData => Err(EndOfLink::Malformed),
-            Err(_) => Err(EndOfLink::Closed),
+            Err(error) if is_end(&error) => Err(EndOfLink::Closed),
+            // Out of memory for a moment: the peer lives, and what it sent is still there. Who watches the socket must not spin.
+            Err(_) => {
+                std::thread::sleep(NAP_WHEN_SHORT);
+                Ok(None)
+            }
         }
     }
-}
-
-/// Whether an error means that nobody is at the other end any more.
-fn is_end(error: ErrorKind) -> bool {
-    matches!(error, ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected)
 }

@@ -4,16 +4,19 @@
 //! it says so itself. When the two part, nothing can be said: then the *end of their connections* says it. The holder
 //! closes its sockets only when none of its accesses is under way, and the system closes them for it after its threads have left the kernel.
 //! So an owner that gives a holder up (it was told that this died, or got nonsense from it) keeps the sockets until it has seen the
-//! end of each, and its memory until then. Where each holds memory of the other, each says by the end of what it *sends* that its own accesses are
+//! end of each, and its memory until then. A child that the holder has forked keeps them open when it is gone: then the end of the holder
+//! itself is the end, since its threads have left the kernel by then. (The child has the endpoint as memory only, and makes no accesses.) Where each holds memory of the other, each says by the end of what it *sends* that its own accesses are
 //! over, and so neither waits for the other to close.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
-use farside_sys::net::{MESSAGE_BYTES_MAX, MessageSocket};
+use farside_sys::net::{MESSAGE_BYTES_MAX, MessageSocket, is_end};
+use farside_sys::process::Life;
 use farside_sys::process_memory;
 use farside_sys::shm::SharedMemory;
 
-use super::link::Link;
+use super::link::{Descriptor, Link, NAP_WHEN_SHORT};
 use super::message::{Fetched, Found, Message, Probe, USER_HEADER_BYTES};
 use super::{FetchState, ShmEndpoint, State, known_link, map_announced};
 use crate::by_message::{Limits, NativeAccess, RegionName, Registration};
@@ -26,6 +29,9 @@ use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
 /// What bounds the engine of an endpoint. It carries no messages of the layer above.
 pub(super) const LIMITS: Limits =
     Limits { message_bytes_max: MESSAGE_BYTES_MAX - USER_HEADER_BYTES, operations_max: 64, messages_max: 1 };
+
+/// So much is read of a connection that is over but for its end before others have their turn. Who goes on sending is read on then.
+const READS_AT_A_TIME: usize = 64;
 
 /// A region that is attached.
 #[derive(Clone, Debug)]
@@ -48,10 +54,44 @@ pub(super) struct Reach {
     closing: Vec<(RemoteKey, Arc<Nearby>)>,
     /// Sockets of peers that we have parted with, as long as one of our accesses to their memory is under way.
     lingering: Vec<(Arc<MessageSocket>, Vec<Arc<Nearby>>)>,
-    /// Sockets of peers that we have parted with, until they end: then none of their accesses is under way.
-    parting: Vec<(ProcessId, Arc<MessageSocket>)>,
+    /// Connections of peers that we have parted with, until they end: then none of their accesses is under way.
+    parting: Vec<Parting>,
     /// Those of the peer that we are about to part with, and whether each has ended.
     kept: Vec<(Arc<MessageSocket>, bool)>,
+}
+
+/// A connection of a peer that we have parted with.
+#[derive(Debug)]
+struct Parting {
+    process: ProcessId,
+    socket: Arc<MessageSocket>,
+    /// The peer's end, where it can be watched: the system's number is known here and there is a descriptor left.
+    life: Option<Arc<Life>>,
+}
+
+impl Parting {
+    /// `None` when the peer has ended already.
+    fn new(process: ProcessId, socket: Arc<MessageSocket>) -> Option<Self> {
+        // Should another have the number by now, the peer has ended, and this waits longer than it must.
+        let life = match socket.peer().ok().and_then(|peer| peer.pid).map(Life::of) {
+            Some(Ok(None)) => return None,
+            Some(Ok(Some(life))) => Some(Arc::new(life)),
+            Some(Err(_)) | None => None,
+        };
+        Some(Self { process, socket, life })
+    }
+
+    /// Nothing of the peer is under way any more.
+    fn is_over(&self, buffer: &mut [u8]) -> bool {
+        self.life.as_ref().is_some_and(|life| life.has_ended())
+            || has_ended(|| self.socket.receive(buffer).map(|received| received.is_some()))
+    }
+
+    /// What becomes readable when it may be over.
+    fn watch(&self) -> impl Iterator<Item = Arc<dyn Descriptor>> {
+        let life = self.life.clone().map(|life| life as Arc<dyn Descriptor>);
+        std::iter::once(self.socket.clone() as Arc<dyn Descriptor>).chain(life)
+    }
 }
 
 impl Reach {
@@ -74,9 +114,9 @@ impl Reach {
 }
 
 impl State {
-    /// All sockets that are to be watched, and whether each waits for room.
-    pub(super) fn sockets(&self) -> impl Iterator<Item = (Arc<MessageSocket>, bool)> {
-        let parting = self.reach.parting.iter().map(|(_, socket)| (socket.clone(), false));
+    /// All that is to be watched, and whether each waits for room.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = (Arc<dyn Descriptor>, bool)> {
+        let parting = self.reach.parting.iter().flat_map(Parting::watch).map(|descriptor| (descriptor, false));
         self.links.iter().map(Link::watch).chain(parting)
     }
 
@@ -85,6 +125,23 @@ impl State {
         let index = known_link(&self.links, &self.outgoing, process)?;
         self.outgoing[process.index()] = Some(self.links[index].id());
         Some(&mut self.links[index])
+    }
+
+    /// Those who wait for a region find this, if anybody does.
+    fn answer_fetch(&mut self, key: RemoteKey, answer: FetchState) {
+        if let Some(fetch) = self.fetches.get_mut(&key) {
+            fetch.state = answer;
+        }
+    }
+
+    /// A thread waits no more for a region that it has asked for. What comes now for a region that nobody waits for stays
+    /// where it is: its owner is told that nobody has it when it takes that back.
+    pub(super) fn leave_fetch(&mut self, key: RemoteKey) {
+        let Some(fetch) = self.fetches.get_mut(&key) else { return };
+        fetch.waiting -= 1;
+        if fetch.waiting == 0 {
+            self.fetches.remove(&key);
+        }
     }
 
     /// A peer is gone, and its links are taken out.
@@ -110,7 +167,7 @@ impl State {
         let is_held = self.engine.natively_held_by(process).next().is_some();
         for (socket, has_ended) in sockets {
             if is_held && !has_ended {
-                parting.push((process, socket.clone()));
+                parting.extend(Parting::new(process, socket.clone()));
             }
             if busy.is_empty() {
                 socket.finish_sending();
@@ -119,7 +176,7 @@ impl State {
                 lingering.push((socket, busy.clone()));
             }
         }
-        if !parting.iter().any(|(parted, _)| *parted == process) {
+        if !parting.iter().any(|parted| parted.process == process) {
             self.engine.bury(process);
         }
     }
@@ -132,9 +189,9 @@ impl State {
         let mut buffer = [0; MESSAGE_BYTES_MAX + USER_HEADER_BYTES];
         let parting = &mut self.reach.parting;
         let ended: Vec<ProcessId> =
-            parting.extract_if(.., |(_, socket)| has_ended(socket, &mut buffer)).map(|(process, _)| process).collect();
+            parting.extract_if(.., |parting| parting.is_over(&mut buffer)).map(|parting| parting.process).collect();
         for process in ended {
-            if !self.reach.parting.iter().any(|(parted, _)| *parted == process) {
+            if !self.reach.parting.iter().any(|parted| parted.process == process) {
                 self.engine.bury(process);
             }
         }
@@ -143,7 +200,7 @@ impl State {
     /// Lets go of what peers have taken back, where none of our accesses is under way.
     fn let_go(&mut self) {
         while let Some(key) = self.engine.next_revoked() {
-            self.fetches.remove(&key);
+            self.answer_fetch(key, FetchState::Refused);
             match self.attached.remove(&key) {
                 Some(Attached::Nearby(nearby)) => {
                     nearby.close();
@@ -217,12 +274,12 @@ impl ShmEndpoint {
         if !self.config.private_by_system_call {
             return;
         }
-        let Ok(peer) = state.links[index].socket().peer() else { return };
+        let Some(pid) = state.links[index].socket().peer().ok().and_then(|peer| peer.pid) else { return };
         let mut found = [0; 16];
-        let read = process_memory::read(peer.pid, probe.address as usize, &mut found);
+        let read = process_memory::read(pid, probe.address as usize, &mut found);
         // Other bytes are of another process: numbers mean something else where it lives.
         let is_reached = matches!(read, Ok(16)) && found == probe.bytes;
-        state.reach.pids[process.index()] = is_reached.then_some(peer.pid);
+        state.reach.pids[process.index()] = is_reached.then_some(pid);
     }
 
     pub(super) fn region(&self, key: RemoteKey, attached: &Attached) -> RemoteRegion {
@@ -336,18 +393,24 @@ impl Drop for ShmEndpoint {
     }
 }
 
-/// Reads what is left of a connection. Says whether that was its end.
-fn has_ended(socket: &MessageSocket, buffer: &mut [u8]) -> bool {
-    loop {
-        match socket.receive(buffer) {
-            Ok(Some(_)) => {}
-            Ok(None) => return true,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return false,
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {}
-            Err(_) => return true,
+/// Reads of what is left of a connection, by `receive`, which says whether there was a message, or the end. Says whether the end was found. Where
+/// it cannot be known it is not: it is looked for again.
+fn has_ended(mut receive: impl FnMut() -> std::io::Result<bool>) -> bool {
+    for _ in 0..READS_AT_A_TIME {
+        match receive() {
+            Ok(true) => {}
+            Ok(false) => return true,
+            Err(error) if is_end(&error) => return true,
+            // A message that is none.
+            Err(error) if error.kind() == ErrorKind::InvalidData => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return false,
+            Err(_) => {
+                std::thread::sleep(NAP_WHEN_SHORT);
+                return false;
+            }
         }
     }
+    false
 }
 
 /// What a peer is told of a region, which it holds then if it is mapped.
@@ -374,16 +437,43 @@ pub(super) fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetc
     for key in keys {
         match &memory {
             Some((bytes, memory)) if *bytes == key.bytes => {
-                state.fetches.remove(&key);
                 state.attached.insert(key, Attached::Mapped(memory.clone()));
                 state.engine.note_attached(key, NativeAccess::default());
             }
             _ if fetched.found == Found::Private => {
-                state.fetches.insert(key, FetchState::Private);
+                state.answer_fetch(key, FetchState::Private);
             }
-            _ => {
-                state.fetches.insert(key, FetchState::Refused);
-            }
+            _ => state.answer_fetch(key, FetchState::Refused),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_known_is_not_the_end() {
+        let says = |mut answers: Vec<std::io::Result<bool>>| has_ended(|| answers.remove(0));
+        let system = |number| Err(std::io::Error::from_raw_os_error(number));
+        let [out_of_memory, out_of_buffers, interrupted, reset] = [12, 105, 4, 104].map(system);
+        assert!(!says(vec![Ok(true), out_of_memory]) && !says(vec![out_of_buffers]) && !says(vec![interrupted]));
+        assert!(says(vec![Ok(true), reset]));
+        assert!(
+            says(vec![Ok(true), Err(ErrorKind::InvalidData.into()), Ok(false)]),
+            "what is no message is passed over"
+        );
+        assert!(!says(vec![Ok(true), Err(ErrorKind::WouldBlock.into())]));
+    }
+
+    #[test]
+    fn one_who_never_stops_sending_holds_nobody_up() {
+        let mut reads = 0;
+        let endless = || {
+            reads += 1;
+            assert!(reads < 1000, "others have their turn");
+            Ok(true)
+        };
+        assert!(!has_ended(endless));
     }
 }

@@ -240,6 +240,65 @@ fn a_holder_that_asks_and_does_not_read_is_waited_for() {
     assert!(over.has_ended() && held.region.memory().take_back().is_some());
 }
 
+/// The system reports it as it reports the end.
+#[test]
+fn a_holder_that_sends_an_empty_message_is_waited_for() {
+    let held = Held::new(true);
+    let nearby = held.nearby().expect("a process may read itself");
+    let pass = nearby.enter().unwrap();
+    let socket = held.holder.lock().links[0].socket().as_fd().try_clone_to_owned().unwrap();
+    std::os::unix::net::UnixDatagram::from(socket).send(&[]).unwrap();
+    held.owner.progress();
+    assert!(held.owner.lock().gone[held.holder.process().index()], "it was given up");
+    let over = held.owner.deregister(held.region.key()).unwrap();
+    held.settle();
+    assert!(!over.has_ended(), "an access is under way");
+    drop(pass);
+    held.settle();
+    assert!(over.has_ended() && held.region.memory().take_back().is_some());
+}
+
+/// Whatever becomes of it: a region, a refusal or nothing.
+#[test]
+fn nothing_is_kept_of_what_nobody_waits_for() {
+    let held = Held::new(true);
+    let Held { owner, holder, .. } = &held;
+    let shared = owner.register(100).unwrap().key();
+    let served = |key| {
+        std::thread::scope(|scope| {
+            let attaching = scope.spawn(move || holder.attach(key, deadline()));
+            while !attaching.is_finished() {
+                owner.progress();
+                std::thread::yield_now();
+            }
+            attaching.join().unwrap()
+        })
+    };
+    let is_empty = || holder.lock().fetches.is_empty();
+    for slot in 100..110 {
+        let refused = served(RemoteKey { slot, ..shared });
+        assert!(matches!(refused, Err(FabricError::StaleKey { .. })) && is_empty(), "{refused:?}");
+    }
+    // Nobody answers. One does not give up.
+    let attached = std::thread::scope(|scope| {
+        let patient = scope.spawn(|| holder.attach(shared, deadline()));
+        let late = holder.attach(shared, Instant::now() + Duration::from_millis(20));
+        assert!(matches!(late, Err(FabricError::Deadline { .. })), "{late:?}");
+        while !patient.is_finished() {
+            owner.progress();
+            std::thread::yield_now();
+        }
+        patient.join().unwrap()
+    });
+    attached.expect("it is there");
+    assert!(is_empty());
+    let unanswered = RemoteKey { slot: 200, ..shared };
+    let late = holder.attach(unanswered, Instant::now() + Duration::from_millis(1));
+    assert!(matches!(late, Err(FabricError::Deadline { .. })), "{late:?}");
+    held.settle();
+    assert!(is_empty() && matches!(served(unanswered), Err(FabricError::StaleKey { .. })) && is_empty());
+}
+
 /// The last one that is refused comes out as others do: who waits for that is told.
 #[test]
 fn a_refused_access_is_none_that_is_under_way() {

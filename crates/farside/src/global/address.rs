@@ -17,8 +17,8 @@ const PROCESS_SHIFT: u32 = SLOT_SHIFT + SLOT_BITS;
 
 /// Regions of one process that can have addresses.
 pub(crate) const SLOT_COUNT: u32 = 1 << SLOT_BITS;
-/// Bytes of a region that one slot names.
-const SLOT_BYTES: u64 = 1 << OFFSET_BITS;
+/// Bytes of a region that one slot names: the most that a region with addresses has.
+pub(crate) const SLOT_BYTES: u64 = 1 << OFFSET_BITS;
 
 /// The name of a byte of any process's memory: 64 bits, so that it fits into an atomic word. Zero is null.
 ///
@@ -217,6 +217,12 @@ pub enum AddressFault {
         start: usize,
         /// The index behind the last.
         end: usize,
+    },
+    /// An address was computed from it that no region has.
+    #[error("{bytes} bytes from there is no address: a region begins at offset 0, and has 4 GiB at most")]
+    MovedOutside {
+        /// How far away it would be.
+        bytes: u64,
     },
     /// A signal must not lie in the data that it announces.
     #[error(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use farside_fabric::ProcessId;
 use farside_fabric::transport::AtomicChange;
 
-use super::address::GlobalAddress;
+use super::address::{GlobalAddress, SLOT_BYTES};
 use super::objects::Symmetric;
 use super::pointer::GlobalPtr;
 use super::signal::Signal;
@@ -76,10 +76,13 @@ impl Notifications {
     /// # Errors
     /// [`Error::TooLarge`] for more than 2<sup>29</sup>, which no region has.
     pub fn in_words(words: GlobalSlice<u64>) -> Result<Self> {
-        const MAX: usize = 1 << 29;
-        match u32::try_from(words.len()).ok().filter(|count| *count as usize <= MAX) {
+        const WORDS_MAX: usize = (SLOT_BYTES / 8) as usize;
+        match u32::try_from(words.len()).ok().filter(|count| *count as usize <= WORDS_MAX) {
             Some(count) => Ok(Self { slots: words.start(), count }),
-            None => Err(Error::TooLarge { what: "a set of notifications", bytes: words.len(), max: MAX }),
+            None => {
+                let bytes = words.len().saturating_mul(8);
+                Err(Error::TooLarge { what: "a set of notifications", bytes, max: WORDS_MAX * 8 })
+            }
         }
     }
 

@@ -131,7 +131,7 @@ impl<T: Pod> GlobalPtr<T> {
     /// *Completion*: when it returns, the value is visible to whoever is told of it. Others that read meanwhile may see it in
     /// part, unless it is a word of at most eight bytes.
     ///
-    /// *Cost*: 3 ns for a number where the memory is mapped; otherwise a round trip. The first use of a region asks its owner's service thread for it.
+    /// *Cost*: about 2 ns for a number where the memory is mapped; otherwise a round trip. The first use of a region asks its owner's service thread for it.
     ///
     /// ACP's copy, with one end a value of the caller's.
     ///

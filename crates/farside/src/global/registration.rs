@@ -18,17 +18,19 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytemuck::Pod;
 use farside_fabric::PrivateMemory;
 use farside_fabric::private::Held;
 
 pub(crate) use self::own::OwnSegments;
-use self::own::{Registration, wait_for};
+use self::own::Registration;
 use super::address::GlobalAddress;
 use super::objects::RacySlice;
 use super::slice::GlobalSlice;
 use crate::error::{Error, Result};
+use crate::job::settings::FOREVER;
 use crate::job::worker::Worker;
 
 impl Worker {
@@ -61,8 +63,9 @@ impl Worker {
     /// ACP's `acp_register_memory`.
     ///
     /// # Errors
-    /// [`Error::NoAddress`] when the process has too many regions, or the memory more than 4 GiB; [`Error::Fabric`] for a vector without
-    /// bytes, and when libfabric registers no more.
+    /// [`Error::NoAddress`] when the process has too many regions, or the memory more than 4 GiB, which is what an address reaches: register more than
+    /// that in parts of at most 4 GiB each. [`Error::Fabric`] for a vector without bytes, and when libfabric registers no more. Nothing stays
+    /// registered then.
     pub fn register<T: Pod + Send>(&self, values: Vec<T>) -> Result<Segment<T>> {
         Ok(Segment(Owned::new(self, values, true)?))
     }
@@ -93,9 +96,11 @@ impl Worker {
     ///
     /// When `body` has returned (or panics), the address is taken back, and this waits until everybody who used it has let go or is
     /// lost. That takes a message to each and back, which their service threads see to. It has no deadline: the memory cannot be the caller's again before.
+    /// A process that is stopped (by a signal, or a debugger) holds it up until it goes on, is killed, or the job ends: what it has begun takes effect when it goes on.
+    /// Where that must not be, [`register`](Self::register) a vector, which can be had back [within a time](Segment::deregister_within) or later.
     ///
     /// # Errors
-    /// Those of [`register`](Self::register), before `body` runs; [`Error::InHandler`].
+    /// Those of [`register`](Self::register), before `body` runs (a longer slice is [split](slice::split_at_mut), and one part lent in the body of the other); [`Error::InHandler`].
     pub fn lend<T: Pod, R>(&self, values: &mut [T], body: impl FnOnce(&LentSegment<'_, T>) -> R) -> Result<R> {
         self.not_in_handler("lending memory")?;
         let (base, length) = (NonNull::from(&mut *values).cast::<T>(), values.len());
@@ -173,8 +178,36 @@ impl<T: Pod + Send> Segment<T> {
     ///
     /// # Errors
     /// [`Error::Deadline`] when somebody does not let go in time, [`Error::InHandler`]: the address is taken back, and the memory goes when they have.
+    /// Who wants it back all the same calls [`deregister_within`](Self::deregister_within).
     pub fn deregister(self, me: &Worker) -> Result<Vec<T>> {
-        self.0.deregister(me)
+        Ok(self.deregister_within(me, me.default_deadline())?)
+    }
+
+    /// The same for at most so long. When somebody does not let go in that time (it may be stopped, or very busy), the segment comes back, to be
+    /// tried again, now or later. Its address is taken back at the first try, and its values stay readable [here](Self::local).
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let mut segment = me.register(vec![0_u64; 1000])?;
+    /// let values = loop {
+    ///     match segment.deregister_within(me, Duration::from_millis(100)) {
+    ///         Ok(values) => break values,
+    ///         Err(held) => segment = held.segment,
+    ///     }
+    ///     // Somebody has not let go. There may be other things to do meanwhile.
+    ///     me.progress()?;
+    /// };
+    /// # let _ = values;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Deadline`], [`Error::InHandler`], with the segment.
+    pub fn deregister_within(self, me: &Worker, time: Duration) -> Result<Vec<T>, StillHeld<Self>> {
+        self.0.deregister(me, time).map_err(|held| StillHeld { error: held.error, segment: Self(held.segment) })
     }
 }
 
@@ -194,7 +227,15 @@ impl<T: Pod + Send> ReadOnlySegment<T> {
     /// # Errors
     /// Those of [`Segment::deregister`].
     pub fn deregister(self, me: &Worker) -> Result<Vec<T>> {
-        self.0.deregister(me)
+        Ok(self.deregister_within(me, me.default_deadline())?)
+    }
+
+    /// The same for at most so long: [`Segment::deregister_within`].
+    ///
+    /// # Errors
+    /// Those that are named there.
+    pub fn deregister_within(self, me: &Worker, time: Duration) -> Result<Vec<T>, StillHeld<Self>> {
+        self.0.deregister(me, time).map_err(|held| StillHeld { error: held.error, segment: Self(held.segment) })
     }
 }
 
@@ -225,6 +266,31 @@ impl<'a, T: Pod> LentSegment<'a, T> {
     }
 }
 
+/// Memory whose address is taken back and that somebody has not let go of in time: [`Segment::deregister_within`].
+///
+/// Converts into [`Error`] with `?`, and then the memory goes when they have.
+#[derive(Debug)]
+pub struct StillHeld<S> {
+    /// Why it is not back.
+    pub error: Error,
+    /// The memory, to be tried again.
+    pub segment: S,
+}
+
+impl<S> From<StillHeld<S>> for Error {
+    fn from(held: StillHeld<S>) -> Self {
+        held.error
+    }
+}
+
+impl<S> fmt::Display for StillHeld<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<S: fmt::Debug> std::error::Error for StillHeld<S> {}
+
 /// Memory of any kind under a global address: [`Worker::register_raw`].
 ///
 /// When it is dropped, its address is taken back, and nothing tells when others have let go of it.
@@ -249,7 +315,15 @@ impl RawSegment {
     /// # Errors
     /// [`Error::Deadline`] when somebody does not let go in time; [`Error::InHandler`].
     pub fn deregister(&mut self, me: &Worker) -> Result<()> {
-        take_back(&mut self.registration, me)
+        self.deregister_within(me, me.default_deadline())
+    }
+
+    /// The same for at most so long.
+    ///
+    /// # Errors
+    /// Those of [`deregister`](Self::deregister).
+    pub fn deregister_within(&mut self, me: &Worker, time: Duration) -> Result<()> {
+        take_back(&mut self.registration, me, time)
     }
 }
 
@@ -263,7 +337,8 @@ impl Drop for RawSegment {
 struct Owned<T: Pod + Send> {
     memory: Arc<PrivateMemory>,
     length: usize,
-    registration: Registration,
+    /// Boxed, since all of this travels in an error, too.
+    registration: Box<Registration>,
     of: PhantomData<T>,
 }
 
@@ -275,7 +350,7 @@ impl<T: Pod + Send> Owned<T> {
         // or, where others may only read, as a slice.
         let memory = unsafe { PrivateMemory::owned_by(Box::new(held), base, length * size_of::<T>()) };
         let memory = Arc::new(if is_writable { memory } else { memory.read_only() });
-        let registration = Registration::new(me.process_handle(), memory.clone())?;
+        let registration = Box::new(Registration::new(me.process_handle(), memory.clone())?);
         Ok(Self { memory, length, registration, of: PhantomData })
     }
 
@@ -292,8 +367,10 @@ impl<T: Pod + Send> Owned<T> {
         unsafe { RacySlice::new(self.base(), self.length) }
     }
 
-    fn deregister(mut self, me: &Worker) -> Result<Vec<T>> {
-        take_back(&mut self.registration, me)?;
+    fn deregister(mut self, me: &Worker, time: Duration) -> Result<Vec<T>, StillHeld<Self>> {
+        if let Err(error) = take_back(&mut self.registration, me, time) {
+            return Err(StillHeld { error, segment: self });
+        }
         Ok(match self.memory.take_holder().and_then(|holder| holder.downcast::<Held<T>>().ok()) {
             // SAFETY: the registration is over, and any bytes are values.
             Some(held) => unsafe { held.into_vec() },
@@ -310,11 +387,10 @@ impl<T: Pod + Send> Drop for Owned<T> {
 }
 
 /// Withdraws a registration, and waits until it is over.
-fn take_back(registration: &mut Registration, me: &Worker) -> Result<()> {
+fn take_back(registration: &mut Registration, me: &Worker, after: Duration) -> Result<()> {
     registration.withdraw();
     me.not_in_handler("taking registered memory back")?;
-    let after = me.default_deadline();
-    registration.withdraw().watch(&**me.process_handle().transport(), me.now() + after);
+    registration.withdraw().watch(&**me.process_handle().transport(), me.now() + after.min(FOREVER));
     match registration.is_over() {
         true => Ok(()),
         false => Err(Error::Deadline { doing: "waiting for others to let go of registered memory", after }),
@@ -326,8 +402,7 @@ struct Loan(Registration);
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        let over = self.0.withdraw().clone();
-        wait_for(&over, self.0.process());
+        self.0.end();
     }
 }
 

@@ -313,7 +313,8 @@ impl GlobalAddress {
     /// A computation led out of the region.
     #[cold]
     pub(super) fn moved_outside(self, count: u64, size: usize) -> Error {
-        self.beyond(count.saturating_mul(size as u64), 1 << 32)
+        let bytes = count.saturating_mul(size as u64);
+        self.refused(if self.is_null() { AddressFault::Null } else { AddressFault::MovedOutside { bytes } })
     }
 
     /// Something that begins here and has so many bytes ends too late.

@@ -289,7 +289,7 @@ impl RemoteBlock {
         let Self { heap, start, serial, .. } = *self;
         let stale = HeapError::Stale { serial, offset: u64::from(start) * UNIT_BYTES };
         let inside = place_of_bytes(&heap, start).ok_or(stale)?;
-        GlobalAddress::in_region(heap.key, inside).ok_or(Error::NoAddress { key: heap.key })
+        GlobalAddress::in_region(heap.key, inside).ok_or(Error::no_address(heap.key))
     }
 
     /// The block, to be read in this worker's own memory.

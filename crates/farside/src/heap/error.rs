@@ -26,7 +26,9 @@ pub enum HeapError {
         peer_bytes: u64,
     },
     /// It would not even fit into the heap if that were empty.
-    #[error("a block of {bytes} bytes aligned to {align} does not fit into a heap of {heap_bytes}: open a larger one")]
+    #[error(
+        "a block of {bytes} bytes aligned to {align} and its header of 16 do not fit into a heap of {heap_bytes}: open a larger one"
+    )]
     LargerThanHeap {
         /// How many bytes were asked for.
         bytes: u64,

@@ -11,6 +11,7 @@ use farside_fabric::WorkerId;
 use super::tags::{HEAD_BYTES, TAG_BYTES};
 use crate::Wire;
 use crate::memory::RemoteMemory;
+use crate::wire;
 
 /// Blocks begin on multiples of this, and take whole ones.
 pub(super) const UNIT_BYTES: u64 = 16;
@@ -152,6 +153,15 @@ pub(super) struct Control {
     /// Where it is told.
     pub(super) tray: RemoteMemory,
     pub(super) shape: TrayShape,
+}
+
+impl Control {
+    /// As it stands at the beginning of R.
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = wire::encode(&self, Vec::with_capacity(CONTROL_BYTES as usize));
+        bytes.resize(CONTROL_BYTES as usize, 0);
+        bytes
+    }
 }
 
 /// How lists of freed blocks lie in the initiator's memory: the list of each number has its slot, round and round.

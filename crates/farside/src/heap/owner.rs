@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Mutex};
 
 use farside_fabric::transport::Operation;
 use farside_fabric::{ProcessId, WorkerId};
@@ -16,7 +16,9 @@ use super::layout::{CONTROL_BYTES, Control, HEADER_BYTES, Header, Layout, StampK
 use super::remote_heap::WHEN_FULL;
 use super::tags::{self, FreedTags, Tag};
 use crate::error::Result;
+use crate::invoke::reply::Reply;
 use crate::job::kill_point::KillPoint;
+use crate::job::process::lock;
 use crate::job::worker::Worker;
 use crate::memory::RemoteMemory;
 use crate::wire::{self, Decoder};
@@ -41,8 +43,7 @@ struct OwnedHeap {
     sent: Cell<u64>,
     /// The last that the initiator has taken, as far as is known here.
     taken: Cell<u64>,
-    /// How many have arrived. When that is all, nothing is written to the initiator's memory any more.
-    landed: Arc<AtomicU64>,
+    landing: Arc<Landing>,
     /// The initiator waits for whatever is freed.
     is_awaited: Cell<bool>,
     is_closed: Cell<bool>,
@@ -71,18 +72,71 @@ impl OwnedHeaps {
     }
 }
 
+/// The lists of one heap that are under way. When none is, nothing is written to the initiator's memory any more.
+#[derive(Debug, Default)]
+struct Landing(Mutex<Underway>);
+
+#[derive(Debug, Default)]
+struct Underway {
+    lists: u64,
+    /// Who wants to know when the last has arrived. If it never does this is dropped, which is an answer, too.
+    waits: Option<Reply<()>>,
+}
+
+impl Landing {
+    fn begin(&self) {
+        lock(&self.0).lists += 1;
+    }
+
+    /// One has arrived.
+    fn end(&self) {
+        let mut underway = lock(&self.0);
+        underway.lists -= 1;
+        let told = if underway.lists == 0 { underway.waits.take() } else { None };
+        drop(underway);
+        if let Some(told) = told {
+            told.send(());
+        }
+    }
+
+    /// Answers as soon as all have.
+    fn answer_at_the_end(&self, reply: Reply<()>) {
+        let mut underway = lock(&self.0);
+        if underway.lists > 0 {
+            underway.waits = Some(reply);
+            return;
+        }
+        drop(underway);
+        reply.send(());
+    }
+}
+
+/// What the memory of a heap begins with.
+fn control_of(me: &Worker, far: &RemoteMemory) -> Result<Control> {
+    let mut control = [0; CONTROL_BYTES as usize];
+    far.look(me, 0, &mut control)?;
+    let control = wire::decode::<Control>(Decoder::new(&control).on(me), control.len());
+    Ok(control.map_err(|_| HeapError::CorruptHeap)?)
+}
+
+/// Leaves word in memory that is kept for good, for whoever has a name of a block there: a heap without units is closed.
+fn close_for_good(me: &Worker, far: &RemoteMemory) -> Result<()> {
+    let control = Control { units: 0, ..control_of(me, far)? };
+    far.put(me, 0, &control.to_bytes())
+}
+
 impl OwnedHeap {
     /// Finds out from the memory itself what heap it is.
     fn open(me: &Worker, far: &RemoteMemory) -> Result<Self> {
-        let mut control = [0; CONTROL_BYTES as usize];
-        far.look(me, 0, &mut control)?;
-        let control = wire::decode::<Control>(Decoder::new(&control).on(me), control.len());
-        let control = control.map_err(|_| HeapError::CorruptHeap)?;
+        let control = control_of(me, far)?;
         let layout = Layout::new(far, control.units);
         let (initiator_process, _) = me.process_handle().place_of(control.initiator).ok_or(HeapError::CorruptHeap)?;
-        let is_sound = control.units > 0 && layout.fits(far) && control.shape.fits(control.tray.bytes());
+        let is_sound = layout.fits(far) && control.shape.fits(control.tray.bytes());
         if control.tray.process() != initiator_process || !is_sound {
             return Err(HeapError::CorruptHeap.into());
+        }
+        if control.units == 0 {
+            return Err(HeapError::Closed { initiator: control.initiator }.into());
         }
         if control.owner != me.id() {
             return Err(HeapError::OtherWorker { owner: control.owner, here: me.id() }.into());
@@ -95,7 +149,7 @@ impl OwnedHeap {
             freed: RefCell::default(),
             sent: Cell::new(0),
             taken: Cell::new(0),
-            landed: Arc::default(),
+            landing: Arc::default(),
             is_awaited: Cell::new(false),
             is_closed: Cell::new(false),
         })
@@ -169,12 +223,12 @@ impl OwnedHeap {
             process.kill_point(KillPoint::HeapTagsMade);
             // SYNC: pairs with the acquire fence in `RemoteHeap::take_list`: what was read of the blocks was read before they are told of.
             fence(Ordering::Release);
-            let landed = self.landed.clone();
+            let landing = self.landing.clone();
+            landing.begin();
             let put = Operation::Put { offset: shape.offset_of(sequence), data };
             process.end_accesses();
             tray.change_soon(process, put, move |process| {
-                // SYNC: release, for the acquire in `end`: the put is over.
-                landed.fetch_add(1, Ordering::Release);
+                landing.end();
                 process.kill_point(KillPoint::HeapTagsPut);
             });
         }
@@ -371,37 +425,31 @@ struct Closing {
     keeps_memory: bool,
 }
 
-/// Runs at the peer: gives the memory back. Says whether nothing will be written to the initiator's memory any more.
-fn end(there: &Worker, closing: Closing) -> bool {
-    let heap = there.owned_heaps().find(&closing.heap);
-    if heap.as_ref().is_none_or(|heap| !heap.is_closed.replace(true)) && !closing.keeps_memory {
-        // It is this process's own, so nothing is waited for. It may be given back already.
-        let _ = there.release(closing.heap);
+/// Runs at the peer: gives the memory back. It answers when nothing will be written to the initiator's memory any more.
+fn end(there: &Worker, closing: Closing, reply: Reply<()>) {
+    // What is this process's own waits for nothing. It may be given back already.
+    let _ = match closing.keeps_memory {
+        true => close_for_good(there, &closing.heap),
+        false => there.release(closing.heap),
+    };
+    let heap = there.owned_heaps().by_memory.borrow_mut().remove(&closing.heap);
+    match heap {
+        None => reply.send(()),
+        Some(heap) => {
+            heap.is_closed.set(true);
+            heap.landing.answer_at_the_end(reply);
+        }
     }
-    let is_quiet = heap.is_none_or(|heap| heap.landed.load(Ordering::Acquire) == heap.sent.get());
-    if is_quiet {
-        there.owned_heaps().by_memory.borrow_mut().remove(&closing.heap);
-    }
-    is_quiet
 }
 
 /// Closes a heap, from the initiator's side. Waits for nothing: it goes on when the peer has answered.
-pub(super) fn close(
-    me: &Worker,
-    peer: WorkerId,
-    heap: RemoteMemory,
-    tray: RemoteMemory,
-    keeps_memory: bool,
-    tries: u32,
-) {
+pub(super) fn close(me: &Worker, peer: WorkerId, heap: RemoteMemory, tray: RemoteMemory, keeps_memory: bool) {
     let to_peer = me.to(peer).when_full(WHEN_FULL);
     // What cannot be asked, or is never answered, leaves the lists' memory out of use: somebody may still write to it.
-    let Ok(asked) = to_peer.call_return(Closing { heap, keeps_memory }, end) else { return };
-    asked.then(move |me, is_quiet| match is_quiet {
-        Ok(true) => {
+    let Ok(asked) = to_peer.call_with_reply(Closing { heap, keeps_memory }, end) else { return };
+    asked.then(move |me, quiet| {
+        if quiet.is_ok() {
             let _ = me.release(tray);
         }
-        Ok(false) if tries > 0 => close(me, peer, heap, tray, keeps_memory, tries - 1),
-        _ => {}
     });
 }

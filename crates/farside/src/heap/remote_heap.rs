@@ -10,8 +10,7 @@ use farside_fabric::{ProcessId, WorkerId};
 use super::block::{Block, RemoteBlock};
 use super::error::HeapError;
 use super::layout::{
-    ALIGN_MAX, CONTROL_BYTES, Control, HEAP_BYTES_MAX, Header, Layout, StampKind, TAKEN_AT, TrayShape, UNIT_BYTES,
-    far_bytes, units_of,
+    ALIGN_MAX, Control, HEAP_BYTES_MAX, Header, Layout, StampKind, TAKEN_AT, TrayShape, UNIT_BYTES, far_bytes, units_of,
 };
 use super::local::LocalMemory;
 use super::options::{HeapOptions, Space, Synchronisation};
@@ -22,9 +21,9 @@ use super::tags;
 use crate::error::Result;
 use crate::invoke::call::WhenFull;
 use crate::job::kill_point::KillPoint;
+use crate::job::settings::FOREVER;
 use crate::job::worker::Worker;
 use crate::memory::RemoteMemory;
-use crate::wire;
 use crate::{AtomicChange, Error};
 
 /// A heap in the memory of another worker's process, from which this worker allocates without asking there.
@@ -102,9 +101,7 @@ impl<'w> RemoteHeap<'w> {
             Self { me, peer, far, is_mapped: false, tray, shape, layout, options, local, books: RefCell::new(books) };
         heap.kill_point(KillPoint::HeapMade);
         let control = Control { initiator: me.id(), owner: peer, units, batch, tray, shape };
-        let mut control = wire::encode(&control, Vec::with_capacity(CONTROL_BYTES as usize));
-        control.resize(CONTROL_BYTES as usize, 0);
-        far.put(me, 0, &control)?;
+        far.put(me, 0, &control.to_bytes())?;
         heap.is_mapped = far.region(me)?.0.mapped().is_some();
         Ok(heap)
     }
@@ -145,7 +142,7 @@ impl<'w> RemoteHeap<'w> {
     /// Those of [`alloc`](Self::alloc); [`HeapError::Exhausted`] also when the time is over, and at once when the peer has nothing
     /// that it could free.
     pub fn alloc_within(&self, space: impl Into<Space>, time: Duration) -> Result<Block<'_>> {
-        let (space, end) = (space.into(), self.me.now() + time);
+        let (space, end) = (space.into(), self.me.now() + time.min(FOREVER));
         loop {
             let found = match self.find_or_ask(space, end) {
                 Err(Error::Heap(HeapError::Exhausted { peer_bytes, .. })) if peer_bytes > 0 => {
@@ -352,15 +349,27 @@ impl<'w> RemoteHeap<'w> {
     /// # Errors
     /// [`HeapError::StillInUse`], [`Error::PeerLost`], and those of [`synchronise`](Self::synchronise); the heap is closed all the same.
     pub fn close(self) -> Result<()> {
+        self.wait_for_all_freed()
+    }
+
+    /// Waits until the peer has freed all that was handed over. Its questions become rarer the longer that takes; meanwhile it takes over what
+    /// it is told.
+    pub(super) fn wait_for_all_freed(&self) -> Result<()> {
         let end = self.me.now() + self.me.default_deadline();
         let in_use = || self.books.borrow().shadow.amount_of(Holder::Peer).blocks;
+        let mut pause = FIRST_PAUSE;
         self.take_lists()?;
         while in_use() > 0 {
             let before = self.books.borrow().taken;
             let more = self.synchronise_by(end).and_then(|left_bytes| {
                 // Who has more to tell, and tells nothing, is waited for, too.
-                let goes_on = in_use() == 0 || left_bytes > 0 && self.books.borrow().taken != before;
-                if goes_on { Ok(()) } else { self.wait_for_freed(end) }
+                if in_use() == 0 || left_bytes > 0 && self.books.borrow().taken != before {
+                    return Ok(());
+                }
+                self.wait_for_freed(end)?;
+                let rested = self.rest(pause.min(self.left_until(end)), || in_use() == 0);
+                pause = (pause * 2).min(LAST_PAUSE);
+                rested
             });
             more.map_err(|error| match error {
                 Error::Deadline { .. } => HeapError::StillInUse { peer: self.peer, blocks: in_use() }.into(),
@@ -368,6 +377,19 @@ impl<'w> RemoteHeap<'w> {
             })?;
         }
         Ok(())
+    }
+
+    /// Takes over what it is told for so long, or until that is enough.
+    fn rest(&self, time: Duration, is_enough: impl Fn() -> bool) -> Result<()> {
+        let rested = self.me.watch_until("waiting for a peer to free blocks", time, |_| match self.take_lists() {
+            Ok(_) if is_enough() => Some(Ok(())),
+            Ok(_) => self.check_peer().err().map(Err),
+            Err(error) => Some(Err(error)),
+        });
+        match rested {
+            Err(Error::Deadline { .. }) => Ok(()),
+            rested => rested,
+        }
     }
 
     /// The worker in whose process the memory is.
@@ -444,12 +466,9 @@ impl Drop for RemoteHeap<'_> {
         self.kill_point(KillPoint::HeapClosing);
         // Where a write may still take effect the memory is not given to others.
         let keeps_memory = self.books.borrow().shadow.amount_of(Holder::Nobody).blocks > 0;
-        owner::close(self.me, self.peer, self.far, self.tray, keeps_memory, CLOSE_TRIES);
+        owner::close(self.me, self.peer, self.far, self.tray, keeps_memory);
     }
 }
-
-/// How often the peer is asked whether its last list has arrived.
-const CLOSE_TRIES: u32 = 1000;
 
 impl fmt::Debug for RemoteHeap<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -457,6 +476,11 @@ impl fmt::Debug for RemoteHeap<'_> {
         f.debug_struct("RemoteHeap").field("peer", peer).field("options", options).finish_non_exhaustive()
     }
 }
+
+/// Who closes rests so long between its questions at first,
+const FIRST_PAUSE: Duration = Duration::from_micros(50);
+/// and twice as long each time, up to this.
+const LAST_PAUSE: Duration = Duration::from_millis(10);
 
 /// How calls about heaps are made: they never wait.
 pub(super) const WHEN_FULL: WhenFull = WhenFull::Queue;

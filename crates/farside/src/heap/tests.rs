@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::layout::{CONTROL_BYTES, StampKind};
+use super::shadow::Holder;
 use super::tags::{self, Tag};
 use super::*;
 use crate::error::Error;
@@ -284,4 +285,70 @@ fn a_damaged_name_has_no_address_or_another() {
         assert_ne!(heap.far().address()?, names[0].address()?);
         Ok(())
     });
+}
+
+/// Memory that is kept, since something may still arrive there, is no heap any more for who has a name of a block.
+#[test]
+fn a_heap_that_is_closed_is_not_opened_again_by_a_name() {
+    let body = |me: &Worker| {
+        if me.id() == WorkerId::new(0) {
+            let peer = WorkerId::new(1);
+            let heap = RemoteHeap::open(me, peer, HeapOptions::new(4096))?;
+            let [kept, doubtful] = [heap.alloc(40)?.hand_over()?, heap.alloc(40)?.hand_over()?];
+            // As after a put that was given up.
+            heap.pass_to(doubtful.start, Holder::Nobody);
+            let is_there = |there: &Worker, name: RemoteBlock| name.open(there).is_ok();
+            assert!(me.call_return(peer, kept, is_there)?.wait()?);
+            drop(heap);
+            let is_closed = |there: &Worker, name: RemoteBlock| {
+                let opened = name.open(there);
+                let initiator = WorkerId::new(0);
+                matches!(opened, Err(Error::Heap(HeapError::Closed { initiator: by })) if by == initiator)
+            };
+            assert!(me.call_return(peer, kept, is_closed)?.wait()?);
+            me.wait_while_serving(|| me.counters().remote_memory_bytes_here == 0)?;
+        }
+        me.barrier()?;
+        let is_kept = me.counters().remote_memory_bytes_here > 0;
+        assert_eq!(is_kept, me.id() == WorkerId::new(1));
+        me.barrier()
+    };
+    for seed in 0..3 {
+        crate::simulate(2, 1, seed, body).unwrap();
+    }
+}
+
+/// Who closes while the peer frees one block after the other does not ask for each of them.
+#[test]
+fn questions_become_rarer() {
+    const BLOCKS: usize = 100;
+    let body = |me: &Worker| {
+        if me.id() == WorkerId::new(1) {
+            let mut names = me.pipe(WorkerId::new(0)).width(BLOCKS).receiver::<RemoteBlock>()?;
+            let names = (0..BLOCKS).map(|_| names.recv()).collect::<Result<Vec<_>>>()?;
+            for name in names {
+                let end = me.now() + Duration::from_millis(1);
+                me.wait_together(Duration::from_millis(1), || me.now() >= end).or_else(|error| match error {
+                    Error::Deadline { .. } => Ok(()),
+                    error => Err(error),
+                })?;
+                name.open(me)?.free()?;
+            }
+            return me.barrier();
+        }
+        let mut names = me.pipe(WorkerId::new(1)).width(BLOCKS).sender::<RemoteBlock>()?;
+        let options = HeapOptions::new(1 << 16).synchronisation(Synchronisation::Deferred { batch: 1000 });
+        let heap = RemoteHeap::open(me, WorkerId::new(1), options)?;
+        for _ in 0..BLOCKS {
+            names.send(heap.alloc(32)?.hand_over()?).map_err(|refused| refused.error)?;
+        }
+        heap.wait_for_all_freed()?;
+        let report = heap.report();
+        assert_eq!(report.freed_by_peer, BLOCKS as u64);
+        assert!(report.questions < BLOCKS as u64 / 2, "{report:?}");
+        me.barrier()
+    };
+    for seed in 0..3 {
+        crate::simulate(2, 1, seed, body).unwrap();
+    }
 }

@@ -351,7 +351,7 @@ impl Outbox {
             if let Err(error) = way.send_staged(process) {
                 return Err((error, payload));
             }
-            if way.phase == way::Phase::Lost || process.lost(self.to_process).is_some() {
+            if way.phase == way::Phase::Lost || process.is_lost(self.to_process) {
                 way.lose();
                 return Err((process.gone(self.to_process), payload));
             }
@@ -407,7 +407,7 @@ impl Outbox {
         age: Duration,
         payload: P,
     ) -> Result<(), P> {
-        if way.phase == way::Phase::Lost || process.lost(self.to_process).is_some() {
+        if way.phase == way::Phase::Lost || process.is_lost(self.to_process) {
             return Err(payload);
         }
         self.stage_batch(way, Some(FlushCause::Asked));

@@ -252,7 +252,7 @@ impl Invitation {
         let descriptor = unsafe { take_inherited(self.control) };
         let link = descriptor.map(MessageSocket::from_fd);
         let from_launcher = |link: &MessageSocket| {
-            link.peer().is_ok_and(|peer| u32::try_from(peer.pid).is_ok_and(|pid| pid == self.launcher))
+            link.peer().is_ok_and(|peer| peer.pid.is_some_and(|pid| pid.cast_unsigned() == self.launcher))
         };
         link.filter(from_launcher).ok_or_else(|| Error::JobEnded {
             why: format!(

@@ -58,7 +58,7 @@ impl Process {
         };
         if cell.get().is_none()
             && let Some((process, _)) = self.place_of(to)
-            && self.lost(process).is_none()
+            && !self.is_lost(process)
             && let Err(error) = self.connect(process)
         {
             // Not under the lane's lock, since it waits for another's service thread, and service threads take these locks.

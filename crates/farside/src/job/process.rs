@@ -71,6 +71,9 @@ pub(crate) struct Process {
     lost: Box<[OnceLock<String>]>,
     /// How many are.
     losses: AtomicU32,
+    /// Which peers an error has named as lost, perhaps before anybody has noted it. Set by whoever makes the error, and read by who looks
+    /// whom the process has lost. It says nothing of what the peer did before.
+    named_lost: Box<[AtomicBool]>,
     /// Why the job was ended.
     ended: OnceLock<Ending>,
     finished: AtomicBool,
@@ -189,6 +192,7 @@ impl Process {
             taking_in: Mutex::new(()),
             losses: AtomicU32::new(0),
             lost: (0..processes).map(|_| OnceLock::new()).collect(),
+            named_lost: (0..processes).map(|_| AtomicBool::new(false)).collect(),
             ended: OnceLock::new(),
             finished: AtomicBool::new(false),
             round: AtomicU32::new(0),
@@ -513,11 +517,29 @@ impl Process {
         }
     }
 
-    /// Why a process is lost, if it is.
+    /// Why a process is lost, if it is: an error for the program.
     #[inline]
     pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
         let why = self.lost.get(process.index())?.get()?;
+        self.name_lost(process);
         Some(Error::PeerLost { process, why: why.clone() })
+    }
+
+    /// Whether a process is lost.
+    #[inline]
+    pub(crate) fn is_lost(&self, process: ProcessId) -> bool {
+        self.lost.get(process.index()).is_some_and(|why| why.get().is_some())
+    }
+
+    /// Whether an error has told the program that a process is lost.
+    pub(crate) fn is_named_lost(&self, process: ProcessId) -> bool {
+        self.named_lost.get(process.index()).is_some_and(|named| named.load(Ordering::Relaxed))
+    }
+
+    fn name_lost(&self, process: ProcessId) {
+        if let Some(named) = self.named_lost.get(process.index()) {
+            named.store(true, Ordering::Relaxed);
+        }
     }
 
     /// How many processes are lost.
@@ -528,6 +550,7 @@ impl Process {
 
     /// That a process is gone, and why, if that is known by now.
     pub(crate) fn gone(&self, process: ProcessId) -> Error {
+        self.name_lost(process);
         let unknown = || Error::PeerLost { process, why: "it does not answer any more".to_owned() };
         self.lost(process).unwrap_or_else(unknown)
     }

@@ -310,7 +310,7 @@ impl Process {
         let (mut answers, mut left) = (Vec::new(), Vec::new());
         for mut waiting in std::mem::take(&mut pool.waiting) {
             let Waiting { ring, local, sender, chunk_bytes, .. } = waiting;
-            if self.lost(sender).is_some() {
+            if self.is_lost(sender) {
                 // The worker may be told of that already, and would not take the chunk back any more.
                 continue;
             }

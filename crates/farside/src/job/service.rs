@@ -37,8 +37,9 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
             None
         });
         let backlog_at = process.send_backlog();
+        let sweep_at = process.own_segments().sweep().then(|| process.clock().now());
         let resend_at = process.flush_outgoing().then(|| process.clock().now() + RESEND_AFTER);
-        let next = [serve_at, backlog_at, resend_at, process.next_movement()].into_iter().flatten().min();
+        let next = [serve_at, backlog_at, sweep_at, resend_at, process.next_movement()].into_iter().flatten().min();
         let control = process.control().fd();
         process.transport().wait(control.as_slice(), next);
     }
@@ -50,6 +51,8 @@ pub(crate) fn poll(process: &Arc<Process>) -> bool {
     let Ok(_taking_in) = process.taking_in.try_lock() else { return false };
     process.transport().progress();
     let any = take_events(process) | process.advance_movement();
+    // If there is more, it is done next time.
+    process.own_segments().sweep();
     process.flush_outgoing();
     any
 }
@@ -63,7 +66,7 @@ fn take_events(process: &Arc<Process>) -> bool {
             Event::Message { from, message } => {
                 // What is no message of ours, or asks for what it may not, is dropped: its sender is not of this job. So is
                 // what comes from one that was given up.
-                if process.lost(from).is_none()
+                if !process.is_lost(from)
                     && let Some(message) = SetupMessage::decode(&message)
                     && let Err(error) = take_message(process, from, message)
                 {

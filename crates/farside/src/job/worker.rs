@@ -289,9 +289,20 @@ impl Worker {
         }
     }
 
-    /// Processes that are gone.
+    /// Processes that are gone: those that an error has named ([`Error::PeerLost`]), from then on, and others when what they had published to this
+    /// worker has run.
     pub fn lost_processes(&self) -> Vec<ProcessId> {
-        (0..self.process_count()).map(ProcessId::new).filter(|process| self.lost(*process).is_some()).collect()
+        let is_gone = |process: &ProcessId| self.process.is_named_lost(*process) || self.has_outlived(*process);
+        (0..self.process_count()).map(ProcessId::new).filter(is_gone).collect()
+    }
+
+    /// The lost processes whose last calls have run here: what [`when_lost`](Self::when_lost) has told of.
+    pub(crate) fn outlived_processes(&self) -> Vec<ProcessId> {
+        self.lost.borrow().clone()
+    }
+
+    fn has_outlived(&self, process: ProcessId) -> bool {
+        self.lost.borrow().contains(&process)
     }
 
     /// What carries the job's bytes, for [queues and transmitters](crate::fabric::transmit) of a program's own. Its messages and events are the
@@ -588,7 +599,7 @@ impl Worker {
 
     /// Why a process is lost, if it is and its last calls have run here.
     pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
-        self.lost.borrow().contains(&process).then(|| self.process.gone(process))
+        self.has_outlived(process).then(|| self.process.gone(process))
     }
 
     /// The first that was lost.

@@ -146,7 +146,7 @@ impl Process {
             MemoryMessage::Allocate { request, bytes, near } => {
                 let answer = match self.grant(from, bytes, near) {
                     // What it asked for before it was lost; what it had was taken back by then.
-                    Ok(memory) if self.lost(from).is_some() => {
+                    Ok(memory) if self.is_lost(from) => {
                         let _ = lock(&self.memory().grants).release(&memory);
                         return;
                     }
@@ -233,7 +233,7 @@ impl Worker {
     /// [`Error::NoAddress`] when the process has too many regions, or a single one of more than 4 GiB.
     pub fn address_of(&self, buffer: &Registered) -> Result<GlobalAddress> {
         publish(self.process_handle().home(), buffer.key());
-        GlobalAddress::in_region(buffer.key(), buffer.offset()).ok_or(Error::NoAddress { key: buffer.key() })
+        GlobalAddress::in_region(buffer.key(), buffer.offset()).ok_or(Error::no_address(buffer.key()))
     }
 
     /// The registered memory of this process, by NUMA node: how much there is, how much of it is given out, and on what pages it is. Rings

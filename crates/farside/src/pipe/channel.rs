@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::error::PipeCause;
 use super::reader::{PipeReader, Received};
-use super::writer::PipeWriter;
+use super::writer::{Delivery, PipeWriter};
 use crate::Wire;
 use crate::error::{Error, Refused, Result};
-use crate::wire::{from_bytes, write_to};
+use crate::wire::{from_bytes_in, write_to};
 
 /// Tells a type from others, in processes of one binary. Never 0.
 pub(super) fn content_of<T: Wire>() -> u64 {
@@ -25,7 +25,7 @@ pub(super) fn content_of<T: Wire>() -> u64 {
 /// Made by [`Pipe::sender`](super::Pipe::sender). The values travel as arguments of calls do, among processes of one binary. One that was sent
 /// and is never received is not dropped.
 pub struct Sender<'w, T> {
-    writer: PipeWriter<'w>,
+    pub(super) writer: PipeWriter<'w>,
     values: PhantomData<fn(T)>,
 }
 
@@ -34,6 +34,8 @@ pub struct Sender<'w, T> {
 /// Made by [`Pipe::receiver`](super::Pipe::receiver).
 pub struct Receiver<'w, T> {
     reader: PipeReader<'w>,
+    /// The message that a value is made of.
+    bytes: Vec<u8>,
     values: PhantomData<fn() -> T>,
 }
 
@@ -79,7 +81,7 @@ impl<'w, T: Wire> Sender<'w, T> {
     /// As [`send`](Self::send), without waiting.
     ///
     /// # Errors
-    /// Those of [`PipeWriter::try_write`], with the value.
+    /// Those of [`PipeWriter::try_write`], with the value, also if the transport refuses it in the end.
     pub fn try_send(&mut self, value: T) -> Result<(), Refused<T>> {
         let bytes = value.wire_bytes();
         let mut loan = match self.writer.try_loan(bytes) {
@@ -87,9 +89,34 @@ impl<'w, T: Wire> Sender<'w, T> {
             Err(error) => return Err(Refused { error, arguments: value }),
         };
         write_to(value, &mut loan);
-        // A value that was written is gone; so is its receiver, if this fails.
-        let _ = loan.commit();
-        Ok(())
+        loan.commit().map_err(|error| Refused { error, arguments: self.take_back() })
+    }
+
+    /// The value that was written and refused.
+    fn take_back(&self) -> T {
+        let (bytes, process) = self.writer.unsent();
+        // SAFETY: `write_to` has just written these bytes, as a value of this type. They were sent to nobody, and are read once.
+        let value = unsafe { from_bytes_in(bytes, process) };
+        value.expect("a value can be read from what it wrote")
+    }
+
+    /// Closes this end, as dropping it does, and says what has become of the values: [`PipeWriter::close`].
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let mut numbers = me.pipe(me.neighbor(1)).sender::<u64>()?;
+    /// numbers.send(42)?;
+    /// let delivery = numbers.close()?;
+    /// # let _ = delivery;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See there.
+    pub fn close(self) -> Result<Delivery> {
+        self.writer.close()
     }
 
     /// The pipe that the values go through.
@@ -100,7 +127,7 @@ impl<'w, T: Wire> Sender<'w, T> {
 
 impl<'w, T: Wire> Receiver<'w, T> {
     pub(super) fn new(reader: PipeReader<'w>) -> Self {
-        Self { reader, values: PhantomData }
+        Self { reader, bytes: Vec::new(), values: PhantomData }
     }
 
     /// The next value. Waits for it if need be, at most for the job's deadline.
@@ -108,7 +135,7 @@ impl<'w, T: Wire> Receiver<'w, T> {
     /// # Errors
     /// Those of [`PipeReader::recv`].
     pub fn recv(&mut self) -> Result<T> {
-        value_in(self.reader.recv()?)
+        value_in(self.reader.recv()?, &mut self.bytes)
     }
 
     /// As [`recv`](Self::recv), and waits for at most `time`.
@@ -116,7 +143,7 @@ impl<'w, T: Wire> Receiver<'w, T> {
     /// # Errors
     /// See there.
     pub fn recv_for(&mut self, time: Duration) -> Result<T> {
-        value_in(self.reader.recv_for(time)?)
+        value_in(self.reader.recv_for(time)?, &mut self.bytes)
     }
 
     /// As [`recv`](Self::recv), without waiting: `None` when nothing has come.
@@ -124,7 +151,7 @@ impl<'w, T: Wire> Receiver<'w, T> {
     /// # Errors
     /// Those of [`PipeReader::try_recv`].
     pub fn try_recv(&mut self) -> Result<Option<T>> {
-        self.reader.try_recv()?.map(value_in).transpose()
+        self.reader.try_recv()?.map(|message| value_in(message, &mut self.bytes)).transpose()
     }
 
     /// As [`recv`](Self::recv), to be awaited.
@@ -132,7 +159,15 @@ impl<'w, T: Wire> Receiver<'w, T> {
     /// # Errors
     /// Those of [`PipeReader::try_recv`].
     pub async fn recv_async(&mut self) -> Result<T> {
-        value_in(self.reader.recv_async().await?)
+        value_in(self.reader.recv_async().await?, &mut self.bytes)
+    }
+
+    /// Closes this end, as dropping it does: [`PipeReader::close`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn close(self) -> Result<()> {
+        self.reader.close()
     }
 
     /// The pipe that the values come through.
@@ -141,11 +176,13 @@ impl<'w, T: Wire> Receiver<'w, T> {
     }
 }
 
-/// The value that a message is.
-fn value_in<T: Wire>(message: Received<'_, '_>) -> Result<T> {
+/// The value that a message is, of which `bytes` holds a copy meanwhile: what is looked at twice must not change.
+fn value_in<T: Wire>(message: Received<'_, '_>, bytes: &mut Vec<u8>) -> Result<T> {
+    bytes.resize(message.bytes(), 0);
+    message.copy_to(0, bytes);
     // SAFETY: the message was written by the sender of a channel whose values are of the type `T`: both ends have told each other `content_of` it,
     // and run the same binary, or they would not have been opened. It is read once, for then it is released.
-    let value = unsafe { from_bytes(&message) };
+    let value = unsafe { from_bytes_in(bytes, message.process()) };
     value.map_err(|_| Error::Pipe {
         pipe: message.pipe(),
         cause: PipeCause::Corrupt { why: "a message that is no value of its type" },

@@ -1,7 +1,8 @@
 //! Both directions at once.
 
 use super::reader::PipeReader;
-use super::writer::PipeWriter;
+use super::writer::{Delivery, PipeWriter};
+use crate::error::Result;
 
 /// A pipe that is written and read at both ends: one in each direction, of the same number and shape.
 ///
@@ -22,4 +23,16 @@ pub struct Duplex<'w> {
     pub writer: PipeWriter<'w>,
     /// What is written there is read here.
     pub reader: PipeReader<'w>,
+}
+
+impl Duplex<'_> {
+    /// Closes both, and says what has become of what was written here: [`PipeWriter::close`], then [`PipeReader::close`].
+    ///
+    /// # Errors
+    /// Those of both, the writer's first. Both are closed all the same.
+    pub fn close(self) -> Result<Delivery> {
+        let (delivery, told) = (self.writer.close(), self.reader.close());
+        let delivery = delivery?;
+        told.map(|()| delivery)
+    }
 }

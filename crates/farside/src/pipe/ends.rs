@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 use farside_fabric::WorkerId;
 use farside_fabric::bell::Fencing;
@@ -158,6 +159,11 @@ impl Outlet {
         if transfers.underway == 0 { transfers.closing.take() } else { None }
     }
 
+    /// Whether puts are under way.
+    pub(super) fn is_transferring(&self) -> bool {
+        lock(&self.transfers).underway > 0
+    }
+
     /// Why a message did not get there.
     pub(super) fn failure(&self) -> Option<String> {
         lock(&self.transfers).failed.clone()
@@ -187,8 +193,16 @@ impl Bell {
     /// # Errors
     /// [`Error::PeerLost`], and what the transport said.
     pub(super) fn of(process: &Process, worker: WorkerId) -> Result<Option<Self>> {
+        Self::of_within(process, worker, process.settings().deadline)
+    }
+
+    /// As [`of`](Self::of), and waits for no longer than that.
+    pub(super) fn of_within(process: &Process, worker: WorkerId, time: Duration) -> Result<Option<Self>> {
         let (owner, local) = process.place_of(worker).ok_or_else(|| unknown(process, worker))?;
-        Ok(process.connect(owner)?.map(|home| {
+        if process.home_of(owner).is_none() {
+            process.starter_region(owner, process.clock().now() + time)?;
+        }
+        Ok(process.home_of(owner).map(|home| {
             let fencing = if process.hears_fences() { home.doorbell(local).fencing() } else { Fencing::Mutual };
             Self { home: home.clone(), local, fencing }
         }))

@@ -4,6 +4,7 @@ use std::fmt;
 
 use farside_fabric::WorkerId;
 
+use super::protocol::FLAG_BYTES_MAX;
 use super::shape::{PipeShape, WIDTH_MAX};
 use crate::memory::MemoryRefusal;
 
@@ -43,8 +44,8 @@ pub enum PipeCause {
         /// What was asked for.
         width: usize,
     },
-    /// Messages, or all of them together, that are too long.
-    #[error("messages of {bytes} bytes: offer what is long (`PipeWriter::offer`), or send it in pieces")]
+    /// Messages that are too long.
+    #[error("messages of {bytes} bytes, and {FLAG_BYTES_MAX} are the most: send it in pieces")]
     MessageBytes {
         /// What was asked for.
         bytes: usize,
@@ -70,9 +71,17 @@ pub enum PipeCause {
     /// The reader's process has no memory for it.
     #[error("the reader's process gives no memory for it: {0}")]
     Memory(MemoryRefusal),
-    /// A message did not get to a reader whose memory is not mapped.
-    #[error("a message did not get there: {why}")]
+    /// Messages were written that nobody takes any more, or that did not get to a reader whose memory is not mapped.
+    #[error("{messages} of the messages written are not known to be taken, and will not be: {why}")]
     Undelivered {
+        /// How many were written and are not known to be taken.
+        messages: u64,
+        /// The reason.
+        why: String,
+    },
+    /// The memory of the pipe cannot be reached from the writer's process.
+    #[error("its memory at the reader cannot be reached: {why}")]
+    Unreachable {
         /// The reason.
         why: String,
     },

@@ -43,8 +43,6 @@ struct Books {
     /// What closed writers have offered and nobody has said to have taken.
     lent: HashMap<(PipeName, u32), Vec<Registered>>,
     sessions: u32,
-    /// The memory of all that is incoming and leaving.
-    held_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -65,22 +63,28 @@ enum Writer {
     Lost,
 }
 
+#[cfg(test)]
+impl Pipes {
+    /// How many pipes there are that are read here, or will be.
+    pub(super) fn incoming(&self) -> usize {
+        lock(&self.0).incoming.len()
+    }
+}
+
 impl Books {
-    fn drop_piece(&mut self, process: &Process, piece: Piece, free: bool) {
-        self.held_bytes -= piece.bytes;
-        if free {
-            process.free_piece(piece);
-        }
+    /// The memory that is there for others alone: of pipes that nobody here reads yet, or any more. What a worker here has opened is its own.
+    fn held_for_others(&self) -> u64 {
+        let unread = self.incoming.values().filter(|known| !known.is_read).map(|known| known.inlet.piece);
+        unread.chain(self.leaving.values().copied()).map(|piece| piece.bytes).sum()
     }
 }
 
 // The reader's side.
 impl Process {
-    fn new_inlet(&self, books: &mut Books, shape: PipeShape) -> Result<Arc<Inlet>> {
+    fn new_inlet(&self, shape: PipeShape) -> Result<Arc<Inlet>> {
         let piece = self.allocate_piece(shape.bytes())?;
         let memory = self.map_piece(piece)?.expect("own memory is mapped");
         let slots = Slots::new(memory, piece.offset as usize, shape).expect("a piece is as long as was asked for");
-        books.held_bytes += piece.bytes;
         Ok(Arc::new(Inlet::new(slots, piece)))
     }
 
@@ -100,37 +104,52 @@ impl Process {
             known.is_read = true;
             return Ok(known.inlet.clone());
         }
-        let inlet = self.new_inlet(books, shape)?;
+        let inlet = self.new_inlet(shape)?;
         let incoming = Incoming { inlet: inlet.clone(), writer: Writer::None, is_read: true, next: None };
         books.incoming.insert(name, incoming);
         Ok(inlet)
     }
 
     /// The reader's end is dropped, so many messages read.
-    pub(super) fn close_inlet(&self, name: PipeName, taken: u64) {
+    ///
+    /// # Errors
+    /// Why a writer that has not closed could not be told.
+    pub(super) fn close_inlet(&self, name: PipeName, taken: u64) -> Result<()> {
         let mut books = lock(&self.pipes().0);
-        let Some(Incoming { inlet, writer, next, .. }) = books.incoming.remove(&name) else { return };
+        let Some(Incoming { inlet, writer, next, .. }) = books.incoming.remove(&name) else { return Ok(()) };
         // Whose turn it is now is in the books before anybody else looks: it may close at this moment.
         let next = next.map(|(session, shape)| (session, self.make_for_writer(&mut books, name, session, shape)));
         match writer {
-            Writer::None | Writer::Closed(_) => books.drop_piece(self, inlet.piece, true),
-            Writer::Lost => books.drop_piece(self, inlet.piece, false),
+            Writer::None | Writer::Closed(_) => self.free_piece(inlet.piece),
+            // What a lost process may still be writing is never given out again.
+            Writer::Lost => {}
             Writer::Open(session) => _ = books.leaving.insert((name, session), inlet.piece),
         }
         drop(books);
         self.kill_point(KillPoint::PipeLeft);
+        let mut told = Ok(());
         if let Writer::Open(session) | Writer::Closed(session) = writer {
-            self.tell_writer(name, session, PipeBody::ReaderClosed { taken });
+            told = self.try_tell(name.writer, PipeMessage { name, session, body: PipeBody::ReaderClosed { taken } });
         }
         if let Some((session, answer)) = next {
             self.kill_point(KillPoint::PipeMade);
             self.tell_writer(name, session, answer);
+        }
+        match writer {
+            Writer::Lost => self.place_of(name.writer).and_then(|(process, _)| self.lost(process)).map_or(Ok(()), Err),
+            Writer::Open(_) => told,
+            // It has gone by itself, or never came.
+            Writer::Closed(_) | Writer::None => Ok(()),
         }
     }
 
     /// A writer's process asks for a pipe.
     fn meet_writer(&self, name: PipeName, session: u32, shape: PipeShape) {
         let mut books = lock(&self.pipes().0);
+        // A loss is noted before its pipes are dropped from the books: who asks after that would stay there for good.
+        if self.place_of(name.writer).is_none_or(|(process, _)| self.lost(process).is_some()) {
+            return;
+        }
         let answer = self.answer_writer(&mut books, name, session, shape);
         drop(books);
         self.kill_point(KillPoint::PipeMade);
@@ -161,11 +180,11 @@ impl Process {
 
     /// Makes a pipe that nobody here reads yet.
     fn make_for_writer(&self, books: &mut Books, name: PipeName, session: u32, shape: PipeShape) -> PipeBody {
-        let (held, limit) = (books.held_bytes, self.settings().remote_memory_limit);
+        let (held, limit) = (books.held_for_others(), self.settings().remote_memory_limit);
         if held.saturating_add(shape.bytes() as u64) > limit {
             return PipeBody::NoMemory { held, limit };
         }
-        let Ok(inlet) = self.new_inlet(books, shape) else { return PipeBody::NoMemory { held: 0, limit: 0 } };
+        let Ok(inlet) = self.new_inlet(shape) else { return PipeBody::NoMemory { held: 0, limit: 0 } };
         inlet.set_session(session);
         let piece = inlet.piece;
         books.incoming.insert(name, Incoming { inlet, writer: Writer::Open(session), is_read: false, next: None });
@@ -204,7 +223,7 @@ impl Process {
     fn meet_writers_end(&self, name: PipeName, session: u32, sent: u64) {
         let mut books = lock(&self.pipes().0);
         if let Some(piece) = books.leaving.remove(&(name, session)) {
-            books.drop_piece(self, piece, true);
+            self.free_piece(piece);
         } else if let Some(known) = books.incoming.get_mut(&name) {
             match (known.writer, known.next) {
                 (Writer::Open(open), _) if open == session => {
@@ -259,7 +278,7 @@ impl Process {
         books.outgoing.remove(&outlet.name);
         // If the reader has gone in this moment, nobody would ever take them out again.
         let is_read = !outlet.reader_is_closed()
-            && self.place_of(outlet.name.reader).is_some_and(|(reader, _)| self.lost(reader).is_none());
+            && self.place_of(outlet.name.reader).is_some_and(|(reader, _)| !self.is_lost(reader));
         let over = if is_read && !lent.is_empty() {
             books.lent.insert((outlet.name, outlet.session), lent)
         } else {
@@ -305,7 +324,7 @@ impl Process {
                 // It has died since it said so, and its loss ends the wait.
                 Err(Error::PeerLost { .. } | Error::JobEnded { .. }) => {}
                 Err(Error::Pipe { cause, .. }) => outlet.set_answer(Err(cause)),
-                Err(error) => outlet.set_answer(Err(PipeCause::Undelivered { why: error.to_string() })),
+                Err(error) => outlet.set_answer(Err(PipeCause::Unreachable { why: error.to_string() })),
             },
             PipeBody::NoMemory { held: 0, limit: 0 } => {
                 outlet.set_answer(Err(PipeCause::Memory(MemoryRefusal::NoMemory)))
@@ -379,7 +398,7 @@ impl Process {
     }
 
     /// Has a worker of this process look up.
-    fn wake(&self, worker: WorkerId) {
+    pub(super) fn wake(&self, worker: WorkerId) {
         if let Some((process, local)) = self.place_of(worker)
             && process == self.id()
         {
@@ -392,9 +411,8 @@ impl Process {
         let is_of = |worker: WorkerId| self.place_of(worker).is_some_and(|(process, _)| process == lost);
         let mut books = lock(&self.pipes().0);
         books.lent.retain(|(name, _), _| !is_of(name.reader));
-        let leaving: Vec<Piece> =
-            books.leaving.extract_if(|(name, _), _| is_of(name.writer)).map(|(_, piece)| piece).collect();
-        leaving.into_iter().for_each(|piece| books.drop_piece(self, piece, false));
+        // What it may still be writing is never given out again.
+        books.leaving.retain(|(name, _), _| !is_of(name.writer));
         for (_, incoming) in books.incoming.iter_mut().filter(|(name, _)| is_of(name.writer)) {
             incoming.next = None;
             if let Writer::Open(_) = incoming.writer {

@@ -1,9 +1,10 @@
 //! Messages that lie in the writer's memory until the reader fetches them: the slides' `rread`.
 
-use farside_fabric::ProcessId;
 use farside_fabric::memory::Registered;
+use farside_fabric::{ProcessId, RemoteRegion};
 use farside_sys::racy;
 
+use super::error::{PipeCause, PipeName};
 use super::message::{piece, piece_words};
 use super::protocol::{FLAG_BYTES_MAX, Flag, Kind};
 use super::shape::{INLINE_BYTES_MAX, Slots};
@@ -11,7 +12,7 @@ use super::writer::{PipeWriter, flag_of};
 use crate::error::{Error, Refused, Result};
 use crate::job::setup::Piece;
 use crate::job::worker::Worker;
-use crate::memory::Extent;
+use crate::memory::{Extent, MemoryRefusal};
 
 /// What says behind a flag where a message is: the words of a [`Piece`].
 const PLACE_BYTES: usize = 40;
@@ -129,10 +130,76 @@ impl Place {
     }
 }
 
-/// Reads the beginning of an offered message. Where its memory is not mapped this waits for a round trip, also in handlers.
-pub(super) fn fetch(me: &Worker, Place(piece): Place, data: &mut [u8]) -> Result<()> {
-    let process = me.process_handle();
-    let region = Extent::of_piece(&piece).region(process)?;
-    let deadline = me.now() + me.default_deadline();
-    region.get(piece.offset, data, deadline).map_err(|error| process.explain(error))
+/// The memory of an offered message, which has been found to be there and to hold all of it.
+pub(super) struct Source {
+    region: RemoteRegion,
+    offset: u64,
+}
+
+impl Source {
+    /// Makes it reachable. For memory that was not used before this waits for the writer's service thread, also in handlers.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], and what the transport said: the owner alone knows how large its regions are. `None` when the message does not lie in its region.
+    pub(super) fn attach(me: &Worker, Place(piece): Place) -> Result<Option<Self>> {
+        let region = Extent::of_piece(&piece).region(me.process_handle())?;
+        let is_inside = usize::try_from(piece.bytes).is_ok_and(|bytes| region.key().check(piece.offset, bytes).is_ok());
+        Ok(is_inside.then_some(Self { region, offset: piece.offset }))
+    }
+
+    /// Reads the beginning of the message. Where its memory is not mapped this waits for a round trip, also in handlers.
+    pub(super) fn read(&self, me: &Worker, data: &mut [u8]) -> Result<()> {
+        let deadline = me.now() + me.default_deadline();
+        self.region.get(self.offset, data, deadline).map_err(|error| me.process_handle().explain(error))
+    }
+}
+
+/// A buffer for messages that are fetched. It grows only for what there is, and does not stay huge for what is short.
+#[derive(Debug, Default)]
+pub(super) struct Fetched {
+    bytes: Vec<u8>,
+    /// How often the reader has waited since a message was fetched.
+    waits_since: u32,
+}
+
+impl Fetched {
+    /// A buffer of up to so many bytes is kept in any case.
+    const KEPT_BYTES: usize = 1 << 20;
+    /// A larger one is given back when the reader has waited so often for messages of which none was offered.
+    const WAITS_MAX: u32 = 16;
+
+    /// Fetches a message of so many bytes.
+    ///
+    /// # Errors
+    /// Those of [`Source::read`]; [`Error::Pipe`] with `Memory` when this process has not so much.
+    pub(super) fn fetch(&mut self, me: &Worker, pipe: PipeName, source: &Source, bytes: usize) -> Result<()> {
+        self.waits_since = 0;
+        self.bytes.clear();
+        if self.bytes.capacity() > Self::KEPT_BYTES && bytes < self.bytes.capacity() / 4 {
+            self.bytes = Vec::new();
+        }
+        let cause = PipeCause::Memory(MemoryRefusal::NoMemory);
+        self.bytes.try_reserve_exact(bytes).map_err(|_| Error::Pipe { pipe, cause })?;
+        self.bytes.resize(bytes, 0);
+        source.read(me, &mut self.bytes)
+    }
+
+    /// The reader waits for a message, of whatever kind.
+    pub(super) fn note_wait(&mut self) {
+        self.waits_since = self.waits_since.saturating_add(1);
+        if self.waits_since > Self::WAITS_MAX && self.bytes.capacity() > Self::KEPT_BYTES {
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// The message that was fetched last.
+    #[inline]
+    pub(super) fn message(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
 }

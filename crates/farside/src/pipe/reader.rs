@@ -10,20 +10,25 @@ use std::time::Duration;
 
 use farside_fabric::ProcessId;
 use farside_fabric::wait::WaitPolicy;
+use farside_sys::racy;
 
 use super::ends::{Bell, Inlet};
 use super::error::{PipeCause, PipeName};
-use super::offer;
+use super::offer::{Fetched, Place, Source};
 use super::protocol::{Flag, Kind, Reading};
 use super::shape::PipeShape;
 use super::waking::Waiting;
 use crate::error::{Error, Result};
 use crate::job::kill_point::KillPoint;
+use crate::job::process::Process;
 use crate::job::worker::Worker;
 
 /// Looks at the flag alone, before a reader waits as everything does and serves calls between its looks, which takes longer than the way of a
 /// cache line: together less than 2 us.
 const QUICK_LOOKS: u32 = 50;
+
+/// For so long a message that is released, which may be in a drop, waits for the writer's process to be connected.
+const CONNECT_TIME: Duration = Duration::from_millis(10);
 
 /// The end of a pipe that reads. Dropped, it tells the writer.
 ///
@@ -37,9 +42,12 @@ pub struct PipeReader<'w> {
     reading: Reading,
     /// How the writer learns what was taken, from when there is something to tell.
     teller: Option<Teller>,
+    /// Where it must connect to the writer's process for that, it tries when so many messages were read.
+    connects_at: u64,
     /// The next message, if it was fetched from where it was offered.
-    fetched: Vec<u8>,
+    pub(super) fetched: Fetched,
     waiting: Waiting,
+    is_closed: bool,
 }
 
 #[derive(Debug)]
@@ -62,8 +70,10 @@ impl<'w> PipeReader<'w> {
             inlet,
             reading: Reading::new(shape.width),
             teller: None,
-            fetched: Vec::new(),
+            connects_at: 0,
+            fetched: Fetched::default(),
             waiting: Waiting::default(),
+            is_closed: false,
         })
     }
 
@@ -131,7 +141,7 @@ impl<'w> PipeReader<'w> {
             !matches!(reading.look(&inlet.slots), Ok(None))
                 || inlet.sent_in_all().is_some()
                 || inlet.mismatch().is_some()
-                || me.process_handle().lost(peer).is_some()
+                || me.process_handle().is_lost(peer)
         });
         Poll::Pending
     }
@@ -153,17 +163,23 @@ impl<'w> PipeReader<'w> {
     #[inline]
     fn received(&mut self, flag: Flag) -> Result<Received<'_, 'w>> {
         if flag.kind == Kind::Offered {
-            let place = self.offered(flag)?;
-            self.fetched.resize(flag.bytes, 0);
-            offer::fetch(self.me, place, &mut self.fetched)?;
+            self.fetch(flag)?;
         }
         Ok(Received { reader: self, flag, is_kept: false })
     }
 
     /// Where the next message is, which was offered.
-    fn offered(&self, flag: Flag) -> Result<offer::Place> {
-        let place = offer::Place::read(&self.inlet.slots, self.reading.slot(), self.peer, flag.bytes);
-        place.ok_or_else(|| self.error(PipeCause::Corrupt { why: "an offer of memory that is not its writer's" }))
+    fn offered(&self, flag: Flag) -> Result<Source> {
+        let corrupt = || self.error(PipeCause::Corrupt { why: "an offer of memory that is not its writer's" });
+        let place = Place::read(&self.inlet.slots, self.reading.slot(), self.peer, flag.bytes).ok_or_else(corrupt)?;
+        Source::attach(self.me, place)?.ok_or_else(corrupt)
+    }
+
+    /// Fetches the next message, which was offered. Only what is there is given room to.
+    #[cold]
+    fn fetch(&mut self, flag: Flag) -> Result<()> {
+        let source = self.offered(flag)?;
+        self.fetched.fetch(self.me, self.name, &source, flag.bytes)
     }
 
     /// Whether there is a message to be read.
@@ -186,10 +202,10 @@ impl<'w> PipeReader<'w> {
         };
         let fits = flag.bytes.min(data.len());
         if flag.kind == Kind::Offered {
-            offer::fetch(self.me, self.offered(flag)?, &mut data[..fits])?;
+            self.offered(flag)?.read(self.me, &mut data[..fits])?;
             self.release();
         } else {
-            data[..fits].copy_from_slice(&self.received(flag)?[..fits]);
+            self.received(flag)?.copy_to(0, data);
         }
         Ok(flag.bytes)
     }
@@ -249,6 +265,7 @@ impl<'w> PipeReader<'w> {
 
     #[cold]
     fn wait(&mut self, time: Duration) -> Result<Flag> {
+        self.fetched.note_wait();
         // Without a CPU for everybody each look is time taken from others.
         if self.me.process_handle().wait_policy() == WaitPolicy::DEDICATED && !self.me.is_in_handler() {
             for _ in 0..QUICK_LOOKS {
@@ -258,7 +275,11 @@ impl<'w> PipeReader<'w> {
                 hint::spin_loop();
             }
         }
-        self.me.wait_until("waiting for a message of a pipe", time, |_| self.next().transpose())
+        self.me.wait_until(
+            "waiting for a message of a pipe (the other worker must have its writer of this number open, and write)",
+            time,
+            |_| self.next().transpose(),
+        )
     }
 
     /// Gives the slot of the next message back.
@@ -276,9 +297,15 @@ impl<'w> PipeReader<'w> {
     #[cold]
     fn tell_writer(&mut self) {
         let process = self.me.process_handle();
-        if self.teller.is_none() {
-            let bell = if self.inlet.by_message() { None } else { Bell::of(process, self.name.writer).ok().flatten() };
-            self.teller = Some(bell.map_or(Teller::Message, Teller::Bell));
+        if self.teller.is_none() && self.inlet.by_message() {
+            self.teller = Some(Teller::Message);
+        }
+        if self.teller.is_none() && self.reading.read() >= self.connects_at {
+            match Bell::of_within(process, self.name.writer, CONNECT_TIME) {
+                Ok(bell) => self.teller = Some(bell.map_or(Teller::Message, Teller::Bell)),
+                // Its service thread has not answered in time. A message does the same, if slower; this is tried again ever more rarely.
+                Err(_) => self.connects_at = self.reading.read().saturating_mul(2),
+            }
         }
         match (&self.teller, self.inlet.session()) {
             (Some(Teller::Bell(bell)), _) => bell.ring(),
@@ -292,15 +319,59 @@ impl<'w> PipeReader<'w> {
     }
 }
 
+impl PipeReader<'_> {
+    /// Closes this end, as dropping it does: the writer gets `Closed` for what it writes from then on. What was not read is lost.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let mut pipe = me.pipe(me.neighbor(1)).reader()?;
+    /// let first = pipe.recv()?.to_vec();
+    /// // Enough is known.
+    /// pipe.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Why a writer that had not closed could not be told: [`Error::PeerLost`], or what the transport said. This end is closed all the same.
+    pub fn close(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.is_closed, true) {
+            return Ok(());
+        }
+        self.me.process_handle().close_inlet(self.name, self.reading.read())
+    }
+}
+
 impl Drop for PipeReader<'_> {
     fn drop(&mut self) {
-        self.me.process_handle().close_inlet(self.name, self.reading.read());
+        // Who must know whether the writer hears of it closes.
+        let _ = self.end();
     }
 }
 
 /// A message that has come, which is the reader's alone until it is [released](Self::release) or dropped.
 ///
-/// It derefs to its bytes.
+/// It derefs to its bytes. The reader has one at a time, and none that the writer may have again:
+///
+/// ```compile_fail,E0382
+/// # use farside::pipe::Received;
+/// fn read_after_it_was_released(message: Received<'_, '_>) -> u8 {
+///     message.release();
+///     message[0]
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// # use farside::pipe::PipeReader;
+/// fn two_at_a_time(reader: &mut PipeReader<'_>) -> farside::Result<bool> {
+///     let (one, another) = (reader.recv()?, reader.recv()?);
+///     Ok(*one == *another)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Received<'a, 'w> {
     reader: &'a mut PipeReader<'w>,
@@ -313,6 +384,33 @@ impl Received<'_, '_> {
     /// Which pipe it came through.
     pub fn pipe(&self) -> PipeName {
         self.reader.name
+    }
+
+    /// The process that reads it.
+    pub(super) fn process(&self) -> &Arc<Process> {
+        self.reader.me.process_handle()
+    }
+
+    /// How long it is.
+    pub(super) fn bytes(&self) -> usize {
+        self.flag.bytes
+    }
+
+    /// Copies from so many bytes on, as much as `data` has room for, and says how much that is. `None` when the message is shorter.
+    ///
+    /// No reference points at its slot meanwhile: what a faulty writer changes there is torn, and nothing worse.
+    #[inline]
+    pub(super) fn copy_to(&self, from: usize, data: &mut [u8]) -> Option<usize> {
+        let bytes = self.flag.bytes.checked_sub(from)?.min(data.len());
+        if self.flag.kind == Kind::Offered {
+            data[..bytes].copy_from_slice(&self.reader.fetched.message()[from..from + bytes]);
+            return Some(bytes);
+        }
+        let place = self.reader.inlet.slots.place(self.reader.reading.slot(), self.flag.bytes);
+        // SAFETY: the place is mapped as long as the inlet lives, and `PipeShape::can_have` has found that it has room for the message, of which these are
+        // some bytes. `data` is as long as that, and nobody else's.
+        unsafe { racy::copy_in(place.wrapping_add(from), data.as_mut_ptr(), bytes) };
+        Some(bytes)
     }
 
     /// Leaves it where it is, to be received once more.
@@ -330,7 +428,7 @@ impl Deref for Received<'_, '_> {
     #[inline]
     fn deref(&self) -> &[u8] {
         if self.flag.kind == Kind::Offered {
-            return &self.reader.fetched;
+            return self.reader.fetched.message();
         }
         let place = self.reader.inlet.slots.place(self.reader.reading.slot(), self.flag.bytes);
         // SAFETY: the place is mapped as long as the inlet lives, and `PipeShape::can_have` has found that it has room for so many bytes. The flag was

@@ -51,6 +51,29 @@ impl<'w> ByteWriter<'w> {
         &self.writer
     }
 
+    /// Sends what was gathered, waiting for room if need be, and ends the stream.
+    ///
+    /// ```no_run
+    /// use std::io::Write;
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> std::io::Result<()> {
+    /// let mut out = me.pipe(me.neighbor(1)).byte_writer()?;
+    /// write!(out, "all of it, or an error")?;
+    /// out.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of flushing; [`PipeWriter::close`]'s when bytes are lost that were written. The stream ends all the same.
+    pub fn close(mut self) -> io::Result<()> {
+        let flushed = io::Write::flush(&mut self);
+        // What did not go now is not tried again by drop.
+        self.gathered.clear();
+        flushed?;
+        // Whether all was taken by now, or lies there, is one for a stream.
+        self.writer.settle().map(drop).map_err(io::Error::from)
+    }
+
     /// Takes as much of `data` as there is room for.
     pub fn poll_write(&mut self, context: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         if self.is_whole() {
@@ -128,6 +151,14 @@ impl<'w> ByteReader<'w> {
         &self.reader
     }
 
+    /// Closes this end, as dropping it does: [`PipeReader::close`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn close(self) -> io::Result<()> {
+        Ok(self.reader.close()?)
+    }
+
     /// Reads what is there, as much as `data` has room for. 0 when the writer has closed.
     pub fn poll_read(&mut self, context: &mut Context<'_>, data: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
@@ -145,17 +176,15 @@ impl<'w> ByteReader<'w> {
     fn take(&mut self, data: &mut [u8]) -> io::Result<Option<usize>> {
         let read = self.read;
         let Some(message) = self.reader.try_recv()? else { return Ok(None) };
-        let Some(left) = message.get(read..) else {
+        let Some(taken) = message.copy_to(read, data) else {
             // It was read in part before, and has changed since.
             let cause = PipeCause::Corrupt { why: "a message that has become shorter" };
             let pipe = message.pipe();
             message.keep();
             return Err(Error::Pipe { pipe, cause }.into());
         };
-        let (taken, all) = (left.len().min(data.len()), left.len() <= data.len());
-        data[..taken].copy_from_slice(&left[..taken]);
-        let is_empty = message.is_empty();
-        if all {
+        let is_empty = message.bytes() == 0;
+        if read + taken == message.bytes() {
             message.release();
             self.read = 0;
         } else {
@@ -193,7 +222,7 @@ impl From<Error> for io::Error {
         let kind = match &error {
             Error::Deadline { .. } => io::ErrorKind::TimedOut,
             Error::PeerLost { .. } => io::ErrorKind::ConnectionAborted,
-            Error::Pipe { cause: PipeCause::Closed, .. } => io::ErrorKind::BrokenPipe,
+            Error::Pipe { cause: PipeCause::Closed | PipeCause::Undelivered { .. }, .. } => io::ErrorKind::BrokenPipe,
             Error::Pipe { cause: PipeCause::Full { .. }, .. } => io::ErrorKind::WouldBlock,
             _ => io::ErrorKind::Other,
         };

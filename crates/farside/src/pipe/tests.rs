@@ -2,10 +2,14 @@
 
 use std::io::Read;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use super::message::{PipeBody, PipeMessage};
+use farside_fabric::RemoteKey;
+
+use super::message::{PipeBody, PipeMessage, piece_words};
 use super::protocol::{Flag, Kind, Words};
 use super::*;
+use crate::job::setup::Piece;
 
 const WRITER: WorkerId = WorkerId::new(0);
 const READER: WorkerId = WorkerId::new(1);
@@ -70,4 +74,148 @@ fn a_message_that_becomes_shorter_is_an_error() {
         assert!(matches!(source, Some(Error::Pipe { cause: PipeCause::Corrupt { .. }, .. })), "{refused}");
         me.barrier()
     });
+}
+
+/// What is offered and is not there, or not so much of it, costs the reader an error and no memory.
+#[test]
+fn an_offer_of_what_is_not_there_takes_no_memory() {
+    const BYTES: u64 = 1 << 29;
+    for case in 0..3 {
+        with_reader(b"first", |me, pipe| {
+            let mut reader = pipe.reader()?;
+            assert_eq!(*reader.recv()?, *b"first");
+            let there = RemoteKey::starter(me.process_of(WRITER), me.process_handle().home().layout().bytes() as u64);
+            let key = match case {
+                0 => RemoteKey { bytes: 1 << 40, ..there },
+                1 => RemoteKey { slot: 777, bytes: 1 << 40, ..there },
+                _ => there,
+            };
+            let words = piece_words(&Piece { key, offset: 64, bytes: BYTES });
+            let inside = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let body = PipeBody::Data { number: 1, kind: Kind::Offered, bytes: BYTES as u32, inside };
+            let session = reader.inlet.session().expect("its writer has come");
+            let message = PipeMessage { name: reader.name(), session, body };
+            me.process_handle().take_pipe_message(me.process_of(WRITER), message);
+            let refused = reader.try_recv().map(|message| message.map(Received::keep));
+            assert!(matches!(refused, Err(Error::Fabric(_) | Error::Pipe { .. })), "{case}: {refused:?}");
+            assert_eq!(reader.fetched.capacity(), 0);
+            reader.read(&mut [0; 8]).expect_err("it is refused again");
+            me.barrier()
+        });
+    }
+}
+
+/// A buffer for one huge message is not kept for short ones.
+#[test]
+fn what_a_huge_offer_took_is_given_back() {
+    const HUGE: usize = 8 << 20;
+    let body = |me: &Worker| {
+        if me.id() == WRITER {
+            let mut writer = me.pipe(READER).message_bytes(8).writer()?;
+            for bytes in [HUGE, HUGE, 100, HUGE] {
+                writer.offer(me.allocate(bytes)?).map_err(|refused| refused.error)?;
+            }
+            for _ in 0..40 {
+                me.barrier()?;
+                writer.write(b"short")?;
+            }
+            return me.barrier();
+        }
+        let mut reader = me.pipe(WRITER).message_bytes(8).reader()?;
+        for (bytes, kept) in [(HUGE, HUGE), (HUGE, HUGE), (100, 100), (HUGE, HUGE)] {
+            assert_eq!(reader.recv()?.len(), bytes);
+            assert!((kept..=kept * 2).contains(&reader.fetched.capacity()), "{}", reader.fetched.capacity());
+        }
+        for _ in 0..40 {
+            // Sent when this one waits by now.
+            let early = reader.recv_for(Duration::from_micros(1)).map(Received::keep);
+            assert!(matches!(early, Err(Error::Deadline { .. })), "{early:?}");
+            me.barrier()?;
+            assert_eq!(*reader.recv()?, *b"short");
+        }
+        assert_eq!(reader.fetched.capacity(), 0);
+        me.barrier()
+    };
+    crate::simulate(2, 1, 1, body).unwrap();
+}
+
+/// A value that the transport refuses comes back, as one that finds no room does.
+#[test]
+fn a_value_that_is_not_sent_is_given_back() {
+    let body = |me: &Worker| {
+        let pipe = |peer| me.pipe(peer).message_bytes(1 << 20);
+        if me.id() == READER {
+            let mut receiver = pipe(WRITER).receiver::<(u64, Vec<u8>)>()?;
+            assert_eq!(receiver.recv()?, (1, vec![7; 100_000]));
+            return me.barrier();
+        }
+        let mut sender = pipe(READER).sender::<(u64, Vec<u8>)>()?;
+        sender.writer.wait_ready(me.default_deadline())?;
+        // So that it goes as a message of the transport, which is too long.
+        let frame_bytes_max = std::mem::replace(&mut sender.writer.frame_bytes_max, usize::MAX);
+        let refused = sender.try_send((1, vec![7; 100_000])).expect_err("messages are not as long");
+        assert!(matches!(refused.error, Error::Fabric(_)), "{:?}", refused.error);
+        assert_eq!(sender.pipe().written(), 0);
+        sender.writer.frame_bytes_max = frame_bytes_max;
+        sender.send(refused.arguments).map_err(|refused| refused.error)?;
+        me.barrier()
+    };
+    crate::simulate(2, 1, 1, body).unwrap();
+}
+
+/// Who asks for a pipe when it was found to be gone gets none: nobody would ever take it out of the books.
+#[test]
+fn a_lost_process_gets_no_pipe() {
+    let simulation = crate::Simulation::new(2, 1, 1).kill(farside_fabric::ProcessId::new(0), Duration::from_millis(1));
+    let is_well = std::sync::atomic::AtomicBool::new(false);
+    let simulated = simulation.run(|me| {
+        if me.id() == WRITER {
+            return me.wait_while_serving(|| false);
+        }
+        me.wait_while_serving(|| !me.lost_processes().is_empty())?;
+        let name = PipeName { writer: WRITER, reader: READER, number: 3 };
+        let open = PipeMessage { name, session: 7, body: PipeBody::Open { shape: PipeShape::default() } };
+        me.process_handle().take_pipe_message(me.process_of(WRITER), open.clone());
+        assert_eq!(me.process_handle().pipes().incoming(), 0);
+        // Nor does it get one that is there.
+        let mut reader = me.pipe(WRITER).number(3).reader()?;
+        me.process_handle().take_pipe_message(me.process_of(WRITER), open);
+        assert!(reader.inlet.session().is_none());
+        assert!(matches!(reader.recv(), Err(Error::PeerLost { .. })));
+        is_well.store(true, Ordering::Relaxed);
+        Ok(())
+    });
+    assert!(simulated.unwrap().verdict.is_err());
+    assert!(is_well.into_inner());
+}
+
+/// Others may have so much of a process's memory, however much its own workers have opened.
+#[test]
+fn what_a_reader_opens_is_its_own() {
+    let run = crate::Simulation::new(2, 1, 1).remote_memory_limit(64 << 10).run(|me| {
+        let pipe = |peer, number| me.pipe(peer).number(number).width(1).message_bytes(40 << 10);
+        if me.id() == WRITER {
+            me.barrier()?;
+            // The first is for one that is open, the second for none, and there is no memory for a third.
+            let mut writers = (2..5).map(|number| pipe(READER, number).writer()).collect::<Result<Vec<_>>>()?;
+            writers[0].write(b"open")?;
+            writers[1].write(b"not yet open")?;
+            let refused = writers[2].write(b"too much");
+            assert!(matches!(refused, Err(Error::Pipe { cause: PipeCause::Memory(_), .. })), "{refused:?}");
+            me.barrier()?;
+            me.barrier()?;
+            // The second is open, and so there is room.
+            pipe(READER, 5).writer()?.write(b"now")?;
+            return me.barrier();
+        }
+        let mut own = (0..3).map(|number| pipe(WRITER, number).reader()).collect::<Result<Vec<_>>>()?;
+        me.barrier()?;
+        assert_eq!(*own[2].recv()?, *b"open");
+        me.barrier()?;
+        let mut second = pipe(WRITER, 3).reader()?;
+        assert_eq!(*second.recv()?, *b"not yet open");
+        me.barrier()?;
+        me.barrier()
+    });
+    run.unwrap().verdict.unwrap();
 }

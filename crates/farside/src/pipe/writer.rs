@@ -29,7 +29,14 @@ use crate::memory::Extent;
 
 /// The end of a pipe that writes. Dropped, it tells the reader, who still reads all that was written, be it nothing at all.
 ///
-/// Made by [`Pipe::writer`](super::Pipe::writer).
+/// Made by [`Pipe::writer`](super::Pipe::writer). It does not read:
+///
+/// ```compile_fail,E0599
+/// # use farside::pipe::PipeWriter;
+/// fn the_wrong_way(writer: &mut PipeWriter<'_>) {
+///     let _message = writer.recv();
+/// }
+/// ```
 #[derive(Debug)]
 pub struct PipeWriter<'w> {
     me: &'w Worker,
@@ -43,7 +50,7 @@ pub struct PipeWriter<'w> {
     /// Where a loan lies if the pipe's memory is not mapped.
     staging: Vec<u8>,
     /// Longer messages are put, where the pipe's memory is not mapped.
-    frame_bytes_max: usize,
+    pub(super) frame_bytes_max: usize,
     /// Buffers that the reader reads, or has read.
     pub(super) offers: VecDeque<Offer>,
     waiting: Waiting,
@@ -152,7 +159,7 @@ impl<'w> PipeWriter<'w> {
         }
         let (outlet, way, peer, taken) = (self.outlet.clone(), self.way.clone(), self.peer, self.writing.taken());
         self.waiting.wake_when(self.me, context.waker(), move |me| {
-            let is_over = outlet.reader_is_closed() || me.process_handle().lost(peer).is_some();
+            let is_over = outlet.reader_is_closed() || me.process_handle().is_lost(peer);
             is_over
                 || match &way {
                     None => outlet.answer().is_some(),
@@ -256,13 +263,19 @@ impl<'w> PipeWriter<'w> {
             None => Ok(()),
             Some(Way::Mapped { slots, .. }) => self.writing.look(slots),
             Some(Way::Posted { .. }) => {
+                let credited = self.writing.credit(self.outlet.taken.load(Ordering::Acquire));
                 if let Some(why) = self.outlet.failure() {
-                    return Err(self.error(PipeCause::Undelivered { why }));
+                    return Err(self.undelivered(why));
                 }
-                self.writing.credit(self.outlet.taken.load(Ordering::Acquire))
+                credited
             }
         };
         looked.map_err(|corrupt| self.corrupt(corrupt))
+    }
+
+    /// What a loan held that was refused when it was committed, which no memory that is mapped does; and the process that it was written in.
+    pub(super) fn unsent(&self) -> (&[u8], &Arc<Process>) {
+        (&self.staging, self.me.process_handle())
     }
 
     pub(super) fn default_time(&self) -> Duration {
@@ -287,12 +300,16 @@ impl<'w> PipeWriter<'w> {
 
     /// Whether nobody reads any more.
     pub(super) fn is_read_no_more(&self) -> bool {
-        self.outlet.reader_is_closed() || self.me.process_handle().lost(self.peer).is_some()
+        self.outlet.reader_is_closed() || self.me.process_handle().is_lost(self.peer)
     }
 
     #[cold]
     fn wait_for_room(&mut self, time: Duration) -> Result<()> {
-        self.wait_until("waiting for room in a pipe", time, |writer| writer.ready().map(|room| room.then_some(())))
+        self.wait_until(
+            "waiting for room in a pipe (the other worker must have its reader of this number open, and read)",
+            time,
+            |writer| writer.ready().map(|room| room.then_some(())),
+        )
     }
 
     #[inline]
@@ -360,6 +377,8 @@ impl<'w> PipeWriter<'w> {
             if let Some(sent) = outlet.end_transfer(told.err().map(|error| error.to_string())) {
                 process.tell_writers_end(&outlet, sent);
             }
+            // It may be waiting for this, or for room that there will never be.
+            process.wake(outlet.name.writer);
         };
         process.start_transfer(Extent::of_piece(&piece), Operation::Put { offset, data }, Box::new(then));
     }
@@ -368,9 +387,78 @@ impl<'w> PipeWriter<'w> {
         Error::Pipe { pipe: self.outlet.name, cause }
     }
 
+    /// That what is not known to be taken never will be.
+    fn undelivered(&self, why: String) -> Error {
+        let messages = self.writing.sent() - self.writing.taken();
+        self.error(PipeCause::Undelivered { messages, why })
+    }
+
     #[cold]
     fn corrupt(&self, corrupt: Corrupt) -> Error {
         self.error(corrupt.into())
+    }
+}
+
+/// What has become of all that was written, when its writer closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "it says whether all was taken"]
+pub enum Delivery {
+    /// The reader has taken every message.
+    Taken,
+    /// All of it is on its way by itself, and nothing but the reader's end, or the loss of one of the two processes, keeps it from being read.
+    Delivered {
+        /// How many messages the reader is not known to have taken.
+        left: u64,
+    },
+}
+
+impl PipeWriter<'_> {
+    /// Closes this end, as dropping it does, and says what has become of what was written. It waits for puts that are under way, at most for the
+    /// job's deadline, and not for the reader: who must know that all was taken looks at [`taken`](Self::taken) before.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// use farside::pipe::Delivery;
+    ///
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let mut pipe = me.pipe(me.neighbor(1)).writer()?;
+    /// pipe.write(b"the last word")?;
+    /// match pipe.close()? {
+    ///     Delivery::Taken => println!("heard"),
+    ///     Delivery::Delivered { left } => println!("{left} messages lie at the reader"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// *Cost*: where the reader's memory is mapped, a look at a word of it and the message that drop sends, too.
+    ///
+    /// # Errors
+    /// [`Error::Pipe`] with `Undelivered`, which says how many messages nobody has taken or will take: the reader has closed, is lost, or could not be
+    /// reached. [`Error::Deadline`] and [`Error::InHandler`] when puts are under way still. This end is closed all the same.
+    pub fn close(mut self) -> Result<Delivery> {
+        self.settle()
+    }
+
+    /// What [`close`](Self::close) says.
+    pub(super) fn settle(&mut self) -> Result<Delivery> {
+        let time = self.default_time();
+        if self.outlet.is_transferring() {
+            self.wait_until("waiting for messages of a pipe to be put", time, |writer| {
+                Ok((!writer.outlet.is_transferring() || writer.is_read_no_more()).then_some(()))
+            })?;
+        }
+        // Looked at before the count, which is the last word then.
+        let gone = match self.me.process_handle().lost(self.peer) {
+            Some(lost) => Some(lost.to_string()),
+            None => self.outlet.reader_is_closed().then(|| "its reader has closed".to_owned()),
+        };
+        self.look()?;
+        match (self.writing.sent() - self.writing.taken(), gone) {
+            (0, _) => Ok(Delivery::Taken),
+            (_, Some(why)) => Err(self.undelivered(why)),
+            (left, None) => Ok(Delivery::Delivered { left }),
+        }
     }
 }
 
@@ -395,7 +483,24 @@ fn body(number: u64, flag: Flag, inside: Vec<u8>) -> PipeBody {
 /// A place for the next message of a pipe, which is the writer's alone until it is [committed](Self::commit). Dropped without that, it is
 /// as if it had not been asked for.
 ///
-/// It derefs to its bytes, which are left from before.
+/// It derefs to its bytes, which are left from before. The writer has one at a time, and none that the reader may have:
+///
+/// ```compile_fail,E0382
+/// # use farside::pipe::Loan;
+/// fn written_after_it_was_committed(mut loan: Loan<'_, '_>) {
+///     let _sent = loan.commit();
+///     loan[0] = 1;
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// # use farside::pipe::PipeWriter;
+/// fn two_at_a_time(writer: &mut PipeWriter<'_>) -> farside::Result<()> {
+///     let (one, another) = (writer.loan(8)?, writer.loan(8)?);
+///     one.commit()?;
+///     another.commit()
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "a loan that is not committed sends nothing"]
 pub struct Loan<'a, 'w> {
@@ -415,7 +520,7 @@ impl<'a, 'w> Loan<'a, 'w> {
     /// Gives the message to the reader: what [`PipeWriter::write`] does when it has copied.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], where the reader's memory is not mapped.
+    /// [`Error::PeerLost`], or what else the transport said, where the reader's memory is not mapped. Then nothing is sent.
     pub fn commit(self) -> Result<()> {
         if let Some(Way::Mapped { .. }) = self.writer.way {
             self.writer.publish(flag_of(self.bytes));

@@ -91,7 +91,7 @@ impl LockManager {
         };
         me.when_lost(lose);
         // One that was lost on the way here may have asked for a lock.
-        me.lost_processes().into_iter().for_each(|process| lose(me, process));
+        me.outlived_processes().into_iter().for_each(|process| lose(me, process));
         Ok(Self { parts, lease_ns: None })
     }
 

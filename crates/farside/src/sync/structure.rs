@@ -162,7 +162,7 @@ impl Structures {
         };
         me.when_lost(lose);
         // One that was lost on the way here may have registered something.
-        me.lost_processes().into_iter().for_each(|process| lose(me, process));
+        me.outlived_processes().into_iter().for_each(|process| lose(me, process));
         Ok(Self { parts })
     }
 

@@ -1,8 +1,10 @@
 //! Whole values to and from byte buffers, for transfers that are not calls.
 
 use std::arch::asm;
+use std::sync::Arc;
 
 use super::{Reader, Wire, WireError};
+use crate::job::process::Process;
 
 /// Moves `value` out to a buffer of its own.
 ///
@@ -36,8 +38,29 @@ pub(crate) fn write_to<T: Wire>(value: T, bytes: &mut [u8]) {
 /// That of [`Wire::read`], with `bytes` as the input.
 pub(crate) unsafe fn from_bytes<T: Wire>(bytes: &[u8]) -> Result<T, WireError> {
     // SAFETY: the slice stays borrowed, and so readable and unchanged, until this function returns.
-    let mut input = unsafe { Reader::new(bytes.as_ptr(), bytes.len()) };
+    let input = unsafe { Reader::new(bytes.as_ptr(), bytes.len()) };
     // SAFETY: the caller vouches for the plain values in `bytes`.
+    unsafe { read_all(input) }
+}
+
+/// As [`from_bytes`], in a process of a job: for values that mean something only there, too.
+///
+/// # Errors
+/// See there.
+///
+/// # Safety
+/// See there.
+pub(crate) unsafe fn from_bytes_in<T: Wire>(bytes: &[u8], process: &Arc<Process>) -> Result<T, WireError> {
+    // SAFETY: the slice stays borrowed, and so readable and unchanged, until this function returns.
+    let input = unsafe { Reader::new(bytes.as_ptr(), bytes.len()) };
+    // SAFETY: the caller vouches for the plain values in `bytes`.
+    unsafe { read_all(input.in_process(process)) }
+}
+
+/// # Safety
+/// That of [`Wire::read`].
+unsafe fn read_all<T: Wire>(mut input: Reader<'_>) -> Result<T, WireError> {
+    // SAFETY: passed on.
     let value = unsafe { T::read(&mut input) }?;
     match input.remaining() {
         0 => Ok(value),

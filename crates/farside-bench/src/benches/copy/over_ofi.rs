@@ -20,7 +20,10 @@ use crate::{BenchError, Options};
 
 /// Operations of one run, when nothing else is asked for, and what they move at most.
 const COUNT_MAX: u64 = 5_000;
+const COUNT_MIN: u64 = 30;
 const BYTES: u64 = 1 << 29;
+/// What is never seen in pieces, and so carried out by the owner: puts and gets of libfabric's own do not promise that.
+const WORD_BYTES: usize = 8;
 /// Copies by others are slower.
 const COPIES_MAX: u64 = 1_000;
 
@@ -54,7 +57,7 @@ pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
 type Body = dyn Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync;
 
 fn count(bytes: usize, options: Options) -> u64 {
-    options.operations_or((BYTES / bytes as u64).clamp(100, COUNT_MAX))
+    options.operations_or((BYTES / bytes as u64).clamp(COUNT_MIN, COUNT_MAX))
 }
 
 /// Those of a job, of whom worker 0 measures while the others attend to it.
@@ -113,7 +116,7 @@ impl<'w> Crowd<'w> {
     }
 }
 
-/// Puts or gets, one by one, beside libfabric's. Collective.
+/// Puts or gets, one by one, beside libfabric's; words also beside its messages. Collective.
 fn beside_libfabric(
     me: &Worker,
     fabric: &OfiFabric,
@@ -130,17 +133,27 @@ fn beside_libfabric(
     let values = me.symmetric::<u8>(bytes)?;
     let there = values.at(ProcessId::new(1))?.start().address();
     let mut transfer = Transfer { me, way, source: there, target: there, data: vec![1; bytes] };
-    let [limits, times] = Crowd::new(me)?.measure(options, |crowd| {
+    let [limits, trips, times] = Crowd::new(me)?.measure(options, |crowd| {
         me.barrier()?;
-        let limit = match me.id() == WorkerId::new(0) {
+        let leads = me.id() == WorkerId::new(0);
+        let limit = match leads {
             true => median(&libfabric.one_by_one(one_sided, bytes, count)?),
             false => libfabric.attend().map(|()| 0.0)?,
         };
-        Ok([limit, crowd.attended(|| transfer.time(count))?])
+        let trip = match leads {
+            _ if bytes > WORD_BYTES => 0.0,
+            true => median(&libfabric.ask(count)?),
+            false => libfabric.answer(count).map(|()| 0.0)?,
+        };
+        Ok([limit, trip, crowd.attended(|| transfer.time(count))?])
     })?;
     values.free(me)?;
     let rate = Metric::new("bytes_per_s", "B/s", bytes_per_s(bytes, &times));
-    Ok(vec![Metric::new(METRIC, "ns", times).against(limit_name, limits), rate])
+    let mut metrics = vec![Metric::new(METRIC, "ns", times.clone()).against(limit_name, limits), rate];
+    if bytes <= WORD_BYTES {
+        metrics.push(Metric::new("word_ns", "ns", times).against("libfabric's messages there and back", trips));
+    }
+    Ok(metrics)
 }
 
 /// A copy between two others. Collective.

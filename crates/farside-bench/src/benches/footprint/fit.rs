@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use super::uses::Use;
 use super::{METRICS, PEERS_MAX};
 use crate::benches::multi_job::PUBLISHED;
 use crate::metric::Metric;
@@ -21,25 +22,27 @@ const TWO_SIDED: &str = METRICS[3];
 
 /// What each further process adds to one.
 pub(super) fn per_peer(rows: &[Row]) -> Vec<Metric> {
-    lines(rows).into_iter().map(|(metric, line)| Metric { samples: vec![line.slope], ..metric }).collect()
+    let names = METRICS.into_iter().chain(Use::ALL.map(Use::metric)).collect::<Vec<_>>();
+    lines(rows, &names).into_iter().map(|(metric, line)| Metric { samples: vec![line.slope], ..metric }).collect()
 }
 
 /// What a process would take among a million, if the line went on.
 pub(super) fn estimate(rows: &[Row]) -> Vec<Metric> {
-    let computed = lines(rows).into_iter().map(|(metric, line)| Metric { samples: vec![line.at(MILLION)], ..metric });
+    let at_million = |(metric, line): (Metric, Line)| Metric { samples: vec![line.at(MILLION)], ..metric };
+    let computed = lines(rows, &METRICS).into_iter().map(at_million);
     let published = |metric: &'static str| move |(peer, bytes)| Metric::new(metric, "B", vec![bytes]).of_peer(peer);
     let one_sided = PUBLISHED.into_iter().map(published(ONE_SIDED));
     computed.chain(one_sided).chain([MESSAGES_PUBLISHED].map(published(TWO_SIDED))).collect()
 }
 
-/// A line for each metric of each peer, as a metric without samples. None for what was not measured at two such sizes.
-fn lines(rows: &[Row]) -> Vec<(Metric, Line)> {
+/// A line for each of these metrics of each peer, as a metric without samples. None for what was not measured at two such sizes.
+fn lines(rows: &[Row], names: &[&'static str]) -> Vec<(Metric, Line)> {
     let mut peers: Vec<_> = rows.iter().map(|row| row.peer.as_deref()).collect();
     peers.sort_unstable();
     peers.dedup();
     let mut lines = Vec::new();
     for peer in peers {
-        for name in METRICS {
+        for &name in names {
             let of_metric = rows.iter().filter(|row| row.metric == name && row.peer.as_deref() == peer);
             let points = of_metric.filter_map(|row| Some((processes(&row.case)?, row.value)));
             let points: Vec<_> = points.filter(|(count, _)| FITTED.contains(count)).collect();
@@ -112,6 +115,7 @@ mod tests {
             rows.push(row(&case, "put_bytes", 1000.0 + 10.0 * f64::from(count) + bend, None));
             rows.push(row(&case, "called_bytes", 500.0 + 20.0 * f64::from(count), Some("openmpi")));
         }
+        rows.extend([4, 32].map(|count| row(&format!("{count}/pipe/shm"), "pipe_bytes", f64::from(count), None)));
         rows.push(row("per-peer/shm", "put_bytes", 1e9, None));
         let found = |metrics: Vec<Metric>| {
             let one = |metric: Metric| (metric.name, metric.peer, metric.samples[0].round());
@@ -120,7 +124,11 @@ mod tests {
         let named = |name: &str, peer: Option<&str>, value| (name.to_owned(), peer.map(str::to_owned), value);
         assert_eq!(
             found(per_peer(&rows)),
-            [named("put_bytes", None, 10.0), named("called_bytes", Some("openmpi"), 20.0)]
+            [
+                named("put_bytes", None, 10.0),
+                named("pipe_bytes", None, 1.0),
+                named("called_bytes", Some("openmpi"), 20.0)
+            ]
         );
         let estimates = found(estimate(&rows));
         assert_eq!(

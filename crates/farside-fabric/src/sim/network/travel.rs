@@ -8,7 +8,7 @@ use crate::ids::ProcessId;
 use crate::sim::parcel::{Due, Parcel, Request, Transfer, TransferId};
 use crate::sim::process::Process;
 use crate::sim::turns::Turns;
-use crate::transport::{Completion, Event, FabricError, RemoteKey};
+use crate::transport::{Completion, Event, FabricError, Outcome, RemoteKey};
 
 /// How often a process calls `progress` before others that have something to do, and do not, count as inattentive. So many
 /// calls take longer than it takes a thread to wake up.
@@ -102,6 +102,9 @@ impl Network {
 /// Ways.
 impl Network {
     pub(super) fn launch(&mut self, from: ProcessId, key: RemoteKey, request: Request, completion: Completion) {
+        if let (Request::Put { data, .. }, true) = (&request, self.options.ends_puts_early) {
+            completion.end(Ok(Outcome::Put(data.clone())));
+        }
         self.sequence += 1;
         let transfer = self.sequence;
         let pieces = request.pieces(&mut self.random);

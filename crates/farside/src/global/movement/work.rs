@@ -166,7 +166,7 @@ impl Spot {
 
     /// Finds the region, if it is attached. Says whether it is.
     pub(super) fn find(&mut self, process: &Process) -> Result<bool, FoundNothing> {
-        if process.lost(self.process()).is_some() {
+        if process.is_lost(self.process()) {
             return Err(FoundNothing::Lost);
         }
         if self.region.is_none() {

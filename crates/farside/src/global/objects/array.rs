@@ -82,8 +82,9 @@ impl Worker {
         let per_process = if distribution.is_over_processes { 1 } else { u64::from(self.threads_per_process()) };
         let layout =
             Layout::new(length as u64, distribution.block as u64, per_process * u64::from(self.process_count()));
-        let part_bytes = value_bytes::<T>(layout.part_length(0)).map(|bytes| bytes.next_multiple_of(PART_ALIGN));
         let too_long = ObjectError::TooLong { length: length as u64, value_bytes: size_of::<T>() };
+        let part_bytes = value_bytes::<T>(layout.part_length(0)).map_err(|_| too_long);
+        let part_bytes = part_bytes.map(|bytes| bytes.next_multiple_of(PART_ALIGN));
         let bytes = part_bytes.and_then(|bytes| {
             let bytes = bytes.checked_mul(per_process).filter(|bytes| *bytes <= BYTES_MAX);
             bytes.ok_or(too_long)

@@ -7,13 +7,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
+use farside_fabric::{FabricError, ProcessId, WorkerId};
 use farside_sys::shm::SharedMemory;
 
 use super::object_error::ObjectError;
 use crate::Wire;
 use crate::error::{Error, Result};
-use crate::global::GlobalAddress;
+use crate::global::{GlobalAddress, SLOT_BYTES};
 use crate::job::worker::Worker;
 use crate::memory::{MemoryRefusal, RemoteMemory};
 
@@ -21,7 +21,7 @@ use crate::memory::{MemoryRefusal, RemoteMemory};
 const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
 /// The most that one process has of an object: what the offset of an address reaches.
-pub(super) const BYTES_MAX: u64 = 1 << 32;
+pub(super) const BYTES_MAX: u64 = SLOT_BYTES;
 
 /// What all workers must ask for alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
@@ -88,7 +88,7 @@ struct Vote {
 enum Failure {
     Unequal { a: WorkerId, b: WorkerId },
     Refused { process: ProcessId, bytes: u64, why: MemoryRefusal },
-    NoAddress { key: RemoteKey },
+    NoAddress { process: ProcessId, bytes: u64 },
 }
 
 impl Vote {
@@ -110,7 +110,7 @@ impl From<Failure> for Error {
         match failure {
             Failure::Unequal { a, b } => ObjectError::Unequal { a, b }.into(),
             Failure::Refused { process, bytes, why } => Self::MemoryRefused { process, bytes, why },
-            Failure::NoAddress { key } => Self::NoAddress { key },
+            Failure::NoAddress { process, bytes } => Self::NoAddress { process, bytes },
         }
     }
 }
@@ -198,7 +198,7 @@ fn allocate(me: &Worker, bytes: u64) -> Result<(GlobalAddress, RemoteMemory), Fa
     let fits = memory.offset.checked_add(bytes).is_some_and(|end| end <= BYTES_MAX);
     let address = memory.address().ok().filter(|_| fits);
     let result = match address {
-        None => Err(Failure::NoAddress { key: memory.key }),
+        None => Err(Failure::NoAddress { process: me.process(), bytes: memory.key.bytes }),
         Some(address) => match zero(me, &memory) {
             Ok(()) => return Ok((address, memory)),
             Err(_) => Err(refused(MemoryRefusal::NoMemory)),

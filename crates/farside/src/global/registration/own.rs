@@ -4,20 +4,23 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farside_fabric::clock::lock;
+use farside_fabric::clock::{Clock, lock};
 use farside_fabric::transport::Completion;
 use farside_fabric::{PrivateMemory, PrivateRegion, RemoteKey};
 
-use super::super::address::GlobalAddress;
+use super::super::address::{GlobalAddress, SLOT_BYTES};
 use super::super::segments::{publish, retire};
 use crate::error::{Error, Result};
 use crate::job::process::Process;
 
-/// The most that one slot's addresses reach.
-const BYTES_MAX: u64 = 1 << 32;
-
 /// What a thread waits for at a time that must not go on before others are done.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The same when it unwinds, and leaves the transport to the service thread.
+const NAP: Duration = Duration::from_millis(1);
+
+/// So much memory is given back at one go. A large vector goes back to the system in milliseconds.
+const SWEPT_AT_A_TIME: usize = 16;
 
 /// The private regions of a process.
 #[derive(Debug, Default)]
@@ -46,11 +49,18 @@ impl OwnSegments {
         self.sweep();
     }
 
-    /// Lets go of what nobody reaches any more.
-    fn sweep(&self) {
-        let over: Vec<Leaving> = lock(&self.leaving).extract_if(.., |leaving| leaving.over.has_ended()).collect();
+    /// Lets go of what nobody reaches any more: of some. Says whether there may be more of it.
+    ///
+    /// *Cost*: all that was dropped and is not over is looked at.
+    pub(crate) fn sweep(&self) -> bool {
+        let mut leaving = lock(&self.leaving);
+        let over: Vec<Leaving> =
+            leaving.extract_if(.., |leaving| leaving.over.has_ended()).take(SWEPT_AT_A_TIME).collect();
         // Memory is given back without the lock.
+        drop(leaving);
+        let may_be_more = over.len() == SWEPT_AT_A_TIME;
         over.into_iter().for_each(|leaving| drop(leaving.memory.take_holder()));
+        may_be_more
     }
 }
 
@@ -58,7 +68,7 @@ impl OwnSegments {
 #[derive(Debug)]
 pub(super) struct Registration {
     process: Arc<Process>,
-    key: RemoteKey,
+    region: PrivateRegion,
     address: GlobalAddress,
     /// From when it was withdrawn.
     over: Option<Completion>,
@@ -69,35 +79,43 @@ impl Registration {
     /// [`Error::NoAddress`], and what the fabric says. The memory is not registered then.
     pub(super) fn new(process: &Arc<Process>, memory: Arc<PrivateMemory>) -> Result<Self> {
         process.own_segments().sweep();
-        let (transport, bytes) = (process.transport(), memory.bytes());
+        let (transport, bytes) = (process.transport(), memory.bytes() as u64);
+        // Before libfabric pins all of it.
+        if bytes > SLOT_BYTES {
+            return Err(Error::NoAddress { process: process.id(), bytes });
+        }
         let region = transport.register_private(memory)?;
         let key = region.key();
-        let Some(address) = GlobalAddress::in_region(key, 0).filter(|_| bytes as u64 <= BYTES_MAX) else {
+        let Some(address) = GlobalAddress::in_region(key, 0) else {
             // Nobody has been told of the key, so that this is over at once.
-            wait_for(&transport.deregister(key)?, process);
-            return Err(Error::NoAddress { key });
+            wait_for(&transport.deregister(key)?, &region, process);
+            return Err(Error::NoAddress { process: process.id(), bytes });
         };
-        lock(&process.own_segments().regions).insert(key, region);
+        lock(&process.own_segments().regions).insert(key, region.clone());
         publish(process.home(), key);
-        Ok(Self { process: process.clone(), key, address, over: None })
+        Ok(Self { process: process.clone(), region, address, over: None })
     }
 
     pub(super) fn address(&self) -> GlobalAddress {
         self.address
     }
 
-    pub(super) fn process(&self) -> &Arc<Process> {
-        &self.process
-    }
-
     /// Takes the address back: who uses it from now on is told that it is stale.
     pub(super) fn withdraw(&mut self) -> &Completion {
-        let Self { process, key, over, .. } = self;
+        let Self { process, region, over, .. } = self;
         over.get_or_insert_with(|| {
-            retire(process.home(), *key);
-            lock(&process.own_segments().regions).remove(key);
-            process.transport().deregister(*key).expect("a registration has a key until it is withdrawn")
+            let key = region.key();
+            retire(process.home(), key);
+            lock(&process.own_segments().regions).remove(&key);
+            process.own_segments().sweep();
+            process.transport().deregister(key).expect("a registration has a key until it is withdrawn")
         })
+    }
+
+    /// Withdraws it, and waits until it is over.
+    pub(super) fn end(&mut self) {
+        let over = self.withdraw().clone();
+        wait_for(&over, &self.region, &self.process);
     }
 
     /// Whether it was withdrawn and nobody reaches the memory any more.
@@ -112,10 +130,27 @@ impl Registration {
     }
 }
 
-/// Waits, without a deadline, until nobody reaches memory any more. When a simulation is over nobody does: what others asked for is done by the
-/// threads of this process, and those are unwound.
-pub(super) fn wait_for(over: &Completion, process: &Process) {
-    while !over.has_ended() && !process.clock().is_over() {
-        over.watch(&**process.transport(), process.clock().now() + PATIENCE);
+/// Waits, without a deadline, until nobody reaches memory any more. When a simulation is over nobody of another process does: what others asked
+/// for is done by threads of this process. Those that are at it then come out of it, and no more go in.
+fn wait_for(over: &Completion, region: &PrivateRegion, process: &Process) {
+    let clock = process.clock();
+    let _even_if_it_unwinds = Until { over, region, clock };
+    while !over.has_ended() && !clock.is_over() {
+        over.watch(&**process.transport(), clock.now() + PATIENCE);
+    }
+}
+
+/// Does not end before nobody reaches the memory.
+struct Until<'a> {
+    over: &'a Completion,
+    region: &'a PrivateRegion,
+    clock: &'a Clock,
+}
+
+impl Drop for Until<'_> {
+    fn drop(&mut self) {
+        while !(self.over.has_ended() || self.clock.is_over() && self.region.is_idle()) {
+            std::thread::sleep(NAP);
+        }
     }
 }

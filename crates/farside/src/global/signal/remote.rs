@@ -31,9 +31,9 @@ impl Worker {
         what: Signal,
     ) -> Result<()> {
         let process = self.process_handle();
+        self.check_address(place, 8)?;
         let is_direct = self.is_mapped(place)?;
         let owner = place.process().ok_or_else(|| place.refused(AddressFault::Null))?;
-        self.check_address(place, 8)?;
         if !data.is_empty() {
             self.check_address(address, data.len())?;
         }

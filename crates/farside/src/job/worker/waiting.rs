@@ -247,9 +247,12 @@ impl Worker {
     /// Makes the transport's progress, but the less often the longer nothing has come: each look is a system call, and what this worker waits
     /// for may come over mapped memory. Says whether anything came.
     fn poll_if_due(&self) -> bool {
-        let mut pace = self.poll_pace.get();
-        let found = pace.is_due() && poll(&self.process);
-        pace.looked(found);
+        let (mut pace, now) = (self.poll_pace.get(), Instant::now());
+        if !pace.is_due(now) {
+            return false;
+        }
+        let found = poll(&self.process);
+        pace.looked(now, found);
         self.poll_pace.set(pace);
         found
     }

@@ -1,0 +1,258 @@
+//! Every way of reaching memory by an address × everything that can be wrong with an address: each is refused with what is wrong, and nothing
+//! is written anywhere. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use farside::global::Segment;
+use farside::prelude::*;
+use farside::{
+    AddressFault, AtomicChange, Comparison, Error, GlobalAddress, GlobalPtr, GlobalSlice, Handle, MovementError,
+    Notifications, Order, Result, Section, Signal, Simulation,
+};
+
+/// What memory has that nobody may write here.
+const UNTOUCHED: u64 = 0x5a5a_5a5a_5a5a_5a5a;
+/// Words of each registered region.
+const WORDS: usize = 40;
+const STARTER_BYTES: u64 = 4096;
+
+/// A way of reaching memory.
+struct Way {
+    name: &'static str,
+    /// How much it reaches from the address on, and at a multiple of what that must lie.
+    bytes: u64,
+    align: u64,
+    writes: bool,
+    reach: fn(&Worker, GlobalAddress) -> Result<()>,
+}
+
+const fn way(
+    name: &'static str,
+    (bytes, align): (u64, u64),
+    writes: bool,
+    reach: fn(&Worker, GlobalAddress) -> Result<()>,
+) -> Way {
+    Way { name, bytes, align, writes, reach }
+}
+
+/// Memory of this process that is good for anything: words that are not looked at.
+fn good(me: &Worker) -> GlobalAddress {
+    GlobalAddress::starter(me.process(), 2048 + me.thread_index() as u32 * 512)
+}
+
+fn words(address: GlobalAddress, count: usize) -> GlobalSlice<u64> {
+    address.cast().slice(count)
+}
+
+fn end(me: &Worker, started: Result<Handle>) -> Result<()> {
+    started.and_then(|handle| me.complete(handle))
+}
+
+fn three_of_five() -> Section {
+    Section::strided(3, 1, 2).unwrap()
+}
+
+const READS: bool = false;
+const WRITES: bool = true;
+/// An atomic load is refused where nothing may be changed.
+const LOADS: bool = true;
+const WORD: (u64, u64) = (8, 8);
+const HALF: (u64, u64) = (4, 4);
+
+const WAYS: &[Way] = &[
+    way("put", WORD, WRITES, |me, at| at.cast::<u64>().put(me, 1)),
+    way("get", WORD, READS, |me, at| at.cast::<u64>().get(me).map(drop)),
+    way("put of a struct", (24, 8), WRITES, |me, at| at.cast::<[u64; 3]>().put(me, [1; 3])),
+    way("put of bytes", (9, 1), WRITES, |me, at| me.put_bytes(at, &[1; 9])),
+    way("get of bytes", (9, 1), READS, |me, at| me.get_bytes(at, &mut [1; 9])),
+    way("put of values", (40, 8), WRITES, |me, at| words(at, 5).put(me, 0, &[1; 5])),
+    way("get of values", (40, 8), READS, |me, at| words(at, 5).to_vec(me).map(drop)),
+    way("load", WORD, LOADS, |me, at| at.cast::<u64>().load(me).map(drop)),
+    way("load of half a word", HALF, LOADS, |me, at| at.cast::<u32>().load(me).map(drop)),
+    way("store", WORD, WRITES, |me, at| at.cast::<u64>().store(me, 1)),
+    way("compare_swap", WORD, WRITES, |me, at| at.cast::<u64>().compare_swap(me, UNTOUCHED, 1).map(drop)),
+    way("fetch_add", WORD, WRITES, |me, at| at.cast::<u64>().fetch_add(me, 1).map(drop)),
+    way("fetch_or of half a word", HALF, WRITES, |me, at| at.cast::<u32>().fetch_or(me, 1).map(drop)),
+    way("fetch_min of a signed word", WORD, WRITES, |me, at| at.cast::<i64>().fetch_min(me, i64::MIN).map(drop)),
+    way("fetch_add of a float", WORD, WRITES, |me, at| at.cast::<f64>().fetch_add(me, 1e300).map(drop)),
+    way("fetch_max of half a float", HALF, WRITES, |me, at| at.cast::<f32>().fetch_max(me, f32::MAX).map(drop)),
+    way("signal", WORD, WRITES, |me, at| at.cast().signal(me, Signal::Set(1))),
+    way("signal that adds", WORD, WRITES, |me, at| at.cast().signal(me, Signal::Add(1))),
+    way("signal of data", WORD, WRITES, |me, at| me.put_signal(good(me), &[1; 8], at.cast(), Signal::Set(1))),
+    way("data of a signal", (9, 1), WRITES, |me, at| me.put_signal(at, &[1; 9], good(me).cast(), Signal::Set(1))),
+    way("much data of a signal", (72, 1), WRITES, |me, at| {
+        me.put_signal(at, &[1; 72], good(me).cast(), Signal::Set(1))
+    }),
+    way("notify", WORD, WRITES, |me, at| Notifications::in_words(words(at, 1))?.notify(me, 0, 1)),
+    way("wait", WORD, LOADS, |me, at| at.cast::<u64>().wait_until(me, Comparison::Eq, UNTOUCHED).map(drop)),
+    way("wait for some", WORD, LOADS, |me, at| {
+        me.wait_some(&[at.cast::<u64>().until(Comparison::Eq, UNTOUCHED)]).map(drop)
+    }),
+    way("copy to", (24, 1), WRITES, |me, at| end(me, me.copy(at, good(me), 24, Order::None))),
+    way("copy from", (24, 1), READS, |me, at| end(me, me.copy(good(me), at, 24, Order::All))),
+    way("started put", (9, 1), WRITES, |me, at| end(me, me.start_put(at, &[1; 9], Order::Continuing))),
+    way("started put of a buffer", (30, 1), WRITES, |me, at| {
+        me.start_put_owned(at, vec![1; 30], Order::None).map_err(|refused| refused.error)?.take(me).map(drop)
+    }),
+    way("started get", (30, 1), READS, |me, at| {
+        me.start_get(at, vec![1; 30], Order::None).map_err(|refused| refused.error)?.take(me).map(drop)
+    }),
+    way("started change", WORD, WRITES, |me, at| {
+        me.start_change(at.cast::<u64>(), AtomicChange::Add(1), Order::None)?.take(me).map(drop)
+    }),
+    way("change into", HALF, WRITES, |me, at| {
+        end(me, me.change_into(good(me).cast(), at.cast::<u32>(), AtomicChange::Max(u32::MAX), Order::None))
+    }),
+    way("put of a section", (40, 8), WRITES, |me, at| {
+        words(at, 5).put_section(me, &three_of_five(), &[1; 3], &Section::contiguous(3))
+    }),
+    way("get of a section", (40, 8), READS, |me, at| {
+        words(at, 5).get_section(me, &three_of_five(), &mut [1; 3], &Section::contiguous(3))
+    }),
+    way("copy of a section to", (40, 8), WRITES, |me, at| {
+        words(at, 5).copy_section(me, &three_of_five(), &words(good(me), 3), &Section::contiguous(3))
+    }),
+    way("copy of a section from", (40, 8), READS, |me, at| {
+        words(good(me), 3).copy_section(me, &Section::contiguous(3), &words(at, 5), &three_of_five())
+    }),
+];
+
+/// What a way says of an address. What was started says it when it is completed.
+fn fault(result: Result<()>) -> Option<(GlobalAddress, AddressFault)> {
+    match result {
+        Ok(()) => None,
+        Err(Error::Address { address, why }) => Some((address, why)),
+        Err(Error::Movement(MovementError::Failed { cause, .. })) => fault(Err(*cause)),
+        Err(other) => panic!("{other} is not about an address"),
+    }
+}
+
+/// Memory as an address leads to it.
+struct Memory {
+    start: GlobalAddress,
+    bytes: u64,
+}
+
+/// Goes every way to every address that is wrong in some way, of memory of this process and of another.
+fn every_way_is_refused(me: &Worker) -> Result<()> {
+    let own = me.register(vec![UNTOUCHED; WORDS])?;
+    let fixed = me.register_read_only(vec![UNTOUCHED; WORDS])?;
+    let gone = me.register(vec![UNTOUCHED; WORDS])?;
+    let root = WorkerId::new(0);
+    let starts = [own.slice(), fixed.slice(), gone.slice()].map(|slice| slice.start().address());
+    let all = me.broadcast(root, me.gather(root, starts)?)?;
+    if me.thread_index() == 0 {
+        words(GlobalAddress::starter(me.process(), 0), 256).put(me, 0, &[UNTOUCHED; 256])?;
+    }
+    // Used once, so that everybody knows the way there when it is taken back.
+    for [_, _, gone] in &all {
+        gone.cast::<u64>().get(me)?;
+    }
+    me.barrier()?;
+    let gone = gone.deregister(me)?;
+    me.barrier()?;
+    for at in [me.id(), me.neighbor(1), me.neighbor(me.threads_per_process())] {
+        let [registered, fixed, gone] = all[at.index()];
+        let starter = GlobalAddress::starter(me.process_of(at), 0);
+        let memories =
+            [Memory { start: registered, bytes: 8 * WORDS as u64 }, Memory { start: starter, bytes: STARTER_BYTES }];
+        for way in WAYS {
+            for address in never_good(me, starter).into_iter().chain([(gone, AddressFault::Stale)]) {
+                refuses(me, way, address);
+            }
+            for Memory { start, bytes } in &memories {
+                let over = start.checked_add(bytes - way.bytes + way.align).unwrap();
+                refuses(me, way, (over, AddressFault::OutOfRange { bytes: way.bytes, region_bytes: *bytes }));
+                let beyond = start.checked_add(bytes + 800).unwrap();
+                refuses(me, way, (beyond, AddressFault::OutOfRange { bytes: way.bytes, region_bytes: *bytes }));
+                if way.align > 1 {
+                    let between = start.checked_add(way.align / 2).unwrap();
+                    refuses(me, way, (between, AddressFault::Misaligned { align: way.align as usize }));
+                }
+            }
+            match way.writes {
+                true => refuses(me, way, (fixed, AddressFault::ReadOnly)),
+                // What may be read is read: the ways do not refuse everything.
+                false => {
+                    for start in [fixed, registered, starter] {
+                        assert_eq!(fault((way.reach)(me, start)), None, "{}: {start}", way.name);
+                    }
+                }
+            }
+        }
+    }
+    me.barrier()?;
+    assert!(gone.iter().all(|word| *word == UNTOUCHED), "what was taken back was written");
+    assert!(own.local().iter().chain(fixed.iter().copied()).all(|word| word == UNTOUCHED), "a wild write");
+    assert_eq!(words(GlobalAddress::starter(me.process(), 0), 256).to_vec(me)?, [UNTOUCHED; 256], "a wild write");
+    me.barrier()
+}
+
+fn refuses(me: &Worker, way: &Way, (address, why): (GlobalAddress, AddressFault)) {
+    let found = fault((way.reach)(me, address));
+    assert_eq!(found, Some((address, why)), "{}: {address}", way.name);
+}
+
+/// Addresses that are good in no job of this shape, and what is wrong with them.
+fn never_good(me: &Worker, starter: GlobalAddress) -> Vec<(GlobalAddress, AddressFault)> {
+    let count = me.process_count();
+    vec![
+        (GlobalAddress::NULL, AddressFault::Null),
+        // No address, though it is not zero.
+        (GlobalAddress::from_bits(64), AddressFault::Null),
+        (GlobalAddress::starter(ProcessId::new(count), 0), AddressFault::NoSuchProcess { count }),
+        (GlobalAddress::from_bits(!7), AddressFault::NoSuchProcess { count }),
+        // Another use of the slot, and a slot that is not in use.
+        (GlobalAddress::from_bits(starter.to_bits() | 7 << 32), AddressFault::Stale),
+        (GlobalAddress::from_bits(starter.to_bits() | 1000 << 36), AddressFault::Stale),
+    ]
+}
+
+#[farside::test(processes = 3, threads = 2)]
+fn everything_by_processes(me: &Worker) -> Result<()> {
+    every_way_is_refused(me)
+}
+
+#[test]
+fn everything_in_the_simulator() {
+    for seed in 0..3 {
+        farside::simulate(3, 2, seed, every_way_is_refused).unwrap();
+    }
+}
+
+/// Where computing leads out of what any region can have.
+#[test]
+fn no_address_is_computed_that_there_cannot_be() {
+    let first: GlobalPtr<u64> = GlobalAddress::starter(ProcessId::new(0), 16).cast();
+    let moved = |result: Result<GlobalPtr<u64>>| fault(result.map(drop));
+    let outside = |bytes| Some((first.address(), AddressFault::MovedOutside { bytes }));
+    assert_eq!(moved(first.sub(2)), None);
+    assert_eq!(moved(first.sub(3)), outside(24));
+    assert_eq!(moved(first.add((1 << 29) - 3)), None);
+    assert_eq!(moved(first.add((1 << 29) - 2)), outside((1 << 32) - 16));
+    assert_eq!(moved(first.add(usize::MAX)), outside(u64::MAX));
+    assert_eq!(moved(GlobalPtr::NULL.sub(0)), Some((GlobalAddress::NULL, AddressFault::Null)));
+}
+
+/// What a job has registered is nothing to the next.
+#[test]
+fn an_address_of_another_job_is_stale() {
+    let kept: Mutex<Vec<GlobalPtr<u64>>> = Mutex::default();
+    farside::simulate(2, 1, 1, |me| {
+        let segments: Vec<Segment<u64>> = (0..3).map(|_| me.register(vec![7; 9])).collect::<Result<_>>()?;
+        assert_eq!(segments[2].slice().start().get(me)?, 7);
+        kept.lock().unwrap().push(segments[2].slice().start());
+        me.barrier()
+    })
+    .unwrap();
+    let kept = kept.into_inner().unwrap();
+    let simulated = Simulation::new(2, 1, 1).deadline(Duration::from_secs(10)).run(|me| {
+        for address in &kept {
+            assert_eq!(fault(address.put(me, 1)), Some((address.address(), AddressFault::Stale)));
+            assert_eq!(fault(address.fetch_add(me, 1).map(drop)), Some((address.address(), AddressFault::Stale)));
+        }
+        me.barrier()
+    });
+    simulated.unwrap().verdict.unwrap();
+}
