@@ -29,6 +29,8 @@ enum Work {
     Here(Box<dyn Fn(Options) -> Result<Vec<Metric>, BenchError>>),
     /// In a job.
     Job(JobCase),
+    /// In two such jobs, of which the second is checked.
+    CheckedJob(JobCase),
     /// Not at all: it follows from what the cases before it have found.
     Rows(FromRows),
 }
@@ -38,10 +40,13 @@ impl fmt::Debug for Work {
         match self {
             Work::Here(_) => f.write_str("Here"),
             Work::Job(job) => write!(f, "Job({}x{})", job.processes, job.threads),
+            Work::CheckedJob(job) => write!(f, "CheckedJob({}x{})", job.processes, job.threads),
             Work::Rows(_) => f.write_str("Rows"),
         }
     }
 }
+
+const UNCHECKED: &str = "unchecked";
 
 /// Metrics that follow from rows.
 pub(crate) type FromRows = fn(&[Row]) -> Vec<Metric>;
@@ -100,6 +105,19 @@ impl Case {
         Self { name: name.into(), work: Work::Job(job) }
     }
 
+    /// A case that is measured in a job whose accesses are [checked](farside::Job::check_accesses), beside one where they are not.
+    pub(crate) fn checked_job(
+        name: impl Into<String>,
+        processes: u32,
+        body: impl Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync + 'static,
+    ) -> Self {
+        let mut case = Self::job(name, processes, body);
+        if let Work::Job(job) = case.work {
+            case.work = Work::CheckedJob(job);
+        }
+        case
+    }
+
     /// A case that is computed from the rows of those before it in the same bench.
     pub(crate) fn from_rows(name: impl Into<String>, compute: FromRows) -> Self {
         Self { name: name.into(), work: Work::Rows(compute) }
@@ -123,7 +141,7 @@ impl Case {
 
     /// Has the processes reach each other by libfabric, and says so in the name.
     pub(crate) fn over(mut self, fabric: &OfiFabric) -> Self {
-        if let Work::Job(job) = &mut self.work {
+        if let Work::Job(job) | Work::CheckedJob(job) = &mut self.work {
             job.fabric = fabric.choice();
             self.name = format!("{}/{fabric}", self.name);
         }
@@ -138,7 +156,7 @@ impl Case {
             Work::Job(job) => (job.around)(options, &mut || {
                 let results = Results::new()?;
                 match &job.groups {
-                    None => self.run_job(job, bench, options, &results.path())?,
+                    None => self.run_job(job, false, bench, options, &results.path())?,
                     Some(groups) => {
                         let arguments = self.child_arguments(bench, options, &results.path());
                         launches::run(groups, &arguments, &results, TIME_LIMIT)?;
@@ -146,6 +164,16 @@ impl Case {
                 }
                 results.take()
             }),
+            Work::CheckedJob(job) => {
+                let run = |check| {
+                    let results = Results::new()?;
+                    self.run_job(job, check, bench, options, &results.path())?;
+                    results.take()
+                };
+                let unchecked = run(false)?;
+                let pairs = run(true)?.into_iter().zip(unchecked);
+                Ok(pairs.map(|(checked, unchecked)| checked.against(UNCHECKED, unchecked.samples)).collect())
+            }
         }
     }
 
@@ -156,8 +184,9 @@ impl Case {
     pub(crate) fn take_part(&self, bench: &str, options: Options, results: &Path) -> Result<(), BenchError> {
         match &self.work {
             Work::Here(_) | Work::Rows(_) => Err(BenchError::ChildArguments { what: "the case needs no job" }),
-            Work::Job(job) => {
-                let result = self.run_job(job, bench, options, results);
+            Work::Job(job) | Work::CheckedJob(job) => {
+                // Whether it is checked its launcher has said.
+                let result = self.run_job(job, false, bench, options, results);
                 if let Err(error) = &result
                     && !farside::job::is_reported()
                 {
@@ -177,9 +206,17 @@ impl Case {
     }
 
     /// The one place where jobs are run: the launcher and its children both come here.
-    fn run_job(&self, job: &JobCase, bench: &str, options: Options, results: &Path) -> Result<(), BenchError> {
+    fn run_job(
+        &self,
+        job: &JobCase,
+        check: bool,
+        bench: &str,
+        options: Options,
+        results: &Path,
+    ) -> Result<(), BenchError> {
         let job_to_run = farside::job().processes(job.processes).threads_per_process(job.threads).bind(job.bind());
         job_to_run
+            .check_accesses(check)
             .force_fabric(job.fabric.clone())
             .entry(self.child_arguments(bench, options, results))
             .time_limit(TIME_LIMIT)

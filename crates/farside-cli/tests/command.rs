@@ -333,12 +333,16 @@ fn memory_by_global_addresses_stands_beside_what_is_below() {
         ("fetch-add/4B", "the processor's own"),
         ("notified-put/56B", "one-line ping-pong / 2"),
         ("private-get/4KiB", "process_vm_readv"),
+        ("private-put/4KiB", "process_vm_writev to oneself"),
     ];
     for (case, limit) in limits {
         assert_is_row(row(&rows, case, "ns"), "copy", limit);
     }
     assert_is_row(row(&rows, "remote-remote/1MiB", "bytes_per_s"), "copy", "memcpy");
     assert!(rows.iter().any(|row| row["case"] == "translate"), "{rows:?}");
+    for metric in ["own_put_ns", "put_ns", "start_put_ns", "call_return_ns"] {
+        assert_is_row(row(&rows, "checked", metric), "copy", "unchecked");
+    }
 }
 
 #[test]

@@ -35,6 +35,17 @@ pub unsafe fn write(pid: i32, address: usize, from: &[u8]) -> Result<usize> {
     usize::try_from(copied).map_err(|_| Error::last_os_error())
 }
 
+/// Copies bytes from one place of this process to another by the system call of [`write`]: for whoever wants to know what that costs.
+///
+/// # Errors
+/// [Refused](is_refusal).
+pub fn write_here(into: &mut [u8], from: &[u8]) -> Result<usize> {
+    let bytes = into.len().min(from.len());
+    let place = into.as_mut_ptr().expose_provenance();
+    // SAFETY: `into` has so many bytes, and is borrowed for that.
+    unsafe { write(std::process::id().cast_signed(), place, &from[..bytes]) }
+}
+
 /// Whether an error says that the system does not allow it, or has no such call.
 pub fn is_refusal(error: &Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
@@ -61,6 +72,8 @@ mod tests {
         assert_eq!(read(pid, address + 5, &mut found).unwrap(), 6);
         assert_eq!(&found, b"myself");
         assert_eq!(&memory[5..11], b"myself");
+        assert_eq!(write_here(&mut memory[..3], b"here").unwrap(), 3);
+        assert_eq!(&memory[..8], b"her\0\0mys");
         let nowhere = read(pid, 8, &mut found).unwrap_err();
         assert!(!is_refusal(&nowhere) && !is_gone(&nowhere), "{nowhere}");
     }

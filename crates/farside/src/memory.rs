@@ -254,7 +254,11 @@ impl RemoteMemory {
         if let Some((inside, bytes, touch)) = touched {
             me.check_access(self.key, inside, bytes, touch)?;
         }
-        access(region, deadline).map_err(|error| process.explain(error))
+        access(region, deadline).map_err(|error| {
+            // The checker has written it down, and it was not made, or not for sure.
+            me.end_accesses();
+            process.explain(error)
+        })
     }
 
     /// Looks whether the owner has taken the memory back.

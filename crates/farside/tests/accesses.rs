@@ -2,10 +2,10 @@
 //! report. By processes over shared memory and libfabric, and in the simulator.
 
 mod accesses {
-    pub(crate) mod costs;
     pub(crate) mod in_use;
     pub(crate) mod losses;
     pub(crate) mod ordered;
     pub(crate) mod races;
+    pub(crate) mod started;
     pub(crate) mod support;
 }

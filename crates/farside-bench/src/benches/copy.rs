@@ -6,12 +6,14 @@
 //! than the load (`ns`), and the questions about addresses.
 //!
 //! `notified-put/8B` goes from one process to the other with its signal, in one line up to 56 bytes, beside half of a round trip of a word on a
-//! single line. `private-get/8B` and `private-put/8B` reach a vector that its owner has registered, beside the bare system call (the one
-//! that reads, for both).
+//! single line. `private-get/8B` and `private-put/8B` reach a vector that its owner has registered, beside the bare system call.
+//!
+//! `checked` has what `Job::check_accesses` costs, each beside the same in a job that is not checked.
 //!
 //! Over libfabric puts and gets stand beside its own, one by one, with an attentive target; and signals beside its messages. `word_ns` is that of
 //! 8 bytes beside messages, too: a word is never seen in pieces, and libfabric's own puts promise no such thing.
 
+mod checked;
 mod notified;
 mod over_ofi;
 mod private;
@@ -63,6 +65,7 @@ pub(crate) fn cases() -> Vec<Case> {
             cases.push(Case::job(name, 2, move |me, options| private::measure(me, way, bytes, options)));
         }
     }
+    cases.push(checked::case());
     cases
 }
 
@@ -135,6 +138,7 @@ mod tests {
             });
         }
         check(2, "fetch-add", &|me| words::fetch_add::<u32>(me, options).map(drop));
+        check(2, "checked", &|me| checked::measure(me, options).map(drop));
         check(2, "translate", &|me| words::translate(me, options).map(drop));
     }
 

@@ -14,8 +14,10 @@
 //! done anywhere, also where nothing may wait; and a report is never wrong: what orders two accesses begins with the first one's thread
 //! counting up, and was not begun.
 //!
-//! An operation that goes on beside its worker (a buffer that is lent to a call) keeps what it uses *in use* until it has
-//! completed, for its own worker, too ([`InUse`]). From then on its accesses are those of the epoch in which it completed.
+//! An operation that goes on beside its worker keeps what it uses *in use* until it is over, for its own worker, too: a buffer that is lent to a
+//! call ([`InUse`]), and what a started operation reaches ([`Hold`]). When others may know before its worker that it is over (who has read the
+//! buffer; who sees what was ordered after it), or when it was not made, its accesses end with it. Otherwise they
+//! are those of the epoch in which it completed.
 //!
 //! **Cost when it is off**: an `Option` that is `None`, looked at where a call is answered and on slow ways. Accesses and calls pay nothing: in a
 //! checked job a worker's [`Space`](super::Space) remembers no address and an outbox never has the ring, so that both always take their slow ways, where
@@ -38,7 +40,7 @@ use self::ask::Desk;
 pub(crate) use self::ask::Touch;
 use self::epochs::Epochs;
 pub(crate) use self::epochs::Seated;
-pub(crate) use self::in_use::InUse;
+pub(crate) use self::in_use::{Hold, InUse, Part};
 pub(crate) use self::message::CheckMessage;
 pub use self::report::{Access, AccessConflict, AccessKind, Site};
 use self::shadow::Shadow;

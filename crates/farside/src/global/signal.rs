@@ -146,8 +146,10 @@ impl Worker {
 pub(super) fn check_places(address: GlobalAddress, bytes: usize, signal: GlobalAddress) -> Result<()> {
     check_alignment::<u64>(signal)?;
     let (data, word) = (u64::from(address.offset()), u64::from(signal.offset()));
-    let is_apart =
-        address.segment() != signal.segment() || word + 8 <= data || data.saturating_add(bytes as u64) <= word;
+    let is_apart = bytes == 0
+        || address.segment() != signal.segment()
+        || word + 8 <= data
+        || data.saturating_add(bytes as u64) <= word;
     if is_apart { Ok(()) } else { Err(signal.refused(AddressFault::InsideOfData { bytes: bytes as u64 })) }
 }
 
@@ -203,5 +205,28 @@ impl<T: Pod> GlobalSlice<T> {
         what: Signal,
     ) -> Result<()> {
         me.put_signal_of(self.part(index..index.saturating_add(values.len()))?.start().address(), values, signal, what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_and_signal_are_apart_or_are_refused() {
+        let owner = farside_fabric::ProcessId::new(3);
+        let at = |offset| GlobalAddress::starter(owner, offset);
+        let is_apart = |data, bytes| check_places(at(data), bytes, at(64)).is_ok();
+        assert!(is_apart(56, 8) && is_apart(72, 8) && is_apart(0, 64));
+        for (data, bytes) in [(64, 8), (57, 8), (71, 1), (0, 65), (60, 1000), (0, usize::MAX)] {
+            assert!(!is_apart(data, bytes), "{bytes} bytes from {data} on");
+        }
+        // No data overwrites nothing, wherever it would lie.
+        for data in [0, 63, 64, 67, 71, 72, u32::MAX] {
+            assert!(is_apart(data, 0), "from {data} on");
+        }
+        assert!(check_places(GlobalAddress::default(), 0, at(64)).is_ok());
+        let elsewhere = GlobalAddress::starter(farside_fabric::ProcessId::new(4), 64);
+        assert!(check_places(elsewhere, 8, at(64)).is_ok());
     }
 }

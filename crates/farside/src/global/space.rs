@@ -576,6 +576,8 @@ impl Worker {
     /// Why an access to an address that was looked up did not succeed.
     #[cold]
     pub(super) fn access_failed(&self, address: GlobalAddress, error: FabricError) -> Error {
+        // The checker has written it down, and it was not made, or not for sure.
+        self.end_accesses();
         match error {
             FabricError::StaleKey { .. } => {
                 self.space().forget(address.segment());

@@ -73,7 +73,37 @@ fn a_buffer_lent_to_all(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-const BODIES: [Body; 2] = [a_lent_buffer, a_buffer_lent_to_all];
+/// Who has read a buffer knows that it was read: when it was given back, the reading conflicts with nothing.
+fn a_buffer_that_was_read(me: &Worker) -> Result<()> {
+    let root = WorkerId::new(0);
+    let buffer = (me.id() == root).then(|| me.allocate(64)).transpose()?;
+    let address = buffer.as_ref().map(|buffer| me.address_of(buffer)).transpose()?;
+    let word = me.broadcast(root, address)?.cast::<u64>();
+    let blind = Blind::new(me)?;
+    match me.id().number() {
+        0 => {
+            let to = me.to(WorkerId::new(1));
+            let lent = to.call_buffer_get((), buffer.expect("it is the root's"), |_, (), bytes| {
+                assert_eq!(bytes.len(), 64);
+            });
+            let buffer = lent.map_err(farside::Error::from)?.wait()?;
+            blind.reach(me, 1)?;
+            blind.wait_for(me, 2)?;
+            drop(buffer);
+        }
+        1 => {
+            while !blind.is_at(me, 1) {
+                serve(me)?;
+            }
+            word.put(me, 1)?;
+            blind.reach(me, 2)?;
+        }
+        _ => {}
+    }
+    me.barrier()
+}
+
+const BODIES: [Body; 3] = [a_lent_buffer, a_buffer_lent_to_all, a_buffer_that_was_read];
 
 fn all(me: &Worker) -> Result<()> {
     BODIES.into_iter().try_for_each(|body| body(me))

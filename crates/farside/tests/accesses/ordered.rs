@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use farside::prelude::*;
 use farside::sync::{Combining, LockManager};
-use farside::{Countdown, GlobalPtr, Result, ResultPlace, Simulation};
+use farside::{AddressFault, AtomicChange, Countdown, Error, GlobalPtr, Order, Result, ResultPlace, Simulation};
 
 use super::support::{Blind, Body, by_processes, serve, simulated, word};
 
@@ -42,10 +42,10 @@ fn by_values(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-type Order = (GlobalPtr<u64>, u64);
+type Errand = (GlobalPtr<u64>, u64);
 
 /// What a function finds that was put before it was called, and leaves.
-fn change(there: &Worker, (at, round): Order) {
+fn change(there: &Worker, (at, round): Errand) {
     assert_eq!(at.get(there).unwrap(), round);
     at.put(there, round + 100).unwrap();
 }
@@ -57,7 +57,7 @@ fn by_calls(me: &Worker) -> Result<()> {
     let at = word(there.number(), 50 + me.id().number());
     let own = me.allocate_at(me.process(), 128)?;
     let mut round = 0;
-    let mut exchange = |how: &dyn Fn(Order) -> Result<()>| -> Result<()> {
+    let mut exchange = |how: &dyn Fn(Errand) -> Result<()>| -> Result<()> {
         round += 1;
         at.put(me, round)?;
         how((at, round))?;
@@ -82,7 +82,7 @@ fn by_calls(me: &Worker) -> Result<()> {
         })?;
         exchange(&|order| {
             let place = ResultPlace::<u64>::new(me, own, 0, 64)?;
-            let changed = |there: &Worker, order: Order| {
+            let changed = |there: &Worker, order: Errand| {
                 change(there, order);
                 order.1
             };
@@ -207,7 +207,87 @@ fn memory_is_used_again(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-const BODIES: [Body; 7] = [by_barriers, by_values, by_calls, by_locks, by_words, by_threads, memory_is_used_again];
+/// A word goes through the processes by copies, each after the one before, and another word says that it has arrived: who finds that reads
+/// what they have written, whatever the worker knows that has started them.
+fn by_started_operations(me: &Worker) -> Result<()> {
+    let count = me.process_count();
+    // What a worker uses, at the process that is so far from its own.
+    let place = |worker: WorkerId, distance: u32, number: u32| {
+        let process = (me.process_of(worker).number() + distance) % count;
+        word(process, 200 + 16 * worker.number() + number)
+    };
+    let own = |distance, number| place(me.id(), distance, number);
+    let before = me.neighbor(me.worker_count() - 1);
+    for round in 1..=6_u64 {
+        own(0, 0).put(me, round)?;
+        let copy = |to: GlobalPtr<u64>, from: GlobalPtr<u64>, order| me.copy(to.address(), from.address(), 8, order);
+        let beside = me.start_put_owned(own(1, 6).address(), round.to_ne_bytes().repeat(2), Order::None)?;
+        let first = copy(own(1, 1), own(0, 0), Order::None)?;
+        let second = copy(own(2, 2), own(1, 1), Order::After(first))?;
+        copy(own(2, 3), own(1, 1), Order::Continuing)?;
+        // Over the same bytes once more.
+        let last = copy(own(2, 2), own(1, 1), Order::All)?;
+        assert!(second < last);
+        let told = match round % 3 {
+            0 => me.start_put(own(2, 4).address(), &round.to_ne_bytes(), Order::After(last))?,
+            1 => {
+                me.fence_all();
+                me.start_put(own(2, 4).address(), &round.to_ne_bytes(), Order::None)?
+            }
+            _ => me.change_into(own(0, 5), own(1, 4), AtomicChange::Swap(round), Order::All)?,
+        };
+        let flag = place(before, if round % 3 == 2 { 1 } else { 2 }, 4);
+        while flag.load(me)? != round {
+            serve(me)?;
+        }
+        for (distance, number) in [(1, 1), (2, 2), (1, 6), (1, 7)] {
+            assert_eq!(place(before, distance, number).get(me)?, round);
+        }
+        me.complete(told)?;
+        assert_eq!(beside.take(me)?.len(), 16);
+        assert_eq!(own(2, 3).get(me)?, round);
+        me.barrier()?;
+    }
+    Ok(())
+}
+
+/// A put that was refused was not made, and conflicts with nothing.
+fn what_was_refused_is_nothing(me: &Worker) -> Result<()> {
+    let blind = Blind::new(me)?;
+    let segment = me.register_read_only(vec![9_u64; 8])?;
+    let root = WorkerId::new(0);
+    let starts = me.broadcast(root, me.gather(root, segment.slice().start())?)?;
+    let at = starts[me.worker_count() as usize - 1];
+    match me.id().number() {
+        0 => {
+            let refused = at.put(me, 1);
+            assert!(matches!(refused, Err(Error::Address { why: AddressFault::ReadOnly, .. })), "{refused:?}");
+            let started = me.start_put(at.address(), &[1; 24], Order::None)?;
+            assert!(me.complete(started).is_err());
+            blind.reach(me, 1)?;
+        }
+        1 => {
+            blind.wait_for(me, 1)?;
+            assert_eq!(at.get(me)?, 9);
+        }
+        _ => {}
+    }
+    me.barrier()?;
+    segment.deregister(me)?;
+    me.barrier()
+}
+
+const BODIES: [Body; 9] = [
+    by_barriers,
+    by_values,
+    by_calls,
+    by_locks,
+    by_words,
+    by_threads,
+    by_started_operations,
+    what_was_refused_is_nothing,
+    memory_is_used_again,
+];
 
 fn all(me: &Worker) -> Result<()> {
     BODIES.into_iter().try_for_each(|body| body(me))?;

@@ -50,6 +50,7 @@ pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
         let body = move |me: &Worker, options: Options| notified(me, &of, bytes, options);
         add(format!("notified-put/{}", size_name(bytes)), 2, Box::new(body));
     }
+    cases.push(super::checked::case().over(fabric));
     cases
 }
 
@@ -60,7 +61,7 @@ fn count(bytes: usize, options: Options) -> u64 {
 }
 
 /// Those of a job, of whom worker 0 measures while the others attend to it.
-struct Crowd<'w> {
+pub(super) struct Crowd<'w> {
     me: &'w Worker,
     /// At each process, how often it has attended.
     done: Symmetric<u64>,
@@ -69,12 +70,12 @@ struct Crowd<'w> {
 
 impl<'w> Crowd<'w> {
     /// Collective.
-    fn new(me: &'w Worker) -> Result<Self, BenchError> {
+    pub(super) fn new(me: &'w Worker) -> Result<Self, BenchError> {
         Ok(Self { me, done: me.symmetric(1)?, times: 0 })
     }
 
     /// What worker 0 finds while the others make progress; they find nothing. Collective.
-    fn attended(&mut self, lead: impl FnOnce() -> Result<f64, BenchError>) -> Result<f64, BenchError> {
+    pub(super) fn attended(&mut self, lead: impl FnOnce() -> Result<f64, BenchError>) -> Result<f64, BenchError> {
         let me = self.me;
         let word = |process| self.done.at(process).map(|values| values.start());
         self.times += 1;
@@ -97,7 +98,7 @@ impl<'w> Crowd<'w> {
     }
 
     /// Several runs of some things, and what each took. Collective.
-    fn measure<const THINGS: usize>(
+    pub(super) fn measure<const THINGS: usize>(
         mut self,
         options: Options,
         mut once: impl FnMut(&mut Self) -> Result<[f64; THINGS], BenchError>,

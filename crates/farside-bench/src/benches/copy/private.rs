@@ -10,11 +10,13 @@ use super::{METRIC, count, in_turns, time};
 use crate::metric::Metric;
 use crate::{BenchError, Options};
 
-const LIMIT: &str = "process_vm_readv";
+const READ: &str = "process_vm_readv";
+/// By itself: nothing here may write into another process without asking the library.
+const WRITE: &str = "process_vm_writev to oneself";
 /// A system call takes some hundred nanoseconds: as many operations as of so many bytes.
 const CALL_BYTES: usize = 4096;
 
-/// A vector of process 1, beside the system call. Collective.
+/// A vector of process 1, beside the system call that does the same. Collective.
 pub(super) fn measure(me: &Worker, way: Way, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
     let owner = WorkerId::new(1);
     let segment = if me.id() == owner { Some(me.register(vec![1_u8; bytes])?) } else { None };
@@ -26,19 +28,23 @@ pub(super) fn measure(me: &Worker, way: Way, bytes: usize, options: Options) -> 
     let (address, pid, place) = me.broadcast(owner, own)?;
     debug_assert_eq!(address.process(), Some(ProcessId::new(1)), "it is the owner's");
     let mut transfer = Transfer { me, way, source: address, target: address, data: vec![1; bytes] };
-    let mut data = vec![0_u8; bytes];
+    let (mut data, mut own) = (vec![0_u8; bytes], vec![1_u8; bytes]);
+    let limit = if way == Way::Get { READ } else { WRITE };
     let count = count(bytes.max(CALL_BYTES), options);
     let [times, calls] = in_turns(me, options, || {
         let ns = transfer.time(count)?;
+        let refused = |cause| BenchError::System { doing: "reaching", path: "another process".into(), cause };
         let call = time(count, bytes, || {
-            let read = process_memory::read(pid as i32, place as usize, black_box(&mut data));
-            let refused = |cause| BenchError::System { doing: "reading", path: "another process".into(), cause };
-            read.map(drop).map_err(refused)
+            let moved = match way {
+                Way::Get => process_memory::read(pid as i32, place as usize, black_box(&mut data)),
+                Way::Put | Way::ThirdParty => process_memory::write_here(black_box(&mut own), black_box(&data)),
+            };
+            moved.map(drop).map_err(refused)
         })?;
         Ok([ns, call])
     })?;
     if let Some(segment) = segment {
         segment.deregister(me)?;
     }
-    Ok(vec![Metric::new(METRIC, "ns", times).against(LIMIT, calls)])
+    Ok(vec![Metric::new(METRIC, "ns", times).against(limit, calls)])
 }

@@ -50,6 +50,8 @@ pub(super) struct Desk {
 struct Asked {
     /// How often it has asked.
     count: u32,
+    /// Whom it asked last: nobody else's answer counts.
+    of: Option<ProcessId>,
     answer: Option<Answer>,
 }
 
@@ -69,38 +71,56 @@ impl Worker {
             // Whoever sees the change knows of what was before it.
             self.end_accesses();
         }
-        let epoch = checks.epochs.of(self.thread_index());
-        self.open_access(checks, key, Span::in_region(key, offset, bytes), touch, Life::Epoch(epoch))
+        let life = Life::Epoch(checks.epochs.of(self.thread_index()));
+        let access = self.record_of(Span::in_region(key, offset, bytes), touch, life);
+        self.open_access(checks, key, access, &[], self.now() + self.default_deadline())
+    }
+
+    pub(super) fn record_of(&self, span: Span, touch: Touch, life: Life) -> Record {
+        Record { span, worker: self.id().number(), kind: touch.kind, life, site: Site::of(touch.site) }
     }
 
     /// Waits for the owner's service thread, and for that of the process whose worker made an earlier access; for nobody's worker. So it is
-    /// done in handlers, too.
+    /// done in handlers, too. The access is ordered `after` some operations of this worker.
     pub(super) fn open_access(
         &self,
         checks: &Checks,
         key: RemoteKey,
-        span: Span,
-        touch: Touch,
-        life: Life,
+        access: Record,
+        after: &[u64],
+        deadline: Instant,
     ) -> Result<()> {
-        if span.bytes == 0 {
+        if access.span.bytes == 0 {
             return Ok(());
         }
-        let access = Record { span, worker: self.id().number(), kind: touch.kind, life, site: Site::of(touch.site) };
-        let deadline = self.now() + self.default_deadline();
         let mut ended = None;
         loop {
             let epoch = checks.epochs.of(self.thread_index());
             let Some(earlier) = self.enter(checks, key.process, &access, epoch, ended, deadline)? else {
                 return Ok(());
             };
+            let is_own = earlier.worker == access.worker;
             match self.standing(checks, &earlier, deadline)? {
-                Standing::Ended => ended = Some((earlier.worker, earlier.life)),
+                Standing::Ended => {}
                 // It is this worker's own and has completed: what the owner knows of it is old.
-                Standing::Open if earlier.worker == access.worker => ended = Some((earlier.worker, earlier.life)),
+                Standing::Open if is_own => {}
+                // It ends before this one begins.
+                Standing::InUse
+                    if is_own && matches!(earlier.life, Life::Operation(operation) if after.contains(&operation)) => {}
                 standing => return Err(self.conflict(key, access, earlier, standing == Standing::InUse)),
             }
+            ended = Some((earlier.worker, earlier.life));
+            // Others may go on to make accesses that are met, and that end.
+            if self.now() >= deadline {
+                return Err(self.asked_too_long());
+            }
         }
+    }
+
+    #[cold]
+    fn asked_too_long(&self) -> Error {
+        let doing = "asking another process whether an access conflicts with others";
+        Error::Deadline { doing, after: self.default_deadline() }
     }
 
     /// Asks the owner to write an access down. The earlier one that it conflicts with, if the owner knows of any.
@@ -117,9 +137,14 @@ impl Worker {
             return Ok(checks.enter(access.clone(), epoch, ended));
         }
         let ask = |request| CheckMessage::Enter { request, epoch, ended, access: access.clone() };
-        match self.ask(checks, owner, deadline, ask)? {
-            Answer::Met(earlier) => Ok(Some(earlier)),
-            Answer::Entered | Answer::Told(_) => Ok(None),
+        match self.ask(checks, owner, deadline, ask) {
+            Ok(Answer::Met(earlier)) => Ok(Some(earlier)),
+            Ok(Answer::Entered | Answer::Told(_)) => Ok(None),
+            Err(error) => {
+                // It may be written down yet, and is not made.
+                self.end_accesses();
+                Err(error)
+            }
         }
     }
 
@@ -167,7 +192,7 @@ impl Worker {
         let count = {
             let mut asked = lock(&desk.asked);
             asked.count = asked.count.wrapping_add(1);
-            asked.answer = None;
+            (asked.of, asked.answer) = (Some(of), None);
             asked.count
         };
         let request = (self.thread_index() as u64) << 32 | u64::from(count);
@@ -187,8 +212,7 @@ impl Worker {
             process.check_ended()?;
             let left = deadline.saturating_duration_since(self.now());
             if left.is_zero() {
-                let doing = "asking another process whether an access conflicts with others";
-                return Err(Error::Deadline { doing, after: self.default_deadline() });
+                return Err(self.asked_too_long());
             }
             if process.polls() {
                 // The service thread takes the answer in.
@@ -208,12 +232,12 @@ impl Checks {
         shadow.enter(access, epoch).cloned()
     }
 
-    /// Notes an answer. Says whether somebody waits for it.
-    fn answer(&self, process: &Process, request: u64, answer: Answer) {
+    /// Notes an answer, if somebody waits for it from there.
+    fn answer(&self, process: &Process, from: ProcessId, request: u64, answer: Answer) {
         let Some(desk) = self.desks.get((request >> 32) as usize) else { return };
         {
             let mut asked = lock(&desk.asked);
-            if asked.count != request as u32 {
+            if asked.count != request as u32 || asked.of != Some(from) {
                 return;
             }
             asked.answer = Some(answer);
@@ -245,13 +269,65 @@ impl Process {
             CheckMessage::Completed { worker, operation, epoch } if is_its(worker) => {
                 return lock(&checks.shadow).complete(worker, operation, epoch);
             }
+            CheckMessage::Ended { worker, operation } if is_its(worker) => {
+                return lock(&checks.shadow).end(worker, Life::Operation(operation));
+            }
             // Of somebody else's worker: no process of this job sends that.
-            CheckMessage::Enter { .. } | CheckMessage::Completed { .. } => return,
-            CheckMessage::Entered { request } => return checks.answer(self, request, Answer::Entered),
-            CheckMessage::Met { request, earlier } => return checks.answer(self, request, Answer::Met(earlier)),
-            CheckMessage::Told { request, standing } => return checks.answer(self, request, Answer::Told(standing)),
+            CheckMessage::Enter { .. } | CheckMessage::Completed { .. } | CheckMessage::Ended { .. } => return,
+            CheckMessage::Entered { request } => return checks.answer(self, from, request, Answer::Entered),
+            CheckMessage::Met { request, earlier } => return checks.answer(self, from, request, Answer::Met(earlier)),
+            CheckMessage::Told { request, standing } => {
+                return checks.answer(self, from, request, Answer::Told(standing));
+            }
         };
         // Who is gone by now needs no answer.
         let _ = self.send_setup(from, &SetupMessage::Check(Box::new(answer)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that answers what another was asked is not heard.
+    #[test]
+    fn only_who_was_asked_answers() {
+        let body = |me: &Worker| -> Result<()> {
+            let process = me.process_handle();
+            let desk = &process.checks().expect("it is checked").desks[0];
+            *lock(&desk.asked) = Asked { count: 7, of: Some(ProcessId::new(1)), answer: None };
+            let answers = |from: u32, message| {
+                process.take_check_message(ProcessId::new(from), message);
+                lock(&desk.asked).answer.take().is_some()
+            };
+            assert!(!answers(2, CheckMessage::Entered { request: 7 }), "another's");
+            assert!(!answers(0, CheckMessage::Told { request: 7, standing: Standing::Ended }), "its own");
+            assert!(!answers(1, CheckMessage::Entered { request: 6 }), "to what was asked before");
+            assert!(!answers(1, CheckMessage::Entered { request: 9 << 32 | 7 }), "to no thread");
+            assert!(answers(1, CheckMessage::Entered { request: 7 }));
+            Ok(())
+        };
+        crate::Simulation::new(1, 1, 1).check_accesses(true).run(body).unwrap().verdict.unwrap();
+    }
+
+    /// However many accesses are met that have ended, it is over with the deadline.
+    #[test]
+    fn what_is_met_again_and_again_has_a_deadline() {
+        let body = |me: &Worker| -> Result<()> {
+            let process = me.process_handle();
+            let checks = process.checks().expect("it is checked");
+            let key = RemoteKey::starter(me.process(), 4096);
+            let touch = Touch::here(AccessKind::Write);
+            let access = |life| me.record_of(Span::in_region(key, 0, 8), touch, life);
+            // Of workers that there are not, so that nothing of them is open.
+            for worker in 10..20 {
+                let earlier = Record { worker, ..access(Life::Operation(0)) };
+                lock(&checks.shadow).force(earlier);
+            }
+            let late = me.open_access(checks, key, access(Life::Epoch(0)), &[], me.now());
+            assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+            me.open_access(checks, key, access(Life::Epoch(0)), &[], me.now() + Duration::from_secs(1))
+        };
+        crate::Simulation::new(1, 1, 1).check_accesses(true).run(body).unwrap().verdict.unwrap();
     }
 }

@@ -136,6 +136,11 @@ impl Epochs {
         operations.begun.insert(operation, Some((local, epoch)));
         epoch
     }
+
+    /// What an operation did has ended, for all that anybody may know.
+    pub(super) fn end_operation(&self, operation: u64) {
+        lock(&self.operations).begun.remove(&operation);
+    }
 }
 
 #[cfg(test)]
@@ -173,6 +178,14 @@ mod tests {
             Epochs::end(&epochs);
         }
         assert!(lock(&epochs.operations).begun.len() <= SWEEP_MIN, "those that have ended are not kept");
+    }
+
+    #[test]
+    fn an_operation_that_was_let_go_has_ended() {
+        let epochs = Epochs::new(1);
+        let operation = epochs.begin_operation();
+        epochs.end_operation(operation);
+        assert_eq!(epochs.standing(0, Life::Operation(operation)), Standing::Ended);
     }
 
     #[test]

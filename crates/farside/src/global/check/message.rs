@@ -19,6 +19,8 @@ pub(crate) enum CheckMessage {
     Told { request: u64, standing: Standing },
     /// To the owner of memory: an operation of a worker of mine has completed, in this epoch.
     Completed { worker: u32, operation: u64, epoch: u64 },
+    /// To the owner of memory: forget what an operation of a worker of mine did.
+    Ended { worker: u32, operation: u64 },
 }
 
 /// No access has ended.
@@ -49,6 +51,7 @@ impl CheckMessage {
             }
             Self::Told { request, standing } => write(5, &[*request, *standing as u64], None),
             Self::Completed { worker, operation, epoch } => write(6, &[(*worker).into(), *operation, *epoch], None),
+            Self::Ended { worker, operation } => write(7, &[(*worker).into(), *operation], None),
         }
     }
 
@@ -80,6 +83,10 @@ impl CheckMessage {
             6 => {
                 let [worker, operation, epoch] = input.words()?;
                 Self::Completed { worker: u32::try_from(worker).ok()?, operation, epoch }
+            }
+            7 => {
+                let [worker, operation] = input.words()?;
+                Self::Ended { worker: u32::try_from(worker).ok()?, operation }
             }
             _ => return None,
         };
@@ -174,14 +181,15 @@ mod tests {
     fn message() -> impl Strategy<Value = CheckMessage> {
         let ended = prop::option::of((any::<u32>(), life()));
         let standing = prop_oneof![Just(Standing::Ended), Just(Standing::Open), Just(Standing::InUse)];
-        (0..6, any::<(u64, u64, u32)>(), ended, record(), life(), standing).prop_map(
+        (0..7, any::<(u64, u64, u32)>(), ended, record(), life(), standing).prop_map(
             |(kind, (request, epoch, worker), ended, access, life, standing)| match kind {
                 0 => CheckMessage::Enter { request, epoch, ended, access },
                 1 => CheckMessage::Entered { request },
                 2 => CheckMessage::Met { request, earlier: access },
                 3 => CheckMessage::Ask { request, worker, life },
                 4 => CheckMessage::Told { request, standing },
-                _ => CheckMessage::Completed { worker, operation: request, epoch },
+                5 => CheckMessage::Completed { worker, operation: request, epoch },
+                _ => CheckMessage::Ended { worker, operation: request },
             },
         )
     }
@@ -200,7 +208,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_a_message_or_refused(
-            kind in 0..8_u8, mut words: Vec<[u8; 8]>, small: bool, rest in prop::collection::vec(any::<u8>(), 0..300),
+            kind in 0..9_u8, mut words: Vec<[u8; 8]>, small: bool, rest in prop::collection::vec(any::<u8>(), 0..300),
         ) {
             if small {
                 words.iter_mut().for_each(|word| { word[0] &= 1; word[1..].fill(0); });

@@ -29,8 +29,6 @@ pub(super) struct Shadow {
     /// By the order in which they came.
     records: BTreeMap<u64, Record>,
     places: BTreeSet<Place>,
-    /// Which use of a slot its accesses are of.
-    generations: HashMap<u32, u32>,
     /// The latest epoch of a worker that is known.
     epochs: HashMap<u32, u64>,
     /// The accesses that end together.
@@ -62,7 +60,6 @@ impl Shadow {
         Self {
             records: BTreeMap::new(),
             places: BTreeSet::new(),
-            generations: HashMap::new(),
             epochs: HashMap::new(),
             lives: HashMap::new(),
             next: 0,
@@ -81,14 +78,16 @@ impl Shadow {
     pub(super) fn enter(&mut self, record: Record, epoch: u64) -> Option<&Record> {
         self.begin_epoch(record.worker, epoch);
         let span = record.span;
-        if *self.generations.entry(span.slot).or_insert(span.generation) != span.generation {
-            self.renew(Span { offset: 0, bytes: u64::MAX, ..span });
-            self.generations.insert(span.slot, span.generation);
-        }
         let mut same = None;
         for number in self.overlapping(span) {
             let earlier = &self.records[&number];
-            let is_own = earlier.worker == record.worker && !matches!(earlier.life, Life::Operation(_));
+            if earlier.span.generation != span.generation {
+                // Of another use of the slot: that memory is gone.
+                self.remove(number);
+                continue;
+            }
+            let is_own = earlier.worker == record.worker
+                && (earlier.life == record.life || !matches!(earlier.life, Life::Operation(_)));
             if !is_own && earlier.kind.conflicts_with(record.kind) {
                 return self.records.get(&number);
             }
@@ -105,6 +104,12 @@ impl Shadow {
             None => self.insert(record),
         }
         None
+    }
+
+    /// Writes an access down, whatever it conflicts with.
+    #[cfg(test)]
+    pub(super) fn force(&mut self, record: Record) {
+        self.insert(record);
     }
 
     /// An access has ended, as its worker's process says.
@@ -264,12 +269,37 @@ mod tests {
     fn another_use_of_the_slot_is_other_memory() {
         let mut shadow = Shadow::default();
         assert_eq!(shadow.enter(record(1, Write, 0, 8), 0), None);
-        let later = record(2, Write, 0, 8);
-        let later = Record { span: Span { generation: 2, ..later.span }, ..later };
-        assert_eq!(shadow.enter(later, 0), None);
+        let in_second = || {
+            let later = record(2, Write, 0, 8);
+            Record { span: Span { generation: 2, ..later.span }, ..later }
+        };
+        assert_eq!(shadow.enter(in_second(), 0), None);
         assert_eq!(shadow.counters().remembered, 1);
+        assert!(shadow.enter(Record { worker: 1, ..in_second() }, 0).is_some());
         shadow.renew(Span { slot: 3, generation: 2, offset: 0, bytes: 4 });
         assert_eq!(shadow.counters().remembered, 0);
+    }
+
+    /// Slots are numbers that others send: nothing is kept of one but accesses, of which there are so many at most.
+    #[test]
+    fn wild_slots_take_no_more_room_than_others() {
+        let mut shadow = Shadow::with_room_for(10);
+        for (slot, generation) in (u32::MAX - 1000..=u32::MAX).zip(0..) {
+            let wild = record(1, Write, u64::MAX - 8, 8);
+            let wild = Record { span: Span { slot, generation, ..wild.span }, ..wild };
+            assert_eq!(shadow.enter(wild, 0), None);
+        }
+        let Shadow { records, places, epochs, lives, .. } = &shadow;
+        assert_eq!([records.len(), places.len(), epochs.len(), lives.len()], [10, 10, 1, 1]);
+    }
+
+    #[test]
+    fn an_operations_accesses_do_not_conflict_with_each_other() {
+        let mut shadow = Shadow::default();
+        let operation = |number, kind| Record { life: Life::Operation(number), ..record(1, kind, 0, 8) };
+        assert_eq!(shadow.enter(operation(5, Write), 0), None);
+        assert_eq!(shadow.enter(operation(5, Read), 0), None);
+        assert!(shadow.enter(operation(6, Read), 0).is_some());
     }
 
     #[test]

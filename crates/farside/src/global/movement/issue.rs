@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::error::{Refused, Result};
 use crate::global::address::GlobalAddress;
 use crate::global::atomics::Unsigned;
-use crate::global::check::{AccessKind, Touch};
+use crate::global::check::{AccessKind, Part, Touch};
 use crate::global::pointer::GlobalPtr;
 use crate::global::space::check_alignment;
 use crate::job::worker::Worker;
@@ -51,7 +51,12 @@ pub(super) struct Draft {
 
 impl Draft {
     pub(super) fn new(work: Work, place: Place, target: GlobalAddress, source: GlobalAddress) -> Self {
-        Self { work, place, note: Note { target, source, brings: None, store_at: None } }
+        Self { work, place, note: Note { target, source, brings: None, store_at: None, hold: None } }
+    }
+
+    /// What was handed over for it.
+    pub(super) fn into_buffer(self) -> Vec<u8> {
+        self.work.into_buffer()
     }
 }
 
@@ -123,15 +128,18 @@ impl Worker {
         if overlap(target, source, bytes) {
             return Err(MovementError::Overlap { target, source_address: source, bytes }.into());
         }
+        let (to, from) = (self.spot(target, bytes)?, self.spot(source, bytes)?);
         let (write, read) = (Touch::here(AccessKind::Write), Touch::here(AccessKind::Read));
-        let (to, from) = (self.spot(target, bytes, write)?, self.spot(source, bytes, read)?);
+        let parts = [to.part(bytes, write), from.part(bytes, read)];
         let owner = from.process();
         let place = match to.is_at_hand() || from.is_at_hand() || owner == self.process() {
             true => Place::Here,
             false => Place::At(owner),
         };
         let work = Work::Copy { target: to, source: from, bytes };
-        Ok(self.start(Draft::new(work, place, target, source), order).handle())
+        let mut draft = Draft::new(work, place, target, source);
+        self.hold(&mut draft, order, &parts)?;
+        Ok(self.start(draft, order).handle())
     }
 
     /// Writes a few bytes, which are copied by the call. Does not wait until they are there.
@@ -166,8 +174,13 @@ impl Worker {
         // A word is what others watch.
         let is_word = matches!(data.len(), 4 | 8) && (target.offset() as usize).is_multiple_of(data.len());
         let touch = Touch::here(if is_word { AccessKind::AtomicChange } else { AccessKind::Write });
-        let work = Work::Put { target: self.spot(target, data.len() as u64, touch)?, data: data.to_vec() };
-        Ok(self.start(Draft::new(work, Place::Anywhere, target, target), order).handle())
+        let bytes = data.len() as u64;
+        let to = self.spot(target, bytes)?;
+        let parts = [to.part(bytes, touch)];
+        let work = Work::Put { target: to, data: data.to_vec() };
+        let mut draft = Draft::new(work, Place::Anywhere, target, target);
+        self.hold(&mut draft, order, &parts)?;
+        Ok(self.start(draft, order).handle())
     }
 
     /// Writes the bytes of a buffer, which is handed over and comes back when they are there.
@@ -213,9 +226,15 @@ impl Worker {
         work: impl FnOnce(Spot, Vec<u8>) -> Work,
     ) -> Result<Incoming<Vec<u8>>, Refused<Vec<u8>>> {
         let (touch, bytes) = (Touch::here(kind), buffer.len() as u64);
-        match self.admit(order).and_then(|()| self.spot(address, bytes, touch)) {
-            Ok(spot) => Ok(self.start_bringing(Draft::new(work(spot, buffer), Place::Here, address, address), order)),
-            Err(error) => Err(Refused { error, arguments: buffer }),
+        let spot = match self.admit(order).and_then(|()| self.spot(address, bytes)) {
+            Ok(spot) => spot,
+            Err(error) => return Err(Refused { error, arguments: buffer }),
+        };
+        let parts = [spot.part(bytes, touch)];
+        let mut draft = Draft::new(work(spot, buffer), Place::Here, address, address);
+        match self.hold(&mut draft, order, &parts) {
+            Ok(()) => Ok(self.start_bringing(draft, order)),
+            Err(error) => Err(Refused { error, arguments: draft.into_buffer() }),
         }
     }
 
@@ -240,7 +259,8 @@ impl Worker {
             return Ok(Incoming::over(self.next_handle(), Brought::Previous(previous.widen())));
         }
         self.admit(order)?;
-        let draft = self.draft_change(word, change)?;
+        let (mut draft, part) = self.draft_change(word, change)?;
+        self.hold(&mut draft, order, &[part])?;
         Ok(self.start_bringing(draft, order))
     }
 
@@ -259,20 +279,23 @@ impl Worker {
         order: Order,
     ) -> Result<Handle> {
         self.admit(order)?;
-        let mut draft = self.draft_change(word, change)?;
-        let place = self.spot_of(old, Touch::here(AccessKind::Write))?;
+        let (mut draft, part) = self.draft_change(word, change)?;
+        let place = self.spot_of(old)?;
         if place.process() != self.process() {
             return Err(MovementError::NotOwn { address: old.address() }.into());
         }
+        let store = place.part(size_of::<W>() as u64, Touch::here(AccessKind::Write));
+        self.hold(&mut draft, order, &[part, store])?;
         draft.note.store_at = Some((place, size_of::<W>()));
         Ok(self.start(draft, order).handle())
     }
 
     #[track_caller]
-    fn draft_change<W: Unsigned>(&self, word: GlobalPtr<W>, change: AtomicChange<W>) -> Result<Draft> {
-        let target = self.spot_of(word, Touch::here(AccessKind::of(&change)))?;
+    fn draft_change<W: Unsigned>(&self, word: GlobalPtr<W>, change: AtomicChange<W>) -> Result<(Draft, Part)> {
+        let target = self.spot_of(word)?;
+        let part = target.part(size_of::<W>() as u64, Touch::here(AccessKind::of(&change)));
         let change = W::operation(target.offset, change);
-        Ok(Draft::new(Work::Change { target, change }, Place::Anywhere, word.address(), word.address()))
+        Ok((Draft::new(Work::Change { target, change }, Place::Anywhere, word.address(), word.address()), part))
     }
 
     /// Whether a new operation need not look at those before it.
@@ -329,16 +352,42 @@ impl Worker {
         Ok(())
     }
 
-    fn spot_of<W: Pod>(&self, word: GlobalPtr<W>, touch: Touch) -> Result<Spot> {
+    fn spot_of<W: Pod>(&self, word: GlobalPtr<W>) -> Result<Spot> {
         check_alignment::<W>(word.address())?;
-        self.spot(word.address(), size_of::<W>() as u64, touch)
+        self.spot(word.address(), size_of::<W>() as u64)
     }
 
     /// Finds the region of an address, which may have to be attached.
-    pub(super) fn spot(&self, address: GlobalAddress, bytes: u64, touch: Touch) -> Result<Spot> {
+    pub(super) fn spot(&self, address: GlobalAddress, bytes: u64) -> Result<Spot> {
         let (region, offset) = self.find_region(address, bytes)?;
-        self.check_access(region.key(), offset, bytes as usize, touch)?;
         Ok(Spot::attached(region, offset))
+    }
+
+    /// Has the checker know of an operation as if it were made now: whoever finds the signal that it gives may use what it reached, also before this
+    /// worker knows that it is over.
+    pub(super) fn note(&self, draft: &mut Draft, order: Order, parts: &[Part]) -> Result<()> {
+        self.hold(draft, order, parts)?;
+        if let Some(hold) = draft.note.hold.take() {
+            hold.complete(self.process_handle());
+        }
+        Ok(())
+    }
+
+    /// Has the checker refuse an operation that conflicts with what is open, or keep what it reaches until it is over. It may reach what those
+    /// do that it is ordered after.
+    fn hold(&self, draft: &mut Draft, order: Order, parts: &[Part]) -> Result<()> {
+        let process = self.process_handle();
+        if process.checks().is_none() {
+            return Ok(());
+        }
+        let touched = touched(&mut draft.work);
+        let after = {
+            let inner = process.movement().lock();
+            let thread = &inner.threads[self.thread_index()];
+            thread.held_before(thread.orders.before(self.condition(order), draft.place, touched))
+        };
+        draft.note.hold = self.open_until_over(parts, &after)?;
+        Ok(())
     }
 
     pub(super) fn start_bringing<T>(&self, mut draft: Draft, order: Order) -> Incoming<T> {
@@ -350,21 +399,27 @@ impl Worker {
         }
     }
 
-    /// Starts an operation: does it, if it can be done at once.
-    fn start(&self, draft: Draft, order: Order) -> Started {
-        let Draft { mut work, place, note } = draft;
-        let (process, local) = (self.process_handle(), self.thread_index());
-        let touched = touched(&mut work);
-        let condition = match order {
+    fn condition(&self, order: Order) -> Condition {
+        match order {
             Order::None => Condition::None,
             Order::After(handle) => Condition::After(handle.number),
             Order::All => Condition::All,
-            // Only now: while this one waited to be admitted, handlers may have started others.
             Order::Continuing => Condition::Continuing(self.moves().last()),
-        };
+        }
+    }
+
+    /// Starts an operation: does it, if it can be done at once.
+    fn start(&self, draft: Draft, order: Order) -> Started {
+        let Draft { mut work, place, mut note } = draft;
+        let (process, local) = (self.process_handle(), self.thread_index());
+        let touched = touched(&mut work);
+        // Only now: while this one waited to be admitted, handlers may have started others.
+        let condition = self.condition(order);
         let mut inner = process.movement().lock();
         let orders = &mut inner.threads[local].orders;
         let after = orders.before(condition, place, touched);
+        // Others may learn by this operation of what was before it, also of those that it is ordered after and that are over.
+        self.end_accesses();
         self.moves().is_fenced.set(orders.is_fenced());
         let handle = self.next_handle();
         if after.is_empty() {
@@ -373,6 +428,9 @@ impl Worker {
                 if let (Some((spot, bytes)), Brought::Previous(previous)) = (&note.store_at, &brought) {
                     spot.store_word(process, *previous, *bytes);
                 }
+                if let Some(hold) = note.hold.take() {
+                    hold.complete(process);
+                }
                 return Started::Over(handle, brought);
             }
             inner = process.movement().lock();
@@ -380,6 +438,10 @@ impl Worker {
         let thread = &mut inner.threads[local];
         thread.orders.push(handle.number, touched, place, after, work);
         thread.notes.insert(handle.number, note);
+        if !thread.orders.is_under_way(handle.number) {
+            // One that it is ordered after has failed, so that it never begins.
+            thread.end_hold(process, handle.number);
+        }
         drop(inner);
         process.stir_movement();
         process.advance_movement();

@@ -148,6 +148,22 @@ impl<W: Clone> Orders<W> {
         after
     }
 
+    /// Those of the open operations that come before one that is ordered after these.
+    pub(super) fn all_before(&self, mut after: Vec<u64>) -> Vec<u64> {
+        // Each is ordered after earlier ones only.
+        for entry in self.entries.iter().rev() {
+            if after.contains(&entry.number) {
+                after.extend(&entry.after);
+            }
+        }
+        after
+    }
+
+    /// Whether an open operation is ordered after this one.
+    pub(super) fn is_followed(&self, number: u64) -> bool {
+        self.entries.iter().any(|entry| entry.after.contains(&number))
+    }
+
     /// Puts all operations that come later behind the ones up to a number, as far as they reach memory of the same process: of this one, or any.
     pub(super) fn fence(&mut self, peer: Option<ProcessId>, up_to: u64) {
         self.fences.retain(|fence| fence.peer != peer && peer.is_some());

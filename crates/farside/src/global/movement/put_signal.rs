@@ -9,7 +9,7 @@ use super::work::{Brought, Spot, Work};
 use crate::error::Error;
 use crate::error::{Refused, Result};
 use crate::global::address::GlobalAddress;
-use crate::global::check::{AccessKind, Touch};
+use crate::global::check::{AccessKind, Part, Touch};
 use crate::global::pointer::GlobalPtr;
 use crate::global::signal::{RemoteSignal, Signal, check_places};
 use crate::job::worker::Worker;
@@ -64,22 +64,24 @@ impl Worker {
             Ok(spots) => spots,
             Err(error) => return Err(Refused { error, arguments: buffer }),
         };
+        let bytes = buffer.len() as u64;
+        let signal_part = word.part(8, Touch::here(AccessKind::AtomicChange));
+        let data_part = (bytes > 0).then(|| target.part(bytes, Touch::here(AccessKind::Write)));
+        let parts: Vec<Part> = data_part.into_iter().chain([signal_part]).collect();
         let signal = RemoteSignal::new(self, (place, what), word.is_at_hand(), (address, buffer.len()));
         let work = Work::PutSignal { target, data: buffer, word, signal };
-        Ok(self.start_bringing(Draft::new(work, Place::Here, address, place), order))
+        let mut draft = Draft::new(work, Place::Here, address, place);
+        match self.note(&mut draft, order, &parts) {
+            Ok(()) => Ok(self.start_bringing(draft, order)),
+            Err(error) => Err(Refused { error, arguments: draft.into_buffer() }),
+        }
     }
 
     /// Where data and signal go.
     fn spots_of_signal(&self, address: GlobalAddress, bytes: usize, place: GlobalAddress) -> Result<(Spot, Spot)> {
-        let word = Touch::here(AccessKind::AtomicChange);
-        if bytes == 0 {
-            // Wherever it points to.
-            let spot = self.spot(place, 8, word)?;
-            return Ok((spot.clone(), spot));
-        }
-        // What is wrong with the signal's address is told before anything is done.
-        self.check_address(place, 8)?;
-        let target = self.spot(address, bytes as u64, Touch::here(AccessKind::Write))?;
-        Ok((target, self.spot(place, 8, word)?))
+        let word = self.spot(place, 8)?;
+        // Nothing goes wherever it points to.
+        let target = if bytes == 0 { word.clone() } else { self.spot(address, bytes as u64)? };
+        Ok((target, word))
     }
 }

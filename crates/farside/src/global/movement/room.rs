@@ -16,6 +16,7 @@ use super::orders::{Orders, Start, What};
 use super::table::{COMMANDS_MAX, Origin, Table, Taken};
 use super::work::{Brought, Spot, Work};
 use crate::global::address::GlobalAddress;
+use crate::global::check::Hold;
 use crate::job::kill_point::KillPoint;
 use crate::job::process::{Process, lock};
 use crate::job::setup::SetupMessage;
@@ -63,6 +64,8 @@ pub(super) struct Note {
     pub(super) brings: Option<Parcel>,
     /// In memory of this process, for the old value of a word of so many bytes.
     pub(super) store_at: Option<(Spot, usize)>,
+    /// What the checker keeps for it until it is over.
+    pub(super) hold: Option<Hold>,
 }
 
 /// What an operation brings, when it has ended.
@@ -189,14 +192,14 @@ impl Process {
             About::Failed { why } if own => {
                 let thread = &mut inner.threads[local as usize];
                 if thread.orders.is_sent_to(number, from) {
-                    thread.fail(number, why);
+                    thread.fail(self, number, why);
                 }
                 self.say_of_move(from, local, number, About::Heard);
             }
             About::Refused { epoch } if own => {
                 let thread = &mut inner.threads[local as usize];
                 let failed = thread.orders.refuse(from, number, epoch, self.clock().now());
-                thread.has_news |= !failed.is_empty();
+                thread.note_failed(self, &failed);
             }
             // There is no such thread here, and never was.
             About::Ended { .. } | About::Failed { .. } | About::Refused { .. } => {}
@@ -216,7 +219,7 @@ impl Process {
         inner.table.lose(lost);
         for thread in &mut inner.threads {
             for number in thread.orders.asked_of(lost) {
-                thread.fail(number, Failure::Lost { process: lost });
+                thread.fail(self, number, Failure::Lost { process: lost });
             }
         }
         self.tell_movement(inner);
@@ -254,7 +257,7 @@ impl Inner {
         let mut any = false;
         for thread in &mut self.threads {
             for (number, by) in thread.orders.refused_since(before) {
-                thread.fail(number, Failure::Full { process: by });
+                thread.fail(process, number, Failure::Full { process: by });
                 any = true;
             }
         }
@@ -271,8 +274,10 @@ impl Inner {
             What::Send { to, epoch, after, work } => {
                 let Some(command) = Command::of(work) else {
                     let what = "only what fits into a command is sent".to_owned();
-                    return self.threads[local as usize].fail(number, Failure::Other { what });
+                    return self.threads[local as usize].fail(process, number, Failure::Other { what });
                 };
+                // When this one has taken effect there, others may know that those are over, and this process may not.
+                after.iter().for_each(|earlier| self.threads[local as usize].end_hold(process, *earlier));
                 let what = About::Command { epoch, after, command };
                 // A message to who is lost may be taken and dropped. Is that noted after this look, then `lose_movement` finds it sent.
                 let sent = match process.lost(to) {
@@ -282,7 +287,7 @@ impl Inner {
                 process.kill_point(KillPoint::MoveAsked);
                 if let Err(error) = sent {
                     let failure = Failure::of_error(&error, true);
-                    self.threads[local as usize].fail(number, failure);
+                    self.threads[local as usize].fail(process, number, failure);
                 }
             }
         }
@@ -319,7 +324,7 @@ impl Inner {
         let thread = &mut self.threads[local as usize];
         match result {
             Ok(brought) => thread.end(process, number, brought),
-            Err(why) => thread.fail(number, why),
+            Err(why) => thread.fail(process, number, why),
         }
     }
 
@@ -331,6 +336,8 @@ impl Inner {
 impl Thread {
     /// One has ended well.
     fn end(&mut self, process: &Process, number: u64, brought: Brought) {
+        let is_held = self.notes.get(&number).is_some_and(|note| note.hold.is_some());
+        let is_followed = is_held && self.orders.is_followed(number);
         if !self.orders.end(number) {
             return;
         }
@@ -339,14 +346,42 @@ impl Thread {
         if let (Some((spot, bytes)), Brought::Previous(previous)) = (&note.store_at, &brought) {
             spot.store_word(process, *previous, *bytes);
         }
+        match note.hold {
+            // Who sees what comes after it knows that it is over, whatever its worker has told.
+            Some(hold) if is_followed => hold.end(process),
+            Some(hold) => hold.complete(process),
+            None => {}
+        }
         if let Some(parcel) = note.brings {
             *lock(&parcel) = Some(brought);
         }
     }
 
     /// One has failed, and others with it.
-    fn fail(&mut self, number: u64, failure: Failure) {
-        self.has_news |= !self.orders.fail(number, failure).is_empty();
+    fn fail(&mut self, process: &Process, number: u64, failure: Failure) {
+        let failed = self.orders.fail(number, failure);
+        self.note_failed(process, &failed);
+    }
+
+    fn note_failed(&mut self, process: &Process, failed: &[u64]) {
+        self.has_news |= !failed.is_empty();
+        failed.iter().for_each(|number| self.end_hold(process, *number));
+    }
+
+    /// Has the checker forget what an operation reaches.
+    pub(super) fn end_hold(&mut self, process: &Process, number: u64) {
+        if process.checks().is_some()
+            && let Some(hold) = self.notes.get_mut(&number).and_then(|note| note.hold.take())
+        {
+            hold.end(process);
+        }
+    }
+
+    /// What the checker calls the operations that one comes after which is ordered after these.
+    pub(super) fn held_before(&self, after: Vec<u64>) -> Vec<u64> {
+        let holds =
+            self.orders.all_before(after).into_iter().filter_map(|number| self.notes.get(&number)?.hold.as_ref());
+        holds.map(Hold::operation).collect()
     }
 }
 

@@ -9,6 +9,7 @@ use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
 use super::error::Failure;
+use crate::global::check::{Part, Touch};
 use crate::global::segments::is_published;
 use crate::global::signal::RemoteSignal;
 use crate::global::space::own_region;
@@ -72,6 +73,15 @@ impl Work {
         match self {
             Self::Copy { source, .. } | Self::Get { source, .. } | Self::PutSignal { word: source, .. } => Some(source),
             Self::Put { .. } | Self::Change { .. } => None,
+        }
+    }
+
+    /// The buffer that was handed over for it.
+    pub(super) fn into_buffer(self) -> Vec<u8> {
+        match self {
+            Self::Put { data, .. } | Self::PutSignal { data, .. } => data,
+            Self::Get { room, .. } => room,
+            Self::Copy { .. } | Self::Change { .. } => Vec::new(),
         }
     }
 
@@ -147,6 +157,11 @@ impl Spot {
 
     pub(super) fn process(&self) -> ProcessId {
         self.key.process
+    }
+
+    /// What the checker is told of an access to so many bytes from here on.
+    pub(super) fn part(&self, bytes: u64, touch: Touch) -> Part {
+        Part { key: self.key, offset: self.offset, bytes: bytes as usize, touch }
     }
 
     pub(super) fn is_at_hand(&self) -> bool {

@@ -1,0 +1,55 @@
+//! What checking accesses costs.
+
+use std::hint::black_box;
+
+use farside::{GlobalPtr, Order, ProcessId, Worker, WorkerId};
+
+use super::over_ofi::Crowd;
+use crate::case::Case;
+use crate::metric::Metric;
+use crate::stats::median;
+use crate::timing::{ALONE, TOGETHER, time_batches};
+use crate::{BenchError, Options};
+
+/// Operations of one run, when nothing else is asked for. Checked ones take a hundred microseconds.
+const COUNT: u64 = 2_000;
+/// Operations that are done together: unchecked ones are over before the clock is read.
+const BATCH: u64 = TOGETHER;
+
+/// In a job that is checked, beside one that is not.
+pub(super) fn case() -> Case {
+    Case::checked_job("checked", 2, measure)
+}
+
+/// Puts of a word, one that is started, and a call with a result, by worker 0. Collective.
+pub(super) fn measure(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let values = me.symmetric::<u64>(2)?;
+    let at = |process: u32| values.at(ProcessId::new(process)).map(|values| values.start());
+    let (own, other) = (at(0)?, at(1)?);
+    let next = WorkerId::new(1);
+    me.setup_all()?;
+    let count = options.operations_or(COUNT);
+    let put = |to: GlobalPtr<u64>| {
+        let put = || Ok::<_, BenchError>(black_box(to).put(me, black_box(7))?);
+        Ok::<_, BenchError>(median(&time_batches(count, BATCH, put)?))
+    };
+    let start = || {
+        let started = me.start_put(black_box(other).address(), &black_box([7_u8; 16]), Order::None)?;
+        Ok::<_, BenchError>(me.complete(started)?)
+    };
+    let call = || {
+        let called = me.call_return(next, black_box(7_u64), |_, x| x).map_err(farside::Error::from)?;
+        Ok::<_, BenchError>(called.wait().map(drop)?)
+    };
+    let times = Crowd::new(me)?.measure(options, |crowd| {
+        Ok([
+            crowd.attended(|| put(own))?,
+            crowd.attended(|| put(other))?,
+            crowd.attended(|| Ok(median(&time_batches(count, BATCH, start)?)))?,
+            crowd.attended(|| Ok(median(&time_batches(count, ALONE, call)?)))?,
+        ])
+    })?;
+    values.free(me)?;
+    let names = ["own_put_ns", "put_ns", "start_put_ns", "call_return_ns"];
+    Ok(names.into_iter().zip(times).map(|(name, times)| Metric::new(name, "ns", times)).collect())
+}

@@ -1,0 +1,129 @@
+//! Operations that are started, and what they use until they are over.
+
+use farside::prelude::*;
+use farside::{AccessConflict, GlobalAddress, Handle, LogGp, Order, Result, SimOptions, Simulation};
+
+use super::support::{Blind, by_processes, report};
+
+/// So many that an operation is still under way when others look.
+const BYTES: usize = 16 << 20;
+/// Tries to find one under way.
+const ROUNDS_MAX: u32 = 100;
+
+const STARTER: WorkerId = WorkerId::new(0);
+const OTHER: WorkerId = WorkerId::new(1);
+
+/// Where an operation of worker 0 reads, and where it writes, if either is anybody else's. Behind both there is as much memory again.
+#[derive(Clone, Copy)]
+struct Used {
+    /// Memory of two others.
+    others: [GlobalAddress; 2],
+    read: Option<GlobalAddress>,
+    written: Option<GlobalAddress>,
+}
+
+/// Starts an operation that neither end is told of, behind one that another process carries out: so it is not over at once, wherever it is
+/// carried out.
+fn start(me: &Worker, used: Used) -> Result<Handle> {
+    let [from, to] = used.others.map(|other| other.checked_add(BYTES as u64).expect("there is as much behind"));
+    let order = Order::After(me.copy(to, from, BYTES as u64, Order::None)?);
+    match used {
+        Used { read: Some(source), written: Some(target), .. } => me.copy(target, source, BYTES as u64, order),
+        Used { read: Some(source), .. } => Ok(me.start_get(source, vec![0; BYTES], order)?.handle()),
+        Used { written: Some(target), .. } => Ok(me.start_put_owned(target, vec![1; BYTES], order)?.handle()),
+        _ => unreachable!("it reads or writes"),
+    }
+}
+
+/// Accesses that conflict with what is used, at its first and its last bytes.
+fn conflicts(me: &Worker, used: Used) -> Result<Vec<AccessConflict>> {
+    let mut found = Vec::new();
+    for place in [0, BYTES as u32 - 8] {
+        if let Some(source) = used.read {
+            let word = source.checked_add(place.into()).expect("inside").cast::<u64>();
+            word.get(me)?;
+            found.extend([report(word.put(me, 1)), report(word.fetch_add(me, 1))]);
+        }
+        if let Some(target) = used.written {
+            let word = target.checked_add(place.into()).expect("inside").cast::<u64>();
+            found.extend([report(word.put(me, 1)), report(word.get(me)), report(word.load(me))]);
+        }
+    }
+    Ok(found)
+}
+
+/// Worker 0 starts an operation, and says so to everybody, but does not wait for it. Whoever uses what the operation does is told
+/// that, until worker 0 has waited for it and said that.
+fn are_under_way(me: &Worker, used: Used) -> Result<()> {
+    let blind = Blind::new(me)?;
+    for round in 0..ROUNDS_MAX {
+        let step = u64::from(8 * round);
+        let mut seen = false;
+        if me.id() == STARTER {
+            let handle = start(me, used)?;
+            me.end_accesses();
+            let is_open = !me.inquire(handle)?;
+            blind.reach(me, step + if is_open { 2 } else { 1 })?;
+            blind.wait_for(me, step + 3)?;
+            let address = used.read.or(used.written).expect("it reads or writes").cast::<u64>();
+            let own = address.put(me, 7);
+            if !me.inquire(handle)? {
+                let own = report(own);
+                assert!(own.in_use && own.there.worker == STARTER && own.here.worker == STARTER, "{own}");
+            }
+            me.complete(handle)?;
+            // Now it may.
+            address.put(me, 7)?;
+        } else if me.id() == OTHER {
+            blind.wait_for(me, step + 1)?;
+            if blind.is_at(me, step + 2) {
+                for conflict in conflicts(me, used)? {
+                    let site = &conflict.there.site;
+                    assert!(conflict.there.worker == STARTER && site.file().ends_with("started.rs"), "{conflict}");
+                    seen |= conflict.in_use;
+                }
+            }
+            blind.reach(me, step + 3)?;
+        }
+        if me.broadcast(OTHER, (me.id() == OTHER).then_some(seen))? {
+            return Ok(());
+        }
+    }
+    panic!("nothing was under way, {ROUNDS_MAX} times");
+}
+
+fn all(me: &Worker) -> Result<()> {
+    // Of memory that is not mapped anywhere, so that nothing is over at once.
+    let segment = me.register(vec![0_u8; 2 * BYTES])?;
+    let starts = me.broadcast(STARTER, me.gather(STARTER, segment.slice().start().address())?)?;
+    let others = [starts[1], starts[2]];
+    let [second, third] = others;
+    are_under_way(me, Used { others, read: Some(third), written: None })?;
+    are_under_way(me, Used { others, read: None, written: Some(third) })?;
+    are_under_way(me, Used { others, read: Some(second), written: Some(third) })?;
+    me.barrier()?;
+    segment.deregister(me)?;
+    me.barrier()
+}
+
+#[test]
+fn are_protected_by_processes() {
+    by_processes("accesses::started::are_protected_by_processes", "shm", 3, 1, all);
+}
+
+#[test]
+fn are_protected_over_libfabric() {
+    by_processes("accesses::started::are_protected_over_libfabric", "ofi:tcp", 3, 1, all);
+}
+
+#[test]
+fn are_protected_in_the_simulator() {
+    for seed in 0..4 {
+        // A network on which so many bytes take a while.
+        let options = SimOptions { network: LogGp::FDR, ..SimOptions::default() };
+        let simulation = Simulation::new(3, 1, seed).options(options).check_accesses(true);
+        if let Err(error) = simulation.run(all).unwrap().verdict {
+            panic!("seed {seed}: {error}");
+        }
+    }
+}
