@@ -4,7 +4,9 @@ use std::sync::Mutex;
 
 use farside::prelude::*;
 use farside::sync::{Combining, LockManager};
-use farside::{AddressFault, AtomicChange, Countdown, Error, GlobalPtr, Order, Result, ResultPlace, Simulation};
+use farside::{
+    AddressFault, AtomicChange, Countdown, Error, GlobalPtr, Order, Result, ResultPlace, Signal, Simulation,
+};
 
 use super::support::{Blind, Body, by_processes, serve, simulated, word};
 
@@ -251,6 +253,35 @@ fn by_started_operations(me: &Worker) -> Result<()> {
     Ok(())
 }
 
+/// Who finds the signal of data that was started on its way reads them, be it before the one who has started that knows that it is over.
+fn by_started_signals(me: &Worker) -> Result<()> {
+    const WORDS: usize = 40;
+    let shared = me.symmetric::<u64>(me.worker_count() as usize * (WORDS + 1))?;
+    // What a worker writes, at the process behind its own, and the signal.
+    let place = |worker: WorkerId| {
+        let process = ProcessId::new((me.process_of(worker).number() + 1) % me.process_count());
+        let begin = worker.index() * (WORDS + 1);
+        let all = shared.at(process)?;
+        Ok::<_, Error>((all.part(begin..begin + WORDS)?, all.at(begin + WORDS)?))
+    };
+    let (there, signal) = place(me.id())?;
+    let (data, heard) = place(me.neighbor(me.worker_count() - 1))?;
+    for round in 1..=6_u64 {
+        let before = me.start_put(there.start().address(), &[0; 8], Order::None)?;
+        let order = [Order::After(before), Order::All, Order::Continuing][round as usize % 3];
+        let bytes = round.to_ne_bytes().repeat(WORDS);
+        let sent = me.start_put_signal(there.start().address(), bytes, signal, Signal::Set(round), order);
+        let sent = sent.map_err(|refused| refused.error)?;
+        while heard.load(me)? != round {
+            serve(me)?;
+        }
+        assert_eq!(data.to_vec(me)?, [round; WORDS]);
+        assert_eq!(sent.take(me)?.len(), 8 * WORDS);
+        me.barrier()?;
+    }
+    shared.free(me)
+}
+
 /// A put that was refused was not made, and conflicts with nothing.
 fn what_was_refused_is_nothing(me: &Worker) -> Result<()> {
     let blind = Blind::new(me)?;
@@ -277,7 +308,7 @@ fn what_was_refused_is_nothing(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-const BODIES: [Body; 9] = [
+const BODIES: [Body; 10] = [
     by_barriers,
     by_values,
     by_calls,
@@ -285,6 +316,7 @@ const BODIES: [Body; 9] = [
     by_words,
     by_threads,
     by_started_operations,
+    by_started_signals,
     what_was_refused_is_nothing,
     memory_is_used_again,
 ];
