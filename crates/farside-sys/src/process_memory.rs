@@ -35,7 +35,7 @@ pub unsafe fn write(pid: i32, address: usize, from: &[u8]) -> Result<usize> {
     usize::try_from(copied).map_err(|_| Error::last_os_error())
 }
 
-/// Copies bytes from one place of this process to another by the system call of [`write`]: for whoever wants to know what that costs.
+/// Copies bytes from one place of this process to another by the system call of [`write`](fn@write): for whoever wants to know what that costs.
 ///
 /// # Errors
 /// [Refused](is_refusal).
