@@ -54,7 +54,7 @@ unsafe impl Sync for SharedMemory {}
 #[non_exhaustive]
 pub enum ShmError {
     /// A region of no bytes was asked for.
-    #[error("a shared memory region must have at least one byte")]
+    #[error("a region of memory must have at least one byte")]
     Empty,
     /// The machine has not so much memory left.
     #[error(

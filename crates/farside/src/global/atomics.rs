@@ -180,7 +180,8 @@ impl<W: Word> GlobalPtr<W> {
     /// Reads the word.
     ///
     /// # Errors
-    /// Those of [`put`](GlobalPtr::put).
+    /// Those of [`put`](GlobalPtr::put), also where the memory is registered to be read only: nobody changes that, and a
+    /// [`get`](GlobalPtr::get) reads it.
     #[inline]
     #[track_caller]
     pub fn load(self, me: &Worker) -> Result<W> {
