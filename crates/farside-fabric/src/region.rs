@@ -1,6 +1,5 @@
 //! Registered memory, seen from its owner and from its peers.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,12 +9,10 @@ use farside_sys::shm::SharedMemory;
 
 use crate::nearby::{Nearby, Refused};
 use crate::private::Lease;
-use crate::transport::{AtomicChange, Completion, FabricError, Operation, Outcome, RemoteKey, Transport};
+use crate::transport::{AtomicChange, FabricError, Operation, Outcome, RemoteKey, Transport};
 
 /// Between attempts to post an operation while too many are under way.
 const NAP_WHILE_FULL: Duration = Duration::from_micros(50);
-/// [Pieces](Transport::get_piece_bytes) of one get.
-const PIECES_UNDER_WAY: usize = 4;
 
 /// Memory of this process that peers can reach.
 #[derive(Clone, Debug)]
@@ -188,44 +185,14 @@ impl RemoteRegion {
                 Ok(()) => return Ok(()),
             },
         };
-        self.get_in_pieces(transport, offset, data, deadline)
-    }
-
-    fn get_in_pieces(
-        &self,
-        transport: &Arc<dyn Transport>,
-        mut offset: u64,
-        data: &mut [u8],
-        deadline: Instant,
-    ) -> Result<(), FabricError> {
-        let take = |(got, room): (Completion, &mut [u8])| {
-            if let Outcome::Got(found) = self.wait(transport, got, deadline)? {
-                if found.len() != room.len() {
-                    let process = self.key.process;
-                    return Err(FabricError::OddAnswer { process, wanted: room.len(), bytes: found.len() });
-                }
-                room.copy_from_slice(&found);
+        let wanted = data.len();
+        if let Outcome::Got(found) = self.run(transport, || Operation::Get { offset, bytes: wanted }, deadline)? {
+            if found.len() != wanted {
+                return Err(FabricError::OddAnswer { process: self.key.process, wanted, bytes: found.len() });
             }
-            Ok(())
-        };
-        let mut under_way = VecDeque::new();
-        let mut left = data;
-        loop {
-            let bytes = left.len().min(transport.get_piece_bytes());
-            let (piece, rest) = std::mem::take(&mut left).split_at_mut(bytes);
-            if under_way.len() == PIECES_UNDER_WAY
-                && let Some(first) = under_way.pop_front()
-            {
-                take(first)?;
-            }
-            let got = self.post(transport, || Operation::Get { offset, bytes }, deadline)?;
-            under_way.push_back((got, piece));
-            offset += bytes as u64;
-            left = rest;
-            if left.is_empty() {
-                return under_way.into_iter().try_for_each(take);
-            }
+            data.copy_from_slice(&found);
         }
+        Ok(())
     }
 
     /// Changes the 64-bit word at `offset` and returns what it held.
@@ -285,26 +252,6 @@ impl RemoteRegion {
         operation: impl Fn() -> Operation,
         deadline: Instant,
     ) -> Result<Outcome, FabricError> {
-        let posted = self.post(transport, operation, deadline)?;
-        self.wait(transport, posted, deadline)
-    }
-
-    fn wait(
-        &self,
-        transport: &Arc<dyn Transport>,
-        posted: Completion,
-        deadline: Instant,
-    ) -> Result<Outcome, FabricError> {
-        posted.wait(&**transport, self.key.process, deadline)
-    }
-
-    /// Posts an operation, as soon as there is room for it.
-    fn post(
-        &self,
-        transport: &Arc<dyn Transport>,
-        operation: impl Fn() -> Operation,
-        deadline: Instant,
-    ) -> Result<Completion, FabricError> {
         let process = self.key.process;
         let clock = transport.clock();
         loop {
@@ -316,7 +263,7 @@ impl RemoteRegion {
                     transport.progress();
                     clock.nap_until_news(NAP_WHILE_FULL);
                 }
-                posted => return posted,
+                posted => return posted?.wait(&**transport, process, deadline),
             }
         }
     }

@@ -113,12 +113,6 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// A region that is attached already, without any waiting.
     fn attached(&self, key: RemoteKey) -> Option<RemoteRegion>;
 
-    /// Gets that somebody waits for are posted in pieces of so many bytes, and each is copied while the next are under way. For transports that
-    /// take this machine's processor to move bytes: what was just received is in its cache then.
-    fn get_piece_bytes(&self) -> usize {
-        usize::MAX
-    }
-
     /// Starts an operation on a region that is not mapped. (On a mapped one it works too, and has ended at return.)
     ///
     /// # Errors

@@ -28,9 +28,6 @@ use crate::transport::{
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// When a thread that blocks on libfabric's descriptor looks all the same: providers have forgotten to announce things.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
-/// [Pieces](Transport::get_piece_bytes) that fit into the processor's cache. Smaller ones cost more than they save; and puts have none, since several that
-/// are queued behind each other in `tcp` take two to five times as long as one (measured).
-const GET_PIECE_BYTES: usize = 256 << 10;
 /// How long the last messages may take to leave when an endpoint is closed.
 const FAREWELL_MAX: Duration = Duration::from_millis(500);
 
@@ -304,10 +301,6 @@ impl Transport for OfiEndpoint {
     fn attached(&self, key: RemoteKey) -> Option<RemoteRegion> {
         let is_attached = self.lock().is_attached(key);
         is_attached.then(|| self.region(key))
-    }
-
-    fn get_piece_bytes(&self) -> usize {
-        if self.works_in_software { GET_PIECE_BYTES } else { usize::MAX }
     }
 
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {

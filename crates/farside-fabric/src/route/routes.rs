@@ -188,10 +188,6 @@ impl Transport for Routes {
         self.to(key.process).attached(key)
     }
 
-    fn get_piece_bytes(&self) -> usize {
-        self.ofi.get_piece_bytes()
-    }
-
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
         self.to(key.process).post(key, operation)
     }
