@@ -435,8 +435,16 @@ fn channels_carry_values(me: &Worker) -> Result<()> {
     assert!(refused.arguments == long && matches!(refused.error, Error::TooLarge { max: 200, .. }));
     sender.send(value(7))?;
     assert_eq!(receiver.recv()?, value(7));
-    sender.send(value(8))?;
-    assert_eq!(me.block_on(receiver.recv_async())??, value(8));
+    let channel = async {
+        for number in 8..30 {
+            sender.send_async(value(number)).await?;
+            assert_eq!(receiver.recv_async().await?, value(number));
+        }
+        let refused = sender.send_async(long.clone()).await.unwrap_err();
+        assert!(refused.arguments == long && matches!(refused.error, Error::TooLarge { max: 200, .. }));
+        Ok::<_, Error>(())
+    };
+    me.block_on(channel)??;
     drop(sender);
     assert_eq!(cause(receiver.recv()), PipeCause::Closed);
     me.barrier()
@@ -643,6 +651,14 @@ fn futures_are_woken(me: &Worker) -> Result<()> {
         for number in 0..20_u64 {
             writer.write_async(&number.to_le_bytes()).await?;
             assert_eq!(*reader.recv_async().await?, number.to_le_bytes());
+            let mut loan = writer.loan_async(8).await?;
+            loan.copy_from_slice(&number.to_le_bytes());
+            loan.commit()?;
+            assert_eq!(*reader.recv_async().await?, number.to_le_bytes());
+            let buffer = me.allocate(100)?;
+            buffer.write_at(0, &[number as u8; 100])?;
+            writer.offer_async(buffer).await.map_err(|refused| refused.error)?;
+            assert_eq!(*reader.recv_async().await?, [number as u8; 100]);
         }
         Ok::<_, Error>(())
     })??;

@@ -2,6 +2,7 @@
 
 use std::any::TypeId;
 use std::fmt;
+use std::future::poll_fn;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -73,6 +74,17 @@ impl<'w, T: Wire> Sender<'w, T> {
     /// See there.
     pub fn send_for(&mut self, value: T, time: Duration) -> Result<(), Refused<T>> {
         match self.writer.wait_ready(time) {
+            Ok(()) => self.try_send(value),
+            Err(error) => Err(Refused { error, arguments: value }),
+        }
+    }
+
+    /// As [`send`](Self::send), to be awaited. Dropped before its end, it has sent nothing, and the value is dropped with it.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send), but for waiting.
+    pub async fn send_async(&mut self, value: T) -> Result<(), Refused<T>> {
+        match poll_fn(|context| self.writer.poll_ready(context)).await {
             Ok(()) => self.try_send(value),
             Err(error) => Err(Refused { error, arguments: value }),
         }

@@ -1,5 +1,7 @@
 //! Messages that lie in the writer's memory until the reader fetches them: the slides' `rread`.
 
+use std::future::poll_fn;
+
 use farside_fabric::memory::Registered;
 use farside_fabric::{ProcessId, RemoteRegion};
 use farside_sys::racy;
@@ -43,6 +45,17 @@ impl PipeWriter<'_> {
     #[expect(clippy::result_large_err, reason = "a refusal gives the buffer back, and is not what is quick")]
     pub fn offer(&mut self, buffer: Registered) -> Result<(), Refused<Registered>> {
         match self.wait_ready(self.default_time()) {
+            Ok(()) => self.try_offer(buffer),
+            Err(error) => Err(Refused { error, arguments: buffer }),
+        }
+    }
+
+    /// As [`offer`](Self::offer), to be awaited. Dropped before its end, it has offered nothing, and the buffer is dropped with it.
+    ///
+    /// # Errors
+    /// Those of [`offer`](Self::offer), but for waiting.
+    pub async fn offer_async(&mut self, buffer: Registered) -> Result<(), Refused<Registered>> {
+        match poll_fn(|context| self.poll_ready(context)).await {
             Ok(()) => self.try_offer(buffer),
             Err(error) => Err(Refused { error, arguments: buffer }),
         }

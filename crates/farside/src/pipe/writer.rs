@@ -193,6 +193,16 @@ impl<'w> PipeWriter<'w> {
         Ok(Loan::new(self, bytes))
     }
 
+    /// As [`loan`](Self::loan), to be awaited.
+    ///
+    /// # Errors
+    /// Those of [`loan`](Self::loan), but for waiting.
+    pub async fn loan_async(&mut self, bytes: usize) -> Result<Loan<'_, 'w>> {
+        self.check_length(bytes)?;
+        poll_fn(|context| self.poll_ready(context)).await?;
+        Ok(Loan::new(self, bytes))
+    }
+
     /// As [`loan`](Self::loan), without waiting.
     ///
     /// # Errors
