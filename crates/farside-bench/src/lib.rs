@@ -209,6 +209,9 @@ mod tests {
                 assert!(has("pipe-latency", &format!("{way}/{size}")), "{way}/{size}");
             }
         }
+        for size in ["64B", "64KiB"] {
+            assert!(has("pipe-latency", &format!("stream/{size}")), "{size}");
+        }
         for case in ["overlap", "no-overlap"] {
             assert!(has("stencil", case), "{case}");
         }

@@ -8,6 +8,8 @@
 //! beside: messages, and one-sided with a fence, with post-start-complete-wait, and with flags that are looked at. `faster_than_mpi_rma` is how
 //! often the time fits into that of the best of the one-sided ones; rpipe's authors have up to 6.
 //!
+//! `stream/64B`: messages in one direction, one behind the other: how many a second, and how many bytes beside copies of a message in the cache.
+//!
 //! `switch-over`: where one way begins to be quicker than another. `bytes` is the largest message up to which a pipe is quicker than two puts by hand.
 //! `beyond_line` is how often the time of 56 bytes, the most that goes in the line of the flag, fits into that of 57, which are put beside it: above 1
 //! the short form is worth its limit. `offer_bytes` is the size from which on a message that is offered is there sooner than one that is written; there is
@@ -16,6 +18,7 @@
 mod by_hand;
 mod over_ofi;
 mod piped;
+mod stream;
 
 use std::hint::black_box;
 
@@ -43,6 +46,8 @@ pub(crate) const ABOUT: &str =
 const SIZES: [usize; 12] = [1, 4, 8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 /// The most that goes in the line of a flag, and one more.
 const AROUND_A_LINE: [usize; 2] = [INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1];
+/// Of messages one behind the other.
+const STREAMED: [usize; 4] = [8, 64, 4 << 10, 64 << 10];
 /// Round trips of one run, when nothing else is asked for, of short messages.
 const TRIPS: u64 = 100_000;
 /// Messages of so many bytes take twice as long.
@@ -110,6 +115,10 @@ pub(crate) fn cases() -> Vec<Case> {
             let body = move |me: &Worker, options| beside_one_line(me, way, bytes, options);
             cases.push(Case::job(way.case(bytes), 2, body));
         }
+    }
+    for bytes in STREAMED {
+        let body = move |me: &Worker, options| stream::measure(me, bytes, options);
+        cases.push(Case::job(format!("stream/{}", size_name(bytes)), 2, body));
     }
     cases.push(Case::from_rows("switch-over", switch_over));
     cases

@@ -1,0 +1,54 @@
+//! One message behind the other, in one direction: how many there are in a second.
+
+use std::time::Instant;
+
+use farside::{Worker, WorkerId};
+
+use super::piped::{check, stamp};
+use super::{copy_ns, trips};
+use crate::metric::Metric;
+use crate::{BenchError, Options};
+
+/// Bytes of messages that may be under way, so that neither end waits for each of them.
+const UNDER_WAY_BYTES: usize = 256 << 10;
+/// More messages than make round trips: one takes less.
+const MESSAGES_PER_TRIP: u64 = 10;
+const LIMIT: &str = "memcpy";
+
+/// From worker 0 to the other, who looks at both ends of each and gives it back. Collective.
+pub(super) fn measure(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+    let pipe = me.pipe(me.neighbor(1)).width((UNDER_WAY_BYTES / bytes).clamp(4, 512)).message_bytes(bytes);
+    let count = MESSAGES_PER_TRIP * trips(bytes, options);
+    let (mut rates, mut of_bytes, mut limits) = (Vec::new(), Vec::new(), Vec::new());
+    let mut pass: Box<dyn FnMut(u64) -> farside::Result<()> + '_> = if me.id() == WorkerId::new(0) {
+        let (mut writer, mut data) = (pipe.writer()?, vec![0; bytes]);
+        Box::new(move |number| {
+            stamp(&mut data, number);
+            writer.write(&data)
+        })
+    } else {
+        let mut reader = pipe.reader()?;
+        Box::new(move |number| {
+            let message = reader.recv()?;
+            check([message[0], message[message.len() - 1]], number)
+        })
+    };
+    // The first run is for the pipe to be connected and its memory to be touched.
+    for run in 0..=options.runs() {
+        me.barrier()?;
+        let begun = Instant::now();
+        (0..count).try_for_each(&mut pass)?;
+        // Until the last was read.
+        me.barrier()?;
+        let per_s = count as f64 / begun.elapsed().as_secs_f64();
+        if run > 0 {
+            rates.push(per_s);
+            of_bytes.push(per_s * bytes as f64);
+            limits.push(bytes as f64 / copy_ns(bytes) * 1e9);
+        }
+    }
+    drop(pass);
+    me.barrier()?;
+    let of_bytes = Metric::new("bytes_per_s", "B/s", of_bytes).against(LIMIT, limits);
+    Ok(vec![Metric::new("messages_per_s", "1/s", rates), of_bytes])
+}
