@@ -18,22 +18,25 @@ impl<'n> Name<'n> {
         }
     }
 
+    /// Whether a case of the bench is.
+    pub(crate) fn wants(self, case: &str) -> bool {
+        self.begin.is_none_or(|begin| case.starts_with(begin))
+    }
+
+    /// The error when none of these is.
+    pub(crate) fn wants_none_of(self, known: &[String]) -> BenchError {
+        let (bench, begin) = (self.bench.into(), self.begin.unwrap_or_default().into());
+        BenchError::NoSuchCase { bench, begin, known: known.join(", ") }
+    }
+
     /// Those of a bench's cases that are wanted.
     ///
     /// # Errors
     /// [`BenchError::NoSuchCase`] when that is none.
     pub(crate) fn choose(self, mut cases: Vec<Case>) -> Result<Vec<Case>, BenchError> {
-        let Some(begin) = self.begin else { return Ok(cases) };
         let known: Vec<String> = cases.iter().map(|case| case.name.clone()).collect();
-        cases.retain(|case| case.name.starts_with(begin));
-        if cases.is_empty() {
-            return Err(BenchError::NoSuchCase {
-                bench: self.bench.into(),
-                begin: begin.into(),
-                known: known.join(", "),
-            });
-        }
-        Ok(cases)
+        cases.retain(|case| self.wants(&case.name));
+        if cases.is_empty() { Err(self.wants_none_of(&known)) } else { Ok(cases) }
     }
 }
 

@@ -7,6 +7,7 @@ use farside::LogGp;
 
 use crate::benches::{footprint, invoke_throughput, mcts_scaling, pipe_scaling, stencil, transfer_throughput};
 use crate::metric::Metric;
+use crate::name::Name;
 use crate::row::Row;
 use crate::{BenchError, Listing, Options};
 
@@ -85,7 +86,8 @@ pub fn list_simulated() -> Vec<Listing> {
 }
 
 /// Runs the benches of these names on a simulated network, or all that there are when there are no names, and hands every row
-/// to `on_row` as soon as it is there: what was simulated, and what was published of the real network as a peer's.
+/// to `on_row` as soon as it is there: what was simulated, and what was published of the real network as a peer's. A bench of which a part is named is
+/// simulated whole all the same.
 ///
 /// The same options and the same [seed](Options::seed) give the same rows, on any machine, but for the memory that `footprint` finds.
 ///
@@ -97,21 +99,34 @@ pub fn run_simulated(
     network: SimNetwork,
     on_row: &mut dyn FnMut(&Row) -> io::Result<()>,
 ) -> Result<(), BenchError> {
-    let mut chosen: Vec<&SimulatedBench> = Vec::new();
-    for name in names {
-        let found = BENCHES.iter().find(|bench| bench.name == name);
+    let mut chosen: Vec<(&SimulatedBench, Name<'_>)> = Vec::new();
+    for name in names.iter().map(|name| Name::of(name)) {
+        let found = BENCHES.iter().find(|bench| bench.name == name.bench);
         let known = || BENCHES.iter().map(|bench| bench.name).collect::<Vec<_>>().join(", ");
-        chosen.push(found.ok_or_else(|| BenchError::NotOnFabric {
-            name: name.clone(),
+        let found = found.ok_or_else(|| BenchError::NotOnFabric {
+            name: name.bench.into(),
             fabric: network.to_string(),
             known: known(),
-        })?);
+        })?;
+        chosen.push((found, name));
     }
     if chosen.is_empty() {
-        chosen.extend(BENCHES);
+        chosen.extend(BENCHES.iter().map(|bench| (bench, Name::of(bench.name))));
     }
-    for bench in chosen {
-        (bench.run)(network, options, &mut |row| on_row(&row).map_err(BenchError::Row))?;
+    for (bench, name) in chosen {
+        let (mut known, mut has_wanted) = (Vec::new(), false);
+        (bench.run)(network, options, &mut |row| {
+            if !name.wants(&row.case) {
+                known.push(row.case);
+                return Ok(());
+            }
+            has_wanted = true;
+            on_row(&row).map_err(BenchError::Row)
+        })?;
+        if !has_wanted {
+            known.dedup();
+            return Err(name.wants_none_of(&known));
+        }
     }
     Ok(())
 }
@@ -239,6 +254,24 @@ mod tests {
         assert_eq!(rates.last().map(|(case, _)| &**case), Some("4x2x8/ovfl/owner/sim:fdr"));
         assert!(rates.iter().all(|(_, rate)| *rate > 0.0));
         assert_eq!(run(), rates, "the same seed gives the same search");
+    }
+
+    #[test]
+    fn rows_are_chosen_by_how_their_cases_begin() {
+        let network = SimNetwork::of_preset("fdr").unwrap();
+        let options = Options::new().quick(true).operations(Some(50));
+        let run = |name: &str| {
+            let mut cases = Vec::new();
+            let result = run_simulated(&[name.to_owned()], options, network, &mut |row| {
+                cases.push(row.case.clone());
+                Ok(())
+            });
+            result.map(|()| cases)
+        };
+        let chosen = run("invoke-throughput/send").unwrap();
+        assert!(!chosen.is_empty() && chosen.iter().all(|case| case.starts_with("send")), "{chosen:?}");
+        let refused = run("invoke-throughput/no-such").unwrap_err().to_string();
+        assert!(refused.contains("no-such") && refused.contains("send/8B"), "{refused}");
     }
 
     #[test]

@@ -186,12 +186,8 @@ impl RemoteRegion {
             },
         };
         let wanted = data.len();
-        if let Outcome::Got(found) = self.run(transport, || Operation::Get { offset, bytes: wanted }, deadline)? {
-            if found.len() != wanted {
-                return Err(FabricError::OddAnswer { process: self.key.process, wanted, bytes: found.len() });
-            }
-            data.copy_from_slice(&found);
-        }
+        let got = self.run(transport, || Operation::Get { offset, bytes: wanted }, deadline)?;
+        data.copy_from_slice(&got.into_bytes(self.key.process, wanted)?);
         Ok(())
     }
 

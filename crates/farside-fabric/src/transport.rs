@@ -344,6 +344,21 @@ pub enum Outcome {
     Previous(u64),
 }
 
+impl Outcome {
+    /// The bytes of a get of so many from a process.
+    ///
+    /// # Errors
+    /// [`FabricError::OddAnswer`] when there are more or fewer, or it is no get that ended.
+    pub fn into_bytes(self, process: ProcessId, wanted: usize) -> Result<Vec<u8>, FabricError> {
+        let bytes = match self {
+            Self::Got(bytes) if bytes.len() == wanted => return Ok(bytes),
+            Self::Got(bytes) => bytes.len(),
+            Self::Put(_) | Self::Previous(_) => 0,
+        };
+        Err(FabricError::OddAnswer { process, wanted, bytes })
+    }
+}
+
 /// Something that happened to a process's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -730,6 +745,19 @@ mod tests {
         assert!(looks.one_more(start + LOOKING_MAX), "and for a while after that");
         assert!(!looks.one_more(start + 2 * LOOKING_MAX));
         assert!(!looks.one_more(start + 3 * LOOKING_MAX));
+    }
+
+    #[test]
+    fn an_answer_of_another_size_is_refused() {
+        let process = ProcessId::new(3);
+        assert_eq!(Outcome::Got(vec![5; 8]).into_bytes(process, 8).unwrap(), [5; 8]);
+        let others = [0, 7, 9].map(|bytes| (Outcome::Got(vec![5; bytes]), bytes));
+        for (outcome, had) in others.into_iter().chain([(Outcome::Put(vec![5; 8]), 0), (Outcome::Previous(8), 0)]) {
+            let refused = outcome.into_bytes(process, 8);
+            let is_told = matches!(&refused, Err(FabricError::OddAnswer { process: by, wanted: 8, bytes })
+                if *by == process && *bytes == had);
+            assert!(is_told, "{refused:?}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use crate::error::{Error, Result};
 use crate::job::worker::{LOCALS_MAX, Worker};
-use crate::wire::{self, Decoder, Encoder, Reader, Schema, Wire, WireError};
+use crate::wire::{self, Decoder, Encoder, Schema, Wire, WireError};
 
 /// One value per process, shared by its workers: a handle that resolves to the value of the process it is used in.
 ///
@@ -119,24 +119,7 @@ macro_rules! handle {
 
         // SAFETY: a number that means the same in every process of the job; copied whole.
         unsafe impl<T: 'static> Wire for $name<T> {
-            const PLAIN: bool = true;
-
-            #[inline(always)]
-            fn wire_bytes(&self) -> usize {
-                size_of::<Self>()
-            }
-
-            #[inline(always)]
-            unsafe fn write(self, out: *mut u8) {
-                // SAFETY: passed on.
-                unsafe { wire::write_plain(self, out) };
-            }
-
-            #[inline(always)]
-            unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
-                // SAFETY: passed on.
-                unsafe { wire::read_plain(input) }
-            }
+            wire::plain_whole!();
 
             // What is behind the handle does not travel, and may be of another type in another binary.
             fn describe(schema: &mut Schema) {

@@ -34,6 +34,7 @@ use std::mem::MaybeUninit;
 
 pub(crate) use encode::{from_bytes, from_bytes_in, to_bytes, write_to};
 pub use error::WireError;
+pub(crate) use plain::{plain_but_read, plain_whole};
 pub use portable::{Decoder, Encoder};
 pub(crate) use portable::{decode, encode};
 pub use reader::Reader;

@@ -26,6 +26,7 @@ use farside::pipe::INLINE_BYTES_MAX;
 use farside::{Worker, WorkerId};
 
 use self::by_hand::TwoPuts;
+pub(super) use self::over_ofi::beside_messages;
 pub(crate) use self::over_ofi::cases as cases_over_ofi;
 use self::piped::{Offered, Piped};
 pub(super) use self::piped::{check, stamp};

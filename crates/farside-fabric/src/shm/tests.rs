@@ -221,15 +221,12 @@ fn a_holder_given_up_is_waited_for_until_its_sockets_close() {
     }
 }
 
-/// It lives, and may be at the memory: that there is no room for an answer to it is not the end of its connection.
-#[test]
-fn a_holder_that_asks_and_does_not_read_is_waited_for() {
+/// A holder that is given up for what it does, while an access of its is under way, is waited for all the same.
+fn given_up_and_waited_for(misbehave: impl FnOnce(&Held)) {
     let held = Held::new(true);
     let nearby = held.nearby().expect("a process may read itself");
     let pass = nearby.enter().unwrap();
-    while held.owner.send(held.holder.process(), b"unread").is_ok() {}
-    let unknown = RemoteKey { slot: 9, ..held.region.key() };
-    held.holder.ask_for(unknown, deadline()).unwrap();
+    misbehave(&held);
     held.owner.progress();
     assert!(held.owner.lock().gone[held.holder.process().index()], "it was given up");
     let over = held.owner.deregister(held.region.key()).unwrap();
@@ -240,22 +237,23 @@ fn a_holder_that_asks_and_does_not_read_is_waited_for() {
     assert!(over.has_ended() && held.region.memory().take_back().is_some());
 }
 
+/// It lives, and may be at the memory: that there is no room for an answer to it is not the end of its connection.
+#[test]
+fn a_holder_that_asks_and_does_not_read_is_waited_for() {
+    given_up_and_waited_for(|held| {
+        while held.owner.send(held.holder.process(), b"unread").is_ok() {}
+        let unknown = RemoteKey { slot: 9, ..held.region.key() };
+        held.holder.ask_for(unknown, deadline()).unwrap();
+    });
+}
+
 /// The system reports it as it reports the end.
 #[test]
 fn a_holder_that_sends_an_empty_message_is_waited_for() {
-    let held = Held::new(true);
-    let nearby = held.nearby().expect("a process may read itself");
-    let pass = nearby.enter().unwrap();
-    let socket = held.holder.lock().links[0].socket().as_fd().try_clone_to_owned().unwrap();
-    std::os::unix::net::UnixDatagram::from(socket).send(&[]).unwrap();
-    held.owner.progress();
-    assert!(held.owner.lock().gone[held.holder.process().index()], "it was given up");
-    let over = held.owner.deregister(held.region.key()).unwrap();
-    held.settle();
-    assert!(!over.has_ended(), "an access is under way");
-    drop(pass);
-    held.settle();
-    assert!(over.has_ended() && held.region.memory().take_back().is_some());
+    given_up_and_waited_for(|held| {
+        let socket = held.holder.lock().links[0].socket().as_fd().try_clone_to_owned().unwrap();
+        std::os::unix::net::UnixDatagram::from(socket).send(&[]).unwrap();
+    });
 }
 
 /// Whatever becomes of it: a region, a refusal or nothing.

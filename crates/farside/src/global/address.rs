@@ -211,7 +211,7 @@ pub enum AddressFault {
         region_bytes: u64,
     },
     /// A range of values ends before it begins.
-    #[error("the range begins at {start} and ends at {end}, before that: no values are in it by mistake only")]
+    #[error("the range of values ends at {end}, before it begins at {start}: an empty one ends where it begins")]
     Backwards {
         /// The first index.
         start: usize,

@@ -10,7 +10,7 @@ use super::address::AddressFault;
 use super::pointer::GlobalPtr;
 use crate::error::Result;
 use crate::job::worker::Worker;
-use crate::wire::{Decoder, Encoder, Reader, Schema, Wire, WireError, read_plain, write_plain};
+use crate::wire::{Decoder, Encoder, Schema, Wire, WireError, plain_whole};
 
 /// Several values of a type, one behind the other, anywhere in the job. They go in and out by copy.
 ///
@@ -130,24 +130,7 @@ impl<T: Pod> GlobalSlice<T> {
 // SAFETY: (1) a global address and a length mean the same in every process; (2, 4, 5) `write_plain` and `read_plain` copy `size_of` bytes, of
 // which any are an address and a length; (3) there is no destructor.
 unsafe impl<T: 'static> Wire for GlobalSlice<T> {
-    const PLAIN: bool = true;
-
-    #[inline(always)]
-    fn wire_bytes(&self) -> usize {
-        size_of::<Self>()
-    }
-
-    #[inline(always)]
-    unsafe fn write(self, out: *mut u8) {
-        // SAFETY: the caller passes room for `wire_bytes`, the size of the type.
-        unsafe { write_plain(self, out) };
-    }
-
-    #[inline(always)]
-    unsafe fn read(input: &mut Reader<'_>) -> std::result::Result<Self, WireError> {
-        // SAFETY: the caller vouches for plain values.
-        unsafe { read_plain(input) }
-    }
+    plain_whole!();
 
     fn describe(schema: &mut Schema) {
         schema.word("GlobalSlice");

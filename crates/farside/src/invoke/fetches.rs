@@ -85,13 +85,10 @@ pub(crate) fn fetch(worker: &Worker, memory: Extent, aside: bool, go: impl FnOnc
     if !aside && in_stream {
         fetches.hold.set(Some(fetch));
     }
-    let local = worker.thread_index();
+    let (local, of, bytes) = (worker.thread_index(), memory.process(), memory.bytes() as usize);
     let then = move |process: &Arc<Process>, outcome: Result<Outcome>| {
-        let outcome = outcome.map(|outcome| match outcome {
-            Outcome::Got(bytes) => bytes,
-            Outcome::Put(_) | Outcome::Previous(_) => unreachable!("a get ends with the bytes"),
-        });
+        let outcome = outcome.and_then(|outcome| Ok(outcome.into_bytes(of, bytes)?));
         process.notify(local, Notice::Fetched { fetch, outcome });
     };
-    process.start_transfer(memory, Operation::Get { offset: 0, bytes: memory.bytes() as usize }, Box::new(then));
+    process.start_transfer(memory, Operation::Get { offset: 0, bytes }, Box::new(then));
 }

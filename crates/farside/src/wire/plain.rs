@@ -8,7 +8,7 @@ use std::num::{
 };
 use std::time::Duration;
 
-use super::{Decoder, Encoder, Reader, Schema, Wire, WireError, read_plain, write_plain};
+use super::{Decoder, Encoder, Reader, Schema, Wire, WireError, read_plain};
 
 /// What the implementations of plain types have in common: all but `read`.
 macro_rules! plain_but_read {
@@ -23,10 +23,25 @@ macro_rules! plain_but_read {
         #[inline(always)]
         unsafe fn write(self, out: *mut u8) {
             // SAFETY: the caller passes room for `wire_bytes`, the size of the type.
-            unsafe { write_plain(self, out) };
+            unsafe { $crate::wire::write_plain(self, out) };
         }
     };
 }
+
+/// The same with `read`, for types whose bytes are believed: also for types elsewhere that have parameters.
+macro_rules! plain_whole {
+    () => {
+        $crate::wire::plain_but_read!();
+
+        #[inline(always)]
+        unsafe fn read(input: &mut $crate::wire::Reader<'_>) -> std::result::Result<Self, $crate::wire::WireError> {
+            // SAFETY: the caller vouches for plain values.
+            unsafe { $crate::wire::read_plain(input) }
+        }
+    };
+}
+
+pub(crate) use {plain_but_read, plain_whole};
 
 /// Types whose bytes are believed: promises 1 to 5 of [`Wire`], for values without address or destructor.
 macro_rules! plain {
@@ -34,13 +49,7 @@ macro_rules! plain {
         // SAFETY: (1) a number or a time span, the same everywhere; (2, 4, 5) `write_plain` and `read_plain` copy
         // `size_of` bytes; (3) there is no destructor.
         unsafe impl Wire for $type {
-            plain_but_read!();
-
-            #[inline(always)]
-            unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
-                // SAFETY: the caller vouches for plain values.
-                unsafe { read_plain(input) }
-            }
+            plain_whole!();
 
             $($portable)*
         }

@@ -6,11 +6,10 @@ use farside::{ProcessId, Worker, WorkerId};
 use super::notified::Notified;
 use super::transfers::{BLOCKING, Transfer, Way, time_started};
 use super::{FEW_SIZES, METRIC, SIGNAL_SIZES, SIZES, bytes_per_s};
-use crate::benches::pipe_latency::to_and_fro;
+use crate::benches::pipe_latency::beside_messages;
 use crate::benches::size_name;
 use crate::case::Case;
-use crate::limits::Yardstick;
-use crate::limits::libfabric::{Libfabric, OneSided, RoundTrip};
+use crate::limits::libfabric::{Libfabric, OneSided};
 use crate::metric::Metric;
 use crate::over_ofi::OfiFabric;
 use crate::shared::Patience;
@@ -197,19 +196,8 @@ fn fetch_add(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
 
 /// Data to and fro with its signal, beside libfabric's messages. Collective.
 fn notified(me: &Worker, fabric: &OfiFabric, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
-    let trips = options.operations_or(COUNT_MAX);
-    let mut limit = RoundTrip { libfabric: Libfabric::new(me, fabric, 0)?, trips };
     let mut exchange = Notified::new(me, bytes)?;
-    let (mut times, mut limits) = (Vec::new(), Vec::new());
-    for run in 0..=options.runs() as u64 {
-        me.barrier()?;
-        let limit_ns = if me.id() == WorkerId::new(0) { limit.lead()? } else { limit.follow().map(|()| 0.0)? };
-        let ns = to_and_fro(me, &mut exchange, trips, 2 * run * trips)?;
-        if run > 0 {
-            times.push(ns);
-            limits.push(limit_ns / 2.0);
-        }
-    }
+    let measured = beside_messages(me, fabric, &mut exchange, options.operations_or(COUNT_MAX), options)?;
     exchange.free()?;
-    Ok(vec![Metric::new(METRIC, "ns", times).against("libfabric ping-pong of 8 B / 2", limits)])
+    Ok(measured)
 }

@@ -2,7 +2,7 @@
 
 use farside::{Worker, WorkerId};
 
-use super::{METRIC, SIZES, Way, to_and_fro};
+use super::{Exchange, METRIC, SIZES, Way, to_and_fro};
 use crate::case::Case;
 use crate::limits::Yardstick;
 use crate::limits::libfabric::{Libfabric, RoundTrip};
@@ -35,18 +35,29 @@ fn measure(
     options: Options,
 ) -> Result<Vec<Metric>, BenchError> {
     let trips = options.operations_or((TRIPS / (1 + bytes / BYTES_PER_TRIP) as u64).max(50));
+    let measured = beside_messages(me, fabric, &mut *way.open(me, bytes)?, trips, options)?;
+    me.barrier()?;
+    Ok(measured)
+}
+
+/// Messages to and fro, beside libfabric's. Collective.
+pub(crate) fn beside_messages(
+    me: &Worker,
+    fabric: &OfiFabric,
+    exchange: &mut dyn Exchange,
+    trips: u64,
+    options: Options,
+) -> Result<Vec<Metric>, BenchError> {
     let mut limit = RoundTrip { libfabric: Libfabric::new(me, fabric, 0)?, trips };
-    let mut exchange = way.open(me, bytes)?;
     let (mut times, mut limits) = (Vec::new(), Vec::new());
     for run in 0..=options.runs() as u64 {
         me.barrier()?;
         let limit_ns = if me.id() == WorkerId::new(0) { limit.lead()? } else { limit.follow().map(|()| 0.0)? };
-        let ns = to_and_fro(me, &mut *exchange, trips, 2 * run * trips)?;
+        let ns = to_and_fro(me, exchange, trips, 2 * run * trips)?;
         if run > 0 {
             times.push(ns);
             limits.push(limit_ns / 2.0);
         }
     }
-    me.barrier()?;
     Ok(vec![Metric::new(METRIC, "ns", times).against(LIMIT, limits)])
 }

@@ -1,5 +1,7 @@
 //! Bytes in slices of several processes, read and written as a file.
 
+use std::ops::Range;
+
 use farside_fabric::ProcessId;
 
 use super::array::Divisor;
@@ -94,13 +96,8 @@ impl ByteSpace {
     #[track_caller]
     pub fn read_at(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<usize> {
         let length = self.length_inside(offset, data.len());
-        let (mut rest, mut offset) = (&mut data[..length], offset);
-        while !rest.is_empty() {
-            let (source, room) = self.place(offset);
-            let (piece, others) = rest.split_at_mut(room.min(rest.len() as u64) as usize);
-            me.get_bytes(source, piece)?;
-            offset += piece.len() as u64;
-            rest = others;
+        for (source, piece) in self.pieces(offset, length) {
+            me.get_bytes(source, &mut data[piece])?;
         }
         Ok(length)
     }
@@ -114,13 +111,8 @@ impl ByteSpace {
     #[track_caller]
     pub fn write_at(&self, me: &Worker, offset: u64, data: &[u8]) -> Result<usize> {
         let length = self.length_inside(offset, data.len());
-        let (mut rest, mut offset) = (&data[..length], offset);
-        while !rest.is_empty() {
-            let (target, room) = self.place(offset);
-            let (piece, others) = rest.split_at(room.min(rest.len() as u64) as usize);
-            me.put_bytes(target, piece)?;
-            offset += piece.len() as u64;
-            rest = others;
+        for (target, piece) in self.pieces(offset, length) {
+            me.put_bytes(target, &data[piece])?;
         }
         Ok(length)
     }
@@ -159,6 +151,19 @@ impl ByteSpace {
         let base = self.spread.base(ProcessId::new(self.first + slice as u32));
         let address = base.checked_add(within).expect("a slice is no longer than what addresses reach");
         (address, self.slice_bytes.value() - within)
+    }
+
+    /// What each slice has of a range that lies inside: from where on, and which of the range's bytes.
+    fn pieces(&self, offset: u64, length: usize) -> impl Iterator<Item = (GlobalAddress, Range<usize>)> {
+        let mut begin = 0;
+        std::iter::from_fn(move || {
+            let left = length - begin;
+            (left > 0).then(|| {
+                let (address, room) = self.place(offset + begin as u64);
+                let end = begin + room.min(left as u64) as usize;
+                (address, std::mem::replace(&mut begin, end)..end)
+            })
+        })
     }
 
     fn length_inside(&self, offset: u64, length: usize) -> usize {
