@@ -67,11 +67,11 @@ pub(crate) struct Process {
     polls: bool,
     /// Held by the thread that takes in what the transport brings, so that it stays in order.
     pub(super) taking_in: Mutex<()>,
-    /// Why a peer is gone.
+    /// Why a peer was given up.
     lost: Box<[OnceLock<String>]>,
-    /// How many are.
+    /// Counts losses: a peer is counted when it is given up, and when an error names it.
     losses: AtomicU32,
-    /// Which peers an error has named as lost, perhaps before anybody has noted it. Set by whoever makes the error, and read by who looks
+    /// Which peers an error has named as lost, perhaps before they were given up. Set by whoever makes the error, and read by who looks
     /// whom the process has lost. It says nothing of what the peer did before.
     named_lost: Box<[AtomicBool]>,
     /// Why the job was ended.
@@ -520,39 +520,44 @@ impl Process {
     /// Why a process is lost, if it is: an error for the program.
     #[inline]
     pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
-        let why = self.lost.get(process.index())?.get()?;
-        self.name_lost(process);
-        Some(Error::PeerLost { process, why: why.clone() })
+        self.is_lost(process).then(|| self.gone(process))
     }
 
-    /// Whether a process is lost.
+    /// Whether a process is lost: it was given up, or an error has named it, and then it is lost for good to the program.
     #[inline]
     pub(crate) fn is_lost(&self, process: ProcessId) -> bool {
+        self.is_given_up(process) || self.is_named_lost(process)
+    }
+
+    /// Whether the job, or this process by itself, has given up a process. What it had sent before counts until then.
+    #[inline]
+    pub(crate) fn is_given_up(&self, process: ProcessId) -> bool {
         self.lost.get(process.index()).is_some_and(|why| why.get().is_some())
     }
 
     /// Whether an error has told the program that a process is lost.
+    #[inline]
     pub(crate) fn is_named_lost(&self, process: ProcessId) -> bool {
         self.named_lost.get(process.index()).is_some_and(|named| named.load(Ordering::Relaxed))
     }
 
-    fn name_lost(&self, process: ProcessId) {
-        if let Some(named) = self.named_lost.get(process.index()) {
-            named.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// How many processes are lost.
+    /// How often a process was found to be lost. Who keeps that in mind sees a loss by one look.
     #[inline]
     pub(crate) fn losses(&self) -> u32 {
         self.losses.load(Ordering::Acquire)
     }
 
     /// That a process is gone, and why, if that is known by now.
+    #[cold]
     pub(crate) fn gone(&self, process: ProcessId) -> Error {
-        self.name_lost(process);
-        let unknown = || Error::PeerLost { process, why: "it does not answer any more".to_owned() };
-        self.lost(process).unwrap_or_else(unknown)
+        if let Some(named) = self.named_lost.get(process.index())
+            && !named.load(Ordering::Relaxed)
+        {
+            named.store(true, Ordering::Relaxed);
+            self.losses.fetch_add(1, Ordering::Release);
+        }
+        let why = self.lost.get(process.index()).and_then(OnceLock::get);
+        Error::PeerLost { process, why: why.map_or_else(|| "it does not answer any more".to_owned(), String::clone) }
     }
 
     /// Notes that a process is gone, and tells all.

@@ -66,7 +66,7 @@ fn take_events(process: &Arc<Process>) -> bool {
             Event::Message { from, message } => {
                 // What is no message of ours, or asks for what it may not, is dropped: its sender is not of this job. So is
                 // what comes from one that was given up.
-                if !process.is_lost(from)
+                if !process.is_given_up(from)
                     && let Some(message) = SetupMessage::decode(&message)
                     && let Err(error) = take_message(process, from, message)
                 {
