@@ -188,6 +188,7 @@ macro_rules! conformance_checks {
             waiting: {
                 a_completion_ends_a_wait,
                 a_message_ends_a_wait,
+                a_message_that_another_takes_in_ends_a_wait,
                 a_readable_descriptor_ends_a_wait,
                 a_wait_ends_at_its_deadline,
                 a_wake_ends_a_wait,

@@ -100,6 +100,8 @@ struct State {
     fetches: HashMap<RemoteKey, Fetch>,
     matcher: Matcher,
     events: VecDeque<Event>,
+    /// A thread sleeps in `wait`, or is about to, and nobody has woken it: on sockets that others may empty, and with no knowledge of new ones.
+    sleeps: bool,
     reach: Reach,
 }
 
@@ -155,6 +157,7 @@ impl ShmEndpoint {
                 expected::Limits { message_bytes_max: EXPECTED_BYTES_MAX, early_messages_max: EARLY_MAX },
             ),
             events: VecDeque::new(),
+            sleeps: false,
             reach: Reach::new(config.process_count),
         };
         Ok(Arc::new_cyclic(|this| Self {
@@ -169,23 +172,21 @@ impl ShmEndpoint {
         }))
     }
 
-    /// What becomes readable when there is progress to be made, for a thread that sleeps elsewhere. Says, too, whether something
-    /// waits for a peer to make room, which this does not tell.
-    pub(crate) fn watched(&self) -> (Watched<'_>, bool) {
-        let others: Vec<_> = self.lock().descriptors().collect();
-        let waits_for_room = others.iter().any(|(_, waits)| *waits);
-        let others = others.into_iter().map(|(descriptor, _)| descriptor).collect();
-        (Watched { own: [self.listener.as_fd(), self.waker.as_fd()], others }, waits_for_room)
+    /// What becomes readable when there is progress to be made, for a thread that sleeps on it from now on, here or elsewhere, until
+    /// [`has_woken`](Self::has_woken). `None` when there is something to [receive](Transport::receive).
+    pub(crate) fn watched(&self) -> Option<Watched<'_>> {
+        let mut state = self.lock();
+        if !state.events.is_empty() {
+            return None;
+        }
+        state.sleeps = true;
+        Some(Watched { own: [self.listener.as_fd(), self.waker.as_fd()], others: state.descriptors().collect() })
     }
 
     /// Such a thread is awake again.
     pub(crate) fn has_woken(&self) {
+        self.lock().sleeps = false;
         self.waker.reset();
-    }
-
-    /// Whether there is something to [receive](Transport::receive).
-    pub(crate) fn has_events(&self) -> bool {
-        !self.lock().events.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -283,10 +284,7 @@ impl ShmEndpoint {
     ) -> Result<T, FabricError> {
         loop {
             let mut state = self.lock();
-            if self.take_in(&mut state) {
-                // The service thread sleeps on sockets that we have just emptied, and knows nothing of new ones.
-                self.waker.wake();
-            }
+            self.take_in(&mut state);
             if let Some(result) = found(&mut state) {
                 return result;
             }
@@ -303,8 +301,8 @@ impl ShmEndpoint {
         }
     }
 
-    /// Takes in new connections and all that waits on the old ones. Says whether there was anything.
-    fn take_in(&self, state: &mut State) -> bool {
+    /// Takes in new connections and all that waits on the old ones.
+    fn take_in(&self, state: &mut State) {
         let mut any = false;
         while let Ok(socket) = self.listener.accept() {
             any = true;
@@ -334,7 +332,10 @@ impl ShmEndpoint {
         }
         send_credits(state);
         self.settle(state);
-        any
+        // Who sleeps may have seen none of that.
+        if any && std::mem::take(&mut state.sleeps) {
+            self.waker.wake();
+        }
     }
 
     /// Does what a message asks. An error ends the link.
@@ -431,12 +432,25 @@ impl ShmEndpoint {
 /// The descriptors of an endpoint.
 pub(crate) struct Watched<'e> {
     own: [BorrowedFd<'e>; 2],
-    others: Vec<Arc<dyn Descriptor>>,
+    /// The second is whether something waits for room there.
+    others: Vec<(Arc<dyn Descriptor>, bool)>,
 }
 
 impl Watched<'_> {
+    /// All of them, to be read from.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.own.iter().copied().chain(self.others.iter().map(|descriptor| descriptor.as_fd()))
+        self.interests().map(|interest| interest.fd)
+    }
+
+    /// Whether something waits for a peer to make room, which those that are read from do not tell.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.others.iter().any(|(_, waits)| *waits)
+    }
+
+    fn interests(&self) -> impl Iterator<Item = Interest<'_>> {
+        let others =
+            self.others.iter().map(|(descriptor, waits)| Interest { fd: descriptor.as_fd(), writable: *waits });
+        self.own.iter().map(|fd| Interest { fd: *fd, writable: false }).chain(others)
     }
 }
 
@@ -596,23 +610,14 @@ impl Transport for ShmEndpoint {
     }
 
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
-        let (others, has_events): (Vec<_>, bool) = {
-            let state = self.lock();
-            (state.descriptors().collect(), !state.events.is_empty())
-        };
-        if has_events {
-            return;
-        }
-        let own = [self.listener.as_fd(), self.waker.as_fd()].map(|fd| Interest { fd, writable: false });
-        let others =
-            others.iter().map(|(descriptor, writable)| Interest { fd: descriptor.as_fd(), writable: *writable });
+        let Some(watched) = self.watched() else { return };
         let also = also.iter().map(|fd| Interest { fd: *fd, writable: false });
-        let interests: Vec<Interest<'_>> = own.into_iter().chain(others).chain(also).collect();
+        let interests: Vec<Interest<'_>> = watched.interests().chain(also).collect();
         if net::wait_ready(&interests, deadline).is_err() {
             // Out of memory for a moment: do not turn the service thread into a spinner.
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.waker.reset();
+        self.has_woken();
     }
 
     fn wake(&self) {

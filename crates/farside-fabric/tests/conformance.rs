@@ -294,6 +294,8 @@ faults_are_found! {
     early_wake: ForgetsEarlyWakes by "waiting::a_wake_ends_the_next_wait", WaitsInVain("does not come to its end");
     overslept_message: SleepsThroughEverything by "waiting::a_message_ends_a_wait",
         WaitsInVain("does not come to its end");
+    overslept_message_of_another: SleepsThroughEverything by "waiting::a_message_that_another_takes_in_ends_a_wait",
+        WaitsInVain("does not come to its end | waited in vain");
     overslept_expected_message: SleepsThroughEverything by "waiting::an_expected_message_ends_a_wait",
         WaitsInVain("does not come to its end");
     overslept_completion: SleepsThroughEverything by "waiting::a_completion_ends_a_wait",

@@ -242,11 +242,8 @@ impl Transport for Routes {
     }
 
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
-        let (watched, waits_for_room) = self.shm.watched();
-        if self.shm.has_events() {
-            return;
-        }
-        let soon = waits_for_room.then(|| Instant::now() + RETRY_AFTER);
+        let Some(watched) = self.shm.watched() else { return };
+        let soon = watched.waits_for_room().then(|| Instant::now() + RETRY_AFTER);
         let all: Vec<BorrowedFd<'_>> = also.iter().copied().chain(watched.fds()).collect();
         self.ofi.wait(&all, [deadline, soon].into_iter().flatten().min());
         self.shm.has_woken();
