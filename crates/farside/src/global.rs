@@ -37,8 +37,10 @@ mod until;
 pub use self::address::{AddressFault, GlobalAddress};
 pub(crate) use self::address::{SLOT_BYTES, SLOT_COUNT};
 pub use self::atomics::{Integer, Unsigned, Word};
+#[cfg(test)]
+pub(crate) use self::check::any_record;
 pub use self::check::{Access, AccessChecks, AccessConflict, AccessKind, Site};
-pub(crate) use self::check::{CheckMessage, Checks, InUse, Touch, end_accesses_here};
+pub(crate) use self::check::{CheckMessage, Checks, InUse, Record, Touch, end_accesses_here};
 pub use self::movement::{Brings, Completing, Handle, Incoming, MovementError, Order};
 pub(crate) use self::movement::{MoveMessage, Movement, Moves};
 pub use self::notifications::{AllNotifications, NotificationFault, Notifications};

@@ -94,7 +94,8 @@ impl RemoteMemory {
     }
 
     /// The global address of its first byte, for as long as it is not [released](Worker::release). Accesses by the address do not look at the
-    /// handle's stamp: what is released is noticed only by the handle.
+    /// handle's stamp: that memory is released is noticed by the handle alone, or in a job whose accesses are
+    /// [checked](crate::Job::check_accesses).
     ///
     /// # Errors
     /// [`Error::NoAddress`] when its owner has too many regions, or memory of it lies in a region of more than 4 GiB.

@@ -6,6 +6,7 @@ mod accesses {
     pub(crate) mod losses;
     pub(crate) mod ordered;
     pub(crate) mod races;
+    pub(crate) mod released;
     pub(crate) mod started;
     pub(crate) mod support;
 }

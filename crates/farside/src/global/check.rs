@@ -1,5 +1,5 @@
-//! The checker of accesses: finds two workers at the same bytes with nothing that orders them, and buffers that are used while an
-//! operation has them. See `docs/checking-accesses.md`.
+//! The checker of accesses: finds two workers at the same bytes with nothing that orders them, buffers that are used while an
+//! operation has them, and memory that is used after its release. See `docs/checking-accesses.md`.
 //!
 //! # How it works
 //!
@@ -18,6 +18,9 @@
 //! call ([`InUse`]), and what a started operation reaches ([`Hold`]). When others may know before its worker that it is over (who has read the
 //! buffer; who sees what was ordered after it), or when it was not made, its accesses end with it. Otherwise they
 //! are those of the epoch in which it completed.
+//!
+//! Memory that is released is [written down](Life::Released), too, by its owner as it takes the memory back. That conflicts with everything, and ends when the
+//! memory is given out again.
 //!
 //! **Cost when it is off**: an `Option` that is `None`, looked at where a call is answered and on slow ways. Accesses and calls pay nothing: in a
 //! checked job a worker's [`Space`](super::Space) remembers no address and an outbox never has the ring, so that both always take their slow ways, where
@@ -38,14 +41,18 @@ use farside_fabric::clock::lock;
 
 use self::ask::Desk;
 pub(crate) use self::ask::Touch;
-use self::epochs::Epochs;
 pub(crate) use self::epochs::Seated;
+use self::epochs::{Epochs, Life};
 pub(crate) use self::in_use::{Hold, InUse, Part};
 pub(crate) use self::message::CheckMessage;
+#[cfg(test)]
+pub(crate) use self::message::tests::record as any_record;
 pub use self::report::{Access, AccessConflict, AccessKind, Site};
+pub(crate) use self::shadow::Record;
 use self::shadow::Shadow;
 use crate::Worker;
 use crate::job::process::Process;
+use crate::memory::RemoteMemory;
 
 /// What a process has for it, in a job that is checked.
 #[derive(Debug)]
@@ -106,6 +113,14 @@ impl Checks {
     pub(crate) fn renew(&self, key: RemoteKey, offset: u64, bytes: u64) {
         let span = Span { slot: key.slot, generation: key.generation, offset, bytes };
         lock(&self.shadow).renew(span);
+    }
+
+    /// Memory is released by somebody.
+    pub(crate) fn release(&self, memory: &RemoteMemory, by: Record) {
+        let span = Span::in_region(memory.key, memory.offset, memory.bytes() as usize);
+        if span.bytes > 0 {
+            lock(&self.shadow).release(Record { span, life: Life::Released, ..by });
+        }
     }
 
     /// A process is gone: nobody will ever learn what its threads did last.

@@ -370,6 +370,7 @@ impl AllNotifications {
     ///
     /// # Errors
     /// Those of [`Worker::barrier`]; the memory is kept until the job ends then.
+    #[track_caller]
     pub fn release(self, me: &Worker) -> Result<()> {
         self.words.free(me)
     }

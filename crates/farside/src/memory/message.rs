@@ -3,6 +3,7 @@
 use farside_fabric::{ProcessId, RemoteKey};
 
 use super::{MemoryRefusal, RemoteMemory};
+use crate::global::Record;
 
 /// Where an asker wants memory in the process that it asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +22,8 @@ pub(crate) enum MemoryMessage {
     Allocate { request: u32, bytes: u64, near: Nearness },
     /// To who asked: here it is.
     Allocated { request: u32, memory: RemoteMemory },
-    /// To an owner: take this back.
-    Release { request: u32, memory: RemoteMemory },
+    /// To an owner: take this back. In a job that is checked with who releases it.
+    Release { request: u32, memory: RemoteMemory, by: Option<Box<Record>> },
     /// To who gave it back: done.
     Released { request: u32 },
     /// To who asked for either: no.
@@ -46,7 +47,12 @@ impl MemoryMessage {
                 words(1, *request, &[*bytes, kind, number.into()]);
             }
             Self::Allocated { request, memory } => words(2, *request, &to_words(memory)),
-            Self::Release { request, memory } => words(3, *request, &to_words(memory)),
+            Self::Release { request, memory, by } => {
+                words(3, *request, &to_words(memory));
+                if let Some(by) = by {
+                    by.encode(out);
+                }
+            }
             Self::Released { request } => words(4, *request, &[]),
             Self::Refused { request, why } => {
                 let why = match *why {
@@ -66,12 +72,12 @@ impl MemoryMessage {
         let (kind, bytes) = bytes.split_first()?;
         let (request, bytes) = bytes.split_first_chunk()?;
         let request = u32::from_le_bytes(*request);
-        let (words, rest) = bytes.as_chunks();
-        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        if !rest.is_empty() {
-            return None;
+        if *kind == 3 {
+            let (memory, by) = bytes.split_first_chunk::<MEMORY_BYTES>()?;
+            let by = if by.is_empty() { None } else { Some(Box::new(Record::decode(by)?)) };
+            return Some(Self::Release { request, memory: from_words(&words_of(memory)?)?, by });
         }
-        Some(match (kind, &*words) {
+        Some(match (kind, &*words_of(bytes)?) {
             (1, [bytes, kind, number]) => {
                 let number = u32::try_from(*number).ok()?;
                 let near = match (kind, number) {
@@ -83,7 +89,6 @@ impl MemoryMessage {
                 Self::Allocate { request, bytes: *bytes, near }
             }
             (2, words) => Self::Allocated { request, memory: from_words(words)? },
-            (3, words) => Self::Release { request, memory: from_words(words)? },
             (4, []) => Self::Released { request },
             (5, [why, a, b]) => {
                 let why = match (why, a, b) {
@@ -101,6 +106,12 @@ impl MemoryMessage {
     }
 }
 
+/// `None` when they are not whole words.
+fn words_of(bytes: &[u8]) -> Option<Vec<u64>> {
+    let (words, rest) = bytes.as_chunks();
+    rest.is_empty().then(|| words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+}
+
 fn join(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
@@ -109,7 +120,10 @@ fn split(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
-fn to_words(memory: &RemoteMemory) -> [u64; 6] {
+/// As it travels.
+const MEMORY_BYTES: usize = 48;
+
+fn to_words(memory: &RemoteMemory) -> [u64; MEMORY_BYTES / 8] {
     let RemoteMemory { key, offset, bytes, id, generation } = *memory;
     let owner = join(key.process.number(), key.slot);
     [owner, key.generation.into(), key.bytes, offset, bytes, join(id, generation)]
@@ -134,6 +148,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::global::any_record;
 
     fn memory() -> impl Strategy<Value = RemoteMemory> {
         any::<([u32; 5], [u64; 3])>().prop_map(|([process, slot, region, id, generation], [size, offset, bytes])| {
@@ -156,15 +171,16 @@ mod tests {
             Just(MemoryRefusal::Released),
             Just(MemoryRefusal::Foreign),
         ];
-        (0..5, any::<u32>(), any::<u64>(), near, memory(), why).prop_map(|(kind, request, bytes, near, memory, why)| {
-            match kind {
+        let by = prop::option::of(any_record().prop_map(Box::new));
+        (0..5, any::<u32>(), any::<u64>(), near, memory(), by, why).prop_map(
+            |(kind, request, bytes, near, memory, by, why)| match kind {
                 0 => MemoryMessage::Allocate { request, bytes, near },
                 1 => MemoryMessage::Allocated { request, memory },
-                2 => MemoryMessage::Release { request, memory },
+                2 => MemoryMessage::Release { request, memory, by },
                 3 => MemoryMessage::Released { request },
                 _ => MemoryMessage::Refused { request, why },
-            }
-        })
+            },
+        )
     }
 
     fn encoded(message: &MemoryMessage) -> Vec<u8> {

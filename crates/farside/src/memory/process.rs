@@ -15,7 +15,7 @@ use super::nodes::NodeMemories;
 use super::requests::{Answer, Requests};
 use super::{MemoryRefusal, Nodes, Place, RemoteMemory};
 use crate::error::{Error, Result};
-use crate::global::{GlobalAddress, publish};
+use crate::global::{AccessKind, GlobalAddress, Record, Touch, publish};
 use crate::job::kill_point::KillPoint;
 use crate::job::process::Process;
 use crate::job::settings::Settings;
@@ -122,6 +122,17 @@ impl Process {
         Ok(memory)
     }
 
+    /// Takes memory back. Where accesses are checked those who still use it are told `by` whom it was released.
+    fn take_back(&self, memory: &RemoteMemory, by: Option<Record>) -> Result<(), MemoryRefusal> {
+        let mut grants = lock(&self.memory().grants);
+        grants.release(memory)?;
+        if let (Some(checks), Some(by)) = (self.checks(), by) {
+            // Before it can be given out again.
+            checks.release(memory, by);
+        }
+        Ok(())
+    }
+
     /// The NUMA nodes of this machine.
     fn nodes(&self) -> &Nodes {
         self.memory().nodes.get_or_init(|| self.find_nodes())
@@ -156,8 +167,8 @@ impl Process {
                 self.kill_point(KillPoint::MemoryGranted);
                 return self.respond_on_memory(from, answer);
             }
-            MemoryMessage::Release { request, memory } => {
-                let answer = match lock(&self.memory().grants).release(&memory) {
+            MemoryMessage::Release { request, memory, by } => {
+                let answer = match self.take_back(&memory, by.map(|by| *by)) {
                     Ok(()) => MemoryMessage::Released { request },
                     Err(why) => MemoryMessage::Refused { request, why },
                 };
@@ -181,7 +192,7 @@ impl Process {
         // Nobody waits for the answer either.
         let request = lock(&self.memory().requests).begin(0);
         lock(&self.memory().requests).give_up(request);
-        self.respond_on_memory(memory.process(), MemoryMessage::Release { request, memory });
+        self.respond_on_memory(memory.process(), MemoryMessage::Release { request, memory, by: None });
     }
 
     fn respond_on_memory(&self, to: ProcessId, message: MemoryMessage) {
@@ -299,16 +310,20 @@ impl Worker {
     /// # Errors
     /// [`Error::MemoryReleased`] when somebody has released it before, or it was taken back since the process that asked for it is
     /// lost; [`Error::MemoryForeign`] when its owner never gave it out; [`Error::PeerLost`] when the owner is gone, and the memory with
-    /// it; [`Error::Deadline`] when it does not answer, and may have taken it back or not; [`Error::InHandler`].
+    /// it; [`Error::Deadline`] when it does not answer, and may have taken it back or not; [`Error::InHandler`]. In a job whose accesses are
+    /// [checked](crate::Job::check_accesses) [`Error::AccessConflict`], when another worker may be using it: then it is not released.
+    #[track_caller]
     pub fn release(&self, memory: RemoteMemory) -> Result<()> {
+        let touch = Touch::here(AccessKind::Release);
         let process = self.process_handle();
         let owner = memory.process();
         process.check_process(owner)?;
+        let by = self.check_release(&memory, touch)?;
         if owner == process.id() {
-            let released = lock(&process.memory().grants).release(&memory);
-            return released.map_err(|why| refused(&memory, why));
+            return process.take_back(&memory, by).map_err(|why| refused(&memory, why));
         }
-        let ask = |request| MemoryMessage::Release { request, memory };
+        let by = by.map(Box::new);
+        let ask = |request| MemoryMessage::Release { request, memory, by };
         match self.ask_for_memory(owner, "giving memory back to another process", ask)? {
             Answer::Refused(why) => Err(refused(&memory, why)),
             _ => {

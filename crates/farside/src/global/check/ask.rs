@@ -18,6 +18,7 @@ use crate::global::GlobalAddress;
 use crate::job::process::Process;
 use crate::job::setup::SetupMessage;
 use crate::job::worker::Worker;
+use crate::memory::RemoteMemory;
 
 /// The longest sleep of one who waits for an answer. It is woken for that, and otherwise sees that the other is lost.
 const NAP_MAX: Duration = Duration::from_millis(10);
@@ -76,6 +77,20 @@ impl Worker {
         self.open_access(checks, key, access, &[], self.now() + self.default_deadline())
     }
 
+    /// Refuses to release memory that another has open. Otherwise says, in a checked job, who releases it: for its owner, to name that to whoever
+    /// still accesses it.
+    pub(crate) fn check_release(&self, memory: &RemoteMemory, touch: Touch) -> Result<Option<Record>> {
+        if self.process_handle().checks().is_none() {
+            return Ok(None);
+        }
+        let bytes = memory.bytes() as usize;
+        // By a handle that is stale nothing is released: its owner says so.
+        if memory.check(self).is_ok() {
+            self.check_access(memory.key, memory.offset, bytes, touch)?;
+        }
+        Ok(Some(self.record_of(Span::in_region(memory.key, memory.offset, bytes), touch, Life::Released)))
+    }
+
     pub(super) fn record_of(&self, span: Span, touch: Touch, life: Life) -> Record {
         Record { span, worker: self.id().number(), kind: touch.kind, life, site: Site::of(touch.site) }
     }
@@ -99,6 +114,9 @@ impl Worker {
             let Some(earlier) = self.enter(checks, key.process, &access, epoch, ended, deadline)? else {
                 return Ok(());
             };
+            if earlier.life == Life::Released {
+                return Err(self.conflict(key, access, earlier, false));
+            }
             let is_own = earlier.worker == access.worker;
             match self.standing(checks, &earlier, deadline)? {
                 Standing::Ended => {}

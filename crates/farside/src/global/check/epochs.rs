@@ -14,6 +14,8 @@ pub(crate) enum Life {
     Epoch(u64),
     /// Until this operation has completed, and its thread has left the epoch that it was in then.
     Operation(u64),
+    /// Until the memory is given out anew.
+    Released,
 }
 
 /// How it stands with an access.
@@ -112,6 +114,8 @@ impl Epochs {
                 Some(Some((_, epoch))) => *epoch,
                 None => return Standing::Ended,
             },
+            // No thread can end that.
+            Life::Released => return Standing::Open,
         };
         let is_in_it = self.threads.get(local).is_some_and(|now| now.load(Ordering::Relaxed) == epoch);
         if is_in_it { Standing::Open } else { Standing::Ended }

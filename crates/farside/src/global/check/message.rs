@@ -30,10 +30,10 @@ impl CheckMessage {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let mut write = |kind: u8, words: &[u64], access: Option<&Record>| {
             out.push(kind);
-            let access_words = access.map(record_words);
-            let words = words.iter().chain(access_words.iter().flatten());
-            out.extend(words.flat_map(|word| word.to_le_bytes()));
-            out.extend(access.iter().flat_map(|access| access.site.file().bytes()));
+            out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+            if let Some(access) = access {
+                access.encode(out);
+            }
         };
         match self {
             Self::Enter { request, epoch, ended, access } => {
@@ -98,6 +98,7 @@ fn life_words(life: Life) -> [u64; 2] {
     match life {
         Life::Epoch(epoch) => [0, epoch],
         Life::Operation(operation) => [1, operation],
+        Life::Released => [2, 0],
     }
 }
 
@@ -105,26 +106,26 @@ fn life_of(words: [u64; 2]) -> Option<Life> {
     match words {
         [0, epoch] => Some(Life::Epoch(epoch)),
         [1, operation] => Some(Life::Operation(operation)),
+        [2, 0] => Some(Life::Released),
         _ => None,
     }
 }
 
-fn record_words(record: &Record) -> [u64; 10] {
-    let Record { span: Span { slot, generation, offset, bytes }, worker, kind, life, site } = record;
-    let [life, number] = life_words(*life);
-    let kind = *kind as u64;
-    [
-        (*slot).into(),
-        (*generation).into(),
-        *offset,
-        *bytes,
-        (*worker).into(),
-        kind,
-        life,
-        number,
-        site.line().into(),
-        site.column().into(),
-    ]
+impl Record {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let Self { span: Span { slot, generation, offset, bytes }, worker, kind, life, site } = self;
+        let [life, number] = life_words(*life);
+        let what =
+            [(*slot).into(), (*generation).into(), *offset, *bytes, (*worker).into(), *kind as u64, life, number];
+        let words = what.into_iter().chain([site.line().into(), site.column().into()]);
+        out.extend(words.flat_map(u64::to_le_bytes));
+        out.extend(site.file().bytes());
+    }
+
+    /// `None` when the bytes are no record.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        Input(bytes).record()
+    }
 }
 
 struct Input<'a>(&'a [u8]);
@@ -160,18 +161,18 @@ impl Input<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     fn life() -> impl Strategy<Value = Life> {
-        prop_oneof![any::<u64>().prop_map(Life::Epoch), any::<u64>().prop_map(Life::Operation)]
+        prop_oneof![any::<u64>().prop_map(Life::Epoch), any::<u64>().prop_map(Life::Operation), Just(Life::Released)]
     }
 
-    fn record() -> impl Strategy<Value = Record> {
+    pub(crate) fn record() -> impl Strategy<Value = Record> {
         let numbers = any::<([u32; 5], [u32; 2])>();
-        (numbers, 0..4_usize, life(), "[a-zü/]{0,40}").prop_map(|(numbers, kind, life, file)| {
+        (numbers, 0..AccessKind::ALL.len(), life(), "[a-zü/]{0,40}").prop_map(|(numbers, kind, life, file)| {
             let ([slot, generation, worker, line, column], [offset, bytes]) = numbers;
             let span = Span { slot, generation, offset: offset.into(), bytes: bytes.into() };
             Record { span, worker, kind: AccessKind::ALL[kind], life, site: Site::new(&file, line, column) }

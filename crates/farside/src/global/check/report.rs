@@ -67,10 +67,12 @@ pub enum AccessKind {
     AtomicLoad,
     /// Any other atomic change of a word.
     AtomicChange,
+    /// The memory is [released](crate::Worker::release).
+    Release,
 }
 
 impl AccessKind {
-    pub(super) const ALL: [Self; 4] = [Self::Read, Self::Write, Self::AtomicLoad, Self::AtomicChange];
+    pub(super) const ALL: [Self; 5] = [Self::Read, Self::Write, Self::AtomicLoad, Self::AtomicChange, Self::Release];
 
     /// What an atomic change does with its word.
     pub(crate) fn of<W>(change: &AtomicChange<W>) -> Self {
@@ -85,7 +87,7 @@ impl AccessKind {
     }
 
     fn changes(self) -> bool {
-        matches!(self, Self::Write | Self::AtomicChange)
+        matches!(self, Self::Write | Self::AtomicChange | Self::Release)
     }
 
     /// Whether the outcome depends on which of the two comes first, beyond what atomics promise.
@@ -101,6 +103,7 @@ impl fmt::Display for AccessKind {
             Self::Write => "write",
             Self::AtomicLoad => "atomic load",
             Self::AtomicChange => "atomic change",
+            Self::Release => "release",
         })
     }
 }
@@ -122,7 +125,7 @@ impl fmt::Display for Access {
     }
 }
 
-/// Two accesses to the same bytes that nothing orders. The second was not made.
+/// Two accesses to the same bytes that nothing orders, or one to memory that is released. The second was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AccessConflict {
@@ -146,6 +149,9 @@ impl fmt::Display for AccessConflict {
             return f.write_str(
                 "an operation that has not completed and still uses them: wait for it before, or use other memory",
             );
+        }
+        if there.kind == AccessKind::Release {
+            return f.write_str("after which the memory is nobody's: release it when all are done with it");
         }
         let first = there.worker;
         write!(

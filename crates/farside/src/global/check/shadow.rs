@@ -87,7 +87,7 @@ impl Shadow {
                 continue;
             }
             let is_own = earlier.worker == record.worker
-                && (earlier.life == record.life || !matches!(earlier.life, Life::Operation(_)));
+                && (earlier.life == record.life || matches!(earlier.life, Life::Epoch(_)));
             if !is_own && earlier.kind.conflicts_with(record.kind) {
                 return self.records.get(&number);
             }
@@ -99,8 +99,9 @@ impl Shadow {
         self.accesses += 1;
         match same.and_then(|number| self.records.get_mut(&number)) {
             Some(same) => same.site = record.site,
-            // A change tells of itself when it is made: it has ended by the time that anybody could conflict with it.
-            None if record.kind == AccessKind::AtomicChange => {}
+            // A change tells of itself when it is made: it has ended by the time that anybody could conflict with it. And what is to be
+            // released is not released yet.
+            None if matches!(record.kind, AccessKind::AtomicChange | AccessKind::Release) => {}
             None => self.insert(record),
         }
         None
@@ -137,9 +138,15 @@ impl Shadow {
         self.overlapping(span).into_iter().for_each(|number| self.remove(number));
     }
 
-    /// Forgets what some workers did.
+    /// Notes that memory is released: until it is given out anew whatever is done there is wrong.
+    pub(super) fn release(&mut self, record: Record) {
+        self.renew(record.span);
+        self.insert(record);
+    }
+
+    /// Forgets what some workers did, but not what they released.
     pub(super) fn lose(&mut self, is_lost: impl Fn(u32) -> bool) {
-        self.remove_all(|record| is_lost(record.worker));
+        self.remove_all(|record| is_lost(record.worker) && record.life != Life::Released);
         self.epochs.retain(|worker, _| !is_lost(*worker));
     }
 
@@ -226,7 +233,7 @@ mod tests {
         Record { life: Life::Epoch(epoch), ..record }
     }
 
-    use AccessKind::{AtomicChange, AtomicLoad, Read, Write};
+    use AccessKind::{AtomicChange, AtomicLoad, Read, Release, Write};
 
     #[test]
     fn who_writes_what_another_has_open_is_told_of_it() {
@@ -308,6 +315,28 @@ mod tests {
         assert_eq!(shadow.enter(record(1, Write, 0, 8), 0), None);
         shadow.lose(|worker| worker == 1);
         assert_eq!(shadow.enter(record(2, Write, 0, 8), 0), None);
+    }
+
+    #[test]
+    fn what_is_released_is_nobodys_until_it_is_given_out() {
+        let mut shadow = Shadow::default();
+        let release = record(1, Release, 100, 50);
+        assert_eq!(shadow.enter(record(2, Write, 120, 8), 0), None);
+        assert_eq!(shadow.enter(release.clone(), 0).map(|met| met.kind), Some(Write), "it is open");
+        shadow.end(2, Life::Epoch(0));
+        assert_eq!(shadow.enter(release.clone(), 0), None);
+        assert_eq!(shadow.enter(record(2, Read, 120, 8), 0), None, "it is not released yet");
+        let released = Record { life: Life::Released, ..release };
+        shadow.release(released.clone());
+        // Neither who released it may have it, nor anybody after that one is gone.
+        for (worker, kind) in [(1, Read), (2, AtomicLoad), (3, Release)] {
+            assert_eq!(shadow.enter(record(worker, kind, 149, 8), 7), Some(&released));
+        }
+        shadow.lose(|worker| worker == 1);
+        assert_eq!(shadow.enter(record(2, AtomicChange, 100, 8), 7), Some(&released));
+        assert_eq!(shadow.enter(record(2, Write, 150, 8), 7), None);
+        shadow.renew(Span { slot: 3, generation: 1, offset: 96, bytes: 8 });
+        assert_eq!(shadow.enter(record(2, AtomicChange, 100, 8), 7), None);
     }
 
     #[test]

@@ -189,6 +189,7 @@ impl<T: Pod> GlobalArray<T> {
     ///
     /// # Errors
     /// Those of [`Worker::barrier`]; the memory is kept until the job ends then.
+    #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         self.spread.free(me)
     }

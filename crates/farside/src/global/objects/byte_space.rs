@@ -141,6 +141,7 @@ impl ByteSpace {
     ///
     /// # Errors
     /// Those of [`Worker::barrier`]; the memory is kept until the job ends then.
+    #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         self.spread.free(me)
     }

@@ -180,9 +180,13 @@ impl Spread {
     ///
     /// # Errors
     /// Those of [`Worker::barrier`]. The memory is kept then.
+    #[track_caller]
     pub(super) fn free(self, me: &Worker) -> Result<()> {
         me.barrier()?;
-        self.granted.map_or(Ok(()), |memory| me.release(memory))
+        match self.granted {
+            Some(memory) => me.release(memory),
+            None => Ok(()),
+        }
     }
 }
 

@@ -109,6 +109,7 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// Those of [`Worker::barrier`]; the memory is kept until the job ends then.
+    #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         self.spread.free(me)
     }
