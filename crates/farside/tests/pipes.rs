@@ -536,6 +536,8 @@ fn closing_says_what_became_of_it(me: &Worker) -> Result<()> {
     writer.write(b"unread")?;
     writer.write(&pattern(1, LONGEST))?;
     assert_eq!(*reader.recv()?, *b"read");
+    // Not before its writer has written all.
+    me.barrier()?;
     reader.close()?;
     while writer.ready().is_ok() {
         me.progress()?;
