@@ -94,6 +94,61 @@ fn several_take(me: &Worker) -> Result<()> {
     notifications.release(me)
 }
 
+/// What is given at the moment at which the one before is taken is there, or takes its place: it is not lost.
+fn the_last_is_never_lost(me: &Worker) -> Result<()> {
+    let peer = me.process_of(me.neighbor(me.threads_per_process()));
+    // Where a notification is a message a round takes as long as a hundred.
+    let rounds = if me.is_mapped(GlobalAddress::starter(peer, 0))? { 200 } else { 10 };
+    let [stream, awake, last] = [0, 1, 2];
+    let notifications = AllNotifications::new(me, 3)?;
+    let own = notifications.own(me);
+    let (giver, taker) = (ProcessId::new(0), ProcessId::new(1));
+    if me.thread_index() == 0 && me.process() == giver {
+        let there = notifications.of(taker)?;
+        let mut value = 0;
+        for round in 0..rounds {
+            // Until the other certainly takes them, and then some more.
+            let mut more = 20 + round % 7;
+            while more > 0 {
+                value += 1;
+                there.notify(me, stream, value)?;
+                if own.test(me, awake..awake + 1)?.is_some() {
+                    more -= 1;
+                } else {
+                    me.progress()?;
+                }
+            }
+            own.take(me, awake)?;
+            there.notify(me, last, value)?;
+            assert_eq!(own.take_any(me, last..last + 1)?, (last, value));
+        }
+    } else if me.thread_index() == 0 && me.process() == taker {
+        let there = notifications.of(giver)?;
+        let patience = Duration::from_secs(20);
+        for round in 0..rounds {
+            let take = || match round % 3 {
+                0 => own.take_any_for(me, stream..stream + 1, patience).map(|(_, value)| value),
+                1 => own.take_some_for(me, stream..stream + 1, patience).map(|some| some[0].1),
+                _ => own.take_all_for(me, stream..stream + 1, patience).map(|all| all[0]),
+            };
+            let mut taken = take()?;
+            there.notify(me, awake, 1)?;
+            let all = loop {
+                match own.take(me, last)? {
+                    0 if own.test(me, stream..stream + 1)?.is_some() => taken = take()?,
+                    0 => _ = me.progress()?,
+                    all => break all,
+                }
+            };
+            while taken != all {
+                taken = take()?;
+            }
+            there.notify(me, last, all)?;
+        }
+    }
+    notifications.release(me)
+}
+
 /// One takes all of several at a time, while another takes the last of them and gives it again: whoever does not get all leaves all.
 fn all_are_taken_or_none(me: &Worker) -> Result<()> {
     const COUNT: u32 = 8;
@@ -199,10 +254,11 @@ fn impossible_wishes_are_refused(me: &Worker) -> Result<()> {
 
 type Body = fn(&Worker) -> Result<()>;
 
-const BODIES: [Body; 7] = [
+const BODIES: [Body; 8] = [
     many_notify_each,
     a_notification_is_overwritten_until_it_is_taken,
     several_take,
+    the_last_is_never_lost,
     all_are_taken_or_none,
     what_cannot_be_is_refused,
     at_first_there_are_none,
