@@ -41,6 +41,11 @@ pub(crate) trait Control: Send + Sync + Debug {
         true
     }
 
+    /// Whether a process of the job is at the other end. When that one dies the link breaks.
+    fn leads_to_a_process(&self) -> bool {
+        false
+    }
+
     /// This process has done its part in the job and says no more.
     fn leave(&self) {}
 }

@@ -32,6 +32,10 @@ use crate::invoke::table::FunctionTable;
 const START_NAP: Duration = Duration::from_micros(10);
 /// How much longer than the coordinator a process waits for the start: the coordinator knows who is missing, and says so.
 const START_MARGIN: Duration = Duration::from_secs(2);
+/// How long a process that has lost another waits for news of the link to the one that coordinates the job,
+const LINK_MARGIN: Duration = Duration::from_secs(1);
+/// and how long it sleeps between looks.
+const LINK_NAP: Duration = Duration::from_millis(1);
 
 /// Runs `body` on each worker of this process, and returns when the whole job has come to rest.
 ///
@@ -150,6 +154,7 @@ where
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
+            let error = unless_the_link_broke(process, error);
             fail(process, format!("{}: {error}", worker.id()), error.lost_process());
             Err(error)
         }
@@ -157,6 +162,23 @@ where
             fail(process, format!("{} panicked: {}", worker.id(), panic_message(&*panic)), None);
             resume_unwind(panic)
         }
+    }
+}
+
+/// Who loses another may have lost the process that coordinates the job, too: nobody hears then what it says, and the link says so, if a moment
+/// later than the fabric. That is the error that counts.
+fn unless_the_link_broke(process: &Process, error: Error) -> Error {
+    if error.lost_process().is_none() || !process.control().leads_to_a_process() {
+        return error;
+    }
+    let clock = process.clock();
+    let deadline = clock.now() + LINK_MARGIN;
+    while process.check_ended().is_ok() && clock.now() < deadline {
+        clock.nap(LINK_NAP);
+    }
+    match process.check_ended() {
+        Err(ended) if !process.control().is_heard() => ended,
+        _ => error,
     }
 }
 

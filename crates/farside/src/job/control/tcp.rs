@@ -138,6 +138,10 @@ impl Control for TcpControl {
         !self.broken.load(Ordering::Relaxed) && !self.unsendable.load(Ordering::Relaxed)
     }
 
+    fn leads_to_a_process(&self) -> bool {
+        true
+    }
+
     fn leave(&self) {
         // Either end may be gone already, and then nobody waits for this.
         let _ = self.stream.shutdown(Shutdown::Write);
