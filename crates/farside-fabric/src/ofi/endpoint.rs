@@ -273,7 +273,8 @@ impl Transport for OfiEndpoint {
 
     fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
         let mut state = self.lock();
-        // A holder that has left may have said so: who writes to it first is told that the connection broke, and the provider does not read what lies there.
+        // A holder that has left may have said so: who writes to it first is told that the connection broke, and the provider does not
+        // read what lies there.
         state.progress();
         let completion = state.deregister(key)?;
         let must_wake = state.waits_for_room();

@@ -119,7 +119,7 @@ impl Checks {
     pub(crate) fn release(&self, memory: &RemoteMemory, by: Record) {
         let span = Span::in_region(memory.key, memory.offset, memory.bytes() as usize);
         if span.bytes > 0 {
-            lock(&self.shadow).release(Record { span, life: Life::Released, ..by });
+            lock(&self.shadow).release(Record { span, kind: AccessKind::Release, life: Life::Released, ..by });
         }
     }
 

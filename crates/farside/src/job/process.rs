@@ -386,6 +386,11 @@ impl Process {
         (worker.number() < self.shape.callable()).then(|| self.shape.place_of(worker))
     }
 
+    /// Whether a worker of this number is one of that process.
+    pub(crate) fn is_worker_of(&self, worker: u32, process: ProcessId) -> bool {
+        self.place_of(WorkerId::new(worker)).is_some_and(|(of, _)| of == process)
+    }
+
     /// Who fills the rings of this number.
     pub(crate) fn source(&self, index: usize) -> Source {
         match (index as u32).checked_sub(self.shape.callable()) {
@@ -570,7 +575,7 @@ impl Process {
         self.lanes.lose(process);
         self.memory.lose(process);
         if let Some(checks) = &self.checks {
-            checks.lose(|worker| self.place_of(WorkerId::new(worker)).is_some_and(|(of, _)| of == process));
+            checks.lose(|worker| self.is_worker_of(worker, process));
         }
         self.lose_movement(process);
         self.lose_pipes(process);

@@ -154,7 +154,7 @@ where
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
-            let error = unless_the_link_broke(process, error);
+            let error = unless_the_link_broke(process.control(), process.clock(), || process.check_ended(), error);
             fail(process, format!("{}: {error}", worker.id()), error.lost_process());
             Err(error)
         }
@@ -166,18 +166,22 @@ where
 }
 
 /// Who loses another may have lost the process that coordinates the job, too: nobody hears then what it says, and the link says so, if a moment
-/// later than the fabric. That is the error that counts.
-fn unless_the_link_broke(process: &Process, error: Error) -> Error {
-    if error.lost_process().is_none() || !process.control().leads_to_a_process() {
+/// later than the fabric. That is the error that counts. `check_ended` finds what the service thread has heard.
+fn unless_the_link_broke(
+    control: &dyn Control,
+    clock: &Clock,
+    check_ended: impl Fn() -> Result<()>,
+    error: Error,
+) -> Error {
+    if error.lost_process().is_none() || !control.leads_to_a_process() {
         return error;
     }
-    let clock = process.clock();
     let deadline = clock.now() + LINK_MARGIN;
-    while process.check_ended().is_ok() && clock.now() < deadline {
+    while check_ended().is_ok() && clock.now() < deadline {
         clock.nap(LINK_NAP);
     }
-    match process.check_ended() {
-        Err(ended) if !process.control().is_heard() => ended,
+    match check_ended() {
+        Err(ended) if !control.is_heard() => ended,
         _ => error,
     }
 }
@@ -298,5 +302,79 @@ fn wait_for_start(
                 None => clock.nap(START_NAP),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::os::fd::BorrowedFd;
+
+    use super::*;
+
+    /// A link to a process, or to a launcher, of which nothing is read.
+    #[derive(Clone, Copy, Debug)]
+    struct Link {
+        leads_to_a_process: bool,
+        is_heard: bool,
+    }
+
+    impl Control for Link {
+        fn send(&self, _: ToCoordinator) {}
+
+        fn receive(&self) -> Option<ToProcess> {
+            None
+        }
+
+        fn fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+
+        fn is_heard(&self) -> bool {
+            self.is_heard
+        }
+
+        fn leads_to_a_process(&self) -> bool {
+            self.leads_to_a_process
+        }
+    }
+
+    /// What is left of an error when the job's end is found at the look of this number, and how many looks there were.
+    fn what_counts(link: Link, end_at: u32, error: Error) -> (Error, u32) {
+        let looks = Cell::new(0);
+        let check_ended = || {
+            looks.set(looks.get() + 1);
+            if looks.get() < end_at { Ok(()) } else { Err(Error::JobEnded { why: "gone".into() }) }
+        };
+        let error = unless_the_link_broke(&link, &Clock::real(), check_ended, error);
+        (error, looks.get())
+    }
+
+    fn lost() -> Error {
+        Error::PeerLost { process: ProcessId::new(1), why: "it does not answer any more".into() }
+    }
+
+    #[test]
+    fn a_link_that_breaks_after_a_loss_is_the_error() {
+        let link = Link { leads_to_a_process: true, is_heard: false };
+        let (error, looks) = what_counts(link, 5, lost());
+        assert!(matches!(error, Error::JobEnded { .. }) && looks >= 5, "{error} after {looks} looks");
+    }
+
+    #[test]
+    fn a_loss_of_which_the_coordinator_has_heard_stays_the_error() {
+        let link = Link { leads_to_a_process: true, is_heard: true };
+        // It ends the job, or says nothing for as long as that is waited for.
+        for end_at in [5, u32::MAX] {
+            assert!(matches!(what_counts(link, end_at, lost()).0, Error::PeerLost { .. }));
+        }
+    }
+
+    #[test]
+    fn nothing_is_waited_for_where_no_process_coordinates_or_none_is_lost() {
+        let to_launcher = Link { leads_to_a_process: false, is_heard: true };
+        assert_eq!(what_counts(to_launcher, 1, lost()).1, 0);
+        let to_process = Link { leads_to_a_process: true, is_heard: false };
+        assert_eq!(what_counts(to_process, 1, Error::InHandler { what: "a barrier" }).1, 0);
     }
 }

@@ -168,6 +168,8 @@ impl Process {
                 return self.respond_on_memory(from, answer);
             }
             MemoryMessage::Release { request, memory, by } => {
+                // No process of this job names another's worker.
+                let by = by.filter(|by| self.is_worker_of(by.worker(), from));
                 let answer = match self.take_back(&memory, by.map(|by| *by)) {
                     Ok(()) => MemoryMessage::Released { request },
                     Err(why) => MemoryMessage::Refused { request, why },

@@ -271,7 +271,7 @@ impl Process {
     pub(crate) fn take_check_message(&self, from: ProcessId, message: CheckMessage) {
         // Processes of one job are all checked, or none.
         let Some(checks) = self.checks() else { return };
-        let is_its = |worker: u32| self.place_of(WorkerId::new(worker)).filter(|(of, _)| *of == from).is_some();
+        let is_its = |worker| self.is_worker_of(worker, from);
         let answer = match message {
             CheckMessage::Enter { request, epoch, ended, access } if is_its(access.worker) => {
                 match checks.enter(access, epoch, ended) {

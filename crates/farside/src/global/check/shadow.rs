@@ -23,6 +23,12 @@ pub(crate) struct Record {
     pub(super) site: Site,
 }
 
+impl Record {
+    pub(crate) fn worker(&self) -> u32 {
+        self.worker
+    }
+}
+
 /// The accesses to one process's memory that may be open.
 #[derive(Debug)]
 pub(super) struct Shadow {
