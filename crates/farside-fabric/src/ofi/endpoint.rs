@@ -217,6 +217,14 @@ impl OfiEndpoint {
         }
     }
 
+    /// Makes progress for a thread that does not wait. One that sleeps may have seen none of what came in, so it is woken for that.
+    fn move_on(&self, state: &mut State) {
+        state.progress();
+        if self.news.is_there() && std::mem::take(&mut state.sleeps) {
+            self.waker.wake();
+        }
+    }
+
     /// How long the thread in `wait` may sleep now; `None` when there is something to do. `attended`: another thread makes progress.
     fn time_to_sleep(&self, attended: bool) -> Option<Duration> {
         // That thread has the lock nearly all the time: if this one asked for it, too, each of them would wake the other.
@@ -227,6 +235,7 @@ impl OfiEndpoint {
         if self.news.is_there() || (!state.port().may_sleep() && state.progress()) {
             return None;
         }
+        state.sleeps = true;
         let look_soon = self.activity.is_none() || state.waits_for_room();
         Some(if look_soon { RETRY_AFTER } else { LOOK_AFTER })
     }
@@ -275,7 +284,7 @@ impl Transport for OfiEndpoint {
         let mut state = self.lock();
         // A holder that has left may have said so: who writes to it first is told that the connection broke, and the provider does not
         // read what lies there.
-        state.progress();
+        self.move_on(&mut state);
         let completion = state.deregister(key)?;
         let must_wake = state.waits_for_room();
         drop(state);
@@ -311,7 +320,7 @@ impl Transport for OfiEndpoint {
         let posted = state.post(key, operation);
         if posted.is_err() {
             // Perhaps there is room for the next try.
-            state.progress();
+            self.move_on(&mut state);
         }
         posted
     }
@@ -357,7 +366,7 @@ impl Transport for OfiEndpoint {
 
     fn progress(&self) {
         self.looks.fetch_add(1, Ordering::Relaxed);
-        self.lock().progress();
+        self.move_on(&mut self.lock());
     }
 
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
@@ -375,19 +384,25 @@ impl Transport for OfiEndpoint {
             let activity = self.activity.as_ref().filter(|_| !attended).map(AsFd::as_fd);
             let all = [self.waker.as_fd()].into_iter().chain(also.iter().copied()).chain(activity);
             let interests: Vec<Interest<'_>> = all.map(|fd| Interest { fd, writable: false }).collect();
-            match net::wait_ready(&interests, Some(until)) {
+            let is_woken = match net::wait_ready(&interests, Some(until)) {
                 Ok(ready) => {
                     if ready[0] {
                         self.waker.reset();
                     }
-                    if ready[..=also.len()].contains(&true) {
-                        return;
-                    }
+                    ready[..=also.len()].contains(&true)
                 }
                 // Out of memory for a moment: do not turn the thread into a spinner.
-                Err(_) => std::thread::sleep(RETRY_AFTER),
-            }
-            if !attended && self.lock().progress() {
+                Err(_) => {
+                    std::thread::sleep(RETRY_AFTER);
+                    false
+                }
+            };
+            let came_in = !attended && {
+                let mut state = self.lock();
+                state.sleeps = false;
+                !is_woken && state.progress()
+            };
+            if is_woken || came_in {
                 return;
             }
         }

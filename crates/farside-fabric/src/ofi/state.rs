@@ -65,6 +65,8 @@ pub(super) struct State {
     /// Transfers of which pieces wait to be posted.
     unposted: VecDeque<TransferId>,
     events: Events,
+    /// A thread sleeps on libfabric's descriptor, or is about to, and nobody has woken it.
+    pub(super) sleeps: bool,
     /// Why nothing works any more.
     broken: Option<String>,
 }
@@ -120,6 +122,7 @@ impl State {
             next_transfer: 0,
             unposted: VecDeque::new(),
             events: Events::default(),
+            sleeps: false,
             broken: None,
         };
         state.note_starter(registration, memory);
