@@ -143,6 +143,12 @@ fn reason(why: &str) -> String {
     if why.is_empty() { String::new() } else { format!(": {why}") }
 }
 
+impl From<farside_fabric::Unposted> for BenchError {
+    fn from(unposted: farside_fabric::Unposted) -> Self {
+        unposted.error.into()
+    }
+}
+
 impl From<farside_fabric::FabricError> for BenchError {
     fn from(error: farside_fabric::FabricError) -> Self {
         Self::Job(error.into())

@@ -53,7 +53,7 @@ use crate::expected::{self, EXPECTATIONS_MAX, Matcher};
 use crate::ids::ProcessId;
 use crate::private::{Lease, PrivateMemory, PrivateRegion, RegionMemory};
 use crate::region::LocalRegion;
-use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Tag};
+use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Tag, Unposted};
 
 pub use self::packet::{
     Answer, Ask, NativeAccess, Packet, Refusal, RegionName, RequestId, USER_HEADER_BYTES, fuzz_decode,
@@ -369,12 +369,16 @@ impl Engine {
     ///
     /// # Errors
     /// [`FabricError::QueueFull`]. All others come with the completion.
-    pub fn post(&mut self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+    pub fn post(&mut self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
         let completion = Completion::pending();
+        let max = self.limits.operations_max;
         match self.admit(key, &operation) {
             Err(error) => completion.end(Err(error)),
             Ok(Some(own)) => completion.end(own.execute(key, operation)),
-            Ok(None) => self.ask(key, Work::new(operation), &completion)?,
+            Ok(None) if self.asked.operation_count() >= max => {
+                return Err(operation.refused(FabricError::QueueFull { process: key.process, max }));
+            }
+            Ok(None) => self.asked.start(key, Work::new(operation), completion.clone(), &mut self.outbox),
         }
         Ok(completion)
     }
@@ -384,7 +388,7 @@ impl Engine {
         self.check_peer(key.process)?;
         match operation {
             Operation::Put { offset, data } => key.check(*offset, data.len())?,
-            Operation::Get { offset, bytes } => key.check(*offset, *bytes)?,
+            Operation::Get { offset, room } => key.check(*offset, room.len())?,
             Operation::Atomic64 { offset, .. } => key.check_word(*offset, 8)?,
             Operation::Atomic32 { offset, .. } => key.check_word(*offset, 4)?,
         }

@@ -42,5 +42,5 @@ pub use private::{PrivateMemory, PrivateRegion};
 pub use region::{LocalRegion, RemoteRegion};
 pub use transport::{
     Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, Outcome, PrivateReach, RemoteKey, Tag,
-    Transport,
+    Transport, Unposted,
 };

@@ -426,7 +426,7 @@ mod tests {
         for refused in [put.clone(), add(0)] {
             assert!(matches!(memory.execute(key, refused), Err(FabricError::ReadOnly { .. })));
         }
-        assert_eq!(memory.execute(key, Operation::Get { offset: 31, bytes: 1 }).unwrap(), Outcome::Got(vec![1]));
+        assert_eq!(memory.execute(key, Operation::get(31, 1)).unwrap(), Outcome::Got(vec![1]));
 
         let mut words = [0_u64; 4];
         let odd = NonNull::from(&mut words).cast::<u32>();
@@ -445,7 +445,7 @@ mod tests {
         assert!(!memory.is_idle());
         memory.close();
         assert!(memory.is_idle());
-        for late in [put, narrow, Operation::Get { offset: 0, bytes: 1 }] {
+        for late in [put, narrow, Operation::get(0, 1)] {
             assert!(matches!(memory.execute(key, late), Err(FabricError::StaleKey { .. })));
         }
         memory.release();

@@ -1,18 +1,18 @@
 //! Registered memory, seen from its owner and from its peers.
 
+pub mod flights;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
+use self::flights::{Flights, nap_while_full};
 use crate::nearby::{Nearby, Refused};
 use crate::private::Lease;
 use crate::transport::{AtomicChange, FabricError, Operation, Outcome, RemoteKey, Transport};
-
-/// Between attempts to post an operation while too many are under way.
-const NAP_WHILE_FULL: Duration = Duration::from_micros(50);
 
 /// Memory of this process that peers can reach.
 #[derive(Clone, Debug)]
@@ -160,8 +160,11 @@ impl RemoteRegion {
     }
 
     fn put_otherwise(&self, offset: u64, data: &[u8], deadline: Instant) -> Result<(), FabricError> {
-        let posted =
-            |transport| self.run(transport, || Operation::Put { offset, data: data.to_vec() }, deadline).map(drop);
+        let posted = |transport: &Arc<dyn Transport>| {
+            let mut flights = Flights::new(&**transport, self.key, deadline, |_, _| ());
+            flights.put(offset, data)?;
+            flights.finish()
+        };
         match &self.access {
             Access::Mapped(_) => unreachable!("mapped regions are accessed directly"),
             Access::Own(lease) => lease.put(self.key, offset, data),
@@ -185,10 +188,11 @@ impl RemoteRegion {
                 Ok(()) => return Ok(()),
             },
         };
-        let wanted = data.len();
-        let got = self.run(transport, || Operation::Get { offset, bytes: wanted }, deadline)?;
-        data.copy_from_slice(&got.into_bytes(self.key.process, wanted)?);
-        Ok(())
+        let all = 0..data.len();
+        let mut flights =
+            Flights::new(&**transport, self.key, deadline, |range, bytes| data[range].copy_from_slice(bytes));
+        flights.get(offset, all)?;
+        flights.finish()
     }
 
     /// Changes the 64-bit word at `offset` and returns what it held.
@@ -232,35 +236,19 @@ impl RemoteRegion {
             Access::Mapped(_) => unreachable!("mapped regions are accessed directly"),
             Access::Own(lease) => lease.execute(self.key, operation)?,
             Access::Posted(transport) | Access::Nearby(_, transport) => {
-                self.run(transport, || operation.clone(), deadline)?
+                let (process, mut operation) = (self.key.process, operation);
+                loop {
+                    match transport.post(self.key, operation) {
+                        Ok(completion) => break completion.wait(&**transport, process, deadline)?,
+                        Err(unposted) => operation = unposted.for_lack_of_room()?,
+                    }
+                    nap_while_full(&**transport, process, deadline)?;
+                }
             }
         };
         match outcome {
             Outcome::Previous(previous) => Ok(previous),
             Outcome::Put(_) | Outcome::Got(_) => unreachable!("an atomic ends with what the word held"),
-        }
-    }
-
-    /// Posts an operation, as soon as there is room for it, and waits for its end.
-    fn run(
-        &self,
-        transport: &Arc<dyn Transport>,
-        operation: impl Fn() -> Operation,
-        deadline: Instant,
-    ) -> Result<Outcome, FabricError> {
-        let process = self.key.process;
-        let clock = transport.clock();
-        loop {
-            match transport.post(self.key, operation()) {
-                Err(FabricError::QueueFull { .. }) if clock.now() >= deadline => {
-                    return Err(FabricError::Deadline { doing: "waiting for room for an operation", process });
-                }
-                Err(FabricError::QueueFull { .. }) => {
-                    transport.progress();
-                    clock.nap_until_news(NAP_WHILE_FULL);
-                }
-                posted => return posted?.wait(&**transport, process, deadline),
-            }
         }
     }
 }
@@ -293,13 +281,12 @@ pub(crate) unsafe fn execute_at(key: RemoteKey, base: *mut u8, operation: Operat
             unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
             Ok(Outcome::Put(data))
         }
-        Operation::Get { offset, bytes } => {
-            key.check(offset, bytes)?;
-            let mut data = vec![0; bytes];
+        Operation::Get { offset, mut room } => {
+            key.check(offset, room.len())?;
             let source = base.wrapping_add(offset as usize);
-            // SAFETY: `check` found the range inside the region, which is at `base`; `data` is as long.
-            unsafe { racy::copy_in(source, data.as_mut_ptr(), bytes) };
-            Ok(Outcome::Got(data))
+            // SAFETY: `check` found the range inside the region, which is at `base`; `room` is as long.
+            unsafe { racy::copy_in(source, room.as_mut_ptr(), room.len()) };
+            Ok(Outcome::Got(room))
         }
         Operation::Atomic64 { offset, change } => {
             key.check_word(offset, 8)?;

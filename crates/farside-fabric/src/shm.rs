@@ -36,6 +36,7 @@ use crate::private::{Lease, PrivateMemory, PrivateRegion};
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::transport::{
     Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, PrivateReach, RemoteKey, Tag, Transport,
+    Unposted,
 };
 
 pub use self::message::fuzz_decode;
@@ -541,16 +542,21 @@ impl Transport for ShmEndpoint {
         Some(self.region(key, &attached))
     }
 
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
-        self.check_process(key.process)?;
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
+        if let Err(error) = self.check_process(key.process) {
+            return Err(operation.refused(error));
+        }
         let attached = {
             let state = self.lock();
             state.attached.get(&key).cloned().ok_or(match state.gone[key.process.index()] {
                 true => FabricError::Disconnected { process: key.process },
                 false => FabricError::StaleKey { key },
-            })?
+            })
         };
-        self.post_to(key, &attached, operation)
+        match attached {
+            Ok(attached) => self.post_to(key, &attached, operation),
+            Err(error) => Err(operation.refused(error)),
+        }
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {

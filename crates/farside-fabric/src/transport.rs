@@ -116,8 +116,9 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// Starts an operation on a region that is not mapped. (On a mapped one it works too, and has ended at return.)
     ///
     /// # Errors
-    /// [`FabricError::QueueFull`] when too many are under way; otherwise errors come with the completion.
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError>;
+    /// [`FabricError::QueueFull`] when too many are under way; other errors come here or with the completion. What comes here gives the
+    /// operation back, with its buffer.
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted>;
 
     /// A queue of the transport's own to a peer, for puts and gets between registered memories of which most are not signalled.
     /// `None` where it has none: [`Queue::open`](crate::transmit::Queue::open) then makes one of what can be [posted](Self::post).
@@ -282,12 +283,12 @@ pub enum Operation {
         /// What.
         data: Vec<u8>,
     },
-    /// Read so many bytes.
+    /// Read into a buffer, as many bytes as it has.
     Get {
         /// Where, from the start of the region.
         offset: u64,
-        /// How many.
-        bytes: usize,
+        /// The buffer.
+        room: Vec<u8>,
     },
     /// Change a 64-bit word and tell what it held.
     Atomic64 {
@@ -303,6 +304,56 @@ pub enum Operation {
         /// The change.
         change: AtomicChange<u32>,
     },
+}
+
+impl Operation {
+    /// A get of so many bytes into a new buffer.
+    pub fn get(offset: u64, bytes: usize) -> Self {
+        Self::Get { offset, room: vec![0; bytes] }
+    }
+
+    /// The buffer of a put or get. An atomic has none.
+    pub fn into_buffer(self) -> Vec<u8> {
+        match self {
+            Self::Put { data: buffer, .. } | Self::Get { room: buffer, .. } => buffer,
+            Self::Atomic64 { .. } | Self::Atomic32 { .. } => Vec::new(),
+        }
+    }
+
+    /// The operation is not posted.
+    pub fn refused(self, error: FabricError) -> Unposted {
+        Unposted { error, operation: self }
+    }
+}
+
+/// An operation that was not [posted](Transport::post), and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Unposted {
+    /// Why not.
+    #[source]
+    pub error: FabricError,
+    /// The operation, as it was.
+    pub operation: Operation,
+}
+
+impl Unposted {
+    /// The operation, to be tried again, if there was just no room for it.
+    ///
+    /// # Errors
+    /// Why else it was refused.
+    pub fn for_lack_of_room(self) -> Result<Operation, FabricError> {
+        match self.error {
+            FabricError::QueueFull { .. } => Ok(self.operation),
+            error => Err(error),
+        }
+    }
+}
+
+impl From<Unposted> for FabricError {
+    fn from(unposted: Unposted) -> Self {
+        unposted.error
+    }
 }
 
 /// A change of one word. Its result is what the word held before.
@@ -338,7 +389,7 @@ pub enum AtomicChange<T> {
 pub enum Outcome {
     /// The put is visible; its buffer comes back.
     Put(Vec<u8>),
-    /// The bytes read, or those of the message that was expected.
+    /// The buffer with the bytes that were read, or those of the message that was expected.
     Got(Vec<u8>),
     /// What the word held, widened.
     Previous(u64),

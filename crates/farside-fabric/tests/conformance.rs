@@ -197,10 +197,11 @@ faults_are_found! {
     put_too_long: PutsTooMuch by "operations::puts_and_gets_of_every_size", Says("a put's neighbourhood");
     put_too_short: PutsTooLittle by "operations::puts_and_gets_of_every_size", Says("a get of what was put");
     clipped_accesses: ClipsAccesses by "operations::accesses_outside_a_region_are_errors", Says("ended with Ok");
-    lost_buffers: KeepsPutBuffers by "operations::outcomes_bring_back_buffers_and_values", Says("Put([])");
+    lost_buffers: KeepsPutBuffers by "operations::outcomes_bring_back_buffers_and_values", Says("a put of 1 bytes gives back others");
     lost_second_put: LosesPipelinedPuts by "operations::pipelined_puts_both_arrive", Says("put: ");
     lost_when_full: LosesWhenFull by "operations::a_full_queue_of_operations_loses_nothing",
         Says("what a full queue wrote");
+    spoilt_when_refused: SpoilsRefused by "operations::a_full_queue_of_operations_loses_nothing", Says("Put([0, 0, 0");
     early_completion_and_message: CompletesPutsEarly by "operations::a_put_is_visible_after_a_message",
         Says("a put that was told of");
     early_completion_and_flag: CompletesPutsEarly by "operations::a_put_is_visible_after_a_flag",

@@ -136,7 +136,7 @@ impl Two {
     /// Asks for more of the other's memory than is there at once. None of it can come when the cable is cut.
     fn gets(&self) -> Vec<Completion> {
         let key = RemoteKey::starter(OTHER, STARTER_BYTES as u64);
-        let get = || self.end.post(key, Operation::Get { offset: 0, bytes: STARTER_BYTES });
+        let get = || self.end.post(key, Operation::get(0, STARTER_BYTES));
         (0..8).map(|_| get().expect("there is room for some gets")).collect()
     }
 

@@ -642,8 +642,10 @@ fn what_waits_for_room_continues_what_was_started_meanwhile() {
             last = me.start_put(there(0), &[0; 8], Order::After(failed))?;
         }
         FAILED.set(Some(last));
-        drop(me.start_put_owned(there(4096), vec![3; LARGE as usize / 2], Order::None).map_err(|it| it.error)?);
         armed.put(me, 1)?;
+        // The call is here before the way there is taken up by so many bytes.
+        me.charge(Duration::from_micros(100));
+        drop(me.start_put_owned(there(4096), vec![3; LARGE as usize / 2], Order::None).map_err(|it| it.error)?);
         // The last bytes of what the handler puts.
         let end = there(4096 + LARGE - 8);
         let put = me.start_put_owned(end, vec![2; 8], Order::Continuing).map_err(|refused| refused.error)?;

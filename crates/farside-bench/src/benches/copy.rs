@@ -1,8 +1,8 @@
 //! Memory by its global address: how long puts, gets, copies, atomic changes and signals take, beside what is below them.
 //!
 //! `local-remote/8B` is a put, `remote-local/8B` a get, and `remote-remote/8B` a copy from a second process to a third. `ns` stands beside the same bytes
-//! copied into a mapping, with no address to look up, and `bytes_per_s` beside `memcpy` between vectors. `start-put/8B` does not wait, and
-//! is completed then, beside the put that waits. `fetch-add/8B` stands beside the instruction. `translate` has what an address costs: what a load by it takes more
+//! copied into a mapping, with no address to look up, and `bytes_per_s` beside `memcpy` between vectors. `start-put/8B` and
+//! `start-get/8B` do not wait, and are completed then, beside those that wait. `fetch-add/8B` stands beside the instruction. `translate` has what an address costs: what a load by it takes more
 //! than the load (`ns`), and the questions about addresses.
 //!
 //! `notified-put/8B` goes from one process to the other with its signal, in one line up to 56 bytes, beside half of a round trip of a word on a
@@ -10,7 +10,7 @@
 //!
 //! `checked` has what `Job::check_accesses` costs, each beside the same in a job that is not checked.
 //!
-//! Over libfabric puts and gets stand beside its own, one by one, with an attentive target; and signals beside its messages. `word_ns` is that of
+//! Over libfabric puts and gets stand beside its own, one by one, with an attentive target, also those that are started; and signals beside its messages. `word_ns` is that of
 //! 8 bytes beside messages, too: a word is never seen in pieces, and libfabric's own puts promise no such thing.
 
 mod checked;
@@ -42,15 +42,17 @@ const METRIC: &str = "ns";
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for way in Way::ALL {
+    for way in Way::WAITING {
         for bytes in SIZES {
             let name = format!("{}/{}", way.name(), size_name(bytes));
             cases.push(Case::job(name, way.processes(), move |me, options| way.measure(me, bytes, options)));
         }
     }
     for bytes in FEW_SIZES {
-        let body = move |me: &Worker, options| transfers::started(me, bytes, options);
-        cases.push(Case::job(format!("start-put/{}", size_name(bytes)), 2, body));
+        for way in Way::STARTED {
+            let body = move |me: &Worker, options| transfers::started(me, way, bytes, options);
+            cases.push(Case::job(format!("{}/{}", way.name(), size_name(bytes)), 2, body));
+        }
     }
     cases.push(Case::job("fetch-add/8B", 2, words::fetch_add::<u64>));
     cases.push(Case::job("fetch-add/4B", 2, words::fetch_add::<u32>));
@@ -60,8 +62,8 @@ pub(crate) fn cases() -> Vec<Case> {
         cases.push(Case::job(format!("notified-put/{}", size_name(bytes)), 2, body));
     }
     for bytes in FEW_SIZES {
-        for way in [Way::Put, Way::Get] {
-            let name = format!("private-{}/{}", way.verb(), size_name(bytes));
+        for (way, verb) in [(Way::Put, "put"), (Way::Get, "get")] {
+            let name = format!("private-{verb}/{}", size_name(bytes));
             cases.push(Case::job(name, 2, move |me, options| private::measure(me, way, bytes, options)));
         }
     }
@@ -127,10 +129,12 @@ mod tests {
             result.unwrap_or_else(|error| panic!("{what}: {error}"));
         };
         for bytes in [8, 56, 64, 5000] {
-            for way in Way::ALL {
+            for way in Way::WAITING {
                 check(way.processes(), way.name(), &|me| way.measure(me, bytes, options).map(drop));
             }
-            check(2, "started", &|me| transfers::started(me, bytes, options).map(drop));
+            for way in Way::STARTED {
+                check(2, way.name(), &|me| transfers::started(me, way, bytes, options).map(drop));
+            }
             check(2, "notified", &|me| {
                 let mut exchange = notified::Notified::new(me, bytes)?;
                 to_and_fro(me, &mut exchange, 20, 0)?;

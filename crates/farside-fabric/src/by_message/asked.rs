@@ -59,11 +59,10 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// The caller has checked that the operation lies in its region: a get takes its memory here.
     pub(super) fn new(operation: Operation) -> Self {
         match operation {
             Operation::Put { offset, data } => Self::Put { offset, data },
-            Operation::Get { offset, bytes } => Self::Get { offset, data: vec![0; bytes] },
+            Operation::Get { offset, room } => Self::Get { offset, data: room },
             Operation::Atomic32 { offset, change } => Self::Atomic32 { offset, change, previous: 0 },
             Operation::Atomic64 { offset, change } => Self::Atomic64 { offset, change, previous: 0 },
         }

@@ -193,7 +193,7 @@ impl Owner {
             Ask::Get { bytes, .. } if bytes as usize > data_max => {
                 return Err(Malformed::TooMuch { bytes: bytes as usize, max: data_max });
             }
-            Ask::Get { offset, bytes } => Operation::Get { offset, bytes: bytes as usize },
+            Ask::Get { offset, bytes } => Operation::get(offset, bytes as usize),
             Ask::Atomic32 { offset, change } => Operation::Atomic32 { offset, change },
             Ask::Atomic64 { offset, change } => Operation::Atomic64 { offset, change },
         };

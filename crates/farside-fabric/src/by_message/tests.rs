@@ -97,7 +97,7 @@ fn large_accesses_are_cut_and_put_together() {
         let data = pattern(bytes);
         let put = Operation::Put { offset: 3, data: data.clone() };
         assert_eq!(run(&mut engines, key, put).unwrap(), Outcome::Put(data.clone()));
-        assert_eq!(run(&mut engines, key, Operation::Get { offset: 3, bytes }).unwrap(), Outcome::Got(data));
+        assert_eq!(run(&mut engines, key, Operation::get(3, bytes)).unwrap(), Outcome::Got(data));
     }
 }
 
@@ -129,7 +129,7 @@ fn answers_in_any_order_will_do() {
     let key = starter_key(OWNER);
     attach(&mut engines, key).unwrap();
     run(&mut engines, key, Operation::Put { offset: 0, data: pattern(9_000) }).unwrap();
-    let get = engines[0].post(key, Operation::Get { offset: 0, bytes: 9_000 }).unwrap();
+    let get = engines[0].post(key, Operation::get(0, 9_000)).unwrap();
     for _ in 0..30 {
         for packet in outgoing(&mut engines[0], OWNER).into_iter().rev() {
             engines[1].take(ASKER, &packet).unwrap();
@@ -185,7 +185,7 @@ fn keys_that_name_nothing_are_stale() {
     ];
     for key in wrong {
         assert!(matches!(attach(&mut engines, key), Err(FabricError::StaleKey { .. })), "{key:?}");
-        let posted = run(&mut engines, key, Operation::Get { offset: 0, bytes: 1 });
+        let posted = run(&mut engines, key, Operation::get(0, 1));
         assert!(matches!(posted, Err(FabricError::StaleKey { .. })), "{key:?}: {posted:?}");
     }
     let nobody = RemoteKey { process: ProcessId::new(2), ..key };
@@ -286,7 +286,7 @@ fn private_memory_is_reached_and_comes_back() {
     for key in [region.key(), read_only.key()] {
         attach(&mut engines, key).unwrap();
     }
-    let get = Operation::Get { offset: 0, bytes: 500 };
+    let get = Operation::get(0, 500);
     assert_eq!(run(&mut engines, region.key(), get).unwrap(), Outcome::Got(pattern(500)));
     let put = Operation::Put { offset: 7, data: vec![1; 400] };
     run(&mut engines, region.key(), put.clone()).unwrap();
@@ -372,7 +372,8 @@ fn full_queues_refuse_and_recover() {
     attach(&mut engines, key).unwrap();
     let posted: Vec<_> = (0..4).map(|_| engines[0].post(key, add(0)).unwrap()).collect();
     let is_full = |error: FabricError| matches!(error, FabricError::QueueFull { process: OWNER, max: 4 });
-    assert!(engines[0].post(key, add(0)).is_err_and(is_full));
+    let refused = engines[0].post(key, add(0)).expect_err("there is no room");
+    assert!(refused.operation == add(0) && is_full(refused.error));
     let other = RemoteKey { slot: 1, ..key };
     assert!(engines[0].attach(other).is_err_and(is_full));
     (0..3).for_each(|number| engines[0].send(OWNER, &[number]).unwrap());
@@ -458,7 +459,7 @@ fn answers_that_were_not_asked_for_are_malformed() {
     let mut engines = engines(3, LIMITS);
     let key = starter_key(OWNER);
     attach(&mut engines, key).unwrap();
-    let get = engines[0].post(key, Operation::Get { offset: 0, bytes: 20 }).unwrap();
+    let get = engines[0].post(key, Operation::get(0, 20)).unwrap();
     let request = outgoing(&mut engines[0], OWNER).remove(0);
     let Some(Packet::Request { id, .. }) = Packet::decode(&request) else { panic!("not a request") };
     let answer = |id, answer| Packet::Answer { id, answer }.encode();

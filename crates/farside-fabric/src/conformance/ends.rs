@@ -128,12 +128,12 @@ pub fn operations_on_a_process_that_leaves_end(fabric: &dyn Fabric) {
 fn post_some(process: &Process, key: crate::RemoteKey) -> Vec<Completion> {
     let operations = (0..30_u64).map(|index| match index % 3 {
         0 => Operation::Put { offset: 8 * index, data: vec![1; 500] },
-        1 => Operation::Get { offset: 8 * index, bytes: 500 },
+        1 => Operation::get(8 * index, 500),
         _ => Operation::Atomic64 { offset: 8 * index, change: AtomicChange::Add(1) },
     });
     let mut posted = Vec::new();
     for operation in operations {
-        match process.end().post(key, operation) {
+        match process.end().post(key, operation).map_err(FabricError::from) {
             Ok(completion) => posted.push(completion),
             Err(FabricError::QueueFull { .. }) => break,
             Err(FabricError::Disconnected { process }) if process == LEAVER => {}

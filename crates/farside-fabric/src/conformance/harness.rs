@@ -3,6 +3,7 @@
 mod process;
 
 use std::any::Any;
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::Fabric;
 use crate::sim::random::Random;
-use crate::transport::{FabricError, RemoteKey};
+use crate::transport::RemoteKey;
 
 pub(super) use self::process::Process;
 
@@ -143,7 +144,7 @@ fn text_of(payload: &(dyn Any + Send)) -> String {
 }
 
 #[track_caller]
-pub(super) fn expect<T>(result: Result<T, FabricError>, what: &str) -> T {
+pub(super) fn expect<T>(result: Result<T, impl Display>, what: &str) -> T {
     result.unwrap_or_else(|error| panic!("{what} failed: {error}"))
 }
 

@@ -51,7 +51,7 @@ pub fn accesses_outside_a_region_are_errors(fabric: &dyn Fabric) {
             let change = AtomicChange::Add(1);
             for (offset, bytes) in [(1000, 2), (1001, 1), (0, 1002), (1002, 0), (u64::MAX, 1), (u64::MAX - 7, 16)] {
                 refuses(process, &region, Operation::Put { offset, data: vec![1; bytes] }, is_out_of_range);
-                refuses(process, &region, Operation::Get { offset, bytes }, is_out_of_range);
+                refuses(process, &region, Operation::get(offset, bytes), is_out_of_range);
                 let mut data = vec![1; bytes];
                 let put = region.put(offset, &data, process.deadline());
                 let get = region.get(offset, &mut data, process.deadline());
@@ -95,28 +95,33 @@ fn is_misaligned(error: &FabricError) -> bool {
 /// Posts; the error may come at once or with the completion.
 #[track_caller]
 fn refuses(process: &Process, region: &RemoteRegion, operation: Operation, expected: impl Fn(&FabricError) -> bool) {
-    let posted = process.end().post(region.key(), operation.clone());
+    let posted = process.end().post(region.key(), operation.clone()).map_err(FabricError::from);
     let ended = posted.and_then(|completion| completion.wait(process.end(), OWNER, process.deadline()));
     assert!(ended.as_ref().is_err_and(expected), "{operation:?} ended with {ended:?}");
 }
 
 /// A posted put gives its buffer back, a get brings the bytes, an atomic what the word held.
 pub fn outcomes_bring_back_buffers_and_values(fabric: &dyn Fabric) {
-    Trial::new("outcomes_bring_back_buffers_and_values", 2).run(fabric, |process| {
+    // More than goes at once.
+    const LARGE: usize = (5 << 20) + 3;
+    Trial::new("outcomes_bring_back_buffers_and_values", 2).starter_bytes(3 + LARGE).run(fabric, |process| {
         if process.id() != OWNER {
             let key = process.attach_starter(OWNER).key();
             let run = |operation| process.finish(process.post(key, &operation), OWNER);
-            for bytes in [0, 1, 8, 9, 1000] {
+            let put_and_get = |bytes| {
                 let data = pattern(bytes as u64, bytes);
-                assert_eq!(run(Operation::Put { offset: 3, data: data.clone() }), Outcome::Put(data.clone()));
-                assert_eq!(run(Operation::Get { offset: 3, bytes }), Outcome::Got(data));
-            }
+                let put = run(Operation::Put { offset: 3, data: data.clone() });
+                assert!(put == Outcome::Put(data.clone()), "a put of {bytes} bytes gives back others");
+                assert!(run(Operation::get(3, bytes)) == Outcome::Got(data), "a get of {bytes} bytes");
+            };
+            [0, 1, 8, 9, 1000].into_iter().for_each(put_and_get);
             let swap = |value| Operation::Atomic64 { offset: 2048, change: AtomicChange::Swap(value) };
             assert_eq!(run(swap(u64::MAX)), Outcome::Previous(0));
             assert_eq!(run(swap(1)), Outcome::Previous(u64::MAX));
             let swap = |value| Operation::Atomic32 { offset: 3000, change: AtomicChange::Swap(value) };
             assert_eq!(run(swap(u32::MAX)), Outcome::Previous(0));
             assert_eq!(run(swap(1)), Outcome::Previous(u64::from(u32::MAX)));
+            put_and_get(LARGE);
         }
     });
 }
@@ -157,7 +162,7 @@ pub fn pipelined_puts_both_arrive(fabric: &dyn Fabric) {
     });
 }
 
-/// More operations than the queue takes: some are refused as long as it is full, and what was taken takes effect.
+/// More operations than the queue takes: some are refused as long as it is full, and given back, and what was taken takes effect.
 pub fn a_full_queue_of_operations_loses_nothing(fabric: &dyn Fabric) {
     const COUNT: usize = 2000;
     const BYTES: usize = 24;
@@ -170,12 +175,13 @@ pub fn a_full_queue_of_operations_loses_nothing(fabric: &dyn Fabric) {
                 assert_eq!(process.finish(completion, OWNER), Outcome::Put(pattern(index as u64, BYTES)));
             };
             for index in 0..COUNT {
-                let put = Operation::Put { offset: (index * BYTES) as u64, data: pattern(index as u64, BYTES) };
+                let mut put = Operation::Put { offset: (index * BYTES) as u64, data: pattern(index as u64, BYTES) };
                 loop {
-                    match process.end().post(key, put.clone()) {
-                        Err(FabricError::QueueFull { .. }) => finish_oldest(&mut under_way),
-                        posted => break under_way.push_back((index, expect(posted, "posting"))),
+                    match process.end().post(key, put) {
+                        Ok(posted) => break under_way.push_back((index, posted)),
+                        Err(unposted) => put = expect(unposted.for_lack_of_room(), "posting"),
                     }
+                    finish_oldest(&mut under_way);
                 }
             }
             while !under_way.is_empty() {

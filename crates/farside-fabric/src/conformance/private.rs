@@ -135,8 +135,8 @@ pub fn private_memory_may_be_read_only(fabric: &dyn Fabric) {
             Operation::Put { offset: 0, data: vec![9; 500] },
             Operation::Atomic64 { offset: 0, change: AtomicChange::Or(u64::MAX) },
         ] {
-            let posted =
-                process.end().post(key, operation).and_then(|posted| posted.wait(process.end(), key.process, deadline));
+            let posted = process.end().post(key, operation).map_err(FabricError::from);
+            let posted = posted.and_then(|posted| posted.wait(process.end(), key.process, deadline));
             assert!(matches!(posted, Err(FabricError::ReadOnly { .. })), "posting to what may be read: {posted:?}");
         }
         assert_same(&process.get(&region, 0, 1000), &pattern(1, 1000), "what may be read only");
@@ -155,7 +155,7 @@ pub fn accesses_outside_private_memory_are_errors(fabric: &dyn Fabric) {
             for refused in [put, got] {
                 assert!(matches!(refused, Err(FabricError::OutOfRange { .. })), "{bytes} at {offset}: {refused:?}");
             }
-            let posted = process.end().post(region.key(), Operation::Get { offset, bytes });
+            let posted = process.end().post(region.key(), Operation::get(offset, bytes)).map_err(FabricError::from);
             let posted = posted.and_then(|posted| posted.wait(process.end(), region.key().process, deadline));
             assert!(matches!(posted, Err(FabricError::OutOfRange { .. })), "{bytes} at {offset} ended with {posted:?}");
         }

@@ -166,7 +166,9 @@ pub fn a_key_taken_back_ends_for_its_holders(fabric: &dyn Fabric) {
         assert!(process.end().attached(key).is_none(), "{key:?} is not attached any more");
         expect_stale(process, key);
         let posted = process.end().post(key, Operation::Put { offset: 0, data: vec![1; 100] });
-        let posted = posted.and_then(|posted| posted.wait(process.end(), key.process, process.deadline()));
+        let posted = posted
+            .map_err(FabricError::from)
+            .and_then(|posted| posted.wait(process.end(), key.process, process.deadline()));
         assert!(matches!(posted, Err(FabricError::StaleKey { .. })), "posting to the stale {key:?}: {posted:?}");
         // Pages that are mapped stay with whoever has them.
         if region.mapped().is_none() {

@@ -22,6 +22,7 @@ use crate::region::{LocalRegion, RemoteRegion};
 use crate::transmit::{QueueOptions, TransferQueue};
 use crate::transport::{
     Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, PrivateReach, RemoteKey, Tag, Transport,
+    Unposted,
 };
 
 /// When something that libfabric has no room for is tried again, and when a thread that stands back looks whether it still should.
@@ -315,7 +316,7 @@ impl Transport for OfiEndpoint {
         is_attached.then(|| self.region(key))
     }
 
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
         let mut state = self.lock();
         let posted = state.post(key, operation);
         if posted.is_err() {

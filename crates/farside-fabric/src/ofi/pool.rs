@@ -142,7 +142,7 @@ pub(super) mod tests {
             let offset = 3 + round as u64;
             let put = ends[0].post(key, Operation::Put { offset, data: data.clone() }).unwrap();
             assert_eq!(finish(&mut ends, &put), Outcome::Put(data.clone()), "the buffer comes back");
-            let get = ends[0].post(key, Operation::Get { offset, bytes }).unwrap();
+            let get = ends[0].post(key, Operation::get(offset, bytes)).unwrap();
             assert!(finish(&mut ends, &get) == Outcome::Got(data), "{bytes} bytes come back as they were put");
             beside += 2 * u64::from(bytes > SLOT_BYTES);
             assert_eq!(ends[0].passed_pool(), beside);
@@ -166,7 +166,7 @@ pub(super) mod tests {
             }
             assert_eq!(ends[0].passed_pool(), round * (OPERATIONS_MAX - SLOTS) as u64);
         }
-        let get = ends[0].post(key, Operation::Get { offset: 0, bytes: 64 * OPERATIONS_MAX }).unwrap();
+        let get = ends[0].post(key, Operation::get(0, 64 * OPERATIONS_MAX)).unwrap();
         let wanted: Vec<u8> = (0..OPERATIONS_MAX as u8).flat_map(|number| [number; 64]).collect();
         assert!(finish(&mut ends, &get) == Outcome::Got(wanted));
     }

@@ -23,7 +23,7 @@ use super::staging::{RECEIVE_SLOTS, SEND_SLOTS, SLOT_BYTES, Staging};
 use super::transfer::{self, Lent, Transfer, TransferId};
 use crate::by_message::{Engine, Limits, NativeAccess, Registration as NewRegion};
 use crate::ids::ProcessId;
-use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag};
+use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag, Unposted};
 
 /// Operations that a process may have under way.
 pub(super) const OPERATIONS_MAX: usize = 64;
@@ -158,11 +158,14 @@ impl State {
 
     // Operations.
 
-    pub(super) fn post(&mut self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
-        self.check()?;
+    pub(super) fn post(&mut self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
+        if let Err(error) = self.check() {
+            return Err(operation.refused(error));
+        }
         let native = match &operation {
-            Operation::Put { data, .. } => self.is_native(key, data.len()),
-            Operation::Get { bytes, .. } => self.is_native(key, *bytes),
+            Operation::Put { data: buffer, .. } | Operation::Get { room: buffer, .. } => {
+                self.is_native(key, buffer.len())
+            }
             Operation::Atomic32 { .. } | Operation::Atomic64 { .. } => None,
         };
         let Some(access) = native else {
@@ -172,12 +175,7 @@ impl State {
         };
         let (kind, offset, data) = match operation {
             Operation::Put { offset, data } => (transfer::Kind::Put, offset, data),
-            Operation::Get { offset, bytes } => {
-                if let Err(error) = key.check(offset, bytes) {
-                    return Ok(ended(Err(error)));
-                }
-                (transfer::Kind::Get, offset, vec![0; bytes])
-            }
+            Operation::Get { offset, room } => (transfer::Kind::Get, offset, room),
             Operation::Atomic32 { .. } | Operation::Atomic64 { .. } => unreachable!("atomics are not native"),
         };
         if let Err(error) = key.check(offset, data.len()) {
@@ -188,7 +186,8 @@ impl State {
         }
         // Those in quarantine are nobody's any more.
         if self.transfers.values().filter(|transfer| transfer.is_wanted()).count() >= OPERATIONS_MAX {
-            return Err(FabricError::QueueFull { process: key.process, max: OPERATIONS_MAX });
+            let full = FabricError::QueueFull { process: key.process, max: OPERATIONS_MAX };
+            return Err(kind.of(offset, data).refused(full));
         }
         self.start(key, access, kind, offset, data)
     }
@@ -213,8 +212,11 @@ impl State {
         kind: transfer::Kind,
         offset: u64,
         mut data: Vec<u8>,
-    ) -> Result<Completion, FabricError> {
-        let lent = self.lend(kind, &mut data)?;
+    ) -> Result<Completion, Unposted> {
+        let lent = match self.lend(kind, &mut data) {
+            Ok(lent) => lent,
+            Err(error) => return Err(kind.of(offset, data).refused(error)),
+        };
         let completion = Completion::pending();
         let id = self.next_transfer;
         self.next_transfer += 1;

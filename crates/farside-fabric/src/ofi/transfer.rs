@@ -2,7 +2,7 @@
 
 use crate::by_message::NativeAccess;
 use crate::ofi::port::Registration;
-use crate::transport::{Completion, FabricError, Outcome, RemoteKey};
+use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
 
 /// Names a transfer while it is under way.
 pub(super) type TransferId = u64;
@@ -43,6 +43,16 @@ pub(super) enum Lent {
 pub(super) enum Kind {
     Put,
     Get,
+}
+
+impl Kind {
+    /// What such a transfer was asked for as.
+    pub(super) fn of(self, offset: u64, data: Vec<u8>) -> Operation {
+        match self {
+            Kind::Put => Operation::Put { offset, data },
+            Kind::Get => Operation::Get { offset, room: data },
+        }
+    }
 }
 
 impl Transfer {

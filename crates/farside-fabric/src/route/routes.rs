@@ -15,7 +15,9 @@ use crate::region::{LocalRegion, RemoteRegion};
 use crate::regions::Names;
 use crate::shm::{ShmConfig, ShmEndpoint};
 use crate::transmit::{QueueOptions, TransferQueue};
-use crate::transport::{Capabilities, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Tag, Transport};
+use crate::transport::{
+    Capabilities, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Tag, Transport, Unposted,
+};
 
 /// When a thread that sleeps looks whether a peer on this machine has made room.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
@@ -188,7 +190,7 @@ impl Transport for Routes {
         self.to(key.process).attached(key)
     }
 
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
         self.to(key.process).post(key, operation)
     }
 

@@ -24,7 +24,7 @@ use crate::ids::ProcessId;
 use crate::nearby::{Nearby, Refused};
 use crate::private::{Lease, PrivateRegion, RegionMemory};
 use crate::region::{self, LocalRegion, RemoteRegion};
-use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
+use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Unposted};
 
 /// What bounds the engine of an endpoint. It carries no messages of the layer above.
 pub(super) const LIMITS: Limits =
@@ -328,7 +328,7 @@ impl ShmEndpoint {
         key: RemoteKey,
         attached: &Attached,
         operation: Operation,
-    ) -> Result<Completion, FabricError> {
+    ) -> Result<Completion, Unposted> {
         let done = match attached {
             Attached::Mapped(memory) => region::execute(key, memory, operation),
             Attached::Own(lease) => lease.execute(key, operation),
@@ -353,20 +353,17 @@ impl ShmEndpoint {
         let transport = self.shared();
         let (done, operation) = match operation {
             Operation::Put { offset, data } => {
-                let put = key.check(offset, data.len()).map_err(Refused::With);
-                match put.and_then(|()| nearby.put(key, offset, &data, &transport)) {
+                let checked = key.check(offset, data.len()).map_err(Refused::With);
+                match checked.and_then(|()| nearby.put(key, offset, &data, &transport)) {
                     Ok(()) => return Ok(Ok(Outcome::Put(data))),
                     Err(refused) => (refused, Operation::Put { offset, data }),
                 }
             }
-            Operation::Get { offset, bytes } => {
-                if let Err(error) = key.check(offset, bytes) {
-                    return Ok(Err(error));
-                }
-                let mut data = vec![0; bytes];
-                match nearby.get(key, offset, &mut data, &transport) {
-                    Ok(()) => return Ok(Ok(Outcome::Got(data))),
-                    Err(refused) => (refused, Operation::Get { offset, bytes }),
+            Operation::Get { offset, mut room } => {
+                let checked = key.check(offset, room.len()).map_err(Refused::With);
+                match checked.and_then(|()| nearby.get(key, offset, &mut room, &transport)) {
+                    Ok(()) => return Ok(Ok(Outcome::Got(room))),
+                    Err(refused) => (refused, Operation::Get { offset, room }),
                 }
             }
             atomic => return Err(atomic),
@@ -377,7 +374,7 @@ impl ShmEndpoint {
         }
     }
 
-    fn ask(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+    fn ask(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
         let mut state = self.lock();
         let posted = state.engine.post(key, operation)?;
         self.settle(&mut state);

@@ -19,6 +19,7 @@ use crate::region::{LocalRegion, RemoteRegion};
 use crate::transmit::{PostedQueue, Poster, QueueLimits, QueueOptions, TransferQueue};
 use crate::transport::{
     Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, PrivateReach, RemoteKey, Tag, Transport,
+    Unposted,
 };
 
 /// How long a wait that also watches descriptors looks at them alone.
@@ -182,7 +183,7 @@ impl Transport for SimEndpoint {
         is_attached.then(|| self.region(key))
     }
 
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
         self.spend_overhead();
         self.network.lock().post(self.process, key, operation)
     }
@@ -274,7 +275,7 @@ impl Transport for SimEndpoint {
 struct QueuePoster(Arc<SimEndpoint>);
 
 impl Poster for QueuePoster {
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
         self.0.spend_overhead();
         Ok(self.0.network.lock().post_queued(self.0.process, key, operation))
     }

@@ -18,7 +18,7 @@ use super::turns::Turns;
 use crate::by_message::{Owner, Registration};
 use crate::expected::{self, Matcher};
 use crate::ids::ProcessId;
-use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag};
+use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag, Unposted};
 
 /// The network behind its one lock: simulated processes are threads that take turns.
 #[derive(Debug)]
@@ -126,10 +126,10 @@ impl Network {
         from: ProcessId,
         key: RemoteKey,
         operation: Operation,
-    ) -> Result<Completion, FabricError> {
+    ) -> Result<Completion, Unposted> {
         let max = self.options.operations_max;
         if self.process(from).operations >= max {
-            return Err(FabricError::QueueFull { process: key.process, max });
+            return Err(operation.refused(FabricError::QueueFull { process: key.process, max }));
         }
         Ok(self.post_queued(from, key, operation))
     }
@@ -236,7 +236,7 @@ impl Network {
         self.check_connection(from, key.process)?;
         match operation {
             Operation::Put { offset, data } => key.check(*offset, data.len())?,
-            Operation::Get { offset, bytes } => key.check(*offset, *bytes)?,
+            Operation::Get { offset, room } => key.check(*offset, room.len())?,
             Operation::Atomic64 { offset, .. } => key.check_word(*offset, 8)?,
             Operation::Atomic32 { offset, .. } => key.check_word(*offset, 4)?,
         }

@@ -103,7 +103,7 @@ impl Request {
     pub(super) fn access(operation: Operation) -> Self {
         match operation {
             Operation::Put { offset, data } => Self::Put { offset, data },
-            Operation::Get { offset, bytes } => Self::Get { offset, data: vec![0; bytes] },
+            Operation::Get { offset, room } => Self::Get { offset, data: room },
             operation @ (Operation::Atomic64 { .. } | Operation::Atomic32 { .. }) => {
                 Self::Atomic { operation, previous: 0 }
             }
@@ -169,7 +169,7 @@ impl Transfer {
             }
             Request::Get { offset, data } => {
                 let offset = *offset + piece.start as u64;
-                let outcome = memory.execute(key, Operation::Get { offset, bytes: piece.len() })?;
+                let outcome = memory.execute(key, Operation::get(offset, piece.len()))?;
                 if let Outcome::Got(bytes) = outcome {
                     data[piece].copy_from_slice(&bytes);
                 }

@@ -80,7 +80,7 @@ fn trace(seed: u64) -> String {
         let change = AtomicChange::Add(script.next());
         let operation = match script.index(3) {
             0 => put(offset, &[script.next() as u8; 20]),
-            1 => Operation::Get { offset, bytes: 40 },
+            1 => Operation::get(offset, 40),
             _ => Operation::Atomic64 { offset, change },
         };
         let saw = match script.index(5) {
@@ -128,7 +128,7 @@ fn observe(options: SimOptions) -> Harm {
         ends[0].post(key, put(0, &[1; 8])).unwrap();
         ends[0].post(key, put(8, &[1; 8])).unwrap();
         ends[0].post(key, put(16, &[1; 64])).unwrap();
-        let get = ends[0].post(key, Operation::Get { offset: 128, bytes: 64 }).unwrap();
+        let get = ends[0].post(key, Operation::get(128, 64)).unwrap();
         ends[0].send(ends[1].process(), b"sent after the puts").unwrap();
         let mut has_message = false;
         for _ in 0..4 * options.delay_max_ns.max(1) {
@@ -270,7 +270,7 @@ fn queues_are_as_long_as_they_say() {
     for max in [1, 2, 3, 4, 5] {
         let (_fabric, ends) = start(2, 1, SimOptions { operations_max: max, messages_max: max, ..ORDERLY });
         let key = attach(&ends).key();
-        let post = || ends[0].post(key, put(0, &[1]));
+        let post = || ends[0].post(key, put(0, &[1])).map_err(FabricError::from);
         let posted: Vec<_> = (0..max).map(|_| post().unwrap()).collect();
         assert!(matches!(post(), Err(FabricError::QueueFull { max: told, .. }) if told == max));
         posted.into_iter().for_each(|completion| assert!(finish(&ends[0], completion).is_ok()));

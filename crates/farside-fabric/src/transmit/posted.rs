@@ -11,7 +11,7 @@ use super::{Frontier, Ledger, Refusal};
 use crate::clock;
 use crate::ids::ProcessId;
 use crate::region::LocalRegion;
-use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Transport};
+use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Transport, Unposted};
 
 /// Longer buffers are not kept: there may be as many as the queue is deep.
 const SPARE_BYTES_MAX: usize = 16 << 10;
@@ -22,14 +22,14 @@ pub trait Poster: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Those of [`Transport::post`].
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError>;
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted>;
 
     /// As [`Transport::progress`].
     fn progress(&self);
 }
 
 impl Poster for Arc<dyn Transport> {
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
         (**self).post(key, operation)
     }
 
@@ -56,6 +56,15 @@ struct State {
     /// Buffers that came back.
     spare: Vec<Vec<u8>>,
     end: Option<End>,
+}
+
+impl State {
+    /// A buffer of so many bytes.
+    fn buffer(&mut self, bytes: usize) -> Vec<u8> {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.resize(bytes, 0);
+        buffer
+    }
 }
 
 #[derive(Debug)]
@@ -164,12 +173,11 @@ impl PostedQueue {
             };
             match (ended, pending) {
                 (None, _) => {}
-                (Some(Ok(Outcome::Put(buffer))), _) => {
-                    if buffer.capacity() <= SPARE_BYTES_MAX {
-                        state.spare.push(buffer);
-                    }
+                (Some(Ok(Outcome::Put(buffer))), _) => keep(&mut state.spare, buffer),
+                (Some(Ok(Outcome::Got(buffer))), Pending::Get { into, offset, .. }) => {
+                    write(into, *offset, &buffer);
+                    keep(&mut state.spare, buffer);
                 }
-                (Some(Ok(Outcome::Got(data))), Pending::Get { into, offset, .. }) => write(into, *offset, &data),
                 (Some(Ok(_)), _) => unreachable!("an operation ends as what it was posted as"),
                 (Some(Err(error)), _) => {
                     let end = match &error {
@@ -186,6 +194,12 @@ impl PostedQueue {
             }
         }
         Ok(())
+    }
+}
+
+fn keep(spare: &mut Vec<Vec<u8>>, buffer: Vec<u8>) {
+    if buffer.capacity() <= SPARE_BYTES_MAX {
+        spare.push(buffer);
     }
 }
 
@@ -212,15 +226,14 @@ impl TransferQueue for PostedQueue {
         let (local, offset) = (transfer.local, transfer.remote_offset);
         let pending = match transfer.kind {
             TransferKind::Put => {
-                let mut data = state.spare.pop().unwrap_or_default();
-                data.resize(local.bytes(), 0);
+                let mut data = state.buffer(local.bytes());
                 // SAFETY: the span lies inside its region; the vector is as long, and our own.
                 unsafe { racy::copy_in(local.start(), data.as_mut_ptr(), data.len()) };
                 Pending::Put(self.poster.post(transfer.remote, Operation::Put { offset, data })?)
             }
             TransferKind::Get => {
-                let operation = Operation::Get { offset, bytes: local.bytes() };
-                let completion = self.poster.post(transfer.remote, operation)?;
+                let room = state.buffer(local.bytes());
+                let completion = self.poster.post(transfer.remote, Operation::Get { offset, room })?;
                 Pending::Get { completion, into: local.region().clone(), offset: local.offset() }
             }
         };

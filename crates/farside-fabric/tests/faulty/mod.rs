@@ -12,7 +12,7 @@ use farside_fabric::transmit::{QueueOptions, TransferQueue};
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{
     Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, PrivateMemory,
-    PrivateRegion, ProcessId, RemoteKey, RemoteRegion, Tag, Transport,
+    PrivateRegion, ProcessId, RemoteKey, RemoteRegion, Tag, Transport, Unposted,
 };
 use farside_sys::shm::SharedMemory;
 
@@ -84,6 +84,8 @@ pub(crate) enum Fault {
     SignalsEarly,
     SleepsThroughEverything,
     SpeaksForTheGone,
+    /// The buffer of a put that is refused comes back empty of what was in it.
+    SpoilsRefused,
     /// A change is a load and then a store.
     SplitsAtomics,
     /// The same, but peers exclude each other: only the owner can come between.
@@ -196,7 +198,7 @@ impl FaultyEnd {
 /// Faulty operations.
 impl FaultyEnd {
     fn put(&self, key: RemoteKey, offset: u64, data: Vec<u8>) -> Result<Completion, FabricError> {
-        let post = |offset, data| self.sound.post(key, Operation::Put { offset, data });
+        let post = |offset, data| Ok(self.sound.post(key, Operation::Put { offset, data })?);
         match self.fault {
             Fault::CompletesPutsEarly => {
                 post(offset, data.clone())?;
@@ -236,7 +238,7 @@ impl FaultyEnd {
 
     fn atomic64(&self, key: RemoteKey, offset: u64, change: AtomicChange<u64>) -> Result<Completion, FabricError> {
         if self.strikes(Fault::LosesAtomics) {
-            return self.sound.post(key, Operation::Atomic64 { offset, change: AtomicChange::Load });
+            return Ok(self.sound.post(key, Operation::Atomic64 { offset, change: AtomicChange::Load })?);
         }
         let exclusion = self.has(Fault::SplitsAtomicsFromOwner).then(|| lock(&self.common.exclusion));
         let store = |previous: u64| match (self.fault, change) {
@@ -250,7 +252,7 @@ impl FaultyEnd {
             _ => None,
         };
         if store(0).is_none() {
-            return self.sound.post(key, Operation::Atomic64 { offset, change });
+            return Ok(self.sound.post(key, Operation::Atomic64 { offset, change })?);
         }
         let Outcome::Previous(previous) = self.run(key, Operation::Atomic64 { offset, change: AtomicChange::Load })?
         else {
@@ -265,7 +267,7 @@ impl FaultyEnd {
     fn is_out_of_range(key: RemoteKey, operation: &Operation) -> bool {
         match operation {
             Operation::Put { offset, data } => key.check(*offset, data.len()).is_err(),
-            Operation::Get { offset, bytes } => key.check(*offset, *bytes).is_err(),
+            Operation::Get { offset, room } => key.check(*offset, room.len()).is_err(),
             Operation::Atomic64 { .. } | Operation::Atomic32 { .. } => false,
         }
     }
@@ -284,9 +286,35 @@ impl FaultyEnd {
                 Ok(ended(Ok(Outcome::Previous(previous & u64::from(u32::MAX)))))
             }
             Operation::Atomic32 { offset, .. } if self.strikes(Fault::LosesAtomics) => {
-                self.sound.post(key, Operation::Atomic32 { offset, change: AtomicChange::Load })
+                Ok(self.sound.post(key, Operation::Atomic32 { offset, change: AtomicChange::Load })?)
             }
-            other => self.sound.post(key, other),
+            other => Ok(self.sound.post(key, other)?),
+        }
+    }
+
+    fn post_faultily(&self, mut key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+        if self.has(Fault::ClipsAccesses) && Self::is_out_of_range(key, &operation) {
+            return Ok(ended(Ok(Outcome::Got(Vec::new()))));
+        }
+        if self.has(Fault::MixesRegions) && key.slot == 19 {
+            // The check's regions grow by this much from slot to slot.
+            key = RemoteKey { slot: 20, bytes: key.bytes + 37, ..key };
+        }
+        let nothing_done = match &operation {
+            Operation::Put { data, .. } => Outcome::Put(data.clone()),
+            Operation::Get { room, .. } => Outcome::Got(room.clone()),
+            Operation::Atomic64 { .. } | Operation::Atomic32 { .. } => Outcome::Previous(0),
+        };
+        if self.has(Fault::IgnoresRights) {
+            return Ok(ended(match self.run(key, operation) {
+                Err(FabricError::ReadOnly { .. }) => Ok(nothing_done),
+                other => other,
+            }));
+        }
+        match self.post_to(key, operation) {
+            Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(ended(Ok(nothing_done))),
+            Ok(sound) if self.has(Fault::LeavesOperationsOpen) => Ok(self.watch(key.process, sound)),
+            other => other,
         }
     }
 
@@ -492,30 +520,14 @@ impl Transport for FaultyEnd {
         self.sound.attached(key).map(|_| self.region(key))
     }
 
-    fn post(&self, mut key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
-        if self.has(Fault::ClipsAccesses) && Self::is_out_of_range(key, &operation) {
-            return Ok(ended(Ok(Outcome::Got(Vec::new()))));
-        }
-        if self.has(Fault::MixesRegions) && key.slot == 19 {
-            // The check's regions grow by this much from slot to slot.
-            key = RemoteKey { slot: 20, bytes: key.bytes + 37, ..key };
-        }
-        let nothing_done = match &operation {
-            Operation::Put { data, .. } => Outcome::Put(data.clone()),
-            Operation::Get { bytes, .. } => Outcome::Got(vec![0; *bytes]),
-            Operation::Atomic64 { .. } | Operation::Atomic32 { .. } => Outcome::Previous(0),
-        };
-        if self.has(Fault::IgnoresRights) {
-            return Ok(ended(match self.run(key, operation) {
-                Err(FabricError::ReadOnly { .. }) => Ok(nothing_done),
-                other => other,
-            }));
-        }
-        match self.post_to(key, operation) {
-            Err(FabricError::QueueFull { .. }) if self.has(Fault::LosesWhenFull) => Ok(ended(Ok(nothing_done))),
-            Ok(sound) if self.has(Fault::LeavesOperationsOpen) => Ok(self.watch(key.process, sound)),
-            other => other,
-        }
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
+        let kept = operation.clone();
+        self.post_faultily(key, operation).map_err(|error| match &kept {
+            Operation::Put { offset, data } if self.has(Fault::SpoilsRefused) => {
+                Operation::Put { offset: *offset, data: vec![0; data.len()] }.refused(error)
+            }
+            _ => kept.refused(error),
+        })
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use farside_fabric::by_message::{Engine, Limits, Registration};
 use farside_fabric::{
     Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, PrivateMemory, PrivateReach,
-    PrivateRegion, ProcessId, RemoteKey, RemoteRegion, Tag, Transport,
+    PrivateRegion, ProcessId, RemoteKey, RemoteRegion, Tag, Transport, Unposted,
 };
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::shm::SharedMemory;
@@ -163,7 +163,7 @@ impl Transport for End {
         is_attached.then(|| self.region(key))
     }
 
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, FabricError> {
+    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
         let mut state = self.lock();
         let posted = state.engine.post(key, operation)?;
         self.flush(&mut state);

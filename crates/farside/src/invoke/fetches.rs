@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use farside_fabric::ProcessId;
-use farside_fabric::transport::{Operation, Outcome};
+use farside_fabric::transport::Outcome;
 
 use crate::error::Result;
 use crate::job::process::{Notice, Process};
@@ -90,5 +90,5 @@ pub(crate) fn fetch(worker: &Worker, memory: Extent, aside: bool, go: impl FnOnc
         let outcome = outcome.and_then(|outcome| Ok(outcome.into_bytes(of, bytes)?));
         process.notify(local, Notice::Fetched { fetch, outcome });
     };
-    process.start_transfer(memory, Operation::Get { offset: 0, bytes }, Box::new(then));
+    process.start_reading(memory, Box::new(then));
 }

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use farside_fabric::ProcessId;
 use farside_fabric::clock::SeatEnd;
 use farside_fabric::transport::{Completion, Operation, Outcome};
-use farside_fabric::{FabricError, ProcessId};
 
 use super::process::{Process, lock};
 use crate::error::{Error, Result};
@@ -27,13 +27,21 @@ const NAP_MAX: Duration = Duration::from_secs(1);
 /// What is done when a transfer has ended.
 pub(crate) type Then = Box<dyn FnOnce(&Arc<Process>, Result<Outcome>) + Send>;
 
-/// An operation on memory, and what follows it.
+/// Something to be done with memory, and what follows it.
 struct Transfer {
     memory: Extent,
-    /// Its offset is inside of the memory.
-    operation: Operation,
+    wanted: Wanted,
     then: Then,
     deadline: Instant,
+}
+
+enum Wanted {
+    /// Its offset is one inside of the memory.
+    Operation(Operation),
+    /// All of the memory. There is no buffer before it is known how much that is: its length may be anybody's word.
+    Read,
+    /// What there was no room for, with its offset in the region.
+    Again(Operation),
 }
 
 /// A transfer that the fabric is at.
@@ -87,6 +95,15 @@ impl Mover {
 impl Process {
     /// Has an operation on memory carried out, and `then` called with how it went, on the mover's thread.
     pub(crate) fn start_transfer(self: &Arc<Self>, memory: Extent, operation: Operation, then: Then) {
+        self.have_moved(memory, Wanted::Operation(operation), then);
+    }
+
+    /// Has all of some memory read, in the same way.
+    pub(crate) fn start_reading(self: &Arc<Self>, memory: Extent, then: Then) {
+        self.have_moved(memory, Wanted::Read, then);
+    }
+
+    fn have_moved(self: &Arc<Self>, memory: Extent, wanted: Wanted, then: Then) {
         let mover = self.mover();
         let deadline = self.clock().now() + self.settings().deadline;
         mover.unfinished.fetch_add(1, Ordering::Relaxed);
@@ -95,7 +112,7 @@ impl Process {
             mover.finish(self);
             return;
         }
-        lock(&mover.queue).push_back(Transfer { memory, operation, then, deadline });
+        lock(&mover.queue).push_back(Transfer { memory, wanted, then, deadline });
         mover.ring(self);
     }
 
@@ -171,36 +188,38 @@ enum Started {
 }
 
 fn start(process: &Arc<Process>, transfer: Transfer) -> Started {
-    let now = process.clock().now();
+    let Transfer { memory, wanted, then, deadline } = transfer;
     let end = |then: Then, result| {
         then(process, result);
         process.mover().finish(process);
         Started::Ended
     };
-    if now >= transfer.deadline {
-        return end(transfer.then, Err(overdue(process)));
+    if process.clock().now() >= deadline {
+        return end(then, Err(overdue(process)));
     }
-    let region = match transfer.memory.region(process) {
+    let region = match memory.region(process) {
         Ok(region) => region,
-        Err(error) => return end(transfer.then, Err(error)),
+        Err(error) => return end(then, Err(error)),
     };
-    let operation = match transfer.memory.inside_operation(transfer.operation.clone()) {
+    let operation = match wanted {
+        Wanted::Operation(operation) => memory.inside_operation(operation),
+        Wanted::Read => memory.read_operation(),
+        Wanted::Again(operation) => Ok(operation),
+    };
+    let operation = match operation {
         Ok(operation) => operation,
-        Err(error) => return end(transfer.then, Err(error.into())),
+        Err(error) => return end(then, Err(error.into())),
     };
-    if let Some(memory) = region.mapped() {
-        let outcome = farside_fabric::region::execute(region.key(), memory, operation);
-        return end(transfer.then, outcome.map_err(|error| process.explain(error)));
+    if let Some(mapped) = region.mapped() {
+        let outcome = farside_fabric::region::execute(region.key(), mapped, operation);
+        return end(then, outcome.map_err(|error| process.explain(error)));
     }
     match process.transport().post(region.key(), operation) {
-        Ok(completion) => Started::Underway(Underway {
-            peer: transfer.memory.process(),
-            completion,
-            then: transfer.then,
-            deadline: transfer.deadline,
-        }),
-        Err(FabricError::QueueFull { .. }) => Started::Full(transfer),
-        Err(error) => end(transfer.then, Err(process.explain(error))),
+        Ok(completion) => Started::Underway(Underway { peer: memory.process(), completion, then, deadline }),
+        Err(unposted) => match unposted.for_lack_of_room() {
+            Ok(operation) => Started::Full(Transfer { memory, wanted: Wanted::Again(operation), then, deadline }),
+            Err(error) => end(then, Err(process.explain(error))),
+        },
     }
 }
 

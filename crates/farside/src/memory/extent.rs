@@ -62,10 +62,20 @@ impl Extent {
     pub(crate) fn inside_operation(&self, operation: Operation) -> Result<Operation, FabricError> {
         Ok(match operation {
             Operation::Put { offset, data } => Operation::Put { offset: self.inside(offset, data.len())?, data },
-            Operation::Get { offset, bytes } => Operation::Get { offset: self.inside(offset, bytes)?, bytes },
+            Operation::Get { offset, room } => Operation::Get { offset: self.inside(offset, room.len())?, room },
             Operation::Atomic64 { offset, change } => Operation::Atomic64 { offset: self.inside(offset, 8)?, change },
             Operation::Atomic32 { offset, change } => Operation::Atomic32 { offset: self.inside(offset, 4)?, change },
         })
+    }
+
+    /// A get of all of this memory, as an operation inside of its region. There must be such a region: the buffer is as long as it says.
+    ///
+    /// # Errors
+    /// [`FabricError::OutOfRange`].
+    pub(crate) fn read_operation(&self) -> Result<Operation, FabricError> {
+        let bytes = self.bytes as usize;
+        self.key.check(self.offset, bytes)?;
+        Ok(Operation::get(self.offset, bytes))
     }
 
     /// Where in the region an access is, if it is inside of this memory.

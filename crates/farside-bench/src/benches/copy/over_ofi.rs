@@ -4,7 +4,7 @@ use farside::global::Symmetric;
 use farside::{ProcessId, Worker, WorkerId};
 
 use super::notified::Notified;
-use super::transfers::{BLOCKING, Transfer, Way, time_started};
+use super::transfers::{Transfer, Way};
 use super::{FEW_SIZES, METRIC, SIGNAL_SIZES, SIZES, bytes_per_s};
 use crate::benches::pipe_latency::beside_messages;
 use crate::benches::size_name;
@@ -31,7 +31,7 @@ pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     let mut add = |name: String, processes: u32, body: Box<Body>| {
         cases.push(Case::job(name, processes, body).over(fabric));
     };
-    for way in [Way::Put, Way::Get] {
+    for way in [Way::Put, Way::Get, Way::StartedPut, Way::StartedGet] {
         for bytes in SIZES {
             let of = fabric.clone();
             let body = move |me: &Worker, options: Options| beside_libfabric(me, &of, way, bytes, options);
@@ -41,7 +41,6 @@ pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     for bytes in FEW_SIZES {
         let name = |what: &str| format!("{what}/{}", size_name(bytes));
         add(name(Way::ThirdParty.name()), 3, Box::new(move |me, options| third_party(me, bytes, options)));
-        add(name("start-put"), 2, Box::new(move |me, options| started(me, bytes, options)));
     }
     add("fetch-add/8B".into(), 2, Box::new(fetch_add));
     for bytes in SIGNAL_SIZES {
@@ -124,8 +123,8 @@ fn beside_libfabric(
     options: Options,
 ) -> Result<Vec<Metric>, BenchError> {
     let (one_sided, limit_name) = match way {
-        Way::Get => (OneSided::Get, "libfabric's gets"),
-        Way::Put | Way::ThirdParty => (OneSided::Put, "libfabric's puts"),
+        Way::Get | Way::StartedGet => (OneSided::Get, "libfabric's gets"),
+        Way::Put | Way::StartedPut | Way::ThirdParty => (OneSided::Put, "libfabric's puts"),
     };
     let count = count(bytes, options);
     let mut libfabric = Libfabric::new(me, fabric, bytes)?;
@@ -165,20 +164,6 @@ fn third_party(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric
     values.free(me)?;
     let rate = Metric::new("bytes_per_s", "B/s", bytes_per_s(bytes, &times));
     Ok(vec![Metric::new(METRIC, "ns", times), rate])
-}
-
-/// Puts that are started and completed, beside those that wait. Collective.
-fn started(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
-    let values = me.symmetric::<u8>(bytes)?;
-    let target = values.at(ProcessId::new(1))?.start().address();
-    let mut waits = Transfer { me, way: Way::Put, source: target, target, data: vec![1; bytes] };
-    let (count, mut data) = (count(bytes, options), vec![1; bytes]);
-    let [blocking, times] = Crowd::new(me)?.measure(options, |crowd| {
-        let blocking = crowd.attended(|| waits.time(count))?;
-        Ok([blocking, crowd.attended(|| time_started(me, target, &mut data, count))?])
-    })?;
-    values.free(me)?;
-    Ok(vec![Metric::new(METRIC, "ns", times).against(BLOCKING, blocking)])
 }
 
 /// A word of another process, which counts it up. Collective.

@@ -37,7 +37,7 @@ pub(super) fn measure(me: &Worker, way: Way, bytes: usize, options: Options) -> 
         let call = time(count, bytes, || {
             let moved = match way {
                 Way::Get => process_memory::read(pid as i32, place as usize, black_box(&mut data)),
-                Way::Put | Way::ThirdParty => process_memory::write_here(black_box(&mut own), black_box(&data)),
+                _ => process_memory::write_here(black_box(&mut own), black_box(&data)),
             };
             moved.map(drop).map_err(refused)
         })?;

@@ -16,28 +16,26 @@ pub(super) enum Way {
     Put,
     Get,
     ThirdParty,
+    /// A put that does not wait, and is completed then.
+    StartedPut,
+    /// A get of the same kind.
+    StartedGet,
 }
 
 const BELOW: &str = "copy into the mapping";
 const MEMCPY: &str = "memcpy";
-pub(super) const BLOCKING: &str = "a put that waits";
 
 impl Way {
-    pub(super) const ALL: [Self; 3] = [Self::Put, Self::Get, Self::ThirdParty];
+    pub(super) const WAITING: [Self; 3] = [Self::Put, Self::Get, Self::ThirdParty];
+    pub(super) const STARTED: [Self; 2] = [Self::StartedPut, Self::StartedGet];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Way::Put => "local-remote",
             Way::Get => "remote-local",
             Way::ThirdParty => "remote-remote",
-        }
-    }
-
-    pub(super) fn verb(self) -> &'static str {
-        match self {
-            Way::Put => "put",
-            Way::Get => "get",
-            Way::ThirdParty => "copy",
+            Way::StartedPut => "start-put",
+            Way::StartedGet => "start-get",
         }
     }
 
@@ -65,6 +63,9 @@ impl Way {
         Ok(vec![if self == Self::ThirdParty { ns } else { ns.against(BELOW, copies_below) }, rate])
     }
 }
+
+/// A few bytes are copied by the call, and of more the buffer is handed over.
+const COPIED_BYTES_MAX: usize = 64;
 
 /// One way, again and again.
 pub(super) struct Transfer<'w> {
@@ -99,6 +100,20 @@ impl Transfer<'_> {
                 let copied = me.copy(*target, *source, bytes as u64, Order::None)?;
                 Ok(me.complete(copied)?)
             }),
+            Way::StartedPut if bytes <= COPIED_BYTES_MAX => time(count, bytes, || {
+                let started = me.start_put(*target, black_box(data), Order::None)?;
+                Ok(me.complete(started)?)
+            }),
+            Way::StartedPut => time(count, bytes, || {
+                let started = me.start_put_owned(*target, std::mem::take(data), Order::None);
+                *data = started.map_err(|refused| refused.error)?.take(me)?;
+                Ok(())
+            }),
+            Way::StartedGet => time(count, bytes, || {
+                let started = me.start_get(*source, std::mem::take(data), Order::None);
+                *data = started.map_err(|refused| refused.error)?.take(me)?;
+                Ok(())
+            }),
         }
     }
 }
@@ -125,7 +140,7 @@ impl Copies {
                 Ok(())
             }),
             Way::Get => time(count, bytes, || Ok(region.get(0, black_box(&mut self.target), deadline)?)),
-            Way::Put | Way::ThirdParty => {
+            Way::Put | Way::ThirdParty | Way::StartedPut | Way::StartedGet => {
                 time(count, bytes, || Ok(region.put(0, black_box(&self.source), deadline)?))
             }
         }
@@ -139,38 +154,18 @@ impl Copies {
     }
 }
 
-/// A put that is started, and then completed, beside one that waits. Collective.
-pub(super) fn started(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+/// What is started and completed, beside what waits. Collective.
+pub(super) fn started(me: &Worker, way: Way, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
     let values = me.symmetric::<u8>(bytes)?;
-    let target = values.at(ProcessId::new(1))?.start().address();
-    let mut waits = Transfer { me, way: Way::Put, source: target, target, data: vec![1; bytes] };
-    let mut data = vec![1; bytes];
+    let there = values.at(ProcessId::new(1))?.start().address();
+    let (waiting, limit) = match way {
+        Way::Get | Way::StartedGet => (Way::Get, "a get that waits"),
+        Way::Put | Way::StartedPut | Way::ThirdParty => (Way::Put, "a put that waits"),
+    };
+    let new = |way| Transfer { me, way, source: there, target: there, data: vec![1; bytes] };
+    let (mut starts, mut waits) = (new(way), new(waiting));
     let count = count(bytes, options);
-    let [times, blocking] =
-        in_turns(me, options, || Ok([time_started(me, target, &mut data, count)?, waits.time(count)?]))?;
+    let [times, blocking] = in_turns(me, options, || Ok([starts.time(count)?, waits.time(count)?]))?;
     values.free(me)?;
-    Ok(vec![Metric::new(METRIC, "ns", times).against(BLOCKING, blocking)])
-}
-
-/// A few bytes are copied by the call, and of more the buffer is handed over.
-const COPIED_BYTES_MAX: usize = 64;
-
-/// What starting a put and completing it takes.
-pub(super) fn time_started(
-    me: &Worker,
-    target: GlobalAddress,
-    data: &mut Vec<u8>,
-    count: u64,
-) -> Result<f64, BenchError> {
-    let bytes = data.len();
-    time(count, bytes, || {
-        if bytes <= COPIED_BYTES_MAX {
-            let started = me.start_put(target, black_box(data), Order::None)?;
-            return Ok(me.complete(started)?);
-        }
-        let buffer = std::mem::take(data);
-        let started = me.start_put_owned(target, buffer, Order::None).map_err(|refused| refused.error)?;
-        *data = started.take(me)?;
-        Ok(())
-    })
+    Ok(vec![Metric::new(METRIC, "ns", times).against(limit, blocking)])
 }

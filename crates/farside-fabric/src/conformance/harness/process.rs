@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use super::{Service, Shared, expect};
 use crate::ids::ProcessId;
 use crate::region::RemoteRegion;
-use crate::transport::{AtomicChange, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Transport};
+use crate::transport::{
+    AtomicChange, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Transport, Unposted,
+};
 use crate::wait::{Backoff, WaitPolicy};
 
 /// How long a service thread sleeps at most before it looks whether it is to stop.
@@ -183,7 +185,7 @@ impl Process {
     #[track_caller]
     pub(in crate::conformance) fn post(&self, key: RemoteKey, operation: &Operation) -> Completion {
         self.until("room for an operation", || match self.end.post(key, operation.clone()) {
-            Err(FabricError::QueueFull { .. }) => None,
+            Err(Unposted { error: FabricError::QueueFull { .. }, .. }) => None,
             posted => Some(expect(posted, "posting")),
         })
     }

@@ -1,21 +1,24 @@
 //! One operation, carried out: in pieces, of which a few are under way. Never waits.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use farside_fabric::RemoteRegion;
 use farside_fabric::transport::{Completion, Operation, Outcome};
-use farside_fabric::{FabricError, RemoteRegion};
 use farside_sys::shm::SharedMemory;
 
 use super::error::Failure;
 use super::work::{Attaching, Brought, FoundNothing, Spot, Work, change_at_hand, copy_mapped};
 use crate::job::process::Process;
 
-/// What goes at a time of a copy for which the transport is needed. More is hardly quicker over TCP.
-const PIECE_BYTES: u64 = 128 << 10;
+/// What goes at a time of a copy. Less is slower over TCP: 1 MiB in eighths took 1.5 to 2 times as long as in halves.
+const PIECE_BYTES: u64 = 512 << 10;
+/// A buffer of so many bytes goes to the transport whole, and comes back. Of a longer one pieces are copied, so that it is seen to move.
+const WHOLE_BYTES_MAX: u64 = 64 << 20;
 /// Pieces of one operation that are under way.
 const PIECES_MAX: usize = 4;
-/// Pieces of all operations of a process: at most 32 x 128 KiB = 4 MiB of buffers, and half of what the simulator's queues take.
+/// Pieces of all operations of a process: at most 32 x 512 KiB = 16 MiB of buffers, and half of what the simulator's queues take.
 const ALL_PIECES_MAX: usize = 32;
 /// What the operations of a process copy together in one turn, under its lock, where both places, or the one, are at hand: some 50 µs. (A
 /// piece that is begun is copied whole.)
@@ -53,6 +56,8 @@ impl Room {
 #[derive(Debug)]
 pub(super) struct Flow {
     work: Work,
+    /// Its bytes; 1 for what is one step.
+    size: u64,
     attaching: Option<Attaching>,
     /// Bytes that were begun, or for a change whether it was.
     begun: u64,
@@ -85,8 +90,10 @@ struct Piece {
 #[derive(Debug)]
 enum Stage {
     Reading(Completion),
-    /// To be read, from memory or what is put, or read again: a transport that had no room for the writing has dropped the bytes.
-    Unread,
+    /// To be started, when there is room for it.
+    Waiting,
+    /// What was read, to be written.
+    Unwritten(Vec<u8>),
     Writing(Completion),
     Changing(Completion),
     Over,
@@ -106,6 +113,7 @@ impl Flow {
         // Most have none.
         let raising = if matches!(work, Work::PutSignal { .. }) { Raising::NotYet } else { Raising::Over };
         Self {
+            size: work.size(),
             work,
             attaching: None,
             begun: 0,
@@ -137,7 +145,7 @@ impl Flow {
         }
         let since = *self.moved_at.get_or_insert(now);
         // Those that have all the pieces, or copy, move, or end by their own deadlines.
-        let has_nothing = self.pieces.is_empty() && self.attaching.is_none() && self.begun < self.size();
+        let has_nothing = self.pieces.is_empty() && self.attaching.is_none() && self.begun < self.size;
         let waits_for_room = self.is_held_back || room.pieces == 0 && has_nothing;
         if moved || waits_for_room {
             self.moved_at = Some(now);
@@ -157,7 +165,7 @@ impl Flow {
                 }
                 Step::Ended(Err(failure))
             }
-            None if self.begun == self.size() && self.raising == Raising::Over => Step::Ended(Ok(self.brings())),
+            None if self.begun == self.size && self.raising == Raising::Over => Step::Ended(Ok(self.brings())),
             None if moved => Step::Moved,
             None => Step::Stuck,
         }
@@ -166,7 +174,7 @@ impl Flow {
     /// Gives the signal, when the data is there, or looks whether it was given.
     fn raise(&mut self, process: &Process) -> bool {
         let Work::PutSignal { data, word, signal, .. } = &self.work else { return false };
-        if self.failure.is_some() || self.begun < self.size() || !self.pieces.is_empty() || self.attaching.is_some() {
+        if self.failure.is_some() || self.begun < self.size || !self.pieces.is_empty() || self.attaching.is_some() {
             return false;
         }
         let raising = match self.raising {
@@ -192,18 +200,6 @@ impl Flow {
             Err(failure) => self.failure = Some(failure),
         }
         true
-    }
-
-    /// Its bytes; 1 for what is one step.
-    fn size(&self) -> u64 {
-        match &self.work {
-            Work::Copy { bytes, .. } => *bytes,
-            Work::Get { room, .. } => room.len() as u64,
-            // The signal takes them along.
-            Work::PutSignal { signal, .. } if signal.takes_data() => 0,
-            Work::Put { data, .. } | Work::PutSignal { data, .. } => data.len() as u64,
-            Work::Change { .. } => 1,
-        }
     }
 
     fn brings(&mut self) -> Brought {
@@ -250,18 +246,18 @@ impl Flow {
         if let Work::Copy { target, source, .. } = &self.work
             && let (Some(to), Some(from)) = (mapped(target, process, true)?, mapped(source, process, false)?)
         {
-            let step = (self.size() - self.begun).min(room.share).min(room.mapped_bytes);
+            let step = (self.size - self.begun).min(room.share).min(room.mapped_bytes);
             copy_mapped((target, to), (source, from), self.begun, step as usize);
             self.begun += step;
             room.mapped_bytes -= step;
-            self.is_held_back = self.begun < self.size() && room.mapped_bytes == 0;
+            self.is_held_back = self.begun < self.size && room.mapped_bytes == 0;
             return Ok(step > 0);
         }
         let mut moved = false;
-        while self.begun < self.size() && self.pieces.len() < PIECES_MAX && room.pieces > 0 {
-            let step = (self.size() - self.begun).min(PIECE_BYTES);
+        while self.begun < self.size && self.pieces.len() < PIECES_MAX && room.pieces > 0 {
+            let step = (self.size - self.begun).min(self.piece_bytes(process)?);
             let stage = match &mut self.work {
-                Work::Copy { .. } | Work::Get { .. } | Work::Put { .. } | Work::PutSignal { .. } => Stage::Unread,
+                Work::Copy { .. } | Work::Get { .. } | Work::Put { .. } | Work::PutSignal { .. } => Stage::Waiting,
                 Work::Change { target, change } => match at_hand(target, process, true)? {
                     Some(region) => {
                         let changed = change_at_hand(region, change, process.clock().now());
@@ -269,9 +265,9 @@ impl Flow {
                         Stage::Over
                     }
                     None => match post(process, target, change.clone(), true)? {
-                        Some(completion) => Stage::Changing(completion),
+                        Ok(completion) => Stage::Changing(completion),
                         // The transport is full.
-                        None => break,
+                        Err(_) => break,
                     },
                 },
             };
@@ -281,6 +277,16 @@ impl Flow {
             moved = true;
         }
         Ok(moved)
+    }
+
+    /// How much goes at a time.
+    fn piece_bytes(&self, process: &Process) -> Result<u64, Failure> {
+        let goes_whole = match &self.work {
+            Work::Put { target, .. } | Work::PutSignal { target, .. } => at_hand(target, process, true)?.is_none(),
+            Work::Get { source, .. } => at_hand(source, process, false)?.is_none(),
+            Work::Copy { .. } | Work::Change { .. } => false,
+        };
+        Ok(if goes_whole && self.size <= WHOLE_BYTES_MAX { self.size } else { PIECE_BYTES })
     }
 
     /// Whether all the regions are attached. What is not, is asked for.
@@ -320,6 +326,11 @@ impl Gone {
 }
 
 impl Piece {
+    fn range(&self) -> Range<usize> {
+        let begin = self.offset as usize;
+        begin..begin + self.bytes
+    }
+
     /// Does what comes next, if it can.
     fn go_on(
         &mut self,
@@ -329,90 +340,134 @@ impl Piece {
         room: &mut Room,
         is_failed: bool,
     ) -> Result<Gone, Failure> {
-        match &mut self.stage {
-            Stage::Unread if is_failed => {
-                self.stage = Stage::Over;
-                Ok(Gone::On)
-            }
-            Stage::Unread => {
-                // Of its own bytes a put makes a copy, too.
-                let is_copied = match work {
-                    Work::Copy { source, .. } | Work::Get { source, .. } => at_hand(source, process, false)?.is_some(),
-                    _ => true,
-                };
-                if is_copied {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Waiting | Stage::Unwritten(_) if is_failed => Ok(Gone::On),
+            Stage::Waiting => {
+                if self.is_copied(process, work)? {
                     if room.is_used_up() {
+                        self.stage = Stage::Waiting;
                         return Ok(Gone::HeldBack);
                     }
                     room.mapped_bytes = room.mapped_bytes.saturating_sub(self.bytes as u64);
                 }
-                let read = match work {
-                    Work::Copy { source, .. } | Work::Get { source, .. } => {
-                        read(process, source, self.offset, self.bytes)?
-                    }
-                    Work::Put { data, .. } | Work::PutSignal { data, .. } => {
-                        Some(Read::Here(data[self.offset as usize..][..self.bytes].to_vec()))
-                    }
-                    Work::Change { .. } => return Err(odd()),
-                };
-                match read {
-                    None => Ok(Gone::Not),
-                    Some(Read::Here(bytes)) => self.write(process, work, bytes, is_failed),
-                    Some(Read::Posted(completion)) => {
-                        self.stage = Stage::Reading(completion);
-                        Ok(Gone::On)
-                    }
-                }
+                self.stage = self.start(process, work)?;
+                Ok(Gone::on_if(!matches!(self.stage, Stage::Waiting)))
             }
             Stage::Reading(completion) => {
-                let Some(outcome) = completion.try_take() else { return Ok(Gone::Not) };
+                let Some(outcome) = completion.try_take() else {
+                    self.stage = Stage::Reading(completion);
+                    return Ok(Gone::Not);
+                };
                 let outcome = outcome.map_err(|error| Failure::of(error, false))?;
-                let Outcome::Got(bytes) = outcome else { return Err(odd()) };
-                if bytes.len() != self.bytes {
-                    return Err(odd());
+                let bytes = match outcome {
+                    Outcome::Got(bytes) if bytes.len() == self.bytes => bytes,
+                    _ => return Err(odd()),
+                };
+                match work {
+                    _ if is_failed => {}
+                    Work::Get { room, .. } if room.is_empty() => *room = bytes,
+                    Work::Get { room, .. } => room[self.range()].copy_from_slice(&bytes),
+                    Work::Copy { target, .. } => self.stage = write(process, target, self.offset, bytes)?,
+                    _ => return Err(odd()),
                 }
-                self.write(process, work, bytes, is_failed)
+                Ok(Gone::On)
+            }
+            Stage::Unwritten(bytes) => {
+                let Work::Copy { target, .. } = work else { return Err(odd()) };
+                self.stage = write(process, target, self.offset, bytes)?;
+                Ok(Gone::on_if(!matches!(self.stage, Stage::Unwritten(_))))
             }
             Stage::Writing(completion) => {
-                let Some(outcome) = completion.try_take() else { return Ok(Gone::Not) };
-                let outcome = outcome.map_err(|error| Failure::of(error, true))?;
-                if !matches!(outcome, Outcome::Put(_)) {
-                    return Err(odd());
+                let Some(outcome) = completion.try_take() else {
+                    self.stage = Stage::Writing(completion);
+                    return Ok(Gone::Not);
+                };
+                let Outcome::Put(bytes) = outcome.map_err(|error| Failure::of(error, true))? else { return Err(odd()) };
+                if let Work::Put { data, .. } | Work::PutSignal { data, .. } = work {
+                    give_back(data, bytes);
                 }
-                self.stage = Stage::Over;
                 Ok(Gone::On)
             }
             Stage::Changing(completion) => {
-                let Some(outcome) = completion.try_take() else { return Ok(Gone::Not) };
+                let Some(outcome) = completion.try_take() else {
+                    self.stage = Stage::Changing(completion);
+                    return Ok(Gone::Not);
+                };
                 *held = Some(previous(outcome.map_err(|error| Failure::of(error, true))?).ok_or_else(odd)?);
-                self.stage = Stage::Over;
                 Ok(Gone::On)
             }
             Stage::Over => Ok(Gone::Not),
         }
     }
 
-    /// Writes what was read, if there is room for that.
-    fn write(
-        &mut self,
-        process: &Arc<Process>,
-        work: &mut Work,
-        bytes: Vec<u8>,
-        is_failed: bool,
-    ) -> Result<Gone, Failure> {
-        self.stage = match work {
-            _ if is_failed => Stage::Over,
-            Work::Get { room, .. } => {
-                let begin = self.offset as usize;
-                room[begin..begin + self.bytes].copy_from_slice(&bytes);
-                Stage::Over
+    /// Whether its bytes are copied here and now when it is started.
+    fn is_copied(&self, process: &Process, work: &Work) -> Result<bool, Failure> {
+        match work {
+            Work::Copy { source, .. } | Work::Get { source, .. } => Ok(at_hand(source, process, false)?.is_some()),
+            Work::Put { target, data } | Work::PutSignal { target, data, .. } => {
+                Ok(self.bytes < data.len() || at_hand(target, process, true)?.is_some())
             }
-            Work::Copy { target, .. } | Work::Put { target, .. } | Work::PutSignal { target, .. } => {
-                write(process, target, self.offset, bytes)?.unwrap_or(Stage::Unread)
+            Work::Change { .. } => Ok(false),
+        }
+    }
+
+    /// Starts it, if there is room for that.
+    fn start(&self, process: &Arc<Process>, work: &mut Work) -> Result<Stage, Failure> {
+        let now = process.clock().now();
+        match work {
+            Work::Copy { source, target, .. } => match at_hand(source, process, false)? {
+                Some(region) => {
+                    let mut bytes = vec![0; self.bytes];
+                    let read = region.get(source.offset + self.offset, &mut bytes, now);
+                    read.map_err(|error| Failure::of(error, false))?;
+                    write(process, target, self.offset, bytes)
+                }
+                None => {
+                    let get = Operation::get(source.offset + self.offset, self.bytes);
+                    Ok(post(process, source, get, false)?.map_or(Stage::Waiting, Stage::Reading))
+                }
+            },
+            Work::Get { source, room } => match at_hand(source, process, false)? {
+                Some(region) => {
+                    let read = region.get(source.offset + self.offset, &mut room[self.range()], now);
+                    read.map_err(|error| Failure::of(error, false)).map(|()| Stage::Over)
+                }
+                None => {
+                    let get = Operation::Get { offset: source.offset + self.offset, room: self.take(room) };
+                    Ok(match post(process, source, get, false)? {
+                        Ok(completion) => Stage::Reading(completion),
+                        Err(get) => {
+                            give_back(room, get.into_buffer());
+                            Stage::Waiting
+                        }
+                    })
+                }
+            },
+            Work::Put { target, data } | Work::PutSignal { target, data, .. } => {
+                match at_hand(target, process, true)? {
+                    Some(region) => {
+                        let written = region.put(target.offset + self.offset, &data[self.range()], now);
+                        written.map_err(|error| Failure::of(error, true)).map(|()| Stage::Over)
+                    }
+                    None => {
+                        let put = Operation::Put { offset: target.offset + self.offset, data: self.take(data) };
+                        Ok(match post(process, target, put, true)? {
+                            Ok(completion) => Stage::Writing(completion),
+                            Err(put) => {
+                                give_back(data, put.into_buffer());
+                                Stage::Waiting
+                            }
+                        })
+                    }
+                }
             }
-            Work::Change { .. } => return Err(odd()),
-        };
-        Ok(Gone::on_if(!matches!(self.stage, Stage::Unread)))
+            Work::Change { .. } => Err(odd()),
+        }
+    }
+
+    /// Its bytes of a buffer, and if those are all, the buffer.
+    fn take(&self, buffer: &mut Vec<u8>) -> Vec<u8> {
+        if self.bytes == buffer.len() { std::mem::take(buffer) } else { buffer[self.range()].to_vec() }
     }
 
     fn give_up(self) {
@@ -420,51 +475,46 @@ impl Piece {
             Stage::Reading(completion) | Stage::Writing(completion) | Stage::Changing(completion) => {
                 completion.cancel()
             }
-            Stage::Unread | Stage::Over => {}
+            Stage::Waiting | Stage::Unwritten(_) | Stage::Over => {}
         }
     }
 }
 
-/// What was read, or will be.
-enum Read {
-    Here(Vec<u8>),
-    Posted(Completion),
+/// A buffer that was [taken](Piece::take) is where it was.
+fn give_back(buffer: &mut Vec<u8>, bytes: Vec<u8>) {
+    if buffer.is_empty() {
+        *buffer = bytes;
+    }
 }
 
-/// Reads a part of a place. `None` when there is no room for that now.
-fn read(process: &Arc<Process>, source: &Spot, offset: u64, bytes: usize) -> Result<Option<Read>, Failure> {
-    let Some(region) = at_hand(source, process, false)? else {
-        let operation = Operation::Get { offset: source.offset + offset, bytes };
-        return Ok(post(process, source, operation, false)?.map(Read::Posted));
-    };
-    let mut data = vec![0; bytes];
-    let read = region.get(source.offset + offset, &mut data, process.clock().now());
-    read.map_err(|error| Failure::of(error, false))?;
-    Ok(Some(Read::Here(data)))
+/// Writes a part of a copy, if there is room for that.
+fn write(process: &Arc<Process>, target: &Spot, offset: u64, bytes: Vec<u8>) -> Result<Stage, Failure> {
+    let offset = target.offset + offset;
+    match at_hand(target, process, true)? {
+        Some(region) => {
+            let written = region.put(offset, &bytes, process.clock().now());
+            written.map_err(|error| Failure::of(error, true)).map(|()| Stage::Over)
+        }
+        None => Ok(match post(process, target, Operation::Put { offset, data: bytes }, true)? {
+            Ok(completion) => Stage::Writing(completion),
+            Err(put) => Stage::Unwritten(put.into_buffer()),
+        }),
+    }
 }
 
-/// Writes to a part of a place. `None` when there is no room for that now.
-fn write(process: &Arc<Process>, target: &Spot, offset: u64, data: Vec<u8>) -> Result<Option<Stage>, Failure> {
-    let Some(region) = at_hand(target, process, true)? else {
-        let put = Operation::Put { offset: target.offset + offset, data };
-        return Ok(post(process, target, put, true)?.map(Stage::Writing));
-    };
-    let written = region.put(target.offset + offset, &data, process.clock().now());
-    written.map_err(|error| Failure::of(error, true))?;
-    Ok(Some(Stage::Over))
-}
-
-/// Posts an operation; `None` when the transport has no room for it.
+/// Posts an operation, or gives it back when the transport has no room for it.
 fn post(
     process: &Arc<Process>,
     spot: &Spot,
     operation: Operation,
     is_target: bool,
-) -> Result<Option<Completion>, Failure> {
+) -> Result<Result<Completion, Operation>, Failure> {
     match process.transport().post(spot.key, operation) {
-        Ok(completion) => Ok(Some(completion)),
-        Err(FabricError::QueueFull { .. }) => Ok(None),
-        Err(error) => Err(Failure::of(error, is_target)),
+        Ok(completion) => Ok(Ok(completion)),
+        Err(unposted) => match unposted.for_lack_of_room() {
+            Ok(operation) => Ok(Err(operation)),
+            Err(error) => Err(Failure::of(error, is_target)),
+        },
     }
 }
 
@@ -580,5 +630,56 @@ mod tests {
             Ok(())
         };
         crate::Simulation::new(1, 1, 1).run(body).unwrap().verdict.unwrap();
+    }
+
+    /// Buffers go whole to a transport, and none is lost when that has no room.
+    #[test]
+    fn a_buffer_that_finds_no_room_is_kept() {
+        const BYTES: usize = 300_000;
+        let body = |me: &Worker| -> Result<()> {
+            let values = me.symmetric::<u8>(BYTES)?;
+            if me.process() == ProcessId::new(0) {
+                let process = me.process_handle();
+                let there = values.at(ProcessId::new(1))?.start().address();
+                let spot = || -> Result<Spot> {
+                    let (region, offset) = me.find_region(there, BYTES as u64)?;
+                    Ok(Spot::attached(region, offset))
+                };
+                let key = spot()?.key;
+                let wanted: Vec<u8> = (0..BYTES).map(|at| (at % 251) as u8).collect();
+                let mut brought = Vec::new();
+                let put = Work::Put { target: spot()?, data: wanted.clone() };
+                for work in [put, Work::Get { source: spot()?, room: vec![0; BYTES] }] {
+                    let mut flow = Flow::new(work);
+                    let mut others = Vec::new();
+                    while let Ok(other) = process.transport().post(key, Operation::get(0, 1)) {
+                        others.push(other);
+                    }
+                    for _ in 0..3 {
+                        let step = flow.advance(process, process.clock().now(), &mut Room::new(0));
+                        assert!(matches!(step, Step::Stuck | Step::Moved), "there is no room: {step:?}");
+                        assert!(
+                            matches!(flow.pieces[..], [Piece { bytes: BYTES, stage: Stage::Waiting, .. }]),
+                            "{flow:?}"
+                        );
+                    }
+                    drop(others);
+                    let ended = loop {
+                        process.transport().progress();
+                        process.clock().nap(Duration::from_micros(10));
+                        if let Step::Ended(ended) = flow.advance(process, process.clock().now(), &mut Room::new(0)) {
+                            break ended;
+                        }
+                    };
+                    match ended {
+                        Ok(Brought::Buffer(buffer)) => brought.push(buffer),
+                        other => panic!("{other:?}"),
+                    }
+                }
+                assert!(brought == [wanted.clone(), wanted], "what comes back, and what was read");
+            }
+            me.barrier()
+        };
+        crate::Simulation::new(2, 1, 1).run(body).unwrap().verdict.unwrap();
     }
 }

@@ -95,7 +95,7 @@ impl Worker {
     ///
     /// *Cost*: a copy by the caller where both places are mapped here and nothing is to be waited for. Otherwise puts or gets, where
     /// one of the places is mapped; and where neither is, a command to the service thread of the process whose bytes they are, which
-    /// puts them. It needs no worker there. Large copies go in pieces of 128 KiB, of which four are under way. The first use of a region
+    /// puts them. It needs no worker there. Large copies go in pieces of 512 KiB, of which four are under way. The first use of a region
     /// asks its owner's service thread for it.
     ///
     /// ACP's `acp_copy`.
@@ -185,8 +185,8 @@ impl Worker {
 
     /// Writes the bytes of a buffer, which is handed over and comes back when they are there.
     ///
-    /// *Cost*: a copy where the place is mapped here and nothing is to be waited for; otherwise puts of 128 KiB, four at a time, and a copy
-    /// of the bytes for them: the fabric has to own what it sends.
+    /// *Cost*: a copy where the place is mapped here and nothing is to be waited for; otherwise a put from the buffer itself. (Of more than
+    /// 64 MiB, puts of 512 KiB, four at a time, and a copy of the bytes for them.)
     ///
     /// # Errors
     /// Those of [`copy`](Self::copy), with the buffer.
@@ -202,7 +202,8 @@ impl Worker {
 
     /// Reads as many bytes as a buffer has, which is handed over and comes back with them.
     ///
-    /// *Cost*: a copy where the place is mapped here and nothing is to be waited for; otherwise gets of 128 KiB, four at a time.
+    /// *Cost*: a copy where the place is mapped here and nothing is to be waited for; otherwise a get into the buffer itself. (Of more than
+    /// 64 MiB, gets of 512 KiB, four at a time, that are copied into it.)
     ///
     /// # Errors
     /// Those of [`copy`](Self::copy), with the buffer.

@@ -57,6 +57,18 @@ pub(super) enum Brought {
 }
 
 impl Work {
+    /// Its bytes; 1 for what is one step.
+    pub(super) fn size(&self) -> u64 {
+        match self {
+            Self::Copy { bytes, .. } => *bytes,
+            Self::Get { room, .. } => room.len() as u64,
+            // The signal takes them along.
+            Self::PutSignal { signal, .. } if signal.takes_data() => 0,
+            Self::Put { data, .. } | Self::PutSignal { data, .. } => data.len() as u64,
+            Self::Change { .. } => 1,
+        }
+    }
+
     /// Where it writes.
     pub(super) fn target(&mut self) -> Option<&mut Spot> {
         match self {
@@ -207,7 +219,7 @@ impl Spot {
             let _ = done.set(result);
             process.transport().wake();
         };
-        process.start_transfer(Extent::whole(key), Operation::Get { offset: 0, bytes: 1 }, Box::new(then));
+        process.start_transfer(Extent::whole(key), Operation::get(0, 1), Box::new(then));
         attaching
     }
 

@@ -1,12 +1,10 @@
 //! Moving sections between a program's own values and global memory, and within that.
 
-use std::collections::VecDeque;
 use std::ops::Range;
-use std::time::Duration;
 
 use bytemuck::Pod;
-use farside_fabric::transport::{Completion, Operation, Outcome};
-use farside_fabric::{FabricError, RemoteKey, RemoteRegion};
+use farside_fabric::RemoteRegion;
+use farside_fabric::region::flights::{BYTES_MAX, Flights, OPERATIONS_MAX};
 use farside_sys::racy;
 
 use super::pieces::Pieces;
@@ -18,13 +16,6 @@ use crate::global::pointer::GlobalPtr;
 use crate::global::slice::GlobalSlice;
 use crate::global::space::{Reach, check_alignment};
 use crate::job::worker::Worker;
-
-/// Pieces that are under way at a time where memory is not mapped.
-const PIECES_MAX: usize = 64;
-/// Their bytes, unless a single piece has more.
-const BYTES_MAX: usize = 256 << 10;
-/// Between attempts to post a piece while others have filled the queue.
-const NAP_WHILE_FULL: Duration = Duration::from_micros(50);
 
 impl<T: Pod> GlobalSlice<T> {
     /// Writes the values at the places `from` of `values` to the places `to` of this slice.
@@ -43,7 +34,7 @@ impl<T: Pod> GlobalSlice<T> {
     /// *Completion*: when it returns, all values are visible. Until then they become so in any order.
     ///
     /// *Cost*: where the memory is mapped, a copy for each piece that lies together on both sides, and no allocation. In registered memory of
-    /// others on this machine a system call for each piece. Otherwise an operation for each, of which up to 64, or 256 KiB, are under way at a
+    /// others on this machine a system call for each piece. Otherwise an operation for each, of which up to 64, or 512 KiB, are under way at a
     /// time.
     ///
     /// # Errors
@@ -79,7 +70,7 @@ impl<T: Pod> GlobalSlice<T> {
     /// Copies the values at the places `from` of `source` to the places `to` of this slice. Where the two share memory, it is as if all were
     /// read before the first is written.
     ///
-    /// *Cost*: where both are mapped and apart, a copy for each piece; otherwise they go through memory of this worker: 256 KiB at a
+    /// *Cost*: where both are mapped and apart, a copy for each piece; otherwise they go through memory of this worker: 512 KiB at a
     /// time, or, of two that share memory, all of them.
     ///
     /// # Errors
@@ -227,12 +218,10 @@ impl Place {
                 return Ok(());
             }
         };
-        let mut flights = Flights::new(me, key);
-        let posted = parts.try_for_each(|(at, data)| {
-            let operation = || Operation::Put { offset: offset + at as u64, data: data.to_vec() };
-            flights.post(0..data.len(), operation, |_, _| ())
-        });
-        posted.and_then(|()| flights.finish(|_, _| ())).map_err(|error| me.access_failed(self.address, error))
+        let deadline = me.now() + me.default_deadline();
+        let mut flights = Flights::new(&**me.transport(), key, deadline, |_, _| ());
+        let posted = parts.try_for_each(|(at, data)| flights.put(offset + at as u64, data));
+        posted.and_then(|()| flights.finish()).map_err(|error| me.access_failed(self.address, error))
     }
 
     /// Reads parts, of which each is given by its place and where in `buffer` it goes.
@@ -256,13 +245,11 @@ impl Place {
                 return Ok(());
             }
         };
-        let mut flights = Flights::new(me, key);
-        let mut land = |range: Range<usize>, data: &[u8]| buffer[range].copy_from_slice(data);
-        let posted = parts.try_for_each(|(at, range)| {
-            let operation = || Operation::Get { offset: offset + at as u64, bytes: range.len() };
-            flights.post(range.clone(), operation, &mut land)
-        });
-        posted.and_then(|()| flights.finish(land)).map_err(|error| me.access_failed(self.address, error))
+        let deadline = me.now() + me.default_deadline();
+        let land = |range: Range<usize>, data: &[u8]| buffer[range].copy_from_slice(data);
+        let mut flights = Flights::new(&**me.transport(), key, deadline, land);
+        let posted = parts.try_for_each(|(at, range)| flights.get(offset + at as u64, range));
+        posted.and_then(|()| flights.finish()).map_err(|error| me.access_failed(self.address, error))
     }
 }
 
@@ -276,7 +263,7 @@ struct Batch {
 
 impl Batch {
     fn has_room(&self, bytes: usize) -> bool {
-        self.parts.len() < PIECES_MAX && self.bytes + bytes <= BYTES_MAX
+        self.parts.len() < OPERATIONS_MAX && self.bytes + bytes <= BYTES_MAX
     }
 
     /// Moves what there is, and is empty again.
@@ -294,76 +281,6 @@ impl Batch {
         target.write(me, writes)?;
         self.parts.clear();
         self.bytes = 0;
-        Ok(())
-    }
-}
-
-/// Operations on a region that are under way, in their order.
-struct Flights<'a> {
-    me: &'a Worker,
-    key: RemoteKey,
-    /// The end of each, and where in a buffer its bytes belong.
-    under_way: VecDeque<(Completion, Range<usize>)>,
-    bytes: usize,
-}
-
-impl<'a> Flights<'a> {
-    fn new(me: &'a Worker, key: RemoteKey) -> Self {
-        Self { me, key, under_way: VecDeque::new(), bytes: 0 }
-    }
-
-    /// Starts an operation, when those before have made room. What was read is given to `land`.
-    fn post(
-        &mut self,
-        range: Range<usize>,
-        operation: impl Fn() -> Operation,
-        mut land: impl FnMut(Range<usize>, &[u8]),
-    ) -> Result<(), FabricError> {
-        while self.under_way.len() >= PIECES_MAX || !self.under_way.is_empty() && self.bytes + range.len() > BYTES_MAX {
-            self.end_first(&mut land)?;
-        }
-        let transport = self.me.transport();
-        let mut deadline = None;
-        loop {
-            match transport.post(self.key, operation()) {
-                Ok(completion) => {
-                    self.bytes += range.len();
-                    self.under_way.push_back((completion, range));
-                    return Ok(());
-                }
-                Err(FabricError::QueueFull { .. }) if !self.under_way.is_empty() => self.end_first(&mut land)?,
-                Err(FabricError::QueueFull { process, .. }) => {
-                    let now = self.me.now();
-                    if now >= *deadline.get_or_insert_with(|| now + self.me.default_deadline()) {
-                        return Err(FabricError::Deadline { doing: "waiting for room for an operation", process });
-                    }
-                    transport.progress();
-                    transport.clock().nap(NAP_WHILE_FULL);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Waits for the end of the first.
-    fn end_first(&mut self, land: &mut impl FnMut(Range<usize>, &[u8])) -> Result<(), FabricError> {
-        let Some((completion, range)) = self.under_way.pop_front() else { return Ok(()) };
-        self.bytes -= range.len();
-        let deadline = self.me.now() + self.me.default_deadline();
-        let outcome = completion.wait(&**self.me.transport(), self.key.process, deadline)?;
-        // A put that has ended brings nothing to land.
-        if let Outcome::Got(_) = outcome {
-            let data = outcome.into_bytes(self.key.process, range.len())?;
-            land(range, &data);
-        }
-        Ok(())
-    }
-
-    /// Waits for the end of all.
-    fn finish(mut self, mut land: impl FnMut(Range<usize>, &[u8])) -> Result<(), FabricError> {
-        while !self.under_way.is_empty() {
-            self.end_first(&mut land)?;
-        }
         Ok(())
     }
 }
