@@ -27,6 +27,8 @@
 //! A transport has no thread of its own. Whoever needs something from it calls [`progress`](Transport::progress); in a
 //! job that is the service thread, which sleeps in [`wait`](Transport::wait) between.
 
+mod operation;
+
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,6 +42,8 @@ use crate::ids::ProcessId;
 use crate::private::{PrivateMemory, PrivateRegion};
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::transmit::{QueueOptions, TransferQueue};
+
+pub use self::operation::{AtomicChange, Operation, Outcome, Unposted};
 
 /// One process's end of a fabric.
 pub trait Transport: Send + Sync + fmt::Debug {
@@ -272,143 +276,6 @@ impl RemoteKey {
 /// Tells the expected messages of one sender apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u64);
-
-/// An access to a peer's region.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Write these bytes.
-    Put {
-        /// Where, from the start of the region.
-        offset: u64,
-        /// What.
-        data: Vec<u8>,
-    },
-    /// Read into a buffer, as many bytes as it has.
-    Get {
-        /// Where, from the start of the region.
-        offset: u64,
-        /// The buffer.
-        room: Vec<u8>,
-    },
-    /// Change a 64-bit word and tell what it held.
-    Atomic64 {
-        /// Where; a multiple of 8.
-        offset: u64,
-        /// The change.
-        change: AtomicChange<u64>,
-    },
-    /// Change a 32-bit word and tell what it held.
-    Atomic32 {
-        /// Where; a multiple of 4.
-        offset: u64,
-        /// The change.
-        change: AtomicChange<u32>,
-    },
-}
-
-impl Operation {
-    /// A get of so many bytes into a new buffer.
-    pub fn get(offset: u64, bytes: usize) -> Self {
-        Self::Get { offset, room: vec![0; bytes] }
-    }
-
-    /// The buffer of a put or get. An atomic has none.
-    pub fn into_buffer(self) -> Vec<u8> {
-        match self {
-            Self::Put { data: buffer, .. } | Self::Get { room: buffer, .. } => buffer,
-            Self::Atomic64 { .. } | Self::Atomic32 { .. } => Vec::new(),
-        }
-    }
-
-    /// The operation is not posted.
-    pub fn refused(self, error: FabricError) -> Unposted {
-        Unposted { error, operation: self }
-    }
-}
-
-/// An operation that was not [posted](Transport::post), and why.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct Unposted {
-    /// Why not.
-    #[source]
-    pub error: FabricError,
-    /// The operation, as it was.
-    pub operation: Operation,
-}
-
-impl Unposted {
-    /// The operation, to be tried again, if there was just no room for it.
-    ///
-    /// # Errors
-    /// Why else it was refused.
-    pub fn for_lack_of_room(self) -> Result<Operation, FabricError> {
-        match self.error {
-            FabricError::QueueFull { .. } => Ok(self.operation),
-            error => Err(error),
-        }
-    }
-}
-
-impl From<Unposted> for FabricError {
-    fn from(unposted: Unposted) -> Self {
-        unposted.error
-    }
-}
-
-/// A change of one word. Its result is what the word held before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AtomicChange<T> {
-    /// Nothing: an atomic load.
-    Load,
-    /// This value instead.
-    Swap(T),
-    /// `new` instead, if the word holds `expected`.
-    CompareSwap {
-        /// What the word must hold.
-        expected: T,
-        /// What it holds then.
-        new: T,
-    },
-    /// The sum, wrapping around.
-    Add(T),
-    /// The bitwise and.
-    And(T),
-    /// The bitwise or.
-    Or(T),
-    /// The bitwise exclusive or.
-    Xor(T),
-    /// The smaller of the two, unsigned.
-    Min(T),
-    /// The larger of the two, unsigned.
-    Max(T),
-}
-
-/// What an operation brought.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The put is visible; its buffer comes back.
-    Put(Vec<u8>),
-    /// The buffer with the bytes that were read, or those of the message that was expected.
-    Got(Vec<u8>),
-    /// What the word held, widened.
-    Previous(u64),
-}
-
-impl Outcome {
-    /// The bytes of a get of so many from a process.
-    ///
-    /// # Errors
-    /// [`FabricError::OddAnswer`] when there are more or fewer, or it is no get that ended.
-    pub fn into_bytes(self, process: ProcessId, wanted: usize) -> Result<Vec<u8>, FabricError> {
-        let bytes = match self {
-            Self::Got(bytes) if bytes.len() == wanted => return Ok(bytes),
-            Self::Got(bytes) => bytes.len(),
-            Self::Put(_) | Self::Previous(_) => 0,
-        };
-        Err(FabricError::OddAnswer { process, wanted, bytes })
-    }
-}
 
 /// Something that happened to a process's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -796,19 +663,6 @@ mod tests {
         assert!(looks.one_more(start + LOOKING_MAX), "and for a while after that");
         assert!(!looks.one_more(start + 2 * LOOKING_MAX));
         assert!(!looks.one_more(start + 3 * LOOKING_MAX));
-    }
-
-    #[test]
-    fn an_answer_of_another_size_is_refused() {
-        let process = ProcessId::new(3);
-        assert_eq!(Outcome::Got(vec![5; 8]).into_bytes(process, 8).unwrap(), [5; 8]);
-        let others = [0, 7, 9].map(|bytes| (Outcome::Got(vec![5; bytes]), bytes));
-        for (outcome, had) in others.into_iter().chain([(Outcome::Put(vec![5; 8]), 0), (Outcome::Previous(8), 0)]) {
-            let refused = outcome.into_bytes(process, 8);
-            let is_told = matches!(&refused, Err(FabricError::OddAnswer { process: by, wanted: 8, bytes })
-                if *by == process && *bytes == had);
-            assert!(is_told, "{refused:?}");
-        }
     }
 
     #[test]
