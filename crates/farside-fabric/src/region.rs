@@ -9,7 +9,7 @@ use std::time::Instant;
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
-use self::flights::{Flights, nap_while_full};
+use self::flights::nap_while_full;
 use crate::nearby::{Nearby, Refused};
 use crate::private::Lease;
 use crate::transport::{AtomicChange, FabricError, Operation, Outcome, RemoteKey, Transport};
@@ -160,11 +160,8 @@ impl RemoteRegion {
     }
 
     fn put_otherwise(&self, offset: u64, data: &[u8], deadline: Instant) -> Result<(), FabricError> {
-        let posted = |transport: &Arc<dyn Transport>| {
-            let mut flights = Flights::new(&**transport, self.key, deadline, |_, _| ());
-            flights.put(offset, data)?;
-            flights.finish()
-        };
+        let posted =
+            |transport| self.run(transport, Operation::Put { offset, data: data.to_vec() }, deadline).map(drop);
         match &self.access {
             Access::Mapped(_) => unreachable!("mapped regions are accessed directly"),
             Access::Own(lease) => lease.put(self.key, offset, data),
@@ -188,11 +185,9 @@ impl RemoteRegion {
                 Ok(()) => return Ok(()),
             },
         };
-        let all = 0..data.len();
-        let mut flights =
-            Flights::new(&**transport, self.key, deadline, |range, bytes| data[range].copy_from_slice(bytes));
-        flights.get(offset, all)?;
-        flights.finish()
+        let got = self.run(transport, Operation::get(offset, data.len()), deadline)?;
+        data.copy_from_slice(&got.into_bytes(self.key.process, data.len())?);
+        Ok(())
     }
 
     /// Changes the 64-bit word at `offset` and returns what it held.
@@ -235,20 +230,28 @@ impl RemoteRegion {
         let outcome = match &self.access {
             Access::Mapped(_) => unreachable!("mapped regions are accessed directly"),
             Access::Own(lease) => lease.execute(self.key, operation)?,
-            Access::Posted(transport) | Access::Nearby(_, transport) => {
-                let (process, mut operation) = (self.key.process, operation);
-                loop {
-                    match transport.post(self.key, operation) {
-                        Ok(completion) => break completion.wait(&**transport, process, deadline)?,
-                        Err(unposted) => operation = unposted.for_lack_of_room()?,
-                    }
-                    nap_while_full(&**transport, process, deadline)?;
-                }
-            }
+            Access::Posted(transport) | Access::Nearby(_, transport) => self.run(transport, operation, deadline)?,
         };
         match outcome {
             Outcome::Previous(previous) => Ok(previous),
             Outcome::Put(_) | Outcome::Got(_) => unreachable!("an atomic ends with what the word held"),
+        }
+    }
+
+    /// Posts an operation, as soon as there is room for it, and waits for its end.
+    fn run(
+        &self,
+        transport: &Arc<dyn Transport>,
+        mut operation: Operation,
+        deadline: Instant,
+    ) -> Result<Outcome, FabricError> {
+        let process = self.key.process;
+        loop {
+            match transport.post(self.key, operation) {
+                Ok(completion) => return completion.wait(&**transport, process, deadline),
+                Err(unposted) => operation = unposted.for_lack_of_room()?,
+            }
+            nap_while_full(&**transport, process, deadline)?;
         }
     }
 }

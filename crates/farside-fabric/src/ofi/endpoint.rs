@@ -376,11 +376,11 @@ impl Transport for OfiEndpoint {
         loop {
             let attended = self.is_attended(own);
             own = 0;
-            let Some(slice) = self.time_to_sleep(attended) else { return };
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
                 return;
             }
+            let Some(slice) = self.time_to_sleep(attended) else { return };
             let until = deadline.map_or(now + slice, |deadline| deadline.min(now + slice));
             let activity = self.activity.as_ref().filter(|_| !attended).map(AsFd::as_fd);
             let all = [self.waker.as_fd()].into_iter().chain(also.iter().copied()).chain(activity);

@@ -84,6 +84,8 @@ enum Raising {
 struct Piece {
     offset: u64,
     bytes: usize,
+    /// What a copy has read, or room for it. Puts and gets have a buffer of their own.
+    buffer: Vec<u8>,
     stage: Stage,
 }
 
@@ -92,8 +94,8 @@ enum Stage {
     Reading(Completion),
     /// To be started, when there is room for it.
     Waiting,
-    /// What was read, to be written.
-    Unwritten(Vec<u8>),
+    /// It was read, and is to be written.
+    Unwritten,
     Writing(Completion),
     Changing(Completion),
     Over,
@@ -264,14 +266,14 @@ impl Flow {
                         self.previous = Some(changed.map_err(|error| Failure::of(error, true))?);
                         Stage::Over
                     }
-                    None => match post(process, target, change.clone(), true)? {
+                    None => match post(process, target, change.clone())? {
                         Ok(completion) => Stage::Changing(completion),
                         // The transport is full.
                         Err(_) => break,
                     },
                 },
             };
-            self.pieces.push(Piece { offset: self.begun, bytes: step as usize, stage });
+            self.pieces.push(Piece { offset: self.begun, bytes: step as usize, buffer: Vec::new(), stage });
             self.begun += step;
             room.pieces -= 1;
             moved = true;
@@ -341,7 +343,7 @@ impl Piece {
         is_failed: bool,
     ) -> Result<Gone, Failure> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Waiting | Stage::Unwritten(_) if is_failed => Ok(Gone::On),
+            Stage::Waiting | Stage::Unwritten if is_failed => Ok(Gone::On),
             Stage::Waiting => {
                 if self.is_copied(process, work)? {
                     if room.is_used_up() {
@@ -367,15 +369,18 @@ impl Piece {
                     _ if is_failed => {}
                     Work::Get { room, .. } if room.is_empty() => *room = bytes,
                     Work::Get { room, .. } => room[self.range()].copy_from_slice(&bytes),
-                    Work::Copy { target, .. } => self.stage = write(process, target, self.offset, bytes)?,
+                    Work::Copy { .. } => {
+                        self.buffer = bytes;
+                        self.stage = Stage::Unwritten;
+                    }
                     _ => return Err(odd()),
                 }
                 Ok(Gone::On)
             }
-            Stage::Unwritten(bytes) => {
+            Stage::Unwritten => {
                 let Work::Copy { target, .. } = work else { return Err(odd()) };
-                self.stage = write(process, target, self.offset, bytes)?;
-                Ok(Gone::on_if(!matches!(self.stage, Stage::Unwritten(_))))
+                self.stage = write(process, target, self.offset, &mut self.buffer, 0..self.bytes)?;
+                Ok(Gone::on_if(!matches!(self.stage, Stage::Unwritten)))
             }
             Stage::Writing(completion) => {
                 let Some(outcome) = completion.try_take() else {
@@ -412,62 +417,24 @@ impl Piece {
     }
 
     /// Starts it, if there is room for that.
-    fn start(&self, process: &Arc<Process>, work: &mut Work) -> Result<Stage, Failure> {
-        let now = process.clock().now();
+    fn start(&mut self, process: &Arc<Process>, work: &mut Work) -> Result<Stage, Failure> {
         match work {
-            Work::Copy { source, target, .. } => match at_hand(source, process, false)? {
-                Some(region) => {
-                    let mut bytes = vec![0; self.bytes];
-                    let read = region.get(source.offset + self.offset, &mut bytes, now);
-                    read.map_err(|error| Failure::of(error, false))?;
-                    write(process, target, self.offset, bytes)
+            Work::Copy { source, .. } => {
+                self.buffer.resize(self.bytes, 0);
+                match read(process, source, self.offset, &mut self.buffer, 0..self.bytes)? {
+                    Stage::Over => Ok(Stage::Unwritten),
+                    stage => Ok(stage),
                 }
-                None => {
-                    let get = Operation::get(source.offset + self.offset, self.bytes);
-                    Ok(post(process, source, get, false)?.map_or(Stage::Waiting, Stage::Reading))
-                }
-            },
-            Work::Get { source, room } => match at_hand(source, process, false)? {
-                Some(region) => {
-                    let read = region.get(source.offset + self.offset, &mut room[self.range()], now);
-                    read.map_err(|error| Failure::of(error, false)).map(|()| Stage::Over)
-                }
-                None => {
-                    let get = Operation::Get { offset: source.offset + self.offset, room: self.take(room) };
-                    Ok(match post(process, source, get, false)? {
-                        Ok(completion) => Stage::Reading(completion),
-                        Err(get) => {
-                            give_back(room, get.into_buffer());
-                            Stage::Waiting
-                        }
-                    })
-                }
-            },
+            }
+            Work::Get { source, room } => read(process, source, self.offset, room, self.range()),
             Work::Put { target, data } | Work::PutSignal { target, data, .. } => {
-                match at_hand(target, process, true)? {
-                    Some(region) => {
-                        let written = region.put(target.offset + self.offset, &data[self.range()], now);
-                        written.map_err(|error| Failure::of(error, true)).map(|()| Stage::Over)
-                    }
-                    None => {
-                        let put = Operation::Put { offset: target.offset + self.offset, data: self.take(data) };
-                        Ok(match post(process, target, put, true)? {
-                            Ok(completion) => Stage::Writing(completion),
-                            Err(put) => {
-                                give_back(data, put.into_buffer());
-                                Stage::Waiting
-                            }
-                        })
-                    }
+                match write(process, target, self.offset, data, self.range())? {
+                    Stage::Unwritten => Ok(Stage::Waiting),
+                    stage => Ok(stage),
                 }
             }
             Work::Change { .. } => Err(odd()),
         }
-    }
-
-    /// Its bytes of a buffer, and if those are all, the buffer.
-    fn take(&self, buffer: &mut Vec<u8>) -> Vec<u8> {
-        if self.bytes == buffer.len() { std::mem::take(buffer) } else { buffer[self.range()].to_vec() }
     }
 
     fn give_up(self) {
@@ -475,40 +442,75 @@ impl Piece {
             Stage::Reading(completion) | Stage::Writing(completion) | Stage::Changing(completion) => {
                 completion.cancel()
             }
-            Stage::Waiting | Stage::Unwritten(_) | Stage::Over => {}
+            Stage::Waiting | Stage::Unwritten | Stage::Over => {}
         }
     }
 }
 
-/// A buffer that was [taken](Piece::take) is where it was.
-fn give_back(buffer: &mut Vec<u8>, bytes: Vec<u8>) {
-    if buffer.is_empty() {
-        *buffer = bytes;
-    }
+/// Reads a part of a place into a part of a buffer, now or by the transport, if that has room.
+fn read(
+    process: &Arc<Process>,
+    source: &Spot,
+    offset: u64,
+    buffer: &mut Vec<u8>,
+    range: Range<usize>,
+) -> Result<Stage, Failure> {
+    let offset = source.offset + offset;
+    let Some(region) = at_hand(source, process, false)? else {
+        let posted = hand_over(process, source, buffer, range, |room| Operation::Get { offset, room })?;
+        return Ok(posted.map_or(Stage::Waiting, Stage::Reading));
+    };
+    let read = region.get(offset, &mut buffer[range], process.clock().now());
+    read.map_err(|error| Failure::of(error, false)).map(|()| Stage::Over)
 }
 
-/// Writes a part of a copy, if there is room for that.
-fn write(process: &Arc<Process>, target: &Spot, offset: u64, bytes: Vec<u8>) -> Result<Stage, Failure> {
+/// Writes a part of a buffer to a part of a place, now or by the transport, if that has room.
+fn write(
+    process: &Arc<Process>,
+    target: &Spot,
+    offset: u64,
+    buffer: &mut Vec<u8>,
+    range: Range<usize>,
+) -> Result<Stage, Failure> {
     let offset = target.offset + offset;
-    match at_hand(target, process, true)? {
-        Some(region) => {
-            let written = region.put(offset, &bytes, process.clock().now());
-            written.map_err(|error| Failure::of(error, true)).map(|()| Stage::Over)
+    let Some(region) = at_hand(target, process, true)? else {
+        let posted = hand_over(process, target, buffer, range, |data| Operation::Put { offset, data })?;
+        return Ok(posted.map_or(Stage::Unwritten, Stage::Writing));
+    };
+    let written = region.put(offset, &buffer[range], process.clock().now());
+    written.map_err(|error| Failure::of(error, true)).map(|()| Stage::Over)
+}
+
+/// Posts an operation on a part of a buffer; if that is all of it, on the buffer itself. `None`, and the buffer is as it was, when the
+/// transport has no room for it.
+fn hand_over(
+    process: &Arc<Process>,
+    spot: &Spot,
+    buffer: &mut Vec<u8>,
+    range: Range<usize>,
+    operation: impl FnOnce(Vec<u8>) -> Operation,
+) -> Result<Option<Completion>, Failure> {
+    let is_all = range.len() == buffer.len();
+    let part = if is_all { std::mem::take(buffer) } else { buffer[range].to_vec() };
+    match post(process, spot, operation(part))? {
+        Ok(completion) => Ok(Some(completion)),
+        Err(refused) => {
+            give_back(buffer, refused.into_buffer());
+            Ok(None)
         }
-        None => Ok(match post(process, target, Operation::Put { offset, data: bytes }, true)? {
-            Ok(completion) => Stage::Writing(completion),
-            Err(put) => Stage::Unwritten(put.into_buffer()),
-        }),
+    }
+}
+
+/// A buffer that was [handed over](hand_over) is where it was.
+fn give_back(buffer: &mut Vec<u8>, part: Vec<u8>) {
+    if buffer.is_empty() {
+        *buffer = part;
     }
 }
 
 /// Posts an operation, or gives it back when the transport has no room for it.
-fn post(
-    process: &Arc<Process>,
-    spot: &Spot,
-    operation: Operation,
-    is_target: bool,
-) -> Result<Result<Completion, Operation>, Failure> {
+fn post(process: &Arc<Process>, spot: &Spot, operation: Operation) -> Result<Result<Completion, Operation>, Failure> {
+    let is_target = !matches!(operation, Operation::Get { .. });
     match process.transport().post(spot.key, operation) {
         Ok(completion) => Ok(Ok(completion)),
         Err(unposted) => match unposted.for_lack_of_room() {
