@@ -55,6 +55,7 @@
 //! On [consumer threads](Worker::consumers_of) several run at a time, each on its own thread; and on threads
 //! [dedicated to that](Worker::waiters_of) they may wait.
 
+pub mod check;
 mod dist;
 mod error;
 pub mod global;
@@ -72,6 +73,7 @@ extern crate self as farside;
 
 /// What [values in global memory](GlobalPtr) are made of: [`Pod`](bytemuck::Pod), to be derived.
 pub use bytemuck;
+pub use check::AccessConflict;
 pub use dist::{Dist, PerWorker};
 pub use error::{CorruptRecord, Error, FullCause, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source};
 /// The layer below: transports, registered memory, queues and transmitters.
@@ -81,9 +83,8 @@ pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
 pub use farside_macros::{Wire, test};
 pub use global::{
-    AccessConflict, AccessKind, AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr,
-    GlobalSlice, Handle, Hyperslab, Incoming, MovementError, NotificationFault, Notifications, Order, Section,
-    SectionFault, Signal, Until,
+    AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice, Handle, Hyperslab,
+    Incoming, MovementError, NotificationFault, Notifications, Order, Section, SectionFault, Signal, Until,
 };
 pub use invoke::call::{
     AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written,
@@ -98,6 +99,7 @@ pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
 pub use invoke::result_place::ResultPlace;
 pub use invoke::ring_options::RingOptions;
+pub use job::observer::AccessKind;
 pub use job::worker::{Counters, Scope, Worker};
 pub use job::{Job, Simulated, Simulation, job, simulate};
 pub use memory::{Registered, RemoteMemory};

@@ -6,13 +6,15 @@
 //! sent anywhere in the job, and with which whoever has it puts, gets, and changes words atomically. The service thread of
 //! the owner answers, so that no worker there need be attentive.
 
-mod extent;
+pub(crate) mod address;
+mod deferred;
 mod grants;
 pub(crate) mod message;
-mod near;
-mod nodes;
-mod process;
+mod node_memories;
+mod numa;
 pub(crate) mod requests;
+pub(crate) mod segments;
+mod shared;
 
 use std::panic::Location;
 use std::time::Instant;
@@ -20,12 +22,15 @@ use std::time::Instant;
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion, WorkerId};
 
-pub(crate) use self::extent::Extent;
-pub(crate) use self::near::Nodes;
-pub(crate) use self::process::{ProcessMemory, Regions};
+pub use self::address::GlobalAddress;
+pub(crate) use self::address::SLOT_BYTES;
+pub(crate) use self::numa::Nodes;
+pub(crate) use self::segments::publish;
+pub(crate) use self::shared::{ProcessMemory, Regions};
 use crate::Wire;
 use crate::error::{Error, Result};
-use crate::global::{AccessKind, GlobalAddress, Touch};
+pub(crate) use crate::job::extent::Extent;
+use crate::job::observer::{AccessKind, Touch};
 use crate::job::worker::Worker;
 pub use farside_fabric::memory::{NodeReport, Registered, SuperchunkReport};
 pub use farside_sys::shm::{PageKind, Pages};

@@ -6,7 +6,6 @@ use std::time::Duration;
 use farside_fabric::ProcessId;
 use farside_fabric::transport::AtomicChange;
 
-use super::address::{GlobalAddress, SLOT_BYTES};
 use super::objects::Symmetric;
 use super::pointer::GlobalPtr;
 use super::signal::Signal;
@@ -15,6 +14,7 @@ use super::until::{Comparison, Until};
 use crate::Wire;
 use crate::error::{Error, Result};
 use crate::job::worker::Worker;
+use crate::memory::address::{GlobalAddress, SLOT_BYTES};
 
 /// The numbered notifications of a process: each number is a word in its memory, which holds zero or the value that was notified last.
 ///

@@ -8,10 +8,10 @@ use std::marker::PhantomData;
 use bytemuck::{Pod, Zeroable};
 use farside_fabric::ProcessId;
 
-use super::address::GlobalAddress;
 use super::slice::GlobalSlice;
 use crate::error::Result;
 use crate::job::worker::Worker;
+use crate::memory::address::GlobalAddress;
 use crate::wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
 
 /// The address of a value of a type, anywhere in the job.

@@ -26,12 +26,12 @@ use farside_fabric::private::Held;
 
 pub(crate) use self::own::OwnSegments;
 use self::own::Registration;
-use super::address::GlobalAddress;
 use super::objects::RacySlice;
 use super::slice::GlobalSlice;
 use crate::error::{Error, Result};
 use crate::job::settings::FOREVER;
 use crate::job::worker::Worker;
+use crate::memory::address::GlobalAddress;
 
 impl Worker {
     /// Gives a vector's memory a global address, for others to read and write. It stays where it is, and comes back by

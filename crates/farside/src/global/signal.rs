@@ -14,14 +14,15 @@ use farside_fabric::bell::Fencing;
 use farside_fabric::transport::AtomicChange;
 use farside_sys::racy;
 
-use super::address::{AddressFault, GlobalAddress};
 use super::pointer::GlobalPtr;
 use super::slice::GlobalSlice;
 use super::space::check_alignment;
 use crate::error::Result;
+use crate::global::AddressFault;
 use crate::job::home::Home;
 use crate::job::process::Process;
 use crate::job::worker::Worker;
+use crate::memory::address::GlobalAddress;
 
 /// What a signal does to its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,13 +18,15 @@ use farside_fabric::transport::AtomicChange;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
 use farside_sys::racy;
 
-use super::address::{AddressFault, GlobalAddress, SLOT_COUNT, Segment};
-use super::check::{AccessKind, Touch};
-use super::segments::{Entry, look_up};
 use crate::error::{Error, Result};
+use crate::global::AddressFault;
+use crate::job::home::SLOT_COUNT;
 use crate::job::home::{Home, SEGMENT_BYTES};
+use crate::job::observer::{AccessKind, Touch};
 use crate::job::process::Process;
 use crate::job::worker::Worker;
+use crate::memory::address::{GlobalAddress, Segment};
+use crate::memory::segments::{Entry, look_up};
 
 /// Segments that are found at once.
 const LINE_COUNT: usize = 64;

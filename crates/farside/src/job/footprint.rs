@@ -5,11 +5,10 @@ use farside_fabric::ring::RingControl;
 
 use super::home::{
     CALLER_SLOT_COUNT, CALLER_SPACE_BYTES, HomeLayout, LATCH_COUNT, REPLY_SLOT_BYTES, REPLY_SLOT_COUNT,
-    REPLY_SPACE_BYTES, SEGMENT_BYTES, Shape,
+    REPLY_SPACE_BYTES, SEGMENT_BYTES, SLOT_COUNT, Shape,
 };
 use super::pool::ALIGN_BYTES;
 use super::settings::STARTER_BYTES;
-use crate::global::SLOT_COUNT;
 use crate::invoke::ring_options::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_LANE_CHUNK_BYTES};
 
 /// Shared memory that a job takes.

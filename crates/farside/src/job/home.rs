@@ -23,11 +23,12 @@ use farside_fabric::{ProcessId, WorkerId};
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
-use crate::global::SLOT_COUNT;
 use crate::job::settings::Settings;
 
 /// Calls of one worker that may wait for their results at once.
 pub(crate) const REPLY_SLOT_COUNT: usize = 256;
+/// Regions of one process that can have global addresses. A power of two.
+pub(crate) const SLOT_COUNT: u32 = 1 << 10;
 /// A slot: 8 bytes of state and 56 bytes of result.
 pub(crate) const REPLY_SLOT_BYTES: usize = 64;
 /// Room in the slot itself.

@@ -20,20 +20,22 @@ use super::home::{Home, HomeLayout, Shape};
 use super::kill_point::{KillPlan, KillPoint};
 use super::lane::Lanes;
 use super::mover::Mover;
+use super::observer::Observer;
 use super::outgoing::Outgoing;
 use super::pool::RingPool;
 use super::rings::Ways;
 use super::settings::{Check, Settings};
 use super::setup::{Piece, RingName, SetupMessage};
 use super::worker::Worker;
+use crate::check::Checks;
 use crate::error::{Error, Result, Source};
-use crate::global::{Checks, Movement, OwnSegments, SignalRequests, publish};
+use crate::global::{Movement, OwnSegments, SignalRequests};
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
 use crate::invoke::reply_slots::ReplySlots;
 use crate::invoke::table::FunctionTable;
-use crate::memory::ProcessMemory;
+use crate::memory::{ProcessMemory, publish};
 use crate::pipe::Pipes;
 
 /// Values shared by a process's workers, at most.
@@ -92,7 +94,8 @@ pub(crate) struct Process {
     movement: Movement,
     memory: ProcessMemory,
     /// In a job whose accesses are checked.
-    checks: Option<Checks>,
+    checks: Option<Arc<Checks>>,
+    observer: Option<Arc<dyn Observer>>,
     own_segments: OwnSegments,
     pipes: Pipes,
     signals: Mutex<SignalRequests>,
@@ -174,6 +177,7 @@ impl Process {
         let polls = !clock.is_simulated() && !transport.capabilities().mapped;
         let hears_fences = fence::register();
         let callers = ReplySlots::new(home.clone(), shape.callers(), shape.callers_of(id));
+        let checks = (settings.check == Check::Accesses).then(|| Arc::new(Checks::new(threads)));
         let process = Self {
             id,
             shape,
@@ -209,7 +213,8 @@ impl Process {
             movement: Movement::new(id, threads),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
             memory: ProcessMemory::new(&transport, &settings),
-            checks: (settings.check == Check::Accesses).then(|| Checks::new(threads)),
+            observer: checks.clone().map(|checks| checks as Arc<dyn Observer>),
+            checks,
             own_segments: OwnSegments::default(),
             pipes: Pipes::default(),
             signals: Mutex::default(),
@@ -355,10 +360,15 @@ impl Process {
         &self.memory
     }
 
-    /// What finds conflicting accesses, if they are checked.
+    /// The observer of accesses, if there is one.
     #[inline]
+    pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
+        self.observer.as_ref()
+    }
+
+    /// The access checker, if accesses are checked.
     pub(crate) fn checks(&self) -> Option<&Checks> {
-        self.checks.as_ref()
+        self.checks.as_deref()
     }
 
     /// The pipes whose ends this process's workers have.
@@ -575,7 +585,7 @@ impl Process {
         self.lanes.lose(process);
         self.memory.lose(process);
         if let Some(checks) = &self.checks {
-            checks.lose(|worker| self.is_worker_of(worker, process));
+            checks.lose(self, process);
         }
         self.lose_movement(process);
         self.lose_pipes(process);

@@ -143,7 +143,7 @@ where
     F: Fn(&Worker) -> Result<()>,
 {
     let worker = Worker::new(process.clone(), local);
-    let _seated = process.checks().map(|checks| checks.seat(local));
+    let _seated = process.seat(local);
     let is_worker = local < process.shape().threads as usize;
     let run = || {
         if is_worker {

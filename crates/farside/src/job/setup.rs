@@ -2,7 +2,7 @@
 
 use farside_fabric::{ProcessId, RemoteKey};
 
-use crate::global::{CheckMessage, MoveMessage, SignalMessage};
+use crate::global::{MoveMessage, SignalMessage};
 use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
 use crate::invoke::ring_options::CHUNKS_PER_REQUEST_MAX;
@@ -88,7 +88,7 @@ pub(crate) enum SetupMessage {
     /// About memory that one process has of another.
     Memory(MemoryMessage),
     /// About accesses that may conflict, in a job that is checked.
-    Check(Box<CheckMessage>),
+    Check(Vec<u8>),
     /// About a pipe between two workers.
     Pipe(PipeMessage),
     /// About signals in memory that is not mapped at who signals.
@@ -120,13 +120,10 @@ impl SetupMessage {
             }
             Self::CountDown { latch } => out.byte(9).u32(latch.worker).u32(latch.index).u32(latch.generation),
             Self::Memory(message) => {
-                message.encode(&mut out.byte(20).0);
+                out.0 = crate::wire::encode(message, std::mem::take(&mut out.byte(20).0));
                 &mut out
             }
-            Self::Check(message) => {
-                message.encode(&mut out.byte(22).0);
-                &mut out
-            }
+            Self::Check(message) => out.byte(22).rest(message),
             Self::Move(message) => {
                 message.encode(&mut out.byte(23).0);
                 &mut out
@@ -176,8 +173,8 @@ impl SetupMessage {
                 let latch = LatchAddress { worker: input.u32()?, index: input.u32()?, generation: input.u32()? };
                 Self::CountDown { latch }
             }
-            20 => Self::Memory(MemoryMessage::decode(&input.rest())?),
-            22 => Self::Check(Box::new(CheckMessage::decode(&input.rest())?)),
+            20 => Self::Memory(crate::wire::decode(crate::wire::Decoder::new(&input.rest()), 0).ok()?),
+            22 => Self::Check(input.rest()),
             30 => Self::Pipe(PipeMessage::decode(&input.rest())?),
             21 => Self::Signal(SignalMessage::decode(&input.rest())?),
             23 => Self::Move(MoveMessage::decode(&input.rest())?),

@@ -157,7 +157,7 @@ impl Worker {
             owned_heaps: OwnedHeaps::default(),
             allocator: OnceCell::new(),
             regions: RefCell::new(Regions::new(process.clock().now())),
-            space: Space::new(process.checks().is_some()),
+            space: Space::new(process.is_observed()),
             moves: Moves::default(),
             function: Cell::new((u32::MAX, 0)),
             home,

@@ -12,7 +12,7 @@ use super::orders::Orders;
 use super::table::COMMANDS_MAX;
 use super::work::Work;
 use crate::error::{Error, Result};
-use crate::global::address::AddressFault;
+use crate::global::AddressFault;
 use crate::job::worker::Worker;
 
 /// What a worker does that waits for operations.

@@ -4,7 +4,7 @@ use farside_fabric::{FabricError, ProcessId, WorkerId};
 
 use super::handle::Handle;
 use crate::error::Error;
-use crate::global::address::GlobalAddress;
+use crate::memory::address::GlobalAddress;
 
 /// Why an operation was not started, or how it ended.
 #[derive(Debug, thiserror::Error)]

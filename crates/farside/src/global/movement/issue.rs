@@ -16,12 +16,12 @@ use super::work::{Brought, Spot, Work};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::{Refused, Result};
-use crate::global::address::GlobalAddress;
 use crate::global::atomics::Unsigned;
-use crate::global::check::{AccessKind, Part, Touch};
 use crate::global::pointer::GlobalPtr;
 use crate::global::space::check_alignment;
+use crate::job::observer::{AccessKind, Part, Touch};
 use crate::job::worker::Worker;
+use crate::memory::address::GlobalAddress;
 
 /// What a worker knows of its operations without a lock.
 #[derive(Debug, Default)]
@@ -378,7 +378,7 @@ impl Worker {
     /// do that it is ordered after.
     fn hold(&self, draft: &mut Draft, order: Order, parts: &[Part]) -> Result<()> {
         let process = self.process_handle();
-        if process.checks().is_none() {
+        if !process.is_observed() {
             return Ok(());
         }
         let touched = touched(&mut draft.work);

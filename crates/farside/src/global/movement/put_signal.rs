@@ -8,11 +8,11 @@ use super::work::{Brought, Spot, Work};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::{Refused, Result};
-use crate::global::address::GlobalAddress;
-use crate::global::check::{AccessKind, Part, Touch};
 use crate::global::pointer::GlobalPtr;
 use crate::global::signal::{RemoteSignal, Signal, check_places};
+use crate::job::observer::{AccessKind, Part, Touch};
 use crate::job::worker::Worker;
+use crate::memory::address::GlobalAddress;
 
 impl Worker {
     /// Writes the bytes of a buffer, which is handed over and comes back, and then signals that they are there, as

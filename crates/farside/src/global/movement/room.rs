@@ -15,11 +15,11 @@ use super::message::{About, Command, MoveMessage, Named};
 use super::orders::{Orders, Start, What};
 use super::table::{COMMANDS_MAX, Origin, Table, Taken};
 use super::work::{Brought, Spot, Work};
-use crate::global::address::GlobalAddress;
-use crate::global::check::Hold;
 use crate::job::kill_point::KillPoint;
+use crate::job::observer::Hold;
 use crate::job::process::{Process, lock};
 use crate::job::setup::SetupMessage;
+use crate::memory::address::GlobalAddress;
 
 /// When what the transport has under way is looked at, if nobody was woken for it.
 const LOOK_AFTER: Duration = Duration::from_micros(100);
@@ -370,7 +370,7 @@ impl Thread {
 
     /// Has the checker forget what an operation reaches.
     pub(super) fn end_hold(&mut self, process: &Process, number: u64) {
-        if process.checks().is_some()
+        if process.is_observed()
             && let Some(hold) = self.notes.get_mut(&number).and_then(|note| note.hold.take())
         {
             hold.end(process);
@@ -381,7 +381,7 @@ impl Thread {
     pub(super) fn held_before(&self, after: Vec<u64>) -> Vec<u64> {
         let holds =
             self.orders.all_before(after).into_iter().filter_map(|number| self.notes.get(&number)?.hold.as_ref());
-        holds.map(Hold::operation).collect()
+        holds.map(|hold| hold.operation).collect()
     }
 }
 

@@ -13,8 +13,8 @@ use farside_sys::shm::SharedMemory;
 use super::object_error::ObjectError;
 use crate::Wire;
 use crate::error::{Error, Result};
-use crate::global::{GlobalAddress, SLOT_BYTES};
 use crate::job::worker::Worker;
+use crate::memory::address::{GlobalAddress, SLOT_BYTES};
 use crate::memory::{MemoryRefusal, RemoteMemory};
 
 /// What is zeroed at a time.

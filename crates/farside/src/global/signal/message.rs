@@ -1,7 +1,7 @@
 //! What service threads say to each other about signals.
 
-use super::super::address::GlobalAddress;
 use super::Signal;
+use crate::memory::address::GlobalAddress;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SignalMessage {

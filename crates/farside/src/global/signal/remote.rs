@@ -2,16 +2,17 @@
 
 use farside_fabric::{FabricError, ProcessId, RemoteRegion};
 
-use super::super::address::{AddressFault, GlobalAddress};
-use super::super::check::{AccessKind, Touch};
 use super::super::movement::Failure;
 use super::super::space::own_range;
 use super::Signal;
 use super::message::{Refusal, Refused, SignalMessage};
 use crate::error::Result;
+use crate::global::AddressFault;
+use crate::job::observer::{AccessKind, Touch};
 use crate::job::process::Process;
 use crate::job::setup::SetupMessage;
 use crate::job::worker::Worker;
+use crate::memory::address::GlobalAddress;
 use crate::memory::requests::Requests;
 
 /// Signals under way. The answer is why one was not given.

@@ -13,7 +13,6 @@ use farside_fabric::{ProcessId, WorkerId};
 use super::{To, WhenFull, Written};
 use crate::Wire;
 use crate::error::{Error, Refused, Result};
-use crate::global::{AccessKind, InUse, Touch};
 use crate::invoke::caller::Waiter;
 use crate::invoke::fetches::fetch;
 use crate::invoke::notify::{Counted, LatchAddress, Synchronizer};
@@ -21,6 +20,7 @@ use crate::invoke::payload::Arguments;
 use crate::invoke::remote::{ByPointer, Callee, after, read_arguments};
 use crate::invoke::table::Remote;
 use crate::job::kill_point::KillPoint;
+use crate::job::observer::{AccessKind, InUse, Touch};
 use crate::job::worker::Worker;
 use crate::memory::{Extent, Registered, RemoteMemory};
 

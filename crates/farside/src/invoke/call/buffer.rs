@@ -7,13 +7,13 @@ use farside_fabric::ProcessId;
 use super::To;
 use crate::Wire;
 use crate::error::{Error, Refused, Result};
-use crate::global::{AccessKind, InUse, Touch};
 use crate::invoke::buffered::{CallBufferGet, CallInto, LentBuffer};
 use crate::invoke::notify::{Counted, LatchAddress, On};
 use crate::invoke::payload::Arguments;
 use crate::invoke::pending::{FromLike, Pending};
 use crate::invoke::remote::ByPointer;
 use crate::invoke::result_place::ResultPlace;
+use crate::job::observer::{AccessKind, InUse, Touch};
 use crate::job::worker::Worker;
 use crate::memory::{Extent, Registered, RemoteMemory};
 

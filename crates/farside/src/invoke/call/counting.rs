@@ -2,11 +2,11 @@
 
 use super::{Lent, To, WithBuffer};
 use crate::error::{Refused, Result};
-use crate::global::{AccessKind, Touch};
 use crate::invoke::countdown::Countdown;
 use crate::invoke::payload::Arguments;
 use crate::invoke::remote::{ByPointer, CallBuffer, CallNotified};
 use crate::invoke::result_place::ResultPlace;
+use crate::job::observer::{AccessKind, Touch};
 use crate::job::worker::Worker;
 use crate::memory::Registered;
 use crate::wire::Wire;

@@ -11,12 +11,13 @@ use farside_sys::topology::Topology;
 
 use super::grants::Grants;
 use super::message::{MemoryMessage, Nearness};
-use super::nodes::NodeMemories;
+use super::node_memories::NodeMemories;
 use super::requests::{Answer, Requests};
-use super::{MemoryRefusal, Nodes, Place, RemoteMemory};
+use super::{GlobalAddress, MemoryRefusal, Nodes, Place, RemoteMemory, publish};
 use crate::error::{Error, Result};
-use crate::global::{AccessKind, GlobalAddress, Record, Touch, publish};
+use crate::job::extent::Extent;
 use crate::job::kill_point::KillPoint;
+use crate::job::observer::{AccessKind, Touch};
 use crate::job::process::Process;
 use crate::job::settings::Settings;
 use crate::job::setup::SetupMessage;
@@ -116,19 +117,19 @@ impl Process {
         };
         let memory = lock(&self.memory().grants).allocate(to, bytes, node)?;
         publish(self.home(), memory.key);
-        if let Some(checks) = self.checks() {
-            checks.renew(memory.key, memory.offset, memory.bytes);
+        if let Some(observer) = self.observer() {
+            observer.renewed(memory.extent());
         }
         Ok(memory)
     }
 
-    /// Takes memory back. Where accesses are checked those who still use it are told `by` whom it was released.
-    fn take_back(&self, memory: &RemoteMemory, by: Option<Record>) -> Result<(), MemoryRefusal> {
+    /// Takes memory back on behalf of a process, whose note an observer of accesses is given.
+    fn take_back(&self, memory: &RemoteMemory, by: ProcessId, note: &[u8]) -> Result<(), MemoryRefusal> {
         let mut grants = lock(&self.memory().grants);
         grants.release(memory)?;
-        if let (Some(checks), Some(by)) = (self.checks(), by) {
-            // Before it can be given out again.
-            checks.release(memory, by);
+        if let Some(observer) = self.observer() {
+            // Under the lock: before the memory can be allocated again.
+            observer.released(self, memory.extent(), by, note);
         }
         Ok(())
     }
@@ -167,10 +168,8 @@ impl Process {
                 self.kill_point(KillPoint::MemoryGranted);
                 return self.respond_on_memory(from, answer);
             }
-            MemoryMessage::Release { request, memory, by } => {
-                // No process of this job names another's worker.
-                let by = by.filter(|by| self.is_worker_of(by.worker(), from));
-                let answer = match self.take_back(&memory, by.map(|by| *by)) {
+            MemoryMessage::Release { request, memory, note } => {
+                let answer = match self.take_back(&memory, from, &note) {
                     Ok(()) => MemoryMessage::Released { request },
                     Err(why) => MemoryMessage::Refused { request, why },
                 };
@@ -194,7 +193,7 @@ impl Process {
         // Nobody waits for the answer either.
         let request = lock(&self.memory().requests).begin(0);
         lock(&self.memory().requests).give_up(request);
-        self.respond_on_memory(memory.process(), MemoryMessage::Release { request, memory, by: None });
+        self.respond_on_memory(memory.process(), MemoryMessage::Release { request, memory, note: Vec::new() });
     }
 
     fn respond_on_memory(&self, to: ProcessId, message: MemoryMessage) {
@@ -233,8 +232,8 @@ impl Worker {
             Allocator::new(process.memory().by_node.on(node), AllocatorOptions::default())
         });
         let buffer = allocator.allocate(bytes)?;
-        if let Some(checks) = self.process_handle().checks() {
-            checks.renew(buffer.key(), buffer.offset(), buffer.bytes() as u64);
+        if let Some(observer) = self.process_handle().observer() {
+            observer.renewed(Extent::of(&buffer));
         }
         Ok(buffer)
     }
@@ -320,12 +319,11 @@ impl Worker {
         let process = self.process_handle();
         let owner = memory.process();
         process.check_process(owner)?;
-        let by = self.check_release(&memory, touch)?;
+        let note = self.check_release(&memory, touch)?;
         if owner == process.id() {
-            return process.take_back(&memory, by).map_err(|why| refused(&memory, why));
+            return process.take_back(&memory, owner, &note).map_err(|why| refused(&memory, why));
         }
-        let by = by.map(Box::new);
-        let ask = |request| MemoryMessage::Release { request, memory, by };
+        let ask = |request| MemoryMessage::Release { request, memory, note };
         match self.ask_for_memory(owner, "giving memory back to another process", ask)? {
             Answer::Refused(why) => Err(refused(&memory, why)),
             _ => {
@@ -333,6 +331,20 @@ impl Worker {
                 Ok(())
             }
         }
+    }
+
+    /// Reports a release to an observer of accesses. Returns its note for the owner, which is empty
+    /// without an observer.
+    ///
+    /// # Errors
+    /// A conflict with an open access of another worker.
+    fn check_release(&self, memory: &RemoteMemory, touch: Touch) -> Result<Vec<u8>> {
+        let Some(observer) = self.process_handle().observer() else { return Ok(Vec::new()) };
+        // A stale handle releases nothing: the owner refuses it.
+        if memory.check(self).is_ok() {
+            self.check_access(memory.key, memory.offset, memory.bytes as usize, touch)?;
+        }
+        Ok(observer.release_note(self, memory.extent(), touch))
     }
 
     /// Asks an owner, and waits for what it says.
