@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use farside_fabric::conformance::{CHECKS, Fabric};
+use farside_conformance::{CHECKS, Fabric};
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::sim::{SimFabric, SimOptions};
 use farside_fabric::{FabricError, ProcessId, Transport};
@@ -35,17 +35,17 @@ impl Fabric for Sim {
     }
 }
 
-farside_fabric::conformance_tests!(sim_seed_1, Sim::new(1));
-farside_fabric::conformance_tests!(sim_seed_2, Sim::new(2));
-farside_fabric::conformance_tests!(
+farside_conformance::conformance_tests!(sim_seed_1, Sim::new(1));
+farside_conformance::conformance_tests!(sim_seed_2, Sim::new(2));
+farside_conformance::conformance_tests!(
     sim_without_delays,
     Sim { seed: 3, options: SimOptions { delay_max_ns: 0, ..SimOptions::default() } }
 );
-farside_fabric::conformance_tests!(
+farside_conformance::conformance_tests!(
     sim_that_needs_its_targets,
     Sim { seed: 4, options: SimOptions { needs_target_progress: true, ..SimOptions::default() } }
 );
-farside_fabric::conformance_tests!(
+farside_conformance::conformance_tests!(
     sim_with_short_queues,
     Sim {
         seed: 5,
@@ -88,8 +88,8 @@ impl Fabric for Shm {
     }
 }
 
-farside_fabric::conformance_tests!(shm, Shm { private_by_system_call: true });
-farside_fabric::conformance_tests!(shm_without_system_calls, Shm { private_by_system_call: false });
+farside_conformance::conformance_tests!(shm, Shm { private_by_system_call: true });
+farside_conformance::conformance_tests!(shm_without_system_calls, Shm { private_by_system_call: false });
 
 /// The simulator with one fault. Without it, it passes.
 struct Faulty {
@@ -118,7 +118,7 @@ impl Fabric for Faulty {
     }
 }
 
-farside_fabric::conformance_tests!(
+farside_conformance::conformance_tests!(
     sim_in_a_wrapper_without_fault,
     Faulty { fault: Fault::None, seed: 6, patience: Duration::from_secs(30) }
 );

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use farside_fabric::conformance::Fabric;
+use farside_conformance::Fabric;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint, library_version};
 use farside_fabric::{FabricError, Operation, ProcessId, RemoteKey, Transport};
 
@@ -166,11 +166,11 @@ macro_rules! checks {
             $(
                 #[test]
                 fn $check() {
-                    super::run(farside_fabric::conformance::$room::$check);
+                    super::run(farside_conformance::$room::$check);
                 }
             )+
         })+
     };
 }
 
-farside_fabric::conformance_checks! { [checks] }
+farside_conformance::conformance_checks! { [checks] }

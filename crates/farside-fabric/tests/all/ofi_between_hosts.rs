@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside_fabric::conformance::Fabric;
+use farside_conformance::Fabric;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
 use farside_fabric::{Completion, FabricError, Operation, ProcessId, RemoteKey, Transport};
 use farside_sys::process::enter_network;
@@ -90,14 +90,14 @@ macro_rules! checks {
             $(
                 #[test]
                 fn $check() {
-                    super::between_hosts(|| farside_fabric::conformance::$room::$check(&super::BetweenHosts));
+                    super::between_hosts(|| farside_conformance::$room::$check(&super::BetweenHosts));
                 }
             )+
         })+
     };
 }
 
-farside_fabric::conformance_checks! { [checks] }
+farside_conformance::conformance_checks! { [checks] }
 
 /// Two processes on two hosts. The second does nothing but make progress, until this is dropped.
 struct Two {

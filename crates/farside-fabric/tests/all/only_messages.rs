@@ -6,8 +6,8 @@ mod wire;
 
 use std::sync::Arc;
 
+use farside_conformance::Fabric;
 use farside_fabric::by_message::{Limits, MESSAGE_BYTES_MIN};
-use farside_fabric::conformance::Fabric;
 use farside_fabric::{FabricError, ProcessId, Transport};
 
 use end::End;
@@ -36,9 +36,9 @@ impl Fabric for OnlyMessages {
 const ROOMY: Limits = Limits { message_bytes_max: 4096, operations_max: 64, messages_max: 64 };
 const TIGHT: Limits = Limits { operations_max: 1, messages_max: 1, ..ROOMY };
 
-farside_fabric::conformance_tests!(roomy, OnlyMessages { limits: ROOMY, packets_max: 64 });
-farside_fabric::conformance_tests!(short_queues, OnlyMessages { limits: TIGHT, packets_max: 1 });
-farside_fabric::conformance_tests!(
+farside_conformance::conformance_tests!(roomy, OnlyMessages { limits: ROOMY, packets_max: 64 });
+farside_conformance::conformance_tests!(short_queues, OnlyMessages { limits: TIGHT, packets_max: 1 });
+farside_conformance::conformance_tests!(
     short_messages,
     OnlyMessages { limits: Limits { message_bytes_max: MESSAGE_BYTES_MIN, ..ROOMY }, packets_max: 64 }
 );

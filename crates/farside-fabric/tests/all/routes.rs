@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use farside_fabric::conformance::Fabric;
+use farside_conformance::Fabric;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
 use farside_fabric::route::{Routes, Way};
 use farside_fabric::shm::ShmConfig;
@@ -53,7 +53,7 @@ impl Fabric for TwoRoutes {
     }
 }
 
-farside_fabric::conformance_tests!(routes, TwoRoutes);
+farside_conformance::conformance_tests!(routes, TwoRoutes);
 
 #[test]
 fn each_peer_has_its_route() {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::Fabric;
 use super::harness::{Process, Service, Trial, assert_same, expect, pattern};
-use crate::ids::ProcessId;
-use crate::transport::{Completion, Event, FabricError, Outcome, Tag};
+use farside_fabric::ids::ProcessId;
+use farside_fabric::transport::{Completion, Event, FabricError, Outcome, Tag};
 
 const SENDER: ProcessId = ProcessId::new(0);
 const RECEIVER: ProcessId = ProcessId::new(1);

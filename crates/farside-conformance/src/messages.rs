@@ -2,8 +2,8 @@
 
 use super::Fabric;
 use super::harness::{Process, Service, Trial, assert_same, pattern};
-use crate::ids::ProcessId;
-use crate::transport::{Event, FabricError};
+use farside_fabric::ids::ProcessId;
+use farside_fabric::transport::{Event, FabricError};
 
 /// The message that one process sends another as its `index`th: what comes instead of it is wrong.
 fn message(from: ProcessId, to: ProcessId, index: usize, bytes: usize) -> Vec<u8> {

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use super::Fabric;
 use super::harness::{Process, Service, Trial, assert_same, expect, pattern};
-use crate::ids::ProcessId;
-use crate::region::RemoteRegion;
-use crate::transport::{AtomicChange, Completion, FabricError, NeedsTarget, Operation, Outcome};
+use farside_fabric::ids::ProcessId;
+use farside_fabric::region::RemoteRegion;
+use farside_fabric::transport::{AtomicChange, Completion, FabricError, NeedsTarget, Operation, Outcome};
 
 const OWNER: ProcessId = ProcessId::new(1);
 

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Fabric;
-use crate::sim::random::Random;
-use crate::transport::RemoteKey;
+use farside_fabric::sim::Random;
+use farside_fabric::transport::RemoteKey;
 
 pub(super) use self::process::Process;
 

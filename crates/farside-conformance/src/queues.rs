@@ -5,11 +5,11 @@ use std::thread;
 
 use super::Fabric;
 use super::harness::{Process, Trial, assert_same, expect, pattern};
-use crate::ids::ProcessId;
-use crate::memory::{Circular, CircularOptions, Growth, LinearCircular};
-use crate::region::{LocalRegion, RemoteRegion};
-use crate::transmit::{Queue, QueueOptions, Span, Transmitter};
-use crate::transport::FabricError;
+use farside_fabric::ids::ProcessId;
+use farside_fabric::memory::{Circular, CircularOptions, Growth, LinearCircular};
+use farside_fabric::region::{LocalRegion, RemoteRegion};
+use farside_fabric::transmit::{Queue, QueueOptions, Span, Transmitter};
+use farside_fabric::transport::FabricError;
 
 const OWNER: ProcessId = ProcessId::new(1);
 

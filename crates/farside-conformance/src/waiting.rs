@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::harness::{Process, Service, Trial};
 use super::{Fabric, expected};
-use crate::ids::ProcessId;
-use crate::transport::{AtomicChange, Event, Operation, Outcome, Tag, Transport};
+use farside_fabric::ids::ProcessId;
+use farside_fabric::transport::{AtomicChange, Event, Operation, Outcome, Tag, Transport};
 
 const PEER: ProcessId = ProcessId::new(1);
 

@@ -7,9 +7,9 @@ use farside_sys::racy;
 
 use super::Fabric;
 use super::harness::{Process, Trial, assert_same, expect, pattern};
-use crate::private::{PrivateMemory, PrivateRegion};
-use crate::region::RemoteRegion;
-use crate::transport::{AtomicChange, FabricError, Operation, RemoteKey};
+use farside_fabric::private::{PrivateMemory, PrivateRegion};
+use farside_fabric::region::RemoteRegion;
+use farside_fabric::transport::{AtomicChange, FabricError, Operation, RemoteKey};
 
 /// Owned memory with this content, registered.
 fn register(process: &Process, content: Vec<u8>) -> PrivateRegion {

@@ -2,10 +2,10 @@
 
 use super::Fabric;
 use super::harness::{Process, Trial};
-use crate::ids::ProcessId;
-use crate::region::RemoteRegion;
-use crate::sim::random::Random;
-use crate::transport::AtomicChange;
+use farside_fabric::ids::ProcessId;
+use farside_fabric::region::RemoteRegion;
+use farside_fabric::sim::Random;
+use farside_fabric::transport::AtomicChange;
 
 const OWNER: ProcessId = ProcessId::new(0);
 

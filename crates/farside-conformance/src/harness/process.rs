@@ -7,12 +7,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::{Service, Shared, expect};
-use crate::ids::ProcessId;
-use crate::region::RemoteRegion;
-use crate::transport::{
+use farside_fabric::ids::ProcessId;
+use farside_fabric::region::RemoteRegion;
+use farside_fabric::transport::{
     AtomicChange, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Transport, Unposted,
 };
-use crate::wait::{Backoff, WaitPolicy};
+use farside_fabric::wait::{Backoff, WaitPolicy};
 
 /// How long a service thread sleeps at most before it looks whether it is to stop.
 const SERVICE_NAP: Duration = Duration::from_millis(20);
@@ -22,7 +22,7 @@ const POLL_NAP: Duration = Duration::from_micros(50);
 
 /// A process of a check, as its own thread sees it.
 #[derive(Debug)]
-pub(in crate::conformance) struct Process {
+pub(crate) struct Process {
     // Kept for its drop, which comes before the end's: fields are dropped in order.
     _service: Option<ServiceThread>,
     end: Arc<dyn Transport>,
@@ -31,7 +31,7 @@ pub(in crate::conformance) struct Process {
 
 /// A thread's place at the meeting point; it may outlive its process.
 #[derive(Debug)]
-pub(in crate::conformance) struct Seat {
+pub(crate) struct Seat {
     shared: Arc<Shared>,
     meetings: Cell<u64>,
 }
@@ -48,58 +48,58 @@ impl Process {
     }
 
     /// Ends the process. Its thread goes on, and can still meet the others.
-    pub(in crate::conformance) fn leave(self) -> Seat {
+    pub(crate) fn leave(self) -> Seat {
         self.seat
     }
 
-    pub(in crate::conformance) fn end(&self) -> &dyn Transport {
+    pub(crate) fn end(&self) -> &dyn Transport {
         &*self.end
     }
 
-    pub(in crate::conformance) fn shared_end(&self) -> &Arc<dyn Transport> {
+    pub(crate) fn shared_end(&self) -> &Arc<dyn Transport> {
         &self.end
     }
 
-    pub(in crate::conformance) fn id(&self) -> ProcessId {
+    pub(crate) fn id(&self) -> ProcessId {
         self.end.process()
     }
 
-    pub(in crate::conformance) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         self.id().number()
     }
 
     /// The starter memory's size, as the check chose it.
-    pub(in crate::conformance) fn starter_bytes(&self) -> u64 {
+    pub(crate) fn starter_bytes(&self) -> u64 {
         self.seat.shared.trial.starter_bytes as u64
     }
 
     /// Everybody, this process too.
-    pub(in crate::conformance) fn everybody(&self) -> impl Iterator<Item = ProcessId> + use<> {
+    pub(crate) fn everybody(&self) -> impl Iterator<Item = ProcessId> + use<> {
         (0..self.seat.shared.trial.processes).map(ProcessId::new)
     }
 
     /// Everybody else.
-    pub(in crate::conformance) fn others(&self) -> impl Iterator<Item = ProcessId> + use<> {
+    pub(crate) fn others(&self) -> impl Iterator<Item = ProcessId> + use<> {
         let this = self.id();
         self.everybody().filter(move |process| *process != this)
     }
 
-    pub(in crate::conformance) fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.seat.shared.patience
     }
 
     /// Waits for everybody, making progress.
-    pub(in crate::conformance) fn meet(&self) {
+    pub(crate) fn meet(&self) {
         self.seat.meet_doing(|| self.end.progress());
     }
 
     /// Waits for everybody and makes no progress.
-    pub(in crate::conformance) fn meet_inattentively(&self) {
+    pub(crate) fn meet_inattentively(&self) {
         self.seat.meet();
     }
 
     /// Tells everybody a key, beside the fabric, and learns everybody's.
-    pub(in crate::conformance) fn share_key(&self, key: RemoteKey) -> Vec<RemoteKey> {
+    pub(crate) fn share_key(&self, key: RemoteKey) -> Vec<RemoteKey> {
         let keys = || self.seat.shared.keys.lock().unwrap_or_else(PoisonError::into_inner);
         keys()[self.id().index()] = Some(key);
         self.meet();
@@ -109,7 +109,7 @@ impl Process {
     }
 
     /// Everybody's values in one heap, in no order.
-    pub(in crate::conformance) fn gather(&self, values: &[u64]) -> Vec<u64> {
+    pub(crate) fn gather(&self, values: &[u64]) -> Vec<u64> {
         let heap = || self.seat.shared.values.lock().unwrap_or_else(PoisonError::into_inner);
         heap().extend_from_slice(values);
         self.meet();
@@ -122,7 +122,7 @@ impl Process {
 
     /// Attempts something until it succeeds, and makes progress in between.
     #[track_caller]
-    pub(in crate::conformance) fn until<T>(&self, what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    pub(crate) fn until<T>(&self, what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
         let give_up = self.deadline();
         let mut pauses = Pauses::new();
         loop {
@@ -140,50 +140,40 @@ impl Process {
 /// Calls of the seam that must succeed.
 impl Process {
     #[track_caller]
-    pub(in crate::conformance) fn attach(&self, key: RemoteKey) -> RemoteRegion {
+    pub(crate) fn attach(&self, key: RemoteKey) -> RemoteRegion {
         expect(self.end.attach(key, self.deadline()), "attaching")
     }
 
     #[track_caller]
-    pub(in crate::conformance) fn attach_starter(&self, of: ProcessId) -> RemoteRegion {
+    pub(crate) fn attach_starter(&self, of: ProcessId) -> RemoteRegion {
         self.attach(RemoteKey::starter(of, self.starter_bytes()))
     }
 
     #[track_caller]
-    pub(in crate::conformance) fn put(&self, region: &RemoteRegion, offset: u64, data: &[u8]) {
+    pub(crate) fn put(&self, region: &RemoteRegion, offset: u64, data: &[u8]) {
         expect(region.put(offset, data, self.deadline()), "a put");
     }
 
     #[track_caller]
-    pub(in crate::conformance) fn get(&self, region: &RemoteRegion, offset: u64, bytes: usize) -> Vec<u8> {
+    pub(crate) fn get(&self, region: &RemoteRegion, offset: u64, bytes: usize) -> Vec<u8> {
         let mut data = vec![0; bytes];
         expect(region.get(offset, &mut data, self.deadline()), "a get");
         data
     }
 
     #[track_caller]
-    pub(in crate::conformance) fn atomic64(
-        &self,
-        region: &RemoteRegion,
-        offset: u64,
-        change: AtomicChange<u64>,
-    ) -> u64 {
+    pub(crate) fn atomic64(&self, region: &RemoteRegion, offset: u64, change: AtomicChange<u64>) -> u64 {
         expect(region.atomic64(offset, change, self.deadline()), "an atomic")
     }
 
     #[track_caller]
-    pub(in crate::conformance) fn atomic32(
-        &self,
-        region: &RemoteRegion,
-        offset: u64,
-        change: AtomicChange<u32>,
-    ) -> u32 {
+    pub(crate) fn atomic32(&self, region: &RemoteRegion, offset: u64, change: AtomicChange<u32>) -> u32 {
         expect(region.atomic32(offset, change, self.deadline()), "an atomic")
     }
 
     /// Posts, making progress while the queue is full.
     #[track_caller]
-    pub(in crate::conformance) fn post(&self, key: RemoteKey, operation: &Operation) -> Completion {
+    pub(crate) fn post(&self, key: RemoteKey, operation: &Operation) -> Completion {
         self.until("room for an operation", || match self.end.post(key, operation.clone()) {
             Err(Unposted { error: FabricError::QueueFull { .. }, .. }) => None,
             posted => Some(expect(posted, "posting")),
@@ -193,18 +183,18 @@ impl Process {
     /// Waits until an operation has ended, without a call of the fabric once it has: what it promises then must hold
     /// at once.
     #[track_caller]
-    pub(in crate::conformance) fn await_end(&self, completion: &Completion) {
+    pub(crate) fn await_end(&self, completion: &Completion) {
         self.until("the end of an operation", || completion.has_ended().then_some(()));
     }
 
     #[track_caller]
-    pub(in crate::conformance) fn finish(&self, completion: Completion, peer: ProcessId) -> Outcome {
+    pub(crate) fn finish(&self, completion: Completion, peer: ProcessId) -> Outcome {
         expect(completion.wait(&*self.end, peer, self.deadline()), "an operation")
     }
 
     /// Sends, making progress while the queue is full.
     #[track_caller]
-    pub(in crate::conformance) fn send(&self, to: ProcessId, message: &[u8]) {
+    pub(crate) fn send(&self, to: ProcessId, message: &[u8]) {
         self.until("room for a message", || match self.end.send(to, message) {
             Err(FabricError::QueueFull { .. }) => None,
             sent => {
@@ -215,12 +205,12 @@ impl Process {
     }
 
     #[track_caller]
-    pub(in crate::conformance) fn next_event(&self, what: &str) -> Event {
+    pub(crate) fn next_event(&self, what: &str) -> Event {
         self.until(what, || self.end.receive())
     }
 
     #[track_caller]
-    pub(in crate::conformance) fn next_message(&self) -> (ProcessId, Vec<u8>) {
+    pub(crate) fn next_message(&self) -> (ProcessId, Vec<u8>) {
         match self.next_event("a message") {
             Event::Message { from, message } => (from, message),
             Event::Disconnected { process } => panic!("{process} is reported gone to {} and is not", self.id()),
@@ -228,7 +218,7 @@ impl Process {
     }
 
     #[track_caller]
-    pub(in crate::conformance) fn expect_message(&self, from: ProcessId, message: &[u8]) {
+    pub(crate) fn expect_message(&self, from: ProcessId, message: &[u8]) {
         let got = self.next_message();
         assert_eq!(got, (from, message.to_vec()), "another message than the one expected came to {}", self.id());
     }
@@ -236,7 +226,7 @@ impl Process {
 
 impl Seat {
     /// Waits for everybody, without a look at the fabric.
-    pub(in crate::conformance) fn meet(&self) {
+    pub(crate) fn meet(&self) {
         self.meet_doing(|| ());
     }
 

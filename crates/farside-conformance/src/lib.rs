@@ -1,11 +1,11 @@
-//! The contract in [`transport`](crate::transport) as checks that every fabric must pass.
+//! The contract in [`transport`](farside_fabric::transport) as checks that every fabric must pass.
 //!
 //! Whoever writes a [`Transport`] implements [`Fabric`] for something that can start it, and makes one test of each check:
 //!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use farside_fabric::conformance::Fabric;
+//! use farside_conformance::Fabric;
 //! use farside_fabric::sim::{SimFabric, SimOptions};
 //! use farside_fabric::{FabricError, ProcessId, Transport};
 //!
@@ -22,8 +22,8 @@
 //!     }
 //! }
 //!
-//! farside_fabric::conformance_tests!(simulated, Simulated);
-//! # farside_fabric::conformance::regions::new_memory_is_zero(&Simulated);
+//! farside_conformance::conformance_tests!(simulated, Simulated);
+//! # farside_conformance::regions::new_memory_is_zero(&Simulated);
 //! ```
 //!
 //! A check starts a fabric, gives each process a thread, and panics with the check's name when the contract is broken
@@ -48,8 +48,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::ProcessId;
-use crate::transport::{FabricError, Transport};
+use farside_fabric::ids::ProcessId;
+use farside_fabric::transport::{FabricError, Transport};
 
 /// Something that can start a fabric, as often as it is asked to.
 ///
@@ -227,7 +227,7 @@ macro_rules! conformance_tests {
             $($(
                 #[test]
                 fn $check() {
-                    $crate::conformance::$room::$check(&$fabric);
+                    $crate::$room::$check(&$fabric);
                 }
             )+)+
         }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::Fabric;
 use super::harness::{Process, Service, Trial, expect};
-use crate::ids::ProcessId;
-use crate::transport::{AtomicChange, Completion, Event, FabricError, Operation};
+use farside_fabric::ids::ProcessId;
+use farside_fabric::transport::{AtomicChange, Completion, Event, FabricError, Operation};
 
 const LEAVER: ProcessId = ProcessId::new(1);
 
@@ -49,7 +49,7 @@ fn is_disconnected<T>(result: &Result<T, FabricError>, from: ProcessId) -> bool 
 
 /// Attaching fails with the one error or the other, depending on what the transport can know.
 #[track_caller]
-fn expect_unreachable(process: &Process, key: crate::RemoteKey) {
+fn expect_unreachable(process: &Process, key: farside_fabric::RemoteKey) {
     let refused = process.end().attach(key, Instant::now() + Duration::from_millis(300));
     let is_deadline = matches!(refused, Err(FabricError::Deadline { .. }));
     assert!(is_deadline || is_disconnected(&refused, key.process), "attaching to one that left: {refused:?}");
@@ -68,7 +68,7 @@ pub fn attaching_to_a_process_that_left_is_an_error(fabric: &dyn Fabric) {
         }
         process.meet();
         expect_unreachable(&process, key);
-        expect_unreachable(&process, crate::RemoteKey::starter(LEAVER, process.starter_bytes()));
+        expect_unreachable(&process, farside_fabric::RemoteKey::starter(LEAVER, process.starter_bytes()));
         process.meet();
     });
 }
@@ -125,7 +125,7 @@ pub fn operations_on_a_process_that_leaves_end(fabric: &dyn Fabric) {
 }
 
 /// As many operations as go, at most thirty.
-fn post_some(process: &Process, key: crate::RemoteKey) -> Vec<Completion> {
+fn post_some(process: &Process, key: farside_fabric::RemoteKey) -> Vec<Completion> {
     let operations = (0..30_u64).map(|index| match index % 3 {
         0 => Operation::Put { offset: 8 * index, data: vec![1; 500] },
         1 => Operation::get(8 * index, 500),

@@ -8,9 +8,9 @@ use farside_sys::shm::{PageKind, SharedMemory, Wish};
 
 use super::Fabric;
 use super::harness::{Process, Service, Trial, assert_same, expect, pattern};
-use crate::ids::ProcessId;
-use crate::region::LocalRegion;
-use crate::transport::{FabricError, Operation, RemoteKey};
+use farside_fabric::ids::ProcessId;
+use farside_fabric::region::LocalRegion;
+use farside_fabric::transport::{FabricError, Operation, RemoteKey};
 
 /// The starter memory of every process is reached by a key that anybody can compute.
 pub fn the_starter_is_attached_by_its_computed_key(fabric: &dyn Fabric) {
