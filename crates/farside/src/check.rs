@@ -21,7 +21,7 @@
 //! where waiting is not allowed. A report is never wrong: whatever orders two accesses begins with
 //! the first one's thread incrementing its epoch, and that thread has not done so.
 //!
-//! An operation that runs beside its worker keeps its accesses [open](crate::job::observer::Hold)
+//! An operation that runs beside its worker keeps its accesses [open](crate::runtime::observer::Hold)
 //! until it ends, for its own worker, too. Its accesses end with it if it was not made, or if
 //! others may know of its end before its worker does (the reader of a lent buffer; a process that
 //! sees what was ordered after the operation). Otherwise they belong to the epoch in which it
@@ -52,10 +52,10 @@ pub use self::report::{Access, AccessConflict, Site};
 use self::shadow::{Record, Shadow};
 use crate::Worker;
 use crate::error::Result;
-use crate::job::extent::Extent;
-pub use crate::job::observer::AccessKind;
-use crate::job::observer::{Hold, Observer, Part, Touch};
-use crate::job::process::Process;
+use crate::runtime::extent::Extent;
+pub use crate::runtime::observer::AccessKind;
+use crate::runtime::observer::{Hold, Observer, Part, Touch};
+use crate::runtime::process::Process;
 
 /// The checker's state in one process.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 
 use crate::check::AccessConflict;
 use crate::global::{AddressFault, MovementError, NotificationFault, SectionFault};
-use crate::job::home::SLOT_COUNT;
+use crate::memory::address::SLOT_COUNT;
 use crate::memory::{GlobalAddress, MemoryRefusal, RemoteMemory, SLOT_BYTES};
 use crate::pipe::{PipeCause, PipeName};
 

@@ -13,10 +13,10 @@ use super::message::{self, CheckMessage};
 use super::report::{Access, AccessConflict};
 use super::shadow::Record;
 use crate::error::{Error, Result};
-use crate::job::observer::{AccessKind, Part};
-use crate::job::process::Process;
-use crate::job::worker::Worker;
 use crate::memory::GlobalAddress;
+use crate::runtime::observer::{AccessKind, Part};
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 
 /// The longest sleep of a thread that waits for an answer. An answer wakes it; a loss does not.
 const NAP_MAX: Duration = Duration::from_millis(10);
@@ -272,8 +272,8 @@ mod tests {
     use farside_fabric::RemoteKey;
 
     use super::*;
-    use crate::job::extent::Extent;
-    use crate::job::observer::Touch;
+    use crate::runtime::extent::Extent;
+    use crate::runtime::observer::Touch;
 
     #[test]
     fn only_the_process_that_was_asked_answers() {

@@ -6,8 +6,8 @@ use super::epochs::{Life, Standing};
 use super::shadow::Record;
 use crate::Wire;
 use crate::error::Result;
-use crate::job::process::Process;
-use crate::job::setup::SetupMessage;
+use crate::invoke::ring::message::SetupMessage;
+use crate::runtime::process::Process;
 use crate::wire::{self, Decoder};
 
 /// A message between the service threads of two processes.
@@ -50,8 +50,8 @@ pub(crate) mod tests {
 
     use super::super::report::Site;
     use super::*;
-    use crate::job::extent::Extent;
-    use crate::job::observer::AccessKind;
+    use crate::runtime::extent::Extent;
+    use crate::runtime::observer::AccessKind;
 
     fn life() -> impl Strategy<Value = Life> {
         prop_oneof![any::<u64>().prop_map(Life::Epoch), any::<u64>().prop_map(Life::Operation), Just(Life::Released)]

@@ -8,9 +8,9 @@ use super::epochs::Life;
 use super::message::{self, CheckMessage};
 use super::shadow::Record;
 use crate::error::Result;
-use crate::job::observer::{Hold, Part};
-use crate::job::process::Process;
-use crate::job::worker::Worker;
+use crate::runtime::observer::{Hold, Part};
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 
 impl Checks {
     /// Opens the accesses of an operation that starts now, ordered `after` some operations of the

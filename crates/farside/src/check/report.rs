@@ -6,8 +6,8 @@ use std::panic::Location;
 use farside_fabric::WorkerId;
 
 use crate::Wire;
-use crate::job::observer::AccessKind;
 use crate::memory::GlobalAddress;
+use crate::runtime::observer::AccessKind;
 
 /// The longest file name that is sent. Of a longer one, only the end is sent.
 pub(super) const FILE_BYTES_MAX: usize = 200;

@@ -12,9 +12,9 @@ use super::AccessChecks;
 use super::epochs::Life;
 use super::report::{FILE_BYTES_MAX, Site, conflict};
 use crate::Wire;
-use crate::job::extent::Extent;
-use crate::job::observer::{AccessKind, Part};
-use crate::job::worker::Worker;
+use crate::runtime::extent::Extent;
+use crate::runtime::observer::{AccessKind, Part};
+use crate::runtime::worker::Worker;
 
 /// The most records that are kept: 64 Ki of about 150 bytes each with their places, 10 MiB.
 const REMEMBERED_MAX: usize = 64 << 10;

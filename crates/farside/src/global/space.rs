@@ -20,13 +20,13 @@ use farside_sys::racy;
 
 use crate::error::{Error, Result};
 use crate::global::AddressFault;
-use crate::job::home::SLOT_COUNT;
-use crate::job::home::{Home, SEGMENT_BYTES};
-use crate::job::observer::{AccessKind, Touch};
-use crate::job::process::Process;
-use crate::job::worker::Worker;
+use crate::memory::address::SLOT_COUNT;
 use crate::memory::address::{GlobalAddress, Segment};
 use crate::memory::segments::{Entry, look_up};
+use crate::runtime::home::{Home, SEGMENT_BYTES};
+use crate::runtime::observer::{AccessKind, Touch};
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 
 /// Segments that are found at once.
 const LINE_COUNT: usize = 64;

@@ -6,16 +6,18 @@ use bytemuck::{Pod, Zeroable};
 use farside_fabric::{ProcessId, RemoteKey};
 
 use crate::Wire;
-use crate::job::home::SLOT_COUNT;
 
 const OFFSET_BITS: u32 = 32;
 const GENERATION_BITS: u32 = 4;
-const SLOT_BITS: u32 = SLOT_COUNT.ilog2();
+const SLOT_BITS: u32 = 10;
 
 const GENERATION_SHIFT: u32 = OFFSET_BITS;
 const SLOT_SHIFT: u32 = GENERATION_SHIFT + GENERATION_BITS;
 const PROCESS_SHIFT: u32 = SLOT_SHIFT + SLOT_BITS;
 
+/// Regions of one process that can have addresses.
+pub(crate) const SLOT_COUNT: u32 = 1 << SLOT_BITS;
+const _: () = assert!(SLOT_COUNT == crate::launch::layout::SEGMENT_COUNT);
 /// Bytes of a region that one slot names: the most that a region with addresses has.
 pub(crate) const SLOT_BYTES: u64 = 1 << OFFSET_BITS;
 

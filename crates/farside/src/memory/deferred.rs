@@ -8,7 +8,7 @@ use farside_fabric::transport::{Operation, Outcome};
 
 use super::{Extent, RemoteMemory};
 use crate::error::Result;
-use crate::job::process::Process;
+use crate::runtime::process::Process;
 
 impl RemoteMemory {
     /// Executes an operation and then calls `go_on`: at once where the memory is mapped, otherwise

@@ -15,13 +15,13 @@ use super::node_memories::NodeMemories;
 use super::requests::{Answer, Requests};
 use super::{GlobalAddress, MemoryRefusal, Nodes, Place, RemoteMemory, publish};
 use crate::error::{Error, Result};
-use crate::job::extent::Extent;
-use crate::job::kill_point::KillPoint;
-use crate::job::observer::{AccessKind, Touch};
-use crate::job::process::Process;
-use crate::job::settings::Settings;
-use crate::job::setup::SetupMessage;
-use crate::job::worker::Worker;
+use crate::invoke::ring::message::SetupMessage;
+use crate::launch::kill_point::KillPoint;
+use crate::launch::settings::Settings;
+use crate::runtime::extent::Extent;
+use crate::runtime::observer::{AccessKind, Touch};
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 
 /// The memory of one process, and what it knows of others'.
 #[derive(Debug)]

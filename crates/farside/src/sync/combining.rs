@@ -13,7 +13,7 @@ use super::ticket::Ticket;
 use super::{WAIT_POLICY, this_thread};
 use crate::error::{Error, Refused};
 use crate::invoke::inbox::this_thread_handles;
-use crate::job::observer::end_accesses_here;
+use crate::runtime::observer::end_accesses_here;
 
 /// A value that many threads work on, each by handing in an operation. Who finds it free runs its own, and then those of all who came
 /// meanwhile; these find theirs done.

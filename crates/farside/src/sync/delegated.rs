@@ -17,7 +17,7 @@ use super::ticket::Ticket;
 use super::{WAIT_POLICY, this_thread};
 use crate::error::{Error, Refused, Result};
 use crate::invoke::inbox::this_thread_handles;
-use crate::job::observer::end_accesses_here;
+use crate::runtime::observer::end_accesses_here;
 
 /// A value that belongs to a thread of its own. Others hand operations over, and get the results (Calciu, Gottschlich, Herlihy: delegation).
 ///

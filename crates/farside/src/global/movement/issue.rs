@@ -19,9 +19,9 @@ use crate::error::{Refused, Result};
 use crate::global::atomics::Unsigned;
 use crate::global::pointer::GlobalPtr;
 use crate::global::space::check_alignment;
-use crate::job::observer::{AccessKind, Part, Touch};
-use crate::job::worker::Worker;
 use crate::memory::address::GlobalAddress;
+use crate::runtime::observer::{AccessKind, Part, Touch};
+use crate::runtime::worker::Worker;
 
 /// What a worker knows of its operations without a lock.
 #[derive(Debug, Default)]

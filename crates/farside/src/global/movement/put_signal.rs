@@ -10,9 +10,9 @@ use crate::error::Error;
 use crate::error::{Refused, Result};
 use crate::global::pointer::GlobalPtr;
 use crate::global::signal::{RemoteSignal, Signal, check_places};
-use crate::job::observer::{AccessKind, Part, Touch};
-use crate::job::worker::Worker;
 use crate::memory::address::GlobalAddress;
+use crate::runtime::observer::{AccessKind, Part, Touch};
+use crate::runtime::worker::Worker;
 
 impl Worker {
     /// Writes the bytes of a buffer, which is handed over and comes back, and then signals that they are there, as

@@ -15,11 +15,11 @@ use super::message::{About, Command, MoveMessage, Named};
 use super::orders::{Orders, Start, What};
 use super::table::{COMMANDS_MAX, Origin, Table, Taken};
 use super::work::{Brought, Spot, Work};
-use crate::job::kill_point::KillPoint;
-use crate::job::observer::Hold;
-use crate::job::process::{Process, lock};
-use crate::job::setup::SetupMessage;
+use crate::invoke::ring::message::SetupMessage;
+use crate::launch::kill_point::KillPoint;
 use crate::memory::address::GlobalAddress;
+use crate::runtime::observer::Hold;
+use crate::runtime::process::{Process, lock};
 
 /// When what the transport has under way is looked at, if nobody was woken for it.
 const LOOK_AFTER: Duration = Duration::from_micros(100);

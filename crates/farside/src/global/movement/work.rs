@@ -11,10 +11,10 @@ use farside_sys::shm::SharedMemory;
 use super::error::Failure;
 use crate::global::signal::RemoteSignal;
 use crate::global::space::own_region;
-use crate::job::observer::{Part, Touch};
-use crate::job::process::Process;
 use crate::memory::Extent;
 use crate::memory::segments::is_published;
+use crate::runtime::observer::{Part, Touch};
+use crate::runtime::process::Process;
 
 #[derive(Clone, Debug)]
 pub(super) enum Work {

@@ -9,9 +9,9 @@ use farside_fabric::transport::Completion;
 use farside_fabric::{PrivateMemory, PrivateRegion, RemoteKey};
 
 use crate::error::{Error, Result};
-use crate::job::process::Process;
 use crate::memory::address::{GlobalAddress, SLOT_BYTES};
 use crate::memory::segments::{publish, retire};
+use crate::runtime::process::Process;
 
 /// What a thread waits for at a time that must not go on before others are done.
 const PATIENCE: Duration = Duration::from_secs(1);

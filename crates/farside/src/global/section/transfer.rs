@@ -13,9 +13,9 @@ use crate::error::Result;
 use crate::global::pointer::GlobalPtr;
 use crate::global::slice::GlobalSlice;
 use crate::global::space::{Reach, check_alignment};
-use crate::job::observer::{AccessKind, Touch};
-use crate::job::worker::Worker;
 use crate::memory::address::GlobalAddress;
+use crate::runtime::observer::{AccessKind, Touch};
+use crate::runtime::worker::Worker;
 
 impl<T: Pod> GlobalSlice<T> {
     /// Writes the values at the places `from` of `values` to the places `to` of this slice.

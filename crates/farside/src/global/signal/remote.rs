@@ -8,12 +8,12 @@ use super::Signal;
 use super::message::{Refusal, Refused, SignalMessage};
 use crate::error::Result;
 use crate::global::AddressFault;
-use crate::job::observer::{AccessKind, Touch};
-use crate::job::process::Process;
-use crate::job::setup::SetupMessage;
-use crate::job::worker::Worker;
+use crate::invoke::ring::message::SetupMessage;
 use crate::memory::address::GlobalAddress;
 use crate::memory::requests::Requests;
+use crate::runtime::observer::{AccessKind, Touch};
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 
 /// Signals under way. The answer is why one was not given.
 pub(crate) type SignalRequests = Requests<Option<Refused>>;

@@ -6,9 +6,9 @@ use crate::invoke::countdown::Countdown;
 use crate::invoke::payload::Arguments;
 use crate::invoke::remote::{ByPointer, CallBuffer, CallNotified};
 use crate::invoke::result_place::ResultPlace;
-use crate::job::observer::{AccessKind, Touch};
-use crate::job::worker::Worker;
 use crate::memory::Registered;
+use crate::runtime::observer::{AccessKind, Touch};
+use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 
 /// A way to one worker, on which each call that has run counts a [`Countdown`] down. Made by [`To::counting`].
