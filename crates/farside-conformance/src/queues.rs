@@ -6,10 +6,10 @@ use std::thread;
 use super::Fabric;
 use super::harness::{Process, Trial, assert_same, expect, pattern};
 use farside_fabric::ids::ProcessId;
-use farside_fabric::memory::{Circular, CircularOptions, Growth, LinearCircular};
+use farside_fabric::memory::Growth;
 use farside_fabric::region::{LocalRegion, RemoteRegion};
-use farside_fabric::transmit::{Queue, QueueOptions, Span, Transmitter};
 use farside_fabric::transport::FabricError;
+use farside_transmit::{Circular, CircularOptions, LinearCircular, Queue, QueueOptions, Span, Transmitter};
 
 const OWNER: ProcessId = ProcessId::new(1);
 

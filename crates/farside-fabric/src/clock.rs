@@ -93,7 +93,7 @@ impl Clock {
     }
 
     /// Sleeps for a while; in a simulation only until something has happened at this process's end of the network.
-    pub(crate) fn nap_until_news(&self, time: Duration) {
+    pub fn nap_until_news(&self, time: Duration) {
         match self.seated() {
             None => thread::sleep(time),
             Some((turn, seat)) => {

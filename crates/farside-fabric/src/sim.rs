@@ -45,11 +45,11 @@ pub(crate) mod turns;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+pub use self::endpoint::SimEndpoint;
 pub use self::model::LogGp;
 pub use self::random::Random;
 pub use self::trace::Trace;
 
-use self::endpoint::SimEndpoint;
 use self::network::SharedNetwork;
 use self::turns::Turn;
 use crate::clock::Clock;
@@ -73,7 +73,7 @@ pub struct SimOptions {
     pub delay_max_ns: u64,
     /// How many operations a process may have under way.
     pub operations_max: usize,
-    /// How many operations a [queue](crate::transmit::Queue) takes. One that overruns breaks, as it does in hardware: by an operation
+    /// How many operations a [queue](crate::queue::Queue) takes. One that overruns breaks, as it does in hardware: by an operation
     /// without a signal where none may follow, or by completions that nobody polls for.
     pub queue_depth: usize,
     /// How many messages from one process to another may wait to be received.

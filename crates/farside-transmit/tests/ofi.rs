@@ -1,16 +1,14 @@
 //! Queues over libfabric: what rides on others' completions, and what is released when a peer is lost.
 //!
-//! `tests/ofi.rs` says which providers are tested, and how.
-
-mod over_ofi;
+//! `tests/ofi.rs` of farside-fabric says which providers are tested, and how.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farside_fabric::memory::{Circular, CircularOptions, Growth};
+use farside_fabric::memory::Growth;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
-use farside_fabric::transmit::{Queue, QueueOptions, Span, Transmitter};
 use farside_fabric::{FabricError, LocalRegion, ProcessId, RemoteKey, RemoteRegion, Transport};
+use farside_transmit::{Circular, CircularOptions, Queue, QueueOptions, Span, Transmitter};
 
 const BYTES: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -22,6 +20,15 @@ struct Pair {
     memory: LocalRegion,
     region: RemoteRegion,
     deadline: Instant,
+}
+
+/// Introduces the ends to each other.
+fn introduced(ends: Vec<Arc<OfiEndpoint>>) -> Vec<Arc<OfiEndpoint>> {
+    let cards: Vec<Vec<u8>> = ends.iter().map(|end| end.card().to_vec()).collect();
+    for end in &ends {
+        end.introduce(&cards, &[7; 16]).expect("the ends are of one kind");
+    }
+    ends
 }
 
 impl Pair {
@@ -41,7 +48,7 @@ impl Pair {
             })
         };
         let ends = (0..2).map(open).collect::<Result<_, _>>().expect("libfabric can be opened");
-        let [here, there]: [Arc<OfiEndpoint>; 2] = over_ofi::introduced(ends).unwrap().try_into().unwrap();
+        let [here, there]: [Arc<OfiEndpoint>; 2] = introduced(ends).try_into().unwrap();
         let here: Arc<dyn Transport> = here;
         let deadline = Instant::now() + PATIENCE;
         let memory = here.register(BYTES).unwrap();
