@@ -55,6 +55,7 @@ pub use farside_fabric::queue::{Frontier, QueueLimits, QueueOptions, Span, Trans
 
 pub use self::circular::{Circular, CircularOptions, Unit};
 pub use self::linear::LinearCircular;
+pub use self::open::open_queue;
 pub use self::posted::{PostedQueue, Poster};
 pub use self::queue::Queue;
 pub use self::signals::{Signals, Step, Ticket, TooMany};

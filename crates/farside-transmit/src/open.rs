@@ -9,13 +9,13 @@ use farside_fabric::route::Routes;
 use farside_fabric::sim::SimEndpoint;
 use farside_fabric::{Completion, FabricError, Operation, ProcessId, RemoteKey, Transport, Unposted};
 
-use super::posted::{PostedQueue, Poster};
+use crate::posted::{PostedQueue, Poster};
 
 /// Opens a queue to a peer: libfabric's own, the simulator's brittle one, or one made of posted operations.
 ///
 /// # Errors
 /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`].
-pub(crate) fn open_queue(
+pub fn open_queue(
     transport: &Arc<dyn Transport>,
     peer: ProcessId,
     options: QueueOptions,
