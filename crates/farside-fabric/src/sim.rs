@@ -34,14 +34,14 @@
 
 mod endpoint;
 mod model;
-pub(crate) mod network;
+mod network;
 mod parcel;
 mod process;
 mod random;
 #[cfg(test)]
 mod tests;
 mod trace;
-pub(crate) mod turns;
+mod turns;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

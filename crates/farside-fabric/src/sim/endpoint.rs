@@ -9,9 +9,9 @@ use farside_sys::net::{self, Interest};
 use farside_sys::shm::SharedMemory;
 
 use super::network::{Network, SharedNetwork};
-use super::turns::{self, Asleep, SeatNumber, Turn};
+use super::turns::{self, Asleep, Turn};
 use crate::by_message::Registration;
-use crate::clock::{self, Clock};
+use crate::clock::{self, Clock, SeatNumber};
 use crate::expected::EXPECTATIONS_MAX;
 use crate::ids::ProcessId;
 use crate::private::{Lease, PrivateMemory, PrivateRegion};
