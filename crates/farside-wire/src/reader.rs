@@ -1,10 +1,9 @@
 //! The receiving end of a record.
 
+use std::any::Any;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use super::WireError;
-use crate::job::process::Process;
 
 /// The bytes of a record that are still to be read.
 #[derive(Debug)]
@@ -12,21 +11,22 @@ pub struct Reader<'a> {
     next: *const u8,
     end: *const u8,
     record: PhantomData<&'a [u8]>,
-    /// The process that reads, for values that mean something only there.
-    process: Option<&'a Arc<Process>>,
+    /// Where the value is read, for values that mean something only there.
+    context: Option<&'a dyn Any>,
 }
 
 impl<'a> Reader<'a> {
-    /// The same reader, in a process of a job.
+    /// The same reader with a context: what handles need to become usable where they are read.
     #[inline(always)]
     #[must_use]
-    pub(crate) fn in_process(self, process: &'a Arc<Process>) -> Self {
-        Self { process: Some(process), ..self }
+    pub fn within(self, context: &'a dyn Any) -> Self {
+        Self { context: Some(context), ..self }
     }
 
-    /// The process that reads.
-    pub(crate) fn process(&self) -> Option<&'a Arc<Process>> {
-        self.process
+    /// The context, if it is a `C`.
+    #[must_use]
+    pub fn context<C: Any>(&self) -> Option<&'a C> {
+        self.context?.downcast_ref()
     }
 
     /// A reader of the `bytes` bytes at `start`.
@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
     pub unsafe fn new(start: *const u8, bytes: usize) -> Self {
         // SAFETY: the caller says that all the bytes belong to one allocation, so its end may be computed.
         let end = unsafe { start.add(bytes) };
-        Self { next: start, end, record: PhantomData, process: None }
+        Self { next: start, end, record: PhantomData, context: None }
     }
 
     /// How many bytes are left.
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
 
     /// [`take`](Self::take) on behalf of `T`, which an error names.
     #[inline(always)]
-    pub(super) fn take_for<T: ?Sized>(&mut self, bytes: usize) -> Result<*const u8, WireError> {
+    pub(crate) fn take_for<T: ?Sized>(&mut self, bytes: usize) -> Result<*const u8, WireError> {
         let available = self.remaining();
         if bytes > available {
             return Err(WireError::truncated::<T>(bytes, available));

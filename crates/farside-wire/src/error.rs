@@ -86,32 +86,38 @@ impl WireError {
     }
 
     #[cold]
-    pub(super) fn truncated<T: ?Sized>(wanted: usize, available: usize) -> Self {
+    pub(crate) fn truncated<T: ?Sized>(wanted: usize, available: usize) -> Self {
         Self::Truncated { type_name: type_name::<T>(), wanted, available }
     }
 
     #[cold]
-    pub(super) fn too_deep<T: ?Sized>(depth_max: u32) -> Self {
+    pub(crate) fn too_deep<T: ?Sized>(depth_max: u32) -> Self {
         Self::TooDeep { type_name: type_name::<T>(), depth_max }
     }
 
     #[cold]
-    pub(super) fn not_portable<T>() -> Self {
+    pub(crate) fn not_portable<T>() -> Self {
         Self::NotPortable { type_name: type_name::<T>() }
     }
 
+    /// The sender's type is not `T`.
     #[cold]
-    pub(crate) fn other_type<T>() -> Self {
+    #[must_use]
+    pub fn other_type<T>() -> Self {
         Self::OtherType { type_name: type_name::<T>() }
     }
 
+    /// A `T` was read without the [context](super::Reader::context) that it needs.
     #[cold]
-    pub(crate) fn outside_a_job<T>() -> Self {
+    #[must_use]
+    pub fn outside_a_job<T>() -> Self {
         Self::OutsideAJob { type_name: type_name::<T>() }
     }
 
+    /// `left_bytes` bytes follow the value of type `T`.
     #[cold]
-    pub(crate) fn left_over<T>(left_bytes: usize) -> Self {
+    #[must_use]
+    pub fn left_over<T>(left_bytes: usize) -> Self {
         Self::LeftOver { type_name: type_name::<T>(), left_bytes }
     }
 }

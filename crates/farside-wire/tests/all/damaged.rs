@@ -10,7 +10,7 @@ use farside::wire::WireError;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::wire::record::{Record, read, write};
+use crate::record::{Record, read, write};
 
 /// Reads bytes that need not be a `T`.
 fn read_bytes<T: AnyBytes>(bytes: &[u8]) -> Result<(T, usize), WireError> {
@@ -118,7 +118,7 @@ proptest! {
 
     #[test]
     fn trees_round_trip(tree in tree()) {
-        crate::wire::record::check(&tree);
+        crate::record::check(&tree);
     }
 
     #[test]

@@ -12,8 +12,9 @@
 //! array, tuple, struct     the parts in order
 //! ```
 
+use std::any::Any;
+
 use super::{Wire, WireError};
-use crate::job::worker::Worker;
 
 /// How deep values may lie in each other, by way of `Vec`s and `Box`es. The bytes decide about that, and the stack is short.
 const DEPTH_MAX: u32 = 128;
@@ -28,11 +29,14 @@ pub struct Encoder {
 
 impl Encoder {
     /// Writes behind what stands in `bytes`.
-    pub(crate) fn behind(bytes: Vec<u8>) -> Self {
+    #[must_use]
+    pub fn behind(bytes: Vec<u8>) -> Self {
         Self { bytes }
     }
 
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
+    /// The bytes written so far.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
@@ -44,14 +48,14 @@ impl Encoder {
 
     /// Adds room for bytes, to be filled.
     #[inline]
-    pub(super) fn room(&mut self, bytes: usize) -> &mut [u8] {
+    pub(crate) fn room(&mut self, bytes: usize) -> &mut [u8] {
         let at = self.bytes.len();
         self.bytes.resize(at + bytes, 0);
         &mut self.bytes[at..]
     }
 
     /// Adds a length and elements.
-    pub(super) fn elements<T: Wire>(&mut self, elements: &[T]) {
+    pub(crate) fn elements<T: Wire>(&mut self, elements: &[T]) {
         self.bytes(&(elements.len() as u64).to_le_bytes());
         let at = self.bytes.len();
         T::encode_each(elements, self);
@@ -67,23 +71,26 @@ impl Encoder {
 pub struct Decoder<'a> {
     left: &'a [u8],
     depth: u32,
-    here: Option<&'a Worker>,
+    context: Option<&'a dyn Any>,
 }
 
 impl<'a> Decoder<'a> {
     /// Reads these bytes.
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { left: bytes, depth: 0, here: None }
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { left: bytes, depth: 0, context: None }
     }
 
-    /// The same on a worker, for values that mean something only there.
-    pub(crate) fn on(self, here: &'a Worker) -> Self {
-        Self { here: Some(here), ..self }
+    /// The same decoder with a context: what handles need to become usable where they are read.
+    #[must_use]
+    pub fn within(self, context: &'a dyn Any) -> Self {
+        Self { context: Some(context), ..self }
     }
 
-    /// The worker that reads.
-    pub(crate) fn here(&self) -> Option<&'a Worker> {
-        self.here
+    /// The context, if it is a `C`.
+    #[must_use]
+    pub fn context<C: Any>(&self) -> Option<&'a C> {
+        self.context?.downcast_ref()
     }
 
     /// How many bytes are left.
@@ -118,7 +125,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Reads something that lies in `T`, one step deeper.
-    pub(super) fn inside<T, V>(
+    pub(crate) fn inside<T, V>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<V, WireError>,
     ) -> Result<V, WireError> {
@@ -132,7 +139,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Reads a length and elements.
-    pub(super) fn elements<T: Wire>(&mut self) -> Result<Vec<T>, WireError> {
+    pub(crate) fn elements<T: Wire>(&mut self) -> Result<Vec<T>, WireError> {
         let length = u64::from_le_bytes(self.array::<Vec<T>, _>()?);
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > self.remaining() {
@@ -146,7 +153,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Reads elements one by one.
-    pub(super) fn one_by_one<T: Wire>(&mut self, length: usize) -> Result<Vec<T>, WireError> {
+    pub(crate) fn one_by_one<T: Wire>(&mut self, length: usize) -> Result<Vec<T>, WireError> {
         let memory_bytes = self.remaining().saturating_mul(ELEMENT_BYTES_PER_BYTE);
         let mut elements = Vec::with_capacity(length.min(memory_bytes / size_of::<T>().max(1)));
         for _ in 0..length {
@@ -157,7 +164,7 @@ impl<'a> Decoder<'a> {
 }
 
 /// A value as it travels to processes of other binaries.
-pub(crate) fn encode<T: Wire>(value: &T, bytes: Vec<u8>) -> Vec<u8> {
+pub fn encode<T: Wire>(value: &T, bytes: Vec<u8>) -> Vec<u8> {
     let mut out = Encoder::behind(bytes);
     value.encode(&mut out);
     out.into_bytes()
@@ -167,7 +174,7 @@ pub(crate) fn encode<T: Wire>(value: &T, bytes: Vec<u8>) -> Vec<u8> {
 ///
 /// # Errors
 /// [`WireError`] if they are none, or more than one.
-pub(crate) fn decode<T: Wire>(mut input: Decoder<'_>, padding_max: usize) -> Result<T, WireError> {
+pub fn decode<T: Wire>(mut input: Decoder<'_>, padding_max: usize) -> Result<T, WireError> {
     let value = T::decode(&mut input)?;
     match input.remaining() {
         left_bytes if left_bytes > padding_max => Err(WireError::left_over::<T>(left_bytes)),
@@ -181,12 +188,11 @@ mod tests {
     use std::num::{NonZeroI8, NonZeroU64, Wrapping};
     use std::time::Duration;
 
-    use farside_fabric::{ProcessId, WorkerId};
     use farside_macros::Wire;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::schema::Schema;
+    use crate::schema::Schema;
 
     #[derive(Clone, Debug, PartialEq, Wire)]
     #[wire(crate = "crate")]
@@ -202,7 +208,7 @@ mod tests {
     struct All {
         numbers: (u8, i16, u32, i64, u128, usize, isize),
         checked: (bool, char, Option<NonZeroU64>, NonZeroI8),
-        ids: (ProcessId, WorkerId, Wrapping<u32>, PhantomData<u8>),
+        others: (Wrapping<u32>, PhantomData<u8>),
         time: Duration,
         several: [Option<Result<u8, String>>; 3],
         vectors: Vectors,
@@ -227,24 +233,23 @@ mod tests {
     fn all() -> impl Strategy<Value = All> {
         let checked = (any::<bool>(), any::<char>(), any::<u64>(), 1..=i8::MAX);
         let checked = checked.prop_map(|(a, b, c, d)| (a, b, NonZeroU64::new(c), NonZeroI8::new(d).unwrap()));
-        let ids =
-            any::<[u32; 3]>().prop_map(|[a, b, c]| (ProcessId::new(a), WorkerId::new(b), Wrapping(c), PhantomData));
+        let others = any::<u32>().prop_map(|number| (Wrapping(number), PhantomData));
         let vectors = (any::<Vec<u8>>(), any::<Vec<u64>>(), 0..20_usize, any::<Vec<String>>(), any::<Vec<bool>>());
         let vectors = vectors.prop_map(|(a, b, c, d, e)| (a, b, vec![(); c], d, e.into_boxed_slice()));
         let time = (any::<u64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos));
         (
             any::<(u8, i16, u32, i64, u128, usize, isize)>(),
             checked,
-            ids,
+            others,
             time,
             any::<[Option<Result<u8, String>>; 3]>(),
             vectors,
             tree(),
         )
-            .prop_map(|(numbers, checked, ids, time, several, vectors, tree)| All {
+            .prop_map(|(numbers, checked, others, time, several, vectors, tree)| All {
                 numbers,
                 checked,
-                ids,
+                others,
                 time,
                 several,
                 vectors,
@@ -341,9 +346,9 @@ mod tests {
         mod elsewhere {
             #[derive(farside_macros::Wire)]
             #[wire(crate = "crate")]
-            pub(super) struct Place {
-                pub(super) x: u32,
-                pub(super) y: u32,
+            pub(crate) struct Place {
+                pub(crate) x: u32,
+                pub(crate) y: u32,
             }
         }
         #[derive(Wire)]
@@ -399,7 +404,12 @@ mod tests {
 
     #[test]
     fn what_belongs_to_one_binary_says_so() {
-        assert_eq!(Schema::of::<(u8, Vec<crate::Reply<u8>>)>().unportable(), Some("farside::invoke::reply::Reply<u8>"));
+        struct Bound;
+        // SAFETY: it has no bytes and no destructor.
+        unsafe impl Wire for Bound {
+            crate::plain_whole!();
+        }
+        assert_eq!(Schema::of::<(u8, Vec<Bound>)>().unportable(), Some(std::any::type_name::<Bound>()));
         assert_eq!(Schema::of::<All>().unportable(), None);
     }
 }

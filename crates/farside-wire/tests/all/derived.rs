@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use farside::Wire;
 use proptest::prelude::*;
 
-use crate::wire::record::{check, transfer};
+use crate::record::{check, transfer};
 
 #[derive(Debug, Clone, PartialEq, Wire)]
 struct Unit;
@@ -196,7 +196,7 @@ fn parts_that_arrived_are_dropped_when_the_rest_is_missing() {
     let drops = |left_out_bytes| {
         let value = value();
         DROPS.set(0);
-        assert!(crate::wire::record::transfer_part(value, whole_bytes - left_out_bytes).is_err());
+        assert!(crate::record::transfer_part(value, whole_bytes - left_out_bytes).is_err());
         DROPS.get()
     };
     let option_bytes = 4 + 8 + 1;

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use farside::Wire;
 use farside::wire::{Reader, WireError};
 
-use crate::wire::record::{Record, read, write};
+use crate::record::{Record, read, write};
 
 thread_local! {
     /// The largest request of this thread since it was last reset.

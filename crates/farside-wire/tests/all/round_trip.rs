@@ -10,7 +10,7 @@ use std::time::Duration;
 use farside::Wire;
 use proptest::prelude::*;
 
-use crate::wire::record::{check, read, write};
+use crate::record::{check, read, write};
 
 /// One property test per type.
 macro_rules! round_trips {

@@ -1,10 +1,9 @@
 //! Whole values to and from byte buffers, for transfers that are not calls.
 
+use std::any::Any;
 use std::arch::asm;
-use std::sync::Arc;
 
 use super::{Reader, Wire, WireError};
-use crate::job::process::Process;
 
 /// Moves `value` out to a buffer of its own.
 ///
@@ -12,7 +11,7 @@ use crate::job::process::Process;
 ///
 /// # Cost
 /// One allocation, zeroed, and one [`Wire::write`].
-pub(crate) fn to_bytes<T: Wire>(value: T) -> Vec<u8> {
+pub fn to_bytes<T: Wire>(value: T) -> Vec<u8> {
     let mut bytes = vec![0; value.wire_bytes()];
     write_to(value, &mut bytes);
     bytes
@@ -22,7 +21,7 @@ pub(crate) fn to_bytes<T: Wire>(value: T) -> Vec<u8> {
 ///
 /// # Panics
 /// Unless the buffer is just as long as the value.
-pub(crate) fn write_to<T: Wire>(value: T, bytes: &mut [u8]) {
+pub fn write_to<T: Wire>(value: T, bytes: &mut [u8]) {
     assert_eq!(bytes.len(), value.wire_bytes(), "a buffer as long as the value");
     // SAFETY: the buffer has exactly `wire_bytes` bytes.
     unsafe { value.write(bytes.as_mut_ptr()) };
@@ -36,25 +35,25 @@ pub(crate) fn write_to<T: Wire>(value: T, bytes: &mut [u8]) {
 ///
 /// # Safety
 /// That of [`Wire::read`], with `bytes` as the input.
-pub(crate) unsafe fn from_bytes<T: Wire>(bytes: &[u8]) -> Result<T, WireError> {
+pub unsafe fn from_bytes<T: Wire>(bytes: &[u8]) -> Result<T, WireError> {
     // SAFETY: the slice stays borrowed, and so readable and unchanged, until this function returns.
     let input = unsafe { Reader::new(bytes.as_ptr(), bytes.len()) };
     // SAFETY: the caller vouches for the plain values in `bytes`.
     unsafe { read_all(input) }
 }
 
-/// As [`from_bytes`], in a process of a job: for values that mean something only there, too.
+/// As [`from_bytes`], with the [context](Reader::context) that handles need to become usable.
 ///
 /// # Errors
 /// See there.
 ///
 /// # Safety
 /// See there.
-pub(crate) unsafe fn from_bytes_in<T: Wire>(bytes: &[u8], process: &Arc<Process>) -> Result<T, WireError> {
+pub unsafe fn from_bytes_in<T: Wire>(bytes: &[u8], context: &dyn Any) -> Result<T, WireError> {
     // SAFETY: the slice stays borrowed, and so readable and unchanged, until this function returns.
     let input = unsafe { Reader::new(bytes.as_ptr(), bytes.len()) };
     // SAFETY: the caller vouches for the plain values in `bytes`.
-    unsafe { read_all(input.in_process(process)) }
+    unsafe { read_all(input.within(context)) }
 }
 
 /// # Safety

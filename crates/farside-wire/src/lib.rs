@@ -18,8 +18,14 @@
 //!
 //! Where programs that were built apart make one job, a type's layout is not the same everywhere, and nothing that arrives may be believed.
 //! There values take another form, in which every part is checked when it is read: [`Wire::encode`] and [`Wire::decode`], with
-//! [`Wire::describe`] to compare the types. [Named functions](crate::Named) use it, and collectives in such a job. A derived `Wire` has
+//! [`Wire::describe`] to compare the types. Functions that are called by name use it, and collectives in such a job. A derived `Wire` has
 //! all three. A value that is *encoded* is copied, and dropped at the sender as any other.
+
+/// The paths of derived code. Not for programs.
+#[doc(hidden)]
+pub mod wire {
+    pub use crate::*;
+}
 
 mod boxed;
 mod compound;
@@ -32,14 +38,13 @@ mod schema;
 
 use std::mem::MaybeUninit;
 
-pub(crate) use encode::{from_bytes, from_bytes_in, to_bytes, write_to};
+pub use encode::{from_bytes, from_bytes_in, to_bytes, write_to};
 pub use error::WireError;
-pub(crate) use plain::{plain_but_read, plain_whole};
-pub use portable::{Decoder, Encoder};
-pub(crate) use portable::{decode, encode};
+/// The derive macro for [`Wire`](trait@Wire).
+pub use farside_macros::Wire;
+pub use portable::{Decoder, Encoder, decode, encode};
 pub use reader::Reader;
-pub use schema::Schema;
-pub(crate) use schema::hash_name;
+pub use schema::{Schema, hash_name};
 
 /// A value that may travel from one process of a job to another.
 ///
@@ -55,6 +60,8 @@ pub(crate) use schema::hash_name;
 /// not `::farside`.
 ///
 /// ```
+/// # extern crate farside_wire as farside;
+/// # fn main() {}
 /// use farside::Wire;
 ///
 /// #[derive(Wire)]
@@ -95,6 +102,7 @@ pub(crate) use schema::hash_name;
 /// By hand, for a type that the derive cannot see into, with the helpers of this module:
 ///
 /// ```
+/// # extern crate farside_wire as farside;
 /// use farside::wire::{self, Reader, Wire, WireError};
 ///
 /// /// A half-open range of rows.

@@ -1,6 +1,5 @@
 //! Numbers and other values that are their own bytes.
 
-use farside_fabric::{MachineId, ProcessId, RemoteKey, WorkerId};
 use std::marker::PhantomData;
 use std::num::{
     NonZeroI8, NonZeroI16, NonZeroI32, NonZeroI64, NonZeroI128, NonZeroIsize, NonZeroU8, NonZeroU16, NonZeroU32,
@@ -11,6 +10,8 @@ use std::time::Duration;
 use super::{Decoder, Encoder, Reader, Schema, Wire, WireError, read_plain};
 
 /// What the implementations of plain types have in common: all but `read`.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! plain_but_read {
     () => {
         const PLAIN: bool = true;
@@ -23,25 +24,25 @@ macro_rules! plain_but_read {
         #[inline(always)]
         unsafe fn write(self, out: *mut u8) {
             // SAFETY: the caller passes room for `wire_bytes`, the size of the type.
-            unsafe { $crate::wire::write_plain(self, out) };
+            unsafe { $crate::write_plain(self, out) };
         }
     };
 }
 
 /// The same with `read`, for types whose bytes are believed: also for types elsewhere that have parameters.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! plain_whole {
     () => {
-        $crate::wire::plain_but_read!();
+        $crate::plain_but_read!();
 
         #[inline(always)]
-        unsafe fn read(input: &mut $crate::wire::Reader<'_>) -> std::result::Result<Self, $crate::wire::WireError> {
+        unsafe fn read(input: &mut $crate::Reader<'_>) -> std::result::Result<Self, $crate::WireError> {
             // SAFETY: the caller vouches for plain values.
-            unsafe { $crate::wire::read_plain(input) }
+            unsafe { $crate::read_plain(input) }
         }
     };
 }
-
-pub(crate) use {plain_but_read, plain_whole};
 
 /// Types whose bytes are believed: promises 1 to 5 of [`Wire`], for values without address or destructor.
 macro_rules! plain {
@@ -158,13 +159,6 @@ as_another! {
     usize = u64 where |this| *this as u64, |raw| usize::try_from(raw).map_err(|_| WireError::invalid::<usize>(raw));
     isize = i64 where |this| *this as i64, |raw| isize::try_from(raw).map_err(|_| WireError::invalid::<isize>(raw as u64));
     Duration = (u64, u32) where |this| (this.as_secs(), this.subsec_nanos()), duration;
-    // The names of the fabric travel as the numbers they are.
-    ProcessId = u32 where |this| this.number(), |number| Ok(ProcessId::new(number));
-    WorkerId = u32 where |this| this.number(), |number| Ok(WorkerId::new(number));
-    MachineId = u32 where |this| this.number(), |number| Ok(MachineId::new(number));
-    RemoteKey = (ProcessId, u32, u32, u64) where
-        |this| (this.process, this.slot, this.generation, this.bytes),
-        |(process, slot, generation, bytes)| Ok(RemoteKey { process, slot, generation, reserved: 0, bytes });
 }
 
 fn duration((seconds, nanoseconds): (u64, u32)) -> Result<Duration, WireError> {

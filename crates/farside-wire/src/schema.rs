@@ -24,7 +24,8 @@ pub struct Schema {
 impl Schema {
     /// The shape of `T`.
     #[inline]
-    pub(crate) fn of<T: Wire>() -> Self {
+    #[must_use]
+    pub fn of<T: Wire>() -> Self {
         let mut schema =
             Self { hash: hash_name(""), containers_left: CONTAINERS_MAX, bytes_max: Some(0), unportable: None };
         T::describe(&mut schema);
@@ -52,7 +53,7 @@ impl Schema {
     }
 
     /// Adds what `part` does, `times` times in a row.
-    pub(super) fn repeated(&mut self, times: usize, part: fn(&mut Self)) {
+    pub(crate) fn repeated(&mut self, times: usize, part: fn(&mut Self)) {
         let before = self.bytes_max.replace(0);
         part(self);
         let all = self.bytes_max.and_then(|bytes| bytes.checked_mul(times));
@@ -60,7 +61,7 @@ impl Schema {
     }
 
     /// Adds a value that another one owns on the heap, any number of times. Its type may be one that holds itself.
-    pub(super) fn owned(&mut self, part: fn(&mut Self)) {
+    pub(crate) fn owned(&mut self, part: fn(&mut Self)) {
         if self.containers_left > 0 {
             self.containers_left -= 1;
             part(self);
@@ -77,25 +78,29 @@ impl Schema {
 
     /// What two types have in common that are the same to the wire.
     #[inline]
-    pub(crate) fn hash(&self) -> u64 {
+    #[must_use]
+    pub fn hash(&self) -> u64 {
         self.hash
     }
 
     /// The longest that a value can be when it is encoded, if there is a limit.
-    pub(crate) fn bytes_max(&self) -> Option<usize> {
+    #[must_use]
+    pub fn bytes_max(&self) -> Option<usize> {
         self.bytes_max
     }
 
     /// A type that is part of this one and does not travel to other binaries.
     #[inline]
-    pub(crate) fn unportable(&self) -> Option<&'static str> {
+    #[must_use]
+    pub fn unportable(&self) -> Option<&'static str> {
         self.unportable
     }
 }
 
 /// Names a function or a type by its text, everywhere in the same way.
 #[inline]
-pub(crate) const fn hash_name(name: &str) -> u64 {
+#[must_use]
+pub const fn hash_name(name: &str) -> u64 {
     hash_bytes(0xcbf2_9ce4_8422_2325, name.as_bytes())
 }
 
