@@ -15,7 +15,7 @@ const BELOW: [(&str, &[&str]); 8] = [
     ("farside", &["farside-sys", "farside-fabric", "farside-macros", "farside-testbed"]),
     ("farside-mcts", &["farside", "farside-macros"]),
     ("farside-bench", &["farside", "farside-fabric", "farside-mcts", "farside-sys", "farside-testbed"]),
-    ("farside-cli", &["farside", "farside-bench", "farside-fabric", "farside-mcts", "farside-sys", "farside-testbed"]),
+    ("farside-cli", &["farside", "farside-fabric", "farside-mcts", "farside-sys", "farside-testbed"]),
 ];
 
 /// Crates with no unsafe code at all.
