@@ -17,10 +17,10 @@ use super::remote_heap::WHEN_FULL;
 use super::tags::{self, FreedTags, Tag};
 use crate::error::Result;
 use crate::invoke::reply::Reply;
-use crate::job::kill_point::KillPoint;
-use crate::job::process::lock;
-use crate::job::worker::Worker;
+use crate::launch::kill_point::KillPoint;
 use crate::memory::RemoteMemory;
+use crate::runtime::process::lock;
+use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder};
 use crate::{AtomicChange, Wire};
 

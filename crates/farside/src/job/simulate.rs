@@ -13,12 +13,12 @@ use farside_fabric::{FabricError, ProcessId, Transport};
 use crate::Worker;
 use crate::error::{ProcessEnd, Result};
 use crate::invoke::named::{Named, Names};
-use crate::job::child::{Member, TransportChoice};
-use crate::job::control::{LocalControl, ToCoordinator};
-use crate::job::coordinator::{Coordinator, Plan};
-use crate::job::home::HomeLayout;
-use crate::job::run::run_process;
-use crate::job::settings::{Check, Choices, Settings, own_environment};
+use crate::launch::child::{Member, TransportChoice};
+use crate::launch::control::{LocalControl, ToCoordinator};
+use crate::launch::coordinator::{Coordinator, Plan};
+use crate::launch::settings::{Check, Choices, Settings, own_environment};
+use crate::runtime::home::HomeLayout;
+use crate::runtime::run::run_process;
 use crate::wire::Wire;
 
 /// The signal by which processes die that were to be killed.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::Worker;
 use crate::error::Result;
 use crate::invoke::named::Names;
-use crate::job::child::{self, Manner, Role};
-use crate::job::launch::{Launch, Program};
-use crate::job::own_program;
-use crate::job::run::run_process;
-use crate::job::settings::Choices;
+use crate::launch::child::{self, Manner, Role};
+use crate::launch::own_program;
+use crate::launch::settings::Choices;
+use crate::launch::start::{Launch, Program};
+use crate::runtime::run::run_process;
 
 /// What a test asks for.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@ use farside_fabric::RemoteKey;
 use super::message::{PipeBody, PipeMessage, piece_words};
 use super::protocol::{Flag, Kind, Words};
 use super::*;
-use crate::job::setup::Piece;
+use crate::invoke::ring::message::Piece;
 
 const WRITER: WorkerId = WorkerId::new(0);
 const READER: WorkerId = WorkerId::new(1);

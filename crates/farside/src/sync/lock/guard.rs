@@ -8,7 +8,7 @@ use super::table::{Mode, Wish};
 use super::{Lock, leave, renew};
 use crate::Wire;
 use crate::error::Result;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 use crate::sync::error::SyncError;
 
 /// What says that a lock was granted, and when: to be shown to the values that the lock guards ([`Fenced`](crate::sync::Fenced)).
