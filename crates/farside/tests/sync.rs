@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use farside::prelude::*;
 use farside::sync::{
-    Combining, Compare, Delegated, Fenced, LockGuard, LockManager, Operand, Operation, Program, Step, StopCause,
-    Structures, SyncError, Token,
+    Combining, Delegated, Fenced, LockGuard, LockManager, Operation, Structures, SyncError, Token,
 };
 use farside::{Error, ProcessEnd, Result, Simulation, simulate};
 
@@ -301,53 +300,6 @@ fn structures_by_name(me: &Worker) -> Result<()> {
     me.barrier()?;
     assert!(matches!(sync_error(scores.run(me, RAISE, (String::new(), 1))), SyncError::NoStructure { .. }));
     assert!(matches!(sync_error(structures.find::<Scores>(me, "scores")), SyncError::NoStructure { .. }));
-    me.barrier()
-}
-
-/// Everybody moves money from account to account, by programs that do not overdraw. None is lost or made.
-fn programs(me: &Worker) -> Result<()> {
-    const ACCOUNTS: u64 = 4;
-    let structures = Structures::new(me)?;
-    if me.id().number() == 0 {
-        structures.structure(vec![100_u64; ACCOUNTS as usize]).programs().register(me, "accounts")?;
-        structures.structure(vec![0_u64; 1]).register(me, "no programs")?;
-    }
-    me.barrier()?;
-    let accounts = structures.find::<Vec<u64>>(me, "accounts")?;
-    let transfer = |from: u64, to: u64, amount: u64| {
-        Program::new([
-            Step::Read { at: from.into() },
-            Step::Add { at: to.into(), by: amount.into() },
-            Step::Require { first: amount.into(), is: Compare::LessOrEqual, second: Operand::Of(0) },
-            Step::Add { at: from.into(), by: amount.wrapping_neg().into() },
-        ])
-    };
-    let is_overdrawn = |error: &SyncError, amount: u64| {
-        let required = |why: &StopCause| matches!(why, StopCause::Required { first, .. } if *first == amount);
-        matches!(error, SyncError::ProgramStopped { step: 2, why } if required(why))
-    };
-    for round in 0..40_u64 {
-        let (from, to) = (round % ACCOUNTS, (round + 1 + u64::from(me.id().number())) % ACCOUNTS);
-        match accounts.run_program(me, transfer(from, to, 70)) {
-            Ok(results) => assert!(results[0] >= 70),
-            // What is there depends on what the others have moved.
-            Err(error) => {
-                let error = sync_error::<()>(Err(error));
-                assert!(is_overdrawn(&error, 70), "{error}");
-            }
-        }
-    }
-    let too_much = 100 * ACCOUNTS + 1;
-    let error = sync_error(accounts.run_program(me, transfer(0, 1, too_much)));
-    assert!(is_overdrawn(&error, too_much), "{error}");
-    me.barrier()?;
-    let read = Program::new((0..ACCOUNTS).map(|at| Step::Read { at: at.into() }));
-    assert_eq!(accounts.run_program(me, read.clone())?.iter().sum::<u64>(), 100 * ACCOUNTS);
-    let nowhere = Program::new([Step::Write { at: 0.into(), value: 0.into() }, Step::Read { at: u64::MAX.into() }]);
-    let why = StopCause::NoWord { at: u64::MAX };
-    assert_eq!(sync_error(accounts.run_program(me, nowhere)), SyncError::ProgramStopped { step: 1, why });
-    let without = structures.find::<Vec<u64>>(me, "no programs")?;
-    assert!(matches!(sync_error(without.run_program(me, read)), SyncError::NoOperation { .. }));
     me.barrier()
 }
 

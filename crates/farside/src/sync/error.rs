@@ -85,12 +85,4 @@ pub enum SyncError {
         /// Whose it is.
         owner: WorkerId,
     },
-    /// A program stopped, and has changed nothing.
-    #[error("step {step} of the program stopped it, and nothing was changed: {why}")]
-    ProgramStopped {
-        /// The step, counted from 0.
-        step: u32,
-        /// Why.
-        why: super::structure::StopCause,
-    },
 }

@@ -2,9 +2,7 @@
 //!
 //! A structure belongs to the worker that has registered it. Where it is says its *directory*: the worker that the name's hash says. Operations
 //! are functions of the owner's, named by the hash of their names, and run on its thread as handlers: so each is one atomic step, and
-//! needs no lock. What RDMO does with a series of reads, writes and atomics under way in the network, a [`Program`] does at the owner.
-
-mod program;
+//! needs no lock.
 
 use std::any::{Any, type_name};
 use std::cell::{Cell, RefCell};
@@ -16,8 +14,6 @@ use std::panic::resume_unwind;
 use std::rc::Rc;
 
 use farside_fabric::WorkerId;
-
-pub use program::{Compare, Operand, Program, Step, StopCause, Words};
 
 use super::error::SyncError;
 use super::operation::{After, Guarded, Outcome};
@@ -229,18 +225,6 @@ impl<T: 'static> NewStructure<T> {
         self
     }
 
-    /// Has [programs](Program) run on it.
-    ///
-    /// # Panics
-    /// When it has them already.
-    #[track_caller]
-    pub fn programs(self) -> Self
-    where
-        T: Words,
-    {
-        self.operation(program_on(), |words, program: Program| program.try_run(words))
-    }
-
     /// Makes the structure known by this name. It belongs to this worker, on whose thread the operations run, and can be found when this returns.
     /// Not in handlers.
     ///
@@ -314,16 +298,6 @@ impl<T: 'static> Structure<T> {
         Ok(me.call_return(self.owner, asked, run_operation::<T, A, R>)?)
     }
 
-    /// Runs a program on the structure's words, as one atomic step, and waits for the results. Not in handlers.
-    ///
-    /// # Errors
-    /// [`SyncError::ProgramStopped`]; [`SyncError::NoOperation`] when it was registered without [programs](NewStructure::programs); otherwise as for
-    /// [`run`](Self::run).
-    pub fn run_program(self, me: &Worker, program: Program) -> Result<Vec<u64>> {
-        let ran = self.run(me, program_on(), program)?;
-        ran.map_err(|(step, why)| SyncError::ProgramStopped { step, why }.into())
-    }
-
     /// Works on the structure at its owner, who alone can, also in handlers. What others call on it meanwhile, because `work` waits for
     /// something, is refused with [`SyncError::Busy`].
     ///
@@ -376,10 +350,6 @@ impl<R> OperationResult<R> {
 
 fn full() -> Error {
     SyncError::Full { max: STRUCTURES_MAX }.into()
-}
-
-fn program_on<T>() -> Operation<T, Program, Result<Vec<u64>, (u32, StopCause)>> {
-    Operation::new("farside/program")
 }
 
 /// Who knows where the structure of this name is.
