@@ -25,7 +25,7 @@
 //!         block.free().expect("once");
 //!     })?;
 //! }
-//! heap.close()
+//! Ok(heap.close()?)
 //! # }
 //! ```
 //!

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::error::HeapError;
+use super::error::{HeapError, Result};
 use super::layout::{HEADER_BYTES, StampKind, UNIT_BYTES, place_of_bytes};
 use super::owner::OwnedBlock;
 use super::remote_heap::RemoteHeap;
 use super::shadow::{Holder, Taken};
 use crate::Wire;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::global::GlobalAddress;
 use crate::job::kill_point::KillPoint;
 use crate::job::worker::Worker;
@@ -123,7 +123,7 @@ impl<'h> Block<'h> {
         let at = self.heap.layout().bytes_at(self.start) + offset;
         let local = &self.local()[offset as usize..][..bytes as usize];
         let put = self.heap.far().put(self.heap.me(), at, local);
-        self.note_doubt(put)
+        self.note_doubt(put.map_err(HeapError::from))
     }
 
     /// Reads what is at the peer into the local view.
@@ -144,7 +144,8 @@ impl<'h> Block<'h> {
         self.check_inside(offset, bytes)?;
         let at = self.heap.layout().bytes_at(self.start) + offset;
         let heap = self.heap;
-        heap.far().get(heap.me(), at, &mut self.local_mut()[offset as usize..][..bytes as usize])
+        heap.far().get(heap.me(), at, &mut self.local_mut()[offset as usize..][..bytes as usize])?;
+        Ok(())
     }
 
     /// A name of the block for the peer, which may read and write it, and not free it. It ends with the block.
@@ -167,7 +168,7 @@ impl<'h> Block<'h> {
     pub fn hand_over(mut self) -> Result<RemoteBlock, NotHandedOver<'h>> {
         let (serial, offset) = (self.serial, u64::from(self.start) * UNIT_BYTES);
         // Whoever has the place next would get what arrives late.
-        let sound = if self.is_doubtful { Err(HeapError::SetAside { serial, offset }.into()) } else { Ok(()) };
+        let sound = if self.is_doubtful { Err(HeapError::SetAside { serial, offset }) } else { Ok(()) };
         if let Err(error) = sound.and_then(|()| self.set_header(StampKind::Given)) {
             return Err(NotHandedOver { block: self, error });
         }
@@ -201,14 +202,14 @@ impl<'h> Block<'h> {
         Ok(())
     }
 
-    fn across(&mut self, write: impl FnOnce(&RemoteHeap<'h>) -> Result<()>) -> Result<()> {
-        let written = write(self.heap);
+    fn across(&mut self, write: impl FnOnce(&RemoteHeap<'h>) -> Result<(), Error>) -> Result<()> {
+        let written = write(self.heap).map_err(HeapError::from);
         self.note_doubt(written)
     }
 
     fn note_doubt(&mut self, written: Result<()>) -> Result<()> {
         // What was refused was not begun.
-        self.is_doubtful |= matches!(written, Err(Error::Deadline { .. } | Error::Fabric(_)));
+        self.is_doubtful |= matches!(written, Err(HeapError::Job(Error::Deadline { .. } | Error::Fabric(_))));
         written
     }
 
@@ -252,12 +253,18 @@ pub struct NotHandedOver<'h> {
     pub block: Block<'h>,
     /// Why not.
     #[source]
-    pub error: Error,
+    pub error: HeapError,
+}
+
+impl From<NotHandedOver<'_>> for HeapError {
+    fn from(refused: NotHandedOver<'_>) -> Self {
+        refused.error
+    }
 }
 
 impl From<NotHandedOver<'_>> for Error {
     fn from(refused: NotHandedOver<'_>) -> Self {
-        refused.error
+        refused.error.into()
     }
 }
 
@@ -289,7 +296,7 @@ impl RemoteBlock {
         let Self { heap, start, serial, .. } = *self;
         let stale = HeapError::Stale { serial, offset: u64::from(start) * UNIT_BYTES };
         let inside = place_of_bytes(&heap, start).ok_or(stale)?;
-        GlobalAddress::in_region(heap.key, inside).ok_or(Error::no_address(heap.key))
+        Ok(GlobalAddress::in_region(heap.key, inside).ok_or(Error::no_address(heap.key))?)
     }
 
     /// The block, to be read in this worker's own memory.

@@ -3,11 +3,18 @@
 use farside_fabric::WorkerId;
 
 use super::layout::HEAP_BYTES_MAX;
+use crate::error::{Error, room_error};
+
+/// A result of this module.
+pub(super) type Result<T, E = HeapError> = std::result::Result<T, E>;
 
 /// Why a remote heap did not do as it was asked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeapError {
+    /// An error of the job, such as [`Error::PeerLost`].
+    #[error(transparent)]
+    Job(#[from] Error),
     /// No free piece is large enough, also with all that the peer has told of by now.
     #[error(
         "no free piece of the heap holds {bytes} bytes aligned to {align} and their header: {free_bytes} are free, the largest piece of them has \
@@ -150,6 +157,8 @@ pub enum HeapError {
         blocks: u64,
     },
 }
+
+room_error!(HeapError);
 
 /// What is wrong with a list of freed blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -19,12 +19,12 @@ pub(super) struct LocalMemory {
 impl LocalMemory {
     pub(super) fn new(units: u32) -> Result<Self, HeapError> {
         let bytes = u64::from(units) * UNIT_BYTES;
-        let none = HeapError::NoLocalMemory { bytes };
-        let size = usize::try_from(bytes + ALIGN_MAX).map_err(|_| none.clone())?;
+        let none = || HeapError::NoLocalMemory { bytes };
+        let size = usize::try_from(bytes + ALIGN_MAX).map_err(|_| none())?;
         // No more than what `calloc` gives by itself, which takes zero pages of the system: more would be written to.
-        let layout = Layout::from_size_align(size, 16).map_err(|_| none.clone())?;
+        let layout = Layout::from_size_align(size, 16).map_err(|_| none())?;
         // SAFETY: the layout has a size that is not 0.
-        let allocated = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or(none)?;
+        let allocated = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or_else(none)?;
         let lead = allocated.addr().get().next_multiple_of(ALIGN_MAX as usize) - allocated.addr().get();
         // SAFETY: less than a page, of which there is one more than needed.
         let first = unsafe { allocated.add(lead) };

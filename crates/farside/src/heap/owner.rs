@@ -11,11 +11,10 @@ use farside_fabric::transport::Operation;
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::block::RemoteBlock;
-use super::error::HeapError;
+use super::error::{HeapError, Result};
 use super::layout::{CONTROL_BYTES, Control, HEADER_BYTES, Header, Layout, StampKind, TAKEN_AT, UNIT_BYTES, units_of};
 use super::remote_heap::WHEN_FULL;
 use super::tags::{self, FreedTags, Tag};
-use crate::error::Result;
 use crate::invoke::reply::Reply;
 use crate::job::kill_point::KillPoint;
 use crate::job::process::lock;
@@ -116,13 +115,13 @@ fn control_of(me: &Worker, far: &RemoteMemory) -> Result<Control> {
     let mut control = [0; CONTROL_BYTES as usize];
     far.look(me, 0, &mut control)?;
     let control = wire::decode::<Control>(Decoder::new(&control).on(me), control.len());
-    Ok(control.map_err(|_| HeapError::CorruptHeap)?)
+    control.map_err(|_| HeapError::CorruptHeap)
 }
 
 /// Leaves word in memory that is kept for good, for whoever has a name of a block there: a heap without units is closed.
 fn close_for_good(me: &Worker, far: &RemoteMemory) -> Result<()> {
     let control = Control { units: 0, ..control_of(me, far)? };
-    far.put(me, 0, &control.to_bytes())
+    Ok(far.put(me, 0, &control.to_bytes())?)
 }
 
 impl OwnedHeap {
@@ -133,13 +132,13 @@ impl OwnedHeap {
         let (initiator_process, _) = me.process_handle().place_of(control.initiator).ok_or(HeapError::CorruptHeap)?;
         let is_sound = layout.fits(far) && control.shape.fits(control.tray.bytes());
         if control.tray.process() != initiator_process || !is_sound {
-            return Err(HeapError::CorruptHeap.into());
+            return Err(HeapError::CorruptHeap);
         }
         if control.units == 0 {
-            return Err(HeapError::Closed { initiator: control.initiator }.into());
+            return Err(HeapError::Closed { initiator: control.initiator });
         }
         if control.owner != me.id() {
-            return Err(HeapError::OtherWorker { owner: control.owner, here: me.id() }.into());
+            return Err(HeapError::OtherWorker { owner: control.owner, here: me.id() });
         }
         Ok(Self {
             far: *far,
@@ -158,10 +157,10 @@ impl OwnedHeap {
     /// Whether there is still anything to be had of it.
     fn check(&self, me: &Worker) -> Result<()> {
         if let Some(lost) = me.process_handle().lost(self.initiator_process) {
-            return Err(lost);
+            return Err(lost.into());
         }
         if self.is_closed.get() {
-            return Err(HeapError::Closed { initiator: self.control.initiator }.into());
+            return Err(HeapError::Closed { initiator: self.control.initiator });
         }
         Ok(())
     }
@@ -257,7 +256,7 @@ pub struct OwnedBlock<'w> {
 impl<'w> OwnedBlock<'w> {
     pub(super) fn open(me: &'w Worker, name: RemoteBlock) -> Result<Self> {
         if name.heap.process() != me.process() {
-            return Err(HeapError::OtherHeap.into());
+            return Err(HeapError::OtherHeap);
         }
         let heap = me.owned_heaps().find_or_open(me, &name.heap)?;
         let block = Self { me, heap, name };
@@ -292,7 +291,7 @@ impl<'w> OwnedBlock<'w> {
     pub fn read_at(&self, offset: u64, data: &mut [u8]) -> Result<()> {
         let at = self.inside(offset, data.len())?;
         self.check()?;
-        self.heap.far.get(self.me, at, data)
+        Ok(self.heap.far.get(self.me, at, data)?)
     }
 
     /// Writes `data` from `offset` on, for the initiator to [get](super::Block::get).
@@ -303,7 +302,7 @@ impl<'w> OwnedBlock<'w> {
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         let at = self.inside(offset, data.len())?;
         self.check()?;
-        self.heap.far.put(self.me, at, data)
+        Ok(self.heap.far.put(self.me, at, data)?)
     }
 
     /// A copy of all of it.
@@ -331,15 +330,15 @@ impl<'w> OwnedBlock<'w> {
         let [given, lent] = [StampKind::Given, StampKind::Lent].map(|kind| self.stamp(kind));
         if header.stamp == lent {
             let initiator = heap.control.initiator;
-            return Err(HeapError::Lent { serial: name.serial, offset: self.offset(), initiator }.into());
+            return Err(HeapError::Lent { serial: name.serial, offset: self.offset(), initiator });
         }
         // The initiator may take it back at this moment. Whoever changes the word has the block.
         let change = AtomicChange::CompareSwap { expected: given, new: 0 };
         if heap.far.atomic64(me, heap.layout.header_at(name.start), change)? != given {
-            return Err(HeapError::Freed { serial: name.serial, offset: self.offset() }.into());
+            return Err(HeapError::Freed { serial: name.serial, offset: self.offset() });
         }
         me.process_handle().kill_point(KillPoint::HeapBlockFreed);
-        Ok(heap.collect(me, Tag { start: name.start, units: header.units + 1, marks: given })?)
+        heap.collect(me, Tag { start: name.start, units: header.units + 1, marks: given })
     }
 
     fn offset(&self) -> u64 {
@@ -357,15 +356,15 @@ impl<'w> OwnedBlock<'w> {
         let stale = HeapError::Stale { serial, offset: self.offset() };
         let end = u64::from(start).checked_add(1).and_then(|first| first.checked_add(units_of(bytes)));
         if end.is_none_or(|end| end > self.heap.layout.units.into()) {
-            return Err(stale.into());
+            return Err(stale);
         }
         let header = self.heap.header_of(self.me, start)?;
         let is = |kind| header.stamp == self.stamp(kind);
         if header.stamp == 0 || is(StampKind::TakenBack) {
-            return Err(HeapError::Freed { serial, offset: self.offset() }.into());
+            return Err(HeapError::Freed { serial, offset: self.offset() });
         }
         let is_one = is(StampKind::Given) || is(StampKind::Lent);
-        if is_one && u64::from(header.units) == units_of(bytes) { Ok(header) } else { Err(stale.into()) }
+        if is_one && u64::from(header.units) == units_of(bytes) { Ok(header) } else { Err(stale) }
     }
 
     fn inside(&self, offset: u64, bytes: usize) -> Result<u64, HeapError> {
@@ -430,7 +429,7 @@ fn end(there: &Worker, closing: Closing, reply: Reply<()>) {
     // What is this process's own waits for nothing. It may be given back already.
     let _ = match closing.keeps_memory {
         true => close_for_good(there, &closing.heap),
-        false => there.release(closing.heap),
+        false => there.release(closing.heap).map_err(HeapError::from),
     };
     let heap = there.owned_heaps().by_memory.borrow_mut().remove(&closing.heap);
     match heap {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::block::{Block, RemoteBlock};
-use super::error::HeapError;
+use super::error::{HeapError, Result};
 use super::layout::{
     ALIGN_MAX, Control, HEAP_BYTES_MAX, Header, Layout, StampKind, TAKEN_AT, TrayShape, UNIT_BYTES, far_bytes, units_of,
 };
@@ -18,7 +18,6 @@ use super::owner::{self, Collected, Question};
 use super::report::HeapReport;
 use super::shadow::{Holder, Shadow};
 use super::tags;
-use crate::error::Result;
 use crate::invoke::call::WhenFull;
 use crate::job::kill_point::KillPoint;
 use crate::job::settings::FOREVER;
@@ -78,10 +77,10 @@ impl<'w> RemoteHeap<'w> {
     /// [`HeapError::HeapBytes`], [`HeapError::NoLocalMemory`]; those of [`Worker::allocate_at`], and [`Error::UnknownWorker`].
     pub fn open(me: &'w Worker, peer: WorkerId, options: HeapOptions) -> Result<Self> {
         if peer.number() >= me.worker_count() {
-            return Err(Error::UnknownWorker { worker: peer, count: me.worker_count() });
+            return Err(Error::UnknownWorker { worker: peer, count: me.worker_count() }.into());
         }
         if options.bytes == 0 || options.bytes > HEAP_BYTES_MAX {
-            return Err(HeapError::HeapBytes { bytes: options.bytes }.into());
+            return Err(HeapError::HeapBytes { bytes: options.bytes });
         }
         let units = u32::try_from(units_of(options.bytes)).expect("as was just seen");
         let local = LocalMemory::new(units)?;
@@ -145,7 +144,7 @@ impl<'w> RemoteHeap<'w> {
         let (space, end) = (space.into(), self.me.now() + time.min(FOREVER));
         loop {
             let found = match self.find_or_ask(space, end) {
-                Err(Error::Heap(HeapError::Exhausted { peer_bytes, .. })) if peer_bytes > 0 => {
+                Err(HeapError::Exhausted { peer_bytes, .. }) if peer_bytes > 0 => {
                     self.wait_for_freed(end).map(|()| None)
                 }
                 found => found.map(Some),
@@ -154,7 +153,7 @@ impl<'w> RemoteHeap<'w> {
                 Ok(None) => {}
                 Ok(Some(block)) => return self.count(Ok(block)),
                 // What is known by now decides.
-                Err(Error::Deadline { .. }) => return self.try_alloc(space),
+                Err(HeapError::Job(Error::Deadline { .. })) => return self.try_alloc(space),
                 Err(error) => return Err(error),
             }
         }
@@ -162,7 +161,7 @@ impl<'w> RemoteHeap<'w> {
 
     fn find(&self, Space { bytes, align }: Space) -> Result<Block<'_>> {
         if !align.is_power_of_two() || align > ALIGN_MAX {
-            return Err(HeapError::Alignment { align, max: ALIGN_MAX }.into());
+            return Err(HeapError::Alignment { align, max: ALIGN_MAX });
         }
         self.check_peer()?;
         self.take_lists()?;
@@ -187,7 +186,7 @@ impl<'w> RemoteHeap<'w> {
     fn find_or_ask(&self, space: Space, end: Instant) -> Result<Block<'_>> {
         loop {
             match self.find(space) {
-                Err(Error::Heap(HeapError::Exhausted { peer_bytes, .. })) if peer_bytes > 0 => {}
+                Err(HeapError::Exhausted { peer_bytes, .. }) if peer_bytes > 0 => {}
                 done => return done,
             }
             let before = self.books.borrow().taken;
@@ -202,7 +201,7 @@ impl<'w> RemoteHeap<'w> {
         let counts = &mut self.books.borrow_mut().counts;
         match &found {
             Ok(_) => counts.allocations += 1,
-            Err(Error::Heap(HeapError::Exhausted { .. })) => counts.refusals += 1,
+            Err(HeapError::Exhausted { .. }) => counts.refusals += 1,
             Err(_) => {}
         }
         found
@@ -251,15 +250,15 @@ impl<'w> RemoteHeap<'w> {
         let question = Question { heap: self.far, taken, keep_telling };
         let mut asked = self.me.call_return(self.peer, question, owner::answer).map_err(Error::from)?;
         self.kill_point(KillPoint::HeapAsked);
-        asked.wait_for(self.left_until(end))
+        Ok(asked.wait_for(self.left_until(end))?)
     }
 
     fn wait_for_list(&self, end: Instant) -> Result<()> {
         self.me.watch_until("waiting for a list of freed blocks", self.left_until(end), |_| match self.take_lists() {
             Ok(false) => self.check_peer().err().map(Err),
-            Ok(true) => Some(Ok(())),
-            Err(error) => Some(Err(error)),
-        })
+            Ok(true) => Some(Ok(Ok(()))),
+            Err(error) => Some(Ok(Err(error))),
+        })?
     }
 
     /// Takes over what the peer has put here of what it has freed. Says whether there was anything.
@@ -324,13 +323,13 @@ impl<'w> RemoteHeap<'w> {
         let held = self.books.borrow().shadow.find(start).copied().filter(|held| held.serial == serial);
         let offset = u64::from(start) * UNIT_BYTES;
         match held {
-            _ if heap != self.far => return Err(HeapError::OtherHeap.into()),
+            _ if heap != self.far => return Err(HeapError::OtherHeap),
             Some(held) if held.holder == Holder::Peer => {}
-            Some(_) => return Err(HeapError::Lent { serial, offset, initiator: self.me.id() }.into()),
+            Some(_) => return Err(HeapError::Lent { serial, offset, initiator: self.me.id() }),
             None if self.books.borrow().shadow.has_given(serial) => {
-                return Err(HeapError::Freed { serial, offset }.into());
+                return Err(HeapError::Freed { serial, offset });
             }
-            None => return Err(HeapError::Stale { serial, offset }.into()),
+            None => return Err(HeapError::Stale { serial, offset }),
         }
         let [given, taken_back] =
             [StampKind::Given, StampKind::TakenBack].map(|kind| self.layout.stamp(serial, start, kind));
@@ -338,7 +337,7 @@ impl<'w> RemoteHeap<'w> {
         let before = self.far.atomic64(self.me, self.layout.header_at(start), change)?;
         // It may have been taken back by an attempt of which nobody heard.
         if before != given && before != taken_back {
-            return Err(HeapError::Freed { serial, offset }.into());
+            return Err(HeapError::Freed { serial, offset });
         }
         self.books.borrow_mut().shadow.free(start);
         Ok(())
@@ -372,7 +371,9 @@ impl<'w> RemoteHeap<'w> {
                 rested
             });
             more.map_err(|error| match error {
-                Error::Deadline { .. } => HeapError::StillInUse { peer: self.peer, blocks: in_use() }.into(),
+                HeapError::Job(Error::Deadline { .. }) => {
+                    HeapError::StillInUse { peer: self.peer, blocks: in_use() }
+                }
                 other => other,
             })?;
         }
@@ -382,13 +383,13 @@ impl<'w> RemoteHeap<'w> {
     /// Takes over what it is told for so long, or until that is enough.
     fn rest(&self, time: Duration, is_enough: impl Fn() -> bool) -> Result<()> {
         let rested = self.me.watch_until("waiting for a peer to free blocks", time, |_| match self.take_lists() {
-            Ok(_) if is_enough() => Some(Ok(())),
+            Ok(_) if is_enough() => Some(Ok(Ok(()))),
             Ok(_) => self.check_peer().err().map(Err),
-            Err(error) => Some(Err(error)),
+            Err(error) => Some(Ok(Err(error))),
         });
         match rested {
             Err(Error::Deadline { .. }) => Ok(()),
-            rested => rested,
+            rested => rested?,
         }
     }
 
@@ -452,7 +453,7 @@ impl<'w> RemoteHeap<'w> {
         self.books.borrow_mut().shadow.free(start);
     }
 
-    pub(super) fn check_peer(&self) -> Result<()> {
+    pub(super) fn check_peer(&self) -> Result<(), Error> {
         self.me.process_handle().lost(self.peer_process()).map_or(Ok(()), Err)
     }
 

@@ -127,7 +127,7 @@ fn a_heap_that_begins_wrong_is_no_heap() {
         let me = heap.me();
         heap.far().put(me, 0, &[0xff; CONTROL_BYTES as usize])?;
         let opened = me.call_return(heap.peer(), names[0], |there, name| {
-            matches!(name.open(there), Err(Error::Heap(HeapError::CorruptHeap)))
+            matches!(name.open(there), Err(HeapError::CorruptHeap))
         });
         assert!(opened?.wait()?);
         Ok(())
@@ -151,7 +151,7 @@ fn a_damaged_name_is_refused() {
         for name in &damaged[..4] {
             let refused = heap.take_back(*name);
             assert!(
-                matches!(refused, Err(Error::Heap(HeapError::Stale { .. } | HeapError::Freed { .. }))),
+                matches!(refused, Err(HeapError::Stale { .. } | HeapError::Freed { .. })),
                 "{refused:?}"
             );
         }
@@ -159,7 +159,7 @@ fn a_damaged_name_is_refused() {
             // Where no block begins there may be nothing at all.
             let is_refused = |name: &RemoteBlock| {
                 let opened = name.open(there);
-                matches!(opened, Err(Error::Heap(HeapError::Stale { .. } | HeapError::Freed { .. })))
+                matches!(opened, Err(HeapError::Stale { .. } | HeapError::Freed { .. }))
             };
             names.iter().all(is_refused)
         });
@@ -185,7 +185,7 @@ fn a_list_that_does_not_come_is_waited_for_no_longer_than_the_deadline() {
         me.call_return(heap.peer(), name, told)?.wait()?;
         let before = me.now();
         let refused = heap.alloc_within(200, Duration::from_millis(1));
-        assert!(matches!(refused, Err(Error::Heap(HeapError::Exhausted { .. }))), "{refused:?}");
+        assert!(matches!(refused, Err(HeapError::Exhausted { .. })), "{refused:?}");
         assert!(me.now() - before < Duration::from_millis(500));
         let refused = heap.alloc(200);
         assert!(matches!(refused, Err(Error::Deadline { .. })), "{refused:?}");
@@ -207,7 +207,7 @@ fn a_block_inside_of_another_is_an_error_when_it_is_freed() {
         let freed = me.call_return(heap.peer(), (outer, inner), |there, (outer, inner): (RemoteBlock, RemoteBlock)| {
             outer.open(there).and_then(OwnedBlock::free).expect("it was handed over");
             let refused = inner.open(there).and_then(OwnedBlock::free);
-            matches!(refused, Err(Error::Heap(HeapError::CorruptHeap)))
+            matches!(refused, Err(HeapError::CorruptHeap))
         });
         assert!(freed?.wait()?);
         assert_eq!(heap.synchronise()?, 0);
@@ -231,7 +231,7 @@ fn a_heap_whose_peer_never_tells_all_is_closed_all_the_same() {
         me.call_return(heap.peer(), name, claim)?.wait()?;
         let before = me.now();
         let closed = heap.close();
-        assert!(matches!(closed, Err(Error::Heap(HeapError::StillInUse { blocks: 1, .. }))), "{closed:?}");
+        assert!(matches!(closed, Err(HeapError::StillInUse { blocks: 1, .. })), "{closed:?}");
         assert!(me.now() - before < me.default_deadline() * 2);
         is_done.store(true, Ordering::Relaxed);
         me.call_return(WorkerId::new(1), (), |_, ()| ())?.wait()
@@ -303,7 +303,7 @@ fn a_heap_that_is_closed_is_not_opened_again_by_a_name() {
             let is_closed = |there: &Worker, name: RemoteBlock| {
                 let opened = name.open(there);
                 let initiator = WorkerId::new(0);
-                matches!(opened, Err(Error::Heap(HeapError::Closed { initiator: by })) if by == initiator)
+                matches!(opened, Err(HeapError::Closed { initiator: by }) if by == initiator)
             };
             assert!(me.call_return(peer, kept, is_closed)?.wait()?);
             me.wait_while_serving(|| me.counters().remote_memory_bytes_here == 0)?;

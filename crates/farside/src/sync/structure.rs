@@ -15,11 +15,10 @@ use std::rc::Rc;
 
 use farside_fabric::WorkerId;
 
-use super::error::SyncError;
+use super::error::{Result, SyncError};
 use super::operation::{After, Guarded, Outcome};
 use crate::Wire;
 use crate::dist::PerWorker;
-use crate::error::{Error, Result};
 use crate::invoke::pending::Pending;
 use crate::job::worker::Worker;
 use crate::wire::hash_name;
@@ -83,11 +82,11 @@ impl<T, A, R> fmt::Debug for Operation<T, A, R> {
 /// # }
 /// ```
 ///
-/// An operation that panics does so for its caller ([`Error::RemotePanic`]), and poisons the structure: see [`Combining`](super::Combining).
+/// An operation that panics does so for its caller ([`Error::RemotePanic`](crate::Error::RemotePanic)), and poisons the structure: see [`Combining`](super::Combining).
 /// Structures are found by workers that run the owner's binary.
 ///
 /// When the owner's process dies its structures are gone, and their names free again: those who have found them before get
-/// [`Error::PeerLost`], the others [`SyncError::NoStructure`]. When the directory of a name dies, nobody finds it any more.
+/// [`Error::PeerLost`](crate::Error::PeerLost), the others [`SyncError::NoStructure`]. When the directory of a name dies, nobody finds it any more.
 #[derive(Clone, Copy, Debug, Wire)]
 pub struct Structures {
     parts: PerWorker<Part>,
@@ -179,13 +178,12 @@ impl Structures {
                 parts.here(there).directory.borrow().get(&name).cloned()
             })?;
         match listed.wait()? {
-            None => Err(SyncError::NoStructure { name: name.to_owned() }.into()),
+            None => Err(SyncError::NoStructure { name: name.to_owned() }),
             Some(listed) if listed.type_name != type_name::<T>() => Err(SyncError::OtherType {
                 name: name.to_owned(),
                 registered: listed.type_name,
                 wanted: type_name::<T>(),
-            }
-            .into()),
+            }),
             Some(Listed { owner, number, .. }) => Ok(Structure { structures: self, owner, number, of: PhantomData }),
         }
     }
@@ -203,9 +201,9 @@ impl Structures {
         let removed = me.call_return(directory(me, name), asked, unlist)?.wait()?;
         let own = removed.and_then(|number| self.parts.here(me).own.borrow_mut().remove(&number));
         let owned = own.and_then(|own| Rc::downcast::<Owned<T>>(own).ok()).and_then(Rc::into_inner);
-        let Some(owned) = owned else { return Err(SyncError::NoStructure { name: name.to_owned() }.into()) };
+        let Some(owned) = owned else { return Err(SyncError::NoStructure { name: name.to_owned() }) };
         let Guarded { value, is_poisoned } = owned.guarded.into_inner();
-        if is_poisoned { Err(SyncError::Poisoned.into()) } else { Ok(value) }
+        if is_poisoned { Err(SyncError::Poisoned) } else { Ok(value) }
     }
 }
 
@@ -245,10 +243,10 @@ impl<T: 'static> NewStructure<T> {
         let listed = Listed { owner: me.id(), number, type_name: type_name::<T>().to_owned() };
         let arguments = (structures.parts, name.to_owned(), listed);
         let call = me.call_return(directory(me, name), arguments.clone(), list);
-        let listed = call.map_err(Error::from).and_then(Pending::wait);
+        let listed = call.map_err(SyncError::from).and_then(|asked| Ok(asked.wait()?));
         let refused = match listed {
             Ok(Ok(())) => return Ok(Structure { structures, owner: me.id(), number, of: PhantomData }),
-            Ok(Err(Some(owner))) => SyncError::NameTaken { name: name.to_owned(), owner }.into(),
+            Ok(Err(Some(owner))) => SyncError::NameTaken { name: name.to_owned(), owner },
             Ok(Err(None)) => full(),
             Err(error) => {
                 // It may be listed, or be about to.
@@ -327,7 +325,7 @@ impl<T: 'static> Structure<T> {
         let mut guarded = own.guarded.try_borrow_mut().map_err(|_| SyncError::Busy)?;
         let outcome = guarded.run(after, work);
         drop(guarded);
-        Ok(outcome.into_result()?)
+        outcome.into_result()
     }
 }
 
@@ -344,12 +342,12 @@ impl<R> OperationResult<R> {
             Err(Refusal::Poisoned) => SyncError::Poisoned,
             Err(Refusal::Busy) => SyncError::Busy,
         };
-        Err(why.into())
+        Err(why)
     }
 }
 
-fn full() -> Error {
-    SyncError::Full { max: STRUCTURES_MAX }.into()
+fn full() -> SyncError {
+    SyncError::Full { max: STRUCTURES_MAX }
 }
 
 /// Who knows where the structure of this name is.
