@@ -254,10 +254,12 @@ impl<'w> RemoteHeap<'w> {
     }
 
     fn wait_for_list(&self, end: Instant) -> Result<()> {
-        self.me.watch_until("waiting for a list of freed blocks", self.left_until(end), |_| match self.take_lists() {
-            Ok(false) => self.check_peer().err().map(Err),
-            Ok(true) => Some(Ok(Ok(()))),
-            Err(error) => Some(Ok(Err(error))),
+        self.me.watch_until("waiting for a list of freed blocks", self.left_until(end), |_| {
+            match self.take_lists() {
+                Ok(false) => self.check_peer().err().map(Err),
+                Ok(true) => Some(Ok(Ok(()))),
+                Err(error) => Some(Ok(Err(error))),
+            }
         })?
     }
 
@@ -371,9 +373,7 @@ impl<'w> RemoteHeap<'w> {
                 rested
             });
             more.map_err(|error| match error {
-                HeapError::Job(Error::Deadline { .. }) => {
-                    HeapError::StillInUse { peer: self.peer, blocks: in_use() }
-                }
+                HeapError::Job(Error::Deadline { .. }) => HeapError::StillInUse { peer: self.peer, blocks: in_use() },
                 other => other,
             })?;
         }

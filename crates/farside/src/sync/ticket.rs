@@ -62,7 +62,7 @@ impl<R: Send + 'static> Ticket<R> {
             Ok(outcome) => Ok(taken(outcome)),
             Err(RecvTimeoutError::Timeout) => {
                 Err(Error::Deadline { doing: "waiting for an operation", after: time }.into())
-            },
+            }
             Err(RecvTimeoutError::Disconnected) => Err(SyncError::Poisoned),
         }
     }

@@ -63,7 +63,7 @@ impl Traffic<'_> {
         for number in 0..8 {
             let mut block: Block<'_> = match self.heap.alloc(number * 40) {
                 // What the peer keeps it does not free by itself.
-                Err(Error::Heap(HeapError::Exhausted { .. })) => break,
+                Err(HeapError::Exhausted { .. }) => break,
                 block => block?,
             };
             block.local_mut().fill(content);

@@ -188,7 +188,7 @@ fn a_holder_that_was_stopped_is_fenced_off() {
             let refused = append(guard.token(), 3)?;
             assert_eq!(refused, Some((guard.token().number(), guard.token().number() + 1)));
             let renewed = guard.renew();
-            assert!(matches!(renewed, Err(Error::Sync(SyncError::LockLost { .. }))), "{renewed:?}");
+            assert!(matches!(renewed, Err(SyncError::LockLost { .. })), "{renewed:?}");
         } else if me.id() == other {
             me.wait_while_serving(|| STOPPED.get() != 0)?;
             signal(STOPPED.get(), "STOP");
@@ -253,7 +253,7 @@ fn an_owner_that_dies_takes_its_structures_along() {
                 free += 1;
                 match register(name) {
                     Ok(mine) => assert!(mine.run(me, COUNT, 5)? >= 5),
-                    Err(error) => assert!(matches!(error, Error::Sync(SyncError::NameTaken { .. })), "{error}"),
+                    Err(error) => assert!(matches!(error, SyncError::NameTaken { .. }), "{error}"),
                 }
             }
         }
