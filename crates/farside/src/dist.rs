@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 
 use crate::error::{Error, Result};
-use crate::job::worker::{LOCALS_MAX, Worker};
+use crate::runtime::worker::{LOCALS_MAX, Worker};
 use crate::wire::{self, Decoder, Encoder, Schema, Wire, WireError};
 
 /// One value per process, shared by its workers: a handle that resolves to the value of the process it is used in.
@@ -133,7 +133,7 @@ macro_rules! handle {
 
             fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
                 let handle = Self { index: u32::decode(input)?, value: PhantomData };
-                let here = input.here().ok_or_else(WireError::outside_a_job::<Self>)?;
+                let here = input.context::<Worker>().ok_or_else(WireError::outside_a_job::<Self>)?;
                 if handle.is_on(here) { Ok(handle) } else { Err(WireError::invalid::<Self>(handle.index)) }
             }
         }

@@ -61,11 +61,15 @@ pub mod global;
 pub mod heap;
 mod invoke;
 pub mod job;
+mod launch;
 pub mod memory;
 pub mod pipe;
+mod rooms;
+mod runtime;
 pub mod sync;
 pub mod tour;
-pub mod wire;
+/// What may travel inside a job: the crate [`farside_wire`].
+pub use farside_wire as wire;
 
 // Derived code and attributes name this crate as its users do.
 extern crate self as farside;
@@ -79,7 +83,7 @@ pub use farside_fabric as fabric;
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
-pub use farside_macros::{Wire, test};
+pub use farside_macros::test;
 pub use global::{
     AccessConflict, AccessKind, AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr,
     GlobalSlice, Handle, Hyperslab, Incoming, MovementError, NotificationFault, Notifications, Order, Section,
@@ -97,10 +101,10 @@ pub use invoke::pending::{ByName, FromLike, Pending, Reading};
 pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
 pub use invoke::result_place::ResultPlace;
-pub use invoke::ring_options::RingOptions;
-pub use job::worker::{Counters, Scope, Worker};
 pub use job::{Job, Simulated, Simulation, job, simulate};
+pub use launch::ring_options::RingOptions;
 pub use memory::{Registered, RemoteMemory};
+pub use runtime::worker::{Counters, Scope, Worker};
 pub use wire::Wire;
 
 /// What most programs need.

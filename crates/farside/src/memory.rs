@@ -9,6 +9,7 @@
 mod extent;
 mod grants;
 pub(crate) mod message;
+pub(crate) mod mover;
 mod near;
 mod nodes;
 mod process;
@@ -26,7 +27,7 @@ pub(crate) use self::process::{ProcessMemory, Regions};
 use crate::Wire;
 use crate::error::{Error, Result};
 use crate::global::{AccessKind, GlobalAddress, Touch};
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 pub use farside_fabric::memory::{NodeReport, Registered, SuperchunkReport};
 pub use farside_sys::shm::{PageKind, Pages};
 pub use farside_sys::topology::NumaNodeId;

@@ -88,7 +88,7 @@ pub use self::stream::{ByteReader, ByteWriter};
 pub use self::writer::{Delivery, Loan, PipeWriter};
 use crate::Wire;
 use crate::error::Error;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 
 impl From<Corrupt> for PipeCause {
     fn from(corrupt: Corrupt) -> Self {

@@ -1,4 +1,4 @@
-//! One simulated process's end.
+//! The endpoint of one simulated process.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
@@ -22,7 +22,7 @@ use crate::transport::{
     Unposted,
 };
 
-/// How long a wait that also watches descriptors looks at them alone.
+/// The time that a wait spends on its descriptors before it looks at the network again.
 const DESCRIPTOR_SLICE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
@@ -43,30 +43,31 @@ impl SimEndpoint {
     }
 
     fn region(&self, key: RemoteKey) -> RemoteRegion {
-        let this = self.this.upgrade().expect("an end that is borrowed is alive");
+        let this = self.this.upgrade().expect("a borrowed endpoint is alive");
         RemoteRegion::posted_on(key, this)
     }
 
-    /// As a process of a simulation in turns.
+    /// This process in a simulation in turns.
     fn turn(&self) -> Option<Turn> {
         Turn::new(&self.network, Some(self.process))
     }
 
-    /// The same, with the seat of the thread that calls.
+    /// This process, with the seat of the calling thread.
     fn seated(&self) -> Option<(Turn, SeatNumber)> {
         let turn = self.turn()?;
         let seat = clock::seat_here(&turn)?;
         Some((turn, seat))
     }
 
-    /// A thread moves a message or an operation in or out.
+    /// Charges the calling thread for moving a message or an operation in or out.
     fn spend_overhead(&self) {
         if let Some((_, seat)) = self.seated() {
             turns::spend(&self.network, seat, self.network.options.network.overhead_ns);
         }
     }
 
-    /// [`wait`](Transport::wait) of a thread that takes turns. Descriptors say nothing about virtual time: they are not watched.
+    /// [`wait`](Transport::wait) of a thread that takes turns. It does not watch descriptors, which
+    /// do not follow virtual time.
     fn wait_in_turn(&self, turn: &Turn, seat: SeatNumber, deadline: Option<Instant>) {
         let deadline_ns = deadline.map(|deadline| turn.nanoseconds_of(deadline));
         let mut network = turns::pay(&self.network, self.network.lock(), seat);
@@ -84,8 +85,8 @@ impl SimEndpoint {
         network.process(self.process).sleepers.leave(sleeper);
     }
 
-    /// Gives the lock up until something changed for this process, a descriptor is readable, or `deadline`. Says whether
-    /// a descriptor is.
+    /// Releases the lock until something changes for this process, a descriptor is readable, or
+    /// `deadline` has passed. Returns whether a descriptor is readable.
     fn sleep<'n>(
         &'n self,
         network: MutexGuard<'n, Network>,
@@ -97,7 +98,8 @@ impl SimEndpoint {
             drop(network);
             let slice = deadline.map_or(now + DESCRIPTOR_SLICE, |deadline| deadline.min(now + DESCRIPTOR_SLICE));
             let interests: Vec<_> = also.iter().map(|fd| Interest { fd: *fd, writable: false }).collect();
-            // A descriptor that cannot be watched counts as readable: reading it tells its owner why.
+            // A descriptor that cannot be watched counts as readable: its owner learns the reason
+            // by reading it.
             let readable = net::wait_ready(&interests, Some(slice)).map_or(true, |ready| ready.contains(&true));
             return (self.network.lock(), readable);
         }
@@ -194,7 +196,7 @@ impl Transport for SimEndpoint {
         options: QueueOptions,
     ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
         self.check_process(peer)?;
-        let poster = Box::new(QueuePoster(self.this.upgrade().expect("an end that is borrowed is alive")));
+        let poster = Box::new(QueuePoster(self.this.upgrade().expect("a borrowed endpoint is alive")));
         let depth = options.depth.min(self.network.options.queue_depth);
         let limits = QueueLimits::of_depth(depth, usize::MAX);
         Ok(Some(Box::new(PostedQueue::brittle(poster, peer, limits))))
@@ -206,7 +208,7 @@ impl Transport for SimEndpoint {
     }
 
     fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
-        // The receiver's part of moving the message, which completes without a call.
+        // The receiver's share of the cost of the message, which completes without a further call.
         self.spend_overhead();
         self.network.lock().expect(self.process, from, tag, room)
     }
@@ -221,7 +223,8 @@ impl Transport for SimEndpoint {
         if event.is_some()
             && let Some((_, seat)) = self.seated()
         {
-            // At once, so that nobody learns of it before it has been received.
+            // The time passes at once, so that no other thread learns of the message before it has
+            // been received.
             self.spend_overhead();
             drop(turns::pay(&self.network, self.network.lock(), seat));
         }
@@ -254,7 +257,7 @@ impl Transport for SimEndpoint {
         let only_time_must_pass = process.inbox.is_empty() && process.arrived.is_empty() && process.under_way > 0;
         drop(network);
         if only_time_must_pass {
-            // Others may have something to do meanwhile.
+            // Other threads may have something to do meanwhile.
             thread::yield_now();
         }
     }

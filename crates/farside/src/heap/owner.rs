@@ -17,10 +17,10 @@ use super::layout::{CONTROL_BYTES, Control, HEADER_BYTES, Header, Layout, StampK
 use super::remote_heap::WHEN_FULL;
 use super::tags::{self, FreedTags, Tag};
 use crate::invoke::reply::Reply;
-use crate::job::kill_point::KillPoint;
-use crate::job::process::lock;
-use crate::job::worker::Worker;
+use crate::launch::kill_point::KillPoint;
 use crate::memory::RemoteMemory;
+use crate::runtime::process::lock;
+use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder};
 use crate::{AtomicChange, Wire};
 
@@ -117,7 +117,7 @@ impl Landing {
 fn control_of(me: &Worker, far: &RemoteMemory) -> Result<Control> {
     let mut control = [0; CONTROL_BYTES as usize];
     far.look(me, 0, &mut control)?;
-    let control = wire::decode::<Control>(Decoder::new(&control).on(me), control.len());
+    let control = wire::decode::<Control>(Decoder::new(&control).within(me), control.len());
     control.map_err(|_| HeapError::CorruptHeap)
 }
 

@@ -19,10 +19,10 @@ use super::report::HeapReport;
 use super::shadow::{Holder, Shadow};
 use super::tags;
 use crate::invoke::call::WhenFull;
-use crate::job::kill_point::KillPoint;
-use crate::job::settings::FOREVER;
-use crate::job::worker::Worker;
+use crate::launch::kill_point::KillPoint;
+use crate::launch::settings::FOREVER;
 use crate::memory::RemoteMemory;
+use crate::runtime::worker::Worker;
 use crate::{AtomicChange, Error};
 
 /// A heap in the memory of another worker's process, from which this worker allocates without a

@@ -30,7 +30,7 @@ use super::notify::{Counted, LatchAddress};
 use super::payload::Payload;
 use super::reply::{Answer, ReplyAddress, Status, answer};
 use crate::error::{Error, NameRefusal, Source};
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Schema, Wire, WireError, hash_name};
 
 /// The entry of records that name their function. No table is so long.
@@ -143,7 +143,7 @@ impl Names {
     /// Those that every program has.
     pub(crate) fn of_the_library() -> Self {
         let mut names = Self::default();
-        crate::job::collective::register(&mut names);
+        crate::runtime::collective::register(&mut names);
         names
     }
 
@@ -197,7 +197,7 @@ const PADDING_BYTES_MAX: usize = 7;
 
 impl<A: Wire, R: Wire> Function for Typed<A, R> {
     fn run(&self, there: &Worker, arguments: &[u8], wanted: Option<&mut Vec<u8>>) -> Result<(), WireError> {
-        let arguments = wire::decode(Decoder::new(arguments).on(there), PADDING_BYTES_MAX)?;
+        let arguments = wire::decode(Decoder::new(arguments).within(there), PADDING_BYTES_MAX)?;
         let result = (self.0)(there, arguments);
         if let Some(bytes) = wanted {
             *bytes = wire::encode(&result, std::mem::take(bytes));

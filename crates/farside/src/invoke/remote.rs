@@ -11,7 +11,7 @@ use super::notify::{Counted, LatchAddress};
 use super::payload::BUFFER_LENGTH_BYTES;
 use super::reply::{Reply, ReplyAddress, Returned, Status, answer};
 use super::table::Remote;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 use crate::wire::{Reader, Wire};
 
 /// A function with its types, and how to find it: by a pointer that travels as an operand, or by its type alone.
@@ -74,7 +74,7 @@ pub(super) unsafe fn read_arguments<A: Wire>(worker: &Worker, payload: *const u8
         return Some(unsafe { payload.cast::<A>().read_unaligned() });
     }
     // SAFETY: passed on.
-    let mut reader = unsafe { Reader::new(payload, bytes) }.in_process(worker.process_handle());
+    let mut reader = unsafe { Reader::new(payload, bytes) }.within(worker.process_handle());
     // SAFETY: the sender wrote an `A` here, and each record is run once.
     let arguments = unsafe { A::read(&mut reader) }.ok()?;
     // Less than a word is left for padding.

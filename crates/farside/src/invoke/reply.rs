@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_fabric::ProcessId;
 
-use crate::job::kill_point::KillPoint;
-use crate::job::process::Process;
-use crate::job::setup::SetupMessage;
+use crate::invoke::ring::message::SetupMessage;
+use crate::launch::kill_point::KillPoint;
+use crate::runtime::process::Process;
 use crate::wire::{Reader, Wire, WireError};
 
 /// Where a result belongs. Travels with the call.
@@ -330,7 +330,7 @@ unsafe impl<R: 'static> Wire for Reply<R> {
     unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         // SAFETY: passed on.
         let address = unsafe { ReplyAddress::read(input) }?;
-        let process = input.process().ok_or_else(WireError::outside_a_job::<Self>)?.clone();
+        let process = input.context::<Arc<Process>>().ok_or_else(WireError::outside_a_job::<Self>)?.clone();
         Ok(Self { address, process, result: PhantomData })
     }
 }

@@ -13,10 +13,10 @@ use super::notify::Counted;
 use super::reply::Status;
 use crate::Wire;
 use crate::error::{Error, Result};
-use crate::job::kill_point::KillPoint;
-use crate::job::process::Process;
-use crate::job::worker::Worker;
+use crate::launch::kill_point::KillPoint;
 use crate::memory::RemoteMemory;
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Encoder, Reader, Schema, WireError};
 
 /// What stands before the result: its size and status in one word.
@@ -117,7 +117,7 @@ impl<R: Wire> ResultPlace<R> {
                 if status == Status::Panicked {
                     return Err(Error::RemotePanic { on, message: String::from_utf8_lossy(&content).into_owned() });
                 }
-                let result = wire::decode(Decoder::new(&content).on(me), 0);
+                let result = wire::decode(Decoder::new(&content).within(me), 0);
                 result.map(Some).map_err(|cause| Error::Wire { from: on, cause })
             }
             _ => Err(Error::Wire { from: on, cause: WireError::invalid::<R>(head) }),

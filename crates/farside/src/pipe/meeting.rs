@@ -23,10 +23,10 @@ use super::message::{PipeBody, PipeMessage};
 use super::protocol::{Flag, Kind, deliver};
 use super::shape::{INLINE_BYTES_MAX, PipeShape, Slots};
 use crate::error::{self, Error};
-use crate::job::kill_point::KillPoint;
-use crate::job::process::{Process, lock};
-use crate::job::setup::{Piece, SetupMessage};
+use crate::invoke::ring::message::{Piece, SetupMessage};
+use crate::launch::kill_point::KillPoint;
 use crate::memory::MemoryRefusal;
+use crate::runtime::process::{Process, lock};
 
 /// The pipes whose ends are in one process.
 #[derive(Debug, Default)]

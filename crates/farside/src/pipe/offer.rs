@@ -12,9 +12,9 @@ use super::protocol::{FLAG_BYTES_MAX, Flag, Kind};
 use super::shape::{INLINE_BYTES_MAX, Slots};
 use super::writer::{PipeWriter, flag_of};
 use crate::error::{self, Error, Refused};
-use crate::job::setup::Piece;
-use crate::job::worker::Worker;
+use crate::invoke::ring::message::Piece;
 use crate::memory::{Extent, MemoryRefusal};
+use crate::runtime::worker::Worker;
 
 /// What says behind a flag where a message is: the words of a [`Piece`].
 const PLACE_BYTES: usize = 40;

@@ -10,7 +10,7 @@ use super::message::{PipeBody, PipeMessage, piece_words};
 use super::protocol::{Flag, Kind, Words};
 use super::*;
 use crate::error::Result;
-use crate::job::setup::Piece;
+use crate::invoke::ring::message::Piece;
 
 const WRITER: WorkerId = WorkerId::new(0);
 const READER: WorkerId = WorkerId::new(1);

@@ -21,11 +21,11 @@ use super::protocol::{Corrupt, Flag, Kind, Words, Writing};
 use super::shape::{INLINE_BYTES_MAX, PipeShape};
 use super::waking::Waiting;
 use crate::error::{self, Error};
-use crate::job::kill_point::KillPoint;
-use crate::job::process::Process;
-use crate::job::setup::Piece;
-use crate::job::worker::Worker;
+use crate::invoke::ring::message::Piece;
+use crate::launch::kill_point::KillPoint;
 use crate::memory::Extent;
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 
 /// The end of a pipe that writes. Dropped, it tells the reader, who still reads all that was written, be it nothing at all.
 ///

@@ -21,8 +21,8 @@ use crate::dist::PerWorker;
 use crate::error::{Error, Refused};
 use crate::invoke::call::{PutOff, WhenFull};
 use crate::invoke::reply::Reply;
-use crate::job::settings::FOREVER;
-use crate::job::worker::Worker;
+use crate::launch::settings::FOREVER;
+use crate::runtime::worker::Worker;
 use crate::wire::hash_name;
 
 /// How often, at most, one who waits asks whether the lease is over.

@@ -20,7 +20,7 @@ use super::operation::{After, Guarded, Outcome};
 use crate::Wire;
 use crate::dist::PerWorker;
 use crate::invoke::pending::Pending;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 use crate::wire::hash_name;
 
 /// Structures at one worker, at most, and names in one directory.

@@ -38,4 +38,3 @@ mod support;
 mod survivors;
 mod sync;
 mod ways;
-mod wire;

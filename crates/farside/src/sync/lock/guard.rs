@@ -7,7 +7,7 @@ use farside_fabric::WorkerId;
 use super::table::{Mode, Wish};
 use super::{Lock, leave, renew};
 use crate::Wire;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 use crate::sync::error::{Result, SyncError};
 
 /// What says that a lock was granted, and when: to be shown to the values that the lock guards ([`Fenced`](crate::sync::Fenced)).

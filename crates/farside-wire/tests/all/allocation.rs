@@ -1,0 +1,109 @@
+//! A length that lies does not make the receiver set memory aside for it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+
+use farside::Wire;
+use farside::wire::{Reader, WireError};
+
+use crate::record::{Record, read, write};
+
+thread_local! {
+    /// The largest request of this thread since it was last reset.
+    static LARGEST_BYTES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, watched.
+struct Watched;
+
+#[global_allocator]
+static WATCHED: Watched = Watched;
+
+fn watch(bytes: usize) {
+    LARGEST_BYTES.set(LARGEST_BYTES.get().max(bytes));
+}
+
+// SAFETY: all is left to the system's allocator; a thread-local without destructor neither allocates nor unwinds.
+unsafe impl GlobalAlloc for Watched {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        watch(layout.size());
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`, and the memory came from `System`.
+        unsafe { System.dealloc(memory, layout) };
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_bytes: usize) -> *mut u8 {
+        watch(new_bytes);
+        // SAFETY: the caller keeps the contract of `realloc`, and the memory came from `System`.
+        unsafe { System.realloc(memory, layout, new_bytes) }
+    }
+}
+
+/// 16 KiB in memory for 8 bytes on the wire.
+struct Roomy([u64; 2048]);
+
+impl Roomy {
+    fn new(first: u64) -> Self {
+        let mut numbers = [0; 2048];
+        numbers[0] = first;
+        Self(numbers)
+    }
+}
+
+// SAFETY: (1) numbers; (2, 4) the first of them is written and read, and the others are 0; (3) numbers have no
+// destructor; (6) it has 8 bytes.
+unsafe impl Wire for Roomy {
+    const PLAIN: bool = false;
+
+    fn wire_bytes(&self) -> usize {
+        self.0[0].wire_bytes()
+    }
+
+    unsafe fn write(self, out: *mut u8) {
+        // SAFETY: the caller passes room for `wire_bytes`, which are those of the number.
+        unsafe { self.0[0].write(out) };
+    }
+
+    unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        // SAFETY: any bytes are a valid `u64`.
+        match unsafe { u64::read(input) }? {
+            u64::MAX => Err(WireError::invalid::<Self>(u64::MAX)),
+            first => Ok(Self::new(first)),
+        }
+    }
+}
+
+/// A length, and then bytes of which no element can be made.
+fn lying_record(elements: u64, record_bytes: usize) -> Record {
+    let rest = vec![0xFF; record_bytes - size_of::<u64>()];
+    elements.to_le_bytes().into_iter().chain(rest).map(MaybeUninit::new).collect()
+}
+
+#[test]
+fn memory_is_bounded_by_the_record() {
+    const RECORD_BYTES: usize = 1 << 16;
+    // As many elements as a record of this size can have, if each has one byte: 1 GiB in memory.
+    let record = lying_record((RECORD_BYTES - size_of::<u64>()) as u64, RECORD_BYTES);
+    LARGEST_BYTES.set(0);
+    // SAFETY: the plain part of a `Roomy` is a number.
+    let error = unsafe { read::<Vec<Roomy>>(&record) }.err();
+    let largest_bytes = LARGEST_BYTES.get();
+    assert!(matches!(error, Some(WireError::Invalid { .. })), "{error:?}");
+    assert!(largest_bytes <= 4 * RECORD_BYTES, "{largest_bytes} bytes for a record of {RECORD_BYTES}");
+}
+
+#[test]
+fn elements_that_are_wider_in_memory_all_arrive() {
+    for length in [1, 2, 3, 15, 16, 17, 127, 128, 129] {
+        let sent: Vec<Roomy> = (0..length).map(Roomy::new).collect();
+        // SAFETY: a `Vec<Roomy>` was written there.
+        let (arrived, left_bytes) = unsafe { read::<Vec<Roomy>>(&write(sent, 0)) }.unwrap();
+        assert_eq!(left_bytes, 0);
+        assert!(arrived.iter().map(|roomy| roomy.0[0]).eq(0..length));
+    }
+}
