@@ -442,7 +442,7 @@ impl Worker {
         work: impl FnOnce(&dyn Fn(usize, AtomicChange<u64>) -> Result<u64>) -> Result<R>,
     ) -> Result<R> {
         check_alignment::<u64>(address)?;
-        let (process, bytes) = (self.process_handle(), count.saturating_mul(8));
+        let bytes = count.saturating_mul(8);
         // What is taken is told to others.
         self.end_accesses();
         if let Some(base) = self.mapped(address, bytes) {
@@ -506,7 +506,6 @@ impl Worker {
         touch: Option<Touch>,
         access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
     ) -> Result<T> {
-        let process = self.process_handle();
         let segment = address.segment();
         let known = self.known(segment).map_err(|fault| address.explain(fault))?;
         let offset = known.inside(address, bytes).map_err(|why| address.refused(why))?;
