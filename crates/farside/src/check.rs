@@ -41,21 +41,64 @@ mod operation;
 mod report;
 mod shadow;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use farside_fabric::ProcessId;
 use farside_fabric::clock::lock;
 
 use self::ask::Desk;
 use self::epochs::{Epochs, Life};
+use self::message::CheckMessage;
 pub use self::report::{Access, AccessConflict, Site};
 use self::shadow::{Record, Shadow};
 use crate::Worker;
 use crate::error::Result;
+use crate::launch::settings::Check;
 use crate::runtime::extent::Extent;
 pub use crate::runtime::observer::AccessKind;
 use crate::runtime::observer::{Hold, Observer, Part, Touch};
 use crate::runtime::process::Process;
+use crate::runtime::room::{Room, Seed};
+
+/// The room of the checker in one process.
+#[derive(Debug)]
+pub(crate) struct CheckRoom {
+    /// `None` unless the job checks its accesses.
+    checks: Option<Arc<Checks>>,
+}
+
+impl Room for CheckRoom {
+    const TAG: u8 = 2;
+    type Message = CheckMessage;
+    type Local = ();
+
+    fn new(seed: &Seed<'_>) -> Self {
+        let threads = seed.shape.callable_per_process() as usize;
+        Self { checks: (seed.settings.check == Check::Accesses).then(|| Arc::new(Checks::new(threads))) }
+    }
+
+    fn local(&self, _process: &Arc<Process>, _local: usize) {}
+
+    fn begin(&self, process: &Process) {
+        if let Some(checks) = &self.checks {
+            process.set_observer(checks.clone());
+        }
+    }
+
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: CheckMessage) -> Result<()> {
+        // Either all processes of a job check accesses, or none does.
+        if let Some(checks) = &self.checks {
+            checks.take_message(process, from, message);
+        }
+        Ok(())
+    }
+
+    fn lose(&self, process: &Process, lost: ProcessId) {
+        if let Some(checks) = &self.checks {
+            checks.lose(process, lost);
+        }
+    }
+}
 
 /// The checker's state in one process.
 #[derive(Debug)]
@@ -137,6 +180,11 @@ impl Worker {
     /// Returns the checker's counters for this process's memory, or `None` unless accesses are
     /// [checked](crate::Job::check_accesses).
     pub fn access_checks(&self) -> Option<AccessChecks> {
-        self.process_handle().checks().map(|checks| lock(&checks.shadow).counters())
+        checks_of(self.process_handle()).map(|checks| lock(&checks.shadow).counters())
     }
+}
+
+/// The checker of a process, if accesses are checked.
+fn checks_of(process: &Process) -> Option<&Checks> {
+    process.room::<CheckRoom>().checks.as_deref()
 }

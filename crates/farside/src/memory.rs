@@ -27,7 +27,7 @@ pub use self::address::GlobalAddress;
 pub(crate) use self::address::SLOT_BYTES;
 pub(crate) use self::numa::Nodes;
 pub(crate) use self::segments::publish;
-pub(crate) use self::shared::{ProcessMemory, Regions};
+pub(crate) use self::shared::ProcessMemory;
 use crate::Wire;
 use crate::error::{Error, Result};
 pub(crate) use crate::runtime::extent::Extent;

@@ -1,5 +1,6 @@
 //! The processes and workers of a job, and how they wait, serve each other and end.
 
+pub(crate) mod address_cache;
 pub(crate) mod collective;
 pub(crate) mod consumers;
 pub(crate) mod extent;

@@ -257,20 +257,11 @@ fn conflict(me: &Worker, here: Record, there: Record, in_use: bool) -> Error {
     Error::AccessConflict(Box::new(conflict))
 }
 
-impl Process {
-    /// Takes a message of the checker.
-    pub(crate) fn take_check_message(&self, from: ProcessId, bytes: &[u8]) {
-        // Either all processes of a job check accesses, or none does.
-        if let (Some(checks), Some(message)) = (self.checks(), message::decode(bytes)) {
-            checks.take_message(self, from, message);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use farside_fabric::RemoteKey;
 
+    use super::super::checks_of;
     use super::*;
     use crate::runtime::extent::Extent;
     use crate::runtime::observer::Touch;
@@ -279,7 +270,7 @@ mod tests {
     fn only_the_process_that_was_asked_answers() {
         let body = |me: &Worker| -> Result<()> {
             let process = me.process_handle();
-            let checks = process.checks().expect("accesses are checked");
+            let checks = checks_of(process).expect("accesses are checked");
             let desk = &checks.desks[0];
             *lock(&desk.asked) = Asked { count: 7, of: Some(ProcessId::new(1)), answer: None };
             let answers = |from: u32, message| {
@@ -300,7 +291,7 @@ mod tests {
     #[test]
     fn repeated_meetings_end_at_the_deadline() {
         let body = |me: &Worker| -> Result<()> {
-            let checks = me.process_handle().checks().expect("accesses are checked");
+            let checks = checks_of(me.process_handle()).expect("accesses are checked");
             let memory = Extent { key: RemoteKey::starter(me.process(), 4096), offset: 0, bytes: 8 };
             let part = Part { memory, touch: Touch::here(AccessKind::Write) };
             let access = |life| Record::new(me, part, life);

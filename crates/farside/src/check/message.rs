@@ -2,11 +2,11 @@
 
 use farside_fabric::ProcessId;
 
+use super::CheckRoom;
 use super::epochs::{Life, Standing};
 use super::shadow::Record;
 use crate::Wire;
 use crate::error::Result;
-use crate::invoke::ring::message::SetupMessage;
 use crate::runtime::process::Process;
 use crate::wire::{self, Decoder};
 
@@ -32,7 +32,7 @@ pub(crate) enum CheckMessage {
 
 /// Sends a message to the service thread of a process.
 pub(super) fn send(process: &Process, to: ProcessId, message: &CheckMessage) -> Result<()> {
-    process.send_setup(to, &SetupMessage::Check(encode(message)))
+    process.send::<CheckRoom>(to, message)
 }
 
 pub(super) fn encode<T: Wire>(value: &T) -> Vec<u8> {

@@ -155,9 +155,6 @@ impl fmt::Display for GlobalAddress {
 pub(crate) struct Segment(u32);
 
 impl Segment {
-    /// That of null, which no region has.
-    pub(crate) const NONE: Self = Self(0);
-
     pub(crate) fn process(self) -> Option<ProcessId> {
         (self.0 >> (PROCESS_SHIFT - OFFSET_BITS)).checked_sub(1).map(ProcessId::new)
     }
@@ -174,6 +171,12 @@ impl Segment {
     /// Whether a use of the slot is the one that the address was made in, as far as it tells.
     pub(crate) const fn is_of(self, generation: u32) -> bool {
         generation & ((1 << GENERATION_BITS) - 1) == self.generation()
+    }
+
+    /// Its bits.
+    #[inline]
+    pub(crate) const fn bits(self) -> u32 {
+        self.0
     }
 
     /// A number to look it up by: regions of one process, and the same regions of several processes, are spread.

@@ -1,6 +1,8 @@
 //! The part of memory that the threads of a process share, and how its workers ask for some.
 
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -11,16 +13,17 @@ use farside_sys::topology::Topology;
 
 use super::grants::Grants;
 use super::message::{MemoryMessage, Nearness};
+use super::mover::Mover;
 use super::node_memories::NodeMemories;
 use super::requests::{Answer, Requests};
 use super::{GlobalAddress, MemoryRefusal, Nodes, Place, RemoteMemory, publish};
 use crate::error::{Error, Result};
-use crate::invoke::ring::message::SetupMessage;
 use crate::launch::kill_point::KillPoint;
 use crate::launch::settings::Settings;
 use crate::runtime::extent::Extent;
 use crate::runtime::observer::{AccessKind, Touch};
 use crate::runtime::process::Process;
+use crate::runtime::room::{Room, Seed};
 use crate::runtime::worker::Worker;
 
 /// The memory of one process, and what it knows of others'.
@@ -31,6 +34,53 @@ pub(crate) struct ProcessMemory {
     released: Mutex<Released>,
     nodes: OnceLock<Nodes>,
     by_node: Arc<NodeMemories>,
+    mover: Mover,
+}
+
+/// What a worker has of the room: its allocator, and the regions that it has used.
+#[derive(Debug)]
+pub(crate) struct WorkerMemory {
+    regions: RefCell<Regions>,
+    /// Made when it is first used.
+    allocator: OnceCell<Allocator>,
+}
+
+impl Room for ProcessMemory {
+    const TAG: u8 = 1;
+    type Message = MemoryMessage;
+    type Local = WorkerMemory;
+
+    fn new(seed: &Seed<'_>) -> Self {
+        Self::new(seed.transport, seed.settings)
+    }
+
+    fn local(&self, process: &Arc<Process>, _local: usize) -> WorkerMemory {
+        WorkerMemory { regions: RefCell::new(Regions::new(process.clock().now())), allocator: OnceCell::new() }
+    }
+
+    fn begin(&self, process: &Process) {
+        publish(process.home(), process.starter_key(process.id()));
+    }
+
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: MemoryMessage) -> Result<()> {
+        process.take_memory_message(from, message);
+        Ok(())
+    }
+
+    /// Takes back the memory that the lost process asked for.
+    fn lose(&self, process: &Process, lost: ProcessId) {
+        let mut grants = lock(&self.grants);
+        grants.release_all_of(lost);
+        process.note_granted(&grants);
+    }
+
+    fn stop(&self, process: &Process) {
+        process.stop_mover();
+    }
+
+    fn is_over(&self, _worker: &Worker) -> Result<bool> {
+        Ok(self.mover.is_idle())
+    }
 }
 
 impl ProcessMemory {
@@ -45,7 +95,12 @@ impl ProcessMemory {
             released: Mutex::default(),
             nodes: OnceLock::new(),
             by_node,
+            mover: Mover::default(),
         }
+    }
+
+    pub(super) fn mover(&self) -> &Mover {
+        &self.mover
     }
 
     /// Refuses a handle that this process has given back.
@@ -56,16 +111,6 @@ impl ProcessMemory {
     /// The region of this key, if it is one of this process's memory.
     pub(crate) fn own_region(&self, key: RemoteKey) -> Option<RemoteRegion> {
         self.by_node.region(key).map(|region| region.as_remote())
-    }
-
-    /// What others have of this process's memory.
-    pub(crate) fn granted_bytes(&self) -> u64 {
-        lock(&self.grants).granted_bytes()
-    }
-
-    /// Takes back what a process asked for that is gone.
-    pub(crate) fn lose(&self, process: ProcessId) {
-        lock(&self.grants).release_all_of(process);
     }
 }
 
@@ -90,6 +135,16 @@ impl Released {
 }
 
 impl Process {
+    /// The room's state in this process.
+    pub(crate) fn memory(&self) -> &ProcessMemory {
+        self.room()
+    }
+
+    /// Notes how much memory of this process others have, for the counters of workers.
+    fn note_granted(&self, grants: &Grants) {
+        self.remote_memory_bytes().store(grants.granted_bytes(), Ordering::Relaxed);
+    }
+
     /// The region of a handle's memory, attached.
     pub(super) fn region_of(&self, memory: &RemoteMemory) -> Result<RemoteRegion> {
         if memory.process() == self.id() {
@@ -115,7 +170,10 @@ impl Process {
             Nearness::Node(node) => return Err(MemoryRefusal::NoSuchNode { node }),
             Nearness::Thread(local) => nodes.of_thread(local as usize),
         };
-        let memory = lock(&self.memory().grants).allocate(to, bytes, node)?;
+        let mut grants = lock(&self.memory().grants);
+        let memory = grants.allocate(to, bytes, node)?;
+        self.note_granted(&grants);
+        drop(grants);
         publish(self.home(), memory.key);
         if let Some(observer) = self.observer() {
             observer.renewed(memory.extent());
@@ -127,6 +185,7 @@ impl Process {
     fn take_back(&self, memory: &RemoteMemory, by: ProcessId, note: &[u8]) -> Result<(), MemoryRefusal> {
         let mut grants = lock(&self.memory().grants);
         grants.release(memory)?;
+        self.note_granted(&grants);
         if let Some(observer) = self.observer() {
             // Under the lock: before the memory can be allocated again.
             observer.released(self, memory.extent(), by, note);
@@ -159,8 +218,9 @@ impl Process {
                 let answer = match self.grant(from, bytes, near) {
                     // What it asked for before it was lost; what it had was taken back by then.
                     Ok(memory) if self.is_lost(from) => {
-                        let _ = lock(&self.memory().grants).release(&memory);
-                        return;
+                        let mut grants = lock(&self.memory().grants);
+                        let _ = grants.release(&memory);
+                        return self.note_granted(&grants);
                     }
                     Ok(memory) => MemoryMessage::Allocated { request, memory },
                     Err(why) => MemoryMessage::Refused { request, why },
@@ -198,11 +258,16 @@ impl Process {
 
     fn respond_on_memory(&self, to: ProcessId, message: MemoryMessage) {
         // Who is gone by now needs no answer.
-        let _ = self.send_setup(to, &SetupMessage::Memory(message));
+        let _ = self.send::<ProcessMemory>(to, &message);
     }
 }
 
 impl Worker {
+    /// The regions of other processes that this worker has used.
+    pub(super) fn regions(&self) -> &RefCell<Regions> {
+        &self.room::<ProcessMemory>().regions
+    }
+
     /// A buffer of registered memory of this process, on the NUMA node that this worker is bound to, for this worker or any other
     /// thread. Dropped, it comes back by itself. What it holds is left from before.
     ///
@@ -226,7 +291,7 @@ impl Worker {
     /// # Errors
     /// [`Error::Fabric`] with `Memory` when the machine has none left.
     pub fn allocate(&self, bytes: usize) -> Result<Registered> {
-        let allocator = self.allocator().get_or_init(|| {
+        let allocator = self.room::<ProcessMemory>().allocator.get_or_init(|| {
             let process = self.process_handle();
             let node = process.nodes().of_thread(self.thread_index());
             Allocator::new(process.memory().by_node.on(node), AllocatorOptions::default())
@@ -361,7 +426,7 @@ impl Worker {
         }
         let requests = &process.memory().requests;
         let request = lock(requests).begin(self.thread_index());
-        let asked = process.send_setup(owner, &SetupMessage::Memory(ask(request)));
+        let asked = process.send::<ProcessMemory>(owner, &ask(request));
         process.kill_point(KillPoint::MemoryAsked);
         let answer = asked.and_then(|()| {
             self.wait_until(doing, self.default_deadline(), |worker| {

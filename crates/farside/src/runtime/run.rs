@@ -89,7 +89,7 @@ where
         if let Err(panic) = service.join() {
             resume_unwind(panic);
         }
-        process.stop_mover();
+        process.rooms().stop(process);
         outcomes
     })
 }

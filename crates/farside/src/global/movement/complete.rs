@@ -218,7 +218,7 @@ impl Worker {
                 return Err(MovementError::NotStarted { handle, earlier: self.handle(number) }.into());
             }
             Failure::Stale { is_target } => {
-                self.space().forget(address_of(is_target).segment());
+                self.forget_segment(address_of(is_target).segment());
                 fault_at(address_of(is_target), AddressFault::Stale)
             }
             Failure::ReadOnly { is_target } => fault_at(address_of(is_target), AddressFault::ReadOnly),

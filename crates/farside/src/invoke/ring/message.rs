@@ -2,11 +2,9 @@
 
 use farside_fabric::{ProcessId, RemoteKey};
 
-use crate::global::{MoveMessage, SignalMessage};
 use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
 use crate::launch::ring_options::CHUNKS_PER_REQUEST_MAX;
-use crate::memory::message::MemoryMessage;
 use crate::pipe::message::PipeMessage;
 
 /// A piece of a registered region.
@@ -85,16 +83,8 @@ pub(crate) enum SetupMessage {
     CountDown {
         latch: LatchAddress,
     },
-    /// About memory that one process has of another.
-    Memory(MemoryMessage),
-    /// About accesses that may conflict, in a job that is checked.
-    Check(Vec<u8>),
     /// About a pipe between two workers.
     Pipe(PipeMessage),
-    /// About signals in memory that is not mapped at who signals.
-    Signal(SignalMessage),
-    /// About operations on memory.
-    Move(MoveMessage),
 }
 
 impl SetupMessage {
@@ -119,21 +109,8 @@ impl SetupMessage {
                 out.byte(piece.status).u32(piece.total).u32(piece.offset).rest(&piece.bytes)
             }
             Self::CountDown { latch } => out.byte(9).u32(latch.worker).u32(latch.index).u32(latch.generation),
-            Self::Memory(message) => {
-                out.0 = crate::wire::encode(message, std::mem::take(&mut out.byte(20).0));
-                &mut out
-            }
-            Self::Check(message) => out.byte(22).rest(message),
-            Self::Move(message) => {
-                message.encode(&mut out.byte(23).0);
-                &mut out
-            }
             Self::Pipe(message) => {
                 message.encode(&mut out.byte(30).0);
-                &mut out
-            }
-            Self::Signal(message) => {
-                message.encode(&mut out.byte(21).0);
                 &mut out
             }
         };
@@ -173,11 +150,7 @@ impl SetupMessage {
                 let latch = LatchAddress { worker: input.u32()?, index: input.u32()?, generation: input.u32()? };
                 Self::CountDown { latch }
             }
-            20 => Self::Memory(crate::wire::decode(crate::wire::Decoder::new(&input.rest()), 0).ok()?),
-            22 => Self::Check(input.rest()),
             30 => Self::Pipe(PipeMessage::decode(&input.rest())?),
-            21 => Self::Signal(SignalMessage::decode(&input.rest())?),
-            23 => Self::Move(MoveMessage::decode(&input.rest())?),
             _ => return None,
         };
         input.0.is_empty().then_some(message)
