@@ -349,7 +349,7 @@ impl Target {
     }
 
     fn decode(bytes: &[u8; TARGET_BYTES]) -> Self {
-        let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("three words are there"));
+        let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("the bytes are three words"));
         Self { key: word(0), base: word(8), bytes: word(16) }
     }
 }
