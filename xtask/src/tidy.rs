@@ -24,7 +24,7 @@ const BELOW: [(&str, &[&str]); 11] = [
         "farside-bench",
         &["farside", "farside-fabric", "farside-mcts", "farside-sys", "farside-testbed", "farside-transmit"],
     ),
-    ("farside-cli", &["farside", "farside-bench", "farside-fabric", "farside-mcts", "farside-sys", "farside-testbed"]),
+    ("farside-cli", &["farside", "farside-fabric", "farside-mcts", "farside-sys", "farside-testbed"]),
 ];
 
 /// Crates with no unsafe code at all.
