@@ -71,8 +71,8 @@ fn a_job_of_no_processes_is_refused() {
         farside::job().threads_per_process(0).entry(["unused"]).run(|_| Ok(())),
         farside::job().processes(1 << 18).entry(["unused"]).run(|_| Ok(())),
         Launch::new(Vec::new()).run().map_err(Error::from),
-        Launch::new(vec![program("unused", &[], 0)]).run(),
-        Launch::new(vec![program("unused", &[], 1), program("unused", &[], 0)]).run(),
+        Launch::new(vec![program("unused", &[], 0)]).run().map_err(Error::from),
+        Launch::new(vec![program("unused", &[], 1), program("unused", &[], 0)]).run().map_err(Error::from),
     ];
     for refused in refused {
         assert!(matches!(refused, Err(Error::JobShape { .. })), "{refused:?}");
