@@ -62,7 +62,6 @@ pub mod global;
 pub mod heap;
 mod invoke;
 pub mod job;
-mod launch;
 pub mod memory;
 pub mod pipe;
 mod rooms;
@@ -85,6 +84,8 @@ pub use farside_fabric as fabric;
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
+pub use farside_launch::LaunchError;
+pub use farside_launch::ring_options::RingOptions;
 pub use farside_macros::test;
 pub use global::{
     AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice, Handle, Hyperslab,
@@ -103,7 +104,6 @@ pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
 pub use invoke::result_place::ResultPlace;
 pub use job::{Job, Simulated, Simulation, job, simulate};
-pub use launch::ring_options::RingOptions;
 pub use memory::{Registered, RemoteMemory};
 pub use runtime::observer::AccessKind;
 pub use runtime::worker::{Counters, Scope, Worker};

@@ -18,13 +18,13 @@ use super::node_memories::NodeMemories;
 use super::requests::{Answer, Requests};
 use super::{GlobalAddress, MemoryRefusal, Nodes, Place, RemoteMemory, publish};
 use crate::error::{Error, Result};
-use crate::launch::kill_point::KillPoint;
-use crate::launch::settings::Settings;
 use crate::runtime::extent::Extent;
 use crate::runtime::observer::{AccessKind, Touch};
 use crate::runtime::process::Process;
 use crate::runtime::room::{Room, Seed};
 use crate::runtime::worker::Worker;
+use farside_launch::kill_point::KillPoint;
+use farside_launch::settings::Settings;
 
 /// The memory of one process, and what it knows of others'.
 #[derive(Debug)]
