@@ -35,7 +35,6 @@ use crate::runtime::worker::Worker;
 use farside_launch::control::{Control, Ending, ToCoordinator};
 use farside_launch::kill_point::{KillPlan, KillPoint};
 use farside_launch::settings::Settings;
-use farside_launch::settings::{Check, Settings};
 
 /// Values shared by a process's workers, at most.
 const SHARED_MAX: usize = 1024;
