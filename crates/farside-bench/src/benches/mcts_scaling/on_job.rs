@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use farside::{AGGREGATE_BYTES, Aggregation, Worker};
-use farside_mcts::{Budget, Game, JobError, OnJob, Pace, Placement, Replicas, Report, Search, Sharing};
+use farside_mcts::{Budget, Game, JobError, OnJob, Placement, Report, Search};
 
 use super::{ROLLOUTS, SEQUENTIAL, hex, params, quality, sequential_rollouts_per_s};
 use crate::case::Case;
@@ -52,41 +52,17 @@ impl Mode {
 /// A way to search, other than the usual one.
 pub(super) type Way = (&'static str, for<'w> fn(OnJob<'w>) -> OnJob<'w>);
 
-/// Nodes as the seed has them: shared by a process, owned at random, in phases of 4096 rollouts a worker (Seriema §5.3.2).
-pub(super) fn as_seed(job: OnJob<'_>) -> OnJob<'_> {
-    job.sharing(Sharing::Process).placement(Placement::Random).pace(Pace::Phases { rollouts: 4096 })
-}
-
 /// As it is when nothing else is said.
 pub(super) fn usual(job: OnJob<'_>) -> OnJob<'_> {
     job
-}
-
-fn as_seed_forced(job: OnJob<'_>) -> OnJob<'_> {
-    as_seed(job).force_remote(true)
-}
-
-fn shared(job: OnJob<'_>) -> OnJob<'_> {
-    job.sharing(Sharing::Process)
-}
-
-pub(super) fn replicas(job: OnJob<'_>) -> OnJob<'_> {
-    job.replicas(Replicas::default())
 }
 
 fn random(job: OnJob<'_>) -> OnJob<'_> {
     job.placement(Placement::Random)
 }
 
-/// Ways beside the usual one, and the shapes that they are measured in. 8 threads beside 2 processes of 4 is the comparison of
-/// Seriema §5.3.3.
-const WAYS: [(Way, &[(u32, u32)]); 5] = [
-    (("shared", shared), &[(1, 2), (2, 2)]),
-    (("seed", as_seed), &[(1, 2), (2, 1), (1, 8), (2, 4)]),
-    (("seed-forced", as_seed_forced), &[(1, 2), (2, 4)]),
-    (("replicas", replicas), &[(2, 1), (4, 1)]),
-    (("random", random), &[(2, 1)]),
-];
+/// Ways beside the usual one, and the shapes that they are measured in.
+const WAYS: [(Way, &[(u32, u32)]); 1] = [(("random", random), &[(2, 1)])];
 
 pub(super) fn cases() -> Vec<Case> {
     let plain = SHAPES

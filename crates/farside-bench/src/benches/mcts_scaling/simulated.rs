@@ -2,8 +2,7 @@
 //!
 //! **Simulated, not measured**: messages cost what a model of the network says, and computing what it is charged for, which is what
 //! was measured once on one machine. So the rates are those of such CPUs behind such a network, with no other cost of a message than
-//! the model's, and none of memory that several CPUs write. All processes are a network apart, also those that would share a machine, but
-//! threads of a process share its memory where nodes are shared. The same seed gives the same rows.
+//! the model's, and none of memory that several CPUs write. All processes are a network apart, also those that would share a machine. The same seed gives the same rows.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use farside::{SimOptions, Simulation, Worker};
 use farside_mcts::{Budget, Costs, Game, OnJob, Search};
 
-use super::on_job::{Mode, Samples, Way, as_seed, chunks_max, replicas, usual};
+use super::on_job::{Mode, Samples, Way, chunks_max, usual};
 use super::{hex, params};
 use crate::metric::Metric;
 use crate::row::Row;
@@ -34,7 +33,7 @@ pub(crate) fn run(
     options: Options,
     on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
 ) -> Result<(), BenchError> {
-    let ways: [Way; 3] = [("seed", as_seed), ("owner", usual), ("replicas", replicas)];
+    let ways: [Way; 1] = [("owner", usual)];
     for (way, with) in ways {
         for mode in Mode::ALL {
             let mut of_one = None;

@@ -17,7 +17,9 @@ pub enum JobError {
     #[error(transparent)]
     Job(#[from] farside::Error),
     /// Another search is in progress with the same [`OnJob`](crate::OnJob).
-    #[error("cannot begin a search: another one uses the same `OnJob`; drop its session first, or make a second `OnJob`")]
+    #[error(
+        "cannot begin a search: another one uses the same `OnJob`; drop its session first, or make a second `OnJob`"
+    )]
     InUse,
     /// A message named a thing that its receiver does not have.
     #[error(

@@ -5,9 +5,7 @@ use std::collections::VecDeque;
 use farside::{Aggregation, WorkerId};
 
 use super::finish::part_report;
-use super::message::{
-    BackUp, BirthId, Child, Descend, EntryId, Expanded, Keep, Message, Post, Return, Spare, TrailId,
-};
+use super::message::{BackUp, BirthId, Child, Descend, EntryId, Expanded, Keep, Message, Post, Return, Spare, TrailId};
 use super::part::{Link, Part, Whereabouts};
 use super::{Costs, Placement, Settings};
 use crate::game::{Game, Outcome, Player};

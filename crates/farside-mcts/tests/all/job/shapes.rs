@@ -6,9 +6,7 @@ use std::time::Duration;
 use farside::prelude::*;
 use farside::{Aggregation, Result, simulate};
 use farside_mcts::games::hex::Hex;
-use farside_mcts::{
-    Budget, Game, JobError, OnJob, Outcome, Params, Placement, Player, Report, Search, SearchError,
-};
+use farside_mcts::{Budget, Game, JobError, OnJob, Outcome, Params, Placement, Player, Report, Search, SearchError};
 
 /// Take one to three matches; the player that takes the last one wins.
 #[derive(Clone, Copy)]

@@ -3,9 +3,7 @@
 use farside::Result;
 use farside::prelude::*;
 use farside_mcts::games::hex::{Hex, Position};
-use farside_mcts::{
-    Budget, OnJob, Outcome, Params, Placement, Player, Report, Rng, Search, games::hex::Cell,
-};
+use farside_mcts::{Budget, OnJob, Outcome, Params, Placement, Player, Report, Rng, Search, games::hex::Cell};
 
 use crate::hex::oracle::{Minimax, after, random_stones};
 
@@ -50,8 +48,12 @@ fn solve_all(me: &Worker) -> Result<()> {
     let mut minimax = Minimax::default();
     for (number_of_job, job) in placements(job).into_iter().enumerate() {
         for (number, position) in positions().iter().enumerate() {
-            let params =
-                Params { expand_after: 1, simulations: 4, seed: (number_of_job * 100 + number) as u64, ..Params::default() };
+            let params = Params {
+                expand_after: 1,
+                simulations: 4,
+                seed: (number_of_job * 100 + number) as u64,
+                ..Params::default()
+            };
             let hex = Hex::new(position.size()).unwrap();
             let report = Search::new(hex).params(params).on(job).run(position, Budget::Rollouts(200_000))?;
             assert!(report.rollouts < 200_000, "a proof ends the search: {position:?}");

@@ -5,9 +5,7 @@ use farside::WorkerId;
 use super::births::Deferred;
 use super::{Link, Part, Task};
 use crate::game::{Game, Outcome};
-use crate::search::job::message::{
-    BackUp, BirthId, Child, Descend, Evaluate, Expand, Expanded, Message, Post, Return,
-};
+use crate::search::job::message::{BackUp, BirthId, Child, Descend, Evaluate, Expand, Expanded, Message, Post, Return};
 use crate::search::job::trails::Ends;
 use crate::tree::{NodeId, Sample, Step};
 
