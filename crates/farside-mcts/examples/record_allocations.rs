@@ -1,13 +1,16 @@
-//! Records the allocations of a real program, a search of Hex by four workers of a simulated job, and
-//! writes the trace that `farside bench heap-policy` replays:
+//! Records the allocations of a real program, a search of Hex by four workers of a simulated job,
+//! and writes the trace that `farside bench heap-policy` replays:
 //!
-//! `cargo run --release -p farside-mcts --example record_allocations > crates/farside-bench/src/benches/heap_policy/recorded.txt`
+//! ```sh
+//! cargo run --release -p farside-mcts --example record_allocations \
+//!     > crates/farside-bench/src/benches/heap_policy/recorded.txt
+//! ```
 //!
-//! A line `+N` is an allocation of N bytes. A line `-K` frees the allocation K before the latest. The
-//! trace contains allocations of up to 64 KiB, the sizes of a heap of blocks.
+//! A line `+N` is an allocation of N bytes. A line `-K` frees the allocation K before the latest.
+//! The trace contains allocations of up to 64 KiB, the sizes of a heap of blocks.
 //!
-//! The simulation runs all processes of the search in this one, and one thread at a time. So the order is
-//! the same each time, except for allocations of the standard library for its threads.
+//! The simulation runs all processes of the search in this one, and one thread at a time. So the
+//! order is the same each time, except for allocations of the standard library for its threads.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::HashMap;
@@ -41,8 +44,8 @@ fn note(address: *mut u8, bytes: usize) {
     }
 }
 
-// SAFETY: every call forwards its arguments to the system's allocator and returns its result. `note` does
-// not allocate, so it does not call this allocator again.
+// SAFETY: every call forwards its arguments to the system's allocator and returns its result.
+// `note` does not allocate, so it does not call this allocator again.
 unsafe impl GlobalAlloc for Recorder {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller fulfils the same contract, `GlobalAlloc::alloc`, for this layout.
@@ -58,8 +61,8 @@ unsafe impl GlobalAlloc for Recorder {
         if layout.size() <= BYTES_MAX {
             note(address, 0);
         }
-        // SAFETY: the caller passes a block of this allocator with its layout, and `alloc` got that block from
-        // `System` with the same layout.
+        // SAFETY: the caller passes a block of this allocator with its layout, and `alloc` got that
+        // block from `System` with the same layout.
         unsafe { System.dealloc(address, layout) };
     }
 }

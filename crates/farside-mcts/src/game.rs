@@ -9,8 +9,8 @@ use crate::Rng;
 
 /// A game of two players with full information and no chance.
 ///
-/// The description is sequential: it knows no trees, threads or processes. A state moves between workers
-/// by value, so it contains the whole position and no references.
+/// The description is sequential: it knows no trees, threads or processes. A state moves between
+/// workers by value, so it contains the whole position and no references.
 ///
 /// ```
 /// use farside_mcts::{Game, Outcome, Player};
@@ -51,22 +51,22 @@ pub trait Game: Send + Sync + 'static {
     /// Returns the player to move. Players need not alternate.
     fn to_move(&self, state: &Self::State) -> Player;
 
-    /// Appends every legal move once, in an order that depends only on the state. The search does not
-    /// call it after the end of the game.
+    /// Appends every legal move once, in an order that depends only on the state. The search does
+    /// not call it after the end of the game.
     fn moves(&self, state: &Self::State, moves: &mut Vec<Self::Move>);
 
     /// Plays a legal move.
     fn play(&self, state: &mut Self::State, chosen: Self::Move);
 
-    /// Returns the outcome, or `None` if the game is not over. The search calls it for each new leaf, so
-    /// it should be fast.
+    /// Returns the outcome, or `None` if the game is not over. The search calls it for each new
+    /// leaf, so it should be fast.
     fn outcome(&self, state: &Self::State) -> Option<Outcome>;
 
-    /// Either appends at least one move to search, or returns the outcome with best play. The search calls
-    /// it once for each node, while the game is not over.
+    /// Either appends at least one move to search, or returns the outcome with best play. The
+    /// search calls it once for each node, while the game is not over.
     ///
-    /// By default it appends all legal moves. A game may skip a move that is no better than an appended
-    /// one.
+    /// By default it appends all legal moves. A game may skip a move that is no better than an
+    /// appended one.
     fn study(&self, state: &Self::State, moves: &mut Vec<Self::Move>) -> Option<Outcome> {
         self.moves(state, moves);
         None
@@ -74,8 +74,8 @@ pub trait Game: Send + Sync + 'static {
 
     /// Returns the first player's points in `simulations` random games from `state`.
     ///
-    /// By default it plays each game move by move, with equal probability for all legal moves. A game may
-    /// replace this by a faster or better estimate.
+    /// By default it plays each game move by move, with equal probability for all legal moves. A
+    /// game may replace this by a faster or better estimate.
     fn simulate(&self, state: &Self::State, simulations: u32, rng: &mut Rng) -> Points {
         let mut moves = Vec::new();
         let mut points = Points::default();

@@ -1,8 +1,8 @@
 //! Random numbers that never change.
 //!
-//! A seed replays a search, on any machine and with any later version. So the generator is part of this
-//! crate: xoshiro256++ (Blackman and Vigna, 2019), whose state SplitMix64 fills. The sequence of a seed and
-//! the derivation of a stream must never change; the tests hold the published values.
+//! A seed replays a search, on any machine and with any later version. So the generator is part of
+//! this crate: xoshiro256++ (Blackman and Vigna, 2019), whose state SplitMix64 fills. The sequence
+//! of a seed and the derivation of a stream must never change; the tests hold the published values.
 
 /// A xoshiro256++ generator.
 ///
@@ -27,13 +27,13 @@ impl Rng {
 
     /// Returns one of 2^64 independent generators of a seed: one for each worker of a job.
     ///
-    /// The stream number is scrambled before it is combined with the seed, so that consecutive streams share no
-    /// state words.
+    /// The stream number is scrambled before it is combined with the seed, so that consecutive
+    /// streams share no state words.
     #[must_use]
     pub fn stream(seed: u64, stream: u64) -> Self {
         let mut split = SplitMix64 { state: seed ^ scramble(stream) };
-        // Four consecutive outputs of a bijection on distinct inputs are never all zero. xoshiro could not
-        // leave the state of all zeros.
+        // Four consecutive outputs of a bijection on distinct inputs are never all zero. xoshiro
+        // could not leave the state of all zeros.
         Self { state: [split.next_u64(), split.next_u64(), split.next_u64(), split.next_u64()] }
     }
 
@@ -48,7 +48,8 @@ impl Rng {
         result
     }
 
-    /// Returns a number from 0 to `bound - 1`, all equally likely (Lemire's method with its rejection step).
+    /// Returns a number from 0 to `bound - 1`, all equally likely (Lemire's method with its
+    /// rejection step).
     ///
     /// # Panics
     /// If `bound` is 0.
@@ -59,8 +60,8 @@ impl Rng {
         loop {
             let product = (self.next_u64() >> 32) * u64::from(bound);
             let fraction = product as u32;
-            // 2^32 mod bound fractions occur once too often and are rejected. The first comparison avoids
-            // most divisions.
+            // 2^32 mod bound fractions occur once too often and are rejected. The first comparison
+            // avoids most divisions.
             if fraction >= bound || fraction >= bound.wrapping_neg() % bound {
                 return (product >> 32) as u32;
             }
@@ -161,14 +162,16 @@ mod tests {
             for _ in 0..draws {
                 count[rng.below(bound) as usize] += 1;
             }
-            // Each count has mean 20,000 and standard deviation below 142; 6 of these never occur by chance.
+            // Each count has mean 20,000 and standard deviation below 142; 6 of these never occur
+            // by chance.
             assert!(count.iter().all(|&n| n.abs_diff(20_000) < 850), "below({bound}): {count:?}");
         }
     }
 
     #[test]
     fn below_rejects_surplus_fractions() {
-        // With bound 3 * 2^30 a quarter of all draws is rejected; else multiples of 3 would be twice as frequent.
+        // With bound 3 * 2^30 a quarter of all draws is rejected; else multiples of 3 would be
+        // twice as frequent.
         let mut rng = Rng::new(3);
         let bound = 3 << 30;
         let multiples = (0..30_000).filter(|_| rng.below(bound).is_multiple_of(3)).count();

@@ -74,8 +74,8 @@ impl<G: Game, P> Search<G, P> {
         Search { game: self.game, params: self.params, place, observer: self.observer }
     }
 
-    /// Calls `show` with an interim report after each `every` rollouts (0 counts as 1). If it returns
-    /// `Break`, the search ends.
+    /// Calls `show` with an interim report after each `every` rollouts (0 counts as 1). If it
+    /// returns `Break`, the search ends.
     ///
     /// *Cost:* a report takes about as long as one rollout.
     #[must_use]

@@ -1,7 +1,7 @@
 //! The part of a search tree that one worker owns.
 //!
-//! A tree knows neither games nor how a rollout moves from node to node. It offers the four steps of a
-//! rollout, each on one node, and the caller connects them. In one thread the caller is a loop
+//! A tree knows neither games nor how a rollout moves from node to node. It offers the four steps
+//! of a rollout, each on one node, and the caller connects them. In one thread the caller is a loop
 //! ([`Local`](crate::Local)). On a job each step runs at the owner of the node.
 //!
 //! | step | operation | changes |
@@ -11,13 +11,13 @@
 //! | evaluation | none: a [`Sample`] comes from the game | |
 //! | backpropagation | [`Tree::backup`] on each edge of the path, last first | the visit is complete |
 //!
-//! **Unobserved samples** (Liu et al., WU-UCT, 2020): a visit in flight counts in the exploration term
-//! of the UCB rule, but not in an edge's value. So overlapping rollouts spread out, without a virtual
-//! loss. In one thread at most one visit is in flight, and the rule is plain UCT.
+//! **Unobserved samples** (Liu et al., WU-UCT, 2020): a visit in flight counts in the exploration
+//! term of the UCB rule, but not in an edge's value. So overlapping rollouts spread out, without a
+//! virtual loss. In one thread at most one visit is in flight, and the rule is plain UCT.
 //!
-//! **Proofs** (Winands et al., MCTS-Solver, 2008): a sample may be certain. A node is proven if one of
-//! its moves wins, or all of its moves are proven. Selection skips proven moves. Once a move is proven
-//! a draw, samples count as a draw at least for the side that moves.
+//! **Proofs** (Winands et al., MCTS-Solver, 2008): a sample may be certain. A node is proven if one
+//! of its moves wins, or all of its moves are proven. Selection skips proven moves. Once a move is
+//! proven a draw, samples count as a draw at least for the side that moves.
 //!
 //! **Invariant:** the visits of a node are the sum of its edges' visits, complete and in flight.
 
@@ -127,8 +127,8 @@ struct Node {
 /// An edge, without the two numbers that selection reads.
 #[derive(Clone, Copy, Debug)]
 struct Edge<L> {
-    /// Points of the side that moves, over all complete visits. 32 bits would overflow after minutes of a
-    /// large job.
+    /// Points of the side that moves, over all complete visits. 32 bits would overflow after
+    /// minutes of a large job.
     points: u64,
     visits: u32,
     in_flight: u32,
@@ -247,8 +247,8 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         (0..tried).map(move |edge| self.view(Step { node: id, edge }))
     }
 
-    /// Returns the move to play: a proven best one, else the one with the most visits. `None` if none was
-    /// tried.
+    /// Returns the move to play: a proven best one, else the one with the most visits. `None` if
+    /// none was tried.
     pub(crate) fn best(&self, id: NodeId) -> Option<EdgeView<M, L>> {
         let tried = self.nodes[id.index()].tried;
         (tried > 0).then(|| self.view(Step { node: id, edge: self.best_edge(id) }))
@@ -259,7 +259,8 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         self.nodes.len()
     }
 
-    /// Returns the memory of nodes, moves and edges. Spare capacity does not count, as it is never touched.
+    /// Returns the memory of nodes, moves and edges. Spare capacity does not count, as it is never
+    /// touched.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.nodes) + size_of_val(&*self.moves) + self.slots.bytes()
     }
@@ -378,12 +379,12 @@ impl<M: Copy, L: Copy> Tree<M, L> {
     }
 }
 
-/// Returns the edge to play. Each item is an edge's proven win rate, its visits and its observed win
-/// rate.
+/// Returns the edge to play. Each item is an edge's proven win rate, its visits and its observed
+/// win rate.
 ///
-/// The choice is a win, else the open edge with the most visits, which is steadier than the win rate. A
-/// draw is better if that edge's win rate is below one half. Of lost edges the one with the most visits
-/// takes longest to refute.
+/// The choice is a win, else the open edge with the most visits, which is steadier than the win
+/// rate. A draw is better if that edge's win rate is below one half. Of lost edges the one with the
+/// most visits takes longest to refute.
 fn best_of(edges: impl Iterator<Item = (Option<f64>, u32, f64)>) -> u32 {
     let mut best = (0, (f64::NEG_INFINITY, 0, 0.0));
     let mut open = None;
@@ -417,8 +418,8 @@ impl Node {
 impl<L> Edge<L> {
     const UNTRIED: Self = Self { points: 0, visits: 0, in_flight: 0, child: None, proof: None };
 
-    /// Returns the share of points. It is 0 before the first visit is complete, so that a second rollout
-    /// chooses another edge.
+    /// Returns the share of points. It is 0 before the first visit is complete, so that a second
+    /// rollout chooses another edge.
     fn share(&self, simulations: u32) -> f64 {
         let most = 2.0 * f64::from(simulations) * f64::from(self.visits.max(1));
         self.points as f64 / most

@@ -1,8 +1,8 @@
 //! Four in a row: two players drop discs into columns, and the first with four in a line wins.
 //!
-//! The line may be vertical, horizontal or diagonal. If the board is full without a line, the game is
-//! drawn. The board has any width and height that fit into 64 bits ([`FourInARow::new`]); usually it is 7
-//! wide and 6 high. A move is a column, named by its letter from the left.
+//! The line may be vertical, horizontal or diagonal. If the board is full without a line, the game
+//! is drawn. The board has any width and height that fit into 64 bits ([`FourInARow::new`]);
+//! usually it is 7 wide and 6 high. A move is a column, named by its letter from the left.
 //!
 //! ```
 //! use farside_mcts::games::four::FourInARow;
@@ -61,14 +61,15 @@ impl FourInARow {
     /// Returns the game with no knowledge besides the rules.
     ///
     /// # Errors
-    /// [`FourError::Board`] unless the board has at least one column and one row, and (height + 1) × width is at most 64.
+    /// [`FourError::Board`] unless the board has at least one column and one row, and (height + 1)
+    /// × width is at most 64.
     pub fn new(width: usize, height: usize) -> Result<Self, FourError> {
         let board = Board::new(width, height).ok_or(FourError::Board { width, height })?;
         Ok(Self { board, sees_threats: false })
     }
 
-    /// Lets the search recognise lines that a player can finish at once or must stop. It then skips moves
-    /// that let the opponent finish a line.
+    /// Lets the search recognise lines that a player can finish at once or must stop. It then skips
+    /// moves that let the opponent finish a line.
     #[must_use]
     pub fn with_threats(self) -> Self {
         Self { sees_threats: true, ..self }

@@ -1,9 +1,11 @@
-//! Hex: two players put stones on the cells of a rhombus, and the player that joins its two edges wins.
+//! Hex: two players put stones on the cells of a rhombus, and the player that joins its two edges
+//! wins.
 //!
-//! Black is [`Player::First`] and joins the top (row 1) with the bottom. White is [`Player::Second`] and
-//! joins the left (column a) with the right. The name of a cell is the letter of its column and the
-//! number of its row: `a1` is the acute corner at the top left. The neighbours of column c, row r are
-//! (c ± 1, r), (c, r ± 1), (c + 1, r − 1) and (c − 1, r + 1). A full board has exactly one winner.
+//! Black is [`Player::First`] and joins the top (row 1) with the bottom. White is
+//! [`Player::Second`] and joins the left (column a) with the right. The name of a cell is the
+//! letter of its column and the number of its row: `a1` is the acute corner at the top left. The
+//! neighbours of column c, row r are (c ± 1, r), (c, r ± 1), (c + 1, r − 1) and (c − 1, r + 1). A
+//! full board has exactly one winner.
 //!
 //! ```
 //! use farside_mcts::Player;
@@ -67,13 +69,13 @@ impl Hex {
 
     /// Lets the search recognise connected stones, and cells and moves that no longer matter.
     ///
-    /// The search then knows the winner long before the game is over. It skips moves that do not stop a
-    /// threat, and inferior ones. It is far stronger for the same number of rollouts: a hundred thousand
-    /// solve every opening of 6 × 6, and ten thousand most of them.
+    /// The search then knows the winner long before the game is over. It skips moves that do not
+    /// stop a threat, and inferior ones. It is far stronger for the same number of rollouts: a
+    /// hundred thousand solve every opening of 6 × 6, and ten thousand most of them.
     ///
-    /// *Cost:* for each node 0.1 ms on 6 × 6, about 0.4 to 0.9 ms on 11 × 11, and at most about 2 ms on
-    /// 16 × 16, as the search for connections has a limit. The default parameters spend about 25 µs of
-    /// playouts on a node.
+    /// *Cost:* for each node 0.1 ms on 6 × 6, about 0.4 to 0.9 ms on 11 × 11, and at most about 2
+    /// ms on 16 × 16, as the search for connections has a limit. The default parameters spend about
+    /// 25 µs of playouts on a node.
     #[must_use]
     pub fn with_connections(self) -> Self {
         Self { sees_connections: true, ..self }

@@ -12,7 +12,8 @@ pub const MAX_ROLLOUTS: u64 = u32::MAX as u64;
 /// The budget of a search. The search ends earlier if it solves the position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub enum Budget {
-    /// Number of rollouts. Together with those of a session's earlier runs at most [`MAX_ROLLOUTS`].
+    /// Number of rollouts. Together with those of a session's earlier runs at most
+    /// [`MAX_ROLLOUTS`].
     Rollouts(u64),
     /// Duration. The search ends earlier if it reaches [`MAX_ROLLOUTS`].
     Time(Duration),

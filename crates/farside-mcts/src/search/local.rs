@@ -16,8 +16,8 @@ pub struct Local;
 impl<G: Game> Search<G, Local> {
     /// Searches for the best move for the side to move in `state`.
     ///
-    /// The same game, state, parameters and budget of rollouts give the same report on every machine,
-    /// except for the elapsed time.
+    /// The same game, state, parameters and budget of rollouts give the same report on every
+    /// machine, except for the elapsed time.
     ///
     /// # Errors
     /// [`SearchError`] if the game is over, or the budget or a parameter is invalid.
@@ -85,8 +85,8 @@ impl<G: Game> Descent<G> {
         Ok(self.report(start).expect("a rollout was made, or the root proven by an earlier one"))
     }
 
-    /// Makes the child of the root by a move the new root, and drops the nodes that are not below it. If
-    /// there is no child, the new root gets `to_move` and `moves`.
+    /// Makes the child of the root by a move the new root, and drops the nodes that are not below
+    /// it. If there is no child, the new root gets `to_move` and `moves`.
     pub(super) fn advance(&mut self, to_move: Player, chosen: G::Move, moves: &[G::Move]) -> Result<(), SearchError> {
         let bytes = self.tree.memory_bytes();
         let mut kept = self.tree.nothing_kept();

@@ -16,9 +16,9 @@ pub struct Params {
     pub expand_after: u32,
     /// Memory limit of the tree. Default 1 GiB.
     ///
-    /// New nodes use three quarters of it. After that rollouts continue to sample existing leaves. The
-    /// last quarter lets existing nodes try more of their moves. When it is used up too, nodes select
-    /// among the moves they have tried.
+    /// New nodes use three quarters of it. After that rollouts continue to sample existing leaves.
+    /// The last quarter lets existing nodes try more of their moves. When it is used up too, nodes
+    /// select among the moves they have tried.
     pub memory_bytes: usize,
     /// Seed of the random numbers. Default 0.
     pub seed: u64,

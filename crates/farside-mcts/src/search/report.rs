@@ -22,14 +22,15 @@ pub struct Report<M> {
     pub solved: Option<Outcome>,
     /// Number of rollouts of this run.
     pub rollouts: u64,
-    /// Number of visits of the root that earlier runs made and the tree kept. The visits of all moves
-    /// add up to this number plus `rollouts`.
+    /// Number of visits of the root that earlier runs made and the tree kept. The visits of all
+    /// moves add up to this number plus `rollouts`.
     pub kept: u64,
     /// Number of random games. A rollout with a certain outcome plays none.
     pub simulations: u64,
     /// Number of moves from the root to the deepest leaf.
     pub max_depth: u32,
-    /// Mean number of moves from the root to a leaf, over all rollouts of this run; 0 without rollouts.
+    /// Mean number of moves from the root to a leaf, over all rollouts of this run; 0 without
+    /// rollouts.
     pub mean_depth: f64,
     /// Number of nodes of the tree.
     pub nodes: usize,
@@ -49,8 +50,8 @@ pub struct MoveReport<M> {
     pub chosen: M,
     /// Number of rollouts through this move.
     pub visits: u32,
-    /// Share of games that the side to move won, from 0 to 1. A draw counts half. Exact once the outcome
-    /// is proven.
+    /// Share of games that the side to move won, from 0 to 1. A draw counts half. Exact once the
+    /// outcome is proven.
     pub win_rate: f64,
     /// The outcome after this move with best play, if it was proven.
     pub outcome: Option<Outcome>,
@@ -69,7 +70,8 @@ pub(crate) struct Tally {
 }
 
 impl<M: Copy> Report<M> {
-    /// Reads the tree below `root`, as far as this tree goes. Returns `None` before the first rollout.
+    /// Reads the tree below `root`, as far as this tree goes. Returns `None` before the first
+    /// rollout.
     pub(crate) fn of<L: Lead>(tree: &Tree<M, L>, root: NodeId, tally: Tally, elapsed: Duration) -> Option<Self> {
         let best = tree.best(root)?.into();
         let mut moves: Vec<_> = tree.edges(root).map(MoveReport::from).collect();

@@ -40,8 +40,8 @@ impl<G: Game> Search<G, Local> {
 }
 
 impl<G: Game> Session<G> {
-    /// Continues the search in its tree. The moves of the report count the visits of all runs; its other
-    /// figures are those of this run.
+    /// Continues the search in its tree. The moves of the report count the visits of all runs; its
+    /// other figures are those of this run.
     ///
     /// # Errors
     /// [`SearchError`] if the budget is invalid. The session is unchanged.
@@ -51,8 +51,8 @@ impl<G: Game> Session<G> {
 
     /// Plays a move. The next run searches the position after it.
     ///
-    /// Keeps the part of the tree below the move, and frees the rest. A legal move that was not searched
-    /// leaves an empty tree.
+    /// Keeps the part of the tree below the move, and frees the rest. A legal move that was not
+    /// searched leaves an empty tree.
     ///
     /// *Cost*: one walk through the tree, which moves the nodes that stay.
     ///

@@ -32,11 +32,11 @@ impl Block {
 /// All slots of a tree.
 #[derive(Debug)]
 pub(super) struct Slots<L> {
-    /// Share of points of the side that moves. Minus infinity for proven edges and for the unused slots of
-    /// a group.
+    /// Share of points of the side that moves. Minus infinity for proven edges and for the unused
+    /// slots of a group.
     pub(super) value: Vec<f32>,
-    /// 1 / √visits, including visits in flight. Stored because selection reads it for every edge at every
-    /// visit.
+    /// 1 / √visits, including visits in flight. Stored because selection reads it for every edge at
+    /// every visit.
     pub(super) rarity: Vec<f32>,
     pub(super) edges: Vec<Edge<L>>,
     /// First slots of free blocks, by the binary logarithm of their capacity.

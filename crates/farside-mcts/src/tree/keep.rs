@@ -26,8 +26,8 @@ impl Lead for NodeId {
 /// The nodes of a tree that stay, and their new numbers.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    /// New number of each node, or 0 if the node is dropped. Before [`Tree::keep`], 1 for each node that
-    /// stays.
+    /// New number of each node, or 0 if the node is dropped. Before [`Tree::keep`], 1 for each node
+    /// that stays.
     pub(super) numbers: Vec<u32>,
 }
 
@@ -50,8 +50,8 @@ impl<M: Copy, L: Lead> Tree<M, L> {
         Kept { numbers: vec![0; self.nodes.len()] }
     }
 
-    /// Adds a node, and all nodes of this tree below it. Calls `elsewhere` with the targets of edges that
-    /// leave the tree.
+    /// Adds a node, and all nodes of this tree below it. Calls `elsewhere` with the targets of
+    /// edges that leave the tree.
     pub(crate) fn mark(&self, top: NodeId, kept: &mut Kept, mut elsewhere: impl FnMut(L)) {
         let mut open = vec![top];
         while let Some(id) = open.pop() {

@@ -4,12 +4,12 @@ use std::array;
 
 use super::arena::GROUP;
 
-/// Returns the index of the largest `value + weight * rarity`, the first of equal ones. Returns 0 if all
-/// are minus infinity.
+/// Returns the index of the largest `value + weight * rarity`, the first of equal ones. Returns 0
+/// if all are minus infinity.
 ///
-/// The slices have equal lengths, a multiple of [`GROUP`]. The first pass finds the maximum, the second
-/// its index: a single pass takes three times as many instructions with SSE2. Each lane keeps its own
-/// maximum, so no branch depends on a single bound.
+/// The slices have equal lengths, a multiple of [`GROUP`]. The first pass finds the maximum, the
+/// second its index: a single pass takes three times as many instructions with SSE2. Each lane
+/// keeps its own maximum, so no branch depends on a single bound.
 #[inline]
 pub(super) fn argmax(value: &[f32], rarity: &[f32], weight: f32) -> u32 {
     let groups = || value.as_chunks::<GROUP>().0.iter().zip(rarity.as_chunks::<GROUP>().0);
@@ -34,8 +34,8 @@ pub(super) fn argmax(value: &[f32], rarity: &[f32], weight: f32) -> u32 {
 
 /// Returns the natural logarithm of a positive integer, with an error of at most 1e-9.
 ///
-/// The result of the system's library may differ in the last bit between machines, and that would change
-/// the search. This function uses only operations with exactly defined results: additions,
+/// The result of the system's library may differ in the last bit between machines, and that would
+/// change the search. This function uses only operations with exactly defined results: additions,
 /// multiplications and a division.
 #[inline]
 pub(super) fn ln(n: u32) -> f32 {
@@ -66,7 +66,8 @@ mod tests {
         let mut rng = Rng::new(1);
         for groups in 0..6 {
             for _ in 0..500 {
-                // Few different values give ties. Minus infinity marks edges that may not be chosen.
+                // Few different values give ties. Minus infinity marks edges that may not be
+                // chosen.
                 let mut draw = |kinds| rng.below(kinds) as f32 / 4.0;
                 let rarity: Vec<f32> = (0..groups * GROUP).map(|_| draw(3)).collect();
                 let value: Vec<f32> =

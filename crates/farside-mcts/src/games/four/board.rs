@@ -4,8 +4,8 @@ use farside::Wire;
 
 use super::Column;
 
-/// A set of cells. Column c begins at bit c × (height + 1), with the lowest cell first. The bit above the
-/// highest cell is always clear, so that lines do not continue in the next column.
+/// A set of cells. Column c begins at bit c × (height + 1), with the lowest cell first. The bit
+/// above the highest cell is always clear, so that lines do not continue in the next column.
 pub(super) type Cells = u64;
 
 /// The width and height of a board.
@@ -93,7 +93,8 @@ impl Board {
         })
     }
 
-    /// Returns the cells, on the board or beyond it, that complete a line with three of these discs.
+    /// Returns the cells, on the board or beyond it, that complete a line with three of these
+    /// discs.
     pub(super) fn completions(self, discs: Cells) -> Cells {
         let mut cells = 0;
         for step in self.steps() {
@@ -118,8 +119,8 @@ impl Board {
     }
 }
 
-/// Moves all cells along a line. Cells that leave the 64 bits are lost: on narrow boards lines are longer
-/// than the board.
+/// Moves all cells along a line. Cells that leave the 64 bits are lost: on narrow boards lines are
+/// longer than the board.
 #[inline]
 fn up(cells: Cells, distance: u32) -> Cells {
     cells.checked_shl(distance).unwrap_or(0)

@@ -65,7 +65,8 @@ impl Position {
         self.discs[self.to_move() as usize] |= cell;
     }
 
-    /// Returns the outcome of the game, if it is over. Only the player that moved last can have a line.
+    /// Returns the outcome of the game, if it is over. Only the player that moved last can have a
+    /// line.
     #[inline]
     pub(super) fn outcome(&self) -> Option<Outcome> {
         let last = self.to_move().opponent();

@@ -50,7 +50,8 @@ pub(super) fn random_board(size: usize, empty: usize, rng: &mut Rng) -> Position
     position
 }
 
-/// Returns random boards of several sizes without a winner, with few enough cells for exhaustive search.
+/// Returns random boards of several sizes without a winner, with few enough cells for exhaustive
+/// search.
 pub(super) fn undecided_boards(seed: u64) -> impl Iterator<Item = Position> {
     let mut rng = Rng::new(seed);
     let kinds = [(3, 8), (4, 10), (4, 11), (5, 11), (4, 12), (5, 12), (6, 12)];

@@ -1,13 +1,14 @@
-//! Virtual connections, by Anshelevich's H-search (*A hierarchical approach to computer Hex*, 2002).
+//! Virtual connections, by Anshelevich's H-search (*A hierarchical approach to computer Hex*,
+//! 2002).
 //!
 //! Two stones that share two empty neighbours form a *bridge*: if the opponent takes one of the two
-//! cells, the other joins the stones. Such links form whole chains from edge to edge. So a game is often
-//! decided long before it is over, and shortly before that few moves delay the decision. This module
-//! derives both from a player's stones.
+//! cells, the other joins the stones. Such links form whole chains from edge to edge. So a game is
+//! often decided long before it is over, and shortly before that few moves delay the decision. This
+//! module derives both from a player's stones.
 //!
-//! The ends of a connection are [points](board::Point): empty cells (as if the player had a stone there),
-//! edges, and chains of the player's stones. The cells that a connection needs, without its ends, are
-//! its *carrier*.
+//! The ends of a connection are [points](board::Point): empty cells (as if the player had a stone
+//! there), edges, and chains of the player's stones. The cells that a connection needs, without its
+//! ends, are its *carrier*.
 //!
 //! **Invariant:** if both players play only in the carrier, then
 //!
@@ -16,19 +17,19 @@
 //!
 //! Adjacent points have a full connection with an empty carrier. All others follow by two rules:
 //!
-//! - **and:** two full connections meet in a point. Their carriers are disjoint, and neither contains an
-//!   end of the other. If the point is a chain, the outer ends have a full connection: where the
-//!   opponent intrudes, the owner answers, and the other connection stays intact. If the point is an
-//!   empty cell, the outer ends have a semi connection: the owner first takes the cell.
-//! - **or:** semi connections of the same ends, whose carriers have no cell in common to all, form a full
-//!   connection: whichever cell the opponent takes, one of them stays intact.
+//! - **and:** two full connections meet in a point. Their carriers are disjoint, and neither
+//!   contains an end of the other. If the point is a chain, the outer ends have a full connection:
+//!   where the opponent intrudes, the owner answers, and the other connection stays intact. If the
+//!   point is an empty cell, the outer ends have a semi connection: the owner first takes the cell.
+//! - **or:** semi connections of the same ends, whose carriers have no cell in common to all, form
+//!   a full connection: whichever cell the opponent takes, one of them stays intact.
 //!
 //! To stop a semi connection from edge to edge, the opponent must play in its carrier. If there are
 //! several, it must play in the intersection of their carriers.
 //!
 //! The numbers of carriers for two ends, of combined semi connections and of combinations are
-//! [limited](search). The limits cost completeness, but not soundness. Connections do not meet in an
-//! edge, as that seldom yields a new one.
+//! [limited](search). The limits cost completeness, but not soundness. Connections do not meet in
+//! an edge, as that seldom yields a new one.
 
 mod board;
 mod carrier;

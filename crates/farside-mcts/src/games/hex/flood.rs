@@ -1,9 +1,11 @@
-//! Finds out whether stones join two edges, by a flood over rows of bits, for several boards at once.
+//! Finds out whether stones join two edges, by a flood over rows of bits, for several boards at
+//! once.
 
 /// The size of the largest board.
 pub(super) const MAX_SIZE: usize = 16;
 
-/// `L` boards side by side: `rows[r][lane]` has bit c set where that board has a stone in row r, column c.
+/// `L` boards side by side: `rows[r][lane]` has bit c set where that board has a stone in row r,
+/// column c.
 ///
 /// The flood processes all lanes in lockstep. Lanes of 16 bits fill the vector registers, and the
 /// alignment keeps each vector within a cache line.

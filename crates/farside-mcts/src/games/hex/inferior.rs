@@ -1,19 +1,20 @@
 //! Inferior cells: cells that no longer matter, and moves that the search can skip.
 //!
-//! A cell is **dead** if no completion of the board depends on it. That holds if its neighbours, in every
-//! completion, form at most one run of each colour around it: a stone there joins nothing that is not
-//! joined without it. A player **captures** two adjacent cells if its stone on either kills the other:
-//! wherever the opponent intrudes, the reply leaves a dead stone. The winner stays the same if captured
-//! cells get their owner's stones, and dead cells any stones (van Rijswijck, *Set colouring games*,
-//! 2006).
+//! A cell is **dead** if no completion of the board depends on it. That holds if its neighbours, in
+//! every completion, form at most one run of each colour around it: a stone there joins nothing
+//! that is not joined without it. A player **captures** two adjacent cells if its stone on either
+//! kills the other: wherever the opponent intrudes, the reply leaves a dead stone. The winner stays
+//! the same if captured cells get their owner's stones, and dead cells any stones (van Rijswijck,
+//! *Set colouring games*, 2006).
 //!
 //! The search can skip two kinds of moves:
 //!
 //! - a **vulnerable** move, which a reply would kill. The reply would then be a free stone of the
-//!   opponent. So if the vulnerable move wins, the mover wins even against that free stone, by another
-//!   move. If that move is vulnerable too, the argument repeats with one more free stone. It ends at a
-//!   move that is not vulnerable, since the number of cells is finite.
-//! - a **dominated** move, which another move would kill or capture: the other move gains both cells.
+//!   opponent. So if the vulnerable move wins, the mover wins even against that free stone, by
+//!   another move. If that move is vulnerable too, the argument repeats with one more free stone.
+//!   It ends at a move that is not vulnerable, since the number of cells is finite.
+//! - a **dominated** move, which another move would kill or capture: the other move gains both
+//!   cells.
 
 use super::flood::MAX_SIZE;
 use super::{Cell, Position};
@@ -116,8 +117,8 @@ impl Grid {
         for along in 0..size + 2 {
             for side in [0, size + 1] {
                 grid.colours[along * WIDTH + side] = colour(Player::Second);
-                // The corners become black. Their colour does not matter: each touches one cell, which
-                // touches both edges.
+                // The corners become black. Their colour does not matter: each touches one cell,
+                // which touches both edges.
                 grid.colours[side * WIDTH + along] = colour(Player::First);
             }
         }
@@ -139,8 +140,8 @@ impl Grid {
         gained
     }
 
-    /// Fills the dead and captured places among `suspects`, and those that become so. Returns the filled
-    /// places.
+    /// Fills the dead and captured places among `suspects`, and those that become so. Returns the
+    /// filled places.
     fn fill(&mut self, mut suspects: Vec<usize>, captors: &[Player]) -> Vec<usize> {
         let mut filled = Vec::new();
         while let Some(place) = suspects.pop() {
@@ -204,7 +205,8 @@ mod tests {
     #[test]
     fn a_stone_near_the_edge_fills_cells() {
         let stones_of = |position: &Position, player| position.stones_of(player).iter().map(|cell| cell.to_string());
-        // Black's bridge to its edge is captured, and cuts off the acute corner. White's stone gains nothing.
+        // Black's bridge to its edge is captured, and cuts off the acute corner. White's stone
+        // gains nothing.
         let position = Position::from_moves(5, "c2 c4").unwrap();
         let filled = filled(&position);
         assert_eq!(stones_of(&filled, Player::First).collect::<Vec<_>>(), ["a1", "b1", "c1", "d1", "a2", "b2", "c2"]);

@@ -1,10 +1,10 @@
 //! Random games of Hex, many at a time.
 //!
-//! The result of a random game depends only on the owners of the cells, not on the order of the moves. So
-//! a playout is a random subset of the empty cells, with as many cells as black still gets, and a flood.
-//! Random bits for all cells at once give a subset of nearly this size. Cells drawn one by one correct
-//! the rest (about four on 11 × 11). All subsets of the right size are equally likely, since both steps
-//! treat all cells alike.
+//! The result of a random game depends only on the owners of the cells, not on the order of the
+//! moves. So a playout is a random subset of the empty cells, with as many cells as black still
+//! gets, and a flood. Random bits for all cells at once give a subset of nearly this size. Cells
+//! drawn one by one correct the rest (about four on 11 × 11). All subsets of the right size are
+//! equally likely, since both steps treat all cells alike.
 
 use super::cell_set::CellSet;
 use super::flood::{MAX_SIZE, Rows, top_to_bottom};
@@ -17,8 +17,8 @@ const LANES: usize = 16;
 
 /// Plays random games, and returns the number of black's wins.
 ///
-/// The players alternate from the player to move, and choose each empty cell with equal probability. If
-/// the game is over, its winner wins all games.
+/// The players alternate from the player to move, and choose each empty cell with equal
+/// probability. If the game is over, its winner wins all games.
 ///
 /// *Cost:* about 60 ns for each game on 11 × 11, and 100 ns for each call.
 #[must_use]
@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn every_set_is_as_likely_as_another() {
-        // 2 x 2: six ways to give black two cells. 3 x 3 with four stones: ten ways to give it three of five.
+        // 2 x 2: six ways to give black two cells. 3 x 3 with four stones: ten ways to give it
+        // three of five.
         let mut rng = Rng::new(3);
         for (size, stones, ways) in [(2, 0, 6), (3, 4, 10)] {
             let position = random_position(size, stones, &mut Rng::new(12));

@@ -55,8 +55,8 @@ impl Position {
     /// Returns the position with these stones.
     ///
     /// # Errors
-    /// [`HexError::Size`], [`HexError::OffBoard`] or [`HexError::Occupied`]. The number of a stone counts
-    /// from 1, black's first.
+    /// [`HexError::Size`], [`HexError::OffBoard`] or [`HexError::Occupied`]. The number of a stone
+    /// counts from 1, black's first.
     pub fn from_stones(size: usize, black: &[Cell], white: &[Cell], to_move: Player) -> Result<Self, HexError> {
         let mut position = Self::new(size)?;
         let black = black.iter().map(|&cell| (cell, Player::First));
@@ -102,8 +102,8 @@ impl Position {
 
     /// Adds a stone of the player to move on an empty cell; then the opponent is to move.
     ///
-    /// Only builds with debug assertions check that the cell is on the board and empty, as a search plays
-    /// millions of moves a second. [`from_moves`](Self::from_moves) checks its input.
+    /// Only builds with debug assertions check that the cell is on the board and empty, as a search
+    /// plays millions of moves a second. [`from_moves`](Self::from_moves) checks its input.
     #[inline]
     pub fn play(&mut self, cell: Cell) {
         debug_assert!(self.contains(cell) && self.stone(cell).is_none(), "{cell} cannot be played");
@@ -119,16 +119,16 @@ impl Position {
 
     /// Returns the player that has joined its edges, if there is one.
     ///
-    /// *Cost:* none with too few stones for a chain. A few nanoseconds if no player has a stone in every
-    /// row or column. Otherwise some tens of nanoseconds.
+    /// *Cost:* none with too few stones for a chain. A few nanoseconds if no player has a stone in
+    /// every row or column. Otherwise some tens of nanoseconds.
     #[must_use]
     #[inline]
     pub fn winner(&self) -> Option<Player> {
         if usize::from(self.stone_count) < self.size() { None } else { self.who_joined() }
     }
 
-    /// Returns moves that lead to a later position, if alternating moves can lead there. The order of the
-    /// stones of a colour is unknown, so they come row by row.
+    /// Returns moves that lead to a later position, if alternating moves can lead there. The order
+    /// of the stones of a colour is unknown, so they come row by row.
     #[must_use]
     pub fn moves_to(&self, later: &Self) -> Option<Vec<Cell>> {
         let [new, next] = [self.to_move, self.to_move.opponent()].map(|player| {

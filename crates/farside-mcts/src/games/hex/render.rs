@@ -71,7 +71,8 @@ impl fmt::Display for Diagram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = self.position.size();
         let number_width = size.to_string().len();
-        // A space and a symbol, or three digits with percentages. Each row is half a cell further right.
+        // A space and a symbol, or three digits with percentages. Each row is half a cell further
+        // right.
         let pitch = if self.shares.is_empty() { 2 } else { 4 };
         self.write_columns(f, number_width, pitch)?;
         for row in 0..size {

@@ -13,7 +13,8 @@ use crate::game::Game;
 /// The current search of a worker, of any game. There is one search at a time.
 #[derive(Default)]
 pub(super) struct Desk {
-    /// Number of searches so far. It tells a late message of an earlier search from one of this search.
+    /// Number of searches so far. It tells a late message of an earlier search from one of this
+    /// search.
     search: u32,
     /// A [`Seat`] of the game.
     seat: Option<Box<dyn Any>>,
@@ -41,8 +42,8 @@ pub(super) struct Seat<G: Game> {
     pub(super) failure: Option<farside::Error>,
 }
 
-/// Numbers of messages of a search at one worker. Over all workers, both sums are equal if no message
-/// is under way.
+/// Numbers of messages of a search at one worker. Over all workers, both sums are equal if no
+/// message is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Wire)]
 pub(super) struct Traffic {
     pub(super) sent: u64,

@@ -34,8 +34,8 @@ pub(super) fn tell_end<G: Game>(me: &Worker, address: Address) -> Result<(), Job
     Ok(())
 }
 
-/// Extends the expected line from a node of this worker, or from the root. Then sends it to the owner
-/// of the next node or, at its end, to worker 0.
+/// Extends the expected line from a node of this worker, or from the root. Then sends it to the
+/// owner of the next node or, at its end, to worker 0.
 fn extend_line<G: Game>(
     seat: &mut Seat<G>,
     me: &Worker,

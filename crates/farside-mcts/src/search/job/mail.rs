@@ -11,7 +11,8 @@ use super::message::{Message, Post};
 use super::part::Part;
 use crate::game::Game;
 
-/// Sends through the rings of a worker. A full ring queues the message, so a part in use never blocks.
+/// Sends through the rings of a worker. A full ring queues the message, so a part in use never
+/// blocks.
 pub(super) struct Mail<'w, G> {
     me: &'w Worker,
     address: Address,

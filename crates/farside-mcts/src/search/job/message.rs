@@ -14,7 +14,8 @@ pub(super) trait Message<G: Game>: Wire {
     fn receive(self, part: &mut Part<G>, post: &mut impl Post<G>);
 }
 
-/// Sends messages to other workers. Never blocks, and keeps the order of messages between two workers.
+/// Sends messages to other workers. Never blocks, and keeps the order of messages between two
+/// workers.
 pub(super) trait Post<G: Game> {
     fn send<T: Message<G>>(&mut self, to: WorkerId, message: T);
 }
@@ -93,8 +94,8 @@ pub(super) struct BackUp {
 
 /// Tells the receiver that `worker` is idle and would evaluate a leaf for it.
 ///
-/// Each worker has at most one such message under way, until an [`Evaluate`] answers it. Otherwise a
-/// receiver that is behind would accumulate them.
+/// Each worker has at most one such message under way, until an [`Evaluate`] answers it. Otherwise
+/// a receiver that is behind would accumulate them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) struct Spare {
     pub(super) worker: WorkerId,

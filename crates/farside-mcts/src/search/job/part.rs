@@ -1,8 +1,8 @@
 //! One worker's part in a search: its nodes, its rollouts, and what it does with them.
 //!
 //! Nothing here sends, blocks or reads a clock: messages arrive through
-//! [`Message::receive`](super::message::Message::receive) and leave through a [`Post`]. So a test can
-//! run a whole search in one thread, and deliver messages in any order.
+//! [`Message::receive`](super::message::Message::receive) and leave through a [`Post`]. So a test
+//! can run a whole search in one thread, and deliver messages in any order.
 
 mod advance;
 mod balance;
@@ -113,7 +113,8 @@ pub(super) struct Deeds {
     pub(super) given_away: u64,
 }
 
-/// Divisor of a worker's memory: the quotient is for entries. They take a tenth of what nodes of Hex take.
+/// Divisor of a worker's memory: the quotient is for entries. They take a tenth of what nodes of
+/// Hex take.
 const ENTRY_SHARE: usize = 8;
 
 impl<G: Game> Part<G> {
@@ -134,7 +135,8 @@ impl<G: Game> Part<G> {
         let share_bytes = params.memory_bytes / workers as usize;
         let entry_bytes = if workers > 1 { share_bytes / ENTRY_SHARE } else { 0 };
         let mut tree = Tree::new(Rules { memory_bytes: share_bytes - entry_bytes, ..params.rules() });
-        // Every worker checks whether there is memory for the root, so that all return the same error.
+        // Every worker checks whether there is memory for the root, so that all return the same
+        // error.
         if !tree.could_begin(&moves) {
             return Err(SearchError::Memory { bytes: params.memory_bytes });
         }
@@ -180,8 +182,8 @@ impl<G: Game> Part<G> {
         !self.tasks.is_empty() || self.may_start()
     }
 
-    /// Does one task, or else starts a rollout. If neither is possible, asks another worker for work
-    /// and returns `false`.
+    /// Does one task, or else starts a rollout. If neither is possible, asks another worker for
+    /// work and returns `false`.
     pub(super) fn work(&mut self, post: &mut impl Post<G>) -> bool {
         let was_idle = std::mem::replace(&mut self.was_idle, false);
         if let Some(task) = self.tasks.pop_front() {
@@ -250,8 +252,8 @@ impl<G: Game> Part<G> {
         self.settings.aggregation
     }
 
-    /// Appends the expected line of play from a node, or from the root, as far as this worker's nodes
-    /// go. Returns the next node, if another worker owns it.
+    /// Appends the expected line of play from a node, or from the root, as far as this worker's
+    /// nodes go. Returns the next node, if another worker owns it.
     pub(super) fn follow(&self, entry: Option<EntryId>, line: &mut Vec<G::Move>) -> Option<(WorkerId, EntryId)> {
         let mut node = match entry {
             Some(entry) => self.entries.get(entry)?.node,

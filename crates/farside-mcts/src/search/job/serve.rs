@@ -19,8 +19,8 @@ use crate::search::{Budget, Report, Search};
 const STEPS_PER_TURN: usize = 8;
 /// Number of turns between two checks for lost processes.
 const TURNS_PER_CENSUS: u64 = 64;
-/// Maximum wait for a message. A worker may be idle for any time, so only a message or a lost process
-/// ends its wait.
+/// Maximum wait for a message. A worker may be idle for any time, so only a message or a lost
+/// process ends its wait.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// The result of a turn.

@@ -14,8 +14,8 @@ use crate::search::{Budget, Report, Search, after};
 
 /// A search on a job that keeps its tree between runs, and follows the game as moves are played.
 ///
-/// [`Session`](crate::Session) is the same in one thread. All workers of the job have a session, and
-/// call its methods in the same order as other collectives.
+/// [`Session`](crate::Session) is the same in one thread. All workers of the job have a session,
+/// and call its methods in the same order as other collectives.
 pub struct JobSession<'w, G: Game + Clone> {
     search: Search<G, OnJob<'w>>,
     address: Address,
@@ -28,8 +28,8 @@ impl<'w, G: Game + Clone> Search<G, OnJob<'w>> {
     /// Begins a search that keeps its tree, together with all workers of the job.
     ///
     /// # Errors
-    /// [`JobError::Search`] if the game is over or a parameter is invalid. [`JobError::InUse`] if another
-    /// session uses the same [`OnJob`].
+    /// [`JobError::Search`] if the game is over or a parameter is invalid. [`JobError::InUse`] if
+    /// another session uses the same [`OnJob`].
     pub fn session(self, state: &G::State) -> Result<JobSession<'w, G>, JobError> {
         let address = self.open(state)?;
         Ok(JobSession { search: self, address, state: state.clone(), visits: 0 })
@@ -37,8 +37,8 @@ impl<'w, G: Game + Clone> Search<G, OnJob<'w>> {
 }
 
 impl<G: Game + Clone> JobSession<'_, G> {
-    /// Continues the search in its tree. The moves of the report count the visits of all runs; its other
-    /// figures are those of this run.
+    /// Continues the search in its tree. The moves of the report count the visits of all runs; its
+    /// other figures are those of this run.
     ///
     /// # Errors
     /// As for [`Search::run`]. After any error but [`JobError::Search`], drop the session.
@@ -50,17 +50,17 @@ impl<G: Game + Clone> JobSession<'_, G> {
 
     /// Plays a move. The next run searches the position after it.
     ///
-    /// Keeps the part of the tree below the move, and frees the rest. A legal move that was not searched
-    /// leaves an empty tree. Less is kept if worker 0 has no memory for the new root's moves, or the
-    /// root's old owner has none for their entries.
+    /// Keeps the part of the tree below the move, and frees the rest. A legal move that was not
+    /// searched leaves an empty tree. Less is kept if worker 0 has no memory for the new root's
+    /// moves, or the root's old owner has none for their entries.
     ///
-    /// *Cost*: every worker walks through its part of the tree once and moves the nodes that it keeps.
-    /// There is a message for each kept edge between two workers, and some collectives.
+    /// *Cost*: every worker walks through its part of the tree once and moves the nodes that it
+    /// keeps. There is a message for each kept edge between two workers, and some collectives.
     ///
     /// # Errors
     /// [`JobError::Search`] with [`IllegalMove`](crate::SearchError::IllegalMove),
-    /// [`GameOver`](crate::SearchError::GameOver) or [`NoMoves`](crate::SearchError::NoMoves) if the
-    /// position after the move cannot be searched; the session is unchanged. Others as for
+    /// [`GameOver`](crate::SearchError::GameOver) or [`NoMoves`](crate::SearchError::NoMoves) if
+    /// the position after the move cannot be searched; the session is unchanged. Others as for
     /// [`run`](Self::run).
     pub fn advance(&mut self, chosen: G::Move) -> Result<(), JobError> {
         let (me, address) = (self.search.place.me, self.address);
@@ -99,7 +99,8 @@ impl<G: Game + Clone> JobSession<'_, G> {
         Ok(Some(me.broadcast(owner, uprooted)?))
     }
 
-    /// Returns a report of the kept tree without a run, or `None` if the tree is empty. A collective.
+    /// Returns a report of the kept tree without a run, or `None` if the tree is empty. A
+    /// collective.
     ///
     /// # Errors
     /// As for [`run`](Self::run), except [`JobError::Search`].

@@ -1,4 +1,5 @@
-//! Whole searches in one thread: the parts of all workers, and a network that delivers in random order.
+//! Whole searches in one thread: the parts of all workers, and a network that delivers in random
+//! order.
 
 use std::collections::VecDeque;
 
@@ -13,8 +14,8 @@ use crate::rng::Rng;
 use crate::search::{Budget, Params, Search, SearchError};
 use crate::tree::{NodeId, Sample};
 
-/// Take one, two or three matches. The player that takes the last one wins, except that the game is drawn
-/// if the second player takes the last three at once.
+/// Take one, two or three matches. The player that takes the last one wins, except that the game is
+/// drawn if the second player takes the last three at once.
 #[derive(Clone, Copy, Debug)]
 struct Matches {
     /// Number of matches at the beginning.
@@ -91,7 +92,8 @@ fn solve(game: &Matches, state: &State) -> Outcome {
 /// A message under way: delivers itself to a part.
 type Letter = Box<dyn FnOnce(&mut Part<Matches>, &mut Mouth<'_>)>;
 
-/// The messages under way, by sender and receiver. As in a job, those between two workers keep their order.
+/// The messages under way, by sender and receiver. As in a job, those between two workers keep
+/// their order.
 struct Net {
     queues: Vec<Vec<VecDeque<Letter>>>,
 }

@@ -44,8 +44,8 @@ fn random_games_are_those_of_the_rules() {
 
 #[test]
 fn points_are_what_chance_gives() {
-    // With one column the game is always drawn. With two columns of four rows the first player can finish
-    // a line.
+    // With one column the game is always drawn. With two columns of four rows the first player can
+    // finish a line.
     let four = FourInARow::new(1, 5).unwrap();
     assert_eq!(four.simulate(&four.initial(), 10, &mut Rng::new(1)), Points::draws(10));
     let four = FourInARow::new(2, 4).unwrap();

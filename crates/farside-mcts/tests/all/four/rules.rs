@@ -48,7 +48,8 @@ fn games_go_as_they_do_cell_by_cell() {
 
 #[test]
 fn positions_are_as_many_as_published() {
-    // Sequence A212693 of the OEIS: the number of positions of the usual board after each number of moves.
+    // Sequence A212693 of the OEIS: the number of positions of the usual board after each number of
+    // moves.
     let four = FourInARow::new(7, 6).unwrap();
     let mut positions = HashSet::from([four.initial()]);
     for count in [1, 7, 49, 238, 1120, 4263, 16_422, 54_859, 184_275] {

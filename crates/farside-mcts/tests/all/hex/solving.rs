@@ -87,14 +87,15 @@ fn well_known_connections_are_seen() {
         (outcome, candidates)
     };
     let black_wins = Some(Outcome::Won(Player::First));
-    // Black's bridges from edge to edge hold although white moves, and so do white's on the transposed board.
+    // Black's bridges from edge to edge hold although white moves, and so do white's on the
+    // transposed board.
     assert_eq!(study(5, "c2 b4", "", Player::Second).0, black_wins);
     assert_eq!(study(5, "", "b3 d2", Player::First).0, Some(Outcome::Won(Player::Second)));
     // The ziggurat joins a stone in the third row to the edge.
     assert_eq!(study(5, "c3 b5", "", Player::Second).0, black_wins);
     assert_eq!(study(5, "c3", "", Player::Second).0, black_wins);
-    // One stone is missing: black wins if it is to move. White can break a bridge or a link to an edge. But
-    // black has so many answers that only one cell is worth a try.
+    // One stone is missing: black wins if it is to move. White can break a bridge or a link to an
+    // edge. But black has so many answers that only one cell is worth a try.
     assert_eq!(study(7, "e2 d4", "", Player::First).0, black_wins);
     assert_eq!(study(7, "e2 d4", "", Player::Second), (None, cells("d5")));
     // A stone in the middle decides both boards.

@@ -56,7 +56,8 @@ impl Shares {
         (self.squares[cell] / self.count - self.mean(cell).powi(2)) / (self.count - 1.0)
     }
 
-    /// Returns the largest difference of two means, in standard errors and as a share of all visits.
+    /// Returns the largest difference of two means, in standard errors and as a share of all
+    /// visits.
     fn distance(&self, other: &Self) -> (f64, f64) {
         let of = |cell: usize| {
             let difference = (self.mean(cell) - other.mean(cell)).abs();
@@ -68,10 +69,10 @@ impl Shares {
 
 /// Compares 200 searches on a job with 200 in one thread, by the mean share of visits of each cell.
 ///
-/// The seeds are fixed, but the searches of four workers depend on their timing. Two sets of searches in one
-/// thread differ by up to 1.5 standard errors at one of the 16 cells; a job differed by 1.2 to 2.2. More
-/// than 5 occurs by chance once in 100,000 runs. The second bound accepts a difference that is significant
-/// but small.
+/// The seeds are fixed, but the searches of four workers depend on their timing. Two sets of
+/// searches in one thread differ by up to 1.5 standard errors at one of the 16 cells; a job
+/// differed by 1.2 to 2.2. More than 5 occurs by chance once in 100,000 runs. The second bound
+/// accepts a difference that is significant but small.
 #[farside::test(processes = 4, threads = 1, timeout_s = 120)]
 fn four_workers_visit_what_one_visits(me: &Worker) -> Result<()> {
     let hex = Hex::new(SIZE).unwrap();

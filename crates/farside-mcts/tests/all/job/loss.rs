@@ -43,8 +43,8 @@ impl Game for Doomed {
     }
 }
 
-/// Returns the file by which a worker reports the expected end of its search. The verdict of a job is its first
-/// failure, so a worker cannot report anything later through the job.
+/// Returns the file by which a worker reports the expected end of its search. The verdict of a job
+/// is its first failure, so a worker cannot report anything later through the job.
 fn mark(launcher: &str, worker: u32) -> PathBuf {
     std::env::temp_dir().join(format!("farside-mcts-loss-{launcher}-{worker}"))
 }

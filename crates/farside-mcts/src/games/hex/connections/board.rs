@@ -3,8 +3,8 @@
 use super::super::Cell;
 use super::super::cell_set::CellSet;
 
-/// An end of a connection. The numbers are those of the empty cells, in order, then both edges, then
-/// chains of adjacent stones. A chain that touches an edge is part of it.
+/// An end of a connection. The numbers are those of the empty cells, in order, then both edges,
+/// then chains of adjacent stones. A chain that touches an edge is part of it.
 pub(super) type Point = u16;
 
 /// The board for a player that joins the first row with the last.

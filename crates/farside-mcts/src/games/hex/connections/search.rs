@@ -29,7 +29,8 @@ pub(super) enum Until {
 /// The connections found on a board so far.
 ///
 /// A full connection is *found*, waits, and is *settled* once the and-rule has combined it with all
-/// settled ones. Those with the smallest carriers come first: they often form or supersede larger ones.
+/// settled ones. Those with the smallest carriers come first: they often form or supersede larger
+/// ones.
 pub(super) struct Search<'a, const W: usize> {
     board: &'a Board,
     /// Number of the record of each two points, from 1; 0 for none.
@@ -46,8 +47,8 @@ pub(super) struct Search<'a, const W: usize> {
     common: Option<Carrier<W>>,
 }
 
-/// Minimal carriers of connections between two points: none contains another, and no semi connection
-/// contains a full one.
+/// Minimal carriers of connections between two points: none contains another, and no semi
+/// connection contains a full one.
 struct Known<const W: usize> {
     fulls: Vec<Carrier<W>>,
     semis: Vec<Carrier<W>>,
@@ -140,7 +141,8 @@ impl<'a, const W: usize> Search<'a, W> {
 
     fn add_semi(&mut self, ends: [Point; 2], carrier: Carrier<W>) {
         if self.joins_edges(ends) {
-            // The or-rule needs no record here, since the intersection includes all semi connections.
+            // The or-rule needs no record here, since the intersection includes all semi
+            // connections.
             self.common = Some(self.common.map_or(carrier, |common| common.and(carrier)));
             return;
         }
@@ -196,8 +198,8 @@ impl<'a, const W: usize> Search<'a, W> {
     }
 }
 
-/// Applies the or-rule: adds to `found` the unions of `all` with up to `most` semi connections whose
-/// intersection with `common` is empty. Each of them must make the intersection smaller.
+/// Applies the or-rule: adds to `found` the unions of `all` with up to `most` semi connections
+/// whose intersection with `common` is empty. Each of them must make the intersection smaller.
 fn choose<const W: usize>(
     semis: &[Carrier<W>],
     common: Carrier<W>,

@@ -1,8 +1,8 @@
 //! Makes a child of the root the new root. No rollout may be under way.
 //!
 //! The child moves to worker 0, if another worker owns it; all nodes below it stay at their owners.
-//! Every worker then keeps the nodes below the new root and drops the rest. Where an edge leads from
-//! one worker to another, a [`Keep`] message tells the owner to keep its node.
+//! Every worker then keeps the nodes below the new root and drops the rest. Where an edge leads
+//! from one worker to another, a [`Keep`] message tells the owner to keep its node.
 
 use farside::{Wire, WorkerId};
 
@@ -50,8 +50,8 @@ impl<G: Game> Part<G> {
         })
     }
 
-    /// Returns a node of this worker for worker 0. Its children become entries; those for which there
-    /// is no room are lost.
+    /// Returns a node of this worker for worker 0. Its children become entries; those for which
+    /// there is no room are lost.
     pub(in super::super) fn uproot(&mut self, id: EntryId) -> Option<Uprooted<G::Move>> {
         let entry = self.entries.get(id)?;
         let (node, state) = (entry.node, entry.state.clone());
@@ -117,7 +117,8 @@ impl<G: Game> Part<G> {
         });
     }
 
-    /// Drops all nodes that are not kept, and continues with the rest. No [`Keep`] message is under way.
+    /// Drops all nodes that are not kept, and continues with the rest. No [`Keep`] message is under
+    /// way.
     ///
     /// At worker 0 `state` becomes the root. It gets `moves` if its node is unknown.
     pub(in super::super) fn end_keeping(
@@ -156,7 +157,8 @@ impl<G: Game> Part<G> {
         if let Some(node) = self.tree.add(to_move, moves) {
             return node;
         }
-        // The nodes that are left here use all memory. A new root does not lead to them, so drop them.
+        // The nodes that are left here use all memory. A new root does not lead to them, so drop
+        // them.
         self.tree.keep(&mut self.tree.nothing_kept());
         self.entries.renumber(|_, _| None);
         self.tree.add(to_move, moves).expect("a tree of one node fits, as `check_room` has found")

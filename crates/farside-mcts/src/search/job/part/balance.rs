@@ -22,7 +22,8 @@ impl<G: Game> Part<G> {
         if self.neighbours.takes_nodes(owner) { owner } else { self.me }
     }
 
-    /// Returns an idle worker to evaluate a leaf, if there is one, and whether it has asked for work.
+    /// Returns an idle worker to evaluate a leaf, if there is one, and whether it has asked for
+    /// work.
     pub(super) fn choose_helper(&mut self) -> Option<(WorkerId, bool)> {
         let enough = self.enough();
         if self.neighbours.count() == 1 || self.root.is_none() && self.tasks.is_empty() {

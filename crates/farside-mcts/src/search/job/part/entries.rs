@@ -50,7 +50,8 @@ impl<S> Entries<S> {
         }
     }
 
-    /// Renumbers the nodes of all entries, and removes the entries for which `new_node` returns `None`.
+    /// Renumbers the nodes of all entries, and removes the entries for which `new_node` returns
+    /// `None`.
     pub(super) fn renumber(&mut self, new_node: impl Fn(EntryId, NodeId) -> Option<NodeId>) {
         for (slot, id) in self.slots.iter_mut().zip(0..) {
             let Some(entry) = slot else { continue };

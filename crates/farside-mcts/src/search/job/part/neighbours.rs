@@ -82,8 +82,8 @@ impl Neighbours {
         (worker != self.me && self.outstanding[worker.index()] < enough).then_some(worker)
     }
 
-    /// Returns the worker other than `other` with the most rollouts from here, if these are more than
-    /// `enough`.
+    /// Returns the worker other than `other` with the most rollouts from here, if these are more
+    /// than `enough`.
     pub(super) fn find_busiest_but(&self, other: WorkerId, enough: u32) -> Option<WorkerId> {
         let workers = (0..self.count()).map(WorkerId::new).filter(|worker| *worker != other);
         let busiest = workers.max_by_key(|worker| self.outstanding[worker.index()])?;

@@ -18,8 +18,8 @@ enum Grown {
 }
 
 impl<G: Game> Part<G> {
-    /// Selects down from a node, until the rollout moves to another worker or its sample is on its way
-    /// back.
+    /// Selects down from a node, until the rollout moves to another worker or its sample is on its
+    /// way back.
     pub(super) fn descend(
         &mut self,
         mut node: NodeId,
@@ -51,8 +51,8 @@ impl<G: Game> Part<G> {
                 Some(Link::Leaf) | None => {}
             }
             let is_due = selected.child.is_none() && selected.visit > self.params.expand_after;
-            // The first visit finds out whether the game is over. A later one can overtake it, and asks
-            // again only if it is to make a node.
+            // The first visit finds out whether the game is over. A later one can overtake it, and
+            // asks again only if it is to make a node.
             if (selected.visit == 1 || is_due)
                 && let Some(outcome) = self.game.outcome(&state)
             {
@@ -196,7 +196,8 @@ impl<G: Game> Message<G> for BackUp {
 }
 
 impl<G: Game> Message<G> for Expand<G::State> {
-    /// Makes the node at once, since other rollouts may wait for it. The rollout itself becomes a task.
+    /// Makes the node at once, since other rollouts may wait for it. The rollout itself becomes a
+    /// task.
     fn receive(self, part: &mut Part<G>, post: &mut impl Post<G>) {
         let Self { state, birth, back, depth } = self;
         let has_room = part.entries.room() > 0;
