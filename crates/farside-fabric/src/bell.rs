@@ -26,7 +26,8 @@
 //! wait, in its [`Watchers`]. Every signaller checks that count after it has changed such a word:
 //!
 //! ```text
-//! signaller  write data; write word (release); fence; if watchers > 0 { ring each doorbell whose owner is asleep }
+//! signaller  write data; write word (release); fence;
+//!            if watchers > 0 { ring each doorbell whose owner is asleep }
 //! watcher    watchers += 1; asleep := 1; fence; look at word; sleep; watchers -= 1
 //! ```
 //!

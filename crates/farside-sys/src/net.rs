@@ -373,7 +373,7 @@ mod tests {
     fn a_name_in_use_and_a_name_unused_are_errors() {
         let _first = Listener::bind(&name("twice")).unwrap();
         assert_eq!(Listener::bind(&name("twice")).unwrap_err().kind(), ErrorKind::AddrInUse);
-        assert_eq!(MessageSocket::connect(&name("nobody")).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(MessageSocket::connect(&name("unused")).unwrap_err().kind(), ErrorKind::ConnectionRefused);
     }
 
     #[test]

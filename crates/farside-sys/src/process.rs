@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_to_end_can_tidy_up() {
+    fn a_process_that_is_asked_to_end_can_clean_up() {
         let (_near, far) = MessageSocket::pair().unwrap();
         // The shell runs its trap when its child has ended.
         let script = "trap 'exit 7' TERM; while :; do sleep 0.05; done";

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_gone() {
+    fn a_missing_process_is_reported_as_gone() {
         // Process numbers are always smaller than this.
         let error = read(i32::MAX, 0x1000, &mut [0]).unwrap_err();
         assert!(is_gone(&error) || is_refusal(&error), "{error}");

@@ -77,7 +77,8 @@ impl Running {
         let (reader, writer) = std::io::pipe().map_err(failed)?;
         command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(failed)?).stderr(writer);
         let child = command.spawn();
-        // The command holds our ends of the pipe; without this the reader would never see the end.
+        // The command holds our ends of the pipe; without this the reader would never see
+        // end-of-file.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = child.map_err(failed)?;
         let lines = Arc::new(Mutex::new(Vec::new()));
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_killed() {
+    fn a_command_that_takes_too_long_is_killed() {
         let mut command = shell("echo begun; exec sleep 600");
         let text = run("sleep", &mut command, Duration::from_millis(200)).unwrap_err().to_string();
         assert!(text.contains("not done after 0.") && text.contains("| begun"), "{text}");

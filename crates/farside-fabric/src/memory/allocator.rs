@@ -39,7 +39,8 @@ impl Default for AllocatorOptions {
 /// # use std::sync::Arc;
 /// # use farside_fabric::memory::{Allocator, AllocatorOptions, NodeMemory, NodeOptions};
 /// # use farside_fabric::{ProcessId, Transport, sim::{SimFabric, SimOptions}};
-/// # let transport: Arc<dyn Transport> = SimFabric::new(1, 4096, 1, SimOptions::default())?.endpoint(ProcessId::new(0));
+/// # let fabric = SimFabric::new(1, 4096, 1, SimOptions::default())?;
+/// # let transport: Arc<dyn Transport> = fabric.endpoint(ProcessId::new(0));
 /// let node = Arc::new(NodeMemory::new(transport, NodeOptions::default()));
 /// let allocator = Allocator::new(node, AllocatorOptions::default());
 /// let buffer = allocator.allocate(1000)?;

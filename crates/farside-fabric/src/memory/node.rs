@@ -61,7 +61,8 @@ impl Default for NodeOptions {
 /// # use std::sync::Arc;
 /// # use farside_fabric::memory::{ChunkSource, NodeMemory, NodeOptions};
 /// # use farside_fabric::{ProcessId, Transport, sim::{SimFabric, SimOptions}};
-/// # let transport: Arc<dyn Transport> = SimFabric::new(1, 4096, 1, SimOptions::default())?.endpoint(ProcessId::new(0));
+/// # let fabric = SimFabric::new(1, 4096, 1, SimOptions::default())?;
+/// # let transport: Arc<dyn Transport> = fabric.endpoint(ProcessId::new(0));
 /// let memory = Arc::new(NodeMemory::new(transport, NodeOptions::default()));
 /// let chunk = memory.take(2 << 20)?;
 /// for superchunk in memory.report().superchunks {

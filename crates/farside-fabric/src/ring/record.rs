@@ -5,7 +5,8 @@
 /// ```text
 /// bits  0..32  operand: for the layer above (an offset in the program's text)
 /// bits 32..48  entry: the index of a function in the link-time table, or ROTATE
-/// bits 48..64  length of the record in units of 8 bytes, or LONG: the payload's first word is the length
+/// bits 48..64  length of the record in units of 8 bytes,
+///              or LONG: the payload's first word is the length
 /// ```
 ///
 /// Never zero, because a record is at least one unit long.

@@ -27,11 +27,11 @@ pub enum HugePagePolicy {
     WithinSize,
     /// Where a process asks for them with `madvise`.
     OnAdvice,
-    /// Nowhere, whatever a process asks for.
+    /// Nowhere, even if a process asks for them.
     Never,
     /// Nowhere, not even in the kernel's internal memory (shared memory only).
     Deny,
-    /// Everywhere, whatever a process asks for (shared memory only).
+    /// Everywhere, even if no process asks for them (shared memory only).
     Force,
 }
 

@@ -2,9 +2,9 @@
 
 use std::arch::asm;
 
-/// From this length on, `rep movsb` is at least as fast as the vector loops, if the processor has
-/// fast strings and both sides begin at the same offset within a cache line. (Measured: equal up to
-/// 4 MiB, then faster by half.) With different offsets it can take twice as long, at any length.
+/// From this length on, `rep movsb` is at least as fast as the vector loops. This requires fast
+/// strings, and the same offset of both sides within a cache line. (Measured: equal up to 4 MiB,
+/// then faster by half.) With different offsets it can take twice as long, at any length.
 const STRING_BYTES: usize = 64 << 10;
 
 /// The size of a cache line.
