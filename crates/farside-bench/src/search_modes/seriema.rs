@@ -60,6 +60,8 @@ pub(crate) struct Figures {
     pub(crate) simulations: u64,
     /// Calls between workers.
     pub(crate) messages: u64,
+    /// Moves from the root to the deepest leaf.
+    pub(crate) max_depth: u32,
 }
 
 /// The tree of a process. The first worker of the process replaces it for each search.
@@ -102,12 +104,20 @@ struct Return {
     trail: u32,
 }
 
+/// The way of a rollout so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+struct Arrival {
+    back: Return,
+    /// Number of moves from the root.
+    depth: u32,
+}
+
 #[derive(Clone, Copy, Debug, Wire)]
 enum Message {
     /// Continue selection from a node.
-    Descend { node: u32, back: Return },
+    Descend { node: u32, from: Arrival },
     /// Make a node for an edge of the sender, and continue selection from there.
-    Expand { position: Position, edge: EdgeId, back: Return },
+    Expand { position: Position, edge: EdgeId, from: Arrival },
     /// The node of an edge is made.
     Expanded { edge: EdgeId, owner: WorkerId, node: u32 },
     /// A rollout has ended with this number of black's wins.
@@ -168,6 +178,7 @@ impl<'w> Seriema<'w> {
             steps: one.steps + other.steps,
             simulations: one.simulations + other.simulations,
             messages: one.messages + other.messages,
+            max_depth: one.max_depth.max(other.max_depth),
         })?;
         let best = me.broadcast(WorkerId::new(0), (number == 0).then(|| tree.best(0)))?;
         Ok(Found { best, figures })
@@ -260,16 +271,16 @@ impl Turn<'_, '_> {
 
     fn handle(&mut self, own: &mut Own, message: Message) {
         match message {
-            Message::Descend { node, back } => self.descend(own, node, *self.tree.position(node), Some(back)),
-            Message::Expand { position, edge, back } => {
+            Message::Descend { node, from } => self.descend(own, node, *self.tree.position(node), Some(from)),
+            Message::Expand { position, edge, from } => {
                 let node = self.tree.add(&position, &mut self.rng);
                 let owner = self.search.me.id();
-                self.send(own, back.to, Message::Expanded { edge, owner, node });
-                self.descend(own, node, position, Some(back));
+                self.send(own, from.back.to, Message::Expanded { edge, owner, node });
+                self.descend(own, node, position, Some(from));
             }
             Message::Expanded { edge, owner, node } => {
-                for back in self.tree.link(edge, Link::There(owner, node)) {
-                    self.send(own, owner, Message::Descend { node, back });
+                for from in self.tree.link(edge, Link::There(owner, node)) {
+                    self.send(own, owner, Message::Descend { node, from });
                 }
             }
             Message::BackUp { trail, black_wins } => {
@@ -291,18 +302,20 @@ impl Turn<'_, '_> {
 
     /// Selects down from a node, until the rollout moves to another worker or its result is on its way
     /// back.
-    fn descend(&mut self, own: &mut Own, mut node: u32, mut position: Position, back: Option<Return>) {
+    fn descend(&mut self, own: &mut Own, mut node: u32, mut position: Position, from: Option<Arrival>) {
         let me = self.search.me;
+        let (back, mut depth) = from.map_or((None, 0), |Arrival { back, depth }| (Some(back), depth));
         own.path.clear();
         loop {
             let selected = self.tree.select(node);
             own.path.push(selected.id);
             own.figures.steps += 1;
+            depth += 1;
             position.play(selected.cell);
             let mut link = selected.link;
             if link == Link::Awaited {
                 let waiting = self.leave_trail(own, back);
-                match self.tree.defer(selected.id, waiting) {
+                match self.tree.defer(selected.id, Arrival { back: waiting, depth }) {
                     Ok(()) => return,
                     Err(now) => {
                         link = now;
@@ -317,8 +330,8 @@ impl Turn<'_, '_> {
                     continue;
                 }
                 Link::There(owner, child) => {
-                    let back = self.leave_trail(own, back);
-                    return self.send(own, owner, Message::Descend { node: child, back });
+                    let from = Arrival { back: self.leave_trail(own, back), depth };
+                    return self.send(own, owner, Message::Descend { node: child, from });
                 }
                 Link::Leaf | Link::Awaited => {}
             }
@@ -328,15 +341,16 @@ impl Turn<'_, '_> {
                 let threads = me.threads_per_process();
                 let is_near = owner.number() / threads == me.id().number() / threads;
                 if owner != me.id() && (!is_near || self.search.force_remote) {
-                    let back = self.leave_trail(own, back);
-                    return self.send(own, owner, Message::Expand { position, edge: selected.id, back });
+                    let from = Arrival { back: self.leave_trail(own, back), depth };
+                    return self.send(own, owner, Message::Expand { position, edge: selected.id, from });
                 }
                 node = self.tree.add(&position, &mut self.rng);
-                for back in self.tree.link(selected.id, Link::Here(node)) {
-                    own.tasks.push_back(Message::Descend { node, back });
+                for from in self.tree.link(selected.id, Link::Here(node)) {
+                    own.tasks.push_back(Message::Descend { node, from });
                 }
                 continue;
             }
+            own.figures.max_depth = own.figures.max_depth.max(depth);
             let black_wins = match winner {
                 Some(Player::First) => self.params.simulations,
                 Some(Player::Second) => 0,
@@ -401,8 +415,8 @@ impl Turn<'_, '_> {
 #[cfg(test)]
 mod tests {
     use farside::simulate;
-    use farside_mcts::games::hex::Hex;
     use farside_mcts::Game;
+    use farside_mcts::games::hex::Hex;
 
     use super::*;
 

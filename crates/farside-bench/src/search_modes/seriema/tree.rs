@@ -15,7 +15,7 @@ use farside::{Wire, WorkerId};
 use farside_mcts::games::hex::{Cell, Position};
 use farside_mcts::{Player, Rng};
 
-use super::Return;
+use super::Arrival;
 
 /// An edge of a process's tree: a node and the index of its move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
@@ -64,7 +64,7 @@ pub(super) struct Tree {
     chunks: [OnceLock<Box<[Slot]>>; CHUNK_COUNT],
     count: AtomicU32,
     /// Rollouts that wait for the node of an edge (Seriema's deferred selection).
-    deferred: Mutex<HashMap<EdgeId, Vec<Return>>>,
+    deferred: Mutex<HashMap<EdgeId, Vec<Arrival>>>,
 }
 
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl Tree {
     }
 
     /// Sets the target of an edge. Returns the rollouts that waited for it.
-    pub(super) fn link(&self, id: EdgeId, link: Link) -> Vec<Return> {
+    pub(super) fn link(&self, id: EdgeId, link: Link) -> Vec<Arrival> {
         let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
         let (group, lane) = self.node(id.node).edge(id.edge);
         group.links[lane].store(pack(link), Ordering::Release);
@@ -160,13 +160,13 @@ impl Tree {
     }
 
     /// Lets a rollout wait for the target of an edge. Returns the target instead if it is set.
-    pub(super) fn defer(&self, id: EdgeId, back: Return) -> Result<(), Link> {
+    pub(super) fn defer(&self, id: EdgeId, rollout: Arrival) -> Result<(), Link> {
         let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
         let (group, lane) = self.node(id.node).edge(id.edge);
         // `link` sets the target under the same lock, so no waiting rollout is missed.
         match unpack(group.links[lane].load(Ordering::Acquire)) {
             Link::Awaited => {
-                deferred.entry(id).or_default().push(back);
+                deferred.entry(id).or_default().push(rollout);
                 Ok(())
             }
             link => Err(link),
