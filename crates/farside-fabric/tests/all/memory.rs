@@ -361,7 +361,7 @@ fn more_than_the_machine_has_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-#[should_panic = "where it came from"]
+#[should_panic = "a chunk is given back once, to its source"]
 fn a_chunk_goes_back_to_its_own_node_only() {
     let fabric = SimFabric::new(1, 4096, 1, SimOptions::default()).unwrap();
     let [one, other] = [(); 2].map(|()| NodeMemory::new(fabric.endpoint(ProcessId::new(0)), small()));
