@@ -19,11 +19,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use farside_fabric::{ProcessId, RemoteKey, Transport};
+use farside_fabric::memory::{Fit, FreeSpace};
+use farside_fabric::{LocalRegion, ProcessId, RemoteKey, Transport};
 use farside_sys::shm::SharedMemory;
 
 use crate::error::Result;
-use crate::invoke::ring::holes::Holes;
 use crate::invoke::ring::message::{Piece, RingName};
 
 /// Regions are registered in this size, which holds the first chunks of some thirty rings; larger pieces get their own.
@@ -31,15 +31,21 @@ const SLAB_BYTES: usize = 256 << 10;
 /// Pieces begin on cache lines, and their neighbours are not on the same pair of lines.
 pub(crate) const ALIGN_BYTES: usize = 128;
 
+/// Regions stand this far apart in the numbers of the free space, so that no piece reaches from one into the next.
+const REGION_SHIFT: u32 = 40;
+
 /// Gives out pieces of registered memory, and keeps to a cap per receiving worker.
 #[derive(Debug)]
 pub(crate) struct RingPool {
     cap_bytes: usize,
     /// Bytes in use, by receiving worker of this process.
     used: Vec<usize>,
-    holes: Holes,
-    /// All that was registered. A process has its own memory at hand, whatever its transport does for peers.
-    regions: HashMap<RemoteKey, Arc<SharedMemory>>,
+    /// The free bytes of all regions: byte `offset` of region `index` is number `index << REGION_SHIFT | offset`.
+    free: FreeSpace,
+    /// All registered regions, in the order of their registration.
+    regions: Vec<LocalRegion>,
+    /// The index of each region.
+    index_of: HashMap<RemoteKey, usize>,
     /// The rings that stand, with their bytes.
     pub(crate) rings: HashMap<RingName, usize>,
     /// Chunks that were asked for when there was no memory.
@@ -63,8 +69,9 @@ impl RingPool {
         Self {
             cap_bytes,
             used: vec![0; receivers],
-            holes: Holes::default(),
-            regions: HashMap::new(),
+            free: FreeSpace::default(),
+            regions: Vec::new(),
+            index_of: HashMap::new(),
             rings: HashMap::new(),
             waiting: Vec::new(),
         }
@@ -87,22 +94,28 @@ impl RingPool {
     /// As for [`allocate`](Self::allocate).
     pub(crate) fn allocate_own(&mut self, transport: &dyn Transport, bytes: usize) -> Result<Piece> {
         let bytes = bytes.next_multiple_of(ALIGN_BYTES);
-        if let Some((key, offset)) = self.holes.cut(bytes as u64) {
-            return Ok(Piece { key, offset, bytes: bytes as u64 });
+        if let Some(start) = self.free.take(bytes as u64, Fit::Best) {
+            let key = self.regions[(start >> REGION_SHIFT) as usize].key();
+            return Ok(Piece { key, offset: start & ((1 << REGION_SHIFT) - 1), bytes: bytes as u64 });
         }
         let region_bytes = if bytes > SLAB_BYTES / 2 { bytes } else { SLAB_BYTES };
         let region = transport.register(region_bytes)?;
         let key = region.key();
-        self.regions.insert(key, region.memory().clone());
-        if region_bytes > bytes {
-            self.holes.add(key, bytes as u64, (region_bytes - bytes) as u64);
-        }
+        self.index_of.insert(key, self.regions.len());
+        self.regions.push(region);
+        self.free.release(self.number(key, bytes as u64), (region_bytes - bytes) as u64);
         Ok(Piece { key, offset: 0, bytes: bytes as u64 })
     }
 
     /// Gives back what [`allocate_own`](Self::allocate_own) gave.
     pub(crate) fn free_own(&mut self, pieces: &[Piece]) {
-        pieces.iter().for_each(|piece| self.holes.add(piece.key, piece.offset, piece.bytes));
+        pieces.iter().for_each(|piece| self.free.release(self.number(piece.key, piece.offset), piece.bytes));
+    }
+
+    /// A byte of a region among the numbers of the free space.
+    fn number(&self, key: RemoteKey, offset: u64) -> u64 {
+        let index = *self.index_of.get(&key).expect("a piece of a region that was registered here");
+        (index as u64) << REGION_SHIFT | offset
     }
 
     /// Whether pieces of so many bytes stay within this receiver's cap.
@@ -112,7 +125,7 @@ impl RingPool {
 
     /// The memory of a piece that was given out here.
     pub(crate) fn memory(&self, key: RemoteKey) -> Option<Arc<SharedMemory>> {
-        self.regions.get(&key).cloned()
+        self.index_of.get(&key).map(|index| self.regions[*index].memory().clone())
     }
 
     /// Takes the pieces of a ring back that its sender has closed.
@@ -137,6 +150,6 @@ impl RingPool {
 
     /// Bytes registered, in use or not.
     pub(crate) fn registered_bytes(&self) -> usize {
-        self.regions.keys().map(|key| key.bytes as usize).sum()
+        self.regions.iter().map(|region| region.key().bytes as usize).sum()
     }
 }
