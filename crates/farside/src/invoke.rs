@@ -3,12 +3,14 @@
 //! See `README.md` in this folder for the way of one call, end to end.
 
 pub(crate) mod call;
+pub(crate) mod calls;
 pub(crate) mod caller;
 #[cfg(test)]
 mod corruption;
 pub(crate) mod fetches;
 pub(crate) mod frames;
 pub(crate) mod inbox;
+pub(crate) mod message;
 pub(crate) mod named;
 pub(crate) mod notify;
 pub(crate) mod outbox;

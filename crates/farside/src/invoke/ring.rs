@@ -2,7 +2,6 @@
 
 pub(crate) mod backlog;
 pub(crate) mod lane;
-pub(crate) mod message;
 pub(crate) mod pieces;
 pub(crate) mod pool;
 pub(crate) mod rings;

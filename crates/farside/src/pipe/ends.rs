@@ -10,7 +10,7 @@ use farside_fabric::bell::Fencing;
 use super::error::{PipeCause, PipeName};
 use super::shape::{PipeShape, Slots};
 use crate::error::{Error, Result};
-use crate::invoke::ring::message::Piece;
+use crate::runtime::extent::Extent;
 use crate::runtime::home::Home;
 use crate::runtime::process::{Process, lock};
 
@@ -21,7 +21,7 @@ const OPEN: u64 = u64::MAX;
 #[derive(Debug)]
 pub(super) struct Inlet {
     pub(super) slots: Slots,
-    pub(super) piece: Piece,
+    pub(super) piece: Extent,
     /// How many messages there are in all, or [`OPEN`]. Written by who takes the writer's last word in.
     sent_in_all: AtomicU64,
     /// What the writer calls the pipe, and one more; 0 before it came.
@@ -33,7 +33,7 @@ pub(super) struct Inlet {
 }
 
 impl Inlet {
-    pub(super) fn new(slots: Slots, piece: Piece) -> Self {
+    pub(super) fn new(slots: Slots, piece: Extent) -> Self {
         slots.reset();
         Self {
             slots,
@@ -88,7 +88,7 @@ pub(super) enum Way {
     /// It is mapped here, and so is the reader's doorbell.
     Mapped { slots: Slots, bell: Bell },
     /// It is reached by messages and puts.
-    Posted { piece: Piece },
+    Posted { piece: Extent },
 }
 
 /// The writer's end, as far as others write it.

@@ -23,7 +23,8 @@ use super::message::{PipeBody, PipeMessage};
 use super::protocol::{Flag, Kind, deliver};
 use super::shape::{INLINE_BYTES_MAX, PipeShape, Slots};
 use crate::error::{self, Error};
-use crate::invoke::ring::message::{Piece, SetupMessage};
+use crate::invoke::message::CallMessage;
+use crate::runtime::extent::Extent;
 use crate::memory::MemoryRefusal;
 use crate::runtime::process::{Process, lock};
 use farside_launch::kill_point::KillPoint;
@@ -37,7 +38,7 @@ struct Books {
     /// Those that are read here, or will be.
     incoming: HashMap<PipeName, Incoming>,
     /// Memory that nobody reads any more, and a writer may still write.
-    leaving: HashMap<(PipeName, u32), Piece>,
+    leaving: HashMap<(PipeName, u32), Extent>,
     /// Those that are written here.
     outgoing: HashMap<PipeName, Arc<Outlet>>,
     /// What closed writers have offered and nobody has said to have taken.
@@ -304,7 +305,7 @@ impl Process {
     }
 
     /// The reader's process says where the pipe is. What cannot be is not believed.
-    fn way_into(&self, from: ProcessId, outlet: &Outlet, piece: Piece) -> Result<Way> {
+    fn way_into(&self, from: ProcessId, outlet: &Outlet, piece: Extent) -> Result<Way> {
         let why = "its memory is not where its reader says";
         let corrupt = || PipeError::Pipe { pipe: outlet.name, cause: PipeCause::Corrupt { why } };
         if piece.key.process != from || piece.bytes < outlet.shape.bytes() as u64 {
@@ -391,7 +392,7 @@ impl Process {
         self.end_accesses();
         match self.place_of(worker) {
             Some((process, _)) if process == self.id() => self.take_pipe_message(process, message),
-            Some((process, _)) => self.send_setup(process, &SetupMessage::Pipe(message))?,
+            Some((process, _)) => self.send_call(process, &CallMessage::Pipe(message))?,
             None => {}
         }
         Ok(())

@@ -5,7 +5,7 @@ use farside_fabric::{ProcessId, RemoteKey, WorkerId};
 use super::error::PipeName;
 use super::protocol::Kind;
 use super::shape::PipeShape;
-use crate::invoke::ring::message::Piece;
+use crate::runtime::extent::Extent;
 
 /// A message about one pipe. A writer's process numbers the pipes that it opens, so that one that was closed and the next of the same
 /// name are told apart.
@@ -21,7 +21,7 @@ pub(crate) enum PipeBody {
     /// To the reader's process: make this pipe.
     Open { shape: PipeShape },
     /// To the writer's: here it is.
-    Opened { piece: Piece },
+    Opened { piece: Extent },
     /// There is no memory for it: others have so much, of so much that they may.
     NoMemory { held: u64, limit: u64 },
     /// The reader has opened it with another shape.
@@ -118,16 +118,16 @@ fn shape([width, message_bytes, content]: [u64; 3]) -> Option<PipeShape> {
     PipeShape { width, message_bytes, content }.check().ok()
 }
 
-pub(super) fn piece_words(piece: &Piece) -> [u64; 5] {
+pub(super) fn piece_words(piece: &Extent) -> [u64; 5] {
     let RemoteKey { process, slot, generation, reserved: _, bytes } = piece.key;
     [process.number().into(), u64::from(slot) | u64::from(generation) << 32, bytes, piece.offset, piece.bytes]
 }
 
-pub(super) fn piece([process, name, region_bytes, offset, bytes]: [u64; 5]) -> Option<Piece> {
+pub(super) fn piece([process, name, region_bytes, offset, bytes]: [u64; 5]) -> Option<Extent> {
     let process = ProcessId::new(u32::try_from(process).ok()?);
     let (slot, generation) = (name as u32, (name >> 32) as u32);
     let key = RemoteKey { process, slot, generation, reserved: 0, bytes: region_bytes };
-    Some(Piece { key, offset, bytes })
+    Some(Extent { key, offset, bytes })
 }
 
 #[cfg(test)]
@@ -141,7 +141,7 @@ mod tests {
         let shape = shape.prop_map(|(width, message_bytes, content)| PipeShape { width, message_bytes, content });
         let piece = any::<([u32; 3], [u64; 3])>().prop_map(|([process, slot, generation], [size, offset, bytes])| {
             let process = ProcessId::new(process);
-            Piece { key: RemoteKey { process, slot, generation, reserved: 0, bytes: size }, offset, bytes }
+            Extent { key: RemoteKey { process, slot, generation, reserved: 0, bytes: size }, offset, bytes }
         });
         let kind = proptest::sample::select(Kind::ALL.to_vec());
         prop_oneof![

@@ -12,11 +12,11 @@ use super::protocol::{FLAG_BYTES_MAX, Flag, Kind};
 use super::shape::{INLINE_BYTES_MAX, Slots};
 use super::writer::{PipeWriter, flag_of};
 use crate::error::{self, Error, Refused};
-use crate::invoke::ring::message::Piece;
+
 use crate::memory::{Extent, MemoryRefusal};
 use crate::runtime::worker::Worker;
 
-/// What says behind a flag where a message is: the words of a [`Piece`].
+/// What says behind a flag where a message is: the words of a [`Extent`].
 const PLACE_BYTES: usize = 40;
 
 const _: () = assert!(PLACE_BYTES <= INLINE_BYTES_MAX);
@@ -89,7 +89,7 @@ impl PipeWriter<'_> {
             self.send_inline(flag_of(bytes), &inside[..bytes])?;
             return Ok(0);
         }
-        let place = Piece { key: buffer.key(), offset: buffer.offset(), bytes: bytes as u64 };
+        let place = Extent { key: buffer.key(), offset: buffer.offset(), bytes: bytes as u64 };
         let words = piece_words(&place);
         inside.iter_mut().zip(words.iter().flat_map(|word| word.to_le_bytes())).for_each(|(to, byte)| *to = byte);
         self.send_inline(Flag { kind: Kind::Offered, bytes }, &inside[..PLACE_BYTES])?;
@@ -129,7 +129,7 @@ impl PipeWriter<'_> {
 
 /// Where an offered message is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place(Piece);
+pub(super) struct Place(Extent);
 
 impl Place {
     /// What stands behind the flag of a slot that is the reader's. `None` unless it is so much memory of the writer's process.

@@ -21,7 +21,7 @@ use super::protocol::{Corrupt, Flag, Kind, Words, Writing};
 use super::shape::{INLINE_BYTES_MAX, PipeShape};
 use super::waking::Waiting;
 use crate::error::{self, Error};
-use crate::invoke::ring::message::Piece;
+
 use crate::memory::Extent;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
@@ -378,7 +378,7 @@ impl<'w> PipeWriter<'w> {
     }
 
     /// Has a long message put into its slot, and its flag sent when it is there.
-    fn put(&self, process: &Arc<Process>, piece: Piece, flag: Flag, data: Vec<u8>) {
+    fn put(&self, process: &Arc<Process>, piece: Extent, flag: Flag, data: Vec<u8>) {
         let (outlet, number) = (self.outlet.clone(), self.writing.sent());
         let offset = outlet.shape.data_of(self.writing.slot()) as u64;
         outlet.begin_transfer();

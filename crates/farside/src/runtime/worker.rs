@@ -31,7 +31,7 @@ use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
 use crate::invoke::pending::{Continuation, Pending};
 use crate::invoke::reply::Reply;
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
-use crate::invoke::ring::message::RingName;
+use crate::invoke::message::RingName;
 use crate::invoke::table::FunctionTable;
 use crate::runtime::address_cache::AddressCache;
 use crate::runtime::collective::Collectives;

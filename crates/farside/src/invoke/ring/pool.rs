@@ -6,7 +6,7 @@
 //! write no more:
 //!
 //! 1. The sender's [`Ring`](crate::invoke::outbox) is one value that is moved, never copied. Before a process says
-//!    [`Close`](crate::invoke::ring::message::SetupMessage::Close) it has dropped that value, under the lock of its way. No store into the ring follows
+//!    [`Close`](crate::invoke::message::CallMessage::Close) it has dropped that value, under the lock of its way. No store into the ring follows
 //!    in the order of that process's program, on any of its threads.
 //! 2. The message goes through the system, or the transport, after those stores; who has received it sees them all, and none comes after.
 //! 3. The worker that reads the ring runs what is left in it, drops its [`Receiver`](farside_fabric::ring::Receiver), which held the other
@@ -24,7 +24,8 @@ use farside_fabric::{LocalRegion, ProcessId, RemoteKey, Transport};
 use farside_sys::shm::SharedMemory;
 
 use crate::error::Result;
-use crate::invoke::ring::message::{Piece, RingName};
+use crate::invoke::message::RingName;
+use crate::runtime::extent::Extent;
 
 /// Regions are registered in this size, which holds the first chunks of some thirty rings; larger pieces get their own.
 const SLAB_BYTES: usize = 256 << 10;
@@ -82,7 +83,7 @@ impl RingPool {
     ///
     /// # Errors
     /// What the transport said when a region was needed.
-    pub(crate) fn allocate(&mut self, transport: &dyn Transport, receiver: usize, bytes: usize) -> Result<Piece> {
+    pub(crate) fn allocate(&mut self, transport: &dyn Transport, receiver: usize, bytes: usize) -> Result<Extent> {
         let piece = self.allocate_own(transport, bytes)?;
         self.used[receiver] += piece.bytes as usize;
         Ok(piece)
@@ -92,11 +93,11 @@ impl RingPool {
     ///
     /// # Errors
     /// As for [`allocate`](Self::allocate).
-    pub(crate) fn allocate_own(&mut self, transport: &dyn Transport, bytes: usize) -> Result<Piece> {
+    pub(crate) fn allocate_own(&mut self, transport: &dyn Transport, bytes: usize) -> Result<Extent> {
         let bytes = bytes.next_multiple_of(ALIGN_BYTES);
         if let Some(start) = self.free.take(bytes as u64, Fit::Best) {
             let key = self.regions[(start >> REGION_SHIFT) as usize].key();
-            return Ok(Piece { key, offset: start & ((1 << REGION_SHIFT) - 1), bytes: bytes as u64 });
+            return Ok(Extent { key, offset: start & ((1 << REGION_SHIFT) - 1), bytes: bytes as u64 });
         }
         let region_bytes = if bytes > SLAB_BYTES / 2 { bytes } else { SLAB_BYTES };
         let region = transport.register(region_bytes)?;
@@ -104,11 +105,11 @@ impl RingPool {
         self.index_of.insert(key, self.regions.len());
         self.regions.push(region);
         self.free.release(self.number(key, bytes as u64), (region_bytes - bytes) as u64);
-        Ok(Piece { key, offset: 0, bytes: bytes as u64 })
+        Ok(Extent { key, offset: 0, bytes: bytes as u64 })
     }
 
     /// Gives back what [`allocate_own`](Self::allocate_own) gave.
-    pub(crate) fn free_own(&mut self, pieces: &[Piece]) {
+    pub(crate) fn free_own(&mut self, pieces: &[Extent]) {
         pieces.iter().for_each(|piece| self.free.release(self.number(piece.key, piece.offset), piece.bytes));
     }
 
@@ -129,13 +130,13 @@ impl RingPool {
     }
 
     /// Takes the pieces of a ring back that its sender has closed.
-    pub(crate) fn release(&mut self, receiver: usize, pieces: &[Piece]) {
+    pub(crate) fn release(&mut self, receiver: usize, pieces: &[Extent]) {
         self.retire(receiver, pieces);
         self.free_own(pieces);
     }
 
     /// Counts pieces no more whose sender is gone. They are not given out again.
-    pub(crate) fn retire(&mut self, receiver: usize, pieces: &[Piece]) {
+    pub(crate) fn retire(&mut self, receiver: usize, pieces: &[Extent]) {
         self.used[receiver] -= pieces.iter().map(|piece| piece.bytes as usize).sum::<usize>();
     }
 
