@@ -1,9 +1,11 @@
 //! The rooms of the library, in one list. The runtime knows them by this list alone.
 
+use crate::heap::Heaps;
+use crate::pipe::Pipes;
 use crate::runtime::room::RoomEntry;
 
 /// The rooms of every process (tags: 1 memory, 2 check, 3 global, 4 heap, 5 pipe, 6 sync, 7 dist, 8 buffers), from the bottom up: a loss is told to them in this order.
-pub(crate) static ROOMS: &[RoomEntry] = &[];
+pub(crate) static ROOMS: &[RoomEntry] = &[RoomEntry::of::<Heaps>(), RoomEntry::of::<Pipes>()];
 
 #[cfg(test)]
 mod tests {

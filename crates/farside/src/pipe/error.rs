@@ -6,6 +6,7 @@ use farside_fabric::WorkerId;
 
 use super::protocol::FLAG_BYTES_MAX;
 use super::shape::{PipeShape, WIDTH_MAX};
+use crate::Wire;
 use crate::error::{Error, room_error};
 use crate::memory::MemoryRefusal;
 
@@ -32,7 +33,7 @@ pub enum PipeError {
 room_error!(PipeError);
 
 /// Which pipe of the job: one end's worker, the other's, and a number that tells those between the two apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub struct PipeName {
     /// Who writes.
     pub writer: WorkerId,

@@ -23,10 +23,11 @@ use super::message::{PipeBody, PipeMessage};
 use super::protocol::{Flag, Kind, deliver};
 use super::shape::{INLINE_BYTES_MAX, PipeShape, Slots};
 use crate::error::{self, Error};
-use crate::invoke::ring::message::{Piece, SetupMessage};
+use crate::invoke::ring::message::Piece;
 use crate::launch::kill_point::KillPoint;
 use crate::memory::MemoryRefusal;
 use crate::runtime::process::{Process, lock};
+use crate::runtime::room::{Room, Seed};
 
 /// The pipes whose ends are in one process.
 #[derive(Debug, Default)]
@@ -63,6 +64,29 @@ enum Writer {
     Lost,
 }
 
+impl Room for Pipes {
+    const TAG: u8 = 5;
+
+    type Message = PipeMessage;
+
+    type Local = ();
+
+    fn new(_: &Seed<'_>) -> Self {
+        Self::default()
+    }
+
+    fn local(&self, _: &Arc<Process>, _: usize) {}
+
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: PipeMessage) -> error::Result<()> {
+        process.take_pipe_message(from, message);
+        Ok(())
+    }
+
+    fn lose(&self, process: &Process, lost: ProcessId) {
+        process.lose_pipes(lost);
+    }
+}
+
 #[cfg(test)]
 impl Pipes {
     /// How many pipes there are that are read here, or will be.
@@ -91,7 +115,7 @@ impl Process {
     /// Opens the reader's end.
     pub(super) fn open_inlet(&self, name: PipeName, shape: PipeShape) -> Result<Arc<Inlet>> {
         let refused = |cause| Err(PipeError::Pipe { pipe: name, cause });
-        let mut books = lock(&self.pipes().0);
+        let mut books = lock(&self.room::<Pipes>().0);
         let books = &mut *books;
         if let Some(known) = books.incoming.get_mut(&name) {
             let there = known.inlet.slots.shape();
@@ -115,7 +139,7 @@ impl Process {
     /// # Errors
     /// Why a writer that has not closed could not be told.
     pub(super) fn close_inlet(&self, name: PipeName, taken: u64) -> error::Result<()> {
-        let mut books = lock(&self.pipes().0);
+        let mut books = lock(&self.room::<Pipes>().0);
         let Some(Incoming { inlet, writer, next, .. }) = books.incoming.remove(&name) else { return Ok(()) };
         // Whose turn it is now is in the books before anybody else looks: it may close at this moment.
         let next = next.map(|(session, shape)| (session, self.make_for_writer(&mut books, name, session, shape)));
@@ -145,7 +169,7 @@ impl Process {
 
     /// A writer's process asks for a pipe.
     fn meet_writer(&self, name: PipeName, session: u32, shape: PipeShape) {
-        let mut books = lock(&self.pipes().0);
+        let mut books = lock(&self.room::<Pipes>().0);
         // A loss is noted before its pipes are dropped from the books: who asks after that would stay there for good.
         if self.place_of(name.writer).is_none_or(|(process, _)| self.lost(process).is_some()) {
             return;
@@ -193,7 +217,7 @@ impl Process {
 
     /// The pipe that a writer's process means.
     fn inlet_of(&self, name: PipeName, session: u32) -> Option<Arc<Inlet>> {
-        let books = lock(&self.pipes().0);
+        let books = lock(&self.room::<Pipes>().0);
         let known = books.incoming.get(&name)?;
         (known.writer == Writer::Open(session)).then(|| known.inlet.clone())
     }
@@ -221,7 +245,7 @@ impl Process {
     }
 
     fn meet_writers_end(&self, name: PipeName, session: u32, sent: u64) {
-        let mut books = lock(&self.pipes().0);
+        let mut books = lock(&self.room::<Pipes>().0);
         if let Some(piece) = books.leaving.remove(&(name, session)) {
             self.free_piece(piece);
         } else if let Some(known) = books.incoming.get_mut(&name) {
@@ -253,7 +277,7 @@ impl Process {
 impl Process {
     /// Opens the writer's end. Nobody is told yet.
     pub(super) fn open_outlet(&self, name: PipeName, shape: PipeShape) -> Result<Arc<Outlet>> {
-        let mut books = lock(&self.pipes().0);
+        let mut books = lock(&self.room::<Pipes>().0);
         if books.outgoing.contains_key(&name) {
             return Err(PipeError::Pipe { pipe: name, cause: PipeCause::Taken });
         }
@@ -274,7 +298,7 @@ impl Process {
     /// The writer's end is dropped, after so many messages. Nothing but puts that are under way writes into the pipe any more.
     /// `lent` are the buffers that its reader may still read.
     pub(super) fn close_outlet(&self, outlet: &Outlet, was_asked: bool, sent: u64, lent: Vec<Registered>) {
-        let mut books = lock(&self.pipes().0);
+        let mut books = lock(&self.room::<Pipes>().0);
         books.outgoing.remove(&outlet.name);
         // If the reader has gone in this moment, nobody would ever take them out again.
         let is_read = !outlet.reader_is_closed()
@@ -347,7 +371,7 @@ impl Process {
 // Both.
 impl Process {
     /// Does what another process's service thread says about a pipe.
-    pub(crate) fn take_pipe_message(&self, from: ProcessId, message: PipeMessage) {
+    pub(super) fn take_pipe_message(&self, from: ProcessId, message: PipeMessage) {
         let PipeMessage { name, session, body } = message;
         let process_of = |worker: WorkerId| self.place_of(worker).map(|(process, _)| process);
         let (writer, reader) = (process_of(name.writer), process_of(name.reader));
@@ -358,14 +382,19 @@ impl Process {
             return;
         }
         match body {
-            PipeBody::Open { shape } => self.meet_writer(name, session, shape),
+            PipeBody::Open { shape } => {
+                if shape.check().is_ok() {
+                    self.meet_writer(name, session, shape);
+                }
+            }
             PipeBody::Data { number, kind, bytes, inside } => {
+                let Some(kind) = Kind::ALL.get(usize::from(kind)).copied() else { return };
                 let flag = Flag { kind, bytes: bytes as usize };
                 self.take_data(name, session, number, flag, &inside);
             }
             PipeBody::WriterClosed { sent } => self.meet_writers_end(name, session, sent),
             body => {
-                let mut books = lock(&self.pipes().0);
+                let mut books = lock(&self.room::<Pipes>().0);
                 let outlet = books.outgoing.get(&name).filter(|outlet| outlet.session == session).cloned();
                 let over =
                     if let PipeBody::ReaderClosed { .. } = body { books.lent.remove(&(name, session)) } else { None };
@@ -391,7 +420,7 @@ impl Process {
         self.end_accesses();
         match self.place_of(worker) {
             Some((process, _)) if process == self.id() => self.take_pipe_message(process, message),
-            Some((process, _)) => self.send_setup(process, &SetupMessage::Pipe(message))?,
+            Some((process, _)) => self.send::<Pipes>(process, &message)?,
             None => {}
         }
         Ok(())
@@ -407,9 +436,9 @@ impl Process {
     }
 
     /// A process is lost. What it has written can still be read, and its memory is not given out again.
-    pub(crate) fn lose_pipes(&self, lost: ProcessId) {
+    fn lose_pipes(&self, lost: ProcessId) {
         let is_of = |worker: WorkerId| self.place_of(worker).is_some_and(|(process, _)| process == lost);
-        let mut books = lock(&self.pipes().0);
+        let mut books = lock(&self.room::<Pipes>().0);
         books.lent.retain(|(name, _), _| !is_of(name.reader));
         // What it may still be writing is never given out again.
         books.leaving.retain(|(name, _), _| !is_of(name.writer));

@@ -3,11 +3,10 @@
 use std::future::poll_fn;
 
 use farside_fabric::memory::Registered;
-use farside_fabric::{ProcessId, RemoteRegion};
+use farside_fabric::{ProcessId, RemoteKey, RemoteRegion};
 use farside_sys::racy;
 
 use super::error::{PipeCause, PipeError, PipeName, Result};
-use super::message::{piece, piece_words};
 use super::protocol::{FLAG_BYTES_MAX, Flag, Kind};
 use super::shape::{INLINE_BYTES_MAX, Slots};
 use super::writer::{PipeWriter, flag_of};
@@ -141,6 +140,18 @@ impl Place {
         let piece = piece(std::array::from_fn(|word| u64::from_le_bytes(words[word])))?;
         (piece.key.process == writer && piece.bytes == bytes as u64).then_some(Self(piece))
     }
+}
+
+pub(super) fn piece_words(piece: &Piece) -> [u64; 5] {
+    let RemoteKey { process, slot, generation, reserved: _, bytes } = piece.key;
+    [process.number().into(), u64::from(slot) | u64::from(generation) << 32, bytes, piece.offset, piece.bytes]
+}
+
+fn piece([process, name, region_bytes, offset, bytes]: [u64; 5]) -> Option<Piece> {
+    let process = ProcessId::new(u32::try_from(process).ok()?);
+    let (slot, generation) = (name as u32, (name >> 32) as u32);
+    let key = RemoteKey { process, slot, generation, reserved: 0, bytes: region_bytes };
+    Some(Piece { key, offset, bytes })
 }
 
 /// The memory of an offered message, which has been found to be there and to hold all of it.

@@ -14,6 +14,7 @@ use farside_sys::shm::SharedMemory;
 
 use super::error::PipeCause;
 use super::protocol::{FLAG_BYTES_MAX, Flag, Kind, Words};
+use crate::Wire;
 
 /// Messages up to this size travel in the cache line of their flag.
 pub const INLINE_BYTES_MAX: usize = 56;
@@ -26,7 +27,7 @@ const LINE_BYTES: usize = 64;
 const COUNT_BYTES: usize = 128;
 
 /// How many messages of what size a pipe holds. Both ends must say the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub struct PipeShape {
     /// Messages that may be under way at a time, 1 to [`WIDTH_MAX`].
     pub width: usize,

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use farside_fabric::RemoteKey;
 
-use super::message::{PipeBody, PipeMessage, piece_words};
+use super::message::{PipeBody, PipeMessage};
+use super::offer::piece_words;
 use super::protocol::{Flag, Kind, Words};
 use super::*;
 use crate::error::Result;
@@ -50,7 +51,7 @@ fn a_message_that_cannot_be_is_put_nowhere() {
         ];
         let session = reader.inlet.session().expect("its writer has come");
         for (kind, bytes, inside) in wrong {
-            let body = PipeBody::Data { number: 1, kind, bytes, inside };
+            let body = PipeBody::Data { number: 1, kind: kind as u8, bytes, inside };
             let message = PipeMessage { name: reader.name(), session, body };
             me.process_handle().take_pipe_message(me.process_of(WRITER), message);
             assert!(reader.try_recv()?.is_none());
@@ -93,7 +94,7 @@ fn an_offer_of_what_is_not_there_takes_no_memory() {
             };
             let words = piece_words(&Piece { key, offset: 64, bytes: BYTES });
             let inside = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            let body = PipeBody::Data { number: 1, kind: Kind::Offered, bytes: BYTES as u32, inside };
+            let body = PipeBody::Data { number: 1, kind: Kind::Offered as u8, bytes: BYTES as u32, inside };
             let session = reader.inlet.session().expect("its writer has come");
             let message = PipeMessage { name: reader.name(), session, body };
             me.process_handle().take_pipe_message(me.process_of(WRITER), message);
@@ -180,7 +181,7 @@ fn a_lost_process_gets_no_pipe() {
         let name = PipeName { writer: WRITER, reader: READER, number: 3 };
         let open = PipeMessage { name, session: 7, body: PipeBody::Open { shape: PipeShape::default() } };
         me.process_handle().take_pipe_message(me.process_of(WRITER), open.clone());
-        assert_eq!(me.process_handle().pipes().incoming(), 0);
+        assert_eq!(me.process_handle().room::<Pipes>().incoming(), 0);
         // Nor does it get one that is there.
         let mut reader = me.pipe(WRITER).number(3).reader()?;
         me.process_handle().take_pipe_message(me.process_of(WRITER), open);

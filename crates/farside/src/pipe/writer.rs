@@ -487,7 +487,7 @@ pub(super) fn flag_of(bytes: usize) -> Flag {
 }
 
 fn body(number: u64, flag: Flag, inside: Vec<u8>) -> PipeBody {
-    PipeBody::Data { number, kind: flag.kind, bytes: flag.bytes as u32, inside }
+    PipeBody::Data { number, kind: flag.kind as u8, bytes: flag.bytes as u32, inside }
 }
 
 /// A place for the next message of a pipe, which is the writer's alone until it is [committed](Self::commit). Dropped without that, it is

@@ -30,7 +30,6 @@ use crate::launch::kill_point::{KillPlan, KillPoint};
 use crate::launch::settings::{Check, Settings};
 use crate::memory::ProcessMemory;
 use crate::memory::mover::Mover;
-use crate::pipe::Pipes;
 use crate::runtime::consumers::{Pool, PoolKind};
 use crate::runtime::home::{Home, HomeLayout, Shape};
 use crate::runtime::outgoing::Outgoing;
@@ -95,7 +94,6 @@ pub(crate) struct Process {
     /// In a job whose accesses are checked.
     checks: Option<Checks>,
     own_segments: OwnSegments,
-    pipes: Pipes,
     signals: Mutex<SignalRequests>,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
@@ -215,7 +213,6 @@ impl Process {
             memory: ProcessMemory::new(&transport, &settings),
             checks: (settings.check == Check::Accesses).then(|| Checks::new(threads)),
             own_segments: OwnSegments::default(),
-            pipes: Pipes::default(),
             signals: Mutex::default(),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
@@ -385,11 +382,6 @@ impl Process {
     #[inline]
     pub(crate) fn checks(&self) -> Option<&Checks> {
         self.checks.as_ref()
-    }
-
-    /// The pipes whose ends this process's workers have.
-    pub(crate) fn pipes(&self) -> &Pipes {
-        &self.pipes
     }
 
     /// What it has registered of its ordinary memory.
@@ -605,7 +597,6 @@ impl Process {
         }
         self.rooms.lose(self, process);
         self.lose_movement(process);
-        self.lose_pipes(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });
         }

@@ -162,7 +162,6 @@ fn take_message(process: &Arc<Process>, from: ProcessId, message: SetupMessage) 
         SetupMessage::Memory(message) => process.take_memory_message(from, message),
         SetupMessage::Check(message) => process.take_check_message(from, *message),
         SetupMessage::Move(message) => process.take_move_message(from, message),
-        SetupMessage::Pipe(message) => process.take_pipe_message(from, message),
         SetupMessage::Signal(message) => process.take_signal_message(from, message),
     }
     Ok(())

@@ -20,7 +20,6 @@ use farside_fabric::{MachineId, ProcessId, Transport, WorkerId};
 use self::notices::LossHook;
 use crate::error::{Error, Refused, Result};
 use crate::global::{Moves, Space};
-use crate::heap::OwnedHeaps;
 use crate::invoke::call::{Aggregator, Everyone, PutOff, To, WhenFull};
 use crate::invoke::caller::{Caller, Waiter};
 use crate::invoke::fetches::Fetches;
@@ -88,7 +87,6 @@ pub struct Worker {
     /// Memory of others that it has used.
     regions: RefCell<Regions>,
     /// Heaps of others in its memory.
-    owned_heaps: OwnedHeaps,
     space: Space,
     moves: Moves,
     /// Made when it is first used.
@@ -157,7 +155,6 @@ impl Worker {
             buffer: RefCell::default(),
             attention_seen: Cell::new(0),
             poll_pace: Cell::default(),
-            owned_heaps: OwnedHeaps::default(),
             allocator: OnceCell::new(),
             regions: RefCell::new(Regions::new(process.clock().now())),
             space: Space::new(process.checks().is_some()),
@@ -483,11 +480,6 @@ impl Worker {
     /// The regions of others' memory that this worker has used.
     pub(crate) fn regions(&self) -> &RefCell<Regions> {
         &self.regions
-    }
-
-    /// Heaps of others in this worker's memory.
-    pub(crate) fn owned_heaps(&self) -> &OwnedHeaps {
-        &self.owned_heaps
     }
 
     /// What it knows of the address space.

@@ -2,15 +2,15 @@
 
 use farside_fabric::{ProcessId, RemoteKey};
 
+use crate::Wire;
 use crate::global::{CheckMessage, MoveMessage, SignalMessage};
 use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
 use crate::launch::ring_options::CHUNKS_PER_REQUEST_MAX;
 use crate::memory::message::MemoryMessage;
-use crate::pipe::message::PipeMessage;
 
 /// A piece of a registered region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(crate) struct Piece {
     pub(crate) key: RemoteKey,
     pub(crate) offset: u64,
@@ -89,8 +89,6 @@ pub(crate) enum SetupMessage {
     Memory(MemoryMessage),
     /// About accesses that may conflict, in a job that is checked.
     Check(Box<CheckMessage>),
-    /// About a pipe between two workers.
-    Pipe(PipeMessage),
     /// About signals in memory that is not mapped at who signals.
     Signal(SignalMessage),
     /// About operations on memory.
@@ -129,10 +127,6 @@ impl SetupMessage {
             }
             Self::Move(message) => {
                 message.encode(&mut out.byte(23).0);
-                &mut out
-            }
-            Self::Pipe(message) => {
-                message.encode(&mut out.byte(30).0);
                 &mut out
             }
             Self::Signal(message) => {
@@ -178,7 +172,6 @@ impl SetupMessage {
             }
             20 => Self::Memory(MemoryMessage::decode(&input.rest())?),
             22 => Self::Check(Box::new(CheckMessage::decode(&input.rest())?)),
-            30 => Self::Pipe(PipeMessage::decode(&input.rest())?),
             21 => Self::Signal(SignalMessage::decode(&input.rest())?),
             23 => Self::Move(MoveMessage::decode(&input.rest())?),
             _ => return None,
