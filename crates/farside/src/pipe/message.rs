@@ -1,12 +1,12 @@
-//! What service threads say to each other about pipes.
+//! The messages that processes exchange about pipes.
 
 use super::error::PipeName;
 use super::shape::PipeShape;
 use crate::Wire;
 use crate::invoke::ring::message::Piece;
 
-/// A message about one pipe. A writer's process numbers the pipes that it opens, so that one that was closed and the next of the same
-/// name are told apart.
+/// A message about one pipe. The writer's process numbers the pipes that it opens (`session`), to
+/// tell a closed pipe from the next one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(crate) struct PipeMessage {
     pub(crate) name: PipeName,
@@ -18,23 +18,28 @@ pub(crate) struct PipeMessage {
 pub(crate) enum PipeBody {
     /// To the reader's process: make this pipe.
     Open { shape: PipeShape },
-    /// To the writer's: here it is.
+    /// To the writer's process: this is the pipe's memory.
     Opened { piece: Piece },
-    /// There is no memory for it: others have so much, of so much that they may.
+    /// To the writer's process: there is no memory, because other processes hold `held` bytes of at
+    /// most `limit`. Both are 0 if the system has none left.
     NoMemory { held: u64, limit: u64 },
-    /// The reader has opened it with another shape.
+    /// To the writer's process: the reader has opened the pipe with another shape.
     Mismatch { shape: PipeShape },
-    /// To the reader's process, where its memory is not mapped at the writer's: a message, or that one was put into the data of its slot.
+    /// To the reader's process, if its memory is not mapped at the writer: a message, or the notice
+    /// that one was put into the data of its slot. `kind` is an index into
+    /// [`Kind::ALL`](super::protocol::Kind::ALL).
     Data { number: u64, kind: u8, bytes: u32, inside: Vec<u8> },
-    /// To the writer's process, where its doorbell is not mapped at the reader's: so many were taken.
+    /// To the writer's process, if its doorbell is not mapped at the reader: the number of messages
+    /// taken.
     Took { taken: u64 },
-    /// To the reader's process: nothing comes behind so many messages, and nobody here can write into the pipe any more.
+    /// To the reader's process: there are no messages after this number, and the writer's process
+    /// no longer writes into the pipe.
     WriterClosed { sent: u64 },
-    /// To the writer's process: nobody reads any more, and so many were taken.
+    /// To the writer's process: the reader has closed after taking this number of messages.
     ReaderClosed { taken: u64 },
 }
 
-/// Bytes of a [`PipeBody::Data`] besides those that it carries, with the byte that says what it is about.
+/// The largest number of bytes of an encoded [`PipeBody::Data`] besides those of the message.
 pub(crate) const DATA_OVERHEAD_BYTES: usize = 64;
 
 #[cfg(test)]
@@ -78,7 +83,7 @@ mod tests {
         room::encode::<Pipes>(message)
     }
 
-    /// Decodes a message, which begins behind the room's tag.
+    /// Decodes a message, which follows the room's tag.
     fn decoded(bytes: &[u8]) -> Option<PipeMessage> {
         decode(Decoder::new(bytes.get(1..)?), 0).ok()
     }
