@@ -17,13 +17,13 @@ use super::layout::{CONTROL_BYTES, Control, HEADER_BYTES, Header, Layout, StampK
 use super::remote_heap::WHEN_FULL;
 use super::tags::{self, FreedTags, Tag};
 use crate::invoke::reply::Reply;
-use crate::launch::kill_point::KillPoint;
 use crate::memory::RemoteMemory;
 use crate::runtime::process::{Process, lock};
 use crate::runtime::room::{Room, Seed};
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder};
 use crate::{AtomicChange, Wire};
+use farside_launch::kill_point::KillPoint;
 
 /// The room of remote heaps. It has no state in a process and no messages of its own.
 #[derive(Debug)]

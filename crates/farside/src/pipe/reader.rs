@@ -18,9 +18,9 @@ use super::offer::{Fetched, Place, Source};
 use super::protocol::{Flag, Kind, Reading};
 use super::shape::PipeShape;
 use super::waking::Waiting;
-use crate::launch::kill_point::KillPoint;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
+use farside_launch::kill_point::KillPoint;
 
 /// How often a reader looks at the flag alone before it waits as all workers do and serves calls
 /// between its looks. Serving takes longer than a cache line's transfer. The looks together take

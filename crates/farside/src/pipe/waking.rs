@@ -5,7 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::task::Waker;
 
-use crate::invoke::call::PutOff;
+use crate::runtime::worker::PutOff;
 use crate::runtime::worker::Worker;
 
 /// The waiting task of one end of a pipe. A newer task replaces it, and dropping the end forgets
