@@ -12,8 +12,8 @@ use super::requests::{Ended, List, Requests, run};
 use super::ticket::Ticket;
 use super::{WAIT_POLICY, this_thread};
 use crate::error::Refused;
-use crate::global::end_accesses_here;
 use crate::invoke::inbox::this_thread_handles;
+use crate::runtime::observer::end_accesses_here;
 
 /// A value on which many threads work, each by submitting operations. A thread that finds the value
 /// free runs its own operation, and then those that other threads submitted meanwhile.
