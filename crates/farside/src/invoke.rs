@@ -3,8 +3,8 @@
 //! See `README.md` in this folder for the way of one call, end to end.
 
 pub(crate) mod call;
-pub(crate) mod calls;
 pub(crate) mod caller;
+pub(crate) mod calls;
 #[cfg(test)]
 mod corruption;
 pub(crate) mod fetches;

@@ -73,7 +73,8 @@ impl Process {
     /// Whether a process runs the same binary as this one.
     #[inline]
     pub(crate) fn is_alike(&self, process: ProcessId) -> bool {
-        self.calls().functions.alike.is_empty() || self.calls().functions.alike.get(process.index()).copied().unwrap_or(false)
+        self.calls().functions.alike.is_empty()
+            || self.calls().functions.alike.get(process.index()).copied().unwrap_or(false)
     }
 
     /// Whether the job's processes run several binaries.
@@ -141,39 +142,39 @@ impl Process {
 
     /// Does what a peer's service thread asks, or notes what it answers.
     fn obey(&self, from: ProcessId, message: CallMessage) -> Result<()> {
-    match message {
-        CallMessage::Open { ring, chunks, chunk_bytes } => {
-            if let Some(local) = self.incoming(from, ring)
-                && let Some(answer) = self.open_ring(ring, local, chunks, chunk_bytes)?
-            {
-                self.respond(from, &answer);
+        match message {
+            CallMessage::Open { ring, chunks, chunk_bytes } => {
+                if let Some(local) = self.incoming(from, ring)
+                    && let Some(answer) = self.open_ring(ring, local, chunks, chunk_bytes)?
+                {
+                    self.respond(from, &answer);
+                }
+            }
+            CallMessage::Grow { ring, chunks, chunk_bytes } => {
+                if let Some(local) = self.incoming(from, ring)
+                    && let Some(answer) = self.grow_ring(ring, local, from, chunks, chunk_bytes)?
+                {
+                    self.respond(from, &answer);
+                }
+            }
+            CallMessage::Close { ring } => {
+                if let Some(local) = self.incoming(from, ring) {
+                    self.close_ring(ring, local);
+                }
+            }
+            answer @ (CallMessage::Opened { .. }
+            | CallMessage::Grown { .. }
+            | CallMessage::Refused { .. }
+            | CallMessage::FrameCredit { .. }
+            | CallMessage::Closed { .. }
+            | CallMessage::Reclaim { .. }) => self.take_answer(from, answer)?,
+            CallMessage::Reply { slot, piece } => take_piece(self, slot, &piece),
+            CallMessage::CountDown { latch } => {
+                if self.shape().answer_place(latch.worker).is_some_and(|(of, _)| of == self.id()) {
+                    count_down(self, latch);
+                }
             }
         }
-        CallMessage::Grow { ring, chunks, chunk_bytes } => {
-            if let Some(local) = self.incoming(from, ring)
-                && let Some(answer) = self.grow_ring(ring, local, from, chunks, chunk_bytes)?
-            {
-                self.respond(from, &answer);
-            }
-        }
-        CallMessage::Close { ring } => {
-            if let Some(local) = self.incoming(from, ring) {
-                self.close_ring(ring, local);
-            }
-        }
-        answer @ (CallMessage::Opened { .. }
-        | CallMessage::Grown { .. }
-        | CallMessage::Refused { .. }
-        | CallMessage::FrameCredit { .. }
-        | CallMessage::Closed { .. }
-        | CallMessage::Reclaim { .. }) => self.take_answer(from, answer)?,
-        CallMessage::Reply { slot, piece } => take_piece(self, slot, &piece),
-        CallMessage::CountDown { latch } => {
-            if self.shape().answer_place(latch.worker).is_some_and(|(of, _)| of == self.id()) {
-                count_down(self, latch);
-            }
-        }
-    }
         Ok(())
     }
 

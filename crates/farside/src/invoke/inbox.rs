@@ -15,11 +15,11 @@ use farside_sys::prefetch::prefetch;
 
 use crate::error::{CorruptRecord, Error, Result, Source};
 use crate::invoke::frames::InFrames;
-use crate::invoke::named::{self, NAMED};
 use crate::invoke::message::RingName;
-use crate::runtime::extent::Extent;
+use crate::invoke::named::{self, NAMED};
 use crate::invoke::table::Callable;
 use crate::runtime::consumers::{HandedOver, Pool};
+use crate::runtime::extent::Extent;
 use crate::runtime::home::Home;
 use crate::runtime::worker::Worker;
 

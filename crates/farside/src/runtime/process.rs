@@ -16,9 +16,8 @@ use farside_sys::fence;
 
 use crate::error::{Error, Result, Source};
 use crate::invoke::calls::{Calls, Functions};
-use crate::invoke::message::{Frame, RingName, CallMessage};
+use crate::invoke::message::{CallMessage, Frame, RingName};
 use crate::runtime::extent::Extent;
-use crate::pipe::Pipes;
 use crate::runtime::home::{Home, HomeLayout, Shape};
 use crate::runtime::observer::Observer;
 use crate::runtime::outgoing::Outgoing;
@@ -74,7 +73,6 @@ pub(crate) struct Process {
     observer: OnceLock<Arc<dyn Observer>>,
     /// Memory of this process that other processes have. Written by the room `memory`.
     remote_memory_bytes: AtomicU64,
-    pipes: Pipes,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
     rooms: Rooms,
@@ -170,7 +168,6 @@ impl Process {
             outgoing: Outgoing::new(processes),
             observer: OnceLock::new(),
             remote_memory_bytes: AtomicU64::new(0),
-            pipes: Pipes::default(),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -286,11 +283,6 @@ impl Process {
     /// Installs an observer of accesses, before the process has workers. The first one stays.
     pub(crate) fn set_observer(&self, observer: Arc<dyn Observer>) {
         let _ = self.observer.set(observer);
-    }
-
-    /// The pipes whose ends this process's workers have.
-    pub(crate) fn pipes(&self) -> &Pipes {
-        &self.pipes
     }
 
     /// The process of a worker or service thread, and which of its process it is. `None` when there is none such.
@@ -487,7 +479,6 @@ impl Process {
         self.transport.forget(process);
         self.calls.lanes.lose(process);
         self.rooms.lose(self, process);
-        self.lose_pipes(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });
         }

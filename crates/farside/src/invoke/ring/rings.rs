@@ -13,10 +13,10 @@ use farside_fabric::{FabricError, ProcessId, WorkerId};
 use farside_sys::shm::SharedMemory;
 
 use crate::error::{Error, Result, Source};
+use crate::invoke::message::{CallMessage, RingName};
 use crate::invoke::outbox::{Answer, FRAME_CHUNK_BYTES, FrameBatch, Outbox, Ring, SharedWay};
-use crate::invoke::message::{RingName, CallMessage};
-use crate::runtime::extent::Extent;
 use crate::invoke::ring::pool::{RingPool, Waiting};
+use crate::runtime::extent::Extent;
 use crate::runtime::home::Announcer;
 use crate::runtime::process::{Notice, Process, lock};
 use farside_launch::kill_point::KillPoint;
