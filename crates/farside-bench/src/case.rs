@@ -8,8 +8,8 @@ use std::time::Duration;
 use farside::job::{Bind, FabricChoice};
 use farside::{Worker, WorkerId};
 
+use crate::fabric::Fabric;
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
 use crate::results::{self, Results};
 use crate::row::Row;
 use crate::{BenchError, CHILD_COMMAND, Options, launches};
@@ -25,14 +25,12 @@ pub(crate) struct Case {
 }
 
 enum Work {
-    /// In this very process.
-    Here(Box<dyn Fn(Options) -> Result<Vec<Metric>, BenchError>>),
+    /// In this process.
+    Here(Box<Here>),
     /// In a job.
     Job(JobCase),
     /// In two such jobs, of which the second is checked.
     CheckedJob(JobCase),
-    /// Not at all: it follows from what the cases before it have found.
-    Rows(FromRows),
 }
 
 impl fmt::Debug for Work {
@@ -41,15 +39,14 @@ impl fmt::Debug for Work {
             Work::Here(_) => f.write_str("Here"),
             Work::Job(job) => write!(f, "Job({}x{})", job.processes, job.threads),
             Work::CheckedJob(job) => write!(f, "CheckedJob({}x{})", job.processes, job.threads),
-            Work::Rows(_) => f.write_str("Rows"),
         }
     }
 }
 
 const UNCHECKED: &str = "unchecked";
 
-/// Metrics that follow from rows.
-pub(crate) type FromRows = fn(&[Row]) -> Vec<Metric>;
+/// Measures in this process, or computes from the rows of the cases before it in the same bench.
+type Here = dyn Fn(Options, &[Row]) -> Result<Vec<Metric>, BenchError>;
 /// What every worker of the job does. The metrics of worker 0 count.
 type Body = dyn Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync;
 /// Runs the job once and returns what its processes measured.
@@ -80,6 +77,14 @@ impl Case {
     pub(crate) fn here(
         name: impl Into<String>,
         measure: impl Fn(Options) -> Result<Vec<Metric>, BenchError> + 'static,
+    ) -> Self {
+        Self::after(name, move |options, _| measure(options))
+    }
+
+    /// A case that is measured in this process, and looks at the rows of those before it in the same bench.
+    pub(crate) fn after(
+        name: impl Into<String>,
+        measure: impl Fn(Options, &[Row]) -> Result<Vec<Metric>, BenchError> + 'static,
     ) -> Self {
         Self { name: name.into(), work: Work::Here(Box::new(measure)) }
     }
@@ -119,8 +124,8 @@ impl Case {
     }
 
     /// A case that is computed from the rows of those before it in the same bench.
-    pub(crate) fn from_rows(name: impl Into<String>, compute: FromRows) -> Self {
-        Self { name: name.into(), work: Work::Rows(compute) }
+    pub(crate) fn from_rows(name: impl Into<String>, compute: impl Fn(&[Row]) -> Vec<Metric> + 'static) -> Self {
+        Self::after(name, move |_, rows| Ok(compute(rows)))
     }
 
     /// Gives each process so many workers.
@@ -139,11 +144,13 @@ impl Case {
         self
     }
 
-    /// Has the processes reach each other by libfabric, and says so in the name.
-    pub(crate) fn over(mut self, fabric: &OfiFabric) -> Self {
-        if let Work::Job(job) | Work::CheckedJob(job) = &mut self.work {
-            job.fabric = fabric.choice();
+    /// Puts the case on a fabric: its name ends with the fabric's, unless that is shared memory, and its job uses it.
+    pub(crate) fn on(mut self, fabric: &Fabric) -> Self {
+        if *fabric != Fabric::Shm {
             self.name = format!("{}/{fabric}", self.name);
+        }
+        if let (Work::Job(job) | Work::CheckedJob(job), Fabric::Ofi(fabric)) = (&mut self.work, fabric) {
+            job.fabric = fabric.choice();
         }
         self
     }
@@ -151,8 +158,7 @@ impl Case {
     /// Measures the case of `bench`, of which there are these rows so far.
     pub(crate) fn measure(&self, bench: &str, options: Options, before: &[Row]) -> Result<Vec<Metric>, BenchError> {
         match &self.work {
-            Work::Here(measure) => measure(options),
-            Work::Rows(compute) => Ok(compute(before)),
+            Work::Here(measure) => measure(options, before),
             Work::Job(job) => (job.around)(options, &mut || {
                 let results = Results::new()?;
                 match &job.groups {
@@ -183,7 +189,7 @@ impl Case {
     /// Those of the job, which its launcher is told, too; [`BenchError::ChildArguments`] when there is no such job.
     pub(crate) fn take_part(&self, bench: &str, options: Options, results: &Path) -> Result<(), BenchError> {
         match &self.work {
-            Work::Here(_) | Work::Rows(_) => Err(BenchError::ChildArguments { what: "the case needs no job" }),
+            Work::Here(_) => Err(BenchError::ChildArguments { what: "the case needs no job" }),
             Work::Job(job) | Work::CheckedJob(job) => {
                 // Whether it is checked its launcher has said.
                 let result = self.run_job(job, false, bench, options, results);

@@ -7,22 +7,14 @@ use std::path::PathBuf;
 /// Why something could not be measured or written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
-    /// There is no such bench.
-    #[error("no bench is called {name:?}; there are {known}")]
+    /// There is no such bench on this fabric.
+    #[error("unknown bench {name:?} on {fabric}: expected one of {known}")]
     UnknownBench {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// The names there are.
-        known: String,
-    },
-    /// There is such a bench, but not on this fabric.
-    #[error("the bench {name:?} does not exist on {fabric}; there are {known}")]
-    NotOnFabric {
-        /// What was asked for.
-        name: String,
-        /// On what.
+        /// The fabric.
         fabric: String,
-        /// The names of those that do exist on it.
+        /// The benches that exist on it.
         known: String,
     },
     /// No case of a bench begins so.
@@ -145,7 +137,7 @@ pub(crate) enum BenchError {
 impl BenchError {
     /// Whether the command line asks for what does not exist.
     pub(crate) fn is_usage(&self) -> bool {
-        matches!(self, Self::UnknownBench { .. } | Self::NoSuchCase { .. } | Self::NotOnFabric { .. })
+        matches!(self, Self::UnknownBench { .. } | Self::NoSuchCase { .. })
     }
 }
 

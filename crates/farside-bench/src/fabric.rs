@@ -1,9 +1,10 @@
 //! What carries the bytes of a measurement.
 
+use std::fmt;
 use std::str::FromStr;
 
-use crate::over_ofi::OfiFabric;
-use crate::simulated::SimNetwork;
+use farside::LogGp;
+use farside::job::FabricChoice;
 
 /// What carries the bytes of a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,23 @@ fn simulated_networks() -> String {
     SimNetwork::all().map(|network| network.to_string()).collect::<Vec<_>>().join(", ")
 }
 
+impl fmt::Display for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shm => f.write_str("shm"),
+            Self::Ofi(fabric) => fabric.fmt(f),
+            Self::Simulated(network) => network.fmt(f),
+        }
+    }
+}
+
+impl Fabric {
+    /// The fabric of a job that measures a case of this name.
+    pub(crate) fn of_job(case: &str) -> Self {
+        case.rsplit('/').next().and_then(OfiFabric::named).map_or(Self::Shm, Self::Ofi)
+    }
+}
+
 impl FromStr for Fabric {
     type Err = UnknownFabric;
 
@@ -41,6 +59,83 @@ impl FromStr for Fabric {
         } else {
             over_ofi().or_else(simulated).ok_or_else(|| UnknownFabric(text.into()))
         }
+    }
+}
+
+/// libfabric, with a provider of its or the best there is. Displayed as `--fabric` spells it, `ofi:tcp`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OfiFabric {
+    provider: Option<String>,
+}
+
+impl OfiFabric {
+    /// The fabric of this name: `ofi`, or `ofi:` and a provider. Whether it is there is found out when something is measured.
+    #[must_use]
+    pub(crate) fn named(text: &str) -> Option<Self> {
+        match text.parse() {
+            Ok(FabricChoice::Ofi(provider)) => Some(Self { provider }),
+            _ => None,
+        }
+    }
+
+    /// The provider, if it is not the best there is.
+    pub(crate) fn provider(&self) -> Option<&str> {
+        self.provider.as_deref()
+    }
+
+    /// What a job is told.
+    pub(crate) fn choice(&self) -> FabricChoice {
+        FabricChoice::Ofi(self.provider.clone())
+    }
+}
+
+impl fmt::Display for OfiFabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.choice().fmt(f)
+    }
+}
+
+/// The variable from which jobs take the address of this machine at which libfabric is to be reached.
+pub(crate) const ADDRESS: &str = "FARSIDE_ADDRESS";
+
+/// What it says.
+pub(crate) fn address() -> Option<String> {
+    std::env::var(ADDRESS).ok()
+}
+
+/// A network to be simulated: one of the [presets](LogGp::PRESETS). Displayed as `--fabric` spells it, `sim:fdr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SimNetwork {
+    preset: &'static str,
+    model: LogGp,
+}
+
+impl SimNetwork {
+    /// The preset of this name, without `sim:`.
+    #[must_use]
+    pub(crate) fn of_preset(name: &str) -> Option<Self> {
+        LogGp::PRESETS.iter().find(|(known, _)| *known == name).map(|(preset, model)| Self { preset, model: *model })
+    }
+
+    /// All there are.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        LogGp::PRESETS.iter().map(|(preset, model)| Self { preset, model: *model })
+    }
+
+    /// What things take on it.
+    #[must_use]
+    pub(crate) fn model(&self) -> LogGp {
+        self.model
+    }
+
+    pub(crate) fn preset(&self) -> &'static str {
+        self.preset
+    }
+}
+
+impl fmt::Display for SimNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sim:{}", self.preset)
     }
 }
 
@@ -67,5 +162,23 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn fabrics_are_spelled_as_they_are_read() {
+        for text in ["ofi", "ofi:tcp", "ofi:verbs", "ofi:tcp;ofi_rxm"] {
+            assert_eq!(OfiFabric::named(text).unwrap().to_string(), text);
+        }
+        for text in ["", "shm", "auto", "ofi:", "tcp", "sim:fdr"] {
+            assert_eq!(OfiFabric::named(text), None, "{text}");
+        }
+        assert_eq!(SimNetwork::of_preset("token ring"), None);
+    }
+
+    #[test]
+    fn the_name_of_a_case_ends_with_its_fabric() {
+        assert_eq!(Fabric::of_job("call-return/8B"), Fabric::Shm);
+        assert_eq!(Fabric::of_job("2/shm"), Fabric::Shm);
+        assert_eq!(Fabric::of_job("call-return/8B/ofi:tcp").to_string(), "ofi:tcp");
     }
 }

@@ -13,7 +13,7 @@ use farside_sys::net::{Interest, wait_ready};
 use farside_sys::process::{Spawned, random_bytes, spawn};
 
 use crate::results::Results;
-use crate::{BenchError, over_ofi};
+use crate::{BenchError, fabric};
 
 /// How long the others may stay when one has failed. They learn of it from process 0 and end by themselves.
 const GRACE: Duration = Duration::from_secs(5);
@@ -84,9 +84,9 @@ fn start(sizes: &[u32], arguments: &[String], results: &Results) -> Result<Vec<M
             command.env("FARSIDE_START", "variables").env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
             command.env("FARSIDE_GROUP", format!("{group}/{}", sizes.len())).env("FARSIDE_JOIN", &place);
             command.env("FARSIDE_SECRET", format!("{secret:032x}"));
-            if over_ofi::address().is_none() {
+            if fabric::address().is_none() {
                 // All are on this machine, where nothing need leave it.
-                command.env(over_ofi::ADDRESS, "127.0.0.1");
+                command.env(fabric::ADDRESS, "127.0.0.1");
             }
             let process = spawn(&mut command, results.fd()).map_err(system("starting a process of"))?;
             members.push(Member { name: format!("process {rank} of group {group}"), process });

@@ -27,7 +27,7 @@ use super::multi_job::repeat;
 use crate::case::{Case, RunOnce};
 use crate::limits::libfabric::exchange;
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
+use crate::fabric::OfiFabric;
 use crate::resident::Resident;
 use crate::{BenchError, Options, peers};
 

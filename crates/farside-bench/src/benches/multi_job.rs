@@ -20,7 +20,7 @@ use farside::{Reply, Worker, WorkerId};
 
 use crate::case::{Case, RunOnce};
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
+use crate::fabric::OfiFabric;
 use crate::resident::Resident;
 use crate::{BenchError, Options};
 

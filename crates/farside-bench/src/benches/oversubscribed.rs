@@ -9,7 +9,7 @@ use farside_sys::process::{cpu_time_used, monotonic_time};
 use crate::case::{Case, RunOnce};
 use crate::limits::ping_pong::{PingPong, TWO_LINES};
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
+use crate::fabric::OfiFabric;
 use crate::shared::{Patience, Shared};
 use crate::stats::{median, quantile};
 use crate::timing::{ALONE, time_batches};

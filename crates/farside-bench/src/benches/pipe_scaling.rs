@@ -13,7 +13,7 @@ pub(crate) use self::simulated::run as run_simulated;
 use super::size_name;
 use crate::case::Case;
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
+use crate::fabric::OfiFabric;
 use crate::{BenchError, Options};
 
 pub(crate) const NAME: &str = "pipe-scaling";

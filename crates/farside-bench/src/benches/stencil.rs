@@ -31,7 +31,7 @@ use self::halo::{Halo, Way, neighbors};
 pub(crate) use self::simulated::run as run_simulated;
 use crate::case::{Case, RunOnce};
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
+use crate::fabric::OfiFabric;
 use crate::stats::{Summary, median};
 use crate::{BenchError, Options, peers};
 

@@ -20,7 +20,7 @@ use crate::case::Case;
 use crate::limits::Yardstick;
 use crate::limits::libfabric::{Libfabric, PutStream, Puts};
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
+use crate::fabric::OfiFabric;
 use crate::{BenchError, Options};
 
 /// By fours, and those that every range has.

@@ -9,7 +9,7 @@ use farside_fabric::ofi::raw::RawEnd;
 
 use super::Yardstick;
 use crate::BenchError;
-use crate::over_ofi::{OfiFabric, address};
+use crate::fabric::{OfiFabric, address};
 use crate::shared::Patience;
 use crate::stats::median;
 use crate::timing::{ALONE, time_batches};

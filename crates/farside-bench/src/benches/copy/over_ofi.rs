@@ -11,7 +11,7 @@ use crate::benches::size_name;
 use crate::case::Case;
 use crate::limits::libfabric::{Libfabric, OneSided};
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
+use crate::fabric::OfiFabric;
 use crate::shared::Patience;
 use crate::stats::median;
 use crate::timing::{ALONE, time_batches};

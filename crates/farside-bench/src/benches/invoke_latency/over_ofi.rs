@@ -6,7 +6,7 @@ use super::{RoundTrips, echo, measure, name, notify};
 use crate::Options;
 use crate::case::Case;
 use crate::limits::libfabric::{Libfabric, RoundTrip};
-use crate::over_ofi::OfiFabric;
+use crate::fabric::OfiFabric;
 
 /// Round trips of one run, when nothing else is asked for.
 const TRIPS: u64 = 20_000;

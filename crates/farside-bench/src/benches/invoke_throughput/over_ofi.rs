@@ -10,7 +10,7 @@ use crate::Options;
 use crate::benches::size_name;
 use crate::case::Case;
 use crate::limits::libfabric::{Libfabric, PutStream, Puts};
-use crate::over_ofi::OfiFabric;
+use crate::fabric::OfiFabric;
 
 /// Calls of one run that are published at once, when nothing else is asked for, and of one that are aggregated.
 const CALLS: u64 = 200_000;

@@ -7,7 +7,7 @@ use crate::case::Case;
 use crate::limits::Yardstick;
 use crate::limits::libfabric::{Libfabric, RoundTrip};
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
+use crate::fabric::OfiFabric;
 use crate::{BenchError, Options};
 
 /// Round trips of one run, when nothing else is asked for, of short messages.

@@ -11,7 +11,7 @@ use farside_sys::process::random_bytes;
 
 use crate::BenchError;
 use crate::limits::libfabric::{Puts, exchange};
-use crate::over_ofi::{OfiFabric, address};
+use crate::fabric::{OfiFabric, address};
 use crate::shared::Patience;
 
 /// How long the first contact may take, and any wait of a stream.

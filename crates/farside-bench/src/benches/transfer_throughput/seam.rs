@@ -10,7 +10,7 @@ use super::ends::Ends;
 use crate::BenchError;
 use crate::limits::Yardstick;
 use crate::limits::libfabric::Puts;
-use crate::over_ofi::OfiFabric;
+use crate::fabric::OfiFabric;
 
 /// A stream of such puts.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use super::ends::Ends;
 use crate::BenchError;
 use crate::limits::Yardstick;
 use crate::limits::libfabric::Puts;
-use crate::over_ofi::OfiFabric;
+use crate::fabric::OfiFabric;
 
 /// How deep a queue is for puts of so many bytes: what is under way shall not fill the caches more than need be.
 pub(super) fn depth(bytes: usize) -> usize {
