@@ -53,6 +53,7 @@ use crate::launch::child::{self, Manner, Role};
 use crate::launch::ring_options::RingOptions;
 use crate::launch::settings::{Choices, own_environment};
 use crate::launch::start::{Launch, Program};
+use crate::rooms::ROOMS;
 use crate::runtime::run;
 use crate::wire::Wire;
 
@@ -296,8 +297,8 @@ impl Job {
             self.choices = self.choices.with_forced_fabric(&own_environment)?;
         }
         match child::role(&site, manner, self.choices.clone())? {
-            Role::Member(member) => run::run_process(member, self.names, &body),
-            Role::Host(member, hosting) => hosting.see_through(|| run::run_process(member, self.names, &body)),
+            Role::Member(member) => run::run_process(member, self.names, ROOMS, &body),
+            Role::Host(member, hosting) => hosting.see_through(|| run::run_process(member, self.names, ROOMS, &body)),
             Role::Launcher => self.launch(site),
         }
     }

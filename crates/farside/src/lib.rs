@@ -64,6 +64,7 @@ pub mod job;
 mod launch;
 pub mod memory;
 pub mod pipe;
+mod rooms;
 mod runtime;
 pub mod sync;
 pub mod tour;

@@ -6,6 +6,7 @@ pub(crate) mod footprint;
 pub(crate) mod home;
 pub(crate) mod outgoing;
 pub(crate) mod process;
+pub(crate) mod room;
 pub(crate) mod route;
 pub(crate) mod run;
 pub(crate) mod service;

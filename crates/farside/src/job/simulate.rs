@@ -17,6 +17,7 @@ use crate::launch::child::{Member, TransportChoice};
 use crate::launch::control::{LocalControl, ToCoordinator};
 use crate::launch::coordinator::{Coordinator, Plan};
 use crate::launch::settings::{Check, Choices, Settings, own_environment};
+use crate::rooms::ROOMS;
 use crate::runtime::home::HomeLayout;
 use crate::runtime::run::run_process;
 use crate::wire::Wire;
@@ -357,7 +358,7 @@ where
 {
     // A panic ends the process, so nobody sees what it left half done; the others share with it what `body` borrows, whose
     // owner gets to know of the panic by the verdict.
-    match catch_unwind(AssertUnwindSafe(|| run_process(member, names, body))) {
+    match catch_unwind(AssertUnwindSafe(|| run_process(member, names, ROOMS, body))) {
         Ok(Ok(())) => ProcessEnd::Exited(0),
         Ok(Err(_)) => ProcessEnd::Exited(1),
         Err(_) => ProcessEnd::Exited(101),

@@ -34,6 +34,7 @@ use crate::pipe::Pipes;
 use crate::runtime::consumers::{Pool, PoolKind};
 use crate::runtime::home::{Home, HomeLayout, Shape};
 use crate::runtime::outgoing::Outgoing;
+use crate::runtime::room::{self, Room, RoomEntry, Rooms, Seed};
 use crate::runtime::worker::Worker;
 
 /// Values shared by a process's workers, at most.
@@ -98,6 +99,7 @@ pub(crate) struct Process {
     signals: Mutex<SignalRequests>,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
+    rooms: Rooms,
 }
 
 /// What the service thread has for one worker.
@@ -155,6 +157,7 @@ impl Process {
         control: Arc<dyn Control>,
         cpus: usize,
         kill_plan: Option<KillPlan>,
+        rooms: &[RoomEntry],
     ) -> Arc<Self> {
         let Functions { table, names, alike, machines } = functions;
         let shape = Shape::new(&settings);
@@ -174,6 +177,7 @@ impl Process {
         let polls = !clock.is_simulated() && !transport.capabilities().mapped;
         let hears_fences = fence::register();
         let callers = ReplySlots::new(home.clone(), shape.callers(), shape.callers_of(id));
+        let rooms = Rooms::new(rooms, &Seed { id, shape, settings: &settings, transport: &transport });
         let process = Self {
             id,
             shape,
@@ -217,12 +221,14 @@ impl Process {
             transport,
             settings,
             kill_plan,
+            rooms,
         };
         for local in 0..threads {
             process.home.doorbell(local).set_fencing(process.fencing());
         }
         process.home.watchers().set_fencing(process.fencing());
         publish(&process.home, process.starter_key(id));
+        process.rooms.begin(&process);
         Arc::new(process)
     }
 
@@ -235,6 +241,26 @@ impl Process {
         } else {
             Fencing::Mutual
         }
+    }
+
+    /// The rooms of this process.
+    #[inline(always)]
+    pub(crate) fn rooms(&self) -> &Rooms {
+        &self.rooms
+    }
+
+    /// The state of a room in this process.
+    #[inline(always)]
+    pub(crate) fn room<R: Room>(&self) -> &R {
+        self.rooms.get()
+    }
+
+    /// Sends a message to the same room of a peer, now or when the transport has room for it.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], or what else the transport said.
+    pub(crate) fn send<R: Room>(&self, to: ProcessId, message: &R::Message) -> Result<()> {
+        self.outgoing.send(&*self.transport, to, room::encode::<R>(message)).map_err(|error| self.explain(error))
     }
 
     pub(crate) fn id(&self) -> ProcessId {
@@ -577,6 +603,7 @@ impl Process {
         if let Some(checks) = &self.checks {
             checks.lose(|worker| self.is_worker_of(worker, process));
         }
+        self.rooms.lose(self, process);
         self.lose_movement(process);
         self.lose_pipes(process);
         for local in 0..self.mailboxes.len() {

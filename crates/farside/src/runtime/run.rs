@@ -24,6 +24,7 @@ use crate::launch::kill_point::KillPoint;
 use crate::launch::settings::{Settings, opening_time, own_environment};
 use crate::runtime::home::Shape;
 use crate::runtime::process::{Functions, Process};
+use crate::runtime::room::RoomEntry;
 use crate::runtime::route::{StartOrders, open_fabric, open_route};
 use crate::runtime::service::serve;
 use crate::runtime::worker::Worker;
@@ -44,12 +45,12 @@ const LINK_NAP: Duration = Duration::from_millis(1);
 ///
 /// # Panics
 /// When a worker panicked, after the others were told.
-pub(crate) fn run_process<F>(member: Member, names: Names, body: &F) -> Result<()>
+pub(crate) fn run_process<F>(member: Member, names: Names, rooms: &[RoomEntry], body: &F) -> Result<()>
 where
     F: Fn(&Worker) -> Result<()> + Send + Sync,
 {
     let control = member.control.clone();
-    let outcomes = match start(member, names) {
+    let outcomes = match start(member, names, rooms) {
         Ok(process) => run_started(&process, body),
         Err(error) => {
             control.send(ToCoordinator::failed_with(&error));
@@ -211,7 +212,7 @@ fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
 }
 
 /// Greets the coordinator, waits for the start, opens the transport.
-fn start(member: Member, names: Names) -> Result<Arc<Process>> {
+fn start(member: Member, names: Names, rooms: &[RoomEntry]) -> Result<Arc<Process>> {
     let Member { process, settings, control, transport, kill_plan, build } = member;
     let table = FunctionTable::of_this_program()?;
     control.send(ToCoordinator::Hello(greeting(&table, build, &settings, &transport)?));
@@ -229,7 +230,7 @@ fn start(member: Member, names: Names) -> Result<Arc<Process>> {
     };
     let cpus = topology::current_affinity().map_err(unreadable)?.len();
     let functions = Functions { table, names, alike: orders.alike(process), machines: orders.machines() };
-    let process = Process::new(settings, functions, transport, control, cpus, kill_plan);
+    let process = Process::new(settings, functions, transport, control, cpus, kill_plan, rooms);
     process.kill_point(KillPoint::EndpointOpened);
     Ok(process)
 }

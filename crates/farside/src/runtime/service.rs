@@ -16,6 +16,7 @@ use crate::invoke::ring::message::{RingName, SetupMessage};
 use crate::launch::control::{ToCoordinator, ToProcess};
 use crate::launch::kill_point::KillPoint;
 use crate::runtime::process::{Notice, Process, lock};
+use crate::runtime::room::{self, Served};
 
 /// When a transport that was full is tried again. It does not say when it has room.
 const RESEND_AFTER: Duration = Duration::from_millis(1);
@@ -31,15 +32,23 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
         take_events(process);
         process.advance_movement();
         let waiting = process.serve_waiting();
+        let served = process.rooms().serve(process, false);
         drop(taking_in);
         let serve_at = waiting.unwrap_or_else(|error| {
             fail(process, &error);
             None
         });
+        let rooms_at = served.unwrap_or_else(|error| {
+            fail(process, &error);
+            Served::NOTHING
+        });
         let backlog_at = process.send_backlog();
         let sweep_at = process.own_segments().sweep().then(|| process.clock().now());
         let resend_at = process.flush_outgoing().then(|| process.clock().now() + RESEND_AFTER);
-        let next = [serve_at, backlog_at, sweep_at, resend_at, process.next_movement()].into_iter().flatten().min();
+        let next = [serve_at, rooms_at.again, backlog_at, sweep_at, resend_at, process.next_movement()]
+            .into_iter()
+            .flatten()
+            .min();
         let control = process.control().fd();
         process.transport().wait(control.as_slice(), next);
     }
@@ -50,7 +59,11 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
 pub(crate) fn poll(process: &Arc<Process>) -> bool {
     let Ok(_taking_in) = process.taking_in.try_lock() else { return false };
     process.transport().progress();
-    let any = take_events(process) | process.advance_movement();
+    let served = process.rooms().serve(process, false).unwrap_or_else(|error| {
+        fail(process, &error);
+        Served::NOTHING
+    });
+    let any = take_events(process) | process.advance_movement() | served.moved;
     // If there is more, it is done next time.
     process.own_segments().sweep();
     process.flush_outgoing();
@@ -66,10 +79,17 @@ fn take_events(process: &Arc<Process>) -> bool {
             Event::Message { from, message } => {
                 // What is no message of ours, or asks for what it may not, is dropped: its sender is not of this job. So is
                 // what comes from one that was given up.
-                if !process.is_given_up(from)
-                    && let Some(message) = SetupMessage::decode(&message)
-                    && let Err(error) = take_message(process, from, message)
-                {
+                if process.is_given_up(from) {
+                    continue;
+                }
+                let taken = match message.first() {
+                    Some(tag) if tag & room::TAG_BIT != 0 => process.rooms().take(process, from, &message),
+                    _ => match SetupMessage::decode(&message) {
+                        Some(message) => take_message(process, from, message),
+                        None => Ok(()),
+                    },
+                };
+                if let Err(error) = taken {
                     fail(process, &error);
                 }
             }

@@ -37,6 +37,7 @@ use crate::runtime::collective::Collectives;
 use crate::runtime::consumers::{Pool, PoolKind, Role};
 use crate::runtime::home::Home;
 use crate::runtime::process::Process;
+use crate::runtime::room::{LocalRooms, Room};
 use crate::wire::Wire;
 
 /// A worker thread of the job. Everything a program does with Farside it does through the worker it runs on.
@@ -92,6 +93,8 @@ pub struct Worker {
     moves: Moves,
     /// Made when it is first used.
     allocator: OnceCell<Allocator>,
+    /// The rooms' states in this worker.
+    rooms: LocalRooms,
     /// The function that was found last, and its offset.
     function: Cell<(u32, usize)>,
 }
@@ -160,6 +163,7 @@ impl Worker {
             space: Space::new(process.checks().is_some()),
             moves: Moves::default(),
             function: Cell::new((u32::MAX, 0)),
+            rooms: process.rooms().locals(&process, local),
             home,
             process,
         }
@@ -305,7 +309,7 @@ impl Worker {
         self.lost.borrow().contains(&process)
     }
 
-    /// What carries the job's bytes, for [queues and transmitters](crate::fabric::transmit) of a program's own. Its messages and events are the
+    /// What carries the job's bytes, for queues and transmitters (the crate `farside-transmit`) of a program's own. Its messages and events are the
     /// job's: a program that takes some away breaks it.
     pub fn transport(&self) -> &Arc<dyn Transport> {
         self.process.transport()
@@ -431,6 +435,12 @@ impl Worker {
     }
 
     // For the rooms around.
+
+    /// The state of a room in this worker.
+    #[inline(always)]
+    pub(crate) fn room<R: Room>(&self) -> &R::Local {
+        self.rooms.get::<R>()
+    }
 
     pub(crate) fn default_deadline(&self) -> Duration {
         self.process.settings().deadline

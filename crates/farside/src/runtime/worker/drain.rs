@@ -23,6 +23,11 @@ impl Worker {
                 return Some(Ok(()));
             }
             let round = worker.process.round();
+            match worker.process.rooms().are_over(worker) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(error)),
+            }
             match worker.movement_is_over() {
                 Ok(true) => {}
                 Ok(false) => return None,

@@ -244,6 +244,9 @@ impl Worker {
         if !self.put_off.borrow().is_empty() {
             moved |= self.do_what_was_put_off();
         }
+        if self.process.rooms().are_busy() {
+            moved |= self.process.rooms().serve(&self.process, true)?.moved;
+        }
         if self.process.movement().is_busy() {
             moved |= self.process.advance_movement();
         }
