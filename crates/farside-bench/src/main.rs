@@ -25,7 +25,6 @@ mod matrix;
 mod metric;
 mod name;
 mod options;
-mod over_ofi;
 mod peers;
 mod plot;
 mod resident;
@@ -33,7 +32,6 @@ mod results;
 mod row;
 mod sequential;
 mod shared;
-mod simulated;
 mod stats;
 mod table;
 mod timing;
@@ -48,7 +46,7 @@ use clap::error::ErrorKind;
 use farside::LogGp;
 
 use self::error::BenchError;
-use self::fabric::Fabric;
+use self::fabric::{Fabric, SimNetwork};
 use self::matrix::Listing;
 use self::options::Options;
 use self::row::Row;
@@ -127,42 +125,30 @@ fn refuse(error: &clap::Error) -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), BenchError> {
     let fabric = arguments.fabric.clone().unwrap_or_default();
     if arguments.list {
-        return list(match fabric {
-            Fabric::Shm => matrix::list(),
-            Fabric::Ofi(fabric) => over_ofi::list_over_ofi(&fabric),
-            Fabric::Simulated(_) => simulated::list_simulated(),
-        });
+        return list(matrix::list(&fabric));
     }
     let options = Options::new().quick(arguments.quick).operations(arguments.operations).seed(arguments.seed);
     let options = options.peers(!arguments.no_peers);
     let mut output = Output::new(arguments)?;
-    let result = match fabric {
-        Fabric::Shm => {
-            let result = matrix::run(&arguments.names, options, &mut |row| output.take(row));
-            // Behind the rows, where it is seen.
-            if let Some(missing) = peers::missing_peers(&arguments.names).filter(|_| options.peers && result.is_ok()) {
-                eprintln!("farside: {missing}");
-            }
-            result
-        }
-        Fabric::Ofi(fabric) => over_ofi::run_over_ofi(&arguments.names, options, &fabric, &mut |row| output.take(row)),
-        Fabric::Simulated(network) => {
-            let LogGp { latency_ns, overhead_ns, gap_ns, gap_per_byte_ps } = network.model();
-            let text = format!(
-                "SIMULATED, in virtual time: {network}, seed {} (latency {latency_ns} ns, overhead {overhead_ns} ns, gap \
-                 {gap_ns} ns, {gap_per_byte_ps} ps a byte; calls take no time)\n\n",
-                arguments.seed
-            );
-            let mut heading = Some(text);
-            simulated::run_simulated(&arguments.names, options, network, &mut |row| {
-                // Not before it is known that something is simulated.
-                if let Some(text) = heading.take() {
-                    io::stdout().write_all(text.as_bytes())?;
-                }
-                output.take(row)
-            })
-        }
+    let mut heading = match fabric {
+        Fabric::Simulated(network) => Some(heading(network, arguments.seed)),
+        Fabric::Shm | Fabric::Ofi(_) => None,
     };
+    let result = matrix::run(&arguments.names, options, &fabric, &mut |row| {
+        // The heading waits for a row: before one there may be an error instead.
+        if let Some(text) = heading.take() {
+            io::stdout().write_all(text.as_bytes())?;
+        }
+        output.take(row)
+    });
+    // The note follows the rows, where it is seen.
+    if fabric == Fabric::Shm
+        && result.is_ok()
+        && options.peers
+        && let Some(missing) = peers::missing_peers(&arguments.names)
+    {
+        eprintln!("farside: {missing}");
+    }
     // What was measured before something failed is drawn, too.
     if let Some(folder) = &arguments.plots {
         draw(&output.rows, folder)?;
@@ -170,13 +156,20 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
     result
 }
 
+/// Says of rows that nothing real was measured.
+fn heading(network: SimNetwork, seed: u64) -> String {
+    let LogGp { latency_ns, overhead_ns, gap_ns, gap_per_byte_ps } = network.model();
+    format!(
+        "SIMULATED, in virtual time: {network}, seed {seed} (latency {latency_ns} ns, overhead {overhead_ns} ns, gap \
+         {gap_ns} ns, {gap_per_byte_ps} ps a byte; calls take no time)\n\n"
+    )
+}
+
 fn list(listings: Vec<Listing>) -> Result<(), BenchError> {
     let mut text = String::new();
     for bench in listings {
         text += &format!("{:<18} {}\n", bench.name, bench.about);
-        if !bench.cases.is_empty() {
-            text += &format!("{:<18}   {}\n", "", bench.cases.join(" "));
-        }
+        text += &format!("{:<18}   {}\n", "", bench.cases.join(" "));
     }
     io::stdout().write_all(text.as_bytes()).map_err(BenchError::Output)
 }

@@ -22,15 +22,14 @@ mod words;
 
 use farside::{Worker, WorkerId};
 
-pub(crate) use self::over_ofi::cases as cases_over_ofi;
 use self::transfers::Way;
 use super::size_name;
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::stats::median;
 use crate::timing::time_batches;
 use crate::{BenchError, Options};
 
-pub(crate) const NAME: &str = "copy";
 pub(crate) const ABOUT: &str = "puts, gets, copies, atomics and signals by global addresses (ACP)";
 
 const SIZES: [usize; 12] =
@@ -40,7 +39,15 @@ const FEW_SIZES: [usize; 5] = [8, 64, 4 << 10, 64 << 10, 1 << 20];
 const SIGNAL_SIZES: [usize; 6] = [8, 32, 56, 64, 1 << 10, 4 << 10];
 const METRIC: &str = "ns";
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => cases_on_shm(),
+        Fabric::Ofi(fabric) => over_ofi::cases(fabric),
+        Fabric::Simulated(_) => Vec::new(),
+    }
+}
+
+fn cases_on_shm() -> Vec<Case> {
     let mut cases = Vec::new();
     for way in Way::WAITING {
         for bytes in SIZES {

@@ -21,17 +21,15 @@ use farside::job::footprint;
 use farside::{Worker, WorkerId};
 
 use self::fit::{estimate, per_peer};
-pub(crate) use self::simulated::run as run_simulated;
 use self::uses::Use;
 use super::multi_job::repeat;
 use crate::case::{Case, RunOnce};
+use crate::fabric::Fabric;
 use crate::limits::libfabric::exchange;
 use crate::metric::Metric;
-use crate::fabric::OfiFabric;
 use crate::resident::Resident;
 use crate::{BenchError, Options, peers};
 
-pub(crate) const NAME: &str = "footprint";
 pub(crate) const ABOUT: &str =
     "memory of a process, by the size of its job and by what it has done; computed for a million processes (ACP)";
 
@@ -57,23 +55,30 @@ const PUT_BYTES: u64 = 64;
 /// A process calls and writes to so many others at most.
 const PEERS_MAX: u32 = 31;
 
-pub(crate) fn cases() -> Vec<Case> {
-    let of_size = |processes: u32| {
-        let around = move |options, run_once: RunOnce<'_>| beside_mpi(processes, options, run_once);
-        Case::around_job(format!("{processes}/shm"), processes, |me, _| measure(me), around)
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    let mut cases: Vec<Case> = match on {
+        Fabric::Shm => {
+            let of_size = |processes: u32| {
+                let around = move |options, run_once: RunOnce<'_>| beside_mpi(processes, options, run_once);
+                Case::around_job(processes.to_string(), processes, |me, _| measure(me), around)
+            };
+            SIZES.into_iter().map(of_size).chain(uses(&SIZES_OF_USES)).collect()
+        }
+        Fabric::Ofi(_) => {
+            let of_size =
+                |processes: u32| Case::around_job(processes.to_string(), processes, |me, _| measure(me), repeat);
+            SIZES_OVER_OFI.into_iter().map(of_size).chain(uses(&SIZES_OF_USES_OVER_OFI)).collect()
+        }
+        Fabric::Simulated(network) => simulated::cases(*network),
     };
-    let uses = uses(&SIZES_OF_USES).map(|mut case| {
-        case.name += "/shm";
-        case
-    });
-    SIZES.into_iter().map(of_size).chain(uses).chain(fits("shm")).collect()
-}
-
-pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
-    let of_size =
-        |processes: u32| Case::around_job(processes.to_string(), processes, |me, _| measure(me), repeat).over(fabric);
-    let uses = uses(&SIZES_OF_USES_OVER_OFI).map(|case| case.over(fabric));
-    SIZES_OVER_OFI.into_iter().map(of_size).chain(uses).chain(fits(&fabric.to_string())).collect()
+    // These follow from all sizes.
+    cases.push(Case::from_rows("per-peer", per_peer));
+    cases.push(Case::from_rows("estimate/1M", estimate));
+    if *on == Fabric::Shm {
+        // Names on other fabrics end with the fabric anyway.
+        cases.iter_mut().for_each(|case| case.name += "/shm");
+    }
+    cases
 }
 
 /// A job for each use, of each of these sizes.
@@ -84,14 +89,6 @@ fn uses(sizes: &[u32]) -> impl Iterator<Item = Case> {
         })
     };
     sizes.iter().copied().flat_map(of_size)
-}
-
-/// What follows from all sizes.
-fn fits(fabric: &str) -> [Case; 2] {
-    [
-        Case::from_rows(format!("per-peer/{fabric}"), per_peer),
-        Case::from_rows(format!("estimate/1M/{fabric}"), estimate),
-    ]
 }
 
 /// Several jobs of ours, and as many of Open MPI's.

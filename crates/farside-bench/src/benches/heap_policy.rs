@@ -17,8 +17,12 @@ use farside_fabric::memory::FreeSpace;
 
 use self::trace::{Event, Trace, block_bytes};
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::metric::Metric;
 use crate::{BenchError, Options};
+
+pub(crate) const ABOUT: &str =
+    "remote heaps: latency and fragmentation by policy, on a recorded and a random trace (rmalloc, slides 17 to 22)";
 
 /// Allocations of a random trace, when nothing else is asked for.
 const ALLOCATIONS: u64 = 40_000;
@@ -33,7 +37,10 @@ const DEFERRED: Synchronisation = Synchronisation::Deferred { batch: 64 };
 /// Synchronisations of one run.
 const SYNCHRONISATIONS: u64 = 2_000;
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    if *on != Fabric::Shm {
+        return Vec::new();
+    }
     let mut cases = Vec::new();
     for fit in Fit::ALL {
         let name = format!("{}-fit", fit.name());

@@ -8,9 +8,9 @@ use std::hint::black_box;
 
 use farside::{On, Worker, WorkerId};
 
-pub(crate) use self::over_ofi::cases as cases_over_ofi;
 use super::size_name;
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::limits::Yardstick;
 use crate::limits::ping_pong::{PingPong, TWO_LINES, TwoLines};
 use crate::metric::Metric;
@@ -19,12 +19,22 @@ use crate::stats::median;
 use crate::timing::{Latency, TOGETHER, time_latency};
 use crate::{BenchError, Options};
 
+pub(crate) const ABOUT: &str = "round trips of calls between two processes";
+
 /// Round trips of one run, when nothing else is asked for.
 const TRIPS: u64 = 200_000;
 /// Buffers of so many bytes take about as long to write and read as a round trip.
 const BYTES_PER_TRIP: usize = 4096;
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => cases_on_shm(),
+        Fabric::Ofi(fabric) => over_ofi::cases(fabric),
+        Fabric::Simulated(_) => Vec::new(),
+    }
+}
+
+fn cases_on_shm() -> Vec<Case> {
     let mut cases = vec![
         Case::job(name("call-return", 8), 2, |me, options| beside_two_lines(me, options, 8, echo::<1>)),
         Case::job(name("call-return", 64), 2, |me, options| beside_two_lines(me, options, 64, echo::<8>)),

@@ -12,22 +12,32 @@ use std::time::Instant;
 
 use farside::{AGGREGATE_BYTES, Error, Worker, WorkerId, remote};
 
-pub(crate) use self::over_ofi::cases as cases_over_ofi;
 use self::raw::Raw;
-pub(crate) use self::simulated::run as run_simulated;
 use super::size_name;
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::limits::Yardstick;
 use crate::limits::stream::{RawStream, Stream};
 use crate::metric::Metric;
 use crate::{BenchError, Options};
+
+pub(crate) const ABOUT: &str =
+    "one-way calls between two processes, whose every argument byte is read (Seriema, Table 2)";
 
 /// Calls of one run, when nothing else is asked for.
 const CALLS: u64 = 10_000_000;
 /// What overflow aggregation keeps at most.
 const OVERFLOW_BYTES: usize = 1 << 20;
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => cases_on_shm(),
+        Fabric::Ofi(fabric) => over_ofi::cases(fabric),
+        Fabric::Simulated(network) => simulated::cases(*network),
+    }
+}
+
+fn cases_on_shm() -> Vec<Case> {
     let mut cases = Vec::new();
     add_cases::<1>(&mut cases);
     add_cases::<8>(&mut cases);

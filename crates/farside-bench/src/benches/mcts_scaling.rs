@@ -12,8 +12,11 @@ use farside_mcts::games::hex::{Hex, Position};
 use farside_mcts::{Budget, Game, Local, Params, Search};
 
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::metric::Metric;
 use crate::{BenchError, Options, sequential};
+
+pub(crate) const ABOUT: &str = "tree search for Hex on 11 x 11 cells, 16 simulations a leaf (Seriema, Figure 3)";
 
 /// The board's side, and the simulations that evaluate a leaf (Seriema §5.3).
 const SIZE: usize = 11;
@@ -23,7 +26,15 @@ const ROLLOUTS: u64 = 1_000_000;
 /// What the rows call the search that was written by hand.
 const SEQUENTIAL: &str = "sequential program";
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => cases_on_shm(),
+        Fabric::Ofi(_) => Vec::new(),
+        Fabric::Simulated(network) => simulated::cases(*network),
+    }
+}
+
+fn cases_on_shm() -> Vec<Case> {
     let mut cases = vec![
         Case::here("sequential", |options| measure(options, sequential_rollouts_per_s)),
         Case::here("local", |options| measure(options, local_rollouts_per_s)),
@@ -32,8 +43,6 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(quality::cases());
     cases
 }
-
-pub(crate) use simulated::run as run_simulated;
 
 /// Measures a search and the sequential program in turns, with the same seeds.
 fn measure(

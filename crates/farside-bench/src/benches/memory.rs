@@ -15,9 +15,12 @@ use farside_sys::process::random_bytes;
 
 use super::size_name;
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::metric::Metric;
 use crate::timing::time_latency;
 use crate::{BenchError, Options};
+
+pub(crate) const ABOUT: &str = "registered buffers, by size and policy; memory of another process";
 
 /// 64 KiB is the largest that is kept at hand; 1 MiB is always found in the heap.
 const SIZES: [usize; 5] = [64, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
@@ -32,7 +35,10 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Round trips of one run.
 const TRIPS: u64 = 20_000;
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    if *on != Fabric::Shm {
+        return Vec::new();
+    }
     let mut cases = Vec::new();
     for bytes in SIZES {
         for fit in Fit::ALL {

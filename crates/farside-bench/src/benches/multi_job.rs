@@ -19,12 +19,11 @@ use farside::job::footprint;
 use farside::{Reply, Worker, WorkerId};
 
 use crate::case::{Case, RunOnce};
+use crate::fabric::Fabric;
 use crate::metric::Metric;
-use crate::fabric::OfiFabric;
 use crate::resident::Resident;
 use crate::{BenchError, Options};
 
-pub(crate) const NAME: &str = "multi-job";
 pub(crate) const ABOUT: &str = "memory of a process where groups launched separately join: they become one job, and cost what it costs (ACP + MPI)";
 
 /// Groups under the master, and workers under each sub-master. The first shape's cases have no suffix.
@@ -42,16 +41,17 @@ const BEFORE: &str = "before the first call";
 pub(super) const PUBLISHED: [(&str, f64); 3] =
     [("acp-infiniband-published", 369e6), ("acp-tofu-published", 67e6), ("acp-udp-published", 34e6)];
 
-pub(crate) fn cases() -> Vec<Case> {
-    let published = |(peer, bytes): (&str, f64)| Metric::new("bytes_per_process", "B", vec![bytes]).of_peer(peer);
-    let mut cases = cases_in_jobs(&SHAPES);
-    cases.push(Case::here("estimate/1M", move |_| Ok(PUBLISHED.map(published).into())));
-    cases
-}
-
-/// Of the first shape only: a process takes so much memory for libfabric that many take long to start.
-pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
-    cases_in_jobs(&SHAPES[..1]).into_iter().map(|case| case.over(fabric)).collect()
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => {
+            let published = |(peer, bytes)| Metric::new("bytes_per_process", "B", vec![bytes]).of_peer(peer);
+            let estimate = Case::here("estimate/1M", move |_| Ok(PUBLISHED.map(published).into()));
+            cases_in_jobs(&SHAPES).into_iter().chain([estimate]).collect()
+        }
+        // A process takes so much memory for libfabric that many take long to start.
+        Fabric::Ofi(_) => cases_in_jobs(&SHAPES[..1]),
+        Fabric::Simulated(_) => Vec::new(),
+    }
 }
 
 fn cases_in_jobs(shapes: &[Crew]) -> Vec<Case> {

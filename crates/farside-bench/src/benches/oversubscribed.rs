@@ -7,13 +7,16 @@ use farside::{Worker, WorkerId};
 use farside_sys::process::{cpu_time_used, monotonic_time};
 
 use crate::case::{Case, RunOnce};
+use crate::fabric::Fabric;
 use crate::limits::ping_pong::{PingPong, TWO_LINES};
 use crate::metric::Metric;
-use crate::fabric::OfiFabric;
 use crate::shared::{Patience, Shared};
 use crate::stats::{median, quantile};
 use crate::timing::{ALONE, time_batches};
 use crate::{BenchError, Options};
+
+pub(crate) const ABOUT: &str =
+    "round trips and barriers of more processes than CPUs; what waiting, starting and ending cost";
 
 /// Round trips or barriers of each run, when nothing else is asked for.
 const TRIPS: u64 = 20_000;
@@ -22,7 +25,16 @@ const IDLE: Duration = Duration::from_secs(1);
 /// And where they look for what libfabric forgets to announce, which they do now and then.
 const IDLE_OVER_OFI: Duration = Duration::from_secs(2);
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => cases_on_shm(),
+        // What waiting costs while a process watches libfabric.
+        Fabric::Ofi(_) => vec![Case::job("idle/2p", 3, |me, options| wait_idly(me, options, IDLE_OVER_OFI))],
+        Fabric::Simulated(_) => Vec::new(),
+    }
+}
+
+fn cases_on_shm() -> Vec<Case> {
     let mut cases = Vec::new();
     for processes in [2, 4, 8] {
         cases.push(Case::job(format!("call-return/{processes}p"), processes, |me, options| {
@@ -41,11 +53,6 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(Case::around_job("start/4p", 4, start_and_end, time_start));
     cases.push(Case::around_job("end/4p", 4, start_and_end, time_end));
     cases
-}
-
-/// Over libfabric: what waiting costs while somebody has to watch it.
-pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
-    vec![Case::job("idle/2p", 3, |me, options| wait_idly(me, options, IDLE_OVER_OFI)).over(fabric)]
 }
 
 /// Measures an operation of those workers that are `active`, all at the same time, and in turns with that the ping-pong of

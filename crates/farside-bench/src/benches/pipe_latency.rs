@@ -27,11 +27,11 @@ use farside::{Worker, WorkerId};
 
 use self::by_hand::TwoPuts;
 pub(super) use self::over_ofi::beside_messages;
-pub(crate) use self::over_ofi::cases as cases_over_ofi;
 use self::piped::{Offered, Piped};
 pub(super) use self::piped::{check, stamp};
 use super::size_name;
 use crate::case::{Case, RunOnce};
+use crate::fabric::Fabric;
 use crate::limits::ping_pong::PingPong;
 use crate::metric::Metric;
 use crate::row::Row;
@@ -40,7 +40,6 @@ use crate::stats::median;
 use crate::timing::{TOGETHER, time_batches};
 use crate::{BenchError, Options, peers};
 
-pub(crate) const NAME: &str = "pipe-latency";
 pub(crate) const ABOUT: &str =
     "a message through a pipe, one way, beside MPI's ways (rmalloc and rpipe, slides 38 to 40)";
 
@@ -102,7 +101,15 @@ fn trips(bytes: usize, options: Options) -> u64 {
     options.operations_or((TRIPS / (1 + bytes / BYTES_PER_TRIP) as u64).max(100))
 }
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => cases_on_shm(),
+        Fabric::Ofi(fabric) => over_ofi::cases(fabric),
+        Fabric::Simulated(_) => Vec::new(),
+    }
+}
+
+fn cases_on_shm() -> Vec<Case> {
     let mut cases = Vec::new();
     for way in Way::ALL {
         for bytes in SIZES {
@@ -228,7 +235,7 @@ mod tests {
     #[test]
     fn the_switch_is_before_the_first_that_is_slower() {
         let row = |way: Way, bytes: usize, ns: f64| {
-            Row::new(NAME, &way.case(bytes), &Metric::new(METRIC, "ns", vec![ns])).unwrap()
+            Row::new("pipe-latency", &way.case(bytes), &Metric::new(METRIC, "ns", vec![ns])).unwrap()
         };
         let rows = |quick: &[usize]| {
             let of_size = |bytes: usize| {
@@ -246,7 +253,7 @@ mod tests {
     #[test]
     fn offers_are_worth_it_from_the_size_on_after_which_all_are_quicker() {
         let row = |way: Way, bytes: usize, ns: f64| {
-            Row::new(NAME, &way.case(bytes), &Metric::new(METRIC, "ns", vec![ns])).unwrap()
+            Row::new("pipe-latency", &way.case(bytes), &Metric::new(METRIC, "ns", vec![ns])).unwrap()
         };
         let found = |quick: &[usize]| {
             let of_size = |bytes: usize| {

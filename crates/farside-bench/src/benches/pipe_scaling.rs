@@ -9,14 +9,12 @@ mod simulated;
 use farside::Worker;
 use farside::pipe::{PipeReader, PipeWriter};
 
-pub(crate) use self::simulated::run as run_simulated;
 use super::size_name;
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::metric::Metric;
-use crate::fabric::OfiFabric;
 use crate::{BenchError, Options};
 
-pub(crate) const NAME: &str = "pipe-scaling";
 pub(crate) const ABOUT: &str = "messages at random through pipes from each to each (rmalloc and rpipe, slide 41)";
 
 /// Messages of a process in one run, when nothing else is asked for.
@@ -74,17 +72,14 @@ impl Load {
     }
 }
 
-pub(crate) fn cases() -> Vec<Case> {
-    let case = |load: Load| Case::job(load.case(), load.processes, move |me, options| measure(me, load, options));
-    Load::all(&PROCESSES).map(case).collect()
-}
-
-pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
-    let case = |load: Load| {
-        let body = move |me: &Worker, options| measure(me, load, options);
-        Case::job(load.case(), load.processes, body).over(fabric)
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    let processes = match on {
+        Fabric::Shm => &PROCESSES[..],
+        Fabric::Ofi(_) => &PROCESSES_OVER_OFI,
+        Fabric::Simulated(network) => return simulated::cases(*network),
     };
-    Load::all(&PROCESSES_OVER_OFI).map(case).collect()
+    let case = |load: Load| Case::job(load.case(), load.processes, move |me, options| measure(me, load, options));
+    Load::all(processes).map(case).collect()
 }
 
 fn measure(me: &Worker, load: Load, options: Options) -> Result<Vec<Metric>, BenchError> {

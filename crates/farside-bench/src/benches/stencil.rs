@@ -28,14 +28,12 @@ use farside::{Worker, WorkerId};
 
 use self::grid::{Grid, Side, checksum, rows_of};
 use self::halo::{Halo, Way, neighbors};
-pub(crate) use self::simulated::run as run_simulated;
 use crate::case::{Case, RunOnce};
+use crate::fabric::Fabric;
 use crate::metric::Metric;
-use crate::fabric::OfiFabric;
 use crate::stats::{Summary, median};
 use crate::{BenchError, Options, peers};
 
-pub(crate) const NAME: &str = "stencil";
 pub(crate) const ABOUT: &str =
     "Jacobi's iteration on a field whose rows processes share, with and without overlap (ACP)";
 
@@ -91,24 +89,20 @@ impl Shape {
     }
 }
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    let (shapes, has_peers) = match on {
+        Fabric::Shm => (&SHAPES[..], true),
+        Fabric::Ofi(_) => (&SHAPES[..3], false),
+        Fabric::Simulated(network) => return simulated::cases(*network),
+    };
     let case = |(name, plan): (String, Plan)| {
-        let around = move |options, run_once: RunOnce<'_>| match plan.is_plain() {
+        let around = move |options, run_once: RunOnce<'_>| match has_peers && plan.is_plain() {
             true => beside_mpi(plan, options, run_once),
             false => Ok(with_hidden(without_checksum(run_once()?).0)),
         };
         Case::around_job(name, plan.shape.processes, move |me, options| measure(me, plan, options), around)
     };
-    each_plan(&SHAPES).map(case).collect()
-}
-
-pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
-    let case = |(name, plan): (String, Plan)| {
-        let around = |_, run_once: RunOnce<'_>| Ok(with_hidden(without_checksum(run_once()?).0));
-        let body = move |me: &Worker, options: Options| measure(me, plan, options);
-        Case::around_job(name, plan.shape.processes, body, around).over(fabric)
-    };
-    each_plan(&SHAPES[..3]).map(case).collect()
+    each_plan(shapes).map(case).collect()
 }
 
 impl Plan {

@@ -9,17 +9,23 @@ use farside::sync::{Combining, Delegated, LockManager};
 use farside::{Worker, WorkerId};
 
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::metric::Metric;
 use crate::stats::median;
 use crate::timing::{ALONE, time_batches};
 use crate::{BenchError, Options};
+
+pub(crate) const ABOUT: &str = "several on one thing: combining, delegation, and locks of the job";
 
 /// Operations of one run, over all threads, when nothing else is asked for.
 const OPERATIONS: u64 = 400_000;
 /// Locks of one run.
 const LOCKS: u64 = 20_000;
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    if *on != Fabric::Shm {
+        return Vec::new();
+    }
     let mut cases = Vec::new();
     for threads in [1, 2, 8] {
         cases.push(Case::here(format!("combining/{threads}t"), move |options| combining(threads, options)));

@@ -14,14 +14,15 @@ use farside::{Worker, WorkerId};
 use self::below::Copies;
 use self::seam::Seam;
 use self::signalled::{Auto, Manual};
-pub(crate) use self::simulated::run as run_simulated;
 use super::size_name;
 use crate::case::Case;
+use crate::fabric::{Fabric, OfiFabric};
 use crate::limits::Yardstick;
 use crate::limits::libfabric::{Libfabric, PutStream, Puts};
 use crate::metric::Metric;
-use crate::fabric::OfiFabric;
 use crate::{BenchError, Options};
+
+pub(crate) const ABOUT: &str = "puts between two processes, signalled by hand and by a transmitter (Seriema, Figure 2)";
 
 /// By fours, and those that every range has.
 const SIZES: [usize; 10] = [8, 32, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
@@ -42,7 +43,15 @@ const COPIES: &str = "copies";
 const MANUAL: &str = "manual signalling";
 const METRIC: &str = "msgs_per_s";
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => cases_on_shm(),
+        Fabric::Ofi(fabric) => cases_over_ofi(fabric),
+        Fabric::Simulated(network) => simulated::cases(*network),
+    }
+}
+
+fn cases_on_shm() -> Vec<Case> {
     let mut cases = Vec::new();
     for bytes in SIZES {
         let puts = move |options: Options| Puts {
@@ -65,7 +74,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
+fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
     let mut cases = Vec::new();
     for bytes in SIZES {
         let count = move |options: Options| options.operations_or((BYTES / bytes as u64).min(COUNT_MAX));
@@ -80,26 +89,26 @@ pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
             let metrics = alone(me, options, libfabric(me, &of, below(options))?)?;
             Ok(metrics.into_iter().map(|metric| metric.of_peer("libfabric")).collect())
         };
-        cases.push(Case::job(format!("raw/{}", size_name(bytes)), 2, raw).over(fabric));
+        cases.push(Case::job(format!("raw/{}", size_name(bytes)), 2, raw));
         let of = fabric.clone();
         let manual = move |me: &Worker, options| {
             let limit = libfabric(me, &of, below(options))?;
             beside(me, options, Manual::new(me, Some(&of), signalled(options))?, limit)
         };
-        cases.push(Case::job(format!("manual/{}", size_name(bytes)), 2, manual).over(fabric));
+        cases.push(Case::job(format!("manual/{}", size_name(bytes)), 2, manual));
         let of = fabric.clone();
         let auto = move |me: &Worker, options| {
             let puts = signalled(options);
             beside(me, options, Auto::new(me, Some(&of), puts)?, Manual::new(me, Some(&of), puts)?)
         };
-        cases.push(Case::job(format!("auto/{}", size_name(bytes)), 2, auto).over(fabric));
+        cases.push(Case::job(format!("auto/{}", size_name(bytes)), 2, auto));
         if bytes >= POSTED_BYTES_MIN {
             let of = fabric.clone();
             let put = move |me: &Worker, options| {
                 let limit = libfabric(me, &of, below(options))?;
                 beside(me, options, Seam::new(me, &of, below(options))?, limit)
             };
-            cases.push(Case::job(format!("put/{}", size_name(bytes)), 2, put).over(fabric));
+            cases.push(Case::job(format!("put/{}", size_name(bytes)), 2, put));
         }
     }
     cases

@@ -9,9 +9,9 @@ use super::{FEW_SIZES, METRIC, SIGNAL_SIZES, SIZES, bytes_per_s};
 use crate::benches::pipe_latency::beside_messages;
 use crate::benches::size_name;
 use crate::case::Case;
+use crate::fabric::OfiFabric;
 use crate::limits::libfabric::{Libfabric, OneSided};
 use crate::metric::Metric;
-use crate::fabric::OfiFabric;
 use crate::shared::Patience;
 use crate::stats::median;
 use crate::timing::{ALONE, time_batches};
@@ -26,10 +26,10 @@ const WORD_BYTES: usize = 8;
 /// Copies by others are slower.
 const COPIES_MAX: u64 = 1_000;
 
-pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
+pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |name: String, processes: u32, body: Box<Body>| {
-        cases.push(Case::job(name, processes, body).over(fabric));
+        cases.push(Case::job(name, processes, body));
     };
     for way in [Way::Put, Way::Get, Way::StartedPut, Way::StartedGet] {
         for bytes in SIZES {
@@ -48,7 +48,7 @@ pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
         let body = move |me: &Worker, options: Options| notified(me, &of, bytes, options);
         add(format!("notified-put/{}", size_name(bytes)), 2, Box::new(body));
     }
-    cases.push(super::checked::case().over(fabric));
+    cases.push(super::checked::case());
     cases
 }
 

@@ -9,8 +9,8 @@ use super::{Calls, Load, Mode, measure, ovfl, send, trad, write};
 use crate::Options;
 use crate::benches::size_name;
 use crate::case::Case;
-use crate::limits::libfabric::{Libfabric, PutStream, Puts};
 use crate::fabric::OfiFabric;
+use crate::limits::libfabric::{Libfabric, PutStream, Puts};
 
 /// Calls of one run that are published at once, when nothing else is asked for, and of one that are aggregated.
 const CALLS: u64 = 200_000;
@@ -20,7 +20,7 @@ const PUT_BYTES: usize = 4096;
 const UNDER_WAY: usize = 64;
 const PUTS: u64 = 100_000;
 
-pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
+pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     let modes: [(&str, u64, [Mode; 3]); 4] = [
         ("send", CALLS, [send::<1>, send::<8>, send::<32>]),
         ("write", CALLS, [write::<1>, write::<8>, write::<32>]),
@@ -39,7 +39,7 @@ pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
                 let limit = PutStream { libfabric, puts, bytes_of_each, name };
                 measure(me, options, Load { words, calls: options.operations_or(calls) }, Calls { mode }, limit)
             };
-            cases.push(Case::job(format!("{name}/{}", size_name(words * 8)), 2, body).over(fabric));
+            cases.push(Case::job(format!("{name}/{}", size_name(words * 8)), 2, body));
         }
     }
     cases

@@ -12,10 +12,10 @@ use farside_fabric::sim::SimFabric;
 use farside_fabric::{Event, FabricError, ProcessId, Transport};
 
 use super::{Mode, ovfl, send, sum_below, trad, write};
-use crate::benches::size_name;
+use crate::benches::{beside_seriema, size_name};
+use crate::case::Case;
+use crate::fabric::SimNetwork;
 use crate::metric::Metric;
-use crate::row::Row;
-use crate::simulated::{Published, SimNetwork};
 use crate::{BenchError, Options};
 
 /// Calls of one run, when nothing else is asked for.
@@ -42,42 +42,34 @@ const PUBLISHED: &[(&str, [(usize, f64); 3])] = &[
 /// What those were measured on.
 const PUBLISHED_ON: &str = "fdr";
 
-pub(crate) fn run(
-    network: SimNetwork,
-    options: Options,
-    on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
-    for (name, figures) in PUBLISHED {
+pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (mode, figures) in PUBLISHED {
         for (bytes, published) in figures {
-            let case = format!("{name}/{}/{network}", size_name(*bytes));
-            let rates = (0..RUNS).map(|run| rate(name, *bytes, network, options, options.seed.wrapping_add(run)));
-            let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
-            let limit = 1e12 / (network.model().gap_per_byte_ps as f64 * *bytes as f64);
-            let megabytes = |rate: f64| rate * *bytes as f64 / 1e6;
-            let published = (network.preset() == PUBLISHED_ON).then_some(*published);
-            let metrics = [
-                (
-                    Metric::new("calls_per_s", "1/s", rates.clone()).against(LIMIT, vec![limit]),
-                    published.map(|mb| mb * 1e6 / *bytes as f64),
-                ),
-                (
-                    Metric::new("payload_mb_per_s", "MB/s", rates.iter().copied().map(megabytes).collect())
-                        .against(LIMIT, vec![megabytes(limit)]),
-                    published,
-                ),
-            ];
-            for (metric, published) in metrics {
-                crate::simulated::report(
-                    "invoke-throughput",
-                    &case,
-                    &metric,
-                    published.map(Published::seriema),
-                    on_row,
-                )?;
-            }
+            let measure = move |options| measure(mode, *bytes, *published, network, options);
+            cases.push(Case::here(format!("{mode}/{}", size_name(*bytes)), measure));
         }
     }
-    Ok(())
+    cases
+}
+
+fn measure(
+    mode: &str,
+    bytes: usize,
+    published: f64,
+    network: SimNetwork,
+    options: Options,
+) -> Result<Vec<Metric>, BenchError> {
+    let rates = (0..RUNS).map(|run| rate(mode, bytes, network, options, options.seed.wrapping_add(run)));
+    let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
+    let limit = 1e12 / (network.model().gap_per_byte_ps as f64 * bytes as f64);
+    let megabytes = |rate: f64| rate * bytes as f64 / 1e6;
+    let published = (network.preset() == PUBLISHED_ON).then_some(published);
+    let payload = Metric::new("payload_mb_per_s", "MB/s", rates.iter().copied().map(megabytes).collect());
+    let calls = Metric::new("calls_per_s", "1/s", rates).against(LIMIT, vec![limit]);
+    let mut metrics = beside_seriema(calls, published.map(|megabytes| megabytes * 1e6 / bytes as f64));
+    metrics.extend(beside_seriema(payload.against(LIMIT, vec![megabytes(limit)]), published));
+    Ok(metrics)
 }
 
 /// How many a second.

@@ -13,9 +13,10 @@ use farside_mcts::{Budget, Costs, Game, OnJob, Search};
 
 use super::on_job::{Mode, Samples, Way, as_seed, chunks_max, replicas, usual};
 use super::{hex, params};
+use crate::case::Case;
+use crate::fabric::SimNetwork;
 use crate::metric::Metric;
 use crate::row::Row;
-use crate::simulated::SimNetwork;
 use crate::{BenchError, Options};
 
 /// Machines, processes of each, and their threads (Seriema §5.3.3).
@@ -29,30 +30,48 @@ const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// What computing takes: the search in one thread on a Sapphire Rapids CPU, 11 × 11 cells, 16 simulations a leaf.
 const COSTS: Costs = Costs { step: Duration::from_nanos(110), evaluation: Duration::from_nanos(1150) };
 
-pub(crate) fn run(
-    network: SimNetwork,
-    options: Options,
-    on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
+pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
     let ways: [Way; 3] = [("seed", as_seed), ("owner", usual), ("replicas", replicas)];
-    for (way, with) in ways {
+    let mut cases = Vec::new();
+    for way in ways {
         for mode in Mode::ALL {
-            let mut of_one = None;
-            for shape @ (machines, processes, threads) in SHAPES {
-                let per_worker = options.operations_or(ROLLOUTS_PER_WORKER);
-                let mut metrics = simulate(network, shape, per_worker, options.seed, |job| with(mode.on(job)))?;
-                let workers = f64::from(machines * processes * threads);
-                let rate = &mut metrics[0];
-                let of_one = of_one.get_or_insert_with(|| rate.samples.clone());
-                *rate = rate.clone().against(LIMIT, of_one.iter().map(|rate| rate * workers).collect());
-                let case = format!("{machines}x{processes}x{threads}/{}/{way}/{network}", mode.name());
-                for metric in &metrics {
-                    crate::simulated::report("mcts-scaling", &case, metric, None, on_row)?;
-                }
+            for shape in SHAPES {
+                let measure = move |options, before: &[Row]| measure(network, shape, mode, way, options, before);
+                cases.push(Case::after(name(shape, mode, way), measure));
             }
         }
     }
-    Ok(())
+    cases
+}
+
+fn name((machines, processes, threads): (u32, u32, u32), mode: Mode, (way, _): Way) -> String {
+    format!("{machines}x{processes}x{threads}/{}/{way}", mode.name())
+}
+
+fn measure(
+    network: SimNetwork,
+    shape: (u32, u32, u32),
+    mode: Mode,
+    way: Way,
+    options: Options,
+    before: &[Row],
+) -> Result<Vec<Metric>, BenchError> {
+    let per_worker = options.operations_or(ROLLOUTS_PER_WORKER);
+    let search = |shape| simulate(network, shape, per_worker, options.seed, |job| (way.1)(mode.on(job)));
+    let mut metrics = search(shape)?;
+    let rate = &mut metrics[0];
+    let [one, ..] = SHAPES;
+    let case_of_one = format!("{}/{network}", name(one, mode, way));
+    let of_one = match before.iter().find(|row| row.case == case_of_one && row.metric == rate.name) {
+        Some(row) => vec![row.value],
+        None if shape == one => rate.samples.clone(),
+        // The case of one worker was not selected. The same seed gives the same rate.
+        None => search(one)?.swap_remove(0).samples,
+    };
+    let (machines, processes, threads) = shape;
+    let workers = f64::from(machines * processes * threads);
+    *rate = rate.clone().against(LIMIT, of_one.iter().map(|rate| rate * workers).collect());
+    Ok(metrics)
 }
 
 fn simulate(

@@ -4,10 +4,10 @@ use farside::{Worker, WorkerId};
 
 use super::{Exchange, METRIC, SIZES, Way, to_and_fro};
 use crate::case::Case;
+use crate::fabric::OfiFabric;
 use crate::limits::Yardstick;
 use crate::limits::libfabric::{Libfabric, RoundTrip};
 use crate::metric::Metric;
-use crate::fabric::OfiFabric;
 use crate::{BenchError, Options};
 
 /// Round trips of one run, when nothing else is asked for, of short messages.
@@ -15,13 +15,13 @@ const TRIPS: u64 = 5_000;
 const BYTES_PER_TRIP: usize = 16 << 10;
 const LIMIT: &str = "libfabric ping-pong of 8 B / 2";
 
-pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
+pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     let mut cases = Vec::new();
     for way in Way::ALL {
         for bytes in SIZES {
             let of = fabric.clone();
             let body = move |me: &Worker, options| measure(me, &of, way, bytes, options);
-            cases.push(Case::job(way.case(bytes), 2, body).over(fabric));
+            cases.push(Case::job(way.case(bytes), 2, body));
         }
     }
     cases

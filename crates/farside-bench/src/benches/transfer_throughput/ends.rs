@@ -10,8 +10,8 @@ use farside_fabric::{Event, FabricError, RemoteKey, RemoteRegion, Transport};
 use farside_sys::process::random_bytes;
 
 use crate::BenchError;
-use crate::limits::libfabric::{Puts, exchange};
 use crate::fabric::{OfiFabric, address};
+use crate::limits::libfabric::{Puts, exchange};
 use crate::shared::Patience;
 
 /// How long the first contact may take, and any wait of a stream.

@@ -8,9 +8,9 @@ use farside_fabric::{Completion, Operation, Outcome};
 
 use super::ends::Ends;
 use crate::BenchError;
+use crate::fabric::OfiFabric;
 use crate::limits::Yardstick;
 use crate::limits::libfabric::Puts;
-use crate::fabric::OfiFabric;
 
 /// A stream of such puts.
 #[derive(Debug)]

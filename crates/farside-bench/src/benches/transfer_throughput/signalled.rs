@@ -10,9 +10,9 @@ use farside_transmit::{Circular, CircularOptions, Queue, QueueOptions, Span, Tra
 use super::MANUAL;
 use super::ends::Ends;
 use crate::BenchError;
+use crate::fabric::OfiFabric;
 use crate::limits::Yardstick;
 use crate::limits::libfabric::Puts;
-use crate::fabric::OfiFabric;
 
 /// How deep a queue is for puts of so many bytes: what is under way shall not fill the caches more than need be.
 pub(super) fn depth(bytes: usize) -> usize {

@@ -17,10 +17,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{METRIC, SIZES, signalled};
-use crate::benches::size_name;
+use crate::benches::{beside_seriema, size_name};
+use crate::case::Case;
+use crate::fabric::SimNetwork;
 use crate::metric::Metric;
-use crate::row::Row;
-use crate::simulated::{Published, SimNetwork};
 use crate::{BenchError, Options};
 
 /// Puts of one run, when nothing else is asked for.
@@ -36,27 +36,33 @@ const PUBLISHED: (&str, usize, f64) = ("auto", 4096, 5464e6);
 /// What that was measured on.
 const PUBLISHED_ON: &str = "fdr";
 
-pub(crate) fn run(
-    network: SimNetwork,
-    options: Options,
-    on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
+pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
     let modes: [(&str, Mode); 3] = [("raw", raw), ("manual", manual), ("auto", auto)];
+    let mut cases = Vec::new();
     for (name, mode) in modes {
         for bytes in SIZES {
-            let case = format!("{name}/{}/{network}", size_name(bytes));
-            let rates = (0..RUNS).map(|run| rate(mode, bytes, network, options, options.seed.wrapping_add(run)));
-            let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
-            let model = network.model();
-            // A put leaves when the thread has posted it and the port is free.
-            let each_ns = (model.wire_ns(bytes) as f64).max(model.gap_ns as f64).max(model.overhead_ns as f64);
-            let metric = Metric::new(METRIC, "1/s", rates).against(LIMIT, vec![1e9 / each_ns]);
             let is_published = (name, bytes) == (PUBLISHED.0, PUBLISHED.1) && network.preset() == PUBLISHED_ON;
-            let published = is_published.then(|| Published::seriema(PUBLISHED.2 / bytes as f64));
-            crate::simulated::report("transfer-throughput", &case, &metric, published, on_row)?;
+            let published = is_published.then(|| PUBLISHED.2 / bytes as f64);
+            let measure = move |options| measure(mode, bytes, published, network, options);
+            cases.push(Case::here(format!("{name}/{}", size_name(bytes)), measure));
         }
     }
-    Ok(())
+    cases
+}
+
+fn measure(
+    mode: Mode,
+    bytes: usize,
+    published: Option<f64>,
+    network: SimNetwork,
+    options: Options,
+) -> Result<Vec<Metric>, BenchError> {
+    let rates = (0..RUNS).map(|run| rate(mode, bytes, network, options, options.seed.wrapping_add(run)));
+    let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
+    let model = network.model();
+    // A put leaves when the thread has posted it and the port is free.
+    let each_ns = (model.wire_ns(bytes) as f64).max(model.gap_ns as f64).max(model.overhead_ns as f64);
+    Ok(beside_seriema(Metric::new(METRIC, "1/s", rates).against(LIMIT, vec![1e9 / each_ns]), published))
 }
 
 /// Makes so many puts of so many bytes.
