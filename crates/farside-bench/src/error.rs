@@ -180,3 +180,15 @@ impl From<BenchError> for farside::Error {
         }
     }
 }
+
+macro_rules! job_error {
+    ($($room:ty),*) => {
+        $(impl From<$room> for BenchError {
+            fn from(error: $room) -> Self {
+                Self::Job(error.into())
+            }
+        })*
+    };
+}
+
+job_error!(farside::heap::HeapError, farside::pipe::PipeError, farside::sync::SyncError);
