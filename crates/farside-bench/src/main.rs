@@ -123,6 +123,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), BenchError> {
+    farside::job::log_to_stderr().map_err(farside::Error::from)?;
     let fabric = arguments.fabric.clone().unwrap_or_default();
     if arguments.list {
         return list(matrix::list(&fabric));

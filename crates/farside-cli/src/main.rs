@@ -38,6 +38,10 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    if let Err(error) = farside::job::log_to_stderr() {
+        eprintln!("farside: error: {error}");
+        return ExitCode::from(error::USAGE);
+    }
     let result = match cli.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Hex(arguments) => hex::run(&arguments),

@@ -305,3 +305,26 @@ fn a_program_that_measures_can_be_missing() {
         assert!(complaints.contains(words), "{words}: {complaints}");
     }
 }
+
+#[test]
+fn events_are_printed_when_they_are_asked_for() {
+    let run = |filter: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
+        command.args(["run", "-n", "2", "true"]).env_remove("FARSIDE_LOG");
+        command.envs(filter.map(|filter| ("FARSIDE_LOG", filter)));
+        let output = command.output().expect("the command can be started");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for filter in ["debug", "farside_launch=debug", "off,farside_launch=trace"] {
+        let (_, text) = run(Some(filter));
+        let events = text.lines().filter(|line| line.contains("DEBUG") && line.contains("farside_launch"));
+        assert!(events.filter(|line| line.contains("process started")).count() == 2, "{filter}: {text}");
+    }
+    for filter in [None, Some("error"), Some("farside_mcts=trace")] {
+        let (_, text) = run(filter);
+        assert!(!text.contains("process started"), "{filter:?}: {text}");
+    }
+    let (status, text) = run(Some("farside=loud"));
+    assert!(text.starts_with("farside: error: ") && text.contains("FARSIDE_LOG=\"farside=loud\""), "{text}");
+    assert_eq!(status, Some(2), "{text}");
+}
