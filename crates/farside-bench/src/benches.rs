@@ -1,4 +1,4 @@
-//! The benches.
+//! The benches, and the table of them.
 
 mod copy;
 mod footprint;
@@ -36,14 +36,14 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench { name: "multi-job", about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 
-/// A metric and, after it, the figure that Seriema's authors published, if any: "Each reported number is an average of three
-/// experiments" (Section 5.2).
+/// Returns a metric and, after it, the figure that the authors of Seriema published, if any. "Each
+/// reported number is an average of three experiments" (Section 5.2).
 fn beside_seriema(metric: Metric, published: Option<f64>) -> Vec<Metric> {
     let published = published.map(|value| metric.published("seriema-published", value, 3));
     [metric].into_iter().chain(published).collect()
 }
 
-/// A size in bytes as cases spell it: `8B`, `4KiB`, `1MiB`.
+/// Formats a size in bytes as cases spell it: `8B`, `4KiB`, `1MiB`.
 fn size_name(bytes: usize) -> String {
     match bytes {
         _ if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),

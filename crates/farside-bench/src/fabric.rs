@@ -1,4 +1,4 @@
-//! What carries the bytes of a measurement.
+//! The fabric that carries the bytes of a measurement.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,23 +6,22 @@ use std::str::FromStr;
 use farside::LogGp;
 use farside::job::FabricChoice;
 
-/// What carries the bytes of a measurement.
+/// The fabric that carries the bytes of a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fabric {
     /// Shared memory of one machine.
     #[default]
     Shm,
-    /// libfabric, also inside one machine.
+    /// libfabric, also between processes of one machine.
     Ofi(OfiFabric),
-    /// None: the network is simulated, in virtual time.
+    /// A simulated network, in virtual time.
     Simulated(SimNetwork),
 }
 
-/// A text that names no fabric to measure on.
+/// A text that names no fabric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "nothing is measured on the fabric {0:?}; there are shm, the shared memory of this machine, libfabric as ofi or ofi:PROVIDER \
-     (ofi:tcp, ofi:verbs), and the simulated networks {known}",
+    "invalid fabric {0:?}: expected shm, ofi, ofi:PROVIDER (such as ofi:tcp or ofi:verbs), or a simulated network: {known}",
     known = simulated_networks()
 )]
 pub(crate) struct UnknownFabric(String);
@@ -42,7 +41,7 @@ impl fmt::Display for Fabric {
 }
 
 impl Fabric {
-    /// The fabric of a job that measures a case of this name.
+    /// The fabric of a job, read from the name of its case.
     pub(crate) fn of_job(case: &str) -> Self {
         case.rsplit('/').next().and_then(OfiFabric::named).map_or(Self::Shm, Self::Ofi)
     }
@@ -62,14 +61,14 @@ impl FromStr for Fabric {
     }
 }
 
-/// libfabric, with a provider of its or the best there is. Displayed as `--fabric` spells it, `ofi:tcp`.
+/// libfabric with a given provider or the best one. Displayed as `--fabric` spells it, `ofi:tcp`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OfiFabric {
     provider: Option<String>,
 }
 
 impl OfiFabric {
-    /// The fabric of this name: `ofi`, or `ofi:` and a provider. Whether it is there is found out when something is measured.
+    /// Reads `ofi`, or `ofi:` and a provider. A measurement finds out whether the provider exists.
     #[must_use]
     pub(crate) fn named(text: &str) -> Option<Self> {
         match text.parse() {
@@ -78,12 +77,12 @@ impl OfiFabric {
         }
     }
 
-    /// The provider, if it is not the best there is.
+    /// The provider; `None` for the best one.
     pub(crate) fn provider(&self) -> Option<&str> {
         self.provider.as_deref()
     }
 
-    /// What a job is told.
+    /// The setting of a job.
     pub(crate) fn choice(&self) -> FabricChoice {
         FabricChoice::Ofi(self.provider.clone())
     }
@@ -95,15 +94,16 @@ impl fmt::Display for OfiFabric {
     }
 }
 
-/// The variable from which jobs take the address of this machine at which libfabric is to be reached.
+/// The variable with the address of this machine that libfabric uses.
 pub(crate) const ADDRESS: &str = "FARSIDE_ADDRESS";
 
-/// What it says.
+/// The value of [`ADDRESS`].
 pub(crate) fn address() -> Option<String> {
     std::env::var(ADDRESS).ok()
 }
 
-/// A network to be simulated: one of the [presets](LogGp::PRESETS). Displayed as `--fabric` spells it, `sim:fdr`.
+/// A simulated network: one of the [presets](LogGp::PRESETS). Displayed as `--fabric` spells it,
+/// `sim:fdr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SimNetwork {
     preset: &'static str,
@@ -111,18 +111,18 @@ pub(crate) struct SimNetwork {
 }
 
 impl SimNetwork {
-    /// The preset of this name, without `sim:`.
+    /// Returns the preset of this name, without `sim:`.
     #[must_use]
     pub(crate) fn of_preset(name: &str) -> Option<Self> {
         LogGp::PRESETS.iter().find(|(known, _)| *known == name).map(|(preset, model)| Self { preset, model: *model })
     }
 
-    /// All there are.
+    /// Returns all presets.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         LogGp::PRESETS.iter().map(|(preset, model)| Self { preset, model: *model })
     }
 
-    /// What things take on it.
+    /// The costs of messages on the network.
     #[must_use]
     pub(crate) fn model(&self) -> LogGp {
         self.model
