@@ -1,8 +1,9 @@
-//! The same on a simulated network, with more processes than a machine could start.
+//! The same stages on a simulated network, with more processes than a machine could start.
 //!
-//! They share this program, so its memory is divided by their number: the stacks of three threads for each, what the network itself takes, and
-//! what Farside has for a process. Memory is real, and so these rows are not the same every time, unlike others of a simulation;
-//! `reported_bytes` is. In large jobs a process reaches its next neighbors only.
+//! All processes share this program, so its memory is divided by their number: the stacks of three
+//! threads for each, the memory of the network, and the memory of Farside for a process. Memory is
+//! real, so these rows vary from run to run, unlike other simulated rows; `reported_bytes` does not
+//! vary. In large jobs a process reaches only its next neighbors.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -17,9 +18,11 @@ use crate::metric::Metric;
 use crate::resident::Resident;
 use crate::{BenchError, Options};
 
-/// Our rings are as large from the first call on, and each call takes the simulation some 10 µs.
+/// Calls to each process. Rings have their size from the first call on, and each call takes the
+/// simulation some 10 µs.
 const TALK: u32 = 1;
-/// Ascending: what an earlier simulation has freed is used by later ones, and does not count twice.
+/// Sizes in ascending order: later simulations use the memory that earlier ones freed, which so
+/// counts once.
 const SIZES: [u32; 7] = [2, 4, 8, 16, 32, 256, 1024];
 
 pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
@@ -29,7 +32,7 @@ pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
         let idle = idle.clone();
         let measure = move |options: Options| {
             if options.quick && processes == SIZES[SIZES.len() - 1] {
-                // The largest takes most of the time.
+                // The largest size takes most of the time.
                 return Ok(Vec::new());
             }
             let now = Resident::of_this_process()?.data_bytes;
@@ -40,7 +43,7 @@ pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
     SIZES.map(of_size).into()
 }
 
-/// A job of so many processes in this program, which had so many bytes before.
+/// Simulates a job in this program, which had `idle` bytes before.
 fn simulate(processes: u32, idle: u64, network: SimNetwork, options: Options) -> Result<Vec<Metric>, BenchError> {
     let found = Mutex::new([0; METRICS.len()]);
     let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };

@@ -1,4 +1,4 @@
-//! The same round trips over libfabric, beside a message of its own that goes there and back.
+//! The same round trips over libfabric, beside a round trip of libfabric's own messages.
 
 use farside::Worker;
 
@@ -8,7 +8,7 @@ use crate::case::Case;
 use crate::fabric::OfiFabric;
 use crate::limits::libfabric::{Libfabric, RoundTrip};
 
-/// Round trips of one run, when nothing else is asked for.
+/// Round trips of one run by default.
 const TRIPS: u64 = 20_000;
 
 pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
