@@ -1,9 +1,10 @@
-//! The search on a simulated network, for the shapes of Seriema's Figure 3 that no small machine has.
+//! The searches on a simulated network, for the shapes of Seriema's Figure 3 that no small machine
+//! has.
 //!
-//! **Simulated, not measured**: messages cost what a model of the network says, and computing what it is charged for, which is what
-//! was measured once on one machine. So the rates are those of such CPUs behind such a network, with no other cost of a message than
-//! the model's, and none of memory that several CPUs write. All processes are a network apart, also those that would share a machine, but
-//! threads of a process share its memory where nodes are shared. The same seed gives the same rows.
+//! **Simulated, not measured**: a model of the network determines the cost of a message. Computations
+//! cost what they took once on one machine. Nothing else of a message costs time, nor does memory that
+//! several CPUs write. All processes are a network apart, also those of one machine. The same seed
+//! gives the same rows.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -11,12 +12,13 @@ use std::time::Duration;
 use farside::{SimOptions, Simulation, Worker};
 use farside_mcts::{Budget, Costs, Game, OnJob, Search};
 
-use super::on_job::{Mode, Samples, Way, as_seed, chunks_max, replicas, usual};
+use super::on_job::{Mode, Samples, chunks_max, figures_of};
 use super::{hex, params};
 use crate::case::Case;
 use crate::fabric::SimNetwork;
 use crate::metric::Metric;
 use crate::row::Row;
+use crate::search_modes::seriema::Seriema;
 use crate::{BenchError, Options};
 
 /// Machines, processes of each, and their threads (Seriema §5.3.3).
@@ -30,10 +32,12 @@ const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// What computing takes: the search in one thread on a Sapphire Rapids CPU, 11 × 11 cells, 16 simulations a leaf.
 const COSTS: Costs = Costs { step: Duration::from_nanos(110), evaluation: Duration::from_nanos(1150) };
 
+/// The searches that are measured: Seriema's, and the search of farside-mcts.
+const WAYS: [&str; 2] = ["seed", "owner"];
+
 pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
-    let ways: [Way; 3] = [("seed", as_seed), ("owner", usual), ("replicas", replicas)];
     let mut cases = Vec::new();
-    for way in ways {
+    for way in WAYS {
         for mode in Mode::ALL {
             for shape in SHAPES {
                 let measure = move |options, before: &[Row]| measure(network, shape, mode, way, options, before);
@@ -44,7 +48,7 @@ pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
     cases
 }
 
-fn name((machines, processes, threads): (u32, u32, u32), mode: Mode, (way, _): Way) -> String {
+fn name((machines, processes, threads): (u32, u32, u32), mode: Mode, way: &str) -> String {
     format!("{machines}x{processes}x{threads}/{}/{way}", mode.name())
 }
 
@@ -52,12 +56,12 @@ fn measure(
     network: SimNetwork,
     shape: (u32, u32, u32),
     mode: Mode,
-    way: Way,
+    way: &str,
     options: Options,
     before: &[Row],
 ) -> Result<Vec<Metric>, BenchError> {
     let per_worker = options.operations_or(ROLLOUTS_PER_WORKER);
-    let search = |shape| simulate(network, shape, per_worker, options.seed, |job| (way.1)(mode.on(job)));
+    let search = |shape| simulate(network, shape, per_worker, options.seed, mode, way == "seed");
     let mut metrics = search(shape)?;
     let rate = &mut metrics[0];
     let [one, ..] = SHAPES;
@@ -79,7 +83,8 @@ fn simulate(
     (machines, processes, threads): (u32, u32, u32),
     rollouts_per_worker: u64,
     seed: u64,
-    with: impl Fn(OnJob<'_>) -> OnJob<'_> + Sync,
+    mode: Mode,
+    as_seed: bool,
 ) -> Result<Vec<Metric>, BenchError> {
     let found = Mutex::new(None);
     let network = network.model();
@@ -87,14 +92,23 @@ fn simulate(
         SimOptions { network, delay_max_ns: 0, message_bytes_max: MESSAGE_BYTES_MAX, ..SimOptions::default() };
     let workers = u64::from(machines * processes * threads);
     let search = |me: &Worker| -> farside::Result<()> {
-        let job = with(OnJob::new(me)?).costs(COSTS);
+        let job = mode.on(OnJob::new(me)?).costs(COSTS);
+        let seriema = Seriema::new(me, mode.aggregation())?.costs(COSTS);
         let mut samples = Samples::default();
         // The first run is for the rings to be set up.
         for rollouts in [4 * workers, rollouts_per_worker * workers] {
-            let mut search = Search::new(hex()).params(params(seed)).on(job);
-            let report = search.run(&hex().initial(), Budget::Rollouts(rollouts))?;
+            let position = hex().initial();
+            let (figures, elapsed) = if as_seed {
+                let start = me.now();
+                let found = seriema.run(&position, rollouts, &params(seed))?;
+                (found.figures, me.now() - start)
+            } else {
+                let mut search = Search::new(hex()).params(params(seed)).on(job);
+                let report = search.run(&position, Budget::Rollouts(rollouts))?;
+                (figures_of(&report), report.elapsed)
+            };
             samples = Samples::default();
-            samples.add(&report, report.elapsed.as_secs_f64());
+            samples.add(figures, elapsed.as_secs_f64());
         }
         let chunks = chunks_max(me)?;
         if me.id().number() == 0 {
