@@ -1,10 +1,10 @@
 //! The searches on a simulated network, for the shapes of Seriema's Figure 3 that no small machine
 //! has.
 //!
-//! **Simulated, not measured**: a model of the network determines the cost of a message. Computations
-//! cost what they took once on one machine. Nothing else of a message costs time, nor does memory that
-//! several CPUs write. All processes are a network apart, also those of one machine. The same seed
-//! gives the same rows.
+//! **Simulated, not measured**: a model of the network determines the cost of a message.
+//! Computations cost what they took once on one machine. Nothing else of a message costs time, nor
+//! does memory that several CPUs write. All processes are a network apart, also those of one
+//! machine. The same seed gives the same rows.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -23,13 +23,14 @@ use crate::{BenchError, Options};
 
 /// Machines, processes of each, and their threads (Seriema §5.3.3).
 const SHAPES: [(u32, u32, u32); 6] = [(1, 1, 1), (1, 1, 8), (1, 2, 4), (1, 2, 8), (2, 2, 8), (4, 2, 8)];
-/// Rollouts of a run for each worker, when nothing else is asked for.
+/// Rollouts of a run for each worker by default.
 const ROLLOUTS_PER_WORKER: u64 = 1000;
-/// What the rows are set against: as many workers that never wait.
+/// The limit: as many workers that never wait.
 const LIMIT: &str = "one worker's rate, times workers";
-/// Room for a batch in one message.
+/// Bytes of a message, with room for a batch.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// What computing takes: the search in one thread on a Sapphire Rapids CPU, 11 × 11 cells, 16 simulations a leaf.
+/// Time of computations: of the search in one thread on a Sapphire Rapids CPU, 11 × 11 cells, 16
+/// simulations a leaf.
 const COSTS: Costs = Costs { step: Duration::from_nanos(110), evaluation: Duration::from_nanos(1150) };
 
 /// The searches that are measured: Seriema's, and the search of farside-mcts.
@@ -95,7 +96,7 @@ fn simulate(
         let job = mode.on(OnJob::new(me)?).costs(COSTS);
         let seriema = Seriema::new(me, mode.aggregation())?.costs(COSTS);
         let mut samples = Samples::default();
-        // The first run is for the rings to be set up.
+        // The first run sets up the rings.
         for rollouts in [4 * workers, rollouts_per_worker * workers] {
             let position = hex().initial();
             let (figures, elapsed) = if as_seed {

@@ -1,4 +1,4 @@
-//! The same over libfabric, beside a message of its own.
+//! The same messages over libfabric, beside a message of libfabric's own.
 
 use farside::{Worker, WorkerId};
 
@@ -10,7 +10,7 @@ use crate::limits::libfabric::{Libfabric, RoundTrip};
 use crate::metric::Metric;
 use crate::{BenchError, Options};
 
-/// Round trips of one run, when nothing else is asked for, of short messages.
+/// Round trips of short messages in one run by default.
 const TRIPS: u64 = 5_000;
 const BYTES_PER_TRIP: usize = 16 << 10;
 const LIMIT: &str = "libfabric ping-pong of 8 B / 2";
@@ -40,7 +40,7 @@ fn measure(
     Ok(measured)
 }
 
-/// Messages to and fro, beside libfabric's. Collective.
+/// Measures messages to and fro, beside libfabric's. Collective.
 pub(crate) fn beside_messages(
     me: &Worker,
     fabric: &OfiFabric,

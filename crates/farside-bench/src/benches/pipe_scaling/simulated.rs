@@ -1,4 +1,5 @@
-//! The same on a simulated network, beside what rpipe's authors measured on Aries.
+//! The same messages on a simulated network, beside the measurements of the authors of rpipe on
+//! Aries.
 
 use std::sync::Mutex;
 
@@ -11,14 +12,16 @@ use crate::metric::Metric;
 use crate::row::Row;
 use crate::{BenchError, Options};
 
-/// Messages of all processes in one run, when nothing else is asked for.
+/// Messages of all processes in one run by default.
 const MESSAGES: u64 = 4000;
-/// Through each pipe on average, when it must be quick: each message takes the simulation a tenth of a millisecond.
+/// Messages through each pipe on average in a quick run. Each message takes the simulation a tenth
+/// of a millisecond.
 const OF_A_PIPE_QUICK: u64 = 3;
-/// "Scaling up to 32 nodes, randomized rwrite(), 0.65-3.8us avg latency": the least and the most of all loads.
+/// "Scaling up to 32 nodes, randomized rwrite(), 0.65-3.8us avg latency": the least and the most of
+/// all loads.
 const PUBLISHED: [(&str, f64); 2] = [("ns_least", 650.0), ("ns_most", 3800.0)];
 const PUBLISHED_PEER: &str = "rpipe-published";
-/// What that was measured on.
+/// The network of that measurement.
 const PUBLISHED_ON: &str = "aries";
 
 pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
@@ -27,7 +30,7 @@ pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
     Load::all(&PROCESSES).map(case).chain([all]).collect()
 }
 
-/// The least and the most of all loads, beside what was published.
+/// Returns the least and the most of all loads, beside the published figures.
 fn ends(rows: &[Row], network: SimNetwork) -> Vec<Metric> {
     let times = || rows.iter().filter(|row| row.metric == METRIC).map(|row| row.value);
     if times().next().is_none() {
@@ -50,7 +53,7 @@ fn simulate(load: Load, network: SimNetwork, options: Options) -> Result<Vec<Met
     let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };
     let found = Mutex::new(Vec::new());
     let simulated = Simulation::new(load.processes, 1, options.seed).options(sim).run(|me| {
-        // The same every time.
+        // One run suffices, because every run is the same.
         let metrics = repeat(me, load, messages, 1)?;
         if me.id() == WorkerId::new(0) {
             *found.lock().expect("nobody has panicked") = metrics;

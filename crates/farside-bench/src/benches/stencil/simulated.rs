@@ -1,4 +1,4 @@
-//! The same on a simulated network. Computing is charged, and so all of it is virtual time.
+//! The same iteration on a simulated network. Computation is charged in virtual time, too.
 
 use std::sync::Mutex;
 
@@ -10,9 +10,9 @@ use crate::fabric::SimNetwork;
 use crate::metric::Metric;
 use crate::{BenchError, Options};
 
-/// Steps of a run, when nothing else is asked for.
+/// Steps of a run by default.
 const STEPS: u64 = 50;
-/// A row of the largest field in one message.
+/// Bytes of a message, with room for a row of the largest field.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
@@ -38,6 +38,6 @@ fn simulate(plan: Plan, network: SimNetwork, options: Options) -> Result<Vec<Met
     })?;
     simulated.verdict?;
     let metrics = with_hidden(without_checksum(found.into_inner().expect("nobody has panicked")).0);
-    // What this machine takes for it says nothing about virtual time.
+    // Limits are times of this machine, which say nothing about virtual time.
     Ok(metrics.into_iter().map(|metric| Metric { limit: None, ..metric }).collect())
 }

@@ -1,7 +1,7 @@
-//! The same puts on a simulated network, beside the one figure that Seriema's authors give in words.
+//! The same puts on a simulated network, beside the one figure that the authors of Seriema state.
 //!
-//! What is simulated is the network, whose queues are real in that they are finite. Telling that a put is over costs it nothing, so
-//! what is seen here is whether signalling keeps the line busy.
+//! The simulation models the network, whose queues are finite like real ones. A completion costs it
+//! nothing, so these rows show whether signalling keeps the line busy.
 
 use std::thread;
 use std::time::Duration;
@@ -23,17 +23,17 @@ use crate::fabric::SimNetwork;
 use crate::metric::Metric;
 use crate::{BenchError, Options};
 
-/// Puts of one run, when nothing else is asked for.
+/// Puts of one run by default.
 const PUTS: u64 = 2000;
-/// Each run has a seed of its own.
+/// Number of runs. Each has a seed of its own.
 const RUNS: u64 = 3;
 const LIMIT: &str = "simulated port";
-/// Much longer than any wait.
+/// A deadline much longer than any wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// "5464 MB/s for 4KB transfers in DTutils" (Section 5.2).
 const PUBLISHED: (&str, usize, f64) = ("auto", 4096, 5464e6);
-/// What that was measured on.
+/// The network of that measurement.
 const PUBLISHED_ON: &str = "fdr";
 
 pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
@@ -65,7 +65,7 @@ fn measure(
     Ok(beside_seriema(Metric::new(METRIC, "1/s", rates).against(LIMIT, vec![1e9 / each_ns]), published))
 }
 
-/// Makes so many puts of so many bytes.
+/// Makes this number of puts.
 type Mode = fn(&Sender<'_>, u64) -> Result<(), FabricError>;
 
 /// The process that puts.
@@ -76,7 +76,7 @@ struct Sender<'s> {
     bytes: usize,
 }
 
-/// How many a second.
+/// Returns the rate per second.
 fn rate(mode: Mode, bytes: usize, network: SimNetwork, options: Options, seed: u64) -> Result<f64, BenchError> {
     let count = options.operations_or(PUTS);
     let starter_bytes = signalled::units(bytes) * bytes;
@@ -125,7 +125,7 @@ fn last_number(memory: &LocalRegion, bytes: usize, count: u64) -> Result<[u8; 8]
     Ok(found)
 }
 
-/// Each put with a completion of its own, as many under way as the queue is deep.
+/// Posts each put with a completion of its own, as many at a time as the queue is deep.
 fn raw(sender: &Sender<'_>, count: u64) -> Result<(), FabricError> {
     let deadline = sender.end.clock().now() + PATIENCE;
     let under_way = signalled::units(sender.bytes);
