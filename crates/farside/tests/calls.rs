@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{Error, FlushCause, FullCause, Result};
+use farside::{Error, FlushCause, FullCause, GlobalAddress, Result};
 
 #[farside::test(processes = 2, threads = 2)]
 fn a_call_runs_there(me: &Worker) -> Result<()> {
@@ -298,10 +298,14 @@ fn lanes_are_shared_by_a_process(me: &Worker) -> Result<()> {
 #[farside::test(processes = 2, threads = 1)]
 fn a_full_ring_hands_the_arguments_back(me: &Worker) -> Result<()> {
     let got = PerWorker::new(me, Cell::new(0_u64))?;
+    // A word of process 1, by which worker 0 tells worker 1 to make progress again.
+    let is_refused = GlobalAddress::starter(ProcessId::new(1), 0).cast::<u64>();
+    me.setup(me.neighbor(1))?;
+    me.barrier()?;
     if me.id().number() == 0 {
         let to = me.to(me.neighbor(1)).when_full(WhenFull::Fail);
         let mut accepted = 0_u64;
-        // The other does not look until it is called; so at some point there is no room.
+        // Worker 1 makes no progress, so at some point there is no room.
         let refused = loop {
             let arguments = (got, accepted, [1_u8; 1000]);
             match to.call(arguments, |there, (got, _, _)| got.here(there).set(got.here(there).get() + 1)) {
@@ -311,12 +315,16 @@ fn a_full_ring_hands_the_arguments_back(me: &Worker) -> Result<()> {
             assert!(accepted < 100_000);
         };
         assert!(matches!(refused.error, Error::Full { .. }), "{}", refused.error);
+        assert!(accepted > 0);
         assert_eq!((refused.arguments.1, refused.arguments.2), (accepted, [1; 1000]));
+        is_refused.put(me, 1)?;
         me.barrier()?;
         let arrived = me.call_return(me.neighbor(1), got, |there, got| got.here(there).get())?.wait()?;
         assert_eq!(arrived, accepted);
     } else {
-        std::thread::sleep(Duration::from_millis(50));
+        while is_refused.get(me)? == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         me.barrier()?;
     }
     me.barrier()

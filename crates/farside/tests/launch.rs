@@ -72,20 +72,26 @@ fn this_program() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-/// Does a process run? One that has ended and was not waited for does not.
-fn runs(pid: u32) -> bool {
+/// What the system says of a process: its state, its parent, and more. Empty if there is no such process.
+fn stat(pid: u32) -> Vec<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state stands behind the name, which is in parentheses and may hold anything.
-    stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with(['Z', 'X']))
+    // These fields follow the name, which is in parentheses and may hold any character.
+    stat.rsplit_once(") ").map_or(Vec::new(), |(_, fields)| fields.split(' ').map(str::to_owned).collect())
 }
 
-/// The processes that were started with these last arguments.
+/// Returns whether a process runs. One that has ended and was not waited for does not.
+fn runs(pid: u32) -> bool {
+    stat(pid).first().is_some_and(|state| state != "Z" && state != "X")
+}
+
+/// The children of this process that were started with these last arguments.
 fn running_with(arguments: &[&str]) -> HashSet<u32> {
     let end = arguments.iter().map(|argument| format!("\0{argument}")).collect::<String>() + "\0";
     let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let parent = std::process::id().to_string();
     let matches = |pid: &u32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.ends_with(end.as_bytes())
+        line.ends_with(end.as_bytes()) && stat(*pid).get(1) == Some(&parent)
     };
     pids.filter(matches).filter(|pid| runs(*pid)).collect()
 }
@@ -115,7 +121,6 @@ fn a_job_of_no_processes_is_refused() {
 
 #[test]
 fn a_program_that_is_not_there_is_named_and_nothing_stays() {
-    // A number that nobody else sleeps for.
     let (sleeper, missing) = ("86421.35", "./there/is/no/such/program");
     let launch = Launch::new(vec![program("sleep", &[sleeper], 2), program(missing, &[], 1)]);
     let (process, how) = failure(within_time(|| launch.run()));
@@ -233,7 +238,8 @@ fn whoever_does_not_come_in_time_is_named_and_stopped() {
             std::thread::park();
         }
     }
-    let job = farside::job().processes(3).deadline(Duration::from_secs(1));
+    // Long enough for the others to come.
+    let job = farside::job().processes(3).deadline(Duration::from_secs(5));
     match verdict(name, job, |_| Ok(())) {
         Err(Error::JobEnded { why }) => assert!(why.starts_with("of 3 processes, process 1 did not come"), "{why}"),
         other => panic!("the job began without process 1: {other:?}"),

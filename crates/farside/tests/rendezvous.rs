@@ -27,10 +27,10 @@ const EXPECTED: &str = "FARSIDE_TEST_PROCESS";
 const ADD: Named<(u64, u64)> = Named::new("histogram/add");
 const COUNT: Named<u64, Option<u64>> = Named::new("histogram/count");
 
-/// A port that nobody listens at, and that the system does not hand out by itself.
+/// A free port below those that the system hands out by itself. Programs that run at once begin at different ports.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let base = 10_000 + (std::process::id() % 500) as u16 * 20;
+    let base = 10_000 + (std::process::id() % 500) as u16 * 40;
     loop {
         let port = base + NEXT.fetch_add(1, Ordering::Relaxed);
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
@@ -250,10 +250,11 @@ fn one_process_needs_no_secret_and_no_address() {
 
 #[test]
 fn who_never_arrives_is_named() {
-    let job = Ranks { timeout_s: "1", ..Ranks::of(4) };
+    // Long enough for the two to come.
+    let job = Ranks { timeout_s: "5", ..Ranks::of(4) };
     let reports = ends([0, 2].map(|rank| job.start(rank, "work")).into());
     for report in &reports {
-        assert_failed(report, &["of 4 processes, process 1, process 3 did not come to the job within 1s"]);
+        assert_failed(report, &["of 4 processes, process 1, process 3 did not come to the job within 5s"]);
     }
     assert!(reports[0].text.contains("this process reports") && reports[1].text.contains("process 0 reports"));
 }
@@ -275,7 +276,7 @@ fn who_has_another_secret_is_turned_away_and_the_job_goes_on() {
     assert_failed(&intruder, &["this process reports", "WrongSecret", "FARSIDE_SECRET"]);
     assert_well(&ends(vec![first, job.start(1, "work")]));
 
-    let job = Ranks { timeout_s: "2", ..Ranks::of(2) };
+    let job = Ranks { timeout_s: "5", ..Ranks::of(2) };
     let first = job.start(0, "work");
     let mut intruder = job.command(1, "work");
     Rank(intruder.env("FARSIDE_SECRET", "guess").spawn().unwrap()).end();

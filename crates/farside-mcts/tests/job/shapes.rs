@@ -1,14 +1,14 @@
 //! What every search promises, on jobs of several shapes.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{Aggregation, Result, simulate};
 use farside_mcts::games::hex::Hex;
 use farside_mcts::{
-    Budget, Game, JobError, OnJob, Outcome, Pace, Params, Placement, Player, Replicas, Report, Search, SearchError,
-    Sharing,
+    Budget, Costs, Game, JobError, JobReport, OnJob, Outcome, Pace, Params, Placement, Player, Replicas, Report,
+    Search, SearchError, Sharing,
 };
 
 /// Take one to three matches; who takes the last one wins.
@@ -62,8 +62,21 @@ fn assert_adds_up<M: Copy + PartialEq + std::fmt::Debug>(me: &Worker, report: &R
 }
 
 fn search_several_times(me: &Worker) -> Result<()> {
+    // The scheduler decides whether a worker gets any work, and its copy of the root in time.
+    search_and_check(me, Costs::default(), |report, shares| assert!(shares.starters.contains(&report.starters)))
+}
+
+/// The part that each worker may take in a search.
+struct Shares {
+    starters: RangeInclusive<u32>,
+    /// The workers of a process share their nodes.
+    is_shared: bool,
+}
+
+/// Searches in every mode with several budgets, and has `check_shares` look at each report.
+fn search_and_check(me: &Worker, costs: Costs, check_shares: impl Fn(&JobReport, &Shares)) -> Result<()> {
     let hex = Hex::new(5).unwrap();
-    let job = OnJob::new(me)?;
+    let job = OnJob::new(me)?.costs(costs);
     let phases = Pace::Phases { rollouts: 100 };
     let few = Replicas { visits: 100, flush_every: 8 };
     for (kind, (placement, replicas, pace)) in [
@@ -90,22 +103,37 @@ fn search_several_times(me: &Worker) -> Result<()> {
             assert_eq!(report.rollouts, rollouts);
             assert_adds_up(me, &report);
             assert_shared(me, &report)?;
-            let workers = &report.job.as_ref().unwrap().workers;
-            // Everybody takes part in what is more than a few rollouts.
-            assert!(rollouts < 1000 || workers.iter().all(|worker| worker.simulations > 0), "{workers:?}");
-            assert!(rollouts < 3000 || is_shared || workers.iter().all(|worker| worker.nodes > 0), "{workers:?}");
             let told = report.job.unwrap();
             assert!(told.in_flight_max <= 32 * me.worker_count());
-            // Whoever has a copy of the root starts rollouts.
+            // Every worker with a copy of the root starts rollouts.
             let starters = match is_shared {
-                true => me.threads_per_process(),
-                false if replicas.is_some() && rollouts >= 1000 => me.worker_count(),
-                false => 1,
+                true => me.threads_per_process()..=me.threads_per_process(),
+                false if replicas.is_some() && rollouts >= 1000 => 1..=me.worker_count(),
+                false => 1..=1,
             };
-            assert_eq!(told.starters, starters, "{rollouts}");
+            check_shares(&told, &Shares { starters, is_shared });
         }
     }
     Ok(())
+}
+
+/// Every worker takes part in a search of more than a few rollouts. Virtual time shows this: no worker is left without a
+/// processor.
+#[test]
+fn every_worker_takes_part() {
+    let costs = Costs { step: Duration::from_micros(1), evaluation: Duration::from_micros(20) };
+    for (processes, threads) in [(4, 1), (2, 2)] {
+        let searched = simulate(processes, threads, 12, |me| {
+            search_and_check(me, costs, |report, shares| {
+                assert_eq!(report.starters, *shares.starters.end());
+                let (rollouts, workers) = (report.started, &report.workers);
+                assert!(rollouts < 1000 || workers.iter().all(|worker| worker.simulations > 0), "{workers:?}");
+                let own_nodes = rollouts >= 3000 && !shares.is_shared;
+                assert!(!own_nodes || workers.iter().all(|worker| worker.nodes > 0), "{workers:?}");
+            })
+        });
+        searched.unwrap();
+    }
 }
 
 #[farside::test(processes = 1, threads = 1)]

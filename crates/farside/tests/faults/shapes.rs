@@ -156,11 +156,12 @@ fn the_others_are_told_why_a_worker_failed() {
     assert_eq!(take_notes(std::process::id(), test, 3), [told(), told(), None]);
 }
 
-/// Who has returned from its body serves the others for as long as they go on, however short the time is in which the job
-/// must come to rest after that.
+/// A worker that has returned from its body serves the others for as long as they go on. The time in which the job must come
+/// to rest begins after that.
 #[test]
 fn who_returns_early_serves_on() {
-    let job = farside::job().processes(3).finalize_deadline(Duration::from_millis(100));
+    let deadline = Duration::from_secs(2);
+    let job = farside::job().processes(3).finalize_deadline(deadline);
     let verdict = verdict("shapes::who_returns_early_serves_on", job, |me| {
         if me.id().number() > 0 {
             return Ok(());
@@ -169,7 +170,7 @@ fn who_returns_early_serves_on() {
             for to in me.workers() {
                 assert_eq!(me.call_return(to, round, |_, round| round + 1)?.wait()?, round + 1);
             }
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(deadline / 16);
         }
         Ok(())
     });

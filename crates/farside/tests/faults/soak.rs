@@ -117,7 +117,7 @@ fn is_queue_full(error: &Error) -> bool {
     matches!(error, Error::Full { cause: FullCause::Queue { .. }, .. })
 }
 
-#[farside::test(processes = 8, threads = 1, timeout_s = 60)]
+#[farside::test(processes = 8, threads = 1, timeout_s = 120)]
 fn nothing_is_lost_doubled_or_overtaken(me: &Worker) -> Result<()> {
     let count = me.worker_count() as usize;
     let empty = Arrived { last: vec![[0; 2]; count], sum: vec![0; count] };
@@ -126,7 +126,13 @@ fn nothing_is_lost_doubled_or_overtaken(me: &Worker) -> Result<()> {
     let pattern: Vec<u8> = (0..100_000).map(|_| random.below(256) as u8).collect();
     let mut senders: Vec<_> = me.workers().map(|to| Sender { me, log, to, sent: [0; 2], sum: 0 }).collect();
     let end = Instant::now() + Duration::from_secs(4);
-    while Instant::now() < end {
+    let has_done_all = |senders: &[Sender<'_>]| {
+        let sent = me.counters().sent;
+        let to_all = senders.iter().all(|sender| sender.sent.iter().sum::<u64>() > 10);
+        to_all && sent.chunks_grown > 0 && sent.staged > 0 && sent.stalls > 0
+    };
+    // Four seconds are too short where this worker hardly gets a CPU.
+    while Instant::now() < end || !has_done_all(&senders) {
         let to = random.below(count as u64) as usize;
         // Bursts to one, since alternation would never fill a ring.
         for _ in 0..random.below(40) {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use farside::prelude::*;
 use farside::{Error, FlushCause, FullCause, Simulation};
 
-use crate::support::{LONG, failure, verdict};
-use crate::{arrive, call_for_attention, new_last, over_all_fabrics, over_real_fabrics, pay_no_attention, wait_for};
+use crate::support::{LONG, call_for_attention, failure, pay_no_attention, verdict};
+use crate::{arrive, new_last, over_all_fabrics, over_real_fabrics, wait_for};
 
 thread_local! {
     static GO: Cell<bool> = const { Cell::new(false) };

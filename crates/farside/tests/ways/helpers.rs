@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use farside::prelude::*;
 use farside::{Error, FullCause, Result};
 
-use crate::support::LONG;
-use crate::{arrive, call_for_attention, new_last, over_real_fabrics, pay_no_attention, wait_for};
+use crate::support::{LONG, call_for_attention, pay_no_attention};
+use crate::{arrive, new_last, over_real_fabrics, wait_for};
 
 thread_local! {
     static ALL_HERE: Cell<bool> = const { Cell::new(false) };

@@ -10,13 +10,12 @@ mod setup;
 mod support;
 
 use std::cell::RefCell;
-use std::time::{Duration, Instant};
 
 use farside::job::FabricChoice;
 use farside::prelude::*;
 use farside::{Job, Result, Simulation};
 
-use crate::support::{LONG, has_note, is_launched, take_notes, verdict, write_note};
+use crate::support::{is_launched, take_notes, verdict};
 
 /// Runs a job over shared memory and over libfabric.
 fn over_real_fabrics(test: &str, job: Job, body: impl Fn(&Worker) -> Result<()> + Send + Sync) {
@@ -39,20 +38,6 @@ fn over_all_fabrics(test: &str, processes: u32, body: impl Fn(&Worker) -> Result
         }
     }
     over_real_fabrics(test, farside::job().processes(processes), body);
-}
-
-/// Makes no progress until another worker says so by a note, and so by nothing of Farside's.
-fn pay_no_attention(test: &str) {
-    let begin = Instant::now();
-    while !has_note(test, 0) {
-        assert!(begin.elapsed() < LONG);
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Has the others pay attention again.
-fn call_for_attention(test: &str) {
-    write_note(test, 0, "now");
 }
 
 /// The numbers of the calls that came, by sender.

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 use farside::prelude::*;
 use farside::{Error, FullCause, ProcessEnd, Result, RingOptions, Simulation};
 
-use crate::support::{LONG, failure, is_launched, only, take_notes, verdict, within_time, write_note};
+use crate::support::{
+    LONG, call_for_attention, failure, is_launched, only, pay_no_attention, set_up, take_notes, verdict, within_time,
+    write_note,
+};
 use crate::{arrive, new_last, over_all_fabrics, wait_for};
 
 /// Calls, shuts down, and calls again, with calls of every mode outstanding when it shuts down.
@@ -109,30 +112,30 @@ fn an_idle_ring_makes_room_for_another() {
     .unwrap();
 }
 
-/// Nothing runs at the other any more: what is called is refused, and so is a shutdown, and nobody hangs.
+/// A worker that makes no progress exhausts the credit of its senders: calls and a shutdown fail at the deadline.
 #[test]
 fn exhausted_credit_with_a_dead_consumer_is_an_error() {
     if !is_launched() {
-        // There nothing is mapped.
+        // In a simulation no memory is mapped. Its worker 1 is busy in virtual time.
         let simulation = Simulation::new(2, 1, 1).deadline(Duration::from_millis(300));
-        simulation.run(exhausts_credit).unwrap().verdict.unwrap();
+        let busy = |me: &Worker| me.charge(Duration::from_millis(1500));
+        simulation.run(|me| exhausts_credit(me, busy, || ())).unwrap().verdict.unwrap();
     }
     let test = "reclaim::exhausted_credit_with_a_dead_consumer_is_an_error";
     let job = farside::job().processes(2).deadline(Duration::from_millis(300)).ring_cap_bytes(64 << 10);
-    verdict(test, job, exhausts_credit).unwrap();
+    verdict(test, job, |me| exhausts_credit(me, |_| pay_no_attention(test), || call_for_attention(test))).unwrap();
+    take_notes(std::process::id(), test, 1);
 }
 
-fn exhausts_credit(me: &Worker) -> Result<()> {
+/// Worker 1 is `busy` while worker 0 sends to it. Worker 0 has it `attend` again after two refusals.
+fn exhausts_credit(me: &Worker, busy: impl Fn(&Worker), attend: impl Fn()) -> Result<()> {
     thread_local! {
         static OVER: Cell<bool> = const { Cell::new(false) };
     }
-    me.setup(me.neighbor(1))?;
+    set_up(me, me.neighbor(1))?;
     if me.id().number() == 1 {
-        // It lives, and does nothing for long.
-        let long = Duration::from_millis(1500);
+        busy(me);
         let begin = me.now();
-        me.charge(long);
-        std::thread::sleep(long.saturating_sub(me.now() - begin));
         while !OVER.get() {
             assert!(me.now() - begin < LONG);
             me.progress()?;
@@ -148,7 +151,8 @@ fn exhausts_credit(me: &Worker) -> Result<()> {
     assert!(matches!(refused, Error::Deadline { .. } | Error::Full { .. }), "{refused}");
     let refused = me.shutdown(to).unwrap_err();
     assert!(matches!(refused, Error::Deadline { .. }), "{refused}");
-    // It goes on all the same as soon as the other does.
+    attend();
+    // The shutdown completes as soon as worker 1 makes progress.
     let begin = me.now();
     while let Err(error) = me.shutdown(to) {
         assert!(matches!(error, Error::Deadline { .. }) && me.now() - begin < LONG, "{error}");

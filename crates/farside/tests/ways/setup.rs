@@ -1,12 +1,13 @@
 //! Setting ways up, with rings of several sizes.
 
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 use farside::prelude::*;
 use farside::{Error, FlushCause, Result, RingOptions};
 
-use crate::support::{failure, take_notes, verdict};
-use crate::{call_for_attention, over_all_fabrics, over_real_fabrics, pay_no_attention};
+use crate::support::{LONG, call_for_attention, failure, pay_no_attention, take_notes, verdict};
+use crate::{over_all_fabrics, over_real_fabrics};
 
 #[test]
 fn the_first_call_after_it_waits_for_nothing() {
@@ -48,18 +49,20 @@ const SERIEMA: RingOptions = RingOptions {
     chunk_bytes_max: 8 << 10,
 };
 
-/// Calls the other, which attends to nothing meanwhile, until the ring has no room and does not grow.
-fn fill(me: &Worker, got: PerWorker<Cell<u64>>) -> Result<u64> {
+/// Calls the other worker, which pays no attention, until the ring has grown by `chunks` and has no room.
+fn fill(me: &Worker, got: PerWorker<Cell<u64>>, chunks: u64) -> Result<u64> {
     let to = me.to(me.neighbor(1)).when_full(WhenFull::Fail);
     let (mut accepted, mut refused) = (0_u64, 0);
-    // The answer to a request for more may be on its way.
-    while refused < 100 {
+    let begin = Instant::now();
+    // The answer to a request for more memory may take its time. A ring that grows too far has some time to do so, too.
+    while refused < 100 || me.counters_to(me.neighbor(1)).chunks_grown < chunks {
+        assert!(begin.elapsed() < LONG, "the ring does not grow");
         match to.call((got, [0_u64; 20]), |there, (got, _)| got.here(there).set(got.here(there).get() + 1)) {
             Ok(()) => (accepted, refused) = (accepted + 1, 0),
             Err(error) => {
                 assert!(matches!(error.error, Error::Full { .. }), "{}", error.error);
                 refused += 1;
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
                 me.progress()?;
             }
         }
@@ -75,7 +78,7 @@ fn grows_to(me: &Worker, test: &str, chunks: u64, bytes: u64) -> Result<()> {
     }
     let to = me.neighbor(1);
     me.setup(to)?;
-    let accepted = fill(me, got)?;
+    let accepted = fill(me, got, chunks)?;
     call_for_attention(test);
     let counters = me.counters_to(to);
     assert_eq!((counters.chunks_grown, counters.ring_bytes), (chunks, bytes));
