@@ -140,10 +140,10 @@ fn farside() -> Result<PathBuf, String> {
     Ok(target_dir()?.join("release/farside"))
 }
 
-/// Builds a program of tests and returns where it is.
-fn build_test(package: &str, test: &str, options: &[&str]) -> Result<PathBuf, String> {
+/// Builds the integration tests of a package and returns the path of the program.
+fn build_test(package: &str) -> Result<PathBuf, String> {
     let mut command = crate::steps::cargo();
-    command.args(["test", "--package", package, "--test", test, "--no-run"]).args(options);
+    command.args(["test", "--package", package, "--test", "all", "--no-run"]);
     let line = crate::steps::line(&command);
     println!("xtask: {line}");
     let output = command.output().map_err(|error| format!("{line}: {error}"))?;
@@ -155,18 +155,18 @@ fn build_test(package: &str, test: &str, options: &[&str]) -> Result<PathBuf, St
     std::path::absolute(path).map_err(|error| format!("{path}: {error}"))
 }
 
-/// From `Executable tests/NAME.rs (PATH)`.
+/// Returns the path in a line of the form `Executable tests/all/main.rs (PATH)`.
 fn executable(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix("Executable ")?.split_once('(')?.1.strip_suffix(')')
 }
 
-/// The tests of a program.
-fn tests_of(program: &Path) -> Result<Vec<String>, String> {
+/// The tests of one module of a test program.
+fn tests_of(program: &Path, module: &str) -> Result<Vec<String>, String> {
     let mut command = Command::new(program);
     let printed =
         farside_testbed::run("listing the tests", command.args(["--list", "--format", "terse"]), LISTING_LIMIT)?;
     let names = printed.lines().filter_map(|line| line.strip_suffix(": test"));
-    Ok(names.map(str::to_owned).collect())
+    Ok(names.filter(|name| name.starts_with(module)).map(str::to_owned).collect())
 }
 
 /// Whether ranks printed one search (`farside hex --json`) by all of them, and not each its own.
@@ -206,7 +206,10 @@ mod tests {
 
     #[test]
     fn cargo_says_where_a_test_is() {
-        assert_eq!(executable("  Executable tests/ofi.rs (target/debug/deps/ofi-1)"), Some("target/debug/deps/ofi-1"));
+        assert_eq!(
+            executable("  Executable tests/all/main.rs (target/debug/deps/all-1)"),
+            Some("target/debug/deps/all-1")
+        );
         assert_eq!(executable("    Finished `test` profile (x)"), None);
     }
 

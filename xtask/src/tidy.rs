@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 800;
 
 /// Who may depend on whom, besides crates from outside: the rooms below, never those above.
-const BELOW: [(&str, &[&str]); 8] = [
+const BELOW: [(&str, &[&str]); 10] = [
     ("farside-testbed", &[]),
     ("farside-sys", &["farside-testbed"]),
     ("farside-macros", &[]),
-    ("farside-fabric", &["farside-sys", "farside-testbed"]),
-    ("farside", &["farside-sys", "farside-fabric", "farside-macros", "farside-testbed"]),
+    ("farside-wire", &["farside-macros"]),
+    ("farside-fabric", &["farside-sys", "farside-wire", "farside-testbed", "farside-conformance"]),
+    ("farside-conformance", &["farside-fabric", "farside-sys"]),
+    ("farside", &["farside-sys", "farside-wire", "farside-fabric", "farside-macros", "farside-testbed"]),
     ("farside-mcts", &["farside", "farside-macros"]),
     ("farside-bench", &["farside", "farside-fabric", "farside-mcts", "farside-sys", "farside-testbed"]),
     ("farside-cli", &["farside", "farside-bench", "farside-fabric", "farside-mcts", "farside-sys", "farside-testbed"]),

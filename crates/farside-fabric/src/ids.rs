@@ -2,18 +2,23 @@
 
 use std::fmt;
 
+use farside_wire::Wire;
+
 /// A process of the job, counted from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Wire)]
+#[wire(crate = "farside_wire")]
 #[repr(transparent)]
 pub struct ProcessId(u32);
 
 /// A worker thread of the job, counted from 0 through all processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Wire)]
+#[wire(crate = "farside_wire")]
 #[repr(transparent)]
 pub struct WorkerId(u32);
 
 /// A machine of the job, counted from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Wire)]
+#[wire(crate = "farside_wire")]
 #[repr(transparent)]
 pub struct MachineId(u32);
 

@@ -3,7 +3,7 @@
 //! The seam is [`Transport`]: one value of it is one process's end of the fabric. Three kinds are here: [`shm`] for the
 //! processes of one machine, [`ofi`] for those of several, over libfabric, and [`sim`] for many processes simulated in one
 //! program; [`route`] is made of the first two. What they must have in common is written down in [`transport`] and checked by
-//! [`conformance`]. [`by_message`] helps those that only carry messages, and [`expected`] all of them with messages that are
+//! the crate `farside-conformance`. [`by_message`] helps those that only carry messages, and [`expected`] all of them with messages that are
 //! expected.
 //!
 //! A transport that can map a peer's memory hands out the mapping once, and every put, get, atomic and ring write is then
@@ -18,7 +18,6 @@
 pub mod bell;
 pub mod by_message;
 pub mod clock;
-pub mod conformance;
 pub mod expected;
 mod gate;
 pub mod ids;

@@ -37,7 +37,7 @@ mod model;
 pub(crate) mod network;
 mod parcel;
 mod process;
-pub(crate) mod random;
+mod random;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -46,6 +46,7 @@ pub(crate) mod turns;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub use self::model::LogGp;
+pub use self::random::Random;
 pub use self::trace::Trace;
 
 use self::endpoint::SimEndpoint;

@@ -36,6 +36,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use farside_sys::shm::SharedMemory;
+use farside_wire::Wire;
 
 use crate::clock::Clock;
 use crate::ids::ProcessId;
@@ -229,7 +230,8 @@ pub enum NeedsTarget {
 }
 
 /// Names a registered region to its peers. Plain data: 24 bytes that can be sent anywhere in the job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
+#[wire(crate = "farside_wire")]
 #[repr(C)]
 pub struct RemoteKey {
     /// The process that owns the memory.

@@ -133,7 +133,7 @@ macro_rules! handle {
 
             fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
                 let handle = Self { index: u32::decode(input)?, value: PhantomData };
-                let here = input.here().ok_or_else(WireError::outside_a_job::<Self>)?;
+                let here = input.context::<Worker>().ok_or_else(WireError::outside_a_job::<Self>)?;
                 if handle.is_on(here) { Ok(handle) } else { Err(WireError::invalid::<Self>(handle.index)) }
             }
         }

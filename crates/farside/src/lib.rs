@@ -65,7 +65,8 @@ pub mod memory;
 pub mod pipe;
 pub mod sync;
 pub mod tour;
-pub mod wire;
+/// What may travel inside a job: the crate [`farside_wire`].
+pub use farside_wire as wire;
 
 // Derived code and attributes name this crate as its users do.
 extern crate self as farside;
@@ -79,7 +80,7 @@ pub use farside_fabric as fabric;
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
-pub use farside_macros::{Wire, test};
+pub use farside_macros::test;
 pub use global::{
     AccessConflict, AccessKind, AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr,
     GlobalSlice, Handle, Hyperslab, Incoming, MovementError, NotificationFault, Notifications, Order, Section,

@@ -88,7 +88,7 @@ fn plans(arguments: &Arguments) -> Result<Vec<Plan>, String> {
 /// The suite of the fabric, a quarter of its checks on each rank.
 fn shares() -> Result<Vec<String>, String> {
     let program = std::env::var(FABRIC_PROGRAM).map_err(|error| format!("{FABRIC_PROGRAM}: {error}"))?;
-    let tests = tests_of(Path::new(&program))?;
+    let tests = tests_of(Path::new(&program), fabric_test::MODULE)?;
     let lines: Vec<_> =
         (0..RANKS).map(|rank| tests.iter().skip(rank).step_by(RANKS).cloned().collect::<Vec<_>>().join(" ")).collect();
     // Without names a rank would run all, or, in an empty program, nothing.

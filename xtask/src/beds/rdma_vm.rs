@@ -71,7 +71,7 @@ fn checks() -> Result<String, String> {
     let farside = farside()?.display().to_string();
     let search = words(&[&farside, "hex", "-n", "2", "--fabric", "ofi:verbs", "--seconds", "2", "--json"]);
     let folder = words(&["cd", &fabric_test::folder()?.display().to_string()]);
-    let tests = words(&["env", REQUIRED[0], REQUIRED[1], &test]);
+    let tests = words(&["env", REQUIRED[0], REQUIRED[1], &test, fabric_test::MODULE]);
     Ok(format!(
         "timeout 60 fi_pingpong -p 'verbs;ofi_rxm' -e rdm -I 50 -S 64 -c > /run/tmp/server 2>&1 &
 # Its port, 47592, in state LISTEN.

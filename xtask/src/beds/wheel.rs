@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let program = fabric_test::build()?;
     let begun = Instant::now();
     let mut command = ended_with_us(program);
-    command.current_dir(fabric_test::folder()?).env("LD_LIBRARY_PATH", library);
+    command.arg(fabric_test::MODULE).current_dir(fabric_test::folder()?).env("LD_LIBRARY_PATH", library);
     command.env("FARSIDE_TEST_LIBFABRIC", LIBRARY_VERSION);
     // This version has a `tcp` that does without `rxm`, which is preferred, and the other, too.
     command.env(super::PROVIDERS, "tcp,tcp;ofi_rxm");

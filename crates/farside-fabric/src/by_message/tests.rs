@@ -2,7 +2,7 @@ use farside_sys::shm::SharedMemory;
 use proptest::prelude::*;
 
 use super::*;
-use crate::sim::random::Random;
+use crate::sim::Random;
 use crate::transport::AtomicChange;
 
 const LIMITS: Limits = Limits { message_bytes_max: 64, operations_max: 4, messages_max: 3 };

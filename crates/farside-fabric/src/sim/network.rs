@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use farside_sys::shm::SharedMemory;
 
 use self::travel::Polls;
+use super::Random;
 use super::SimOptions;
 use super::parcel::{Due, Parcel, Request, Transfer, TransferId};
 use super::process::{Peer, Process};
-use super::random::Random;
 use super::trace::Trace;
 use super::turns::Turns;
 use crate::by_message::{Owner, Registration};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::random::Random;
+use super::Random;
 use crate::by_message::Owner;
 use crate::ids::ProcessId;
 use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};

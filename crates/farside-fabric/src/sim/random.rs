@@ -1,15 +1,20 @@
 //! Pseudo-random numbers that are the same on every machine and in every version.
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+/// The generator SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+///
+/// The simulator draws from it, and so do the conformance checks, so that a failure can be replayed.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// Returns the generator of a seed.
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// Returns the next 64 bits.
+    #[expect(clippy::should_implement_trait, reason = "the sequence has no end")]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -17,22 +22,24 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 to `max`, both included.
-    pub(crate) fn up_to(&mut self, max: u64) -> u64 {
+    /// Returns a number from 0 to `max`, both included.
+    pub fn up_to(&mut self, max: u64) -> u64 {
         // The high word of the product is spread evenly enough: its error is max / 2^64.
         ((u128::from(self.next()) * (u128::from(max) + 1)) >> 64) as u64
     }
 
-    /// An index into something of `len` elements, which has at least one.
-    pub(crate) fn index(&mut self, len: usize) -> usize {
+    /// Returns an index into a sequence of `len` elements. `len` must not be 0.
+    pub fn index(&mut self, len: usize) -> usize {
         self.up_to(len as u64 - 1) as usize
     }
 
-    pub(crate) fn coin(&mut self) -> bool {
+    /// Returns true or false with equal probability.
+    pub fn coin(&mut self) -> bool {
         self.next() >> 63 == 1
     }
 
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+    /// Fills `bytes` with pseudo-random bytes.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let word = self.next().to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);

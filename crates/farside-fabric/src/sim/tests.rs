@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::random::Random;
+use super::Random;
 use super::{LogGp, SimFabric, SimOptions, Trace};
 use crate::clock::SeatEnd;
 use crate::ids::ProcessId;

@@ -14,9 +14,9 @@ use std::sync::{Arc, MutexGuard};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use super::Random;
 use super::model::nanoseconds;
 use super::network::{Network, SharedNetwork};
-use super::random::Random;
 use super::trace::Trace;
 use crate::clock;
 use crate::ids::ProcessId;

@@ -115,7 +115,7 @@ impl Landing {
 fn control_of(me: &Worker, far: &RemoteMemory) -> Result<Control> {
     let mut control = [0; CONTROL_BYTES as usize];
     far.look(me, 0, &mut control)?;
-    let control = wire::decode::<Control>(Decoder::new(&control).on(me), control.len());
+    let control = wire::decode::<Control>(Decoder::new(&control).within(me), control.len());
     Ok(control.map_err(|_| HeapError::CorruptHeap)?)
 }
 

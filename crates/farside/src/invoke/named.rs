@@ -197,7 +197,7 @@ const PADDING_BYTES_MAX: usize = 7;
 
 impl<A: Wire, R: Wire> Function for Typed<A, R> {
     fn run(&self, there: &Worker, arguments: &[u8], wanted: Option<&mut Vec<u8>>) -> Result<(), WireError> {
-        let arguments = wire::decode(Decoder::new(arguments).on(there), PADDING_BYTES_MAX)?;
+        let arguments = wire::decode(Decoder::new(arguments).within(there), PADDING_BYTES_MAX)?;
         let result = (self.0)(there, arguments);
         if let Some(bytes) = wanted {
             *bytes = wire::encode(&result, std::mem::take(bytes));

@@ -74,7 +74,7 @@ pub(super) unsafe fn read_arguments<A: Wire>(worker: &Worker, payload: *const u8
         return Some(unsafe { payload.cast::<A>().read_unaligned() });
     }
     // SAFETY: passed on.
-    let mut reader = unsafe { Reader::new(payload, bytes) }.in_process(worker.process_handle());
+    let mut reader = unsafe { Reader::new(payload, bytes) }.within(worker.process_handle());
     // SAFETY: the sender wrote an `A` here, and each record is run once.
     let arguments = unsafe { A::read(&mut reader) }.ok()?;
     // Less than a word is left for padding.

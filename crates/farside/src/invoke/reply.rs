@@ -330,7 +330,7 @@ unsafe impl<R: 'static> Wire for Reply<R> {
     unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         // SAFETY: passed on.
         let address = unsafe { ReplyAddress::read(input) }?;
-        let process = input.process().ok_or_else(WireError::outside_a_job::<Self>)?.clone();
+        let process = input.context::<Arc<Process>>().ok_or_else(WireError::outside_a_job::<Self>)?.clone();
         Ok(Self { address, process, result: PhantomData })
     }
 }

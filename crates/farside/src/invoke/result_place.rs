@@ -117,7 +117,7 @@ impl<R: Wire> ResultPlace<R> {
                 if status == Status::Panicked {
                     return Err(Error::RemotePanic { on, message: String::from_utf8_lossy(&content).into_owned() });
                 }
-                let result = wire::decode(Decoder::new(&content).on(me), 0);
+                let result = wire::decode(Decoder::new(&content).within(me), 0);
                 result.map(Some).map_err(|cause| Error::Wire { from: on, cause })
             }
             _ => Err(Error::Wire { from: on, cause: WireError::invalid::<R>(head) }),

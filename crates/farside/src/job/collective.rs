@@ -303,7 +303,7 @@ impl Worker {
 fn portable_value_of<T: Wire>(here: &Worker, bytes: &[u8]) -> Result<T, WireError> {
     let (hash, value) = bytes.split_first_chunk().ok_or_else(WireError::other_type::<T>)?;
     match Schema::of::<T>().hash() == u64::from_le_bytes(*hash) {
-        true => wire::decode(Decoder::new(value).on(here), 0),
+        true => wire::decode(Decoder::new(value).within(here), 0),
         false => Err(WireError::other_type::<T>()),
     }
 }

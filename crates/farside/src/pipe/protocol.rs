@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Between the acquire that found it free and the release of its flag a slot is the writer's alone; between the acquire of its flag and the
-//! release of the count it is the reader's alone. `tests/pipe_model.rs` checks that under a model checker.
+//! release of the count it is the reader's alone. `tests/all/pipe_model.rs` checks that under a model checker.
 //!
 //! Both ends look at the other's words only when those that they know of are used up: a writer that has room does not touch the count.
 

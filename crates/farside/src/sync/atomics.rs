@@ -1,4 +1,4 @@
-//! What the protocol in [`requests`](super::requests) is made of: the real things here. Its model check (`tests/combining_model.rs`) compiles
+//! What the protocol in [`requests`](super::requests) is made of: the real things here. Its model check (`tests/all/combining_model.rs`) compiles
 //! that file with those of the model checker.
 
 pub(crate) use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Combining and delegation with real threads. Their protocol is checked in `tests/combining_model.rs`.
+//! Combining and delegation with real threads. Their protocol is checked in `tests/all/combining_model.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,166 @@
+//! What the checks are made with: processes that are threads, a meeting point beside the fabric, and a watchdog.
+
+mod process;
+
+use std::any::Any;
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Fabric;
+use farside_fabric::sim::Random;
+use farside_fabric::transport::RemoteKey;
+
+pub(super) use self::process::Process;
+
+/// How a check is set up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trial {
+    check: &'static str,
+    processes: u32,
+    starter_bytes: usize,
+    service: Service,
+}
+
+/// Who has a service thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    Everybody,
+    /// All but process 0.
+    TargetsOnly,
+    Nobody,
+}
+
+impl Trial {
+    /// A check with so many processes, a page of starter memory each, and service threads for all.
+    pub(super) fn new(check: &'static str, processes: u32) -> Self {
+        Self { check, processes, starter_bytes: 4096, service: Service::Everybody }
+    }
+
+    pub(super) fn starter_bytes(self, starter_bytes: usize) -> Self {
+        Self { starter_bytes, ..self }
+    }
+
+    pub(super) fn service(self, service: Service) -> Self {
+        Self { service, ..self }
+    }
+
+    /// Runs `body` as each process. None leaves before all are done.
+    #[track_caller]
+    pub(super) fn run(self, fabric: &dyn Fabric, body: impl Fn(&Process) + Send + Sync + 'static) {
+        self.run_with_leavers(fabric, move |process| {
+            body(&process);
+            process.meet();
+        });
+    }
+
+    /// Runs `body` as each process. The end of its `Process` is the end of the process.
+    ///
+    /// Nothing joins the threads: when one is stuck in the fabric, the check must still be able to fail.
+    #[track_caller]
+    pub(super) fn run_with_leavers(self, fabric: &dyn Fabric, body: impl Fn(Process) + Send + Sync + 'static) {
+        let fail = |why: &str| -> ! { panic!("{} on fabric {}: {why}", self.check, fabric.name()) };
+        let ends = match fabric.start(self.processes, self.starter_bytes) {
+            Ok(ends) => ends,
+            Err(error) => fail(&format!("it does not start: {error}")),
+        };
+        let shared = Arc::new(Shared::new(self, fabric.patience()));
+        let body = Arc::new(body);
+        let (ended, ends_of_processes) = mpsc::channel();
+        for end in ends {
+            let (shared, body, ended) = (shared.clone(), body.clone(), ended.clone());
+            let enter = fabric.entrance(end.process());
+            thread::spawn(move || {
+                shared.clone().guard(|| {
+                    enter();
+                    body(Process::new(end, shared));
+                });
+                // The receiver is gone when the check has failed already.
+                let _ = ended.send(());
+            });
+        }
+        let give_up = Instant::now() + 3 * fabric.patience();
+        for _ in 0..self.processes {
+            let left = give_up.saturating_duration_since(Instant::now());
+            if ends_of_processes.recv_timeout(left).is_err() {
+                shared.fail("it does not come to its end".into());
+            }
+            if let Some(why) = shared.failure.get() {
+                fail(why);
+            }
+        }
+    }
+}
+
+/// What the processes of a check share beside the fabric under test.
+#[derive(Debug)]
+struct Shared {
+    trial: Trial,
+    patience: Duration,
+    /// Why the check failed; everybody who waits for something looks here too.
+    failure: OnceLock<String>,
+    /// How often processes have come to the meeting point.
+    arrivals: AtomicU64,
+    keys: Mutex<Vec<Option<RemoteKey>>>,
+    values: Mutex<Vec<u64>>,
+}
+
+impl Shared {
+    fn new(trial: Trial, patience: Duration) -> Self {
+        Self {
+            trial,
+            patience,
+            failure: OnceLock::new(),
+            arrivals: AtomicU64::new(0),
+            keys: Mutex::new(vec![None; trial.processes as usize]),
+            values: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The first failure counts: the others follow from it.
+    fn fail(&self, why: String) {
+        self.failure.get_or_init(|| why);
+    }
+
+    fn guard(&self, body: impl FnOnce()) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
+            self.fail(text_of(&*payload));
+        }
+    }
+
+    fn check_failure(&self) {
+        if let Some(why) = self.failure.get() {
+            panic!("given up, because: {why}");
+        }
+    }
+}
+
+fn text_of(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without words").to_owned()
+}
+
+#[track_caller]
+pub(super) fn expect<T>(result: Result<T, impl Display>, what: &str) -> T {
+    result.unwrap_or_else(|error| panic!("{what} failed: {error}"))
+}
+
+/// Bytes that are different for every seed.
+pub(super) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut data = vec![0; bytes];
+    Random::new(seed).fill(&mut data);
+    data
+}
+
+/// Asserts that two runs of bytes are the same, and says briefly where not.
+#[track_caller]
+pub(super) fn assert_same(found: &[u8], wanted: &[u8], what: &str) {
+    assert_eq!(found.len(), wanted.len(), "{what}: the length");
+    if let Some(at) = found.iter().zip(wanted).position(|(found, wanted)| found != wanted) {
+        let count = found.iter().zip(wanted).filter(|(found, wanted)| found != wanted).count();
+        panic!("{what}: {count} of {} bytes are wrong, the first at {at}", wanted.len());
+    }
+}

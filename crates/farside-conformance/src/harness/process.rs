@@ -1,0 +1,295 @@
+//! A process of a check: a thread with an end of the fabric, and a service thread beside it.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::{Service, Shared, expect};
+use farside_fabric::ids::ProcessId;
+use farside_fabric::region::RemoteRegion;
+use farside_fabric::transport::{
+    AtomicChange, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Transport, Unposted,
+};
+use farside_fabric::wait::{Backoff, WaitPolicy};
+
+/// How long a service thread sleeps at most before it looks whether it is to stop.
+const SERVICE_NAP: Duration = Duration::from_millis(20);
+
+/// How long who polls in vain sleeps.
+const POLL_NAP: Duration = Duration::from_micros(50);
+
+/// A process of a check, as its own thread sees it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    // Kept for its drop, which comes before the end's: fields are dropped in order.
+    _service: Option<ServiceThread>,
+    end: Arc<dyn Transport>,
+    seat: Seat,
+}
+
+/// A thread's place at the meeting point; it may outlive its process.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    shared: Arc<Shared>,
+    meetings: Cell<u64>,
+}
+
+impl Process {
+    pub(super) fn new(end: Arc<dyn Transport>, shared: Arc<Shared>) -> Self {
+        let served = match shared.trial.service {
+            Service::Everybody => true,
+            Service::TargetsOnly => end.process().number() != 0,
+            Service::Nobody => false,
+        };
+        let _service = served.then(|| ServiceThread::start(end.clone(), shared.clone()));
+        Self { _service, end, seat: Seat { shared, meetings: Cell::new(0) } }
+    }
+
+    /// Ends the process. Its thread goes on, and can still meet the others.
+    pub(crate) fn leave(self) -> Seat {
+        self.seat
+    }
+
+    pub(crate) fn end(&self) -> &dyn Transport {
+        &*self.end
+    }
+
+    pub(crate) fn shared_end(&self) -> &Arc<dyn Transport> {
+        &self.end
+    }
+
+    pub(crate) fn id(&self) -> ProcessId {
+        self.end.process()
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.id().number()
+    }
+
+    /// The starter memory's size, as the check chose it.
+    pub(crate) fn starter_bytes(&self) -> u64 {
+        self.seat.shared.trial.starter_bytes as u64
+    }
+
+    /// Everybody, this process too.
+    pub(crate) fn everybody(&self) -> impl Iterator<Item = ProcessId> + use<> {
+        (0..self.seat.shared.trial.processes).map(ProcessId::new)
+    }
+
+    /// Everybody else.
+    pub(crate) fn others(&self) -> impl Iterator<Item = ProcessId> + use<> {
+        let this = self.id();
+        self.everybody().filter(move |process| *process != this)
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.seat.shared.patience
+    }
+
+    /// Waits for everybody, making progress.
+    pub(crate) fn meet(&self) {
+        self.seat.meet_doing(|| self.end.progress());
+    }
+
+    /// Waits for everybody and makes no progress.
+    pub(crate) fn meet_inattentively(&self) {
+        self.seat.meet();
+    }
+
+    /// Tells everybody a key, beside the fabric, and learns everybody's.
+    pub(crate) fn share_key(&self, key: RemoteKey) -> Vec<RemoteKey> {
+        let keys = || self.seat.shared.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        keys()[self.id().index()] = Some(key);
+        self.meet();
+        let all = keys().iter().copied().map(|key| key.expect("everybody has met, so everybody has told")).collect();
+        self.meet();
+        all
+    }
+
+    /// Everybody's values in one heap, in no order.
+    pub(crate) fn gather(&self, values: &[u64]) -> Vec<u64> {
+        let heap = || self.seat.shared.values.lock().unwrap_or_else(PoisonError::into_inner);
+        heap().extend_from_slice(values);
+        self.meet();
+        let all = heap().clone();
+        self.meet();
+        heap().clear();
+        self.meet();
+        all
+    }
+
+    /// Attempts something until it succeeds, and makes progress in between.
+    #[track_caller]
+    pub(crate) fn until<T>(&self, what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+        let give_up = self.deadline();
+        let mut pauses = Pauses::new();
+        loop {
+            if let Some(result) = attempt() {
+                return result;
+            }
+            self.end.progress();
+            self.seat.shared.check_failure();
+            assert!(Instant::now() < give_up, "{} waited in vain for {what}", self.id());
+            pauses.pause();
+        }
+    }
+}
+
+/// Calls of the seam that must succeed.
+impl Process {
+    #[track_caller]
+    pub(crate) fn attach(&self, key: RemoteKey) -> RemoteRegion {
+        expect(self.end.attach(key, self.deadline()), "attaching")
+    }
+
+    #[track_caller]
+    pub(crate) fn attach_starter(&self, of: ProcessId) -> RemoteRegion {
+        self.attach(RemoteKey::starter(of, self.starter_bytes()))
+    }
+
+    #[track_caller]
+    pub(crate) fn put(&self, region: &RemoteRegion, offset: u64, data: &[u8]) {
+        expect(region.put(offset, data, self.deadline()), "a put");
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&self, region: &RemoteRegion, offset: u64, bytes: usize) -> Vec<u8> {
+        let mut data = vec![0; bytes];
+        expect(region.get(offset, &mut data, self.deadline()), "a get");
+        data
+    }
+
+    #[track_caller]
+    pub(crate) fn atomic64(&self, region: &RemoteRegion, offset: u64, change: AtomicChange<u64>) -> u64 {
+        expect(region.atomic64(offset, change, self.deadline()), "an atomic")
+    }
+
+    #[track_caller]
+    pub(crate) fn atomic32(&self, region: &RemoteRegion, offset: u64, change: AtomicChange<u32>) -> u32 {
+        expect(region.atomic32(offset, change, self.deadline()), "an atomic")
+    }
+
+    /// Posts, making progress while the queue is full.
+    #[track_caller]
+    pub(crate) fn post(&self, key: RemoteKey, operation: &Operation) -> Completion {
+        self.until("room for an operation", || match self.end.post(key, operation.clone()) {
+            Err(Unposted { error: FabricError::QueueFull { .. }, .. }) => None,
+            posted => Some(expect(posted, "posting")),
+        })
+    }
+
+    /// Waits until an operation has ended, without a call of the fabric once it has: what it promises then must hold
+    /// at once.
+    #[track_caller]
+    pub(crate) fn await_end(&self, completion: &Completion) {
+        self.until("the end of an operation", || completion.has_ended().then_some(()));
+    }
+
+    #[track_caller]
+    pub(crate) fn finish(&self, completion: Completion, peer: ProcessId) -> Outcome {
+        expect(completion.wait(&*self.end, peer, self.deadline()), "an operation")
+    }
+
+    /// Sends, making progress while the queue is full.
+    #[track_caller]
+    pub(crate) fn send(&self, to: ProcessId, message: &[u8]) {
+        self.until("room for a message", || match self.end.send(to, message) {
+            Err(FabricError::QueueFull { .. }) => None,
+            sent => {
+                expect(sent, "sending");
+                Some(())
+            }
+        });
+    }
+
+    #[track_caller]
+    pub(crate) fn next_event(&self, what: &str) -> Event {
+        self.until(what, || self.end.receive())
+    }
+
+    #[track_caller]
+    pub(crate) fn next_message(&self) -> (ProcessId, Vec<u8>) {
+        match self.next_event("a message") {
+            Event::Message { from, message } => (from, message),
+            Event::Disconnected { process } => panic!("{process} is reported gone to {} and is not", self.id()),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_message(&self, from: ProcessId, message: &[u8]) {
+        let got = self.next_message();
+        assert_eq!(got, (from, message.to_vec()), "another message than the one expected came to {}", self.id());
+    }
+}
+
+impl Seat {
+    /// Waits for everybody, without a look at the fabric.
+    pub(crate) fn meet(&self) {
+        self.meet_doing(|| ());
+    }
+
+    fn meet_doing(&self, chore: impl Fn()) {
+        self.meetings.set(self.meetings.get() + 1);
+        let complete = self.meetings.get() * u64::from(self.shared.trial.processes);
+        self.shared.arrivals.fetch_add(1, Ordering::SeqCst);
+        let mut pauses = Pauses::new();
+        while self.shared.arrivals.load(Ordering::SeqCst) < complete {
+            chore();
+            // Who does not come fails by itself, or by the watchdog.
+            self.shared.check_failure();
+            pauses.pause();
+        }
+    }
+}
+
+/// The pauses of somebody who polls. Checks run with more threads than there are CPUs, so they soon become naps.
+struct Pauses(Backoff);
+
+impl Pauses {
+    fn new() -> Self {
+        Self(Backoff::new(WaitPolicy::OVERSUBSCRIBED))
+    }
+
+    fn pause(&mut self) {
+        if !self.0.pause() {
+            thread::sleep(POLL_NAP);
+        }
+    }
+}
+
+/// Makes a process's progress, and does nothing else.
+#[derive(Debug)]
+struct ServiceThread {
+    end: Arc<dyn Transport>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ServiceThread {
+    fn start(end: Arc<dyn Transport>, shared: Arc<Shared>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (its_end, its_stop) = (end.clone(), stop.clone());
+        let thread = thread::spawn(move || {
+            shared.guard(|| {
+                while !its_stop.load(Ordering::SeqCst) {
+                    its_end.progress();
+                    its_end.wait(&[], Some(Instant::now() + SERVICE_NAP));
+                    // A wait need not sleep while the process leaves its messages lying.
+                    thread::yield_now();
+                }
+            });
+        });
+        Self { end, stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for ServiceThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.end.wake();
+        // Its panics are caught and told; there is nothing left to learn from its end.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}

@@ -1,0 +1,238 @@
+//! The contract in [`transport`](farside_fabric::transport) as checks that every fabric must pass.
+//!
+//! Whoever writes a [`Transport`] implements [`Fabric`] for something that can start it, and makes one test of each check:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use farside_conformance::Fabric;
+//! use farside_fabric::sim::{SimFabric, SimOptions};
+//! use farside_fabric::{FabricError, ProcessId, Transport};
+//!
+//! struct Simulated;
+//!
+//! impl Fabric for Simulated {
+//!     fn name(&self) -> String {
+//!         "sim".into()
+//!     }
+//!
+//!     fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
+//!         let fabric = SimFabric::new(processes, starter_bytes, 1, SimOptions::default())?;
+//!         Ok((0..processes).map(|number| fabric.endpoint(ProcessId::new(number))).collect())
+//!     }
+//! }
+//!
+//! farside_conformance::conformance_tests!(simulated, Simulated);
+//! # farside_conformance::regions::new_memory_is_zero(&Simulated);
+//! ```
+//!
+//! A check starts a fabric, gives each process a thread, and panics with the check's name when the contract is broken
+//! or the check does not come to its end. In most checks a service thread for each process makes the progress, as in a
+//! job, so that the process itself may look away; some leave that to the process alone, and say so.
+//!
+//! What the contract leaves open, a check must accept: it asserts no order that is not promised, and no duration.
+
+mod harness;
+
+pub mod atomics;
+pub mod ends;
+pub mod expected;
+pub mod messages;
+pub mod operations;
+pub mod private;
+pub mod queues;
+pub mod regions;
+pub mod waiting;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_fabric::ids::ProcessId;
+use farside_fabric::transport::{FabricError, Transport};
+
+/// Something that can start a fabric, as often as it is asked to.
+///
+/// The checks send messages of up to eight bytes without asking whether so much travels as one.
+pub trait Fabric: Sync {
+    /// What failed checks call it.
+    fn name(&self) -> String;
+
+    /// Starts a fabric of so many processes, each with so much starter memory: their ends, in order. A process is gone
+    /// when its end is dropped.
+    ///
+    /// # Errors
+    /// What keeps the fabric from starting. It fails the check.
+    fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError>;
+
+    /// What the thread of a process does before all else; the threads that it starts inherit what this changes. So a fabric
+    /// can give each process a network of its own.
+    fn entrance(&self, process: ProcessId) -> Box<dyn FnOnce() + Send> {
+        let _ = process;
+        Box::new(|| ())
+    }
+
+    /// How long something that must happen may take before the check gives up. Long: a busy machine is no fault.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+}
+
+/// One check of the suite.
+#[derive(Clone, Copy)]
+pub struct Check {
+    /// Its module and name.
+    pub name: &'static str,
+    /// Panics when the fabric does not pass.
+    pub run: fn(&dyn Fabric),
+}
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Check").field(&self.name).finish()
+    }
+}
+
+/// Runs every check, one after the other.
+///
+/// # Panics
+/// When a check fails.
+pub fn run_all(fabric: &dyn Fabric) {
+    for check in CHECKS {
+        (check.run)(fabric);
+    }
+}
+
+/// The one list of all checks: hands them to another macro, after whatever that macro wants for itself.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_checks {
+    ([$($then:tt)+] $($context:tt)*) => {
+        $($then)+! {
+            $($context)*
+            regions: {
+                a_deregistered_key_is_stale,
+                a_key_taken_back_ends_for_its_holders,
+                a_key_that_names_nothing_is_refused,
+                a_process_attaches_its_own_keys,
+                a_slot_used_again_has_a_new_generation,
+                attached_finds_what_was_attached,
+                many_regions_do_not_mix,
+                memory_that_is_there_is_registered,
+                new_memory_is_zero,
+                the_starter_is_attached_by_its_computed_key,
+                threads_attach_the_same_key_at_once,
+                too_much_memory_is_an_error,
+            }
+            operations: {
+                a_full_queue_of_operations_loses_nothing,
+                a_put_is_visible_after_a_flag,
+                a_put_is_visible_after_a_message,
+                a_word_is_never_torn,
+                accesses_outside_a_region_are_errors,
+                outcomes_bring_back_buffers_and_values,
+                pipelined_puts_both_arrive,
+                puts_and_gets_of_every_size,
+                targets_need_not_pay_attention,
+                the_caller_alone_makes_progress,
+            }
+            private: {
+                a_holder_that_leaves_holds_nothing_up,
+                accesses_outside_private_memory_are_errors,
+                changes_of_private_words_lose_nothing,
+                nothing_is_written_when_the_end_is_told,
+                private_memory_comes_back,
+                private_memory_is_read_and_written,
+                private_memory_may_be_read_only,
+                the_same_memory_is_registered_twice,
+            }
+            queues: {
+                a_full_queue_of_transfers_loses_nothing,
+                a_queue_to_a_process_that_leaves_fails,
+                a_signal_tells_of_all_before_it,
+                an_overrun_is_an_error,
+                threads_share_a_transmitter,
+                transfers_of_every_size,
+            }
+            atomics: {
+                changes_of_32_bits_follow_the_model,
+                changes_of_64_bits_follow_the_model,
+                commuting_changes_all_take_effect,
+                compare_swaps_count,
+                sums_lose_nothing,
+                swaps_hand_on_each_value_once,
+                the_owners_own_atomics_count_too,
+            }
+            messages: {
+                a_full_queue_of_messages_loses_nothing,
+                a_message_to_nobody_is_an_error,
+                a_message_too_long_is_an_error,
+                a_process_sends_itself_messages,
+                messages_between_all_pairs_keep_their_order,
+            }
+            expected: {
+                a_cancelled_expectation_takes_nothing,
+                a_message_goes_to_its_own_sender_and_tag,
+                a_message_longer_than_its_room_is_an_error,
+                a_process_expects_its_own_messages,
+                an_early_message_waits_until_it_is_expected,
+                an_expected_message_of_nobody_is_an_error,
+                an_expected_message_too_long_is_an_error,
+                equals_are_matched_in_their_order,
+                expectations_of_a_process_that_leaves_end,
+                expected_messages_of_every_size_arrive,
+                forgetting_a_peer_ends_what_is_expected_of_it,
+                too_many_early_messages_are_refused_and_none_is_lost,
+                too_many_expectations_are_refused,
+            }
+            waiting: {
+                a_completion_ends_a_wait,
+                a_message_ends_a_wait,
+                a_message_that_another_takes_in_ends_a_wait,
+                a_readable_descriptor_ends_a_wait,
+                a_wait_ends_at_its_deadline,
+                a_wake_ends_a_wait,
+                a_wake_ends_the_next_wait,
+                an_expected_message_ends_a_wait,
+                an_idle_wait_sleeps,
+            }
+            ends: {
+                a_process_that_leaves_is_reported_once,
+                attaching_to_a_process_that_left_is_an_error,
+                forgetting_a_peer_ends_waits,
+                messages_of_a_process_that_leaves_are_the_first_few,
+                operations_on_a_process_that_leaves_end,
+            }
+        }
+    };
+}
+
+macro_rules! list_checks {
+    ($($room:ident: { $($check:ident,)+ })+) => {
+        /// Every check there is.
+        pub const CHECKS: &[Check] = &[$($(
+            Check { name: concat!(stringify!($room), "::", stringify!($check)), run: $room::$check },
+        )+)+];
+    };
+}
+
+conformance_checks! { [list_checks] }
+
+/// Makes a module with one test for each check, of the fabric that the expression names.
+#[macro_export]
+macro_rules! conformance_tests {
+    (@each $module:ident, $fabric:expr; $($room:ident: { $($check:ident,)+ })+) => {
+        mod $module {
+            use super::*;
+            $($(
+                #[test]
+                fn $check() {
+                    $crate::$room::$check(&$fabric);
+                }
+            )+)+
+        }
+    };
+    ($module:ident, $fabric:expr) => {
+        $crate::conformance_checks! { [$crate::conformance_tests] @each $module, $fabric; }
+    };
+}

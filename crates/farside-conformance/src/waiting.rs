@@ -1,0 +1,259 @@
+//! Sleeping in `wait`, and everything that must end it.
+//!
+//! A wait that never ends shows as a check that does not come to its end. A wait may end early: who waits looks whether
+//! there is something, and waits again.
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::harness::{Process, Service, Trial};
+use super::{Fabric, expected};
+use farside_fabric::ids::ProcessId;
+use farside_fabric::transport::{AtomicChange, Event, Operation, Outcome, Tag, Transport};
+
+const PEER: ProcessId = ProcessId::new(1);
+
+/// With nothing to wait for, the deadline ends the wait; one that has passed does too.
+pub fn a_wait_ends_at_its_deadline(fabric: &dyn Fabric) {
+    let trial = Trial::new("a_wait_ends_at_its_deadline", 2);
+    trial.service(Service::Nobody).run(fabric, |process| {
+        let past = Instant::now();
+        process.end().wait(&[], Some(past));
+        process.end().wait(&[], Some(past));
+        wait_until(process.end(), Instant::now() + Duration::from_millis(20));
+        greet_everybody(process);
+        wait_until(process.end(), Instant::now() + Duration::from_millis(20));
+    });
+}
+
+/// A process with nothing to do sleeps in its wait and does not come out of it over and over.
+pub fn an_idle_wait_sleeps(fabric: &dyn Fabric) {
+    const RETURNS_MAX: usize = 500;
+    Trial::new("an_idle_wait_sleeps", 2).service(Service::Nobody).run(fabric, |process| {
+        greet_everybody(process);
+        let returns = wait_until(process.end(), Instant::now() + Duration::from_millis(100));
+        assert!(returns <= RETURNS_MAX, "an idle process came out of its wait {returns} times in a tenth of a second");
+    });
+}
+
+/// Waits, making progress, until the deadline has passed, and counts the waits.
+fn wait_until(end: &dyn Transport, deadline: Instant) -> usize {
+    let mut returns = 0;
+    while Instant::now() < deadline {
+        end.progress();
+        assert_eq!(end.receive(), None, "nobody sends anything");
+        end.wait(&[], Some(deadline));
+        returns += 1;
+    }
+    returns
+}
+
+/// Connects everybody, and leaves nothing under way.
+fn greet_everybody(process: &Process) {
+    process.meet();
+    process.others().for_each(|peer| process.send(peer, b"hello"));
+    process.others().for_each(|_| assert_eq!(process.next_message().1, b"hello"));
+    process.meet();
+}
+
+/// A wake-up ends the wait that is under way, or the next one if it comes too early.
+pub fn a_wake_ends_a_wait(fabric: &dyn Fabric) {
+    const ROUNDS: u64 = 200;
+    Trial::new("a_wake_ends_a_wait", 1).service(Service::Nobody).run(fabric, |process| {
+        let end = process.end();
+        let (rung, heard) = (AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    while rung.load(Ordering::SeqCst) < round {
+                        end.wait(&[], None);
+                    }
+                    heard.store(round, Ordering::SeqCst);
+                }
+            });
+            for round in 1..=ROUNDS {
+                // Sometimes at once, sometimes when the other has certainly fallen asleep.
+                if round % 16 == 0 {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                rung.store(round, Ordering::SeqCst);
+                end.wake();
+                process.until("the sleeper", || (heard.load(Ordering::SeqCst) == round).then_some(()));
+            }
+        });
+    });
+}
+
+/// A wake-up while nobody waits is kept for the next wait.
+pub fn a_wake_ends_the_next_wait(fabric: &dyn Fabric) {
+    Trial::new("a_wake_ends_the_next_wait", 1).service(Service::Nobody).run(fabric, |process| {
+        for _ in 0..20 {
+            process.end().wake();
+            process.end().wait(&[], None);
+            // Two are no more than one to a wait that comes after both, but no less either.
+            process.end().wake();
+            process.end().wake();
+            process.end().wait(&[], None);
+        }
+    });
+}
+
+/// Two processes that do nothing but wait for each other's messages, without a service thread, never oversleep one.
+pub fn a_message_ends_a_wait(fabric: &dyn Fabric) {
+    const ROUNDS: u32 = 200;
+    Trial::new("a_message_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
+        let peer = ProcessId::new(1 - process.number());
+        for round in 0..ROUNDS {
+            if process.id() == PEER {
+                assert_eq!(sleep_for_message(process.end()), round.to_le_bytes());
+                process.send(peer, &round.to_le_bytes());
+            } else {
+                process.send(peer, &round.to_le_bytes());
+                assert_eq!(sleep_for_message(process.end()), round.to_le_bytes());
+            }
+        }
+    });
+}
+
+fn sleep_for_message(end: &dyn Transport) -> Vec<u8> {
+    loop {
+        end.progress();
+        match end.receive() {
+            Some(Event::Message { message, .. }) => return message,
+            Some(gone @ Event::Disconnected { .. }) => panic!("nobody has left, and yet: {gone:?}"),
+            None => end.wait(&[], None),
+        }
+    }
+}
+
+/// A message that another thread has taken in, which waits for something else, ends the wait of the one that sleeps for messages: also when what
+/// has woken that one is gone by the time that it looks.
+pub fn a_message_that_another_takes_in_ends_a_wait(fabric: &dyn Fabric) {
+    const ROUNDS: u64 = 500;
+    Trial::new("a_message_that_another_takes_in_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
+        let peer = ProcessId::new(1 - process.number());
+        let end = process.end();
+        greet_everybody(process);
+        if process.id() != PEER {
+            for round in 0..ROUNDS {
+                process.send(peer, &round.to_le_bytes());
+                assert_eq!(process.next_message().1, round.to_le_bytes());
+            }
+        } else {
+            let heard = AtomicU64::new(0);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while heard.load(Ordering::SeqCst) < ROUNDS {
+                        end.progress();
+                        match end.receive() {
+                            Some(Event::Message { from, message }) => {
+                                end.send(from, &message).expect("one message finds room");
+                                heard.fetch_add(1, Ordering::SeqCst);
+                            }
+                            Some(gone @ Event::Disconnected { .. }) => panic!("nobody has left, and yet: {gone:?}"),
+                            None => end.wait(&[], None),
+                        }
+                    }
+                });
+                let mut looks = 0_u32;
+                process.until("the sleeper", || {
+                    // It takes in without a pause, mostly.
+                    looks += 1;
+                    while !looks.is_multiple_of(1000) && heard.load(Ordering::SeqCst) < ROUNDS {
+                        end.progress();
+                        looks += 1;
+                    }
+                    (heard.load(Ordering::SeqCst) == ROUNDS).then_some(())
+                });
+            });
+        }
+        process.meet();
+    });
+}
+
+/// As between those two, with messages that are expected.
+pub fn an_expected_message_ends_a_wait(fabric: &dyn Fabric) {
+    const ROUNDS: u32 = 200;
+    const TAG: Tag = Tag(7);
+    Trial::new("an_expected_message_ends_a_wait", 2).service(Service::Nobody).run(fabric, |process| {
+        let peer = ProcessId::new(1 - process.number());
+        let end = process.end();
+        for round in 0..ROUNDS {
+            let expected = end.expect(peer, TAG, 4).expect("one message may be expected");
+            let answer = || expected::send(process, peer, TAG, &round.to_le_bytes());
+            if process.id() != PEER {
+                answer();
+            }
+            let got = loop {
+                end.progress();
+                match expected.try_take() {
+                    Some(got) => break got,
+                    None => end.wait(&[], None),
+                }
+            };
+            assert!(matches!(&got, Ok(Outcome::Got(message)) if *message == round.to_le_bytes()), "{got:?}");
+            if process.id() == PEER {
+                answer();
+            }
+        }
+    });
+}
+
+/// The end of an operation ends its poster's wait.
+pub fn a_completion_ends_a_wait(fabric: &dyn Fabric) {
+    const ROUNDS: u64 = 100;
+    Trial::new("a_completion_ends_a_wait", 2).service(Service::TargetsOnly).run(fabric, |process| {
+        if process.id() != PEER {
+            let key = process.attach_starter(PEER).key();
+            for round in 0..ROUNDS {
+                let add = Operation::Atomic64 { offset: 0, change: AtomicChange::Add(1) };
+                let completion = process.post(key, &add);
+                while !completion.has_ended() {
+                    process.end().progress();
+                    if !completion.has_ended() {
+                        process.end().wait(&[], None);
+                    }
+                }
+                let outcome = process.finish(completion, PEER);
+                assert_eq!(outcome, Outcome::Previous(round));
+            }
+        }
+        process.meet_inattentively();
+    });
+}
+
+/// A descriptor that becomes readable ends a wait to which it was given.
+pub fn a_readable_descriptor_ends_a_wait(fabric: &dyn Fabric) {
+    const ROUNDS: u8 = 50;
+    Trial::new("a_readable_descriptor_ends_a_wait", 1).service(Service::Nobody).run(fabric, |process| {
+        let end = process.end();
+        let (mut near, mut far) = UnixStream::pair().expect("a pair of sockets");
+        let (_silent, other) = UnixStream::pair().expect("a pair of sockets");
+        let (written, read) = (AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    while written.load(Ordering::SeqCst) < round.into() {
+                        end.wait(&[other.as_fd(), near.as_fd()], None);
+                    }
+                    let mut byte = [0];
+                    near.read_exact(&mut byte).expect("what was written can be read");
+                    assert_eq!(byte, [round]);
+                    read.store(round.into(), Ordering::SeqCst);
+                }
+            });
+            for round in 1..=ROUNDS {
+                if round % 8 == 0 {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                far.write_all(&[round]).expect("a byte fits");
+                written.store(round.into(), Ordering::SeqCst);
+                process.until("the reader", || (read.load(Ordering::SeqCst) == u64::from(round)).then_some(()));
+            }
+        });
+    });
+}

@@ -1,0 +1,318 @@
+//! The suite on every fabric of this crate, and on fabrics with a fault: each check must find at least one.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use farside_conformance::{CHECKS, Fabric};
+use farside_fabric::shm::{ShmConfig, ShmEndpoint};
+use farside_fabric::sim::{SimFabric, SimOptions};
+use farside_fabric::{FabricError, ProcessId, Transport};
+
+use crate::faulty::{Fault, FaultyEnd};
+
+struct Sim {
+    seed: u64,
+    options: SimOptions,
+}
+
+impl Sim {
+    fn new(seed: u64) -> Self {
+        Self { seed, options: SimOptions::default() }
+    }
+}
+
+impl Fabric for Sim {
+    fn name(&self) -> String {
+        format!("sim with seed {} and {:?}", self.seed, self.options)
+    }
+
+    fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
+        let fabric = SimFabric::new(processes, starter_bytes, self.seed, self.options)?;
+        Ok((0..processes).map(|number| fabric.endpoint(ProcessId::new(number))).collect())
+    }
+}
+
+farside_conformance::conformance_tests!(sim_seed_1, Sim::new(1));
+farside_conformance::conformance_tests!(sim_seed_2, Sim::new(2));
+farside_conformance::conformance_tests!(
+    sim_without_delays,
+    Sim { seed: 3, options: SimOptions { delay_max_ns: 0, ..SimOptions::default() } }
+);
+farside_conformance::conformance_tests!(
+    sim_that_needs_its_targets,
+    Sim { seed: 4, options: SimOptions { needs_target_progress: true, ..SimOptions::default() } }
+);
+farside_conformance::conformance_tests!(
+    sim_with_short_queues,
+    Sim {
+        seed: 5,
+        options: SimOptions {
+            delay_max_ns: 1000,
+            operations_max: 4,
+            messages_max: 1,
+            message_bytes_max: 9,
+            ..SimOptions::default()
+        }
+    }
+);
+
+/// Shared memory. Private memory is reached by system calls, or as where the system refuses them.
+struct Shm {
+    private_by_system_call: bool,
+}
+
+impl Fabric for Shm {
+    fn name(&self) -> String {
+        let how = if self.private_by_system_call { "" } else { " without system calls" };
+        format!("shm{how}")
+    }
+
+    fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
+        static STARTS: AtomicU32 = AtomicU32::new(0);
+        let start = STARTS.fetch_add(1, Ordering::Relaxed);
+        let job_id = u64::from(std::process::id()) << 32 | u64::from(start);
+        let open = |number| -> Result<Arc<dyn Transport>, FabricError> {
+            Ok(ShmEndpoint::open(ShmConfig {
+                process: ProcessId::new(number),
+                process_count: processes,
+                job_id,
+                secret: [7; 16],
+                starter_bytes,
+                private_by_system_call: self.private_by_system_call,
+            })?)
+        };
+        (0..processes).map(open).collect()
+    }
+}
+
+farside_conformance::conformance_tests!(shm, Shm { private_by_system_call: true });
+farside_conformance::conformance_tests!(shm_without_system_calls, Shm { private_by_system_call: false });
+
+/// The simulator with one fault. Without it, it passes.
+struct Faulty {
+    fault: Fault,
+    seed: u64,
+    patience: Duration,
+}
+
+impl Fabric for Faulty {
+    fn name(&self) -> String {
+        format!("sim with seed {} and the fault {:?}", self.seed, self.fault)
+    }
+
+    fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
+        let needs_target_progress = matches!(
+            self.fault,
+            Fault::HidesThatItNeedsTargets | Fault::ListensInReceiveOnly | Fault::SleepsThroughEverything
+        );
+        let options = SimOptions { needs_target_progress, ..SimOptions::default() };
+        let ends = Sim { seed: self.seed, options }.start(processes, starter_bytes)?;
+        Ok(FaultyEnd::around(ends, self.fault))
+    }
+
+    fn patience(&self) -> Duration {
+        self.patience
+    }
+}
+
+farside_conformance::conformance_tests!(
+    sim_in_a_wrapper_without_fault,
+    Faulty { fault: Fault::None, seed: 6, patience: Duration::from_secs(30) }
+);
+
+/// How a check shows that it has found a fault.
+enum Finding {
+    /// It says so, with these words, or one of these that " | " separates.
+    Says(&'static str),
+    /// It waits for something that does not happen, and says this.
+    WaitsInVain(&'static str),
+}
+
+/// Asserts that a check fails on a fabric with this fault, and for the right reason. What a race must bring to light gets
+/// several attempts.
+fn assert_found(fault: Fault, check: &str, finding: &Finding) {
+    const ATTEMPTS: u64 = 20;
+    let check = CHECKS.iter().find(|known| known.name == check).expect("the suite has such a check");
+    let (words, patience) = match finding {
+        Finding::Says(words) => (words, Duration::from_secs(30)),
+        Finding::WaitsInVain(words) => (words, Duration::from_secs(1)),
+    };
+    let failure = (0..ATTEMPTS).find_map(|seed| {
+        let fabric = Faulty { fault, seed, patience };
+        catch_unwind(AssertUnwindSafe(|| (check.run)(&fabric))).err()
+    });
+    let failure = failure.unwrap_or_else(|| panic!("{} passes {ATTEMPTS} times in spite of {fault:?}", check.name));
+    let text = failure.downcast_ref::<String>().expect("a check says why it failed");
+    assert!(
+        words.split(" | ").any(|words| text.contains(words)),
+        "{} found {fault:?}, but not by {words:?}: {text}",
+        check.name
+    );
+}
+
+macro_rules! faults_are_found {
+    ($($test:ident: $fault:ident by $check:literal, $finding:ident($words:literal);)+) => {
+        $(
+            #[test]
+            fn $test() {
+                assert_found(Fault::$fault, $check, &Finding::$finding($words));
+            }
+        )+
+
+        /// No check is there that cannot fail.
+        #[test]
+        fn every_check_finds_a_fault() {
+            let finding = BTreeSet::from([$($check),+]);
+            let all: BTreeSet<&str> = CHECKS.iter().map(|check| check.name).collect();
+            assert_eq!(all.difference(&finding).collect::<Vec<_>>(), Vec::<&&str>::new());
+        }
+    };
+}
+
+faults_are_found! {
+    // Regions.
+    another_starter: ReturnsAnotherStarter by "regions::the_starter_is_attached_by_its_computed_key",
+        Says("assertion `left == right` failed");
+    dirty_memory: ReusesRegions by "regions::new_memory_is_zero", Says("new memory");
+    reused_names: ReusesRegions by "regions::a_slot_used_again_has_a_new_generation",
+        Says("names a region for the second time");
+    stale_keys: KeepsKeys by "regions::a_deregistered_key_is_stale", Says("deregistering");
+    unknown_keys: AttachesAnything by "regions::a_key_that_names_nothing_is_refused", Says("attaching the stale");
+    kept_by_holders: KeepsKeys by "regions::a_key_taken_back_ends_for_its_holders", Says("is not attached any more");
+    untyped_memory_error: HidesMemoryErrors by "regions::too_much_memory_is_an_error", Says("bytes: Err");
+    mixed_regions: MixesRegions by "regions::many_regions_do_not_mix", Says("view of a region");
+    other_memory: RegistersOtherMemory by "regions::memory_that_is_there_is_registered",
+        Says("the memory itself is registered");
+    one_attach_at_a_time: AttachesOnceAtATime by "regions::threads_attach_the_same_key_at_once", Says("attaching at once");
+    forgotten_attachments: ForgetsAttached by "regions::attached_finds_what_was_attached",
+        Says("the key was attached");
+    no_own_region: DeafToItself by "regions::a_process_attaches_its_own_keys", Says("attaching failed");
+
+    // Operations.
+    put_too_long: PutsTooMuch by "operations::puts_and_gets_of_every_size", Says("a put's neighbourhood");
+    put_too_short: PutsTooLittle by "operations::puts_and_gets_of_every_size", Says("a get of what was put");
+    clipped_accesses: ClipsAccesses by "operations::accesses_outside_a_region_are_errors", Says("ended with Ok");
+    lost_buffers: KeepsPutBuffers by "operations::outcomes_bring_back_buffers_and_values", Says("a put of 1 bytes gives back others");
+    lost_second_put: LosesPipelinedPuts by "operations::pipelined_puts_both_arrive", Says("put: ");
+    lost_when_full: LosesWhenFull by "operations::a_full_queue_of_operations_loses_nothing",
+        Says("what a full queue wrote");
+    spoilt_when_refused: SpoilsRefused by "operations::a_full_queue_of_operations_loses_nothing", Says("Put([0, 0, 0");
+    early_completion_and_message: CompletesPutsEarly by "operations::a_put_is_visible_after_a_message",
+        Says("a put that was told of");
+    early_completion_and_flag: CompletesPutsEarly by "operations::a_put_is_visible_after_a_flag",
+        Says("a put before a flag");
+    torn_words: TearsWords by "operations::a_word_is_never_torn", Says("a torn word");
+    deaf_service_thread: ListensInReceiveOnly by "operations::targets_need_not_pay_attention",
+        WaitsInVain("deadline passed");
+    hidden_need_of_targets: HidesThatItNeedsTargets by "operations::the_caller_alone_makes_progress",
+        WaitsInVain("deadline passed");
+
+    // Private memory.
+    endless_hold: LeavesOperationsOpen by "private::a_holder_that_leaves_holds_nothing_up",
+        WaitsInVain("deadline passed | waited in vain");
+    clipped_private_accesses: ClipsAccesses by "private::accesses_outside_private_memory_are_errors",
+        Says("ended with Ok");
+    lost_private_adds: LosesAtomics by "private::changes_of_private_words_lose_nothing", Says("sums");
+    early_end: EndsDeregistrationsEarly by "private::nothing_is_written_when_the_end_is_told",
+        Says("it is ours again | whose deregistration is over");
+    no_end: KeepsKeys by "private::private_memory_comes_back", Says("it is ours again");
+    private_put_too_long: PutsTooMuch by "private::private_memory_is_read_and_written",
+        Says("a put's neighbourhood");
+    ignored_rights: IgnoresRights by "private::private_memory_may_be_read_only", Says("Ok(");
+    one_registration: RegistersOnce by "private::the_same_memory_is_registered_twice",
+        Says("two regions have two keys");
+
+    // Queues.
+    queue_put_too_long: PutsTooMuch by "queues::transfers_of_every_size", Says("the byte behind it");
+    early_signal: SignalsEarly by "queues::a_signal_tells_of_all_before_it", Says("before a signal");
+    overwritten_units: SignalsEarly by "queues::threads_share_a_transmitter", Says("what a transmitter put");
+    taken_overruns: TakesOverruns by "queues::an_overrun_is_an_error", Says("an overrun: Ok");
+    lost_when_queue_of_transfers_is_full: LosesWhenFull by "queues::a_full_queue_of_transfers_loses_nothing",
+        WaitsInVain("what a full queue put | deadline passed");
+    queue_of_the_gone: LeavesOperationsOpen by "queues::a_queue_to_a_process_that_leaves_fails",
+        WaitsInVain("waited in vain for the loss of a peer | deadline passed");
+
+    // Atomics.
+    signed_compares: ComparesSigned by "atomics::changes_of_64_bits_follow_the_model", Says("after M");
+    swap_without_compare_in_model: SwapsWithoutCompare by "atomics::changes_of_64_bits_follow_the_model",
+        Says("after CompareSwap");
+    carry_into_neighbour: AddsTooWide by "atomics::changes_of_32_bits_follow_the_model", Says("after Add");
+    lost_adds: LosesAtomics by "atomics::sums_lose_nothing", Says("found twice or never");
+    split_adds: SplitsAtomics by "atomics::sums_lose_nothing", Says("found twice or never");
+    split_swaps: SplitsAtomics by "atomics::swaps_hand_on_each_value_once", Says("found twice or never");
+    swap_without_compare: SwapsWithoutCompare by "atomics::compare_swaps_count",
+        Says("found twice or never | lost more often than others won");
+    split_from_owner: SplitsAtomicsFromOwner by "atomics::the_owners_own_atomics_count_too",
+        Says("found twice or never");
+    lost_changes: LosesAtomics by "atomics::commuting_changes_all_take_effect",
+        Says("assertion `left == right` failed");
+
+    // Messages.
+    reordered: ReordersMessages by "messages::messages_between_all_pairs_keep_their_order",
+        Says("the next message of a peer");
+    lost: LosesMessages by "messages::messages_between_all_pairs_keep_their_order", Says("the next message of a peer");
+    repeated: RepeatsMessages by "messages::messages_between_all_pairs_keep_their_order",
+        Says("the next message of a peer");
+    cut: CutsMessages by "messages::messages_between_all_pairs_keep_their_order", Says("the length");
+    from_another: MistakesSenders by "messages::messages_between_all_pairs_keep_their_order",
+        Says("the next message of a peer");
+    too_long: TakesMessagesTooLong by "messages::a_message_too_long_is_an_error", Says("Ok(())");
+    lost_when_queue_is_full: LosesWhenFull by "messages::a_full_queue_of_messages_loses_nothing",
+        WaitsInVain("waited in vain for a message");
+    nobody: AnswersForNobody by "messages::a_message_to_nobody_is_an_error", Says("Ok(())");
+    deaf_to_itself: DeafToItself by "messages::a_process_sends_itself_messages", Says("sending to myself failed");
+
+    // Expected messages.
+    lost_expected: LosesMessages by "expected::expected_messages_of_every_size_arrive", WaitsInVain("deadline passed");
+    half_a_tag: IgnoresTags by "expected::a_message_goes_to_its_own_sender_and_tag", Says("an expected message");
+    overtaken: LetsExpectedOvertake by "expected::equals_are_matched_in_their_order", Says("an expected message");
+    confused_kinds: ConfusesKinds by "expected::an_early_message_waits_until_it_is_expected", Says("is no event");
+    early_and_lost: LosesWhenFull by "expected::too_many_early_messages_are_refused_and_none_is_lost",
+        Says("is refused at some time");
+    cut_or_made_room: IgnoresRoom by "expected::a_message_longer_than_its_room_is_an_error", Says("have room: Ok");
+    expected_too_long: TakesMessagesTooLong by "expected::an_expected_message_too_long_is_an_error", Says("Ok(())");
+    taken_by_cancelled: DeliversToCancelled by "expected::a_cancelled_expectation_takes_nothing",
+        Says("an expected message");
+    endless_expectations: LosesWhenFull by "expected::too_many_expectations_are_refused", Says("expectations: Ok");
+    nobody_is_expected: AnswersForNobody by "expected::an_expected_message_of_nobody_is_an_error", Says("Ok(");
+    own_messages_not_expected: DeafToItself by "expected::a_process_expects_its_own_messages",
+        WaitsInVain("deadline passed");
+    endless_hope: LeavesOperationsOpen by "expected::expectations_of_a_process_that_leaves_end",
+        WaitsInVain("an expectation of one that is gone");
+    endless_hope_after_forget: IgnoresForget by "expected::forgetting_a_peer_ends_what_is_expected_of_it",
+        WaitsInVain("an expectation of one that is gone");
+
+    // Waiting.
+    endless_wait: IgnoresDeadlines by "waiting::a_wait_ends_at_its_deadline",
+        WaitsInVain("does not come to its end");
+    busy_wait: NeverSleeps by "waiting::an_idle_wait_sleeps", Says("came out of its wait");
+    ignored_wake: IgnoresWakes by "waiting::a_wake_ends_a_wait", WaitsInVain("does not come to its end");
+    early_wake: ForgetsEarlyWakes by "waiting::a_wake_ends_the_next_wait", WaitsInVain("does not come to its end");
+    overslept_message: SleepsThroughEverything by "waiting::a_message_ends_a_wait",
+        WaitsInVain("does not come to its end");
+    overslept_message_of_another: SleepsThroughEverything by "waiting::a_message_that_another_takes_in_ends_a_wait",
+        WaitsInVain("does not come to its end | waited in vain");
+    overslept_expected_message: SleepsThroughEverything by "waiting::an_expected_message_ends_a_wait",
+        WaitsInVain("does not come to its end");
+    overslept_completion: SleepsThroughEverything by "waiting::a_completion_ends_a_wait",
+        WaitsInVain("does not come to its end");
+    ignored_descriptor: IgnoresDescriptors by "waiting::a_readable_descriptor_ends_a_wait",
+        WaitsInVain("does not come to its end");
+
+    // Ends.
+    hidden_end: HidesEnds by "ends::a_process_that_leaves_is_reported_once",
+        WaitsInVain("waited in vain for the news of an end");
+    repeated_end: ReportsEndsTwice by "ends::a_process_that_leaves_is_reported_once", Says("is reported gone");
+    sending_to_the_gone: SendsToTheGone by "ends::a_process_that_leaves_is_reported_once",
+        Says("sending to one that left");
+    attaching_the_gone: AttachesAnything by "ends::attaching_to_a_process_that_left_is_an_error",
+        Says("attaching to one that left");
+    voice_of_the_gone: SpeaksForTheGone by "ends::messages_of_a_process_that_leaves_are_the_first_few",
+        Says("is silent");
+    endless_operations: LeavesOperationsOpen by "ends::operations_on_a_process_that_leaves_end",
+        WaitsInVain("an operation on a process that left");
+    ignored_forget: IgnoresForget by "ends::forgetting_a_peer_ends_waits", Says("afterwards");
+}

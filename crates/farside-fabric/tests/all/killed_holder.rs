@@ -1,0 +1,226 @@
+//! Processes that are killed, or stand still, while they write into another's private memory by system calls.
+
+use std::io::{PipeWriter, Read, Write, pipe};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farside_fabric::shm::{ShmConfig, ShmEndpoint};
+use farside_fabric::{Event, FabricError, PrivateMemory, PrivateRegion, ProcessId, RemoteKey, Transport};
+
+const BYTES: usize = 4 << 20;
+const OWNER: ProcessId = ProcessId::new(0);
+const HOLDER: ProcessId = ProcessId::new(1);
+/// What a holder is told: the job's id, slot and generation of the region, and whether to have a child that keeps its sockets open.
+const TOLD: &str = "FARSIDE_TEST_HOLDER";
+
+fn open(process: ProcessId, job_id: u64) -> Arc<ShmEndpoint> {
+    let (secret, starter_bytes) = ([5; 16], 4096);
+    let config = ShmConfig { process, process_count: 2, job_id, secret, starter_bytes, private_by_system_call: true };
+    ShmEndpoint::open(config).expect("an endpoint can be opened")
+}
+
+fn deadline() -> Instant {
+    Instant::now() + Duration::from_secs(30)
+}
+
+/// No test by itself: the process that the tests below start. It writes until it is told that it must not, or killed.
+#[test]
+fn holder() {
+    let Ok(told) = std::env::var(TOLD) else { return };
+    let told: Vec<u64> = told.split(' ').map(|word| word.parse().expect("a number")).collect();
+    let [job_id, slot, generation, forks] = told[..] else { panic!("not what a holder is told: {told:?}") };
+    let end = open(HOLDER, job_id);
+    let (slot, generation) = (slot as u32, generation as u32);
+    let key = RemoteKey { process: OWNER, slot, generation, reserved: 0, bytes: BYTES as u64 };
+    let region = end.attach(key, deadline()).expect("the owner lets it attach");
+    let service = end.clone();
+    thread::spawn(move || {
+        loop {
+            service.wait(&[], Some(Instant::now() + Duration::from_secs(1)));
+            service.progress();
+        }
+    });
+    if forks == 1 {
+        fork();
+    }
+    let data = vec![0xff; BYTES];
+    let give_up = deadline();
+    let refused = loop {
+        if let Err(error) = region.put(0, &data, give_up) {
+            break error;
+        }
+        assert!(Instant::now() < give_up, "nobody ends this");
+    };
+    assert!(matches!(refused, FabricError::StaleKey { .. } | FabricError::Disconnected { .. }), "{refused}");
+}
+
+/// Makes a child that is still this program, and has all its descriptors.
+fn fork() {
+    let (mut read, write) = pipe().expect("there is a pipe");
+    thread::spawn(move || {
+        let say_and_stay = move |mut write: &PipeWriter| {
+            write.write_all(b"x")?;
+            thread::sleep(Duration::from_secs(600));
+            Ok(())
+        };
+        let mut command = Command::new("true");
+        // SAFETY: what runs between fork and exec makes two system calls, allocates nothing and takes no lock.
+        unsafe { command.pre_exec(move || say_and_stay(&write)) };
+        // It is killed before this returns.
+        let _ = command.status();
+    });
+    read.read_exact(&mut [0]).expect("the child has begun");
+}
+
+/// A holder's process. It and its child are killed when this is dropped.
+struct Holder(Child);
+
+impl Holder {
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.0.id().to_string()]).status();
+        assert!(sent.expect("kill can be started").success());
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // They may have ended by themselves, which is as good. The group has the number of the holder.
+        let group = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+        let _ = self.0.wait();
+    }
+}
+
+/// An owner with a service thread, and a holder that writes.
+struct Scene {
+    end: Arc<ShmEndpoint>,
+    region: PrivateRegion,
+    holder: Holder,
+    stop: Arc<AtomicBool>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::with_holder(false)
+    }
+
+    fn with_holder(forks: bool) -> Self {
+        static SCENES: AtomicU32 = AtomicU32::new(0);
+        let scene = SCENES.fetch_add(1, Ordering::Relaxed);
+        let job_id = u64::from(std::process::id()) << 32 | 1 << 30 | u64::from(scene);
+        let end = open(OWNER, job_id);
+        let region = end.register_private(Arc::new(PrivateMemory::owned(vec![0; BYTES]))).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (service, is_over) = (end.clone(), stop.clone());
+        thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                service.wait(&[], Some(Instant::now() + Duration::from_millis(20)));
+                service.progress();
+            }
+        });
+        let key = region.key();
+        let program = std::env::current_exe().expect("a test knows its own program");
+        let mut command = Command::new(program);
+        command
+            .args(["--exact", "killed_holder::holder"])
+            .env(TOLD, format!("{job_id} {} {} {}", key.slot, key.generation, u8::from(forks)));
+        command.process_group(0);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let scene = Self { end, region, holder: Holder(child.expect("a holder can be started")), stop };
+        scene.until("the holder writes", |scene| scene.last_byte() == 0xff);
+        scene
+    }
+
+    fn last_byte(&self) -> u8 {
+        let mut found = [0];
+        self.region.as_remote().get(BYTES as u64 - 1, &mut found, deadline()).unwrap();
+        found[0]
+    }
+
+    fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let give_up = deadline();
+        while !is_so(self) {
+            assert!(Instant::now() < give_up, "waited in vain until {what}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Takes the memory back, which nobody writes any more.
+    fn take_back(&self) {
+        let mut bytes = self.region.memory().take_back().expect("it is ours again");
+        bytes.fill(3);
+        thread::sleep(Duration::from_millis(30));
+        // The compiler must not know what it has just filled in.
+        let bytes = std::hint::black_box(bytes);
+        assert!(bytes.iter().all(|byte| *byte == 3), "somebody writes memory whose deregistration is over");
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.end.wake();
+    }
+}
+
+#[test]
+fn a_killed_holder_is_waited_for_as_long_as_its_end_takes() {
+    for round in 0..5 {
+        let mut scene = Scene::new();
+        thread::sleep(Duration::from_micros(311 * round));
+        scene.holder.0.kill().unwrap();
+        let over = scene.end.deregister(scene.region.key()).unwrap();
+        over.wait(&*scene.end, OWNER, deadline()).expect("a dead holder holds nothing up");
+        scene.take_back();
+        scene.until("the death is told", |scene| scene.end.receive() == Some(Event::Disconnected { process: HOLDER }));
+        scene.holder.0.wait().unwrap();
+    }
+}
+
+/// The child has the holder's sockets, so that they do not close.
+#[test]
+fn a_killed_holder_whose_child_lives_holds_nothing_up() {
+    for is_reaped in [true, false] {
+        let mut scene = Scene::with_holder(true);
+        scene.holder.0.kill().unwrap();
+        if is_reaped {
+            scene.holder.0.wait().unwrap();
+        }
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(scene.end.receive(), None, "the connection does not say that it is dead");
+        scene.end.forget(HOLDER);
+        let over = scene.end.deregister(scene.region.key()).unwrap();
+        over.wait(&*scene.end, OWNER, deadline()).expect("a dead holder holds nothing up");
+        scene.take_back();
+    }
+}
+
+/// Somebody says that it is dead, and it is not: it goes on when it can.
+#[test]
+fn a_holder_that_stands_still_is_waited_for_though_it_was_given_up() {
+    let mut scene = Scene::new();
+    scene.holder.signal("-STOP");
+    scene.end.forget(HOLDER);
+    let over = scene.end.deregister(scene.region.key()).unwrap();
+    thread::sleep(Duration::from_millis(100));
+    assert!(!over.has_ended(), "it may write when it goes on");
+    scene.holder.signal("-CONT");
+    over.wait(&*scene.end, OWNER, deadline()).expect("it closes its connection");
+    scene.take_back();
+    let status = scene.holder.0.wait().unwrap();
+    assert!(status.success(), "it is told with a typed error: {status}");
+}
+
+#[test]
+fn a_living_holder_lets_go() {
+    let mut scene = Scene::new();
+    let over = scene.end.deregister(scene.region.key()).unwrap();
+    over.wait(&*scene.end, OWNER, deadline()).expect("it lets go");
+    scene.take_back();
+    let status = scene.holder.0.wait().unwrap();
+    assert!(status.success(), "it is told with a typed error: {status}");
+}

@@ -1,0 +1,18 @@
+//! The integration tests of `farside-fabric`: one program, so that the crate is linked once.
+//!
+//! `tests/loom` is a program of its own: it needs the crate built with `--cfg loom`, which these tests do not.
+
+#![cfg(not(loom))]
+
+mod bell;
+mod conformance;
+mod faulty;
+mod killed_holder;
+mod memory;
+mod ofi;
+mod ofi_between_hosts;
+mod ofi_queues;
+mod only_messages;
+mod over_ofi;
+mod ring_model;
+mod routes;

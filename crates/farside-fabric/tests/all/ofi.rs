@@ -1,0 +1,176 @@
+//! The suite over libfabric: every check on every provider that FARSIDE_TEST_PROVIDERS names, a list separated by commas.
+//!
+//! Without it, those are tested that any Linux machine has. `shm` is not for this suite, whose processes are threads. libfabric itself
+//! must be installed (on Debian and Ubuntu: apt-get install libfabric1); FARSIDE_TEST_LIBFABRIC says which version it has to be, such as
+//! 2.5. FARSIDE_TEST_ADDRESS is the address of this machine to be used in all of a run; without it, `tcp` uses the loopback device.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use farside_conformance::Fabric;
+use farside_fabric::ofi::{OfiConfig, OfiEndpoint, library_version};
+use farside_fabric::{FabricError, Operation, ProcessId, RemoteKey, Transport};
+
+/// Providers that work without any device.
+const EVERYWHERE: &str = "tcp";
+
+struct Ofi {
+    provider: String,
+    address: Option<String>,
+}
+
+impl Fabric for Ofi {
+    fn name(&self) -> String {
+        format!("ofi:{}", self.provider)
+    }
+
+    fn start(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<dyn Transport>>, FabricError> {
+        Ok(self.open(processes, starter_bytes)?.into_iter().map(|end| end as Arc<dyn Transport>).collect())
+    }
+
+    fn patience(&self) -> Duration {
+        // An emulated machine with emulated devices is slow.
+        Duration::from_secs(if self.provider.starts_with("verbs") { 120 } else { 30 })
+    }
+}
+
+impl Ofi {
+    fn open(&self, processes: u32, starter_bytes: usize) -> Result<Vec<Arc<OfiEndpoint>>, FabricError> {
+        let open = |number| {
+            OfiEndpoint::open(OfiConfig {
+                process: ProcessId::new(number),
+                process_count: processes,
+                starter_bytes,
+                provider: Some(self.provider.clone()),
+                address: self.address.clone(),
+                device: None,
+            })
+        };
+        crate::over_ofi::introduced((0..processes).map(open).collect::<Result<_, _>>()?)
+    }
+}
+
+/// The providers to be tested, each with the address to use.
+fn fabrics() -> Vec<Ofi> {
+    let providers = std::env::var("FARSIDE_TEST_PROVIDERS").unwrap_or_else(|_| EVERYWHERE.to_owned());
+    let address = std::env::var("FARSIDE_TEST_ADDRESS").ok();
+    let of = |provider: &str| {
+        // Loopback is always there, and nothing leaves the machine.
+        let loopback = provider.starts_with("tcp").then(|| "127.0.0.1".to_owned());
+        Ofi { provider: provider.to_owned(), address: address.clone().or(loopback) }
+    };
+    // None at all: the developer asked for tests without libfabric.
+    providers.split(',').filter(|provider| !provider.is_empty()).map(of).collect()
+}
+
+#[test]
+fn the_library_is_the_one_that_is_meant() {
+    if fabrics().is_empty() {
+        return;
+    }
+    let (major, minor) = library_version().expect("libfabric can be opened");
+    println!("libfabric {major}.{minor}");
+    if let Ok(wanted) = std::env::var("FARSIDE_TEST_LIBFABRIC") {
+        assert_eq!(format!("{major}.{minor}"), wanted);
+    }
+}
+
+#[test]
+fn shm_refuses_two_ends_in_one_process() {
+    if fabrics().is_empty() {
+        return;
+    }
+    let shm = Ofi { provider: "shm".to_owned(), address: None };
+    let refused = shm.start(2, 4096).expect_err("it is refused");
+    assert!(matches!(refused, FabricError::Refused { .. }), "{refused}");
+}
+
+#[test]
+fn a_cancelled_put_ends_at_once_and_its_buffer_later() {
+    const BYTES: usize = 1 << 20;
+    for fabric in fabrics().iter().filter(|fabric| fabric.provider.starts_with("tcp")) {
+        let ends = fabric.open(2, BYTES).unwrap();
+        let [here, there] = [&ends[0], &ends[1]];
+        let deadline = Instant::now() + fabric.patience();
+        let stop = AtomicBool::new(false);
+        let region = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
+                    there.progress();
+                    std::thread::yield_now();
+                }
+            });
+            let region = here.attach(RemoteKey::starter(there.process(), BYTES as u64), deadline);
+            stop.store(true, Ordering::Relaxed);
+            region.unwrap()
+        });
+        // The target makes no progress now, so that nothing ends by itself.
+        let put = here.post(region.key(), Operation::Put { offset: 0, data: vec![7; BYTES] }).unwrap();
+        put.cancel();
+        let ended = put.try_take();
+        assert!(matches!(ended, Some(Err(FabricError::Cancelled))), "{ended:?}");
+        assert_eq!(here.quarantined(), 1);
+        while here.quarantined() > 0 {
+            assert!(Instant::now() < deadline, "libfabric never lets go of the buffer");
+            here.progress();
+            there.progress();
+        }
+    }
+}
+
+/// libfabric can be told to write over the beginnings of `munmap` and others, in which other threads may be.
+#[test]
+fn the_code_of_the_c_library_stays_as_it_is() {
+    for fabric in fabrics() {
+        let ends = fabric.start(2, 4096).expect("the ends can be opened");
+        let changed = changed_code("libc.so.6").expect("this process can be looked at");
+        assert_eq!(changed, 0, "bytes are changed by {}", fabric.name());
+        drop(ends);
+    }
+}
+
+/// In how many bytes the code of a library that is loaded differs from its file.
+fn changed_code(library: &str) -> std::io::Result<usize> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let memory = File::open("/proc/self/mem")?;
+    let mut changed = 0;
+    let mut pieces = 0;
+    // Such as `7f36aeaf0000-7f36aebc7000 r-xp 00026000 00:19 652561    /usr/lib/x86_64-linux-gnu/libc.so.6`.
+    for line in maps.lines().filter(|line| line.ends_with(library)) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [range, "r-xp", offset, _, _, path] = words[..] else { continue };
+        let number = |text| u64::from_str_radix(text, 16).map_err(std::io::Error::other);
+        let (start, end) = range.split_once('-').ok_or(std::io::ErrorKind::InvalidData)?;
+        let (start, end) = (number(start)?, number(end)?);
+        // The last page may reach beyond the end of the file.
+        let file = std::fs::read(path)?;
+        let there = file.get(number(offset)? as usize..).unwrap_or_default();
+        let mut here = vec![0; there.len().min((end - start) as usize)];
+        memory.read_exact_at(&mut here, start)?;
+        changed += here.iter().zip(there).filter(|(here, there)| here != there).count();
+        pieces += 1;
+    }
+    if pieces > 0 { Ok(changed) } else { Err(std::io::Error::other(format!("{library} is not loaded"))) }
+}
+
+fn run(check: fn(&dyn Fabric)) {
+    fabrics().iter().for_each(|fabric| check(fabric));
+}
+
+macro_rules! checks {
+    ($($room:ident: { $($check:ident,)+ })+) => {
+        $(mod $room {
+            $(
+                #[test]
+                fn $check() {
+                    super::run(farside_conformance::$room::$check);
+                }
+            )+
+        })+
+    };
+}
+
+farside_conformance::conformance_checks! { [checks] }

@@ -1,0 +1,143 @@
+//! Queues over libfabric: what rides on others' completions, and what is released when a peer is lost.
+//!
+//! `tests/all/ofi.rs` says which providers are tested, and how.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farside_fabric::memory::{Circular, CircularOptions, Growth};
+use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
+use farside_fabric::transmit::{Queue, QueueOptions, Span, Transmitter};
+use farside_fabric::{FabricError, LocalRegion, ProcessId, RemoteKey, RemoteRegion, Transport};
+
+const BYTES: usize = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Two ends of `tcp` in one thread, which makes the progress of both; `None` where libfabric is not to be tested.
+struct Pair {
+    here: Arc<dyn Transport>,
+    there: Arc<OfiEndpoint>,
+    memory: LocalRegion,
+    region: RemoteRegion,
+    deadline: Instant,
+}
+
+impl Pair {
+    fn open() -> Option<Self> {
+        let providers = std::env::var("FARSIDE_TEST_PROVIDERS").unwrap_or_else(|_| "tcp".to_owned());
+        if !providers.split(',').any(|provider| provider == "tcp") {
+            return None;
+        }
+        let open = |number| {
+            OfiEndpoint::open(OfiConfig {
+                process: ProcessId::new(number),
+                process_count: 2,
+                starter_bytes: BYTES,
+                provider: Some("tcp".to_owned()),
+                address: Some("127.0.0.1".to_owned()),
+                device: None,
+            })
+        };
+        let ends = (0..2).map(open).collect::<Result<_, _>>().expect("libfabric can be opened");
+        let [here, there]: [Arc<OfiEndpoint>; 2] = crate::over_ofi::introduced(ends).unwrap().try_into().unwrap();
+        let here: Arc<dyn Transport> = here;
+        let deadline = Instant::now() + PATIENCE;
+        let memory = here.register(BYTES).unwrap();
+        let key = RemoteKey::starter(there.process(), BYTES as u64);
+        let region = std::thread::scope(|scope| {
+            let attaching = scope.spawn(|| here.attach(key, deadline));
+            while !attaching.is_finished() {
+                there.progress();
+                std::thread::yield_now();
+            }
+            attaching.join().unwrap().unwrap()
+        });
+        Some(Self { here, there, memory, region, deadline })
+    }
+
+    fn until(&self, what: &str, mut condition: impl FnMut() -> bool) {
+        while !condition() {
+            assert!(Instant::now() < self.deadline, "{what} does not happen");
+            self.there.progress();
+        }
+    }
+
+    fn span(&self, offset: u64, bytes: usize) -> Span<'_> {
+        Span::new(&self.memory, offset, bytes).unwrap()
+    }
+}
+
+/// The target makes no progress: whatever is told meanwhile was told too early.
+#[test]
+fn nothing_is_told_before_the_target_has_it() {
+    let Some(pair) = Pair::open() else { return };
+    let queue = Queue::open(&pair.here, pair.there.process(), QueueOptions::default()).unwrap();
+    for number in 0..20 {
+        queue.put(pair.span(number * 4096, 4096), &pair.region, number * 4096, None).unwrap();
+    }
+    queue.put(pair.span(0, 8), &pair.region, 0, Some(1)).unwrap();
+    queue.get(pair.span(8, 8), &pair.region, 8, Some(2)).unwrap();
+    for _ in 0..1000 {
+        assert_eq!(queue.poll().unwrap(), 0);
+    }
+    pair.until("a signal", || queue.poll().unwrap() == 2);
+}
+
+/// A queue that is dropped with something under way goes when that is over, and another takes its place meanwhile.
+#[test]
+fn queues_come_and_go() {
+    let Some(pair) = Pair::open() else { return };
+    for round in 1..50_u64 {
+        let queue = Queue::open(&pair.here, pair.there.process(), QueueOptions { depth: 16 }).unwrap();
+        for number in 0..10 {
+            pair.memory.as_remote().put(number * 8, &(round * 100 + number).to_le_bytes(), pair.deadline).unwrap();
+            queue.put(pair.span(number * 8, 8), &pair.region, number * 8, None).unwrap();
+        }
+        if round % 2 == 0 {
+            queue.signal(round).unwrap();
+            pair.until("a signal", || queue.poll().unwrap() == round);
+        } else {
+            drop(queue);
+            let word = || {
+                let mut bytes = [0; 8];
+                pair.there.starter().as_remote().get(72, &mut bytes, pair.deadline).unwrap();
+                u64::from_le_bytes(bytes)
+            };
+            pair.until("the last put", || {
+                pair.here.progress();
+                word() == round * 100 + 9
+            });
+        }
+    }
+}
+
+/// All that is under way to a peer that is lost is counted, and released when libfabric has let go of it.
+#[test]
+fn a_lost_peer_leaves_units_in_quarantine() {
+    let Some(pair) = Pair::open() else { return };
+    let transmitter = Transmitter::open(&pair.here, pair.there.process(), QueueOptions { depth: 32 }).unwrap();
+    let options = CircularOptions { unit_bytes: 8192, units: 8, growth: Growth::Linear, units_max: 24 };
+    let mut units = Circular::new(Box::new(pair.here.clone()), options);
+    for number in 0..8 {
+        let unit = units.take().unwrap();
+        unit.write(0, &[number; 8192]);
+        transmitter.put_unit(&unit, 0..8192, &pair.region, 8192 * u64::from(number), pair.deadline).unwrap();
+    }
+    assert!(!transmitter.has_failed());
+    pair.here.forget(pair.there.process());
+    let unit = units.take().unwrap();
+    let refused = transmitter.put_unit(&unit, 0..8, &pair.region, 0, pair.deadline);
+    assert!(matches!(refused, Err(FabricError::Disconnected { .. })), "{refused:?}");
+    drop(unit);
+    let flushed = transmitter.flush(pair.deadline);
+    assert!(matches!(flushed, Err(FabricError::Disconnected { .. })), "{flushed:?}");
+    assert!(transmitter.quarantined() > 0, "libfabric may still send what was posted");
+    // None of those under way is handed out, and the others go round.
+    let taken: Vec<_> = (0..16).map(|_| units.take().expect("eight more may be made, and eight more")).collect();
+    let starts: std::collections::BTreeSet<_> =
+        taken.iter().map(|unit| (unit.part(0..1).region().key().slot, unit.part(0..1).offset())).collect();
+    assert_eq!(starts.len(), 16, "no unit is handed out twice");
+    assert_eq!(units.quarantined(), 8);
+    let full = units.take();
+    assert!(matches!(full, Err(FabricError::MemoryLimit { .. })), "{full:?}");
+}

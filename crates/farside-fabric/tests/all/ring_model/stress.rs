@@ -1,0 +1,127 @@
+//! Two threads and mapped memory.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farside_fabric::ring::{Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, RunEnd, Sender};
+use farside_sys::racy;
+
+use crate::ring_model::memory::{Mapped, Source, payload_word};
+
+const RECORDS: u64 = 2 << 20;
+const RECORDS_PER_TURN: usize = 100;
+const PAYLOAD_WORDS_MAX: u64 = 31;
+const FIRST_CHUNK_BYTES: [usize; 2] = [512, 256];
+const GRANTED_CHUNK_BYTES: [usize; 5] = [264, 4096, 520, 2048, 8192];
+
+/// Waits for the other thread, which may have panicked.
+#[derive(Default)]
+struct Patience(Option<Instant>);
+
+impl Patience {
+    fn pause(&mut self) {
+        let since = *self.0.get_or_insert_with(Instant::now);
+        assert!(since.elapsed() < Duration::from_secs(100), "the other side is stuck");
+        thread::yield_now();
+    }
+}
+
+/// How long a record is, drawn from its number.
+fn payload_words(sequence: u64) -> usize {
+    let draw = payload_word(sequence, 0);
+    // Most records are short.
+    (if draw & 7 == 0 { draw >> 8 & PAYLOAD_WORDS_MAX } else { draw >> 8 & 3 }) as usize
+}
+
+fn send(sender: &mut Sender<MappedChunk, MappedControl>, grants: &mpsc::Receiver<MappedChunk>) {
+    for sequence in 0..RECORDS {
+        let words = payload_words(sequence);
+        let bytes = 8 + words * 8;
+        let mut patience = Patience::default();
+        let offset = loop {
+            match sender.reserve(bytes) {
+                Ok(offset) => break offset,
+                Err(no_room) => {
+                    assert_eq!(no_room.needs_chunk_bytes, None);
+                    assert_eq!(sender.batched_bytes(), 0, "what was batched is published");
+                    grants.try_iter().for_each(|chunk| sender.grant(chunk));
+                    patience.pause();
+                }
+            }
+        };
+        for index in 0..words {
+            let word = sender.chunk().word(offset + 8 + index * 8);
+            word.store(payload_word(sequence, index), Ordering::Relaxed);
+        }
+        let header = Header::new((sequence >> 32) as u16, sequence as u32, bytes);
+        if sequence.is_multiple_of(3) {
+            sender.publish(header, bytes);
+        } else {
+            sender.batch(header, bytes);
+        }
+    }
+    sender.flush();
+}
+
+fn receive(
+    receiver: &mut Receiver<MappedChunk, MappedControl>,
+    mut to_grant: Vec<MappedChunk>,
+    grants: &mpsc::Sender<MappedChunk>,
+) {
+    let grant_every = RECORDS / (to_grant.len() as u64 + 1);
+    let (mut sequence, mut granted) = (0, 0);
+    let mut patience = Patience::default();
+    while sequence < RECORDS {
+        let before = sequence;
+        let run = |header: Header, payload: *const u8, end: *const u8| {
+            check_record(sequence, header, payload, end);
+            sequence += 1;
+            end
+        };
+        // SAFETY: the closure returns the end that it was given, or null.
+        let ended = unsafe { receiver.run(RECORDS_PER_TURN, run) };
+        match ended.expect("the sender writes what it should") {
+            RunEnd::Empty if sequence == before => patience.pause(),
+            RunEnd::Empty | RunEnd::Enough => patience = Patience::default(),
+            RunEnd::Refused { header } => panic!("nobody refused {header:?}"),
+        }
+        if sequence / grant_every > granted
+            && let Some(chunk) = to_grant.pop()
+        {
+            granted += 1;
+            receiver.grant(chunk.clone());
+            grants.send(chunk).expect("the test holds the other end");
+        }
+    }
+    assert_eq!(receiver.peek(), Ok(Next::Empty));
+    assert_eq!(sequence, RECORDS);
+}
+
+fn check_record(sequence: u64, header: Header, payload: *const u8, end: *const u8) {
+    assert_eq!(header.operand(), sequence as u32);
+    assert_eq!(end.addr() - payload.addr(), payload_words(sequence) * 8);
+    for index in 0..payload_words(sequence) {
+        // SAFETY: the receiver found that the record lies in its chunk, which stays mapped as long as the receiver lives.
+        let found = unsafe { racy::load(payload.cast::<u64>().wrapping_add(index)) };
+        assert_eq!(found, payload_word(sequence, index), "word {index} of {sequence}");
+    }
+}
+
+#[test]
+fn two_million_records_pass_between_two_threads_while_the_ring_grows() {
+    let mut memory = Mapped::new(64 << 10);
+    let control = memory.control();
+    let first: Vec<_> = FIRST_CHUNK_BYTES.map(|bytes| memory.chunk(bytes)).into();
+    let to_grant: Vec<_> = GRANTED_CHUNK_BYTES.map(|bytes| memory.chunk(bytes)).into();
+    let mut sender = Sender::new(control.clone(), first.clone());
+    let mut receiver = Receiver::new(control, first);
+    let (grants, granted) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || receive(&mut receiver, to_grant, &grants));
+        send(&mut sender, &granted);
+    });
+    granted.try_iter().for_each(|chunk| sender.grant(chunk));
+    assert_eq!(sender.chunk_count(), FIRST_CHUNK_BYTES.len() + GRANTED_CHUNK_BYTES.len());
+}

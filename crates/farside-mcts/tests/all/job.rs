@@ -1,0 +1,8 @@
+//! Searches on jobs of several processes.
+
+mod agreement;
+mod loss;
+mod positions;
+mod sessions;
+mod shapes;
+mod solving;

@@ -1,0 +1,260 @@
+//! What may travel inside a job: [`Wire`].
+//!
+//! Processes of a job run the same binary, so a value needs no schema and no tags of its own on the way: most values
+//! are *plain*, and travel as the bytes they already are. Values that own heap memory are taken apart by the sender and
+//! put together again by the receiver.
+//!
+//! | type | on the wire |
+//! |---|---|
+//! | plain: numbers, `bool`, `char`, `Duration`, arrays, tuples, `Option`, `Result` and derived types of plain parts | its own `size_of` bytes, padding included |
+//! | `String`, `Vec<T>`, `Box<[T]>` | the length as `u64`, then the elements (one copy if `T` is plain) |
+//! | `Box<T>` | a byte that is 1, then `T` |
+//! | `Option`, `Result` and derived enums with a part that is not plain | the variant as `u32`, then its fields |
+//! | arrays, tuples and derived structs with a part that is not plain | the parts in order |
+//!
+//! Nothing on the wire is aligned, and all of it is in the byte order of the machine.
+//!
+//! # Between unlike binaries
+//!
+//! Where programs that were built apart make one job, a type's layout is not the same everywhere, and nothing that arrives may be believed.
+//! There values take another form, in which every part is checked when it is read: [`Wire::encode`] and [`Wire::decode`], with
+//! [`Wire::describe`] to compare the types. Functions that are called by name use it, and collectives in such a job. A derived `Wire` has
+//! all three. A value that is *encoded* is copied, and dropped at the sender as any other.
+
+/// The paths of derived code. Not for programs.
+#[doc(hidden)]
+pub mod wire {
+    pub use crate::*;
+}
+
+mod boxed;
+mod compound;
+mod encode;
+mod error;
+mod plain;
+mod portable;
+mod reader;
+mod schema;
+
+use std::mem::MaybeUninit;
+
+pub use encode::{from_bytes, from_bytes_in, to_bytes, write_to};
+pub use error::WireError;
+/// The derive macro for [`Wire`](trait@Wire).
+pub use farside_macros::Wire;
+pub use portable::{Decoder, Encoder, decode, encode};
+pub use reader::Reader;
+pub use schema::{Schema, hash_name};
+
+/// A value that may travel from one process of a job to another.
+///
+/// Sending is a *move*: the value leaves the sender, whose destructor does not run, and lives on at the receiver. A
+/// record that never arrives, because its receiver died, leaks what it carries.
+///
+/// References, raw pointers, function pointers, `Rc`, `Arc` and guards are not `Wire`: they are addresses of one
+/// process.
+///
+/// # Deriving
+/// `#[derive(Wire)]` writes the implementation for structs and enums whose fields are all `Wire`, also for types that
+/// implement `Drop`. Type parameters get the bound `T: Wire`. `#[wire(crate = "path")]` names this crate where it is
+/// not `::farside`.
+///
+/// ```
+/// # extern crate farside_wire as farside;
+/// # fn main() {}
+/// use farside::Wire;
+///
+/// #[derive(Wire)]
+/// struct Visit {
+///     node: u64,
+///     moves: [u8; 16],
+/// }
+///
+/// #[derive(Wire)]
+/// enum Answer<T> {
+///     Found(T),
+///     Missing { reason: String },
+/// }
+///
+/// const { assert!(Visit::PLAIN) }
+/// const { assert!(!Answer::<u64>::PLAIN) }
+/// ```
+///
+/// # Safety
+/// Code that allocates the record, and code that copies whole containers, relies on the implementation without checking
+/// it. Whoever implements the trait promises that:
+///
+/// 1. `Self` means the same in every process of the job: it holds no address, file descriptor or thread identity of the
+///    process that made it, unless [`read`](Self::read) translates it.
+/// 2. [`write`](Self::write) writes exactly [`wire_bytes`](Self::wire_bytes) bytes from `out` on, and needs no
+///    alignment.
+/// 3. `write` takes the value: neither it nor any part of it is dropped or used at the sender afterwards, except for
+///    memory that only held the parts.
+/// 4. [`read`](Self::read) consumes exactly the bytes that `write` wrote, through the [`Reader`] alone, and checks
+///    lengths and tags before it acts on them. Bytes of the wrong length or with a wrong tag are an error; only plain
+///    values may be believed.
+/// 5. If [`PLAIN`](Self::PLAIN) is true, `write` and `read` do no more than copy `size_of::<Self>()` bytes. Containers
+///    of `Self` then make one copy of all elements and never call them.
+/// 6. If `PLAIN` is false, every value writes at least one byte. So a length that exceeds the bytes that are left is
+///    wrong, and is refused before anything is allocated.
+///
+/// # Examples
+/// By hand, for a type that the derive cannot see into, with the helpers of this module:
+///
+/// ```
+/// # extern crate farside_wire as farside;
+/// use farside::wire::{self, Reader, Wire, WireError};
+///
+/// /// A half-open range of rows.
+/// struct Rows(std::ops::Range<u64>);
+///
+/// // SAFETY: (1) two numbers; (2, 4) both go through `write_next` and `read`, in the same order; (3) numbers have no
+/// // destructor; (6) they are 16 bytes.
+/// unsafe impl Wire for Rows {
+///     const PLAIN: bool = false;
+///
+///     fn wire_bytes(&self) -> usize {
+///         self.0.start.wire_bytes() + self.0.end.wire_bytes()
+///     }
+///
+///     unsafe fn write(self, out: *mut u8) {
+///         // SAFETY: `out` has room for both ends, the start first.
+///         let out = unsafe { wire::write_next(self.0.start, out) };
+///         // SAFETY: as above; the end is what remains.
+///         unsafe { self.0.end.write(out) };
+///     }
+///
+///     unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
+///         // SAFETY: any bytes are a valid `u64`.
+///         let start = unsafe { u64::read(input) }?;
+///         // SAFETY: any bytes are a valid `u64`.
+///         let end = unsafe { u64::read(input) }?;
+///         Ok(Self(start..end))
+///     }
+/// }
+/// ```
+///
+/// # Cost
+/// A plain value is one copy with a size known at compile time: moves, for the arguments of a call. Other values cost
+/// one pass over their parts to size them and one to write them, and an allocation for each `String`, `Vec` and `Box`
+/// at the receiver. Parts are sized again by each container around them, so deep nesting costs its depth once more.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot travel to another process",
+    label = "this type is not `Wire`",
+    note = "values travel by copy: numbers, `String`, `Vec<T>`, `Option<T>`, tuples, arrays, and types with `#[derive(Wire)]`",
+    note = "references, pointers, `Rc`, `Arc` and guards are addresses of this process, and mean nothing in another"
+)]
+pub unsafe trait Wire: Sized + Send + 'static {
+    /// Every value travels as its own `size_of::<Self>()` bytes, padding included.
+    const PLAIN: bool;
+
+    /// How many bytes [`write`](Self::write) will write. A sum that exceeds `usize` saturates, and fits no buffer.
+    fn wire_bytes(&self) -> usize;
+
+    /// Moves the value out to `out`.
+    ///
+    /// # Safety
+    /// `out` is valid for writes of `self.wire_bytes()` bytes. It need not be aligned.
+    unsafe fn write(self, out: *mut u8);
+
+    /// Moves a value in.
+    ///
+    /// # Errors
+    /// [`WireError`] if the bytes that are left are too few, or stand for no value of the type. How much was consumed
+    /// by then is not specified.
+    ///
+    /// # Safety
+    /// Wherever `Self` reads a plain value, `input` holds one: written by a process that runs the same binary.
+    /// Everything else is checked. A value is read once: reading moves it.
+    unsafe fn read(input: &mut Reader<'_>) -> Result<Self, WireError>;
+
+    // Between unlike binaries. Nothing unsafe relies on these.
+
+    /// Describes the type, for processes of other binaries to compare. Unless it is implemented, the type does not travel there.
+    fn describe(schema: &mut Schema) {
+        schema.not_portable::<Self>();
+    }
+
+    /// Writes the value as [`decode`](Self::decode) reads it, in any binary that describes its type alike.
+    fn encode(&self, out: &mut Encoder) {
+        let _ = out;
+    }
+
+    /// Reads a value from bytes that anybody may have written.
+    ///
+    /// # Errors
+    /// [`WireError`] if they are no value of the type.
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
+        let _ = input;
+        Err(WireError::not_portable::<Self>())
+    }
+
+    /// Writes values one behind the other.
+    #[doc(hidden)]
+    #[inline]
+    fn encode_each(values: &[Self], out: &mut Encoder) {
+        values.iter().for_each(|value| value.encode(out));
+    }
+
+    /// Reads so many values.
+    ///
+    /// # Errors
+    /// Those of [`decode`](Self::decode).
+    #[doc(hidden)]
+    #[inline]
+    fn decode_each(count: usize, input: &mut Decoder<'_>) -> Result<Vec<Self>, WireError> {
+        input.one_by_one(count)
+    }
+}
+
+/// Moves a plain value out: [`Wire::write`] for types with [`Wire::PLAIN`].
+///
+/// # Safety
+/// `T` is plain. `out` is valid for writes of `size_of::<T>()` bytes. It need not be aligned.
+///
+/// # Cost
+/// One copy with a size known at compile time.
+#[inline(always)]
+pub unsafe fn write_plain<T: Wire>(value: T, out: *mut u8) {
+    debug_assert!(T::PLAIN);
+    let out = out.cast::<MaybeUninit<T>>();
+    // SAFETY: the caller passes room for a `T`, and `MaybeUninit<T>` is as large; no alignment is asked for. Padding
+    // travels as uninitialised bytes.
+    unsafe { out.write_unaligned(MaybeUninit::new(value)) };
+}
+
+/// Moves a plain value in: [`Wire::read`] for types with [`Wire::PLAIN`].
+///
+/// # Errors
+/// [`WireError::Truncated`] if fewer than `size_of::<T>()` bytes are left.
+///
+/// # Safety
+/// `T` is plain. The next `size_of::<T>()` bytes, if so many are left, are a valid `T`, moved out by [`write_plain`] and
+/// read only once.
+///
+/// # Cost
+/// One comparison and one copy with a size known at compile time.
+#[inline(always)]
+pub unsafe fn read_plain<T: Wire>(input: &mut Reader<'_>) -> Result<T, WireError> {
+    debug_assert!(T::PLAIN);
+    let from = input.take_for::<T>(size_of::<T>())?.cast::<T>();
+    // SAFETY: `take_for` returned `size_of::<T>()` readable bytes, which the caller says are a `T`; no alignment is
+    // asked for.
+    Ok(unsafe { from.read_unaligned() })
+}
+
+/// Moves `value` out to `out` and returns where the next value goes.
+///
+/// # Safety
+/// `out` is valid for writes of `value.wire_bytes()` bytes.
+///
+/// # Cost
+/// That of [`Wire::wire_bytes`] and [`Wire::write`].
+#[inline(always)]
+pub unsafe fn write_next<T: Wire>(value: T, out: *mut u8) -> *mut u8 {
+    let bytes = value.wire_bytes();
+    // SAFETY: the caller passes room for `wire_bytes` bytes.
+    unsafe { value.write(out) };
+    // SAFETY: those bytes are one allocation, so its end may be computed.
+    unsafe { out.add(bytes) }
+}

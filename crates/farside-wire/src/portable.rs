@@ -1,0 +1,415 @@
+//! Values on their way between processes of different binaries.
+//!
+//! Every part is written by itself, little endian, and checked when it is read: nothing depends on how a compiler lays a type out, and no
+//! bytes can make a value that its type does not have.
+//!
+//! ```text
+//! numbers, char            their bytes; usize and isize 8 B; bool 1 B
+//! Duration                 seconds 8 B, nanoseconds 4 B
+//! Vec, Box<[T]>, String    length 8 B, the elements, and zeroes until there are as many bytes as elements
+//! Option, Result           variant 1 B, value
+//! enum                     variant 4 B, fields
+//! array, tuple, struct     the parts in order
+//! ```
+
+use std::any::Any;
+
+use super::{Wire, WireError};
+
+/// How deep values may lie in each other, by way of `Vec`s and `Box`es. The bytes decide about that, and the stack is short.
+const DEPTH_MAX: u32 = 128;
+/// How much memory is set aside for elements before they have been read, per byte that is left.
+const ELEMENT_BYTES_PER_BYTE: usize = 4;
+
+/// Where [`Wire::encode`] writes to.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    bytes: Vec<u8>,
+}
+
+impl Encoder {
+    /// Writes behind what stands in `bytes`.
+    #[must_use]
+    pub fn behind(bytes: Vec<u8>) -> Self {
+        Self { bytes }
+    }
+
+    /// The bytes written so far.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Adds bytes.
+    #[inline]
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Adds room for bytes, to be filled.
+    #[inline]
+    pub(crate) fn room(&mut self, bytes: usize) -> &mut [u8] {
+        let at = self.bytes.len();
+        self.bytes.resize(at + bytes, 0);
+        &mut self.bytes[at..]
+    }
+
+    /// Adds a length and elements.
+    pub(crate) fn elements<T: Wire>(&mut self, elements: &[T]) {
+        self.bytes(&(elements.len() as u64).to_le_bytes());
+        let at = self.bytes.len();
+        T::encode_each(elements, self);
+        // So that a length which is longer than what is left can be refused, even of elements that have no bytes.
+        if self.bytes.len() < at + elements.len() {
+            self.bytes.resize(at + elements.len(), 0);
+        }
+    }
+}
+
+/// What [`Wire::decode`] reads from: bytes that anybody may have written.
+#[derive(Debug)]
+pub struct Decoder<'a> {
+    left: &'a [u8],
+    depth: u32,
+    context: Option<&'a dyn Any>,
+}
+
+impl<'a> Decoder<'a> {
+    /// Reads these bytes.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { left: bytes, depth: 0, context: None }
+    }
+
+    /// The same decoder with a context: what handles need to become usable where they are read.
+    #[must_use]
+    pub fn within(self, context: &'a dyn Any) -> Self {
+        Self { context: Some(context), ..self }
+    }
+
+    /// The context, if it is a `C`.
+    #[must_use]
+    pub fn context<C: Any>(&self) -> Option<&'a C> {
+        self.context?.downcast_ref()
+    }
+
+    /// How many bytes are left.
+    #[inline]
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        self.left.len()
+    }
+
+    /// Takes `bytes` bytes, on behalf of `T`, which an error names.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if fewer are left.
+    #[inline]
+    pub fn take<T>(&mut self, bytes: usize) -> Result<&'a [u8], WireError> {
+        let taken = self.left.split_at_checked(bytes);
+        let (taken, left) = taken.ok_or_else(|| WireError::truncated::<T>(bytes, self.left.len()))?;
+        self.left = left;
+        Ok(taken)
+    }
+
+    /// Takes an array of bytes, on behalf of `T`.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if fewer are left.
+    #[inline]
+    pub fn array<T, const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let taken = self.left.split_first_chunk();
+        let (taken, left) = taken.ok_or_else(|| WireError::truncated::<T>(N, self.left.len()))?;
+        self.left = left;
+        Ok(*taken)
+    }
+
+    /// Reads something that lies in `T`, one step deeper.
+    pub(crate) fn inside<T, V>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<V, WireError>,
+    ) -> Result<V, WireError> {
+        if self.depth == DEPTH_MAX {
+            return Err(WireError::too_deep::<T>(DEPTH_MAX));
+        }
+        self.depth += 1;
+        let value = read(self);
+        self.depth -= 1;
+        value
+    }
+
+    /// Reads a length and elements.
+    pub(crate) fn elements<T: Wire>(&mut self) -> Result<Vec<T>, WireError> {
+        let length = u64::from_le_bytes(self.array::<Vec<T>, _>()?);
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > self.remaining() {
+            return Err(WireError::truncated::<Vec<T>>(length, self.remaining()));
+        }
+        let before = self.remaining();
+        let elements = self.inside::<Vec<T>, _>(|input| T::decode_each(length, input))?;
+        let used = before - self.remaining();
+        self.take::<Vec<T>>(length.saturating_sub(used))?;
+        Ok(elements)
+    }
+
+    /// Reads elements one by one.
+    pub(crate) fn one_by_one<T: Wire>(&mut self, length: usize) -> Result<Vec<T>, WireError> {
+        let memory_bytes = self.remaining().saturating_mul(ELEMENT_BYTES_PER_BYTE);
+        let mut elements = Vec::with_capacity(length.min(memory_bytes / size_of::<T>().max(1)));
+        for _ in 0..length {
+            elements.push(T::decode(self)?);
+        }
+        Ok(elements)
+    }
+}
+
+/// A value as it travels to processes of other binaries.
+pub fn encode<T: Wire>(value: &T, bytes: Vec<u8>) -> Vec<u8> {
+    let mut out = Encoder::behind(bytes);
+    value.encode(&mut out);
+    out.into_bytes()
+}
+
+/// The value that these bytes are, of which `padding_max` may be left.
+///
+/// # Errors
+/// [`WireError`] if they are none, or more than one.
+pub fn decode<T: Wire>(mut input: Decoder<'_>, padding_max: usize) -> Result<T, WireError> {
+    let value = T::decode(&mut input)?;
+    match input.remaining() {
+        left_bytes if left_bytes > padding_max => Err(WireError::left_over::<T>(left_bytes)),
+        _ => Ok(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::marker::PhantomData;
+    use std::num::{NonZeroI8, NonZeroU64, Wrapping};
+    use std::time::Duration;
+
+    use farside_macros::Wire;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::schema::Schema;
+
+    #[derive(Clone, Debug, PartialEq, Wire)]
+    #[wire(crate = "crate")]
+    enum Tree {
+        Leaf,
+        Named { name: String, weight: i16 },
+        Fork(Box<(Tree, Tree)>),
+        Many(Vec<Tree>),
+    }
+
+    #[derive(Clone, Debug, PartialEq, Wire)]
+    #[wire(crate = "crate")]
+    struct All {
+        numbers: (u8, i16, u32, i64, u128, usize, isize),
+        checked: (bool, char, Option<NonZeroU64>, NonZeroI8),
+        others: (Wrapping<u32>, PhantomData<u8>),
+        time: Duration,
+        several: [Option<Result<u8, String>>; 3],
+        vectors: Vectors,
+        tree: Tree,
+    }
+
+    type Vectors = (Vec<u8>, Vec<u64>, Vec<()>, Vec<String>, Box<[bool]>);
+
+    fn tree() -> impl Strategy<Value = Tree> {
+        let leaf = prop_oneof![
+            Just(Tree::Leaf),
+            (any::<String>(), any::<i16>()).prop_map(|(name, weight)| Tree::Named { name, weight })
+        ];
+        leaf.prop_recursive(4, 20, 4, |inner| {
+            prop_oneof![
+                (inner.clone(), inner.clone()).prop_map(|fork| Tree::Fork(Box::new(fork))),
+                prop::collection::vec(inner, 0..4).prop_map(Tree::Many)
+            ]
+        })
+    }
+
+    fn all() -> impl Strategy<Value = All> {
+        let checked = (any::<bool>(), any::<char>(), any::<u64>(), 1..=i8::MAX);
+        let checked = checked.prop_map(|(a, b, c, d)| (a, b, NonZeroU64::new(c), NonZeroI8::new(d).unwrap()));
+        let others = any::<u32>().prop_map(|number| (Wrapping(number), PhantomData));
+        let vectors = (any::<Vec<u8>>(), any::<Vec<u64>>(), 0..20_usize, any::<Vec<String>>(), any::<Vec<bool>>());
+        let vectors = vectors.prop_map(|(a, b, c, d, e)| (a, b, vec![(); c], d, e.into_boxed_slice()));
+        let time = (any::<u64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos));
+        (
+            any::<(u8, i16, u32, i64, u128, usize, isize)>(),
+            checked,
+            others,
+            time,
+            any::<[Option<Result<u8, String>>; 3]>(),
+            vectors,
+            tree(),
+        )
+            .prop_map(|(numbers, checked, others, time, several, vectors, tree)| All {
+                numbers,
+                checked,
+                others,
+                time,
+                several,
+                vectors,
+                tree,
+            })
+    }
+
+    /// Whatever the bytes, there is no panic, and a value that they are is the same when it has travelled once more.
+    fn check<T: Wire + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
+        if let Ok(value) = decode::<T>(Decoder::new(bytes), 0) {
+            let again = encode(&value, Vec::new());
+            assert_eq!(decode(Decoder::new(&again), 0), Ok(value));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_arrives_as_it_was(value in all()) {
+            let bytes = encode(&value, Vec::new());
+            prop_assert_eq!(decode(Decoder::new(&bytes), 0), Ok(value));
+        }
+
+        #[test]
+        fn any_bytes_are_a_value_or_refused(bytes: Vec<u8>) {
+            check::<All>(&bytes);
+            check::<Tree>(&bytes);
+            check::<(Vec<Option<u16>>, String, char)>(&bytes);
+            check::<Vec<[(); 3]>>(&bytes);
+        }
+
+        /// Most random bytes stop at once; these come further.
+        #[test]
+        fn damaged_bytes_are_a_value_or_refused(value in all(), place: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
+            let mut bytes = encode(&value, Vec::new());
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
+            check::<All>(&bytes);
+            check::<All>(&bytes[..cut.index(bytes.len())]);
+        }
+
+        #[test]
+        fn a_value_with_a_byte_more_or_less_is_refused(value in all(), byte: u8) {
+            let mut bytes = encode(&value, Vec::new());
+            prop_assert!(decode::<All>(Decoder::new(&bytes[..bytes.len() - 1]), 0).is_err());
+            bytes.push(byte);
+            prop_assert_eq!(
+                decode::<All>(Decoder::new(&bytes), 0),
+                Err(WireError::LeftOver { type_name: std::any::type_name::<All>(), left_bytes: 1 })
+            );
+        }
+
+        #[test]
+        fn no_value_is_longer_than_its_schema_says(value: (Option<u16>, [Result<bool, (u8, char)>; 3], Duration)) {
+            fn check_length<T: Wire>(value: &T) {
+                let max = Schema::of::<T>().bytes_max().expect("it has a limit");
+                assert!(encode(value, Vec::new()).len() <= max);
+            }
+            check_length(&value);
+        }
+    }
+
+    #[test]
+    fn what_a_type_does_not_have_is_refused() {
+        fn refused<T: Wire + std::fmt::Debug>(bytes: &[u8]) {
+            assert!(matches!(decode::<T>(Decoder::new(bytes), 0), Err(WireError::Invalid { .. })));
+        }
+        refused::<bool>(&[2]);
+        refused::<char>(&0xd800_u32.to_le_bytes());
+        refused::<NonZeroI8>(&[0]);
+        refused::<Option<u8>>(&[2, 0]);
+        refused::<Result<u8, u8>>(&[2, 0]);
+        refused::<Tree>(&[4, 0, 0, 0]);
+        refused::<Duration>(&[&[0; 8], &1_000_000_000_u32.to_le_bytes()[..]].concat());
+    }
+
+    #[test]
+    fn nesting_has_an_end() {
+        // A fork of a fork of a fork…
+        let bytes = [2, 0, 0, 0].repeat(100_000);
+        assert!(matches!(decode::<Tree>(Decoder::new(&bytes), 0), Err(WireError::TooDeep { .. })));
+        // Vectors in vectors, of one element each.
+        let bytes = [3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0].repeat(100_000);
+        assert!(matches!(decode::<Tree>(Decoder::new(&bytes), 0), Err(WireError::TooDeep { .. })));
+    }
+
+    #[test]
+    fn shapes_are_told_apart() {
+        #[derive(Wire)]
+        #[wire(crate = "crate")]
+        struct Point {
+            x: u32,
+            y: u32,
+        }
+        mod elsewhere {
+            #[derive(farside_macros::Wire)]
+            #[wire(crate = "crate")]
+            pub(crate) struct Place {
+                pub(crate) x: u32,
+                pub(crate) y: u32,
+            }
+        }
+        #[derive(Wire)]
+        #[wire(crate = "crate")]
+        struct Swapped {
+            y: u32,
+            x: u32,
+        }
+        #[derive(Wire)]
+        #[wire(crate = "crate")]
+        enum One {
+            A(u8),
+            B,
+        }
+        #[derive(Wire)]
+        #[wire(crate = "crate")]
+        enum Other {
+            B(u8),
+            A,
+        }
+        fn hash<T: Wire>() -> u64 {
+            Schema::of::<T>().hash()
+        }
+        assert_eq!(hash::<Point>(), hash::<elsewhere::Place>());
+        let hashes = [
+            hash::<Point>(),
+            hash::<Swapped>(),
+            hash::<(u32, u32)>(),
+            hash::<((u32, u32),)>(),
+            hash::<(u32, i32)>(),
+            hash::<[u32; 2]>(),
+            hash::<[u32; 3]>(),
+            hash::<Vec<u32>>(),
+            hash::<Vec<Vec<u32>>>(),
+            hash::<Option<u32>>(),
+            hash::<Result<u32, ()>>(),
+            hash::<One>(),
+            hash::<Other>(),
+            hash::<Tree>(),
+            hash::<()>(),
+            hash::<String>(),
+            hash::<Vec<u8>>(),
+            hash::<usize>(),
+            hash::<u64>(),
+        ];
+        let mut distinct = hashes.to_vec();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), hashes.len());
+        // Programs that were built apart must agree, also with those of tomorrow.
+        assert_eq!(hash::<(u32, String)>(), 0x7674_3ed5_330b_4e8f);
+    }
+
+    #[test]
+    fn what_belongs_to_one_binary_says_so() {
+        struct Bound;
+        // SAFETY: it has no bytes and no destructor.
+        unsafe impl Wire for Bound {
+            crate::plain_whole!();
+        }
+        assert_eq!(Schema::of::<(u8, Vec<Bound>)>().unportable(), Some(std::any::type_name::<Bound>()));
+        assert_eq!(Schema::of::<All>().unportable(), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! Processes that are lost, and such as do not answer.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use farside::prelude::*;
+use farside::{Error, Simulation};
+
+use super::support::{Blind, report, serve, word};
+
+use crate::support::only;
+
+/// What a lost process did last nobody will hear of. What others do goes on.
+#[test]
+fn what_a_lost_process_had_open_is_nobodys() {
+    for seed in 0..10 {
+        let well = AtomicU32::new(0);
+        let simulation = Simulation::new(3, 1, seed).check_accesses(true);
+        let simulated = simulation.kill(ProcessId::new(1), Duration::from_millis(5)).run(|me| {
+            let blind = Blind::new(me)?;
+            let (at, theirs) = (word(0, 0), word(1, 0));
+            match me.id().number() {
+                1 => {
+                    at.put(me, 1)?;
+                    blind.reach(me, 1)?;
+                    me.wait_together(Duration::from_secs(60), || false)
+                }
+                2 => {
+                    blind.wait_for(me, 1)?;
+                    assert_eq!(report(at.put(me, 2)).there.worker, WorkerId::new(1));
+                    theirs.put(me, 2)?;
+                    while me.lost_processes().is_empty() {
+                        serve(me)?;
+                    }
+                    at.put(me, 2)?;
+                    let lost = theirs.put(me, 3);
+                    assert!(matches!(lost, Err(Error::PeerLost { process, .. }) if process.number() == 1), "{lost:?}");
+                    well.fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                }
+                _ => me.wait_together(Duration::from_secs(60), || false).or(Ok(())),
+            }
+        });
+        assert!(simulated.unwrap().verdict.is_err());
+        assert_eq!(well.into_inner(), 1, "seed {seed}");
+    }
+}
+
+/// A process is killed while others ask it, at any moment.
+#[test]
+fn who_asks_a_process_that_dies_is_told() {
+    for seed in 0..20 {
+        let simulation = Simulation::new(3, 1, seed).check_accesses(true);
+        let simulation = simulation.kill(ProcessId::new(2), Duration::from_micros(200 + 37 * seed));
+        let told = AtomicU32::new(0);
+        let simulated = simulation.run(|me| {
+            if me.process().number() == 2 {
+                return me.wait_together(Duration::from_secs(60), || false);
+            }
+            for round in 0.. {
+                match word(2, me.id().number()).put(me, round) {
+                    Ok(()) => {}
+                    Err(Error::PeerLost { process, .. }) if process.number() == 2 => break,
+                    Err(other) => return Err(other),
+                }
+            }
+            told.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        assert!(simulated.unwrap().verdict.is_err());
+        assert_eq!(told.into_inner(), 2, "seed {seed}");
+    }
+}
+
+/// The owner of the memory stands still: the access ends with the deadline, and can be made later.
+#[test]
+fn who_asks_a_process_that_stands_still_has_a_deadline() {
+    let job = farside::job().processes(3).check_accesses(true).force_fabric("shm".parse().unwrap());
+    let test = "accesses::losses::who_asks_a_process_that_stands_still_has_a_deadline";
+    let job = job.entry(only(test)).quiet_stdout();
+    let verdict = job.deadline(Duration::from_secs(3)).time_limit(Duration::from_secs(60)).run(|me| {
+        let root = WorkerId::new(0);
+        let processes = me.gather(root, std::process::id())?;
+        let at = word(1, 0);
+        if let Some(processes) = processes {
+            at.put(me, 1)?;
+            signal("-STOP", processes[1]);
+            // It may take a moment until it stands.
+            let begun = me.now();
+            let mut late = at.put(me, 2);
+            while late.is_ok() && me.now() - begun < Duration::from_secs(20) {
+                late = at.put(me, 2);
+            }
+            signal("-CONT", processes[1]);
+            assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+            at.put(me, 3)?;
+            assert_eq!(at.get(me)?, 3);
+        }
+        // The others wait for longer than the one.
+        me.call(root, (), |_, ()| ())?;
+        if me.id() == root {
+            return me.wait_while_serving(|| me.counters().executed >= 3);
+        }
+        Ok(())
+    });
+    if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
+        std::process::exit(verdict.is_err().into());
+    }
+    verdict.unwrap();
+}
+
+fn signal(which: &str, process: u32) {
+    let sent = Command::new("kill").args([which, &process.to_string()]).status().expect("there is such a command");
+    assert!(sent.success());
+}

@@ -1,0 +1,113 @@
+//! Checked jobs, and a way to bring accesses into an order of which the checker knows nothing.
+
+use std::process::exit;
+use std::time::Duration;
+
+use farside::fabric::RemoteRegion;
+use farside::prelude::*;
+use farside::{AccessConflict, Error, GlobalAddress, GlobalPtr, Result, Simulation};
+
+use crate::support::only;
+
+pub(crate) type Body = fn(&Worker) -> Result<()>;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs a checked job whose processes come to this place by this test.
+pub(crate) fn by_processes(test: &str, fabric: &str, processes: u32, threads: u32, body: Body) {
+    let job = farside::job().processes(processes).threads_per_process(threads).check_accesses(true);
+    let job = job.consumer_threads(2).force_fabric(fabric.parse().unwrap());
+    let arguments = only(test);
+    let verdict = job.entry(arguments).quiet_stdout().time_limit(Duration::from_secs(60)).run(body);
+    if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
+        exit(verdict.is_err().into());
+    }
+    match verdict {
+        Err(error) if error.to_string().contains("libfabric1") => eprintln!("left out: {error}"),
+        other => other.unwrap(),
+    }
+}
+
+/// A checked job in the simulator, with the seeds before this one.
+pub(crate) fn simulated(seeds: u64, processes: u32, body: Body) {
+    for seed in 0..seeds {
+        let simulation = Simulation::new(processes, 1, seed).check_accesses(true).consumer_threads(2);
+        if let Err(error) = simulation.run(body).unwrap().verdict {
+            panic!("seed {seed}: {error}");
+        }
+    }
+}
+
+/// Lets a moment pass, real or simulated.
+pub(crate) fn take_time(me: &Worker) {
+    me.charge(Duration::from_micros(5));
+    let other = me.process_of(me.neighbor(me.threads_per_process()));
+    if me.is_mapped(GlobalAddress::starter(other, 0)).is_ok_and(|mapped| mapped) {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// Lets a moment pass, and runs what others have called here.
+pub(crate) fn serve(me: &Worker) -> Result<()> {
+    take_time(me);
+    me.progress().map(drop)
+}
+
+/// A word of a process's starter memory.
+pub(crate) fn word(process: u32, index: u32) -> GlobalPtr<u64> {
+    GlobalAddress::starter(ProcessId::new(process), index * 8).cast()
+}
+
+#[track_caller]
+pub(crate) fn report<T: std::fmt::Debug>(result: Result<T>) -> AccessConflict {
+    match result {
+        Err(Error::AccessConflict(conflict)) => *conflict,
+        other => panic!("{other:?} is no report"),
+    }
+}
+
+/// A counter that workers count up and watch by the layer below, of which the checker sees nothing: so what one does comes after what
+/// another did in time, and nothing orders the two.
+pub(crate) struct Blind {
+    region: RemoteRegion,
+    offset: u64,
+}
+
+impl Blind {
+    pub(crate) fn new(me: &Worker) -> Result<Self> {
+        let root = WorkerId::new(0);
+        let memory = (me.id() == root).then(|| me.allocate_at(me.process(), 8)).transpose()?;
+        let memory = me.broadcast(root, memory)?;
+        let (region, offset) = memory.region(me)?;
+        let blind = Self { region, offset };
+        if me.id() == root {
+            blind.reach(me, 0)?;
+        }
+        me.barrier()?;
+        Ok(blind)
+    }
+
+    /// This worker is so far.
+    pub(crate) fn reach(&self, me: &Worker, step: u64) -> Result<()> {
+        Ok(self.region.put(self.offset, &step.to_ne_bytes(), me.now() + PATIENCE)?)
+    }
+
+    /// Waits until another is so far. Makes no progress, so that nothing that was called here runs.
+    pub(crate) fn wait_for(&self, me: &Worker, step: u64) -> Result<()> {
+        let deadline = me.now() + PATIENCE;
+        loop {
+            if self.is_at(me, step) {
+                return Ok(());
+            }
+            assert!(me.now() < deadline, "step {step} was not reached");
+            take_time(me);
+        }
+    }
+
+    pub(crate) fn is_at(&self, me: &Worker, step: u64) -> bool {
+        let mut now = [0; 8];
+        self.region.get(self.offset, &mut now, me.now() + PATIENCE).expect("the memory is there");
+        u64::from_ne_bytes(now) >= step
+    }
+}

@@ -1,0 +1,247 @@
+//! Calls on processes, which pools of consumer threads run.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use farside::prelude::*;
+use farside::{Error, Named, Result, Simulation};
+
+use crate::support::only;
+
+type Sums = Dist<AtomicU64>;
+
+fn add(there: &Worker, (sums, x): (Sums, u64)) {
+    sums.here(there).fetch_add(x, Ordering::Relaxed);
+}
+
+fn processes(me: &Worker) -> impl Iterator<Item = ProcessId> + use<> {
+    (0..me.process_count()).map(ProcessId::new)
+}
+
+const DOUBLE: Named<u64, u64> = Named::new("test/double");
+
+/// All forms of calls, to the consumers of all processes.
+fn every_way(me: &Worker) -> Result<()> {
+    let sums = Dist::new(me, || AtomicU64::new(0))?;
+    for process in processes(me) {
+        let pool = me.consumers_of(process).expect("the job has consumers");
+        let executed = me.synchronizer(100)?;
+        for _ in 0..100 {
+            me.call(pool, (sums, 1), add)?;
+            me.to(pool).send_based().call((sums, 1), add)?;
+            me.to(pool).notify(&executed, On::Executed).call((sums, 1), add)?;
+        }
+        let aggregator = me.aggregate(pool);
+        (0..100).try_for_each(|_| aggregator.call((sums, 1), add))?;
+        drop(aggregator);
+        for bytes in [0, 9, 1000, 300_000] {
+            me.call_buffer(pool, (sums, bytes), &vec![1; bytes as usize], |there, (sums, bytes), buffer| {
+                assert_eq!(buffer.as_ptr().addr() % 8, 0);
+                assert_eq!(bytes, buffer.iter().map(|byte| u64::from(*byte)).sum::<u64>());
+                add(there, (sums, bytes));
+            })?;
+        }
+        executed.wait()?;
+        assert_eq!(me.call_return(pool, 5_u64, |there, x| (there.process(), x * 2))?.wait()?, (process, 10));
+        assert_eq!(me.call_with_reply(pool, 5_u64, |_, x, reply: Reply<u64>| reply.send(x))?.wait()?, 5);
+        assert_eq!(me.call_named_return(pool, DOUBLE, 4)?.wait()?, 8);
+        let panicked = me.call_return(pool, 1_u8, |_, x| -> u8 { panic!("{x} is one") })?.wait();
+        assert!(matches!(panicked, Err(Error::RemotePanic { .. })), "{panicked:?}");
+        let waited = me.call_return(pool, (), |there, ()| matches!(there.progress(), Err(Error::InHandler { .. })))?;
+        assert!(waited.wait()?);
+    }
+    me.barrier()?;
+    let all = u64::from(me.worker_count()) * (400 + 301_009);
+    me.wait_while_serving(|| sums.here(me).load(Ordering::Relaxed) == all)?;
+    me.barrier()
+}
+
+fn job() -> farside::Job {
+    farside::job().processes(2).service_threads(1).consumer_threads(2).waiting_threads(2).register(DOUBLE, |_, x| 2 * x)
+}
+
+/// Runs a job of real processes, which come to this place by this test.
+fn run(test: &str, body: impl Fn(&Worker) -> Result<()> + Send + Sync) {
+    run_over("shm", test, body);
+}
+
+fn run_over(fabric: &str, test: &str, body: impl Fn(&Worker) -> Result<()> + Send + Sync) {
+    let arguments = only(test);
+    let job = job().force_fabric(fabric.parse().unwrap()).entry(arguments).quiet_stdout();
+    let verdict = job.time_limit(Duration::from_secs(60)).run(body);
+    if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
+        std::process::exit(verdict.is_err().into());
+    }
+    match verdict {
+        Err(error) if error.to_string().contains("libfabric1") => eprintln!("left out: {error}"),
+        other => other.unwrap(),
+    }
+}
+
+#[test]
+fn consumers_run_all_forms_of_calls() {
+    run("consumers::consumers_run_all_forms_of_calls", every_way);
+}
+
+#[test]
+fn also_over_libfabric() {
+    run_over("ofi:tcp", "consumers::also_over_libfabric", every_way);
+}
+
+#[test]
+fn functions_may_wait_over_libfabric() {
+    run_over("ofi:tcp", "consumers::functions_may_wait_over_libfabric", waiting);
+}
+
+fn simulation(seed: u64) -> Simulation {
+    let simulation = Simulation::new(2, 2, seed).service_threads(1).consumer_threads(2).waiting_threads(2);
+    simulation.register(DOUBLE, |_, x| 2 * x)
+}
+
+#[test]
+fn also_in_a_simulation() {
+    simulation(41).run(every_way).unwrap().verdict.unwrap();
+}
+
+/// Two calls that meet: each needs the other to run at the same time.
+#[test]
+fn consumers_run_at_the_same_time() {
+    run("consumers::consumers_run_at_the_same_time", |me| {
+        let met = Dist::new(me, || (AtomicU64::new(0), Mutex::new(HashSet::<ThreadId>::new())))?;
+        if me.id().number() == 0 {
+            let pool = me.consumers_of(ProcessId::new(1)).expect("the job has consumers");
+            let meet = |there: &Worker, met: Dist<(AtomicU64, Mutex<HashSet<ThreadId>>)>| {
+                let (met, threads) = met.here(there);
+                threads.lock().unwrap().insert(std::thread::current().id());
+                met.fetch_add(1, Ordering::SeqCst);
+                while met.load(Ordering::SeqCst) < 2 {
+                    std::thread::yield_now();
+                }
+            };
+            let both = [me.call_return(pool, met, meet)?, me.call_return(pool, met, meet)?];
+            both.into_iter().try_for_each(farside::Pending::wait)?;
+        }
+        me.barrier()?;
+        let threads = met.here(me).1.lock().unwrap().len();
+        assert_eq!(threads, if me.process().number() == 1 { 2 } else { 0 });
+        me.barrier()
+    });
+}
+
+/// Functions that call on and wait for the answer, over and over between two processes.
+fn waiting(me: &Worker) -> Result<()> {
+    fn descend(there: &Worker, depth: u64) -> u64 {
+        if depth == 0 {
+            return 0;
+        }
+        let other = ProcessId::new(1 - there.process().number());
+        let next = there.waiters_of(other).expect("the job has threads that may wait");
+        // Consumers and workers may be called and waited for, too.
+        let one = there.call_return(there.consumers_of(other).unwrap(), 1_u64, |_, x| x).unwrap().wait().unwrap();
+        there.call_return(next, depth - 1, descend).unwrap().wait().unwrap() + one
+    }
+    let pool = me.waiters_of(me.process()).expect("the job has threads that may wait");
+    // Of two threads in each process every descent needs as many.
+    if me.id().number() == 0 {
+        assert_eq!(me.call_return(pool, 3_u64, descend)?.wait()?, 3);
+    }
+    me.barrier()?;
+    let own = me.call_return(pool, me.id(), |there, back| {
+        there.call_return(back, (), |_, ()| 7_u64).map_err(Error::from).and_then(farside::Pending::wait).unwrap_or(0)
+    })?;
+    assert_eq!(own.wait()?, 7);
+    // Also with a buffer, whoever reads it and when.
+    let other = me.waiters_of(ProcessId::new(1 - me.process().number())).expect("the job has threads that may wait");
+    let ran = me.synchronizer(2)?;
+    let way = || me.to(other).notify(&ran, On::Executed);
+    let wait = |there: &Worker, (), _: &[u8]| assert!(there.progress().is_ok(), "it may wait");
+    let lent = way().call_buffer_get((), me.allocate(50_000)?, wait)?;
+    let aside = way().call_buffer_get_aside((), me.allocate(50_000)?, wait)?;
+    lent.wait()?;
+    aside.wait()?;
+    ran.wait()?;
+    let barred = me.call_return(pool, (), |there, ()| matches!(there.barrier(), Err(Error::UnknownWorker { .. })))?;
+    assert!(barred.wait()?);
+    me.barrier()
+}
+
+#[test]
+fn functions_may_wait_where_threads_are_dedicated_to_that() {
+    run("consumers::functions_may_wait_where_threads_are_dedicated_to_that", waiting);
+}
+
+#[test]
+fn functions_may_wait_in_a_simulation() {
+    simulation(42).run(waiting).unwrap().verdict.unwrap();
+}
+
+/// More is called than the pool queues, and its consumers are slow.
+fn flood(me: &Worker) -> Result<()> {
+    let sums = Dist::new(me, || AtomicU64::new(0))?;
+    if me.id().number() == 0 {
+        let pool = me.consumers_of(ProcessId::new(1)).expect("the job has consumers");
+        for x in 0..400_u64 {
+            me.to(pool).when_full(WhenFull::Retry).call_buffer((sums, x), &[1; 20_000], |there, call, _| {
+                there.charge(Duration::from_micros(20));
+                add(there, call);
+            })?;
+        }
+    }
+    me.barrier()?;
+    me.wait_while_serving(|| me.process().number() == 0 || sums.here(me).load(Ordering::Relaxed) == 400 * 399 / 2)
+}
+
+#[test]
+fn a_full_pool_holds_its_callers_back() {
+    run("consumers::a_full_pool_holds_its_callers_back", flood);
+}
+
+#[test]
+fn a_full_pool_holds_its_callers_back_in_a_simulation() {
+    simulation(43).run(flood).unwrap().verdict.unwrap();
+}
+
+#[farside::test(processes = 1, threads = 1)]
+fn without_consumers_there_are_none(me: &Worker) -> Result<()> {
+    let process = me.process();
+    assert_eq!((me.consumers_of(process), me.waiters_of(process), me.service_of(process)), (None, None, None));
+    Ok(())
+}
+
+#[test]
+fn a_call_that_nobody_waits_for_and_that_panics_ends_the_job() {
+    let simulated = simulation(44).run(|me| {
+        if me.id().number() == 0 {
+            me.call(me.consumers_of(me.process()).unwrap(), (), |_, ()| panic!("no consumer likes this"))?;
+        }
+        Ok(())
+    });
+    let verdict = simulated.unwrap().verdict;
+    assert!(verdict.as_ref().is_err_and(|error| error.to_string().contains("no consumer likes this")), "{verdict:?}");
+}
+
+/// A call is waited for whose consumer is of a process that dies.
+#[test]
+fn consumers_die_with_their_process() {
+    let doomed = ProcessId::new(1);
+    // The verdict is the first failure, so that one that follows from it would not be seen.
+    let well = AtomicU64::new(0);
+    let simulated = simulation(45).kill(doomed, Duration::from_millis(5)).run(|me| {
+        if me.process() == doomed {
+            return me.wait_while_serving(|| false);
+        }
+        for pool in [me.consumers_of(doomed).unwrap(), me.waiters_of(doomed).unwrap()] {
+            let result = me.call_with_reply(pool, (), |_, (), reply: Reply<()>| std::mem::forget(reply));
+            let result = result.map_err(Error::from).and_then(farside::Pending::wait);
+            assert!(matches!(result, Err(Error::PeerLost { process, .. }) if process == doomed), "{result:?}");
+        }
+        well.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    });
+    assert_eq!(well.load(Ordering::Relaxed), 2);
+    let verdict = simulated.unwrap().verdict;
+    assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
+}

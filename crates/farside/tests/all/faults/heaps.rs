@@ -1,0 +1,208 @@
+//! A process is killed at each numbered point of the remote heaps, as initiator and as peer, and the others go on.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use farside::heap::{Block, HeapError, HeapOptions, RemoteBlock, RemoteHeap, Synchronisation};
+use farside::prelude::*;
+use farside::{Error, Result};
+
+use crate::faults::kill_points::{DOOMED, kill_program, socket_name};
+use crate::support::write_note;
+
+const PROGRAM: &str = "faults::heaps::program";
+/// The longest wait of a process for another.
+const DEADLINE: Duration = Duration::from_secs(10);
+const HEAP_BYTES: u64 = 4096;
+const ROUNDS_BEFORE: u64 = 12;
+const ROUNDS_AFTER: u64 = 6;
+
+thread_local! {
+    /// Blocks that this worker was given and has not freed, with what they hold.
+    static KEPT: RefCell<Vec<(RemoteBlock, u8)>> = RefCell::default();
+}
+
+/// A block has come. Some are freed at once, others later.
+fn take_in(there: &Worker, (name, content, at_once): (RemoteBlock, u8, bool)) {
+    KEPT.with_borrow_mut(|kept| kept.push((name, content)));
+    if at_once {
+        free_some(there, 1);
+    }
+}
+
+/// Frees those that came last. Those of one who is gone are errors, and nothing else.
+fn free_some(there: &Worker, count: usize) {
+    for (name, content) in KEPT.with_borrow_mut(|kept| kept.split_off(kept.len().saturating_sub(count))) {
+        let read = || -> Result<()> {
+            let block = name.open(there)?;
+            let bytes = block.to_vec()?;
+            block.free()?;
+            assert!(bytes.iter().all(|byte| *byte == content), "the memory is the block's alone");
+            Ok(())
+        };
+        match read() {
+            Err(Error::PeerLost { process, .. }) => assert_eq!(process.number(), DOOMED),
+            // The service thread was quicker.
+            Err(Error::MemoryReleased { .. }) => {}
+            other => other.unwrap(),
+        }
+    }
+}
+
+/// The heap of this worker at another.
+struct Traffic<'w> {
+    me: &'w Worker,
+    heap: RemoteHeap<'w>,
+    handed: u64,
+    taken_back: u64,
+}
+
+impl Traffic<'_> {
+    fn round(&mut self, round: u64) -> Result<()> {
+        let content = round as u8;
+        for number in 0..8 {
+            let mut block: Block<'_> = match self.heap.alloc(number * 40) {
+                // What the peer keeps it does not free by itself.
+                Err(Error::Heap(HeapError::Exhausted { .. })) => break,
+                block => block?,
+            };
+            block.local_mut().fill(content);
+            block.put()?;
+            let name = block.lend()?;
+            let bytes = self.me.call_return(self.heap.peer(), name, |there, name| {
+                name.open(there).map(|block| block.bytes()).unwrap_or(u64::MAX)
+            });
+            let bytes = bytes?.wait()?;
+            assert!(bytes == number * 40 || bytes == u64::MAX);
+            if number == 5 {
+                continue;
+            }
+            let name = block.hand_over().map_err(|refused| refused.error)?;
+            self.handed += 1;
+            if number == 6 {
+                self.heap.take_back(name)?;
+                self.taken_back += 1;
+                continue;
+            }
+            self.me.call(self.heap.peer(), (name, content, number % 3 > 0), take_in)?;
+        }
+        if round % 3 == 2 {
+            self.me.call_return(self.heap.peer(), (), |there, ()| free_some(there, 20))?.wait()?;
+        }
+        if round % 2 == 1 {
+            while self.heap.synchronise()? > 0 {}
+        }
+        Ok(())
+    }
+
+    /// Everything is free, or in the hands of somebody.
+    fn check(&self) {
+        let report = self.heap.report();
+        let held = report.own_bytes + report.peer_bytes + report.set_aside_bytes;
+        assert_eq!(report.free_bytes + held, report.bytes, "{report:?}");
+        assert_eq!(report.peer_blocks + report.freed_by_peer + self.taken_back, self.handed, "{report:?}");
+        assert_eq!((report.own_blocks, report.set_aside_blocks), (0, 0), "{report:?}");
+    }
+}
+
+/// Goes on with all heaps whose peers live.
+fn go_on(traffic: &mut Vec<Traffic<'_>>, rounds: u64) -> Result<()> {
+    for round in 0..rounds {
+        let mut gone = None;
+        for (at, one) in traffic.iter_mut().enumerate() {
+            match one.round(round) {
+                Err(Error::PeerLost { process, .. })
+                    if process.number() == DOOMED && one.me.process_of(one.heap.peer()) == process =>
+                {
+                    gone = Some(at);
+                }
+                other => other?,
+            }
+            one.check();
+        }
+        if let Some(gone) = gone {
+            let Traffic { heap, .. } = traffic.swap_remove(gone);
+            let refused = heap.alloc(1);
+            assert!(matches!(refused, Err(Error::PeerLost { .. })), "{refused:?}");
+        }
+    }
+    Ok(())
+}
+
+fn body(me: &Worker) -> Result<()> {
+    let is_doomed = me.process().number() == DOOMED;
+    // Also again and again: a heap is opened and closed at every point of the others' lives.
+    for round in 0..3 {
+        let mut traffic = Vec::new();
+        for distance in 1..me.worker_count() {
+            let options = HeapOptions::new(HEAP_BYTES);
+            let options = match (me.id().number() + distance) % 2 {
+                0 => options.synchronisation(Synchronisation::Deferred { batch: 4 }),
+                _ => options.synchronisation(Synchronisation::Immediate),
+            };
+            match RemoteHeap::open(me, me.neighbor(distance), options) {
+                Ok(heap) => traffic.push(Traffic { me, heap, handed: 0, taken_back: 0 }),
+                Err(Error::PeerLost { process, .. }) if process.number() == DOOMED => {}
+                Err(error) => return Err(error),
+            }
+        }
+        go_on(&mut traffic, ROUNDS_BEFORE)?;
+        if round == 2 && !is_doomed {
+            me.wait_while_serving(|| me.lost_processes() == [ProcessId::new(DOOMED)])?;
+            go_on(&mut traffic, ROUNDS_AFTER)?;
+        }
+        for Traffic { heap, .. } in traffic {
+            match me.call_return(heap.peer(), (), |there, ()| free_some(there, usize::MAX)).map_err(Error::from) {
+                Ok(freed) => match freed.wait() {
+                    Ok(()) => {}
+                    Err(Error::PeerLost { process, .. }) if process.number() == DOOMED => continue,
+                    Err(error) => return Err(error),
+                },
+                Err(Error::PeerLost { process, .. }) if process.number() == DOOMED => continue,
+                Err(error) => return Err(error),
+            }
+            match heap.close() {
+                Err(Error::PeerLost { process, .. }) if process.number() == DOOMED => {}
+                other => other?,
+            }
+        }
+    }
+    if is_doomed {
+        return Ok(());
+    }
+    free_some(me, usize::MAX);
+    me.wait_while_serving(|| me.counters().remote_memory_bytes_here == 0)?;
+    write_note(PROGRAM, me.id().number(), &socket_name());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a program for the tests below"]
+fn program() {
+    let job = farside::job().processes(4).threads_per_process(1).deadline(DEADLINE).finalize_deadline(DEADLINE);
+    if let Err(error) = job.run(body) {
+        eprintln!("verdict: {error}");
+        std::process::exit(1);
+    }
+}
+
+fn kill_at(point: &str, nth: &[u32]) {
+    nth.iter().for_each(|nth| kill_program(PROGRAM, point, *nth, 1, false));
+}
+
+#[test]
+fn as_an_initiator() {
+    kill_at("heap-made", &[1, 2, 6]);
+    kill_at("heap-block-put", &[1, 2, 50]);
+    kill_at("heap-tags-taken", &[1, 2, 9]);
+    kill_at("heap-asked", &[1, 2, 7]);
+    kill_at("heap-closing", &[1, 2, 6]);
+}
+
+#[test]
+fn as_a_peer() {
+    kill_at("heap-block-opened", &[1, 2, 60]);
+    kill_at("heap-block-freed", &[1, 2, 30]);
+    kill_at("heap-tags-made", &[1, 2, 9]);
+    kill_at("heap-tags-put", &[1, 2, 9]);
+}

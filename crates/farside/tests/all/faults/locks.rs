@@ -1,0 +1,266 @@
+//! Locks whose holders, waiters or homes die, or are stopped for a while.
+
+use std::cell::{Cell, RefCell};
+use std::process::Command;
+use std::time::Duration;
+
+use farside::prelude::*;
+use farside::sync::{Fenced, LockGuard, LockManager, Operation, Structures, SyncError, Token};
+use farside::{Error, ProcessEnd, Result};
+
+use crate::support::{failure, take_notes, verdict, write_note};
+
+/// Long enough for others to have come to their waits.
+const WHILE: Duration = Duration::from_millis(100);
+const HOME: WorkerId = WorkerId::new(0);
+
+/// Something that a worker was told by a call.
+type Told = PerWorker<Cell<u32>>;
+
+fn tell(me: &Worker, to: WorkerId, told: Told) -> Result<()> {
+    Ok(me.call(to, told, |there, told| told.here(there).set(told.here(there).get() + 1))?)
+}
+
+fn told() -> Option<String> {
+    Some("told".to_owned())
+}
+
+/// Worker 1 has the lock and dies. Worker 2 waits for it, and gets it; so does worker 3 after that.
+#[test]
+fn a_holder_that_dies_leaves_its_lock_to_the_next() {
+    let test = "faults::locks::a_holder_that_dies_leaves_its_lock_to_the_next";
+    let verdict = verdict(test, farside::job().processes(4), |me| {
+        let locks = LockManager::new(me)?;
+        let told: Told = PerWorker::new(me, Cell::new(0))?;
+        let lock = locks.named(me, "lock").at(me.process_of(HOME));
+        let before = Cell::new(0);
+        match me.id().number() {
+            0 => me.wait_while_serving(|| told.here(me).get() == 2)?,
+            1 => {
+                let guard = lock.lock()?;
+                for to in [2, 3] {
+                    me.call(WorkerId::new(to), (told, guard.token()), |there, (told, token)| {
+                        told.here(there).set(token.number() as u32);
+                    })?;
+                }
+                me.wait_while_serving(|| told.here(me).get() == 2)?;
+                std::thread::sleep(WHILE);
+                farside_sys::process::kill_self();
+            }
+            _ => {
+                me.wait_while_serving(|| told.here(me).get() > 0)?;
+                before.set(told.here(me).get());
+                tell(me, WorkerId::new(1), told)?;
+                let guard = lock.lock()?;
+                assert!(guard.token().number() > u64::from(before.get()));
+                guard.release()?;
+                tell(me, HOME, told)?;
+            }
+        }
+        write_note(test, me.id().number(), "told");
+        Ok(())
+    });
+    assert_eq!(failure(verdict), (1, ProcessEnd::Killed(9)));
+    assert_eq!(take_notes(std::process::id(), test, 4), [told(), None, told(), told()]);
+}
+
+/// Worker 1 waits in the queue, with another behind it, and dies there. The lock goes past it.
+#[test]
+fn a_waiter_that_dies_leaves_the_queue() {
+    let test = "faults::locks::a_waiter_that_dies_leaves_the_queue";
+    let verdict = verdict(test, farside::job().processes(3), |me| {
+        let locks = LockManager::new(me)?;
+        let told: Told = PerWorker::new(me, Cell::new(0))?;
+        let lock = locks.named(me, "lock").at(me.process_of(HOME));
+        if me.id() == HOME {
+            let guard = lock.lock()?;
+            // The doomed one waits first.
+            let asked = me.call_return(WorkerId::new(1), locks, |there, locks| {
+                let lock = locks.named(there, "lock").at(there.process_of(HOME));
+                let never = |_: &Worker, _: Result<LockGuard<'_>>| unreachable!("it is dead by then");
+                lock.lock_then(never).expect("the home lives");
+            })?;
+            asked.wait()?;
+            tell(me, WorkerId::new(2), told)?;
+            me.wait_while_serving(|| told.here(me).get() == 1)?;
+            std::thread::sleep(WHILE);
+            tell(me, WorkerId::new(1), told)?;
+            me.wait_while_serving(|| me.lost_processes() == [ProcessId::new(1)])?;
+            guard.release()?;
+            me.wait_while_serving(|| told.here(me).get() == 2)?;
+        } else if me.id().number() == 1 {
+            me.wait_while_serving(|| told.here(me).get() == 1)?;
+            farside_sys::process::kill_self();
+        } else {
+            me.wait_while_serving(|| told.here(me).get() == 1)?;
+            tell(me, HOME, told)?;
+            lock.lock()?.release()?;
+            tell(me, HOME, told)?;
+        }
+        write_note(test, me.id().number(), "told");
+        Ok(())
+    });
+    assert_eq!(failure(verdict), (1, ProcessEnd::Killed(9)));
+    assert_eq!(take_notes(std::process::id(), test, 3), [told(), None, told()]);
+}
+
+/// The home dies: who waits is told, who holds finds out, and nobody gets its locks any more. Other homes go on.
+#[test]
+fn a_home_that_dies_takes_its_locks_along() {
+    let test = "faults::locks::a_home_that_dies_takes_its_locks_along";
+    let verdict = verdict(test, farside::job().processes(3), |me| {
+        let locks = LockManager::new(me)?;
+        let told: Told = PerWorker::new(me, Cell::new(0))?;
+        let home = ProcessId::new(1);
+        let lock = locks.named(me, "lock").at(home);
+        let is_told = |result: Result<()>| {
+            assert!(matches!(&result, Err(Error::PeerLost { process, .. }) if *process == home), "{result:?}");
+        };
+        match me.id().number() {
+            1 => {
+                me.wait_while_serving(|| told.here(me).get() == 1)?;
+                std::thread::sleep(WHILE);
+                farside_sys::process::kill_self();
+            }
+            0 => {
+                let mut guard = lock.lock()?;
+                tell(me, WorkerId::new(2), told)?;
+                me.wait_while_serving(|| me.lost_processes() == [home])?;
+                is_told(guard.renew());
+                is_told(guard.release());
+            }
+            _ => {
+                me.wait_while_serving(|| told.here(me).get() == 1)?;
+                tell(me, WorkerId::new(1), told)?;
+                is_told(lock.lock().map(drop));
+            }
+        }
+        is_told(lock.lock().map(drop));
+        is_told(lock.try_lock().map(drop));
+        locks.named(me, "lock").at(me.process_of(HOME)).lock()?.release()?;
+        write_note(test, me.id().number(), "told");
+        if me.id() == HOME {
+            me.wait_while_serving(|| told.here(me).get() == 1)?;
+        } else {
+            tell(me, HOME, told)?;
+        }
+        Ok(())
+    });
+    assert_eq!(failure(verdict), (1, ProcessEnd::Killed(9)));
+    assert_eq!(take_notes(std::process::id(), test, 3), [told(), None, told()]);
+}
+
+fn signal(pid: u32, signal: &str) {
+    let status = Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status();
+    assert!(status.is_ok_and(|status| status.success()), "there is a shell");
+}
+
+/// Worker 1 has the lock and is stopped, longer than its lease. Worker 2 gets the lock and uses the value. When worker 1 goes on it believes that
+/// it still has the lock; but the value refuses it.
+#[test]
+fn a_holder_that_was_stopped_is_fenced_off() {
+    type Value = PerWorker<RefCell<Fenced<Vec<u32>>>>;
+    /// Says the numbers of the tokens when it refuses.
+    fn append(there: &Worker, (value, token, x): (Value, Token, u32)) -> Option<(u64, u64)> {
+        match value.here(there).borrow_mut().change(token, |value| value.push(x)) {
+            Ok(()) => None,
+            Err(SyncError::StaleToken { offered, newest }) => Some((offered, newest)),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    thread_local! {
+        static STOPPED: Cell<u32> = const { Cell::new(0) };
+    }
+    let test = "faults::locks::a_holder_that_was_stopped_is_fenced_off";
+    let verdict = verdict(test, farside::job().processes(3), |me| {
+        let locks = LockManager::with_lease(me, Duration::from_millis(200))?;
+        let told: Told = PerWorker::new(me, Cell::new(0))?;
+        let lock = locks.named(me, "value").at(me.process_of(HOME));
+        let value: Value = PerWorker::new(me, RefCell::new(Fenced::new(lock.id(), Vec::new())))?;
+        let (stopped, other) = (WorkerId::new(1), WorkerId::new(2));
+        let append = |token, x| me.call_return(HOME, (value, token, x), append)?.wait();
+        if me.id() == stopped {
+            let mut guard = lock.lock()?;
+            assert_eq!(append(guard.token(), 1)?, None);
+            me.call(other, std::process::id(), |_, pid| STOPPED.set(pid))?;
+            // The next that it does is what it was about to do before.
+            me.wait_while_serving(|| told.here(me).get() == 1)?;
+            let refused = append(guard.token(), 3)?;
+            assert_eq!(refused, Some((guard.token().number(), guard.token().number() + 1)));
+            let renewed = guard.renew();
+            assert!(matches!(renewed, Err(Error::Sync(SyncError::LockLost { .. }))), "{renewed:?}");
+        } else if me.id() == other {
+            me.wait_while_serving(|| STOPPED.get() != 0)?;
+            signal(STOPPED.get(), "STOP");
+            let guard = lock.lock()?;
+            assert_eq!(append(guard.token(), 2)?, None);
+            tell(me, stopped, told)?;
+            signal(STOPPED.get(), "CONT");
+        }
+        me.barrier()?;
+        if me.id() == HOME {
+            let guard = lock.lock()?;
+            assert_eq!(value.here(me).borrow_mut().read(guard.token()), Ok(&vec![1, 2]));
+        }
+        me.barrier()
+    });
+    verdict.unwrap();
+}
+
+const COUNT: Operation<u64, u64, u64> = Operation::new("count");
+
+/// The owner of a structure dies. Who knows it is told, who looks for it does not find it, and its name is free.
+#[test]
+fn an_owner_that_dies_takes_its_structures_along() {
+    let test = "faults::locks::an_owner_that_dies_takes_its_structures_along";
+    let verdict = verdict(test, farside::job().processes(3), |me| {
+        let structures = Structures::new(me)?;
+        let register = |name: &str| {
+            let counter = structures.structure(0_u64).operation(COUNT, |count, by| {
+                *count += by;
+                *count
+            });
+            counter.register(me, name)
+        };
+        let doomed = ProcessId::new(2);
+        // One of them has its directory at the doomed process, and is lost with that.
+        let names: Vec<_> = (0..8).map(|number| format!("structure {number}")).collect();
+        if me.process() == doomed {
+            names.iter().try_for_each(|name| register(name).map(drop))?;
+        }
+        me.barrier()?;
+        let known = structures.find::<u64>(me, &names[0])?;
+        known.run(me, COUNT, 1)?;
+        // The last barrier of all three.
+        me.barrier()?;
+        if me.process() == doomed {
+            farside_sys::process::kill_self();
+        }
+        me.wait_while_serving(|| me.lost_processes() == [doomed])?;
+        let lost = known.run(me, COUNT, 1);
+        assert!(matches!(lost, Err(Error::PeerLost { process, .. }) if process == doomed), "{lost:?}");
+        // The directory may not have heard of it yet, and then this names the owner.
+        let mut free = 0;
+        for name in &names {
+            let found = structures.find::<u64>(me, name);
+            let directory_is_lost = matches!(found, Err(Error::PeerLost { .. }));
+            while !directory_is_lost
+                && matches!(structures.find::<u64>(me, name), Ok(found) if found.owner().number() == 2)
+            {
+                me.progress()?;
+            }
+            if !directory_is_lost {
+                free += 1;
+                match register(name) {
+                    Ok(mine) => assert!(mine.run(me, COUNT, 5)? >= 5),
+                    Err(error) => assert!(matches!(error, Error::Sync(SyncError::NameTaken { .. })), "{error}"),
+                }
+            }
+        }
+        assert!(free > 0 && free < names.len(), "{free}");
+        write_note(test, me.id().number(), "told");
+        Ok(())
+    });
+    assert_eq!(failure(verdict), (2, ProcessEnd::Killed(9)));
+    assert_eq!(take_notes(std::process::id(), test, 3), [told(), told(), None]);
+}

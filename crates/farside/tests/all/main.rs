@@ -1,0 +1,40 @@
+//! The integration tests of `farside`: one program, so that the crate is linked once.
+//!
+//! Many tests start this program again, as the processes of a job, with the path of one test as its argument.
+
+#[macro_use]
+mod everywhere;
+mod accesses;
+mod atomics;
+mod bad_input;
+mod broadcast;
+mod buffers;
+mod callers;
+mod calls;
+mod combining_model;
+mod compile_fail;
+mod consumers;
+mod examples;
+mod faults;
+mod global;
+mod heap;
+mod identity;
+mod launch;
+mod memory;
+mod movement;
+mod movement_history;
+mod names;
+mod notifications;
+mod objects;
+mod pipe_model;
+mod pipes;
+mod registration;
+mod rendezvous;
+mod sections;
+mod signals;
+mod simulated;
+mod simulation;
+mod support;
+mod survivors;
+mod sync;
+mod ways;

@@ -1,0 +1,304 @@
+//! Memory of one process in the hands of the workers of others. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and
+//! in the simulator.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use farside::memory::{MemoryRefusal, Place};
+use farside::prelude::*;
+use farside::{AtomicChange, Error, LogGp, RemoteMemory, Result, SimOptions, Simulation};
+use farside_fabric::FabricError;
+use farside_sys::topology::NumaNodeId;
+
+/// Sizes around those of units, pages and chunks.
+const SIZES: [u64; 9] = [1, 63, 64, 65, 4096, 4097, (2 << 20) - 64, 2 << 20, (2 << 20) + 1];
+
+fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
+    (0..bytes).map(|at| (seed.wrapping_mul(0x9e37) + at.wrapping_mul(31)) as u8).collect()
+}
+
+/// Every worker has memory of every process, all of it in use at the same time, and nobody's is another's.
+fn memory_is_its_holders(me: &Worker) -> Result<()> {
+    let mut held: Vec<(RemoteMemory, Vec<u8>)> = Vec::new();
+    for process in (0..me.process_count()).map(ProcessId::new) {
+        for bytes in SIZES {
+            let memory = me.allocate_at(process, bytes)?;
+            assert_eq!((memory.process(), memory.bytes()), (process, bytes));
+            let seed = bytes + u64::from(me.id().number()) * 1000 + u64::from(process.number());
+            held.push((memory, pattern(seed, bytes)));
+        }
+    }
+    held.iter().try_for_each(|(memory, data)| memory.put(me, 0, data))?;
+    me.barrier()?;
+    for (memory, data) in &held {
+        let mut got = vec![0; data.len()];
+        memory.get(me, 0, &mut got)?;
+        assert!(got == *data, "{memory:?} is not what was put there");
+    }
+    me.barrier()?;
+    held.into_iter().try_for_each(|(memory, _)| me.release(memory))?;
+    me.barrier()?;
+    assert_eq!(me.counters().remote_memory_bytes_here, 0);
+    me.barrier()
+}
+
+/// A handle travels, and is used by whoever has it; and what is no handle is refused.
+fn handles_travel(me: &Worker) -> Result<()> {
+    let root = WorkerId::new(0);
+    let owner = me.process_of(WorkerId::new(me.worker_count() - 1));
+    let memory = match me.id() == root {
+        true => {
+            let memory = me.allocate_at(owner, 64)?;
+            memory.put(me, 0, &[0; 64])?;
+            me.broadcast(root, Some(memory))?
+        }
+        false => me.broadcast(root, None)?,
+    };
+    let rounds = 50;
+    for _ in 0..rounds {
+        memory.atomic64(me, 8, AtomicChange::Add(1))?;
+        memory.atomic32(me, 4, AtomicChange::Max(me.id().number()))?;
+    }
+    me.barrier()?;
+    assert_eq!(memory.atomic64(me, 8, AtomicChange::Load)?, rounds * u64::from(me.worker_count()));
+    assert_eq!(memory.atomic32(me, 4, AtomicChange::Load)?, me.worker_count() - 1);
+    let outside = |result: Result<()>| {
+        let is_outside = matches!(result, Err(Error::Fabric(FabricError::OutOfRange { region_bytes: 64, .. })));
+        assert!(is_outside, "{result:?}");
+    };
+    outside(memory.put(me, 64, &[1]));
+    outside(memory.put(me, 60, &[1; 5]));
+    outside(memory.put(me, u64::MAX, &[1]));
+    outside(memory.get(me, 1, &mut [0; 64]));
+    outside(memory.atomic64(me, 60, AtomicChange::Load).map(drop));
+    let misaligned = memory.atomic64(me, 4, AtomicChange::Add(1));
+    assert!(matches!(misaligned, Err(Error::Fabric(FabricError::Misaligned { .. }))), "{misaligned:?}");
+    me.barrier()?;
+    // Anybody may give it back, once.
+    let last = WorkerId::new(me.worker_count() - 1);
+    if me.id() == last {
+        memory.check(me)?;
+        me.release(memory)?;
+    }
+    me.barrier()?;
+    let again = me.release(memory);
+    assert!(matches!(again, Err(Error::MemoryReleased { .. })), "{again:?}");
+    let checked = memory.check(me);
+    assert!(matches!(checked, Err(Error::MemoryReleased { .. })), "{checked:?}");
+    if me.id() == last || me.process() == owner {
+        let used = memory.put(me, 0, &[1]);
+        assert!(matches!(used, Err(Error::MemoryReleased { .. })), "{used:?}");
+    }
+    me.barrier()
+}
+
+/// The same place has another handle the next time.
+fn an_old_handle_is_not_the_next_one(me: &Worker) -> Result<()> {
+    let owner = me.process_of(me.neighbor(me.threads_per_process()));
+    let mut old: Vec<RemoteMemory> = Vec::new();
+    for _ in 0..20 {
+        let memory = me.allocate_at(owner, 256)?;
+        memory.put(me, 0, &[7; 256])?;
+        for stale in &old {
+            assert_ne!(*stale, memory);
+            let again = me.release(*stale);
+            assert!(matches!(again, Err(Error::MemoryReleased { .. })), "{again:?}");
+            let used = stale.put(me, 0, &[1]);
+            assert!(matches!(used, Err(Error::MemoryReleased { .. })), "{used:?}");
+        }
+        memory.check(me)?;
+        let mut got = [0; 256];
+        memory.get(me, 0, &mut got)?;
+        assert_eq!(got, [7; 256]);
+        me.release(memory)?;
+        old.push(memory);
+    }
+    me.barrier()
+}
+
+/// What asks for the impossible is told so.
+fn refusals_are_typed(me: &Worker) -> Result<()> {
+    let owner = me.process_of(me.neighbor(me.threads_per_process()));
+    let refusal = |result: Result<RemoteMemory>| match result {
+        Err(Error::MemoryRefused { process, why, .. }) if process == owner => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(refusal(me.allocate_at(owner, u64::MAX)), MemoryRefusal::Limit { .. }));
+    assert!(
+        matches!(refusal(me.allocate_at(owner, 257 << 20)), MemoryRefusal::Limit { limit, .. } if limit == 256 << 20)
+    );
+    let nowhere = Place::OnNode(owner, NumaNodeId(12345));
+    assert_eq!(refusal(me.allocate_at(nowhere, 64)), MemoryRefusal::NoSuchNode { node: 12345 });
+    let unknown = me.allocate_at(ProcessId::new(99), 64);
+    assert!(matches!(unknown, Err(Error::UnknownProcess { count, .. }) if count == me.process_count()), "{unknown:?}");
+    let unknown = me.allocate_at(WorkerId::new(99), 64);
+    assert!(matches!(unknown, Err(Error::UnknownWorker { .. })), "{unknown:?}");
+    // Its own process is no exception, but for the limit.
+    let own = Place::OnNode(me.process(), NumaNodeId(12345));
+    assert!(matches!(me.allocate_at(own, 64), Err(Error::MemoryRefused { why: MemoryRefusal::NoSuchNode { .. }, .. })));
+    me.barrier()?;
+    // A handler must not wait for memory.
+    let in_handler = me.call_return(me.neighbor(me.threads_per_process()), me.process(), |there, asker| {
+        matches!(there.allocate_at(asker, 64), Err(Error::InHandler { .. }))
+    });
+    assert!(in_handler?.wait()?);
+    me.barrier()
+}
+
+/// On every node that there is (one, mostly), and near every worker.
+fn memory_is_placed(me: &Worker) -> Result<()> {
+    for worker in me.workers() {
+        let near = me.allocate_at(worker, 1000)?;
+        assert_eq!(near.process(), me.process_of(worker));
+        near.put(me, 999, &[1])?;
+        let on_node = me.allocate_at(Place::OnNode(me.process_of(worker), NumaNodeId(0)), 1000)?;
+        on_node.put(me, 999, &[2])?;
+        let mut got = [0];
+        near.get(me, 999, &mut got)?;
+        assert_eq!(got, [1]);
+        me.release(near)?;
+        me.release(on_node)?;
+    }
+    me.barrier()
+}
+
+/// Buffers of the own process, which go to other threads and come back.
+fn buffers_are_registered(me: &Worker) -> Result<()> {
+    let buffers: Vec<_> = (0..100_usize).map(|number| me.allocate(number * 100)).collect::<Result<_>>()?;
+    for (mark, buffer) in (0..).zip(&buffers) {
+        assert_eq!(buffer.key().process, me.process());
+        buffer.fill(mark);
+    }
+    // The workers of a process have one report.
+    me.barrier()?;
+    let report = me.memory_report();
+    let used: usize = report.iter().map(|node| node.used_bytes).sum();
+    assert!(used >= 2 << 20 && report.iter().all(|node| node.used_bytes <= node.registered_bytes), "{report:?}");
+    for (mark, buffer) in (0..).zip(&buffers) {
+        assert!(buffer.to_vec().iter().all(|byte| *byte == mark));
+    }
+    std::thread::spawn(move || drop(buffers)).join().expect("a drop does not fail");
+    let again = me.allocate(9000)?;
+    assert_eq!(me.memory_report(), report, "{again:?}");
+    me.barrier()
+}
+
+everywhere! {
+    as_processes(processes = 2, threads = 2),
+    simulated(processes = 3, threads = 2, seeds = 0..4);
+    memory_is_its_holders
+    handles_travel
+    an_old_handle_is_not_the_next_one
+    refusals_are_typed
+    memory_is_placed
+    buffers_are_registered
+}
+
+#[test]
+fn a_handle_of_another_job_is_foreign() {
+    let kept = Mutex::new(None);
+    farside::simulate(2, 1, 1, |me| {
+        if me.id().number() == 0 {
+            *kept.lock().unwrap() = Some(me.allocate_at(ProcessId::new(1), 64)?);
+        }
+        me.barrier()
+    })
+    .unwrap();
+    let kept = kept.into_inner().unwrap().unwrap();
+    farside::simulate(2, 1, 1, |me| {
+        let released = me.release(kept);
+        assert!(matches!(released, Err(Error::MemoryForeign { .. })), "{released:?}");
+        me.barrier()
+    })
+    .unwrap();
+}
+
+#[test]
+fn others_have_no_more_than_the_limit() {
+    let simulation = Simulation::new(3, 1, 1).remote_memory_limit(10_000);
+    let simulated = simulation.run(|me| {
+        let owner = ProcessId::new(2);
+        if me.process() == owner {
+            // The limit is for others.
+            let own = me.allocate_at(owner, 20_000)?;
+            me.barrier()?;
+            me.barrier()?;
+            assert_eq!(me.counters().remote_memory_bytes_here, 10_000);
+            me.release(own)?;
+            assert_eq!(me.counters().remote_memory_bytes_here, 10_000);
+            return me.barrier();
+        }
+        let memory = me.allocate_at(owner, 5_000)?;
+        me.barrier()?;
+        let more = me.allocate_at(owner, 1);
+        let is_limit = |more: &Result<_>| {
+            let limit = MemoryRefusal::Limit { held: 10_000, limit: 10_000 };
+            matches!(more, Err(Error::MemoryRefused { bytes: 1, why, .. }) if *why == limit)
+        };
+        assert!(is_limit(&more), "{more:?}");
+        me.barrier()?;
+        me.barrier()?;
+        me.release(memory)?;
+        let memory = me.allocate_at(owner, 1)?;
+        me.release(memory)
+    });
+    simulated.unwrap().verdict.unwrap();
+}
+
+#[test]
+fn memory_of_a_lost_process_is_lost_and_what_it_held_comes_back() {
+    for seed in 0..8 {
+        let simulation = Simulation::new(3, 1, seed).kill(ProcessId::new(2), Duration::from_millis(1));
+        // The verdict is the first failure: that the others fared well they say here.
+        let well = AtomicU32::new(0);
+        let simulated = simulation.run(|me| {
+            let neighbor = me.process_of(me.neighbor(me.threads_per_process()));
+            // Each asks the next: process 2 has memory of process 0, and process 1 of process 2.
+            let memory = me.allocate_at(neighbor, 1000)?;
+            memory.put(me, 0, &[1; 1000])?;
+            me.barrier()?;
+            assert_eq!(me.counters().remote_memory_bytes_here, 1000);
+            let told = me.wait_together(Duration::from_secs(10), || false);
+            assert!(matches!(told, Err(Error::PeerLost { .. })), "{told:?}");
+            if me.id().number() == 0 {
+                assert_eq!(me.counters().remote_memory_bytes_here, 0, "its holder is gone");
+                me.release(memory)?;
+            } else {
+                for result in [memory.put(me, 0, &[2]), me.release(memory), me.allocate_at(neighbor, 1).map(drop)] {
+                    assert!(
+                        matches!(result, Err(Error::PeerLost { process, .. }) if process == neighbor),
+                        "{result:?}"
+                    );
+                }
+            }
+            well.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        assert!(
+            matches!(simulated.unwrap().verdict, Err(Error::ProcessFailed { process, .. }) if process.number() == 2)
+        );
+        assert_eq!(well.into_inner(), 2);
+    }
+}
+
+#[test]
+fn what_comes_too_late_is_given_back() {
+    // The answer takes longer than the asker waits.
+    let network = LogGp { latency_ns: 3_000_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0 };
+    let options = SimOptions { network, delay_max_ns: 0, ..SimOptions::default() };
+    let simulation = Simulation::new(2, 1, 1).options(options).deadline(Duration::from_millis(5));
+    let simulated = simulation.run(|me| {
+        if me.id().number() == 0 {
+            let memory = me.allocate_at(ProcessId::new(1), 1000);
+            assert!(matches!(memory, Err(Error::Deadline { .. })), "{memory:?}");
+        }
+        let end = me.now() + Duration::from_millis(30);
+        while me.now() < end {
+            me.progress()?;
+        }
+        assert_eq!(me.counters().remote_memory_bytes_here, 0);
+        Ok(())
+    });
+    simulated.unwrap().verdict.unwrap();
+}

@@ -1,0 +1,542 @@
+//! Jobs whose processes were started by somebody else, and find each other as their environment says.
+//!
+//! Each test starts this test binary anew for every rank, with arguments that lead to the one program below.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio, exit};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use farside::prelude::*;
+use farside::{Error, Named, Result};
+use farside_testbed::netns::{Pair, Rendezvous, Side};
+
+use crate::support::only;
+
+/// The longest that anything here takes on a machine that is very busy.
+const LONG: Duration = Duration::from_secs(60);
+/// The program's arguments.
+const PROGRAM: [&str; 5] = only("rendezvous::program");
+/// What a rank has to do.
+const TASK: &str = "FARSIDE_TEST_TASK";
+
+/// What its number in the job has to be.
+const EXPECTED: &str = "FARSIDE_TEST_PROCESS";
+
+/// What the example `histogram` can be called for.
+const ADD: Named<(u64, u64)> = Named::new("histogram/add");
+const COUNT: Named<u64, Option<u64>> = Named::new("histogram/count");
+
+/// A free port below those that the system hands out by itself. Programs that run at once begin at different ports.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let base = 10_000 + (std::process::id() % 500) as u16 * 40;
+    loop {
+        let port = base + NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// A job whose ranks are started one by one.
+struct Ranks {
+    port: u16,
+    size: u32,
+    timeout_s: &'static str,
+}
+
+/// What became of a rank.
+#[derive(Debug)]
+struct Report {
+    status: Option<i32>,
+    /// What it wrote of its error.
+    text: String,
+}
+
+impl Ranks {
+    fn of(size: u32) -> Self {
+        Self { port: free_port(), size, timeout_s: "30" }
+    }
+
+    fn command(&self, rank: u32, task: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(PROGRAM).env(TASK, task);
+        self.command_of(command, rank)
+    }
+
+    /// The same for another program.
+    fn command_of(&self, mut command: Command, rank: u32) -> Command {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", self.size.to_string());
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", self.port.to_string());
+        command.env("FARSIDE_SECRET", "swordfish").env("FARSIDE_TIMEOUT_S", self.timeout_s);
+        command
+    }
+
+    fn start(&self, rank: u32, task: &str) -> Rank {
+        Rank(self.command(rank, task).spawn().unwrap())
+    }
+
+    /// Starts all ranks with the same task.
+    fn start_all(&self, task: &str) -> Vec<Rank> {
+        (0..self.size).map(|rank| self.start(rank, task)).collect()
+    }
+
+    /// A stream to process 0, once it listens.
+    fn intrude(&self) -> TcpStream {
+        let deadline = Instant::now() + LONG;
+        loop {
+            match TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)) {
+                Ok(stream) => return stream,
+                Err(error) => assert!(Instant::now() < deadline, "process 0 does not listen: {error}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A process of a job. It is killed when this is dropped.
+struct Rank(Child);
+
+impl Rank {
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+    }
+
+    /// Waits for a line on its standard error.
+    fn await_line(&mut self, line: &str) {
+        let mut read = Vec::new();
+        let stderr = self.0.stderr.as_mut().unwrap();
+        let wanted = format!("{line}\n");
+        while !read.ends_with(wanted.as_bytes()) {
+            let mut byte = [0];
+            assert_eq!(stderr.read(&mut byte).unwrap(), 1, "it ended: {}", String::from_utf8_lossy(&read));
+            read.push(byte[0]);
+        }
+    }
+
+    fn end(mut self) -> Report {
+        let mut text = String::new();
+        // The end of the process is the end of its standard error.
+        self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        Report { status: self.0.wait().unwrap().code(), text }
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn ends(ranks: Vec<Rank>) -> Vec<Report> {
+    ranks.into_iter().map(Rank::end).collect()
+}
+
+#[track_caller]
+fn assert_well(reports: &[Report]) {
+    assert!(reports.iter().all(|report| report.status == Some(0)), "{reports:#?}");
+}
+
+#[track_caller]
+fn assert_failed(report: &Report, words: &[&str]) {
+    assert_eq!(report.status, Some(1), "{report:?}");
+    for word in words {
+        assert!(report.text.contains(word), "{word:?} is missing in {report:?}");
+    }
+}
+
+/// What every rank runs. It exits with 1 when its job fails, and says why.
+#[test]
+#[ignore = "a program for the other tests"]
+fn program() {
+    let Ok(task) = std::env::var(TASK) else { return };
+    // Whatever happens, nothing is left running.
+    std::thread::spawn(|| {
+        std::thread::sleep(LONG);
+        eprintln!("a rank hangs");
+        exit(102);
+    });
+    assert!(farside::job::is_member());
+    let threads = if task == "many-threads" { 2 } else { 1 };
+    let job = farside::job().processes(7).threads_per_process(threads).deadline(timeout());
+    let verdict = job.run(|me| work(me, &task));
+    let reporter = if farside::job::is_reported() { "process 0" } else { "this process" };
+    if let Err(error) = verdict {
+        eprintln!("{} reports: {error:?}: {error}", reporter);
+        exit(1);
+    }
+    exit(0);
+}
+
+fn timeout() -> Duration {
+    Duration::from_secs(std::env::var("FARSIDE_TIMEOUT_S").unwrap().parse().unwrap())
+}
+
+fn work(me: &Worker, task: &str) -> Result<()> {
+    match task {
+        "work" | "many-threads" => {
+            assert_eq!(me.process().number().to_string(), std::env::var("RANK").unwrap());
+            assert_eq!(me.process_count().to_string(), std::env::var("WORLD_SIZE").unwrap());
+            let sum = me.all_reduce(me.id().number(), |a, b| a + b)?;
+            assert_eq!(sum, (0..me.worker_count()).sum::<u32>());
+            me.barrier()
+        }
+        // In which group it is and which of that, the launcher said; here it is one of all.
+        "joined" => {
+            assert_eq!(me.process().number().to_string(), std::env::var(EXPECTED).unwrap());
+            assert_eq!(me.all_reduce(1, |a, b| a + b)?, me.process_count());
+            assert_eq!(me.process_count(), 6);
+            me.barrier()
+        }
+        // The other group runs another program.
+        "beside-histogram" => {
+            for histogram in [2, 3].map(WorkerId::new) {
+                me.call_named(histogram, ADD, (3, 7))?;
+                assert!(me.call_named_return(histogram, COUNT, 3)?.wait()? >= Some(7));
+                let refused = me.call_return(histogram, 1_u8, |_, x| x + 1).map_err(|refused| refused.error);
+                assert!(matches!(refused, Err(Error::DifferentBinaries { .. })), "{:?}", refused.err());
+            }
+            me.barrier()?;
+            assert_eq!(me.all_reduce(0_u64, |a, b| a + b)?, 2 * 2 * 7);
+            me.barrier()
+        }
+        "fail" => Err(Error::JobEnded { why: "it has had enough".into() }),
+        "stay" => {
+            eprintln!("here");
+            me.wait_together(LONG, || false)
+        }
+        // It goes on when another is lost.
+        "survive" => {
+            eprintln!("here");
+            me.wait_while_serving(|| !me.lost_processes().is_empty())?;
+            eprintln!("told of {:?}", me.lost_processes());
+            Ok(())
+        }
+        other => panic!("there is no task {other}"),
+    }
+}
+
+#[test]
+fn ranks_find_each_other() {
+    for size in [1, 2, 3, 5] {
+        assert_well(&ends(Ranks::of(size).start_all("work")));
+    }
+    assert_well(&ends(Ranks::of(2).start_all("many-threads")));
+}
+
+#[test]
+fn ranks_may_come_in_any_order_and_late() {
+    let job = Ranks::of(3);
+    let mut ranks = vec![job.start(2, "work")];
+    std::thread::sleep(Duration::from_millis(300));
+    ranks.push(job.start(0, "work"));
+    std::thread::sleep(Duration::from_millis(300));
+    ranks.push(job.start(1, "work"));
+    assert_well(&ends(ranks));
+    // The port can be used again at once.
+    assert_well(&ends(job.start_all("work")));
+}
+
+#[test]
+fn one_process_needs_no_secret_and_no_address() {
+    let job = Ranks::of(1);
+    let mut command = job.command(0, "work");
+    command.env_remove("FARSIDE_SECRET").env_remove("MASTER_ADDR").env_remove("MASTER_PORT");
+    assert_well(&[Rank(command.spawn().unwrap()).end()]);
+}
+
+#[test]
+fn who_never_arrives_is_named() {
+    // Long enough for the two to come.
+    let job = Ranks { timeout_s: "5", ..Ranks::of(4) };
+    let reports = ends([0, 2].map(|rank| job.start(rank, "work")).into());
+    for report in &reports {
+        assert_failed(report, &["of 4 processes, process 1, process 3 did not come to the job within 5s"]);
+    }
+    assert!(reports[0].text.contains("this process reports") && reports[1].text.contains("process 0 reports"));
+}
+
+#[test]
+fn without_process_0_its_address_is_named() {
+    let job = Ranks { timeout_s: "1", ..Ranks::of(2) };
+    let report = job.start(1, "work").end();
+    let address = format!("did not reach process 0 at 127.0.0.1:{}", job.port);
+    assert_failed(&report, &["this process reports", "Unreachable", &address, "MASTER_ADDR"]);
+}
+
+#[test]
+fn who_has_another_secret_is_turned_away_and_the_job_goes_on() {
+    let job = Ranks::of(2);
+    let first = job.start(0, "work");
+    let mut intruder = job.command(1, "work");
+    let intruder = Rank(intruder.env("FARSIDE_SECRET", "guess").spawn().unwrap()).end();
+    assert_failed(&intruder, &["this process reports", "WrongSecret", "FARSIDE_SECRET"]);
+    assert_well(&ends(vec![first, job.start(1, "work")]));
+
+    let job = Ranks { timeout_s: "5", ..Ranks::of(2) };
+    let first = job.start(0, "work");
+    let mut intruder = job.command(1, "work");
+    Rank(intruder.env("FARSIDE_SECRET", "guess").spawn().unwrap()).end();
+    let turned_away = "turned away: a process at";
+    assert_failed(&first.end(), &["process 1 did not come", turned_away, "has another FARSIDE_SECRET"]);
+}
+
+#[test]
+fn a_secret_is_asked_for() {
+    let job = Ranks::of(2);
+    for secret in [None, Some("")] {
+        let mut command = job.command(0, "work");
+        command.env_remove("FARSIDE_SECRET").envs(secret.map(|secret| ("FARSIDE_SECRET", secret)));
+        assert_failed(&Rank(command.spawn().unwrap()).end(), &["NoSecret", "openssl rand"]);
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named_with_the_remedy() {
+    let job = Ranks::of(2);
+    let _other = TcpListener::bind((Ipv4Addr::LOCALHOST, job.port)).unwrap();
+    let port = job.port.to_string();
+    assert_failed(&job.start(0, "work").end(), &["this process reports", "Port", &port, "FARSIDE_PORT"]);
+}
+
+#[test]
+fn a_rank_that_is_there_twice_is_named() {
+    let job = Ranks::of(3);
+    let first = job.start(0, "work");
+    let reports = ends(vec![job.start(1, "work"), job.start(1, "work")]);
+    assert_failed(&first.end(), &["two processes say that they are process 1"]);
+    assert_eq!(reports.iter().filter(|report| report.text.contains("RankTaken { rank: 1")).count(), 1, "{reports:?}");
+    assert_eq!(reports.iter().filter(|report| report.text.contains("two processes say")).count(), 1, "{reports:?}");
+    assert!(reports.iter().all(|report| report.status == Some(1)));
+}
+
+#[test]
+fn ranks_of_different_sizes_are_told_so() {
+    let job = Ranks::of(3);
+    let other = Ranks { size: 2, ..Ranks::of(1) };
+    let other = Ranks { port: job.port, ..other };
+    let (first, second) = (job.start(0, "work"), other.start(1, "work"));
+    let words = "OtherSize { rank: 1, processes: 2, host_processes: 3";
+    assert_failed(&second.end(), &["this process reports", words]);
+    assert_failed(&first.end(), &["process 1 was started with 2 processes in all, and others with 3"]);
+}
+
+#[test]
+fn a_rank_out_of_range_is_refused_where_it_is() {
+    assert_failed(&Ranks::of(2).start(2, "work").end(), &["NoSuchRank { rank: 2, processes: 2 }"]);
+}
+
+#[test]
+fn ranks_that_disagree_about_the_job_are_told_so() {
+    let job = Ranks::of(2);
+    let reports = ends(vec![job.start(0, "work"), job.start(1, "many-threads")]);
+    for report in reports {
+        assert_failed(&report, &["with 1 threads", "with 2 threads"]);
+    }
+}
+
+#[test]
+fn a_rank_that_fails_fails_the_job() {
+    for failing in 0..3 {
+        let job = Ranks::of(3);
+        let task = |rank| if rank == failing { "fail" } else { "survive" };
+        let reports = ends((0..3).map(|rank| job.start(rank, task(rank))).collect());
+        for (rank, report) in reports.iter().enumerate() {
+            let expected = i32::from(rank == 0 || rank == failing as usize);
+            assert_eq!(report.status, Some(expected), "rank {rank} of {reports:#?}");
+        }
+        assert_failed(&reports[0], &["this process reports", "it has had enough"]);
+    }
+}
+
+#[test]
+fn a_killed_rank_is_lost_for_the_others_who_go_on() {
+    let job = Ranks::of(3);
+    let mut ranks = job.start_all("survive");
+    ranks.iter_mut().for_each(|rank| rank.await_line("here"));
+    let mut killed = ranks.remove(1);
+    killed.kill();
+    let reports = ends(ranks);
+    assert!(reports.iter().all(|report| report.text.contains("told of [ProcessId(1)]")), "{reports:#?}");
+    assert_failed(&reports[0], &["this process reports", "ProcessFailed { process: ProcessId(1)", "its connection"]);
+    assert_eq!(reports[1].status, Some(0), "{reports:#?}");
+}
+
+#[test]
+fn without_process_0_the_job_ends() {
+    let job = Ranks::of(3);
+    let mut ranks = job.start_all("stay");
+    ranks.iter_mut().for_each(|rank| rank.await_line("here"));
+    let mut killed = ranks.remove(0);
+    killed.kill();
+    for report in ends(ranks) {
+        assert_failed(&report, &["this process reports", "process 0"]);
+    }
+}
+
+/// Two ranks that take themselves for different machines.
+fn apart(fabric: &str) -> Vec<Report> {
+    let job = Ranks::of(2);
+    let start = |rank: u32| {
+        let mut command = job.command(rank, "work");
+        command.env("FARSIDE_HOST_ID", rank.to_string()).env("FARSIDE_FABRIC", fabric);
+        Rank(command.env("FARSIDE_ADDRESS", "127.0.0.1").spawn().unwrap())
+    };
+    ends(vec![start(0), start(1)])
+}
+
+#[test]
+fn different_machines_share_no_memory() {
+    for report in apart("shm") {
+        assert_failed(&report, &["DifferentMachines { a: ProcessId(0), b: ProcessId(1) }"]);
+    }
+}
+
+#[test]
+fn different_machines_exchange_cards() {
+    if !farside_testbed::is_left_out("fabric") {
+        assert_well(&apart("auto"));
+    }
+}
+
+/// Two ranks that are at work, on two hosts.
+fn ranks_between_hosts(pair: &Pair) -> [Rank; 2] {
+    let job = Ranks::of(2);
+    let start = |(side, rank): (Side, u32)| {
+        let mut command = pair.command(side, std::env::current_exe().unwrap());
+        command.args(PROGRAM).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        Rendezvous { world_size: 2, master: Side::A, port: job.port, secret: "swordfish" }.tell(&mut command, rank);
+        Rank(command.env("FARSIDE_TIMEOUT_S", job.timeout_s).env(TASK, "stay").spawn().unwrap())
+    };
+    let mut ranks = [(Side::A, 0), (Side::B, 1)].map(start);
+    ranks.iter_mut().for_each(|rank| rank.await_line("here"));
+    ranks
+}
+
+/// A connection of which nobody says that it has ended.
+#[test]
+fn a_cable_that_is_cut_ends_the_job_on_both_sides() {
+    if farside_testbed::is_left_out("netns") || farside_testbed::is_left_out("fabric") {
+        return;
+    }
+    let pair = Pair::new().unwrap();
+    let ranks = ranks_between_hosts(&pair);
+    pair.cut().unwrap();
+    let reports = ends(ranks.into());
+    assert!(reports.iter().all(|report| report.status == Some(1)), "{reports:#?}");
+    assert_failed(&reports[0], &["this process reports", "process 1"]);
+    assert_failed(&reports[1], &["this process reports", "process 0"]);
+}
+
+/// A connection of which one end is no more, and could not say so: whichever of the two that is, the other learns of it.
+#[test]
+fn a_connection_that_is_half_open_ends_the_job() {
+    if farside_testbed::is_left_out("netns") || farside_testbed::is_left_out("fabric") {
+        return;
+    }
+    for gone in [0, 1] {
+        let pair = Pair::new().unwrap();
+        let mut ranks = ranks_between_hosts(&pair);
+        pair.cut().unwrap();
+        ranks[gone].kill();
+        let left = ends(ranks.into()).swap_remove(1 - gone);
+        assert_failed(&left, &["this process reports", &format!("process {gone}")]);
+    }
+}
+
+/// A rank of a group among others that come together at a port.
+fn grouped(group: &Ranks, rank: u32, port: u16, which: &str) -> Command {
+    let mut command = group.command(rank, "joined");
+    join(&mut command, port, which);
+    command
+}
+
+fn join(command: &mut Command, port: u16, which: &str) {
+    command.env("FARSIDE_JOIN", format!("127.0.0.1:{port}")).env("FARSIDE_GROUP", which);
+}
+
+#[test]
+fn groups_launched_separately_are_one_job() {
+    let port = free_port();
+    let sizes = [2, 3, 1];
+    let mut ranks = Vec::new();
+    let mut before: u32 = sizes.iter().sum();
+    // The first group comes last.
+    for (index, size) in sizes.into_iter().enumerate().rev() {
+        let group = Ranks::of(size);
+        before -= size;
+        for rank in 0..size {
+            let mut command = grouped(&group, rank, port, &format!("{index}/3"));
+            if size == 1 {
+                // One that no launcher started.
+                command.env_remove("RANK").env_remove("WORLD_SIZE");
+            }
+            ranks.push(Rank(command.env(EXPECTED, (before + rank).to_string()).spawn().unwrap()));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_well(&ends(ranks));
+}
+
+/// Two processes of this program and two of the example `histogram`, launched separately.
+#[test]
+fn groups_of_different_programs_are_one_job() {
+    let this = std::env::current_exe().unwrap();
+    let target = this.parent().and_then(Path::parent).expect("test binaries are in a folder of the target folder");
+    let histogram = target.join("examples/histogram");
+    assert!(histogram.exists(), "build it with `cargo build -p farside --examples`: {}", histogram.display());
+    let port = free_port();
+    let groups = [Ranks::of(2), Ranks::of(2)];
+    let mut ranks = Vec::new();
+    for rank in 0..2 {
+        let mut command = groups[1].command_of(Command::new(&histogram), rank);
+        join(&mut command, port, "1/2");
+        ranks.push(Rank(command.spawn().unwrap()));
+        let mut command = groups[0].command(rank, "beside-histogram");
+        join(&mut command, port, "0/2");
+        ranks.push(Rank(command.spawn().unwrap()));
+    }
+    assert_well(&ends(ranks));
+}
+
+#[test]
+fn groups_that_never_come_are_named() {
+    let group = Ranks { timeout_s: "1", ..Ranks::of(1) };
+    let report = Rank(grouped(&group, 0, group.port, "0/3").spawn().unwrap()).end();
+    assert_failed(&report, &["this process reports", "of 3 groups, no process of group 1, group 2 came within 1s"]);
+    let report = Rank(grouped(&group, 0, group.port, "1/3").spawn().unwrap()).end();
+    assert_failed(&report, &["this process reports", "did not reach process 0"]);
+    let report = Rank(grouped(&group, 0, group.port, "3/3").spawn().unwrap()).end();
+    assert_failed(&report, &["GroupVariables", "FARSIDE_GROUP=INDEX/COUNT"]);
+}
+
+#[test]
+fn groups_that_disagree_are_told_so() {
+    let group = Ranks::of(1);
+    let ranks = ["0/2", "1/3"].map(|which| Rank(grouped(&group, 0, group.port, which).spawn().unwrap()));
+    let [first, other] = ranks.map(Rank::end);
+    assert_failed(&first, &["process 0 of group 1 was started as one of 3 groups, and process 0 as one of 2"]);
+    assert_failed(&other, &["OtherGroups { group: 1, groups: 3, host_groups: 2"]);
+}
+
+/// Whoever says nothing, or nonsense, or closes at once, or comes in crowds.
+#[test]
+fn strangers_do_not_keep_a_job_from_starting() {
+    let job = Ranks::of(2);
+    let first = job.start(0, "work");
+    let silent: Vec<_> = (0..200).map(|_| job.intrude()).collect();
+    for nonsense in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 3000], &[255; 3000], b"\x08\x00farside\x01", b"\x10"] {
+        let mut stream = job.intrude();
+        // It may be refused in the middle.
+        let _ = stream.write_all(nonsense);
+        let _ = stream.shutdown(Shutdown::Write);
+    }
+    drop(job.intrude());
+    assert_well(&ends(vec![first, job.start(1, "work")]));
+    drop(silent);
+}

@@ -1,0 +1,108 @@
+//! Jobs that are expected to fail, and the notes of their processes.
+//!
+//! The verdict on a job is its first failure. A process that goes on after it writes a note about what it saw.
+
+use std::path::PathBuf;
+use std::process::exit;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use farside::prelude::*;
+use farside::{Error, Job, ProcessEnd, Result};
+
+/// The longest time that any step takes on a very busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// Arguments of this test binary that lead to one test.
+pub(crate) const fn only(test: &str) -> [&str; 5] {
+    [test, "--exact", "--nocapture", "--test-threads=1", "--include-ignored"]
+}
+
+pub(crate) fn is_launched() -> bool {
+    std::env::var_os("FARSIDE_LAUNCHER").is_some()
+}
+
+/// Runs a job whose processes reach this call by running the test of this name.
+pub(crate) fn verdict(test: &str, job: Job, body: impl Fn(&Worker) -> Result<()> + Send + Sync) -> Result<()> {
+    let verdict = within_time(|| job.entry(only(test)).quiet_stdout().run(body));
+    if is_launched() {
+        exit(verdict.is_err().into());
+    }
+    verdict
+}
+
+/// Calls the function. Ends this process if that takes longer than [`LONG`].
+pub(crate) fn within_time<T>(function: impl FnOnce() -> T) -> T {
+    let (done, watch) = mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        if watch.recv_timeout(LONG) == Err(mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("a job hangs");
+            exit(102);
+        }
+    });
+    let value = function();
+    drop(done);
+    value
+}
+
+pub(crate) fn failure(verdict: Result<()>) -> (u32, ProcessEnd) {
+    match verdict {
+        Err(Error::ProcessFailed { process, how }) => (process.number(), how),
+        other => panic!("no process failed: {other:?}"),
+    }
+}
+
+fn note_path(launcher: u32, test: &str, author: u32) -> PathBuf {
+    let test = test.replace("::", "-");
+    std::env::temp_dir().join(format!("farside-note-{launcher}-{test}-{author}"))
+}
+
+fn launcher() -> u32 {
+    std::env::var("FARSIDE_LAUNCHER").unwrap().parse().unwrap()
+}
+
+/// Leaves a note. A test numbers the authors of its notes as it likes.
+pub(crate) fn write_note(test: &str, author: u32, text: &str) {
+    std::fs::write(note_path(launcher(), test, author), text).unwrap();
+}
+
+/// Returns whether a process of the same job has left a note.
+pub(crate) fn has_note(test: &str, author: u32) -> bool {
+    note_path(launcher(), test, author).exists()
+}
+
+/// Makes no progress until another worker calls for attention, by a note and not through the library.
+pub(crate) fn pay_no_attention(test: &str) {
+    let begin = Instant::now();
+    while !has_note(test, 0) {
+        assert!(begin.elapsed() < LONG, "no other worker calls for attention");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Ends [`pay_no_attention`] in the other processes of the same job.
+pub(crate) fn call_for_attention(test: &str) {
+    write_note(test, 0, "now");
+}
+
+/// Sets a way up. Tries again when the job's deadline passes meanwhile, which may be short.
+pub(crate) fn set_up(me: &Worker, to: WorkerId) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        match me.setup(to) {
+            Err(Error::Deadline { .. }) => assert!(begin.elapsed() < LONG, "no way to {to} comes about"),
+            other => return other,
+        }
+    }
+}
+
+/// Takes the notes of all authors away, and returns what they wrote.
+pub(crate) fn take_notes(launcher: u32, test: &str, authors: u32) -> Vec<Option<String>> {
+    let take = |author| {
+        let path = note_path(launcher, test, author);
+        let text = std::fs::read_to_string(&path).ok()?;
+        std::fs::remove_file(path).unwrap();
+        Some(text)
+    };
+    (0..authors).map(take).collect()
+}

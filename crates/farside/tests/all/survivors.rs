@@ -1,0 +1,137 @@
+//! Three ranks on two hosts send each other large buffers all the time. One is killed, or cut off, in the middle of that; the
+//! other two are told, and go on calling each other.
+//!
+//! The hosts are network namespaces with a cable between them. What calls carry travels in messages that libfabric copies, so no
+//! buffer of a caller can be left with it: those that can are tested in `farside-fabric` (`ofi_between_hosts`).
+
+use std::cell::RefCell;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farside::prelude::*;
+use farside::{Error, Result};
+use farside_testbed::netns::{Pair, Rendezvous, Side};
+use farside_testbed::{Echo, Running, is_left_out};
+
+use crate::support::only;
+
+/// The longest that anything here takes on a machine that is very busy.
+const LONG: Duration = Duration::from_secs(60);
+/// Who is killed or cut off.
+const VICTIM: ProcessId = ProcessId::new(2);
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// How many buffers came from each worker, and how many there will be, once it has said so.
+type Tally = PerWorker<RefCell<[(u64, Option<u64>); 3]>>;
+
+/// Counts a buffer, which must be whole, and the next in order.
+fn take(there: &Worker, (tally, from, number): (Tally, WorkerId, u64), buffer: &[u8]) {
+    assert!(buffer.len() == BUFFER_BYTES && buffer.iter().all(|byte| *byte == number as u8));
+    let (count, _) = &mut tally.here(there).borrow_mut()[from.index()];
+    *count += 1;
+    assert_eq!(*count, number);
+}
+
+#[farside::test(processes = 3, threads = 1)]
+#[ignore = "a program for the other tests"]
+fn program(me: &Worker) -> Result<()> {
+    let tally: Tally = PerWorker::new(me, RefCell::default())?;
+    let send = |to: WorkerId, number: u64| {
+        me.call_buffer(to, (tally, me.id(), number), &vec![number as u8; BUFFER_BYTES], take)
+            .map_err(|refused| refused.error)
+    };
+    let others: Vec<_> = me.workers().filter(|worker| *worker != me.id()).collect();
+    let mut number = 0;
+    let mut is_told = false;
+    while !is_told {
+        number += 1;
+        for to in &others {
+            match send(*to, number) {
+                Err(Error::PeerLost { process, .. }) if me.process_of(*to) == VICTIM => {
+                    assert_eq!(process, VICTIM);
+                    is_told = true;
+                }
+                sent => sent?,
+            }
+        }
+        if number == 3 {
+            eprintln!("in transfer");
+        }
+    }
+    assert_eq!(me.lost_processes(), [VICTIM]);
+
+    let is_victim = |worker: &WorkerId| me.process_of(*worker) == VICTIM;
+    let (victim, other) = if is_victim(&others[0]) { (others[0], others[1]) } else { (others[1], others[0]) };
+    for round in 1..=20_u64 {
+        assert_eq!(me.call_return(other, round, |_, round| round + 1)?.wait()?, round + 1);
+        send(other, number + round)?;
+    }
+    me.call(other, (tally, me.id(), number + 20), |there, (tally, from, all)| {
+        tally.here(there).borrow_mut()[from.index()].1 = Some(all);
+    })?;
+    me.wait_while_serving(|| {
+        let (count, all) = tally.here(me).borrow()[other.index()];
+        all == Some(count)
+    })?;
+    assert!(matches!(send(victim, 1), Err(Error::PeerLost { process: VICTIM, .. })));
+    eprintln!("well");
+    Ok(())
+}
+
+/// Has the program run as three ranks on these sides, and something done to it when all are at it. Returns the ranks' statuses
+/// and what they printed.
+fn run(sides: [Side; 3], accident: impl FnOnce(&Pair, &mut [Running])) -> Vec<(Option<i32>, String)> {
+    let pair = Pair::new().unwrap_or_else(|failure| panic!("{failure}"));
+    let rendezvous = Rendezvous { world_size: 3, master: sides[0], port: 7077, secret: "swordfish" };
+    let start = |(rank, side): (u32, Side)| {
+        let mut command = pair.command(side, std::env::current_exe().expect("a test binary is a file"));
+        command.args(only("survivors::program"));
+        rendezvous.tell(command.env("FARSIDE_FABRIC", "ofi:tcp"), rank);
+        Running::start(&format!("rank {rank}"), &mut command, Echo::Quiet).unwrap_or_else(|failure| panic!("{failure}"))
+    };
+    let mut ranks: Vec<_> = (0..).zip(sides).map(start).collect();
+    let deadline = Instant::now() + LONG;
+    for rank in &mut ranks {
+        while !rank.printed().contains("in transfer") {
+            assert!(rank.status().is_none() && Instant::now() < deadline, "{}", rank.failure("it does not send"));
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+    accident(&pair, &mut ranks);
+    let end = |rank: &mut Running| {
+        let status = rank.wait(deadline).unwrap_or_else(|failure| panic!("{failure}"));
+        (status.code(), rank.printed())
+    };
+    let reports = ranks.iter_mut().map(end).collect();
+    assert_eq!(pair.processes(), [0; 0], "processes are left: {reports:?}");
+    reports
+}
+
+/// The survivors did all they had to. Then process 0, which runs the job for the others, says that it lost one.
+fn assert_survived(reports: &[(Option<i32>, String)]) {
+    assert!(reports[..2].iter().all(|(_, text)| text.contains("well")), "{reports:#?}");
+    assert!(reports[0].0 != Some(0) && reports[0].1.contains("process 2 failed"), "{reports:#?}");
+    assert_eq!(reports[1].0, Some(0), "{reports:#?}");
+}
+
+fn is_possible() -> bool {
+    !is_left_out("netns") && !is_left_out("fabric")
+}
+
+#[test]
+fn a_rank_killed_in_mid_transfer_is_lost_and_the_others_go_on() {
+    if is_possible() {
+        // The survivors are on different hosts.
+        let reports = run([Side::A, Side::B, Side::A], |_, ranks| ranks[2].kill());
+        assert_survived(&reports);
+    }
+}
+
+#[test]
+fn a_rank_cut_off_in_mid_transfer_is_lost_and_the_others_go_on() {
+    if is_possible() {
+        let reports = run([Side::A, Side::A, Side::B], |pair, _| pair.cut().unwrap());
+        assert_survived(&reports);
+        assert!(reports[2].0.is_some_and(|code| code != 0) && reports[2].1.contains("process 0"), "{reports:#?}");
+    }
+}
