@@ -1,4 +1,4 @@
-//! Calls from threads that are no workers.
+//! Calls from threads that are not workers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn add_all(there: &Worker, sums: Sums, buffer: &[u8]) {
     add(there, (sums, buffer.iter().map(|byte| u64::from(*byte)).sum()));
 }
 
-/// Threads of a scope call everybody, also the worker that started them, in every way.
+/// The threads of a scope call every worker in every way, including the worker that started them.
 fn every_way(me: &Worker) -> Result<()> {
     let sums = Dist::new(me, || AtomicU64::new(0))?;
     let outcomes = std::sync::Mutex::new(Vec::new());
@@ -83,7 +83,7 @@ fn also_in_a_simulation() {
     simulate(2, 2, 31, every_way).unwrap();
 }
 
-/// More than a lane holds at first, so that those who call wait for room.
+/// Sends more than a lane holds at first, so that callers wait for room.
 fn stream(me: &Worker) -> Result<()> {
     const CALLS: u64 = 3000;
     let sums = Dist::new(me, || AtomicU64::new(0))?;
@@ -112,8 +112,8 @@ fn who_finds_no_room_waits_in_a_simulation() {
     simulate(2, 1, 32, stream).unwrap();
 }
 
-/// A thread that is no worker outlives the body that started it. The job waits for its outstanding call, and refuses later
-/// calls.
+/// A thread that is not a worker outlives the body that started it. The job waits for its
+/// outstanding call and refuses later calls.
 #[test]
 fn calls_outstanding_at_the_end_are_drained() {
     let arguments = only("callers::calls_outstanding_at_the_end_are_drained");
@@ -145,7 +145,8 @@ fn calls_outstanding_at_the_end_are_drained() {
         Ok(())
     });
     if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
-        // The job is over, but the thread may not have run since: only what its calls returned is certain.
+        // The job is over, but the thread may not have run since. Only the results of its calls are
+        // certain.
         let outcome = outcome.recv_timeout(Duration::from_secs(30));
         let is_right = matches!(outcome, Ok((Ok(()), Error::JobEnded { .. })));
         if verdict.is_err() || !is_right {
@@ -184,7 +185,7 @@ fn named_functions_can_be_called_too() {
 fn whoever_waits_for_a_lost_process_is_told() {
     let doomed = ProcessId::new(1);
     let simulation = Simulation::new(2, 1, 34).kill(doomed, Duration::from_millis(5));
-    // The verdict is the first failure, so that one that follows from it would not be seen.
+    // The verdict is the first failure and would hide a later one.
     let well = AtomicU64::new(0);
     let simulated = simulation.run(|me| {
         let lost = |result: Result<()>| matches!(result, Err(Error::PeerLost { process, .. }) if process.number() == 1);

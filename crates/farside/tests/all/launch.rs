@@ -1,7 +1,7 @@
 //! Jobs of real processes: how they start, fail and end.
 //!
-//! The processes of most jobs here run this test binary again, with arguments that lead to the one test. There they come to
-//! the same job, and leave when it is over.
+//! The processes of most jobs here run this test program again, with arguments that select the same
+//! test. They reach the same job and exit when it is over.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
@@ -38,7 +38,8 @@ fn this_program() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-/// What the system says of a process: its state, its parent, and more. Empty if there is no such process.
+/// Returns what the system says about a process: its state, its parent, and more. Empty if there is
+/// no such process.
 fn stat(pid: u32) -> Vec<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // These fields follow the name, which is in parentheses and may hold any character.
@@ -50,7 +51,7 @@ fn runs(pid: u32) -> bool {
     stat(pid).first().is_some_and(|state| state != "Z" && state != "X")
 }
 
-/// The children of this process that were started with these last arguments.
+/// Returns the children of this process that were started with these last arguments.
 fn running_with(arguments: &[&str]) -> HashSet<u32> {
     let end = arguments.iter().map(|argument| format!("\0{argument}")).collect::<String>() + "\0";
     let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -205,7 +206,7 @@ fn whoever_does_not_come_in_time_is_named_and_stopped() {
             std::thread::park();
         }
     }
-    // Long enough for the others to come.
+    // The time must suffice for processes 0 and 2 to start on a busy machine.
     let job = farside::job().processes(3).deadline(Duration::from_secs(5));
     match verdict(name, job, |_| Ok(())) {
         Err(Error::JobEnded { why }) => assert!(why.starts_with("of 3 processes, process 1 did not come"), "{why}"),
@@ -224,7 +225,7 @@ fn a_process_that_comes_to_another_job_says_so() {
     assert!(why.contains("launch.rs") && why.contains("`Job::entry`"), "{why}");
 }
 
-/// Runs one of the programs below, and returns whether it went well and what it printed.
+/// Runs one of the programs below. Returns whether it succeeded, and its output.
 fn run_program(name: &str) -> (bool, String) {
     let output = within_time(|| Command::new(this_program()).args(only(name)).output().unwrap());
     let printed = [output.stdout, output.stderr].concat();
@@ -273,7 +274,7 @@ fn a_second_job_is_refused() {
 fn program_with_two_entries() {
     let name = "launch::program_with_two_entries";
     for round in ["first", "second"] {
-        // The harness ignores what it skips nothing by.
+        // The test harness accepts a `--skip` that matches no test.
         let arguments = [&only(name)[..], &["--skip", round]].concat();
         if is_launched() && !std::env::args().any(|argument| argument == round) {
             continue;
@@ -292,7 +293,7 @@ fn jobs_with_entries_of_their_own_can_follow_each_other() {
 #[ignore = "a program for `nobody_outlives_a_killed_launcher`"]
 fn program_that_stays() {
     let _ = farside::job().processes(3).run(|_| {
-        // In one piece, so that the lines of several processes do not mix.
+        // One write, so that the lines of several processes do not mix.
         std::io::stderr().write_all(format!("here is {}\n", std::process::id()).as_bytes()).unwrap();
         loop {
             std::thread::park();

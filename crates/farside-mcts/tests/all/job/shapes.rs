@@ -136,27 +136,27 @@ fn every_worker_takes_part() {
     }
 }
 
-#[farside::test(processes = 1, threads = 1)]
+#[farside::test(processes = 1, threads = 1, timeout_s = 120)]
 fn one_worker(me: &Worker) -> Result<()> {
     search_several_times(me)
 }
 
-#[farside::test(processes = 2, threads = 1)]
+#[farside::test(processes = 2, threads = 1, timeout_s = 120)]
 fn two_processes(me: &Worker) -> Result<()> {
     search_several_times(me)
 }
 
-#[farside::test(processes = 1, threads = 2)]
+#[farside::test(processes = 1, threads = 2, timeout_s = 120)]
 fn two_threads(me: &Worker) -> Result<()> {
     search_several_times(me)
 }
 
-#[farside::test(processes = 2, threads = 2)]
+#[farside::test(processes = 2, threads = 2, timeout_s = 120)]
 fn two_processes_of_two_threads(me: &Worker) -> Result<()> {
     search_several_times(me)
 }
 
-#[farside::test(processes = 4, threads = 1)]
+#[farside::test(processes = 4, threads = 1, timeout_s = 120)]
 fn four_processes(me: &Worker) -> Result<()> {
     search_several_times(me)
 }

@@ -1,4 +1,4 @@
-//! What happens at the limits that a job sets.
+//! Calls and waits at the limits that a job sets.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::support::{
     LONG, call_for_attention, failure, has_note, pay_no_attention, set_up, take_notes, verdict, write_note,
 };
 
-/// Calls that carry this much fill a ring soon.
+/// An argument so large that calls soon fill a ring.
 type Load = (PerWorker<Cell<u64>>, [u64; 50]);
 
 fn count(there: &Worker, (counted, _): Load) {
@@ -36,7 +36,7 @@ fn fill(me: &Worker, when_full: WhenFull, counted: PerWorker<Cell<u64>>, wanted:
                 if wanted(full(&refused.error)) {
                     return Ok(accepted);
                 }
-                // The answer to a request for more may be on its way.
+                // The answer to a request for more memory may be on its way.
                 me.progress()?;
             }
         }
@@ -68,7 +68,7 @@ fn a_ring_grows_to_the_cap_and_is_used_again() {
     let verdict = verdict(test, job, |me| {
         let cap = |cause| matches!(cause, FullCause::RingCap { cap_bytes } if cap_bytes == 64 << 10);
         filled_and_emptied(me, test, WhenFull::Fail, cap)?;
-        // Two chunks of 4 KiB and one of 32, and nothing beyond the cap.
+        // Two chunks of 4 KiB and one of 32 KiB, and no growth beyond the cap.
         assert!(me.id().number() != 0 || me.counters().sent.ring_bytes == 40 << 10);
         Ok(())
     });
@@ -98,7 +98,7 @@ fn a_ring_is_made_however_small_the_cap() {
 fn a_call_that_the_cap_leaves_no_room_for_is_refused() {
     let job = farside::job().processes(2).ring_cap_bytes(16 << 10);
     let verdict = verdict("faults::limits::a_call_that_the_cap_leaves_no_room_for_is_refused", job, |me| {
-        // Less than half of the cap, and more than is left of it beside the ring as it is.
+        // Less than half of the cap, and more than the existing ring leaves of it.
         let buffer = [7; 8000];
         let to = me.to(me.neighbor(1));
         me.call_return(me.neighbor(1), (), |_, ()| ())?.wait()?;
@@ -204,7 +204,7 @@ fn fill_and_wait(to: farside::To<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A job whose calls call on for ever is ended after its bodies have returned.
+/// A job whose calls make further calls without end is ended after its bodies have returned.
 #[test]
 fn a_job_that_does_not_come_to_rest_is_ended() {
     fn again(there: &Worker, hop: u64) {

@@ -1,4 +1,4 @@
-//! Setting ways up, with rings of several sizes.
+//! Setup of ways, with rings of several sizes.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -54,7 +54,8 @@ fn fill(me: &Worker, got: PerWorker<Cell<u64>>, chunks: u64) -> Result<u64> {
     let to = me.to(me.neighbor(1)).when_full(WhenFull::Fail);
     let (mut accepted, mut refused) = (0_u64, 0);
     let begin = Instant::now();
-    // The answer to a request for more memory may take its time. A ring that grows too far has some time to do so, too.
+    // The answer to a request for more memory may take time. The 100 refusals give a ring the time
+    // to grow too far.
     while refused < 100 || me.counters_to(me.neighbor(1)).chunks_grown < chunks {
         assert!(begin.elapsed() < LONG, "the ring does not grow");
         match to.call((got, [0_u64; 20]), |there, (got, _)| got.here(there).set(got.here(there).get() + 1)) {
@@ -118,7 +119,7 @@ fn a_program_says_it_for_one_destination() {
 
 #[test]
 fn the_receivers_cap_counts() {
-    // The first chunks fit, and are granted; the next do not.
+    // The first chunks are granted. The next ones do not fit.
     let ring = RingOptions { chunk_bytes: 16 << 10, chunk_bytes_max: 16 << 10, ..RingOptions::default() };
     let job = farside::job().processes(2).ring_cap_bytes(40 << 10).ring(ring);
     let test = "ways::setup::the_receivers_cap_counts";
@@ -141,7 +142,7 @@ fn what_cannot_be_is_refused() {
         let large = RingOptions { chunk_bytes: 8 << 20, chunk_bytes_max: 8 << 20, ..RingOptions::default() };
         let refused = me.setup_with(to, large).unwrap_err();
         assert!(matches!(&refused, Error::RingOptions { why } if why.contains("ring_cap_bytes")), "{refused}");
-        // Nothing of this has made or spoilt a ring.
+        // No refusal has made or damaged a ring.
         assert_eq!(me.call_return(to, 1_u8, |_, x| x)?.wait()?, 1);
         me.barrier()
     });
