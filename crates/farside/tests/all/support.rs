@@ -13,7 +13,7 @@ use farside::{Error, Job, ProcessEnd, Result};
 /// The longest time that any step takes on a very busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Arguments of this test binary that lead to one test.
+/// Returns the arguments of this test program that select one test.
 pub(crate) const fn only(test: &str) -> [&str; 5] {
     [test, "--exact", "--nocapture", "--test-threads=1", "--include-ignored"]
 }
@@ -71,7 +71,7 @@ pub(crate) fn has_note(test: &str, author: u32) -> bool {
     note_path(launcher(), test, author).exists()
 }
 
-/// Makes no progress until another worker calls for attention, by a note and not through the library.
+/// Makes no progress until another worker calls for attention by a note, without the library.
 pub(crate) fn pay_no_attention(test: &str) {
     let begin = Instant::now();
     while !has_note(test, 0) {
@@ -85,7 +85,7 @@ pub(crate) fn call_for_attention(test: &str) {
     write_note(test, 0, "now");
 }
 
-/// Sets a way up. Tries again when the job's deadline passes meanwhile, which may be short.
+/// Sets a way up. Tries again if the job's deadline is too short for it.
 pub(crate) fn set_up(me: &Worker, to: WorkerId) -> Result<()> {
     let begin = Instant::now();
     loop {
