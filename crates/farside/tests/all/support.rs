@@ -1,6 +1,7 @@
 //! Jobs that are expected to fail, and the notes of their processes.
 //!
-//! The verdict on a job is its first failure. A process that goes on after it writes a note about what it saw.
+//! The verdict on a job is its first failure. A process that goes on after it writes a note about
+//! what it saw.
 
 use std::path::PathBuf;
 use std::process::exit;

@@ -44,7 +44,8 @@ fn fill(me: &Worker, when_full: WhenFull, counted: PerWorker<Cell<u64>>, wanted:
     }
 }
 
-/// Worker 0 fills the ring while worker 1 pays no attention. Then all calls arrive, and there is room again.
+/// Worker 0 fills the ring while worker 1 pays no attention. Then all calls arrive, and there is
+/// room again.
 fn filled_and_emptied(me: &Worker, test: &str, when_full: WhenFull, wanted: fn(FullCause) -> bool) -> Result<()> {
     let counted = PerWorker::new(me, Cell::new(0))?;
     if me.id().number() == 1 {

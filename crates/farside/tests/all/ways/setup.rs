@@ -49,7 +49,8 @@ const SERIEMA: RingOptions = RingOptions {
     chunk_bytes_max: 8 << 10,
 };
 
-/// Calls the other worker, which pays no attention, until the ring has grown by `chunks` and has no room.
+/// Calls the other worker, which pays no attention, until the ring has grown by `chunks` and has no
+/// room.
 fn fill(me: &Worker, got: PerWorker<Cell<u64>>, chunks: u64) -> Result<u64> {
     let to = me.to(me.neighbor(1)).when_full(WhenFull::Fail);
     let (mut accepted, mut refused) = (0_u64, 0);
