@@ -1,4 +1,4 @@
-//! `farside hex`: finds a move in a position of Hex.
+//! `farside hex`: searches for a move in a position of Hex.
 
 mod findings;
 mod htp;
@@ -17,10 +17,10 @@ use self::progress::Progress;
 use crate::error::CliError;
 use crate::values::{Seconds, at_least_one};
 
-/// How long a search takes when nothing is said.
+/// Default duration of a search.
 const SECONDS: &str = "5";
 
-/// Search a move in a game of Hex
+/// Search for a move in a game of Hex
 ///
 /// Black joins the top (row 1) with the bottom, white the left (column a) with the right.
 #[derive(Clone, Debug, Args)]
@@ -31,58 +31,60 @@ pub(crate) struct Arguments {
     /// The board's side, 2 to 16
     #[arg(long, default_value_t = 11)]
     size: usize,
-    /// How many processes search; 2 if not said
+    /// Number of processes that search; default 2
     #[arg(short = 'n', long, value_name = "PROCESSES", value_parser = at_least_one::<u32>)]
     processes: Option<u32>,
-    /// Worker threads of each process; 1 if not said
+    /// Number of worker threads of each process; default 1
     #[arg(short = 't', long, value_name = "THREADS", value_parser = at_least_one::<u32>)]
     threads: Option<u32>,
-    /// Descend the tree so many times
+    /// Number of rollouts
     #[arg(long, value_name = "N", conflicts_with = "seconds")]
     rollouts: Option<u64>,
-    /// Search for so long
+    /// Duration of the search in seconds
     #[arg(long, value_name = "S", default_value = SECONDS)]
     seconds: Seconds,
-    /// The same seed and number of rollouts give the same answer, with --local
+    /// Seed; with --local and --rollouts it determines the answer
     #[arg(long, value_name = "K", default_value_t = 0)]
     seed: u64,
     /// The game so far, black first, such as "f6 e5 pass"
     #[arg(long, value_name = "MOVES", default_value = "")]
     moves: String,
-    /// See which stones are as good as joined: fewer rollouts, and better moves
+    /// Recognise connected stones: fewer rollouts, better moves
     #[arg(long)]
     connections: bool,
-    /// Search in this process and one thread alone
+    /// Search in one thread of this process
     #[arg(long)]
     local: bool,
-    /// What carries the bytes: auto, shm, ofi or ofi:PROVIDER
+    /// Fabric of the job: auto, shm, ofi or ofi:PROVIDER
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
     fabric: Option<FabricChoice>,
-    /// Print one JSON object on one line, and nothing else
+    /// Print one line with one JSON object, and nothing else
     #[arg(long)]
     json: bool,
 }
 
-/// What else there is to play with.
+/// Subcommands of `farside hex`.
 #[derive(Clone, Debug, Subcommand)]
 enum Engine {
     Htp(htp::Arguments),
 }
 
-/// A search that makes sense.
+/// A valid search.
 #[derive(Clone, Debug)]
 struct Task {
     game: Hex,
     position: Position,
-    /// The game so far.
+    /// The moves of the game so far.
     moves: String,
     budget: Budget,
     seed: u64,
 }
 
 impl Task {
+    /// Checks the arguments.
+    ///
     /// # Errors
-    /// When there is no such position, or nothing to search in it.
+    /// If the position or the budget is invalid, or the game is over.
     fn new(arguments: &Arguments) -> Result<Self, CliError> {
         let position = Position::from_moves(arguments.size, &arguments.moves)?;
         let moves: Vec<_> = arguments.moves.split_whitespace().map(str::to_ascii_lowercase).collect();
@@ -128,7 +130,7 @@ fn search_locally(task: &Task, progress: &Progress) -> Result<Report<Cell>, CliE
     Ok(search.run(&task.position, task.budget)?)
 }
 
-/// Searches on a job of its own. Worker 0 has the progress bar and prints what was found.
+/// Starts a job and searches on it. Worker 0 shows the progress bar and prints the result.
 fn search_together(arguments: &Arguments, task: &Task) -> Result<(), CliError> {
     let mut job =
         farside::job().processes(arguments.processes.unwrap_or(2)).threads_per_process(arguments.threads.unwrap_or(1));
@@ -162,7 +164,7 @@ fn search_on(me: &Worker, task: &Task, progress: Option<Progress>) -> Result<Rep
     search.run(&task.position, task.budget)
 }
 
-/// What the job is told of a search that failed.
+/// Converts the error of a search into one of the job.
 fn job_error(error: JobError) -> farside::Error {
     match error {
         JobError::Job(error) => error,
@@ -171,7 +173,7 @@ fn job_error(error: JobError) -> farside::Error {
 }
 
 fn other_error(error: impl std::error::Error + Send + Sync + 'static) -> farside::Error {
-    farside::Error::System { doing: "searching a move", cause: io::Error::other(error) }
+    farside::Error::System { doing: "searching for a move", cause: io::Error::other(error) }
 }
 
 fn print(findings: &Findings<'_>, as_json: bool) -> Result<(), CliError> {
@@ -179,7 +181,7 @@ fn print(findings: &Findings<'_>, as_json: bool) -> Result<(), CliError> {
     io::stdout().write_all(text.as_bytes()).map_err(CliError::Output)
 }
 
-/// What the players are called.
+/// Returns the name of a player.
 fn colour(player: Player) -> &'static str {
     match player {
         Player::First => "black",

@@ -1,9 +1,10 @@
-//! How a worker learns that something came for it, and how it sleeps until then.
+//! The notification of a worker that has something to receive, and its sleep until then.
 //!
-//! Two things lie in the receiver's memory: one *arrival bit* for each ring that may bring it records, and one *doorbell*.
+//! Two things lie in the receiver's memory: one *arrival bit* for each ring that may bring it
+//! records, and one *doorbell*.
 //!
-//! A set bit means: the receiver will look at this ring before it sleeps. The receiver clears the bit when it stops looking
-//! at the ring, and then looks once more. Thus
+//! A set bit means that the receiver will look at this ring before it sleeps. The receiver clears
+//! the bit when it stops looking at the ring, and then looks once more. Thus:
 //!
 //! ```text
 //! sender    publish record; fence; if bit clear { set bit; fence }; if asleep { ring }
@@ -11,38 +12,45 @@
 //!           asleep := 1; clear bits; fence; look at rings and bits; sleep   (on going to sleep)
 //! ```
 //!
-//! Between the sender's fence and the receiver's one comes first. Is it the sender's, then the receiver's look finds the
-//! record. Is it the receiver's, then the sender finds the bit clear and sets it; and again with bit and sleep flag in the
-//! place of record and bit. So no record is left while its receiver sleeps. `tests/loom.rs` checks it exhaustively.
+//! One of the two fences comes first. If it is the sender's, the receiver's look finds the record.
+//! If it is the receiver's, the sender finds the bit clear and sets it. The same argument holds for
+//! the bit and the sleep flag in place of the record and the bit. So no record stays behind while
+//! its receiver sleeps. `tests/loom.rs` checks this exhaustively.
 //!
-//! The sender's first fence is on the way of every call, and the receiver's are not. So where a receiver seldom sleeps, it
-//! [fences](Fencing) for its senders, too.
+//! The sender executes its first fence on every call; the receiver executes its fences only when it
+//! leaves a ring or goes to sleep. A receiver that seldom sleeps therefore [fences](Fencing) for
+//! its senders, too.
 //!
-//! Some wait for a word of memory that others change and of which no bit tells: a signal. How many of a process's threads do so asleep
-//! is counted in one place, its [`Watchers`], at which whoever has changed such a word looks:
+//! A thread may also wait for a signal: a word of memory that other threads or processes change,
+//! and for which there is no arrival bit. Each process counts its threads that sleep in such a
+//! wait, in its [`Watchers`]. Every signaller checks that count after it has changed such a word:
 //!
 //! ```text
-//! signaller  write data; write word (release); fence; if watchers > 0 { ring each doorbell whose owner is asleep }
+//! signaller  write data; write word (release); fence;
+//!            if watchers > 0 { ring each doorbell whose owner is asleep }
 //! watcher    watchers += 1; asleep := 1; fence; look at word; sleep; watchers -= 1
 //! ```
 //!
-//! Between the two fences one comes first. Is it the signaller's, then the watcher's look finds the word. Is it the watcher's, then the
-//! signaller finds it counted and asleep, and rings. The signaller's fence can be the receiver's, as above; and where the word was changed by a
-//! sequentially consistent read-modify-write, a sequentially consistent load of the count does without
-//! ([`Watchers::are_there_after_change`]).
+//! One of the two fences comes first. If it is the signaller's, the watcher's look finds the
+//! changed word. If it is the watcher's, the signaller finds the watcher counted and asleep, and
+//! rings. The receiver can execute the signaller's fence, as it can a sender's. If the word was
+//! changed by a sequentially consistent read-modify-write, a sequentially consistent load of the
+//! count needs no fence ([`Watchers::are_there_after_change`]).
 
 #[cfg(not(loom))]
 use std::time::Duration;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Which side executes the fences between a sender's publication and its look at the arrival bit.
+/// The side that executes the fences between a sender's publication and its load of the arrival
+/// bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fencing {
-    /// Each side one.
+    /// Each side executes its own fence.
     Mutual,
-    /// The receiver for both, when it goes to sleep ([`farside_sys::fence`]). It leaves no ring while it is awake. All processes
-    /// that send to it have registered for that.
+    /// The receiver executes the fences of both sides when it goes to sleep
+    /// ([`farside_sys::fence`]). It leaves no ring while it is awake. All processes that send to it
+    /// have registered for these fences.
     ByReceiver,
 }
 
@@ -64,7 +72,8 @@ impl Fencing {
     }
 }
 
-/// The part of a fence that the receiver cannot execute for the sender. (The model knows only whole fences.)
+/// The part of a fence that the receiver cannot execute for the sender. (The loom model knows only
+/// whole fences.)
 #[inline(always)]
 fn light_fence() {
     #[cfg(not(loom))]
@@ -73,19 +82,21 @@ fn light_fence() {
     fence(Ordering::SeqCst);
 }
 
-/// Wakes one worker. Lies in its memory, alone on its cache lines.
+/// Wakes one worker. Lies in that worker's memory, alone on its cache lines.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Doorbell {
-    /// Counted up by each who rings; the owner sleeps while it has not changed. A futex word.
+    /// Number of rings. Every ringer increments it; the owner sleeps while it is unchanged. A futex
+    /// word.
     rings: AtomicU32,
     /// 1 while the owner sleeps or is about to. Written by the owner, read by its peers.
     asleep: AtomicU32,
-    /// 1 if the owner fences for its senders, too. Written before any of them knows of it.
+    /// 1 if the owner fences for its senders, too. Written before any of them knows of the
+    /// doorbell.
     fences: AtomicU32,
 }
 
-/// What the doorbell said when its owner prepared to sleep.
+/// The number of rings when the owner prepared to sleep.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a prepared sleep is slept or cancelled"]
 pub struct SleepToken {
@@ -102,97 +113,106 @@ impl Default for Doorbell {
 }
 
 impl Doorbell {
-    /// What the owner does for its senders. Not to be changed when one of them knows of it.
+    /// Sets the owner's fencing. Must not be changed once a sender knows of the doorbell.
     pub fn set_fencing(&self, fencing: Fencing) {
         self.fences.store((fencing == Fencing::ByReceiver).into(), Ordering::Relaxed);
     }
 
-    /// What the owner does for its senders.
+    /// The owner's fencing.
     pub fn fencing(&self) -> Fencing {
         if self.fences.load(Ordering::Relaxed) == 0 { Fencing::Mutual } else { Fencing::ByReceiver }
     }
 
-    /// Announces that this worker is about to sleep, and clears the bits of the rings that it watches with `clear_bits`. What it
-    /// does not find when it looks after this, at these rings and at the bits, will ring.
+    /// Announces that this worker is about to sleep, and clears the bits of the rings that it
+    /// watches by calling `clear_bits`. The worker must then look at these rings and at the bits.
+    /// Anything that it does not find there will ring.
     #[inline]
     pub fn prepare(&self, fencing: Fencing, clear_bits: impl FnOnce()) -> SleepToken {
         self.asleep.store(1, Ordering::Relaxed);
         clear_bits();
-        // SYNC: pairs with the fences in `announce` and `ring_if_asleep`: either they see `asleep` and the cleared bit, or the looks
-        // after this see what they published.
+        // SYNC: pairs with the fences in `announce` and `ring_if_asleep`: either the sender sees
+        // `asleep` and the cleared bit, or the looks after this fence see what the sender
+        // published.
         fencing.receiver();
-        // SYNC: pairs with the fence before `ring_sleeper`. A ring that is counted here will not end the sleep, so the looks
-        // after this must find what it was rung for.
+        // SYNC: pairs with the fence before `ring_sleeper`. A ring that is already counted here
+        // will not end the sleep, so the looks after this load must find what it was rung for.
         SleepToken { rings: self.rings.load(Ordering::Acquire) }
     }
 
-    /// Does not sleep after all.
+    /// Cancels a prepared sleep.
     #[inline]
     pub fn cancel(&self, _: SleepToken) {
         self.asleep.store(0, Ordering::Relaxed);
     }
 
-    /// Sleeps until somebody rings who did not before [`prepare`](Self::prepare), or for `timeout`.
+    /// Sleeps until a ring that came after [`prepare`](Self::prepare), or for `timeout`.
     #[cfg(not(loom))]
     pub fn sleep(&self, token: SleepToken, timeout: Duration) {
         self.sleep_on(token, |word, seen| farside_sys::futex::wait(word, seen, timeout));
     }
 
-    /// As [`sleep`](Self::sleep), on something like a futex.
+    /// Sleeps like [`sleep`](Self::sleep), but calls `wait` in place of the futex.
     pub fn sleep_on(&self, token: SleepToken, wait: impl FnOnce(&AtomicU32, u32)) {
         wait(&self.rings, token.rings);
         self.asleep.store(0, Ordering::Relaxed);
     }
 
-    /// For a doorbell that any number of threads listen to, of whom none can say that the others are awake: from now on every
-    /// ring goes through, whether anybody sleeps or not.
+    /// Shares the doorbell among any number of listening threads, none of which can tell whether
+    /// the others are awake. From now on every ring goes through, whether or not a thread sleeps.
     pub fn share(&self) {
         self.asleep.store(1, Ordering::Relaxed);
     }
 
-    /// Begins to listen to a [shared](Self::share) doorbell. What is not found when one looks after this will ring.
+    /// Begins to listen to a [shared](Self::share) doorbell. The caller must then check its
+    /// condition; anything that it does not find will ring.
     pub fn listen(&self) -> SleepToken {
-        // SYNC: as in `prepare`.
+        // SYNC: pairs with the fence before `ring_sleeper`, as the load in `prepare` does.
         SleepToken { rings: self.rings.load(Ordering::Acquire) }
     }
 
-    /// Sleeps until somebody rings a [shared](Self::share) doorbell who did not before [`listen`](Self::listen).
+    /// Sleeps until a ring of a [shared](Self::share) doorbell that came after
+    /// [`listen`](Self::listen).
     pub fn sleep_among_others(&self, token: SleepToken, wait: impl FnOnce(&AtomicU32, u32)) {
         wait(&self.rings, token.rings);
     }
 
-    /// Whether the owner sleeps or is about to, as far as is known here.
+    /// Returns whether the owner sleeps or is about to, as far as this thread knows.
     pub fn is_asleep(&self) -> bool {
         self.asleep.load(Ordering::Relaxed) != 0
     }
 
-    /// Wakes the owner if it sleeps, after something was published for it with a fence in between.
+    /// Wakes the owner if it sleeps. The caller has published something for the owner, and then
+    /// fenced.
     #[cfg(not(loom))]
     #[inline]
     pub fn ring_after_fence(&self) {
         self.ring_with(farside_sys::futex::wake);
     }
 
-    /// Wakes the owner if it sleeps, after something was published for it.
+    /// Wakes the owner if it sleeps. The caller has published something for the owner.
     #[cfg(not(loom))]
     #[inline]
     pub fn ring_if_asleep(&self) {
-        // SYNC: pairs with the fence in `prepare`.
+        // SYNC: pairs with the fence in `prepare`: either the load after this sees `asleep`, or the
+        // owner's look sees what was published.
         fence(Ordering::SeqCst);
         self.ring_after_fence();
     }
 
-    /// Wakes the owner if it sleeps, after something was published for it that it looks at between [`prepare`](Self::prepare) and its sleep.
-    /// `fencing` is the [owner's](Self::fencing), if this process is reached by its fences, and otherwise [`Mutual`](Fencing::Mutual).
+    /// Wakes the owner if it sleeps. The caller has published something that the owner looks at
+    /// between [`prepare`](Self::prepare) and its sleep. `fencing` is the [owner's](Self::fencing)
+    /// if the owner's fences reach this process, and otherwise [`Mutual`](Fencing::Mutual).
     #[cfg(not(loom))]
     #[inline(always)]
     pub fn ring(&self, fencing: Fencing) {
-        // SYNC: pairs with the fence in `prepare`: either this sees `asleep`, or the owner's look sees what was published.
+        // SYNC: pairs with the fence in `prepare`: either this sees `asleep`, or the owner's look
+        // sees what was published.
         fencing.sender();
         self.ring_after_fence();
     }
 
-    /// As [`ring_after_fence`](Self::ring_after_fence), on something like a futex.
+    /// Wakes the owner like [`ring_after_fence`](Self::ring_after_fence), but calls `wake` in place
+    /// of the futex.
     #[inline]
     pub fn ring_with(&self, wake: impl FnOnce(&AtomicU32)) {
         if self.asleep.load(Ordering::Relaxed) != 0 {
@@ -202,19 +222,22 @@ impl Doorbell {
 
     #[cold]
     fn ring_sleeper(&self, wake: impl FnOnce(&AtomicU32)) {
-        // SYNC: with the fence before it a release, which pairs with the acquire in `prepare`.
+        // SYNC: together with the fence before it, a release that pairs with the acquire load in
+        // `prepare`.
         self.rings.fetch_add(1, Ordering::Relaxed);
         wake(&self.rings);
     }
 }
 
-/// How many threads of a process sleep, or are about to, until a word of its memory changes. Lies in that memory, alone on its cache lines.
+/// Number of threads of a process that sleep, or are about to, until a word of its memory changes.
+/// Lies in that memory, alone on its cache lines.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Watchers {
-    /// Changed by threads of the owner only, read by whoever changes words that they may watch.
+    /// Changed only by the owner's threads, read by every thread that changes a word they may
+    /// watch.
     count: AtomicU32,
-    /// As in their doorbells.
+    /// 1 if the watchers fence for signallers, too; the same value as in their doorbells.
     fences: AtomicU32,
 }
 
@@ -228,12 +251,12 @@ impl Default for Watchers {
 }
 
 impl Watchers {
-    /// What the watchers do for those who signal. Not to be changed when one of them knows of it.
+    /// Sets the watchers' fencing. Must not be changed once a signaller knows of it.
     pub fn set_fencing(&self, fencing: Fencing) {
         self.fences.store((fencing == Fencing::ByReceiver).into(), Ordering::Relaxed);
     }
 
-    /// What the watchers do for those who signal.
+    /// The watchers' fencing.
     #[inline]
     pub fn fencing(&self) -> Fencing {
         if self.fences.load(Ordering::Relaxed) == 0 { Fencing::Mutual } else { Fencing::ByReceiver }
@@ -245,45 +268,51 @@ impl Watchers {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It is awake again.
+    /// Stops counting a thread, which is awake again.
     #[inline]
     pub fn leave(&self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether somebody is to be rung ([`Doorbell::ring_after_fence`]) by one who has just stored a word.
+    /// Returns whether a thread that has just stored a word must ring a watcher
+    /// ([`Doorbell::ring_after_fence`]).
     ///
-    /// *Cost*: a load, and a fence if it is not the watchers'.
+    /// *Cost*: a load, and a fence unless the watchers execute it.
     #[inline(always)]
     pub fn are_there(&self, fencing: Fencing) -> bool {
-        // SYNC: pairs with the fence in `Doorbell::prepare`, before which the watcher has counted itself: either this load sees it, or its
-        // look after the fence sees the word.
+        // SYNC: pairs with the fence in `Doorbell::prepare`, before which the watcher has counted
+        // itself: either this load sees the count, or the watcher's look after the fence sees the
+        // word.
         fencing.sender();
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    /// The same for one who has just changed a word by a sequentially consistent read-modify-write.
+    /// Returns the same as [`are_there`](Self::are_there), for a thread that has just changed a
+    /// word by a sequentially consistent read-modify-write.
     ///
     /// *Cost*: a load.
     #[inline(always)]
     pub fn are_there_after_change(&self) -> bool {
         #[cfg(loom)]
         fence(Ordering::SeqCst);
-        // SYNC: pairs with the fence in `Doorbell::prepare`. Both the change and this load have places in the one order of all that is
-        // sequentially consistent, the change first. If the load misses a watcher's count, it comes before that watcher's fence; so does
-        // the change, then, and the look after the fence sees it. (The model knows only fences to be in that order.)
+        // SYNC: pairs with the fence in `Doorbell::prepare`. Both the change and this load have
+        // places in the single order of sequentially consistent operations, the change first. If
+        // the load misses a watcher's count, it precedes that watcher's fence in this order. Then
+        // the change precedes the fence too, and the look after the fence sees it. (In the loom
+        // model only fences are in this order.)
         self.count.load(Ordering::SeqCst) != 0
     }
 }
 
-/// Announces a record that was just published: sets the arrival bit of its ring if need be. The doorbell comes next, by
-/// [`Doorbell::ring_after_fence`].
+/// Announces a record that was just published: sets the arrival bit of its ring if necessary. The
+/// caller then rings the doorbell, by [`Doorbell::ring_after_fence`].
 ///
-/// *Cost*: one fence, if it is not the receiver's, and two loads, which hit the cache while the receiver keeps up.
+/// *Cost*: one fence, unless the receiver executes it, and two loads, which hit the cache while the
+/// receiver keeps up.
 #[inline(always)]
 pub fn announce(bits: &AtomicU64, mask: u64, fencing: Fencing) {
-    // SYNC: pairs with the fences in `leave` and `Doorbell::prepare`: either this load sees the bit cleared, or the receiver's
-    // look after clearing it sees the record.
+    // SYNC: pairs with the fences in `leave` and `Doorbell::prepare`: either this load sees the bit
+    // cleared, or the receiver's look after clearing it sees the record.
     fencing.sender();
     if bits.load(Ordering::Relaxed) & mask == 0 {
         set_bit(bits, mask);
@@ -293,20 +322,23 @@ pub fn announce(bits: &AtomicU64, mask: u64, fencing: Fencing) {
 #[cold]
 fn set_bit(bits: &AtomicU64, mask: u64) {
     bits.fetch_or(mask, Ordering::Relaxed);
-    // SYNC: pairs with the fence in `Doorbell::prepare`: either the sender sees `asleep`, or the receiver sees the bit.
+    // SYNC: pairs with the fence in `Doorbell::prepare`: either the sender sees `asleep`, or the
+    // receiver sees the bit.
     fence(Ordering::SeqCst);
 }
 
-/// Stops watching a ring while awake. The caller must look at it once more after this. Not for one who is
-/// [`ByReceiver`](Fencing::ByReceiver): its senders do not fence.
+/// Stops watching a ring while awake. The caller must look at the ring once more after this call. A
+/// receiver with [`ByReceiver`](Fencing::ByReceiver) must not call this, because its senders do not
+/// fence.
 #[inline]
 pub fn leave(bits: &AtomicU64, mask: u64) {
     clear_bits(bits, mask);
-    // SYNC: pairs with the fence in `announce`.
+    // SYNC: pairs with the fence in `announce`: either the sender sees the bit cleared, or the look
+    // after this fence sees the record.
     fence(Ordering::SeqCst);
 }
 
-/// Clears bits on the way to sleep, in [`Doorbell::prepare`], or those of rings that nobody writes to.
+/// Clears bits on the way to sleep, in [`Doorbell::prepare`], or bits of rings that have no sender.
 #[inline]
 pub fn clear_bits(bits: &AtomicU64, mask: u64) {
     bits.fetch_and(!mask, Ordering::Relaxed);

@@ -1,23 +1,20 @@
-//! Registered memory for programs, from the large pieces that a transport registers to the small ones that are sent.
+//! Registered memory for programs, from the large pieces that a transport registers to the small
+//! ones that are sent.
 //!
-//! Registering costs system calls, so it is done in large pieces, [`Chunk`]s, which allocators cut up. Where chunks come from is a
-//! [`ChunkSource`].
+//! Registering memory costs system calls. It is therefore done in large pieces, [`Chunk`]s, which
+//! allocators divide. A [`ChunkSource`] supplies the chunks.
 
 mod allocator;
-mod circular;
 mod free_space;
 mod growth;
 mod heap;
-mod linear;
 mod node;
 mod size_class;
 
 pub use allocator::{Allocator, AllocatorOptions, AllocatorReport, Registered};
-pub use circular::{Circular, CircularOptions, Unit};
 pub use free_space::{Fit, FreeSpace};
 pub use growth::Growth;
 pub use heap::{Block, Heap, HeapOptions};
-pub use linear::LinearCircular;
 pub use node::{NodeMemory, NodeOptions, NodeReport, SuperchunkReport};
 
 use std::fmt;
@@ -28,7 +25,8 @@ use crate::transport::{FabricError, Transport};
 
 /// A piece of registered memory of this process.
 ///
-/// Whoever holds it decides what the bytes are for. Peers that know the region's key may write them at any moment.
+/// Its holder decides the use of its bytes. Peers that know the region's key may write them at any
+/// time.
 #[derive(Clone, Debug)]
 pub struct Chunk {
     region: LocalRegion,
@@ -37,21 +35,21 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// So many bytes of a region, from an offset on.
+    /// The `bytes` bytes of a region from `offset` on.
     ///
     /// # Errors
-    /// [`FabricError::OutOfRange`] when the region has not so many.
+    /// [`FabricError::OutOfRange`] if the region is too small.
     pub fn new(region: LocalRegion, offset: u64, bytes: usize) -> Result<Self, FabricError> {
         region.key().check(offset, bytes)?;
         Ok(Self { region, offset, bytes })
     }
 
-    /// The region that it is a piece of.
+    /// The region that contains the chunk.
     pub fn region(&self) -> &LocalRegion {
         &self.region
     }
 
-    /// Where it begins in the region.
+    /// The offset of the chunk in the region.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -62,19 +60,20 @@ impl Chunk {
     }
 }
 
-/// Where allocators get their chunks from.
+/// A source of chunks for allocators.
 pub trait ChunkSource: fmt::Debug + Send + Sync {
-    /// A chunk of at least so many bytes, all zero or not.
+    /// Returns a chunk of at least `bytes` bytes. Its contents are unspecified.
     ///
     /// # Errors
-    /// [`FabricError::Memory`] when there is no memory left; [`FabricError::MemoryLimit`] when the source is to give no more.
+    /// [`FabricError::Memory`] if there is no memory left; [`FabricError::MemoryLimit`] if the
+    /// source may not supply more.
     fn take(&self, bytes: usize) -> Result<Chunk, FabricError>;
 
-    /// Gives a chunk back that this source gave out, and that nobody uses any more.
+    /// Takes back an unused chunk that came from this source.
     fn give_back(&self, chunk: Chunk);
 }
 
-/// Registers every chunk by itself, and deregisters it when it is given back.
+/// Registers every chunk separately, and deregisters it when it is given back.
 impl ChunkSource for Arc<dyn Transport> {
     fn take(&self, bytes: usize) -> Result<Chunk, FabricError> {
         let region = self.register(bytes)?;
@@ -83,6 +82,6 @@ impl ChunkSource for Arc<dyn Transport> {
 
     fn give_back(&self, chunk: Chunk) {
         let deregistered = self.deregister(chunk.region.key());
-        debug_assert!(deregistered.is_ok(), "a chunk is given back once, to where it came from");
+        debug_assert!(deregistered.is_ok(), "a chunk is given back once, to its source");
     }
 }

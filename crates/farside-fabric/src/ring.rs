@@ -1,20 +1,25 @@
-//! A stream of records from one worker to another, in the receiver's memory, written by the sender alone.
+//! A stream of records from one worker to another, in the receiver's memory. Only the sender writes
+//! records.
 //!
-//! The memory is a circle of *chunks*. A record is an 8-byte [`Header`] and its payload, padded to 8 bytes; records never
-//! cross a chunk's end. A header of zero means: nothing here yet.
+//! The memory is a circle of *chunks*. A record is an 8-byte [`Header`] and its payload, padded to
+//! 8 bytes; records never cross a chunk's end. A zero header means that no record has been
+//! published there yet.
 //!
-//! *Publishing.* The sender writes the payload, then a zero where the next header will be, then the header with a release
-//! store. The receiver loads headers with acquire. So there is no separate tail word to fight over and no zeroing of whole
-//! chunks. For a *batch* only the first header is withheld: the records behind it are written with plain stores, and become
-//! visible all at once when it is released.
+//! *Publishing.* The sender writes the payload, then a zero at the place of the next header, then
+//! the header with a release store. The receiver loads headers with acquire. So there is no
+//! separate tail word to contend for, and no zeroing of whole chunks. For a *batch*, the sender
+//! withholds only the first header. It writes the records behind it with plain stores, and they all
+//! become visible when it releases that header.
 //!
-//! *Rotating.* When a chunk is full the sender zeroes the first header of the next one and then publishes a rotate record.
-//! It may enter a chunk only when the receiver has consumed what it held before, which the receiver tells once per chunk in
-//! the [`RingControl`] that both share. A sender that cannot go on may be granted a new chunk, which it splices into the
-//! circle at the place where it stands; the rotate record says so, and both circles stay alike (Seriema §4.4.1).
+//! *Rotating.* When a chunk is full, the sender zeroes the first header of the next chunk and then
+//! publishes a rotate record. It may enter a chunk only after the receiver has consumed the chunk's
+//! earlier contents. The receiver reports this once per chunk in the [`RingControl`] that both
+//! share. A sender without room may be granted a new chunk, which it splices into the circle at its
+//! current position. The rotate record says so, and both circles stay alike (Seriema §4.4.1).
 //!
-//! A published record belongs to the receiver until its chunk is credited: the sender does not touch it. What the receiver
-//! reads is checked before it is used; a header that cannot be is [`Corrupt`], and names no memory outside the chunk.
+//! A published record belongs to the receiver until its chunk is credited: the sender does not
+//! touch it. The receiver checks what it reads before it uses it. A malformed header is
+//! [`Corrupt`], and never leads to memory outside the chunk.
 
 mod receiver;
 mod record;
@@ -35,14 +40,16 @@ pub use self::sender::{NoRoom, Sender};
 /// The smallest chunk: a header, a record of one word, and the rotate record.
 pub const CHUNK_BYTES_MIN: usize = 64;
 
-/// What the two sides of a ring tell each other besides records. Lies in the receiver's memory.
+/// State that the two sides of a ring share besides records. Lies in the receiver's memory.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct RingControl {
-    /// How many chunks the receiver has consumed, in the order in which the sender filled them. Written by the receiver;
-    /// a release store of `n` means that chunk fillings up to `n` may be overwritten.
+    /// Number of chunks that the receiver has consumed, in the order in which the sender filled
+    /// them. Written by the receiver; a release store of `n` means that the sender may overwrite
+    /// chunk fillings up to `n`.
     pub consumed: AtomicU64,
-    /// 1 while the sender waits for `consumed` to grow. Written by the sender, read by the receiver after each credit.
+    /// 1 while the sender waits for `consumed` to grow. Written by the sender, read by the receiver
+    /// after each credit.
     pub sender_waits: AtomicU32,
 }
 
@@ -52,7 +59,8 @@ impl Default for RingControl {
     }
 }
 
-/// Where a ring's words lie. The protocol is written over this trait, so that the model checker can supply the memory.
+/// The memory of a ring's words. The protocol is written over this trait, so that the model checker
+/// can supply the memory.
 pub trait RingMemory: Clone {
     /// The size of this chunk.
     fn bytes(&self) -> usize;
@@ -60,7 +68,7 @@ pub trait RingMemory: Clone {
     /// The word at `offset`, a multiple of 8 below [`bytes`](Self::bytes).
     fn word(&self, offset: usize) -> &AtomicU64;
 
-    /// The same without looking at the offset.
+    /// Returns the word at `offset` without checking the offset.
     ///
     /// # Safety
     /// `offset` is a multiple of 8 below [`bytes`](Self::bytes).
@@ -70,7 +78,7 @@ pub trait RingMemory: Clone {
     }
 }
 
-/// The control block of a ring, wherever it lies.
+/// The memory of a ring's control block.
 pub trait RingControlMemory {
     /// The block.
     fn control(&self) -> &RingControl;
@@ -84,14 +92,15 @@ pub struct MappedChunk {
     _keeper: Arc<SharedMemory>,
 }
 
-// SAFETY: the chunk is an address in a mapping of the whole process, kept alive by `_keeper`; all access through it is
-// atomic or by the one side that owns the record at the time.
+// SAFETY: the chunk is an address in a mapping of the whole process, kept alive by `_keeper`; every
+// access through it is atomic, or is made by the one side that owns the record at the time.
 unsafe impl Send for MappedChunk {}
 
 impl MappedChunk {
-    /// The chunk of `bytes` bytes at `offset` of `memory`.
+    /// Creates the chunk of `bytes` bytes at `offset` of `memory`.
     ///
-    /// `None` unless it lies inside, on a cache line, and is not smaller than [`CHUNK_BYTES_MIN`].
+    /// `None` unless the chunk lies inside `memory`, starts on a cache line, is a multiple of 8
+    /// long, and is at least [`CHUNK_BYTES_MIN`] long.
     pub fn new(memory: Arc<SharedMemory>, offset: usize, bytes: usize) -> Option<Self> {
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes());
         if !inside || !offset.is_multiple_of(64) || !bytes.is_multiple_of(8) || bytes < CHUNK_BYTES_MIN {
@@ -101,7 +110,7 @@ impl MappedChunk {
         Some(Self { base, bytes, _keeper: memory })
     }
 
-    /// The address of the byte at `offset`. Whoever owns the record there may access it.
+    /// The address of the byte at `offset`. Only the owner of the record there may access it.
     #[inline]
     pub fn address(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset <= self.bytes, "records lie inside their chunk");
@@ -125,14 +134,16 @@ impl RingMemory for MappedChunk {
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset < self.bytes, "headers lie inside their chunk");
-        // SAFETY: `new` found the chunk inside the mapping, aligned to 64 and a multiple of 8 long; the mapping lives as
-        // long as `self`; and `offset` was just found to be that of a whole word.
+        // SAFETY: `new` checked that the chunk lies inside the mapping, is aligned to 64 and is a
+        // multiple of 8 long; the mapping lives as long as `self`; and the assertion above checked
+        // that `offset` is that of a whole word.
         unsafe { racy::atomic_u64(self.base.wrapping_add(offset)) }
     }
 
     #[inline]
     unsafe fn word_unchecked(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: as for `word`, and `offset` is that of a whole word by the contract.
+        // SAFETY: `new` checked that the chunk lies inside the mapping, aligned to 64; the mapping
+        // lives as long as `self`; and `offset` is that of a whole word by the contract.
         unsafe { racy::atomic_u64(self.base.wrapping_add(offset)) }
     }
 }
@@ -144,11 +155,12 @@ pub struct MappedControl {
     _keeper: Arc<SharedMemory>,
 }
 
-// SAFETY: as for `MappedChunk`; the block holds atomics only.
+// SAFETY: the block is an address in a mapping of the whole process, kept alive by `_keeper`, and
+// it holds only atomics.
 unsafe impl Send for MappedControl {}
 
 impl MappedControl {
-    /// The control block at `offset` of `memory`. `None` unless it lies inside, aligned.
+    /// Creates the control block at `offset` of `memory`. `None` unless it lies inside, aligned.
     pub fn new(memory: Arc<SharedMemory>, offset: usize) -> Option<Self> {
         let inside = offset.checked_add(size_of::<RingControl>()).is_some_and(|end| end <= memory.bytes());
         if !inside || !offset.is_multiple_of(align_of::<RingControl>()) {
@@ -162,8 +174,9 @@ impl MappedControl {
 impl RingControlMemory for MappedControl {
     #[inline]
     fn control(&self) -> &RingControl {
-        // SAFETY: `new` found the block inside the mapping and aligned, the mapping lives as long as `self`, and the block
-        // holds atomics only, for which all bytes are valid and others' writes are no race.
+        // SAFETY: `new` checked that the block lies inside the mapping and is aligned, the mapping
+        // lives as long as `self`, and the block holds only atomics, for which all bytes are valid
+        // and writes of other processes are no race.
         unsafe { &*self.control }
     }
 }

@@ -1,7 +1,8 @@
-//! Which way bytes take to a peer.
+//! The transport that carries bytes to each peer.
 //!
-//! A job on one machine uses shared memory, and nothing of this room but the [choice](FabricChoice). One that spans machines has both:
-//! [`Routes`] is a transport made of two, of which each peer is reached by one. Memory is registered with both, under one key.
+//! A job on one machine uses shared memory, and only the [choice](FabricChoice) of this module. A
+//! job that spans machines uses both transports: [`Routes`] combines two, and reaches each peer by
+//! one of them. Memory is registered with both, under one key.
 
 mod routes;
 
@@ -10,7 +11,7 @@ pub use routes::{Route, Routes, Way};
 use std::fmt;
 use std::str::FromStr;
 
-/// The route that a job is to use, as `--fabric` and `FARSIDE_FABRIC` spell it.
+/// The fabric of a job, as spelled in `--fabric` and `FARSIDE_FABRIC`.
 ///
 /// ```
 /// use farside_fabric::route::FabricChoice;
@@ -21,18 +22,18 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FabricChoice {
-    /// Shared memory to processes of the same machine, libfabric to others.
+    /// Shared memory to processes of the same machine, libfabric to other machines.
     #[default]
     Auto,
-    /// Shared memory only: all processes must be on one machine.
+    /// Shared memory only: all processes must run on one machine.
     Shm,
-    /// libfabric only, also inside a machine; with this provider, or the best there is.
+    /// libfabric only, also within a machine; with this provider, or with the best available one.
     Ofi(Option<String>),
 }
 
-/// No route has this name.
+/// The text does not name a fabric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no fabric is called {0:?}: there are auto, shm, ofi, and ofi:PROVIDER (ofi:tcp, ofi:verbs, ofi:shm)")]
+#[error("unknown fabric {0:?}: expected auto, shm, ofi, or ofi:PROVIDER (ofi:tcp, ofi:verbs, ofi:shm)")]
 pub struct UnknownFabric(String);
 
 impl FromStr for FabricChoice {

@@ -1,14 +1,18 @@
-//! The processes of one machine: sealed shared memory, passed over local sockets and mapped by the peers.
+//! The transport between processes of one machine: sealed shared memory, passed over local sockets
+//! and mapped by the peers.
 //!
-//! Every endpoint listens under a name made from the job's id and its process number, in the abstract name space, so that
-//! nothing is left behind. The first side that needs the other connects and both exchange their starter memory; other
-//! regions are fetched by their key when they are first attached. Once mapped, the sockets see no more of the traffic:
-//! they carry small messages, and their closing tells of a peer's death.
+//! Every endpoint listens under a name made from the job's id and its process number. The name is
+//! in the abstract namespace, so nothing is left behind. The first side that needs the other
+//! connects, and both exchange their starter memory. Other regions are fetched by their key when
+//! they are first attached. After that, the sockets carry only small messages, and their closing
+//! reports a peer's death.
 //!
-//! Private memory is read and written by system calls where the system allows that: who connects tries it. Otherwise, and for atomics, its
-//! owner is asked over the socket ([`by_message`](crate::by_message)).
+//! Private memory is read and written by system calls where the system allows that: the connecting
+//! side tries it. Otherwise, and for atomics, its owner executes the operation on request over the
+//! socket ([`by_message`](crate::by_message)).
 //!
-//! A peer must run under the same user and know the job's secret. What it sends is checked before it is used.
+//! A peer must run under the same user and know the job's secret. Everything that it sends is
+//! checked before use.
 
 mod link;
 mod message;
@@ -41,31 +45,32 @@ use crate::transport::{
 
 pub use self::message::fuzz_decode;
 
-/// The longest message of the layer above, and the same of those that are expected.
+/// Maximum length of a message of the layer above, and of a tagged message.
 const USER_BYTES_MAX: usize = MESSAGE_BYTES_MAX - message::USER_HEADER_BYTES;
 const EXPECTED_BYTES_MAX: usize = USER_BYTES_MAX - expected::HEADER_BYTES;
 
-/// How many messages of a peer may wait to be expected. With four of the longest, which is what their bytes are bounded by, that is 16 KiB a peer.
+/// Maximum number of unmatched tagged messages of one peer. Their bytes are limited to four
+/// messages of the maximum length, 16 KiB per peer.
 const EARLY_MAX: usize = 64;
 
-/// Between attempts to reach a peer that does not listen yet.
+/// Pause between attempts to reach a peer that does not listen yet.
 const NAP_BEFORE_RECONNECT: Duration = Duration::from_micros(100);
 
-/// Who an endpoint is and whom it may talk to.
+/// The identity of an endpoint, and the peers that it may connect to.
 #[derive(Clone, Debug)]
 pub struct ShmConfig {
     /// This process.
     pub process: ProcessId,
-    /// How many there are.
+    /// Number of processes.
     pub process_count: u32,
-    /// Tells the jobs of one machine apart; not secret.
+    /// Distinguishes the jobs of one machine; not secret.
     pub job_id: u64,
-    /// What a peer must know to be let in.
+    /// The secret that a peer must present to be admitted.
     pub secret: [u8; 16],
-    /// The size of everybody's starter memory.
+    /// Size of every process's starter memory.
     pub starter_bytes: usize,
-    /// Whether peers' private memory is reached by system calls where the system allows it. Otherwise its owner is asked, as where the
-    /// system does not.
+    /// Whether peers' private memory is accessed by system calls where the system allows it.
+    /// Otherwise its owner executes the operations on request.
     pub private_by_system_call: bool,
 }
 
@@ -77,40 +82,43 @@ pub struct ShmEndpoint {
     listener: Listener,
     waker: Waker,
     state: Mutex<State>,
-    /// Notified whenever `state` changed in a way that somebody may wait for.
+    /// Notified whenever `state` has changed in a way that a thread may wait for.
     changed: Condvar,
-    /// What peers try to read; it stays where it is.
+    /// The bytes that peers try to read; their address does not change.
     probe: Box<[u8; 16]>,
     this: Weak<Self>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// The regions of this process, and what is carried by messages: the ends of regions, and private memory where nothing else
-    /// reaches it.
+    /// The regions of this process, and what is done by messages: the withdrawal of regions, and
+    /// access to private memory that cannot be reached otherwise.
     engine: Engine,
-    /// Connections, ours and theirs. Ended ones are taken out.
+    /// Connections opened by either side. Ended ones are removed.
     links: Vec<Link>,
     next_link: u64,
-    /// The link on which messages to each peer go. It stays the same while it lives, so that they keep their order.
+    /// The link that carries messages to each peer. It stays the same while it lives, so that
+    /// messages keep their order.
     outgoing: Vec<Option<u64>>,
-    /// Peers declared dead or found so. They stay dead.
+    /// Peers that were declared or found dead. They stay dead.
     gone: Vec<bool>,
     attached: HashMap<RemoteKey, Attached>,
-    /// Regions asked for, as long as somebody waits for them.
+    /// Requested regions, as long as a thread waits for them.
     fetches: HashMap<RemoteKey, Fetch>,
     matcher: Matcher,
     events: VecDeque<Event>,
-    /// A thread sleeps in `wait`, or is about to, and nobody has woken it: on sockets that others may empty, and with no knowledge of new ones.
+    /// Whether a thread sleeps in `wait`, or is about to, and has not been woken. Other threads may
+    /// empty the sockets that it watches, and it does not know of new ones.
     sleeps: bool,
     reach: Reach,
 }
 
-/// A region that was asked for.
+/// A requested region.
 #[derive(Debug)]
 struct Fetch {
     state: FetchState,
-    /// How many threads wait for it. Each goes by itself, also at its deadline.
+    /// Number of threads that wait for it. Each stops waiting separately, for example at its
+    /// deadline.
     waiting: usize,
 }
 
@@ -118,22 +126,23 @@ struct Fetch {
 enum FetchState {
     Asked,
     Refused,
-    /// It is private memory, to be asked for otherwise.
+    /// The region is private memory, which must be requested in another way.
     Private,
 }
 
 impl ShmEndpoint {
-    /// Opens this process's end: makes its starter memory and begins to listen.
+    /// Opens this process's endpoint: creates its starter memory and begins to listen.
     ///
     /// # Errors
-    /// [`FabricError::Memory`] when there is no memory for the starter, [`FabricError::System`] when another process
-    /// listens under this name already or descriptors are exhausted.
+    /// [`FabricError::Memory`] if the starter memory cannot be created; [`FabricError::System`] if
+    /// another process already listens under this name, or descriptors are exhausted.
     pub fn open(config: ShmConfig) -> Result<Arc<Self>, FabricError> {
         let memory = Arc::new(SharedMemory::create("farside-starter", config.starter_bytes)?);
         Self::open_over(config, memory)
     }
 
-    /// As [`open`](Self::open), with starter memory that another transport has registered, too.
+    /// Opens an endpoint like [`open`](Self::open), with starter memory that another transport has
+    /// registered, too.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
@@ -173,8 +182,9 @@ impl ShmEndpoint {
         }))
     }
 
-    /// What becomes readable when there is progress to be made, for a thread that sleeps on it from now on, here or elsewhere, until
-    /// [`has_woken`](Self::has_woken). `None` when there is something to [receive](Transport::receive).
+    /// The descriptors that become readable when there is progress to make. The caller sleeps on
+    /// them, here or elsewhere, until it calls [`has_woken`](Self::has_woken). `None` if there is
+    /// already an event to [receive](Transport::receive).
     pub(crate) fn watched(&self) -> Option<Watched<'_>> {
         let mut state = self.lock();
         if !state.events.is_empty() {
@@ -184,14 +194,14 @@ impl ShmEndpoint {
         Some(Watched { own: [self.listener.as_fd(), self.waker.as_fd()], others: state.descriptors().collect() })
     }
 
-    /// Such a thread is awake again.
+    /// Ends the sleep of a thread that called [`watched`](Self::watched).
     pub(crate) fn has_woken(&self) {
         self.lock().sleeps = false;
         self.waker.reset();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change under the lock is finished before anything that could panic.
+        // Every change under the lock is complete before anything could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -212,7 +222,7 @@ impl ShmEndpoint {
         }
     }
 
-    /// The link on which messages to `process` go, made if there is none.
+    /// The link that carries messages to `process`, created if there is none.
     fn link_to<'s>(&self, state: &'s mut State, process: ProcessId) -> Result<&'s mut Link, FabricError> {
         if state.gone[process.index()] {
             return Err(FabricError::Disconnected { process });
@@ -230,7 +240,7 @@ impl ShmEndpoint {
         Ok(&mut state.links[index])
     }
 
-    /// Where messages wait for the socket to drain, the service thread must watch it from now on.
+    /// Tells the service thread to watch a link whose messages wait until the socket has room.
     fn watch_backlog(&self, link: &Link) {
         if link.has_backlog() {
             self.waker.wake();
@@ -250,7 +260,8 @@ impl ShmEndpoint {
         Ok(link)
     }
 
-    /// Connects, which brings the starter, and asks for any other region.
+    /// Requests a region. Connecting brings the starter memory; any other region is requested by a
+    /// message.
     fn ask_for(&self, key: RemoteKey, deadline: Instant) -> Result<(), FabricError> {
         loop {
             let mut state = self.lock();
@@ -259,23 +270,24 @@ impl ShmEndpoint {
                 Ok(link) => {
                     link.send(&Message::Fetch { slot: key.slot, generation: key.generation }, None)?;
                     let fetch = state.fetches.entry(key).or_insert(Fetch { state: FetchState::Asked, waiting: 0 });
-                    // Who found it refused may not have seen that yet, and waits for this answer, too.
+                    // A thread that has not yet seen an earlier refusal waits for this answer, too.
                     fetch.state = FetchState::Asked;
                     fetch.waiting += 1;
                     return Ok(());
                 }
-                // A peer that began later may not listen yet. One that has died is declared gone by who finds out.
+                // A peer that started later may not listen yet. The caller that detects a peer's
+                // death declares it gone.
                 Err(FabricError::NotListening { .. }) if Instant::now() < deadline => {
                     drop(self.changed.wait_timeout(state, NAP_BEFORE_RECONNECT));
                 }
-                // By now it would.
+                // At the deadline, a live peer would be listening.
                 Err(FabricError::NotListening { process }) => return Err(FabricError::Disconnected { process }),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Waits, making progress, until `found` finds something.
+    /// Waits until `found` returns a result, and makes progress meanwhile.
     fn wait_for<T>(
         &self,
         process: ProcessId,
@@ -296,13 +308,13 @@ impl ShmEndpoint {
             if now >= deadline {
                 return Err(FabricError::Deadline { doing, process });
             }
-            // A service thread that blocks in `wait` makes the progress; without one it is ours to make.
+            // A service thread that blocks in `wait` makes progress; without one, this thread must.
             let nap = (deadline - now).min(Duration::from_millis(1));
             drop(self.changed.wait_timeout(state, nap));
         }
     }
 
-    /// Takes in new connections and all that waits on the old ones.
+    /// Accepts new connections and processes all messages that wait on the existing ones.
     fn take_in(&self, state: &mut State) {
         let mut any = false;
         while let Ok(socket) = self.listener.accept() {
@@ -313,7 +325,7 @@ impl ShmEndpoint {
         let mut buffer = [0; MESSAGE_BYTES_MAX + message::USER_HEADER_BYTES];
         let ids: Vec<u64> = state.links.iter().map(Link::id).collect();
         for id in ids {
-            // A link may be ended by what another one brings.
+            // A message on one link may end another.
             while let Some(link) = state.links.iter_mut().find(|link| link.id() == id) {
                 link.send_backlog();
                 match link.receive(&mut buffer) {
@@ -333,13 +345,13 @@ impl ShmEndpoint {
         }
         send_credits(state);
         self.settle(state);
-        // Who sleeps may have seen none of that.
+        // A sleeping thread may have seen none of these messages.
         if any && std::mem::take(&mut state.sleeps) {
             self.waker.wake();
         }
     }
 
-    /// Does what a message asks. An error ends the link.
+    /// Processes a message. An error ends the link.
     fn handle(&self, state: &mut State, id: u64, message: Message<'_>, fd: Option<OwnedFd>) -> Result<(), EndOfLink> {
         let index = state.links.iter().position(|link| link.id() == id).ok_or(EndOfLink::Closed)?;
         let peer = state.links[index].peer();
@@ -358,13 +370,14 @@ impl ShmEndpoint {
             (LinkState::Open(process), Message::Fetch { slot, generation }) => {
                 let (found, memory) = find_for(state, process, RegionName { slot, generation });
                 let answer = Message::Fetched(Fetched { slot, generation, found });
-                // On the link on which it is told, too, should the region be taken back.
+                // The message goes on the link that would also announce the region's withdrawal.
                 let link = state.outgoing_link(process).ok_or(EndOfLink::Closed)?;
-                // One that asks and does not read lives, and may be at memory of ours: it has not closed.
+                // A peer that requests and does not read is alive, and may be accessing our memory,
+                // so the link is not marked as closed.
                 link.send(&answer, memory).map_err(|_| EndOfLink::Malformed)
             }
             (LinkState::Open(process), Message::Packet(packet)) => {
-                // Messages of the layer above do not travel so.
+                // Messages of the layer above are never sent as packets.
                 let taken = state.engine.take(process, packet);
                 if matches!(taken, Ok(None)) { Ok(()) } else { Err(EndOfLink::Malformed) }
             }
@@ -383,7 +396,7 @@ impl ShmEndpoint {
         }
     }
 
-    /// Lets a peer in that greeted properly, and maps its starter memory.
+    /// Admits a peer whose greeting is valid, and maps its starter memory.
     fn admit(
         &self,
         state: &mut State,
@@ -411,7 +424,7 @@ impl ShmEndpoint {
     fn end_link(&self, state: &mut State, id: u64, why: EndOfLink) {
         let Some(index) = state.links.iter().position(|link| link.id() == id) else { return };
         let link = state.links.remove(index);
-        // A stranger that is turned away is no peer that died.
+        // A rejected stranger does not count as a dead peer.
         if let (Some(process), EndOfLink::Closed | EndOfLink::Malformed) = (link.peer(), why) {
             state.reach.keep(process, link.socket(), why == EndOfLink::Closed);
             self.mark_gone(state, process);
@@ -430,20 +443,21 @@ impl ShmEndpoint {
     }
 }
 
-/// The descriptors of an endpoint.
+/// The descriptors that a sleeping thread watches.
 pub(crate) struct Watched<'e> {
     own: [BorrowedFd<'e>; 2],
-    /// The second is whether something waits for room there.
+    /// The flag tells whether messages wait for room there.
     others: Vec<(Arc<dyn Descriptor>, bool)>,
 }
 
 impl Watched<'_> {
-    /// All of them, to be read from.
+    /// All descriptors, to be watched for reading.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.interests().map(|interest| interest.fd)
     }
 
-    /// Whether something waits for a peer to make room, which those that are read from do not tell.
+    /// Returns whether messages wait for a peer to free space. Watching for reading does not report
+    /// that.
     pub(crate) fn waits_for_room(&self) -> bool {
         self.others.iter().any(|(_, waits)| *waits)
     }
@@ -460,9 +474,10 @@ impl Watched<'_> {
 enum EndOfLink {
     /// The peer closed it or died.
     Closed,
-    /// Somebody without the secret, of another user, or in the place of another.
+    /// The other side does not know the secret, runs under another user, or claims another
+    /// process's place.
     Intruder,
-    /// A peer sent what no peer sends.
+    /// A peer sent a message that no correct peer sends.
     Malformed,
 }
 
@@ -527,7 +542,7 @@ impl Transport for ShmEndpoint {
             if fetched == Some(FetchState::Private) {
                 return self.attach_private(state, key, &mut asked);
             }
-            // A greeting that announced another size than the key has answers the same as a refusal.
+            // A greeting that announced a different size than the key has counts as a refusal.
             let other_starter = key.slot == 0
                 && state.links.iter().any(|link| matches!(link.state(), LinkState::Open(peer) if peer == key.process));
             let refused = fetched == Some(FetchState::Refused);
@@ -581,7 +596,7 @@ impl Transport for ShmEndpoint {
         self.check_process(from)?;
         let mut state = self.lock();
         if from != self.config.process {
-            // By the connection it is known when the peer is gone.
+            // The connection reports when the peer is gone.
             self.link_to(&mut state, from)?;
         }
         let completion = state.matcher.expect(from, tag, room)?;
@@ -597,7 +612,7 @@ impl Transport for ShmEndpoint {
         }
         let State { matcher, links, outgoing, .. } = &mut *state;
         matcher.send(to, tag, message, |frame| {
-            let index = known_link(links, outgoing, to).expect("there is a link, as was seen above");
+            let index = known_link(links, outgoing, to).expect("a link exists, as checked above");
             links[index].send(&Message::Expected(&frame), None)?;
             self.watch_backlog(&links[index]);
             Ok(())
@@ -620,7 +635,8 @@ impl Transport for ShmEndpoint {
         let also = also.iter().map(|fd| Interest { fd: *fd, writable: false });
         let interests: Vec<Interest<'_>> = watched.interests().chain(also).collect();
         if net::wait_ready(&interests, deadline).is_err() {
-            // Out of memory for a moment: do not turn the service thread into a spinner.
+            // The system lacks memory for a moment; sleeping keeps the service thread from
+            // spinning.
             std::thread::sleep(Duration::from_millis(1));
         }
         self.has_woken();
@@ -640,16 +656,16 @@ impl Transport for ShmEndpoint {
 }
 
 impl ShmEndpoint {
-    /// This endpoint as a shared transport.
+    /// Returns this endpoint as a shared transport.
     ///
     /// # Panics
-    /// Never: whoever can call this holds the endpoint.
+    /// Never: the caller holds the endpoint.
     pub fn shared(&self) -> Arc<dyn Transport> {
         self.this.upgrade().expect("an endpoint that is borrowed is alive")
     }
 }
 
-/// The link on which messages to a process go, or would, if there is one.
+/// The link that carries, or would carry, messages to a process.
 fn known_link(links: &[Link], outgoing: &[Option<u64>], process: ProcessId) -> Option<usize> {
     let chosen = outgoing[process.index()];
     links.iter().position(|link| match chosen {
@@ -658,11 +674,12 @@ fn known_link(links: &[Link], outgoing: &[Option<u64>], process: ProcessId) -> O
     })
 }
 
-/// Tells peers which of their messages were matched. Where there is no room for that, the next progress does.
+/// Tells peers which of their tagged messages were matched. Where there is no room for that, the
+/// next call of `progress` does it.
 fn send_credits(state: &mut State) {
     let State { matcher, links, outgoing, .. } = state;
     matcher.credits(|to, frame| {
-        // Who sent something has a link.
+        // A peer that has sent a message has a link.
         let Some(index) = known_link(links, outgoing, to) else { return false };
         outgoing[to.index()] = Some(links[index].id());
         links[index].send(&Message::Expected(&frame), None).is_ok()
@@ -674,7 +691,7 @@ fn map_announced(fd: OwnedFd, bytes: u64) -> Option<Arc<SharedMemory>> {
 }
 
 fn check_user(socket: &net::MessageSocket, process: ProcessId) -> Result<(), FabricError> {
-    let peer = socket.peer().map_err(|cause| FabricError::System { doing: "asking who the peer is", cause })?;
+    let peer = socket.peer().map_err(|cause| FabricError::System { doing: "asking for the peer's identity", cause })?;
     if peer.uid == farside_sys::process::user_id() {
         Ok(())
     } else {

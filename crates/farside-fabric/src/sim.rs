@@ -1,62 +1,69 @@
 //! Many processes simulated in one program, over a seeded network.
 //!
-//! A process is whatever threads use one [`endpoint`](SimFabric::endpoint). The network between them does what the
-//! contract in [`transport`](crate::transport) lets it do, and chooses by the seed:
+//! A process is the set of threads that use one [`endpoint`](SimFabric::endpoint). The network
+//! between them does everything that the contract in [`transport`](crate::transport) permits, and
+//! chooses by the seed:
 //!
-//! - nothing is mapped: every access is a posted operation, which takes effect some steps later and is reported some
-//!   steps after that;
-//! - operations that are not completed take effect in any order, and those of more than eight bytes in pieces, a get
-//!   too;
-//! - messages between two processes keep their order, but arrive late, and later or earlier than an operation posted
-//!   beside them;
-//! - queues are short, and say so when they are full;
-//! - a process that is [killed](SimFabric::kill), or whose end is dropped, may leave half a put behind, and of the
-//!   messages it had under way only the first few arrive.
+//! - nothing is mapped: every access is a posted operation, which takes effect some steps later and
+//!   is reported some steps after that;
+//! - uncompleted operations take effect in any order, and those of more than eight bytes, including
+//!   gets, in pieces;
+//! - messages between two processes keep their order, but arrive late, and may arrive before or
+//!   after an operation that was posted next to them;
+//! - queues are short, and refuse operations when they are full;
+//! - a process that is [killed](SimFabric::kill), or whose endpoint is dropped, may leave half of a
+//!   put behind, and only the first few of its messages in transit arrive.
 //!
 //! # Time
 //!
-//! There is no thread and no real time in the network. Its clock counts nanoseconds, and how long things take follows from
-//! [a model](LogGp) and from the delays that the seed adds.
+//! There is no thread and no real time in the network. Its clock counts nanoseconds. Durations
+//! follow from [a model](LogGp) and from the delays that the seed adds.
 //!
-//! **In turns** ([`SimFabric::in_turns`]): the threads of the processes take [seats](crate::clock::Seat), exactly one of them
-//! runs at a time, and the seed chooses the next when it waits or, now and then, when it calls the transport. Time passes when all of
-//! them wait; computing takes none unless it is [charged](crate::clock::Clock::charge). So what happens follows from the seed
-//! alone, and every run with it is the same ([`Trace`]). Three things are left to the program: its threads must wait for each other
-//! through this crate only (a thread that blocks in the system keeps its turn), hold no lock of their own across a call that may
-//! hand the turn on, and not let addresses or real time decide anything.
+//! **In turns** ([`SimFabric::in_turns`]): the threads of the processes take
+//! [seats](crate::clock::Seat), and exactly one of them runs at a time. The seed selects the next
+//! thread when the current one waits and, at random, when it calls the transport. Time passes when
+//! all threads wait; computing takes no time unless it is [charged](crate::clock::Clock::charge).
+//! Everything therefore follows from the seed alone, and every run with one seed is the same
+//! ([`Trace`]). The program has three duties. Its threads must wait for each other only through
+//! this crate, because a thread that blocks in the system keeps its turn. They must hold no lock of
+//! their own across a call that may pass the turn on. And neither addresses nor real time may
+//! decide anything.
 //!
-//! **Freely** ([`SimFabric::new`]): whatever threads there are run as they like. A nanosecond passes with every call of
-//! [`progress`](Transport::progress), and what is due by then happens, in order. A [`wait`](Transport::wait) of a process
-//! that has something under way returns at once, so service threads drive the clock, and others get their turn
-//! meanwhile. Who calls `progress` again and again without a wait has nothing else to do: when nobody else has either,
-//! or they do not stir, or one thread drives all processes, the clock runs on to the next thing that concerns it. What happens
-//! follows from the seed and from the order of the calls: one thread that drives all ends replays exactly.
+//! **Freely** ([`SimFabric::new`]): threads run as the system schedules them. A nanosecond passes
+//! with every call of [`progress`](Transport::progress), and what is due by then happens, in order.
+//! A [`wait`](Transport::wait) of a process that has something in transit returns at once. Service
+//! threads therefore drive the clock, and other threads run meanwhile. A process that calls
+//! `progress` repeatedly without a wait has nothing else to do. If the other processes have nothing
+//! to do either, or do not act, or one thread drives all processes, the clock jumps to the next
+//! event that concerns the caller. What happens follows from the seed and from the order of the
+//! calls. One thread that drives all endpoints replays exactly. follows from the seed and from the
+//! order of the calls: one thread that drives all ends replays exactly.
 
 mod endpoint;
 mod model;
-pub(crate) mod network;
+mod network;
 mod parcel;
 mod process;
 mod random;
 #[cfg(test)]
 mod tests;
 mod trace;
-pub(crate) mod turns;
+mod turns;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+pub use self::endpoint::SimEndpoint;
 pub use self::model::LogGp;
 pub use self::random::Random;
 pub use self::trace::Trace;
 
-use self::endpoint::SimEndpoint;
 use self::network::SharedNetwork;
 use self::turns::Turn;
 use crate::clock::Clock;
 use crate::ids::ProcessId;
 use crate::transport::{FabricError, Transport};
 
-/// What the simulated network is like.
+/// Properties of the simulated network.
 ///
 /// ```
 /// use farside_fabric::sim::SimOptions;
@@ -66,23 +73,25 @@ use crate::transport::{FabricError, Transport};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimOptions {
-    /// How long things take at least.
+    /// The minimum durations.
     pub network: LogGp,
-    /// The longest time that the seed adds. Short times are far more frequent than long ones. With 0 nothing overtakes and
-    /// nothing is torn.
+    /// The largest delay that the seed adds. Short delays are far more frequent than long ones.
+    /// With 0, nothing overtakes and nothing is torn.
     pub delay_max_ns: u64,
-    /// How many operations a process may have under way.
+    /// Maximum number of operations in flight per process.
     pub operations_max: usize,
-    /// How many operations a [queue](crate::transmit::Queue) takes. One that overruns breaks, as it does in hardware: by an operation
-    /// without a signal where none may follow, or by completions that nobody polls for.
+    /// Maximum number of operations in a [queue](crate::queue). A queue that exceeds it
+    /// breaks, as in hardware: by an operation without a signal where none may follow, or by
+    /// completions that are not polled.
     pub queue_depth: usize,
-    /// How many messages from one process to another may wait to be received.
+    /// Maximum number of messages from one process to another that wait to be received.
     pub messages_max: usize,
     /// The largest message, in bytes.
     pub message_bytes_max: usize,
     /// Operations take effect only while the target makes progress.
     pub needs_target_progress: bool,
-    /// A put has ended once it is posted, though it takes effect later: **a broken fabric**, by which a test of orders shows that it can fail.
+    /// A put completes once it is posted, although it takes effect later. This is **a broken
+    /// fabric**, which shows that a test of ordering can fail.
     pub ends_puts_early: bool,
 }
 
@@ -128,7 +137,8 @@ pub struct SimFabric {
     ends: Mutex<Vec<End>>,
 }
 
-/// Held by the fabric until it is first asked for; from then on its users keep it alive, or let it die.
+/// Kept alive by the fabric until it is first requested; from then on its users keep it alive, or
+/// drop it.
 #[derive(Debug)]
 struct End {
     unused: Option<Arc<SimEndpoint>>,
@@ -136,21 +146,23 @@ struct End {
 }
 
 impl SimFabric {
-    /// A fabric of so many processes, each with so much starter memory, whose threads run freely. The seed decides what the
-    /// network does.
+    /// Creates a fabric of `processes` processes, each with `starter_bytes` bytes of starter
+    /// memory, whose threads run freely. The seed decides the behaviour of the network.
     ///
     /// # Errors
-    /// [`FabricError::Memory`] when there is no memory for the starters.
+    /// [`FabricError::Memory`] if the starter memory cannot be created.
     pub fn new(processes: u32, starter_bytes: usize, seed: u64, options: SimOptions) -> Result<Self, FabricError> {
         Self::with_turns(processes, starter_bytes, seed, options, false)
     }
 
-    /// The same for threads that take turns. The seed also decides whose turn it is.
+    /// Creates a fabric like [`new`](Self::new), whose threads take turns. The seed also decides
+    /// the order of the turns.
     ///
     /// Threads without a seat must not wait on such a network: they do not move its clock.
     ///
-    /// Whoever made it takes a [seat](Clock::seat) of [its clock](Self::clock) before anybody else, starts the threads of the
-    /// processes with seats of the clocks of their [ends](Self::endpoint), and [ends](Self::end) the simulation when all is done.
+    /// The creator must take a [seat](Clock::seat) of [its clock](Self::clock) first. It then
+    /// starts the threads of the processes, with seats of the clocks of their
+    /// [endpoints](Self::endpoint). It [ends](Self::end) the simulation when all threads are done.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -175,39 +187,40 @@ impl SimFabric {
         Ok(Self { network, ends: Mutex::new(ends) })
     }
 
-    /// The clock of those who belong to no process. Real where threads run freely.
+    /// The clock of threads that belong to no process. Real time if threads run freely.
     pub fn clock(&self) -> Clock {
         Turn::new(&self.network, None).map_or_else(Clock::real, Clock::simulated)
     }
 
-    /// Makes a process slow: what its threads are charged for computing counts so many times. For threads that take turns.
+    /// Slows a process down: the time that its threads are charged for computing is multiplied by
+    /// `times`. For threads that take turns.
     ///
     /// # Panics
-    /// When there is no such process, or threads run freely.
+    /// If there is no such process, or threads run freely.
     #[track_caller]
     pub fn slow_down(&self, process: ProcessId, times: u32) {
         assert!(process.number() < self.network.process_count, "the fabric has such a process");
         self.network.lock().turns().slow_down(process, times);
     }
 
-    /// Ends a simulation in turns. Threads of processes that were killed unwind from where they are: only now, so that none of
-    /// their destructors has any part in it.
+    /// Ends a simulation in turns. Threads of killed processes unwind only now, so that none of
+    /// their destructors takes part in the simulation.
     pub fn end(&self) {
         if let Some(turn) = Turn::new(&self.network, None) {
             turn.end();
         }
     }
 
-    /// What has happened so far, in short.
+    /// A summary of what has happened so far.
     pub fn trace(&self) -> Trace {
         self.network.lock().trace
     }
 
-    /// The end of a process: the same one every time. When its users have dropped it, and the regions that they attached
-    /// through it, the process is gone.
+    /// The endpoint of a process: the same one on every call. The process is gone once its users
+    /// have dropped the endpoint and the regions that they attached through it.
     ///
     /// # Panics
-    /// When there is no such process, or it is gone.
+    /// If there is no such process, or it is gone.
     #[track_caller]
     pub fn endpoint(&self, process: ProcessId) -> Arc<dyn Transport> {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,12 +228,12 @@ impl SimFabric {
         end.unused.take().or_else(|| end.handed_out.upgrade()).expect("the process's end has not been dropped")
     }
 
-    /// Kills a process, as a signal would. Peers that were connected get [`Disconnected`]. Threads of it that take turns never
-    /// get one again. Those that run freely, which nobody can stop, find themselves disconnected from everybody and get that
-    /// event with their own number.
+    /// Kills a process, as a signal would. Connected peers get [`Disconnected`]. Its threads that
+    /// take turns never get a turn again. Its threads that run freely cannot be stopped: they are
+    /// disconnected from all processes, and get that event with their own number.
     ///
     /// # Panics
-    /// When there is no such process.
+    /// If there is no such process.
     ///
     /// [`Disconnected`]: crate::Event::Disconnected
     #[track_caller]
@@ -233,7 +246,7 @@ impl SimFabric {
         network.kill(process);
     }
 
-    /// How many nanoseconds the network's clock has counted.
+    /// The time of the network's clock, in nanoseconds.
     pub fn now_ns(&self) -> u64 {
         self.network.lock().now_ns()
     }

@@ -1,38 +1,39 @@
-//! How long to spin before sleeping.
+//! The time to spin before sleeping.
 //!
-//! With a CPU for everybody a peer answers within a microsecond, and a sleep costs twenty. With more workers than CPUs the
-//! peer may be waiting for the very CPU that spins, and each turn spun is a turn lost: there a few looks must do.
+//! If every worker has a CPU, a peer answers within a microsecond, and a sleep costs twenty. With
+//! more workers than CPUs, the peer may be waiting for the very CPU that spins. Spinning then
+//! delays the answer, so a few looks must suffice.
 
 use std::hint;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often to look before yielding, and how often to yield before sleeping.
+/// Number of looks before yielding, and number of yields before sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitPolicy {
-    /// Looks with a CPU pause between (about 10 ns each).
+    /// Looks with a CPU pause between them (about 10 ns each).
     pub pauses: u32,
-    /// Looks with the CPU offered to others between.
+    /// Looks with a yield of the CPU between them.
     pub yields: u32,
 }
 
 impl WaitPolicy {
-    /// With a CPU for every worker: spin for about as long as a wake-up takes.
+    /// For one CPU per worker: spins for about as long as a wake-up takes.
     pub const DEDICATED: Self = Self { pauses: 2000, yields: 4 };
 
-    /// With more workers than CPUs: hardly spin at all.
+    /// For more workers than CPUs: hardly spins.
     pub const OVERSUBSCRIBED: Self = Self { pauses: 20, yields: 3 };
 
-    /// In a simulation: whoever waits lets others have their turns at once.
+    /// For a simulation: a waiting thread lets the other threads run at once.
     pub const SIMULATED: Self = Self { pauses: 0, yields: 0 };
 
-    /// The policy for so many workers on a machine that lets them use so many CPUs.
+    /// Returns the policy for `workers` workers on a machine that grants them `cpus` CPUs.
     pub fn for_load(workers: usize, cpus: usize) -> Self {
         if workers <= cpus { Self::DEDICATED } else { Self::OVERSUBSCRIBED }
     }
 }
 
-/// One wait: counts its fruitless looks.
+/// One wait, with the number of its looks that found nothing.
 #[derive(Debug)]
 pub struct Backoff {
     policy: WaitPolicy,
@@ -40,18 +41,19 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A wait that begins now.
+    /// Begins a wait.
     pub fn new(policy: WaitPolicy) -> Self {
         Self { policy, looks: 0 }
     }
 
-    /// Something came: begin again.
+    /// Begins the wait again, after a look that found something.
     #[inline]
     pub fn reset(&mut self) {
         self.looks = 0;
     }
 
-    /// A fruitless look. Pauses a little and says `true`, or says `false` when it is time to sleep.
+    /// Records a look that found nothing. Pauses briefly and returns `true`, or returns `false`
+    /// when it is time to sleep.
     #[inline]
     pub fn pause(&mut self) -> bool {
         let looks = self.looks;
@@ -67,32 +69,33 @@ impl Backoff {
     }
 }
 
-/// How often to look at something whose every look costs a system call, beside things that cost nothing to look at: at once while it
-/// brings something, and the less often the longer it does not.
+/// Decides when to poll a source that costs a system call per poll, next to sources that are free
+/// to poll. While polls find something, the next one is due at once. The longer they find nothing,
+/// the rarer they become.
 ///
-/// Pauses are times and not chances: a chance may be a round of a program that yields its processor in between, and then a count of them is
-/// a long time.
+/// Pauses are measured in time, not in opportunities. Between two opportunities the program may
+/// yield its processor, so a count of them can be a long time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PollPace {
-    /// `None` for at once.
+    /// Time of the next poll; `None` means at once.
     next: Option<Instant>,
     pause: Duration,
 }
 
 impl PollPace {
-    /// How much longer the pause is after each look in vain.
+    /// Increase of the pause after each poll that finds nothing.
     const STEP: Duration = Duration::from_nanos(50);
     const PAUSE_MAX: Duration = Duration::from_nanos(600);
-    /// What a look itself takes, about, which is no pause.
+    /// Approximate duration of a poll itself, which is not part of the pause.
     const LOOK: Duration = Duration::from_nanos(600);
 
-    /// Whether it is time to look.
+    /// Returns whether a poll is due.
     #[inline]
     pub fn is_due(&self, now: Instant) -> bool {
         self.next.is_none_or(|next| now >= next)
     }
 
-    /// A look that began when it was `now` is over. `found`: it brought something.
+    /// Records a poll that began at `now`. `found`: it found something.
     #[inline]
     pub fn looked(&mut self, now: Instant, found: bool) {
         *self = if found {
@@ -104,20 +107,22 @@ impl PollPace {
     }
 }
 
-/// Notices when records come one by one during one wait, and then looks away for a moment.
+/// Detects a stream of single records during one wait, and then pauses the polling briefly.
 ///
-/// A receiver that takes every record as soon as it is there fights with its sender for the cache line they both work on: each
-/// record then costs the sender the line's way there and back, in which it could have written ten. So after a streak of small finds
-/// it looks away once. If several records are there then, it was a stream, and it goes on so. If there is only one, it was a
-/// dialogue, in which looking away only delays the answer; the next streak must be longer before it is tried again.
+/// A receiver that takes every record at once competes with its sender for the cache line on which
+/// both work. Each record then costs the sender a round trip of the line, in which it could have
+/// written ten records. After a streak of small finds, the receiver therefore looks away once. If
+/// several records have arrived by then, it was a stream, and the receiver continues so. If only
+/// one has arrived, it was a dialogue, in which looking away only delays the answer. The next
+/// streak must then be longer before the receiver tries again.
 #[derive(Debug)]
 pub struct StreamWatch {
     policy: WaitPolicy,
-    /// Looks in a row that found something, but little.
+    /// Consecutive looks that found something, but little.
     streak: u32,
-    /// How long a streak must be.
+    /// Streak length at which the receiver looks away.
     streak_needed: u32,
-    /// Looks in a row that found nothing.
+    /// Consecutive looks that found nothing.
     misses: u32,
     looked_away: bool,
 }
@@ -125,23 +130,23 @@ pub struct StreamWatch {
 impl StreamWatch {
     const STREAK_MIN: u32 = 8;
     const STREAK_MAX: u32 = 8192;
-    /// The same where the last look away has found a stream.
+    /// The same after the last look away has found a stream.
     const STREAK_IN_STREAM: u32 = 2;
-    /// So many misses in a row end a streak.
+    /// Number of consecutive misses that ends a streak.
     const MISSES: u32 = 4;
-    /// So many records after a look away are a stream.
+    /// Number of records after a look away that makes a stream.
     const STREAM_RECORDS: u64 = 4;
-    /// So many are no small find.
+    /// Number of records from which a find is not small.
     const MANY_RECORDS: u64 = 32;
-    /// For how long to look away: about 600 ns.
+    /// Pauses of one look away: about 600 ns.
     const PAUSES: u32 = 64;
 
-    /// A wait that begins now.
+    /// Begins a wait.
     pub fn new(policy: WaitPolicy) -> Self {
         Self { policy, streak: 0, streak_needed: Self::STREAK_MIN, misses: 0, looked_away: false }
     }
 
-    /// A look found nothing.
+    /// Records a look that found nothing.
     #[inline]
     pub fn found_nothing(&mut self) {
         self.misses += 1;
@@ -150,7 +155,7 @@ impl StreamWatch {
         }
     }
 
-    /// A look found so many records.
+    /// Records a look that found `records` records.
     #[inline]
     pub fn found(&mut self, records: u64) {
         self.misses = 0;
@@ -165,7 +170,7 @@ impl StreamWatch {
         if records > 0 && records < Self::MANY_RECORDS {
             self.streak += 1;
         }
-        // Without a CPU for everybody a pause is time taken from others.
+        // Without a CPU per worker, a pause takes time from other workers.
         if self.streak >= self.streak_needed && self.policy == WaitPolicy::DEDICATED {
             self.looked_away = true;
             (0..Self::PAUSES).for_each(|_| hint::spin_loop());

@@ -1,4 +1,5 @@
-//! The derive and attribute macros of Farside. Use them through the `farside` crate, which explains them.
+//! The derive and attribute macros of Farside. Use them through the `farside` crate, which
+//! documents them.
 
 #![forbid(unsafe_code)]
 
@@ -9,25 +10,28 @@ mod wire;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-/// Implements the trait `farside::Wire` for a struct or an enum whose fields all are `Wire`.
+/// Implements the trait `farside::Wire` for a struct or an enum whose fields are all `Wire`.
 ///
-/// The type is plain, and travels as its own bytes, if all its fields are plain. Otherwise the fields travel in order,
-/// behind the number of the variant (`u32`) in an enum.
+/// If all fields are plain, the type is plain too and is sent as its own bytes. Otherwise the
+/// fields are sent in order; an enum sends the number of the variant (`u32`) first.
 ///
-/// Between processes of unlike binaries the fields travel one by one, and are checked; types are the same there whose fields and variants
-/// have the same names and types in the same order.
+/// Between processes that run different binaries, the fields are sent one by one and are checked.
+/// Two types are the same there if their fields and variants have the same names and types in the
+/// same order.
 ///
-/// A type parameter gets the bound `T: Wire`. If a field's type is an associated type, add the bound in the type's own
-/// where-clause.
+/// A type parameter gets the bound `T: Wire`. If a field's type is an associated type, add the
+/// bound in the type's own where-clause.
 ///
-/// A type may implement `Drop`: sending moves the value, so its destructor runs once, at the receiver.
+/// A type may implement `Drop`: sending moves the value, so its destructor runs once, at the
+/// receiver.
 ///
-/// `#[wire(crate = "path")]` on the type says where the `farside` crate is, if not at `::farside`.
+/// `#[wire(crate = "path")]` on the type gives the path of the `farside` crate, if it is not
+/// `::farside`.
 ///
 /// # Errors
-/// It does not compile for a union (nobody knows which field is there), a `#[repr(packed)]` type (its fields cannot be
-/// borrowed), a type with a lifetime parameter, and, reported at the field, for a reference, a pointer, or any other
-/// type that is not `Wire`.
+/// Compilation fails for a union (nothing says which field is valid), a `#[repr(packed)]` type (its
+/// fields cannot be borrowed), and a type with a lifetime parameter. It also fails, with an error
+/// at the field, for a reference, a pointer, or any other type that is not `Wire`.
 ///
 /// # Examples
 /// ```ignore
@@ -48,16 +52,17 @@ pub fn derive_wire(input: TokenStream) -> TokenStream {
 
 /// Turns a function into a test that runs as a job of several processes.
 ///
-/// The function is the body of every worker: `fn(&farside::Worker) -> farside::Result<()>`, or without a result. The
-/// test fails if a worker panics or returns an error, and if the job takes too long. Other attributes, like `#[ignore]`
-/// and `#[should_panic]`, work as on any test.
+/// The function is the body of every worker: `fn(&farside::Worker) -> farside::Result<()>`, or the
+/// same without a result. The test fails if a worker panics or returns an error, or if the job
+/// exceeds its timeout. Other attributes, such as `#[ignore]` and `#[should_panic]`, work as on any
+/// test.
 ///
 /// | argument | meaning | default |
 /// |---|---|---|
 /// | `processes = N` | processes of the job | 2 |
 /// | `threads = N` | workers per process | 1 |
 /// | `timeout_s = N` | seconds until the job is ended | 30 |
-/// | `crate = "path"` | where the `farside` crate is | `::farside` |
+/// | `crate = "path"` | path of the `farside` crate | `::farside` |
 ///
 /// # Examples
 /// ```ignore

@@ -9,7 +9,7 @@ use syn::{Error, FnArg, ItemFn, LitInt, Path, Result, ReturnType, Signature, Typ
 
 use crate::options;
 
-/// What the attribute's arguments say.
+/// The arguments of the attribute.
 struct Arguments {
     krate: Path,
     processes: u32,
@@ -17,7 +17,7 @@ struct Arguments {
     timeout_s: u32,
 }
 
-/// The test that `function`, under `#[test(arguments)]`, stands for.
+/// Expands `function`, annotated with `#[test(arguments)]`, into a test.
 pub(crate) fn expand(arguments: TokenStream, function: TokenStream) -> Result<TokenStream> {
     let Arguments { krate, processes, threads, timeout_s } = Arguments::parse(arguments)?;
     let [processes, threads, timeout_s] = [processes, threads, timeout_s].map(Literal::u32_unsuffixed);
@@ -34,7 +34,8 @@ pub(crate) fn expand(arguments: TokenStream, function: TokenStream) -> Result<To
     } else {
         quote!(#name)
     };
-    // The body keeps its name, inside: any other could hide a function that it calls.
+    // The inner function keeps the user's name: any other name could shadow a function that it
+    // calls.
     Ok(quote! {
         #[::core::prelude::v1::test]
         #(#attrs)*
@@ -80,7 +81,7 @@ impl Arguments {
     }
 }
 
-/// Reads the value of a count, whose name has been read.
+/// Parses the value of a count, after the caller has read the name.
 fn parse_count(meta: &ParseNestedMeta<'_>) -> Result<u32> {
     let value = meta.value()?;
     let span = value.span();
@@ -91,7 +92,8 @@ fn parse_count(meta: &ParseNestedMeta<'_>) -> Result<u32> {
     }
 }
 
-/// Refuses functions that cannot be the body of a worker, and `#[test]`, which would run them without a job.
+/// Rejects functions that cannot be the body of a worker. Also rejects `#[test]`, which would run
+/// the function without a job.
 fn validate(function: &ItemFn) -> Result<()> {
     let Signature { constness, asyncness, unsafety, abi, generics, inputs, variadic, .. } = &function.sig;
     let modifier = constness

@@ -1,8 +1,8 @@
 //! `#[derive(Wire)]`.
 //!
-//! Tokens written here carry the span of the macro call, so that the `unsafe` in them does not count against a crate
-//! that forbids unsafe code. Each field's type keeps the user's span, so that a type that is not `Wire` is reported at
-//! the field.
+//! Tokens written here carry the span of the macro call, so that their `unsafe` is not reported
+//! against a crate that forbids unsafe code. Each field's type keeps the user's span, so that a
+//! type that is not `Wire` is reported at the field.
 
 mod shape;
 mod validate;
@@ -14,7 +14,7 @@ use syn::{Attribute, DeriveInput, Generics, Path, Result, parse_quote};
 use crate::options;
 use shape::Shape;
 
-/// The implementation of `Wire` for `input`.
+/// Generates the implementation of `Wire` for `input`.
 pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     validate::validate(input)?;
     let krate = parse_options(&input.attrs)?;
@@ -31,9 +31,10 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let encode = shape.encode(&krate);
     let decode = shape.decode(&krate);
 
-    // Safety of what is generated, by the promises in the documentation of `Wire`: (1, 3) the fields travel, by their
-    // own promise, each moved out of a `ManuallyDrop` once; (2, 4) `write` and `read` go through the same fields; (5) a
-    // type is plain only if its fields are; (6) otherwise it has a tag, or a field that is not plain.
+    // Safety of the generated code, by the numbered promises in the documentation of `Wire`: (1, 3)
+    // the fields keep these promises themselves, and each is moved out of a `ManuallyDrop` once;
+    // (2, 4) `write` and `read` process the same fields; (5) a type is plain only if its fields
+    // are; (6) otherwise it has a tag, or a field that is not plain.
     Ok(quote! {
         #[automatically_derived]
         unsafe impl #impl_generics #krate::Wire for #name #type_generics #where_clause {
@@ -88,7 +89,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// Reads `#[wire(crate = "path")]`.
+/// Parses `#[wire(crate = "path")]`.
 fn parse_options(attributes: &[Attribute]) -> Result<Path> {
     let mut krate = options::default_crate();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("wire")) {
@@ -103,7 +104,7 @@ fn parse_options(attributes: &[Attribute]) -> Result<Path> {
     Ok(krate)
 }
 
-/// `generics` with the bound `Wire` on each type parameter.
+/// Returns `generics` with the bound `Wire` on each type parameter.
 fn with_bounds(generics: &Generics, krate: &Path) -> Generics {
     let mut generics = generics.clone();
     for parameter in generics.type_params_mut() {

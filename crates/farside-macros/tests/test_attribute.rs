@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-/// What the expansion asks of the crate.
+/// The part of the crate that the expansion uses.
 mod stand_in {
     pub(crate) type Result<T> = std::result::Result<T, String>;
 

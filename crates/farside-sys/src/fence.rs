@@ -1,30 +1,33 @@
-//! A fence that one thread executes for all: `membarrier`.
+//! A memory fence that one thread executes on behalf of all threads: `membarrier`.
 //!
-//! Two sides that each store and then look at what the other stored need a fence in between, both of them. Where one side does so
-//! often and the other seldom, the seldom one can pay for both: it calls [`everywhere`], and the other only keeps the compiler
-//! from reordering ([`compiler_fence`](std::sync::atomic::compiler_fence)). Every store that such a thread made before is then
-//! visible to the caller, or every load that it makes after sees what the caller stored before.
+//! Two threads that each store a word and then load the other's word both need a fence in between.
+//! Where one side does so often and the other seldom, the seldom side can pay for both. It calls
+//! [`everywhere`]; the other side only needs a
+//! [`compiler_fence`](std::sync::atomic::compiler_fence) between its store and its load. After the
+//! call, one of two things holds for each such thread: either the caller sees the thread's earlier
+//! stores, or the thread's later loads see what the caller stored before the call.
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-/// Makes this process one whose threads [`everywhere`] reaches. Says whether that is so; it is not where the system is old or
-/// forbids the call.
+/// Registers this process, so that [`everywhere`] reaches its threads. Returns whether that
+/// succeeded. It fails where the kernel is too old or a sandbox forbids the call.
 ///
-/// *Cost*: a system call; some milliseconds if the process has threads already.
+/// *Cost*: a system call; some milliseconds if the process already has several threads.
 #[must_use]
 pub fn register() -> bool {
     membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
 }
 
-/// Has every running thread of every registered process of this machine execute a full fence, and this thread, too.
+/// Executes a full fence on every running thread of every registered process of this machine,
+/// including this thread.
 ///
-/// To be called by a registered process only.
+/// Only a registered process may call this (see [`register`]).
 ///
-/// *Cost*: a system call, and an interrupt for each CPU that runs such a thread: 0.2 µs if there is none, 5 to 15 µs on a virtual
-/// machine.
+/// *Cost*: a system call, and an interrupt for each CPU that runs such a thread: 0.2 µs if there is
+/// none, 5 to 15 µs on a virtual machine.
 pub fn everywhere() {
     let reached = membarrier(MembarrierCommand::GlobalExpedited);
-    // The only way to fail is to have no memory for a set of CPUs; the slow way needs none.
+    // The call can fail only for lack of memory for a set of CPUs; the slow command needs none.
     if reached.is_err() {
         let reached = membarrier(MembarrierCommand::Global);
         debug_assert!(reached.is_ok(), "a fence everywhere: {reached:?}");
@@ -48,7 +51,7 @@ mod tests {
         begun: Word,
         often: Word,
         seldom: Word,
-        /// The last round in which the side that does not fence missed the other.
+        /// The last round in which the side without a fence missed the other side's store.
         missed: Word,
         ended: Word,
     }
@@ -61,7 +64,8 @@ mod tests {
         }
     }
 
-    /// Dekker's handshake: at least one side sees the other. Without `everywhere` both miss each other within a few rounds.
+    /// Dekker's handshake: at least one side sees the other's store. Without `everywhere`, both
+    /// miss each other within a few rounds.
     #[test]
     fn one_fence_serves_two_threads() {
         const ROUNDS: u32 = 20_000;
@@ -83,7 +87,7 @@ mod tests {
         });
         for round in 1..=ROUNDS {
             words.begun.0.store(round, Ordering::Relaxed);
-            // The other side takes a while to see that.
+            // Gives the other side some time to see the store.
             for step in 0..round % 512 {
                 std::hint::black_box(step);
             }

@@ -1,17 +1,17 @@
-//! Files without names, which are gone when nobody has them open.
+//! Files without names. The system frees them when the last descriptor is closed.
 
 use std::fs::File;
 use std::io;
 
 use rustix::fs::MemfdFlags;
 
-/// An empty file in memory. It can be written, read and run, and others of the same user reach it under the name that `/proc` gives it while it
-/// is open here.
+/// Creates an empty file in memory. It can be written, read and executed. While it is open here,
+/// other processes of the same user can open it by its path in `/proc`.
 ///
-/// `name` is what debuggers show. New processes do not inherit it.
+/// `name` is what debuggers show. New processes do not inherit the descriptor.
 ///
 /// # Errors
-/// What the system said.
+/// The operating system's error.
 pub fn nameless(name: &str) -> io::Result<File> {
     Ok(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?.into())
 }
@@ -29,7 +29,7 @@ mod tests {
         let mut file = nameless("test").unwrap();
         file.write_all(b"#!/bin/sh\nexit 7\n").unwrap();
         let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
-        // Under this name it can be opened for reading, too, which is what an interpreter does.
+        // This path can also be opened for reading, which is what an interpreter does.
         assert_eq!(Command::new(path).status().unwrap().code(), Some(7));
     }
 }

@@ -1,4 +1,4 @@
-//! Sleeping on a word of shared memory, and waking who sleeps there.
+//! Sleeping on a word of shared memory, and waking the threads that sleep there.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -6,10 +6,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags, Timespec};
 
-/// Sleeps while `word` holds `seen`, until somebody wakes it or `timeout` has passed.
+/// Sleeps while `word` holds `seen`, until another thread wakes this one or `timeout` has passed.
 ///
-/// The word may lie in memory shared with other processes. Returns early without a reason now and then: look at the
-/// condition again. A `timeout` is always given, since the process that would wake this one may die.
+/// The word may lie in memory shared with other processes. The call may return early without a
+/// reason, so the caller must check its condition again. The timeout is mandatory, because the
+/// process that would wake this one may die.
 pub fn wait(word: &AtomicU32, seen: u32, timeout: Duration) {
     let timeout =
         Timespec { tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: timeout.subsec_nanos().into() };
@@ -20,7 +21,7 @@ pub fn wait(word: &AtomicU32, seen: u32, timeout: Duration) {
     );
 }
 
-/// Wakes all who sleep on `word`.
+/// Wakes all threads that sleep on `word`.
 pub fn wake(word: &AtomicU32) {
     let woken = futex::wake(word, Flags::empty(), i32::MAX as u32);
     debug_assert!(woken.is_ok(), "a futex wake on a live word cannot fail: {woken:?}");

@@ -1,21 +1,27 @@
-//! Facts about the executable that is running: where its code lies, where functions start in it, and which build it is.
+//! Facts about the running executable: where its code lies, where its functions start, and which
+//! build it is.
 //!
-//! Processes that run the same binary name functions to each other by their offset from the start of the text, since
-//! each process has the text at an address of its own. An [`Image`] turns an address into such an offset, and an offset
-//! from elsewhere back into an address, but only if a function starts there.
+//! Processes that run the same binary name functions to each other by their offset from the start
+//! of the text, because each process maps the text at a different address. An [`Image`] turns an
+//! address into such an offset. It turns an offset from another process back into an address only
+//! if a function starts there.
 //!
-//! Only the *main* executable counts. Code of shared libraries has no offset here: they may lie, or even be, different
-//! in every process.
+//! Only the *main* executable counts. Code of shared libraries has no offset here: each process may
+//! map it elsewhere, or may even load another version.
 //!
 //! # Where functions start
 //!
-//! The linker leaves a sorted table of all functions that have unwinding information (`.eh_frame_hdr`), and the loader
-//! maps it. `rustc` gives that to every function unless told otherwise, also with `panic = "abort"`. Two limits:
-//! - A function without it (assembly without directives for it, or C built without) has no start here, and is refused.
-//! - The cold part that a compiler splits off a function has an entry of its own, so it passes for a function.
+//! The linker writes a sorted table of all functions that have unwinding information
+//! (`.eh_frame_hdr`), and the loader maps it. `rustc` emits that information for every function by
+//! default, also with `panic = "abort"`. Two limits:
+//! - A function without it is refused. Examples are assembly without directives, and C code that
+//!   was built without unwinding information.
+//! - The cold part that a compiler splits off a function has an entry of its own, so it passes for
+//!   a function.
 //!
-//! So the check catches a stale or torn offset. It is no proof that the function has the type which the caller has in
-//! mind: that must come from agreement on the build, [`Image::fingerprint`].
+//! The check therefore catches a stale or torn offset. It does not prove that the function has the
+//! type that the caller expects. That proof must come from agreement on the build,
+//! [`Image::fingerprint`].
 
 mod eh_frame;
 mod hash;
@@ -48,19 +54,20 @@ use starts::FunctionStarts;
 /// ```
 #[derive(Debug)]
 pub struct Image {
-    /// From the start of the first executable segment to the end of the last.
+    /// Addresses from the start of the first executable segment to the end of the last.
     text: Range<usize>,
-    /// The executable segments: nearly always one.
+    /// The executable segments: nearly always exactly one.
     executable: Vec<Range<usize>>,
     starts: FunctionStarts,
     build_id: Option<Vec<u8>>,
     fingerprint: Fingerprint,
 }
 
-/// What tells one build of a program from another: equal for processes that run like binaries.
+/// Identifies one build of a program; equal in all processes that run the same binary.
 ///
-/// Drawn from the build id if the linker left one, otherwise from the text itself, in which a debugger's breakpoints
-/// show. It guards against accidents, not against forgery.
+/// It is computed from the build id if the linker wrote one, otherwise from the text itself. A
+/// debugger's breakpoints change the text. The fingerprint guards against accidents, not against
+/// forgery.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub u64);
 
@@ -76,25 +83,29 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Why nothing can be said about the running executable.
+/// Why the facts about the running executable are not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// The loader does not tell of the main executable.
-    #[error("the loader does not show the program headers of this executable; start it by the system's own loader")]
+    /// The loader does not report the main executable.
+    #[error(
+        "this executable cannot be examined: the loader does not show its program headers; start it with the system's own loader"
+    )]
     NoProgramHeaders,
     /// No segment of the main executable holds code.
-    #[error("this executable has no segment of code; link it as an ordinary program")]
+    #[error("this executable cannot be examined: it has no code segment; link it as an ordinary program")]
     NoText,
-    /// Offsets have 32 bits.
-    #[error("the text of this executable spans {bytes} bytes, more than offsets of 32 bits reach; make it smaller")]
+    /// The text is larger than an offset of 32 bits can express.
+    #[error(
+        "this executable cannot be examined: its text spans {bytes} bytes, more than 32-bit offsets reach; make it smaller"
+    )]
     TextTooLarge {
-        /// From the start of the text to its end.
+        /// The size of the text.
         bytes: usize,
     },
-    /// There is no build id, and the text may be run but not read.
+    /// There is no build id, and the text can be executed but not read.
     #[error(
-        "nothing identifies this executable: its text is not readable and it has no build id; \
+        "this executable cannot be identified: its text is not readable and it has no build id; \
              link it with -C link-arg=-Wl,--build-id"
     )]
     NoIdentity,
@@ -103,13 +114,15 @@ pub enum ImageError {
 impl Image {
     /// Reads the facts about the running program.
     ///
-    /// *Cost*: reads the table of functions, 8 bytes each, and writes a bitmap of one bit for each byte of text (an
-    /// eighth of its size; pages without a function are never touched). Without a build id it also reads the whole
-    /// text, at several gigabytes a second plus page faults. Keep the value.
+    /// *Cost*: reads the table of functions, 8 bytes each, and writes a bitmap of one bit for each
+    /// byte of text. The bitmap takes an eighth of the text's size, but pages without a function
+    /// are never touched. Without a build id the call also reads the whole text, at several
+    /// gigabytes a second plus page faults. Keep the value.
     ///
     /// # Errors
     ///
-    /// An executable that the loader does not show, or without text, or that nothing identifies.
+    /// [`ImageError`] if the loader does not show the executable, or if it has no text, too large a
+    /// text, or nothing that identifies it.
     pub fn of_this_program() -> Result<Image, ImageError> {
         let segments = Segments::of_this_program().ok_or(ImageError::NoProgramHeaders)?;
         let executable = segments.executable();
@@ -139,32 +152,34 @@ impl Image {
         self.text.clone()
     }
 
-    /// The linker's build id. Whether there is one is up to the linker's defaults: many distributions' C compilers ask
-    /// for it, `rustc` itself does not.
+    /// The linker's build id. The linker's defaults decide whether there is one: the C compilers of
+    /// many distributions ask for it, `rustc` itself does not.
     pub fn build_id(&self) -> Option<&[u8]> {
         self.build_id.as_deref()
     }
 
-    /// What tells this build from others. *Cost*: none; it was computed with the image.
+    /// The fingerprint of this build. *Cost*: none; it was computed with the image.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// The offset of an address from the start of the text; `None` outside it, as for a function of a shared library.
+    /// The offset of an address from the start of the text. `None` outside the text, for example
+    /// for a function of a shared library.
     ///
-    /// It does not check that a function starts there: [`Image::function_at`] does.
+    /// This does not check that a function starts there; [`Image::function_at`] does.
     ///
     /// *Cost*: a subtraction and a comparison.
     #[inline]
     pub fn text_offset(&self, function_address: usize) -> Option<u32> {
         let offset = function_address.wrapping_sub(self.text.start);
-        // The text is shorter than 4 GiB, or there would be no image.
+        // The text is shorter than 4 GiB, otherwise `of_this_program` would have failed.
         (offset < self.text.len()).then_some(offset as u32)
     }
 
     /// The address of the function that starts at `offset`; `None` if none does.
     ///
-    /// Where function starts are not known ([`Image::checks_function_starts`]), any offset into code will do.
+    /// Where function starts are not known ([`Image::checks_function_starts`]), any offset into
+    /// code is accepted.
     ///
     /// *Cost*: one load from a bitmap.
     #[inline]
@@ -177,12 +192,13 @@ impl Image {
         allowed.then_some(address)
     }
 
-    /// Whether [`Image::function_at`] knows where functions start. If not, it only checks that the offset lies in code.
+    /// Whether [`Image::function_at`] knows where functions start. If not, it only checks that the
+    /// offset lies in code.
     pub fn checks_function_starts(&self) -> bool {
         matches!(self.starts, FunctionStarts::Known(_))
     }
 
-    /// How many function starts are known; 0 if it does not check for them.
+    /// Number of known function starts; 0 if they are not known.
     pub fn function_count(&self) -> usize {
         match &self.starts {
             FunctionStarts::Known(starts) => starts.len(),

@@ -1,9 +1,10 @@
-//! The operating system as Farside needs it.
+//! The operating system interface of Farside.
 //!
-//! This is the only crate of the workspace that makes system calls, and the home of the copies to and from memory that
-//! another process may write at the same moment ([`racy`]). It knows nothing of jobs, rings or messages.
+//! Only this crate of the workspace makes system calls. It also holds the copies to and from memory
+//! that another process may write at the same time ([`racy`]). It knows nothing of jobs, rings or
+//! messages.
 //!
-//! Linux only. Nothing here prints, exits, or keeps state of its own.
+//! Linux only. Nothing here prints, exits, or keeps global state.
 
 pub mod fence;
 pub mod file;

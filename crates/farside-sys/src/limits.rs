@@ -1,11 +1,11 @@
-//! What this machine and this user may still use.
+//! Resources that are still available on this machine and to this user.
 
 use std::fs;
 
-/// Bytes of memory that a new user could get now: the machine's, or what the memory limit of this control group leaves,
-/// whichever is less. `u64::MAX` when the system does not tell.
+/// Bytes of memory that are available now: of the machine, or within the memory limit of this
+/// control group, whichever is less. `u64::MAX` if the system does not report it.
 ///
-/// *Cost*: a few small files are read, about 50 µs.
+/// *Cost*: reads a few small files, about 50 µs.
 pub fn available_memory_bytes() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_in_meminfo(&text));
     machine.unwrap_or(u64::MAX).min(control_group_bytes().unwrap_or(u64::MAX))
@@ -26,12 +26,12 @@ fn control_group_bytes() -> Option<u64> {
     Some(number("memory.max")?.saturating_sub(number("memory.current")?))
 }
 
-/// How many processes and threads this user may run, `None` when there is no limit.
+/// Maximum number of processes and threads of this user; `None` if there is no limit.
 pub fn max_user_processes() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nproc).current
 }
 
-/// How many files this process may hold open, `None` when there is no limit.
+/// Maximum number of open files of this process; `None` if there is no limit.
 pub fn max_open_files() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }

@@ -1,4 +1,5 @@
-//! Message sockets between the processes of one machine, with descriptors as passengers; and streams between machines.
+//! Message sockets between the processes of one machine, which can carry a descriptor with each
+//! message; and streams between machines.
 
 pub mod tcp;
 
@@ -17,33 +18,33 @@ use rustix::net::{
 /// The largest message, in bytes. The kernel's default socket buffers hold dozens of them.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// One end of a connection on which whole messages travel in order. Never blocks.
+/// One end of a connection that transfers whole messages in order. Never blocks.
 #[derive(Debug)]
 pub struct MessageSocket(OwnedFd);
 
 /// One message received: its length and the descriptor that came with it.
 #[derive(Debug)]
 pub struct Received {
-    /// How many bytes of the buffer were filled.
+    /// The number of bytes of the buffer that were filled.
     pub bytes: usize,
     /// The descriptor that travelled with the message.
     pub fd: Option<OwnedFd>,
 }
 
-/// Who is at the other end, as the kernel says.
+/// The identity of the process at the other end, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerIdentity {
     /// The user.
     pub uid: u32,
-    /// The process; `None` when its numbers are not those of this process's namespace.
+    /// The process; `None` when it is not visible in this process's PID namespace.
     pub pid: Option<i32>,
 }
 
 impl MessageSocket {
-    /// Two connected ends.
+    /// Creates two connected ends.
     ///
     /// # Errors
-    /// What the system said.
+    /// The operating system's error.
     pub fn pair() -> std::io::Result<(Self, Self)> {
         let (a, b) = rustix::net::socketpair(
             AddressFamily::UNIX,
@@ -54,7 +55,7 @@ impl MessageSocket {
         Ok((Self(a), Self(b)))
     }
 
-    /// An end that was inherited or received.
+    /// Wraps an end that was inherited or received.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)
     }
@@ -62,22 +63,26 @@ impl MessageSocket {
     /// Connects to a [`Listener`] by its name.
     ///
     /// # Errors
-    /// `ConnectionRefused` when nobody listens under this name (any more), or what the system said.
+    /// `ConnectionRefused` when no process listens under this name (any more), or the operating
+    /// system's error.
     pub fn connect(name: &[u8]) -> std::io::Result<Self> {
         let socket = seqpacket()?;
         rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
         Ok(Self(socket))
     }
 
-    /// Sends one message, with a descriptor or without.
+    /// Sends one message, optionally with a descriptor.
     ///
     /// # Errors
-    /// `WouldBlock` when the peer's buffer is full; `BrokenPipe` or `ConnectionReset` when the peer is gone; `InvalidInput` for an empty
-    /// message, which no receiver takes.
+    /// `WouldBlock` when the peer's buffer is full; `BrokenPipe` or `ConnectionReset` when the peer
+    /// is gone; `InvalidInput` for an empty message, which no receiver accepts.
     pub fn send(&self, message: &[u8], fd: Option<BorrowedFd<'_>>) -> std::io::Result<()> {
-        debug_assert!(message.len() <= MESSAGE_BYTES_MAX, "the sender keeps to the limit");
+        debug_assert!(message.len() <= MESSAGE_BYTES_MAX, "the sender respects the limit");
         if message.is_empty() {
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "an empty message"));
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::InvalidInput,
+                "cannot send an empty message: no receiver accepts one",
+            ));
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -96,11 +101,12 @@ impl MessageSocket {
         Ok(())
     }
 
-    /// Receives one message into `buffer`, `None` at the end of the connection.
+    /// Receives one message into `buffer`; `None` at the end of the connection.
     ///
     /// # Errors
-    /// `WouldBlock` when no message waits; `InvalidData` when a message was longer than `buffer`, or empty; otherwise what the
-    /// system said. What [is no end](is_end) leaves open whether the connection has ended.
+    /// `WouldBlock` when no message is waiting; `InvalidData` when a message is empty or longer
+    /// than `buffer`; otherwise the operating system's error. Only an error for which [`is_end`] is
+    /// true means that the connection has ended.
     pub fn receive(&self, buffer: &mut [u8]) -> std::io::Result<Option<Received>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -117,40 +123,46 @@ impl MessageSocket {
             }
         }
         if got.flags.contains(ReturnFlags::TRUNC) {
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "a message longer than any is"));
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::InvalidData,
+                "received a message that is longer than the buffer",
+            ));
         }
         if got.bytes == 0 {
-            // So the system reports the end, and an empty message, too.
+            // The system reports both the end and an empty message as zero bytes.
             return match self.other_end_has_finished()? {
                 true => Ok(None),
-                false => Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "an empty message")),
+                false => Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "received an empty message")),
             };
         }
         Ok(Some(Received { bytes: got.bytes, fd }))
     }
 
-    /// Whether nothing more will be sent at the other end: it was closed, or has [finished](Self::finish_sending).
+    /// Returns whether the other end will send nothing more: it was closed, or has
+    /// [finished](Self::finish_sending).
     fn other_end_has_finished(&self) -> std::io::Result<bool> {
         let mut looked_at = [PollFd::new(&self.0, PollFlags::RDHUP)];
         rustix::event::poll(&mut looked_at, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
         Ok(looked_at[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP))
     }
 
-    /// Sends nothing more: the other end finds the end of the connection behind what was sent, and may still send.
+    /// Ends sending. The other end finds the end of the connection after the last message, and may
+    /// still send.
     pub fn finish_sending(&self) {
         // The only failure is that the connection has ended already.
         let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Write);
     }
 
-    /// Who is at the other end, or listened there.
+    /// Returns the identity of the process that connected, accepted or listened at the other end.
     ///
     /// # Errors
-    /// What the system said.
+    /// The operating system's error.
     pub fn peer(&self) -> std::io::Result<PeerIdentity> {
-        // Not by `rustix`, whose type has no place for a process without a number.
+        // Not through `rustix`, whose type cannot express a process without a number.
         let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
         let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `bytes` bytes into `found`, and how many into `bytes`; both are there for that.
+        // SAFETY: the kernel writes at most `bytes` bytes into `found`, and their number into
+        // `bytes`. Both are local variables that live during the call.
         let failed = unsafe {
             libc::getsockopt(
                 self.0.as_raw_fd(),
@@ -167,8 +179,9 @@ impl MessageSocket {
     }
 }
 
-/// Whether an error of a [`MessageSocket`] means that its connection has ended. All others pass, or say nothing about that: the system is
-/// short of memory, a message is none.
+/// Returns whether an error of a [`MessageSocket`] means that its connection has ended. All other
+/// errors are temporary or concern one message, for example a lack of memory or a malformed
+/// message.
 pub fn is_end(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected)
@@ -186,16 +199,18 @@ impl From<MessageSocket> for OwnedFd {
     }
 }
 
-/// The network namespace of this process: where abstract names and addresses of its sockets mean the same.
+/// The network namespace of this process. Abstract names and addresses of sockets are the same
+/// within one namespace.
 ///
 /// # Errors
-/// What the system said, where `/proc` is not mounted.
+/// The operating system's error if `/proc` is not mounted.
 pub fn namespace() -> std::io::Result<u64> {
     use std::os::unix::fs::MetadataExt;
     Ok(std::fs::metadata("/proc/self/ns/net")?.ino())
 }
 
-/// Waits for connections under a name in the abstract name space, which leaves nothing in the file system.
+/// Accepts connections under a name in the abstract namespace, which leaves nothing in the file
+/// system.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
@@ -203,7 +218,8 @@ impl Listener {
     /// Listens under `name`.
     ///
     /// # Errors
-    /// `AddrInUse` when another process already does; `InvalidInput` when the name is too long.
+    /// `AddrInUse` when another process already listens under this name; `InvalidInput` when the
+    /// name is too long.
     pub fn bind(name: &[u8]) -> std::io::Result<Self> {
         let socket = seqpacket()?;
         rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
@@ -211,10 +227,10 @@ impl Listener {
         Ok(Self(socket))
     }
 
-    /// Takes one waiting connection.
+    /// Accepts one waiting connection.
     ///
     /// # Errors
-    /// `WouldBlock` when none waits; otherwise what the system said.
+    /// `WouldBlock` when none is waiting; otherwise the operating system's error.
     pub fn accept(&self) -> std::io::Result<MessageSocket> {
         let socket = rustix::net::accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
         Ok(MessageSocket(socket))
@@ -237,10 +253,10 @@ fn seqpacket() -> std::io::Result<OwnedFd> {
 pub struct Waker(OwnedFd);
 
 impl Waker {
-    /// A waker nobody has woken.
+    /// Creates a waker that has not been woken.
     ///
     /// # Errors
-    /// What the system said, usually too many open files.
+    /// The operating system's error, usually too many open files.
     pub fn new() -> std::io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
@@ -248,13 +264,14 @@ impl Waker {
 
     /// Makes the descriptor readable.
     pub fn wake(&self) {
-        // The only failure is a counter at its top, and then the descriptor is readable already.
+        // The write fails only if the counter is at its maximum; then the descriptor is readable
+        // already.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     /// Makes the descriptor unreadable again.
     pub fn reset(&self) {
-        // The only failure is that nobody woke it.
+        // The read fails only if the waker was not woken.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
@@ -265,20 +282,20 @@ impl AsFd for Waker {
     }
 }
 
-/// What a descriptor is waited for.
+/// A descriptor, and the events to wait for.
 #[derive(Clone, Copy, Debug)]
 pub struct Interest<'a> {
     /// The descriptor.
     pub fd: BorrowedFd<'a>,
-    /// Wait until it can be written to, too.
+    /// Whether to wait for writability in addition to readability.
     pub writable: bool,
 }
 
-/// Blocks until one of the descriptors can be read (or written, where that was asked) or its peer is gone, or until
-/// `deadline`. Says for each whether it is ready.
+/// Blocks until one of the descriptors is readable (or writable, where requested), its peer is
+/// gone, or `deadline` has passed. Returns for each descriptor whether it is ready.
 ///
 /// # Errors
-/// What the system said; a signal is none.
+/// The operating system's error. A signal is not an error; the call then returns early.
 pub fn wait_ready(interests: &[Interest<'_>], deadline: Option<Instant>) -> std::io::Result<Vec<bool>> {
     let mut fds: Vec<PollFd<'_>> = interests
         .iter()
@@ -333,7 +350,7 @@ mod tests {
         assert_eq!(far.receive(&mut [0; 10]).unwrap_err().kind(), ErrorKind::InvalidData);
     }
 
-    /// The system reports both as no bytes.
+    /// The system reports an empty message and the end alike, as zero bytes.
     #[test]
     fn an_empty_message_is_not_the_end() {
         let (near, far) = MessageSocket::pair().unwrap();
@@ -356,7 +373,7 @@ mod tests {
     fn a_name_in_use_and_a_name_unused_are_errors() {
         let _first = Listener::bind(&name("twice")).unwrap();
         assert_eq!(Listener::bind(&name("twice")).unwrap_err().kind(), ErrorKind::AddrInUse);
-        assert_eq!(MessageSocket::connect(&name("nobody")).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(MessageSocket::connect(&name("unused")).unwrap_err().kind(), ErrorKind::ConnectionRefused);
     }
 
     #[test]

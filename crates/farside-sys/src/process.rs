@@ -1,4 +1,4 @@
-//! Starting processes that end with their parent, and learning of their end.
+//! Starting processes that end with their parent, and observing their end.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -10,19 +10,19 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::net::{Interest, wait_ready};
 
-/// A process that this one started, with a descriptor that becomes readable when it ends.
+/// A process that this one started. Its descriptor becomes readable when the process ends.
 #[derive(Debug)]
 pub struct Spawned {
-    /// The process, to be waited for.
+    /// The child, to be waited for.
     pub child: Child,
     handle: OwnedFd,
 }
 
 impl Spawned {
-    /// Asks the process to end, by SIGTERM. Nothing happens if it has ended.
+    /// Asks the process to end, by SIGTERM. Does nothing if it has ended.
     ///
     /// # Errors
-    /// What the system said.
+    /// The operating system's error.
     pub fn ask_to_end(&self) -> std::io::Result<()> {
         match rustix::process::pidfd_send_signal(&self.handle, Signal::TERM) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
@@ -38,25 +38,25 @@ impl AsFd for Spawned {
 }
 
 impl Drop for Spawned {
-    /// Nothing that was started is left running, and nothing is left unreaped.
+    /// Kills the process if it still runs, and reaps it.
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
-            // It can only have ended by itself in between, which is as good.
+            // The calls fail only if the process has ended in between.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
     }
 }
 
-/// The life of a process, whoever started it, with a descriptor that becomes readable when it has ended.
+/// A handle of any process. Its descriptor becomes readable when the process has ended.
 #[derive(Debug)]
 pub struct Life(OwnedFd);
 
 impl Life {
-    /// That of the process of this number; `None` when there is none.
+    /// Opens the process with this number; `None` if there is none.
     ///
     /// # Errors
-    /// What the system said: usually that there are too many descriptors, or that the number is a thread's.
+    /// The operating system's error, usually too many descriptors, or a number that is a thread's.
     pub fn of(pid: i32) -> std::io::Result<Option<Self>> {
         let pid = Pid::from_raw(pid.max(0)).ok_or(std::io::ErrorKind::InvalidInput)?;
         match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
@@ -66,7 +66,8 @@ impl Life {
         }
     }
 
-    /// Whether it has ended: none of its threads runs any more, or is in the system.
+    /// Returns whether the process has ended: none of its threads runs any more, in user or kernel
+    /// mode.
     pub fn has_ended(&self) -> bool {
         let watched = Interest { fd: self.0.as_fd(), writable: false };
         wait_ready(&[watched], Some(Instant::now())).is_ok_and(|ready| ready == [true])
@@ -79,20 +80,20 @@ impl AsFd for Life {
     }
 }
 
-/// Starts `command` with `inherited` open under the same number, and sees to it that the new process is killed when the
-/// thread that called this ends, even by a kill.
+/// Starts `command` with `inherited` open under the same number. The kernel kills the new process
+/// when the calling thread ends, even if that thread is killed.
 ///
 /// # Errors
-/// What the system said: usually that the program is not there, or that there are too many processes.
+/// The operating system's error, usually a missing program or too many processes.
 pub fn spawn(command: &mut Command, inherited: BorrowedFd<'_>) -> std::io::Result<Spawned> {
     spawn_told_by(Signal::KILL, command, inherited)
 }
 
-/// As [`spawn`], but when this thread ends the new process is asked to end (SIGTERM), and not killed: for programs that have
-/// children and files of their own to clear away, and do so.
+/// Starts `command` like [`spawn`], but asks the new process to end (SIGTERM) when the calling
+/// thread ends. This suits programs that clean up their own children and files.
 ///
 /// # Errors
-/// As there.
+/// The operating system's error, usually a missing program or too many processes.
 pub fn spawn_asked(command: &mut Command, inherited: BorrowedFd<'_>) -> std::io::Result<Spawned> {
     spawn_told_by(Signal::TERM, command, inherited)
 }
@@ -101,17 +102,19 @@ fn spawn_told_by(signal: Signal, command: &mut Command, inherited: BorrowedFd<'_
     let parent = rustix::process::getpid();
     let number = inherited.as_raw_fd();
     let prepare = move || {
-        // SAFETY: this runs in the new process, where the number still names what the parent borrowed.
+        // SAFETY: this runs in the new process, where the number still denotes the descriptor that
+        // the parent borrowed.
         let inherited = unsafe { BorrowedFd::borrow_raw(number) };
         rustix::io::fcntl_setfd(inherited, rustix::io::FdFlags::empty())?;
         rustix::process::set_parent_process_death_signal(Some(signal))?;
-        // A parent that died before the line above sends no signal.
+        // If the parent died before the line above, the new process gets no signal.
         if rustix::process::getppid() != Some(parent) {
             return Err(rustix::io::Errno::SRCH.into());
         }
         Ok(())
     };
-    // SAFETY: `prepare` runs between fork and exec; it makes three system calls, allocates nothing and takes no lock.
+    // SAFETY: `prepare` runs between fork and exec; it makes three system calls, allocates nothing
+    // and takes no lock.
     unsafe { command.pre_exec(prepare) };
     let child = command.spawn()?;
     let pid = Pid::from_child(&child);
@@ -119,29 +122,29 @@ fn spawn_told_by(signal: Signal, command: &mut Command, inherited: BorrowedFd<'_
     Ok(Spawned { child, handle })
 }
 
-/// Takes over a descriptor that the parent process left open under this number, so that it is closed on exec and owned
-/// here. `None` when no such descriptor is open.
+/// Takes ownership of a descriptor that the parent process left open under this number, and marks
+/// it close-on-exec. `None` if no such descriptor is open.
 ///
 /// # Safety
-/// Nothing else in this process owns the descriptor, and this is called at most once for it.
+/// Nothing else in this process owns the descriptor, and the caller calls this at most once for it.
 pub unsafe fn take_inherited(number: RawFd) -> Option<OwnedFd> {
     if number < 3 {
         return None;
     }
-    // SAFETY: the number is only used to ask whether it is open.
+    // SAFETY: the number is used only to ask whether it is open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).ok()?;
-    // SAFETY: it is open, and by this function's contract nothing else owns it.
+    // SAFETY: the descriptor is open, and by the contract nothing else owns it.
     Some(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// The processor time that this process has used, in user and in kernel mode.
+/// The processor time that this process has used, in user and kernel mode.
 pub fn cpu_time_used() -> Duration {
     clock(ClockId::ProcessCPUTime)
 }
 
-/// The time of the one clock that all processes of this machine share and that nobody sets. Unlike an
-/// [`Instant`] it can be sent from one to another.
+/// The time of the monotonic clock, which all processes of this machine share and which cannot be
+/// set. Unlike an [`Instant`], it can be sent to another process.
 pub fn monotonic_time() -> Duration {
     clock(ClockId::Monotonic)
 }
@@ -151,15 +154,15 @@ fn clock(which: ClockId) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The user that this process runs as.
+/// The effective user of this process.
 pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Random bytes from the system, fit for a secret.
+/// Returns random bytes from the system, suitable for a secret.
 ///
 /// # Errors
-/// What the system said.
+/// The operating system's error.
 pub fn random_bytes<const N: usize>() -> std::io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;
@@ -169,8 +172,9 @@ pub fn random_bytes<const N: usize>() -> std::io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Sets those of the variables that are not set in this process's environment, provided that nobody else can be looking at it: that
-/// this process has no other thread. Says whether it did. For what libraries read that are yet to be opened.
+/// Sets those variables that are not yet set in this process's environment. Does so only if this
+/// process has a single thread, because a second one could read the environment at the same time.
+/// Returns whether it did. Use it for settings of libraries that are not yet opened.
 pub fn set_default_environment(variables: &[(&str, &str)]) -> bool {
     let threads = std::fs::read_dir("/proc/self/task").map_or(usize::MAX, Iterator::count);
     if threads > 1 {
@@ -178,14 +182,16 @@ pub fn set_default_environment(variables: &[(&str, &str)]) -> bool {
     }
     for (name, value) in variables {
         if std::env::var_os(name).is_none() {
-            // SAFETY: this is the only thread, as the system says, and the only one that could start another.
+            // SAFETY: the system reports that this is the only thread, so nothing reads the
+            // environment now, and only this thread could start another one.
             unsafe { std::env::set_var(name, value) };
         }
     }
     true
 }
 
-/// How many bytes of memory this process alone uses, which it would free if it ended. `None` when the system does not tell.
+/// Bytes of memory that only this process uses, which its end would free. `None` if the system does
+/// not report it.
 pub fn private_memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
     let kib: u64 =
@@ -193,16 +199,17 @@ pub fn private_memory_bytes() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Takes the calling thread, and those that it starts from now on, to another network: for tests that are several hosts.
-/// `namespace` is an open file such as `/proc/PID/ns/net`.
+/// Moves the calling thread, and threads that it starts later, to another network namespace. Tests
+/// use this to emulate several hosts. `namespace` is an open file such as `/proc/PID/ns/net`.
 ///
 /// # Errors
-/// What the system said: usually that this takes privileges.
+/// The operating system's error, usually missing privileges.
 pub fn enter_network(namespace: BorrowedFd<'_>) -> std::io::Result<()> {
     Ok(rustix::thread::move_into_link_name_space(namespace, Some(rustix::thread::LinkNameSpaceType::Network))?)
 }
 
-/// Ends this process at once as a kill from outside would: for tests of what its peers do then.
+/// Ends this process at once, as a kill from outside would. Tests use this to check how its peers
+/// react.
 pub fn kill_self() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
     loop {
@@ -228,12 +235,13 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_to_end_can_tidy_up() {
+    fn a_process_that_is_asked_to_end_can_clean_up() {
         let (_near, far) = MessageSocket::pair().unwrap();
         // The shell runs its trap when its child has ended.
         let script = "trap 'exit 7' TERM; while :; do sleep 0.05; done";
         let mut spawned = spawn_asked(Command::new("sh").arg("-c").arg(script), far.as_fd()).unwrap();
-        // Until the trap is set, it ends without it; so it is waited for.
+        // A signal before the trap is set would end the shell without it, so the test waits for the
+        // trap.
         let deadline = Instant::now() + Duration::from_secs(30);
         let is_caught = |id: u32| {
             let text = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
@@ -262,7 +270,7 @@ mod tests {
 
     #[test]
     fn nothing_is_set_beside_other_threads() {
-        // The thread that runs the tests, for one. What happens without: tests/environment.rs.
+        // The test runner is a second thread. The case of a single thread: tests/environment.rs.
         assert!(!set_default_environment(&[("FARSIDE_TEST_DEFAULT", "set")]));
         assert_eq!(std::env::var_os("FARSIDE_TEST_DEFAULT"), None);
     }
@@ -288,7 +296,7 @@ mod tests {
         assert_eq!(wait_ready(&[watched], Some(Instant::now() + Duration::from_secs(30))).unwrap(), [true]);
         assert!(
             life.has_ended() && Life::of(pid).unwrap().is_some_and(|life| life.has_ended()),
-            "nobody has reaped it"
+            "the child has not been reaped yet"
         );
         child.wait().unwrap();
         assert!(life.has_ended() && Life::of(pid).unwrap().is_none());

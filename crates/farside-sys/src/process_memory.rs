@@ -1,57 +1,65 @@
-//! The memory of another process, read and written by a system call: `process_vm_readv` and `process_vm_writev`.
+//! Reading and writing the memory of another process by system calls: `process_vm_readv` and
+//! `process_vm_writev`.
 //!
-//! It needs no help of that process, but the right to trace it: the same user, and where the system is strict (Yama's
-//! `ptrace_scope`) more than that. Whoever means to use it tries it first.
+//! The other process need not cooperate, but this process needs the right to trace it: the same
+//! user, and more than that where the system is strict (Yama's `ptrace_scope`). Callers try the
+//! call once before they rely on it.
 
 use std::io::{Error, Result};
 
-/// Copies bytes from another process's memory. Returns how many were copied; fewer than asked for when what follows is not mapped
-/// there.
+/// Copies bytes from another process's memory. Returns the number of bytes copied. It is smaller
+/// than requested if the following memory is not mapped there.
 ///
 /// *Cost*: a system call, about 0.3 µs, and a copy.
 ///
 /// # Errors
-/// [Refused](is_refusal), [gone](is_gone), or `EFAULT` when nothing is mapped there.
+/// An error for which [`is_refusal`] or [`is_gone`] is true, or `EFAULT` if nothing is mapped at
+/// `address`.
 pub fn read(pid: i32, address: usize, into: &mut [u8]) -> Result<usize> {
     let here = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let there = libc::iovec { iov_base: std::ptr::without_provenance_mut(address), iov_len: into.len() };
-    // SAFETY: the kernel writes into `into` only, which is borrowed for that, and looks at each vector's one element.
+    // SAFETY: the kernel writes only into `into`, which is borrowed mutably, and reads one element
+    // of each vector.
     let copied = unsafe { libc::process_vm_readv(pid, &raw const here, 1, &raw const there, 1, 0) };
     usize::try_from(copied).map_err(|_| Error::last_os_error())
 }
 
-/// Copies bytes into another process's memory. As [`read`].
+/// Copies bytes into another process's memory. Returns the number of bytes copied, as [`read`]
+/// does.
 ///
 /// # Errors
 /// Those of [`read`].
 ///
 /// # Safety
-/// Whatever `pid` has at `address` may be written now, as by a racy copy: the process has offered it. (`pid` may be this process.)
+/// The memory that `pid` has at `address` may be written now as if by a racy copy, because the
+/// process has offered it. (`pid` may be this process.)
 pub unsafe fn write(pid: i32, address: usize, from: &[u8]) -> Result<usize> {
     let here = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
     let there = libc::iovec { iov_base: std::ptr::without_provenance_mut(address), iov_len: from.len() };
-    // SAFETY: the kernel reads `from` only, and looks at each vector's one element; what it writes, the contract allows.
+    // SAFETY: the kernel only reads `from`, and reads one element of each vector. The contract
+    // allows what it writes.
     let copied = unsafe { libc::process_vm_writev(pid, &raw const here, 1, &raw const there, 1, 0) };
     usize::try_from(copied).map_err(|_| Error::last_os_error())
 }
 
-/// Copies bytes from one place of this process to another by the system call of [`write`](fn@write): for whoever wants to know what that costs.
+/// Copies bytes within this process by the system call of [`write`](fn@write). Callers use it to
+/// measure the cost of that call.
 ///
 /// # Errors
-/// [Refused](is_refusal).
+/// An error for which [`is_refusal`] is true.
 pub fn write_here(into: &mut [u8], from: &[u8]) -> Result<usize> {
     let bytes = into.len().min(from.len());
     let place = into.as_mut_ptr().expose_provenance();
-    // SAFETY: `into` has so many bytes, and is borrowed for that.
+    // SAFETY: `into` has at least `bytes` bytes at `place`, and is borrowed mutably.
     unsafe { write(std::process::id().cast_signed(), place, &from[..bytes]) }
 }
 
-/// Whether an error says that the system does not allow it, or has no such call.
+/// Returns whether an error means that the system forbids the call or does not have it.
 pub fn is_refusal(error: &Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
 }
 
-/// Whether an error says that there is no such process.
+/// Returns whether an error means that there is no such process.
 pub fn is_gone(error: &Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
 }
@@ -65,7 +73,7 @@ mod tests {
         let pid = std::process::id() as i32;
         let mut memory = vec![0_u8; 1 << 16];
         let address = memory.as_mut_ptr().expose_provenance();
-        // SAFETY: the bytes are ours, and nobody looks at them meanwhile.
+        // SAFETY: the bytes belong to this test, and nothing else accesses them meanwhile.
         let written = unsafe { write(pid, address + 5, b"myself") };
         assert_eq!(written.unwrap(), 6);
         let mut found = [0; 6];
@@ -79,8 +87,8 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_gone() {
-        // Numbers end below this.
+    fn a_missing_process_is_reported_as_gone() {
+        // Process numbers are always smaller than this.
         let error = read(i32::MAX, 0x1000, &mut [0]).unwrap_err();
         assert!(is_gone(&error) || is_refusal(&error), "{error}");
     }

@@ -1,4 +1,5 @@
-//! Sealed anonymous shared memory: made by one process, mapped by its peers, gone with the last of them.
+//! Sealed anonymous shared memory: one process creates it, its peers map it, and the system frees
+//! it with the last user.
 
 mod numa;
 mod pages;
@@ -18,14 +19,16 @@ use self::pages::HUGE_BYTES;
 use crate::limits;
 use crate::topology::NumaNodeId;
 
-/// From this size on the machine's free memory is looked up before the pages are reserved.
+/// From this size on, `create_as` compares the size with the machine's free memory before it
+/// reserves the pages.
 const CHECK_FREE_MEMORY_FROM_BYTES: usize = 1 << 22;
 
 /// A region of memory that other processes can map too, mapped here for reading and writing.
 ///
-/// Its pages are reserved when it is made, so that a full machine is an error then and not a fatal signal later, and it is
-/// sealed against growing and shrinking, so that no holder of the descriptor can make another's access fault.
-/// It has no name in any file system: nothing is left behind, however its users end.
+/// Its pages are reserved at creation, so that a lack of memory is an error then and not a fatal
+/// signal later. It is sealed against growing and shrinking, so that no holder of the descriptor
+/// can make another process's access fault. It has no name in any file system, so nothing is left
+/// behind, however its users end.
 #[derive(Debug)]
 pub struct SharedMemory {
     fd: OwnedFd,
@@ -35,45 +38,47 @@ pub struct SharedMemory {
     node: Option<NumaNodeId>,
 }
 
-/// What memory is to be like. What the system refuses of it is done without, and [told](SharedMemory::pages).
+/// Preferred properties of new memory. What the system cannot grant is omitted;
+/// [`SharedMemory::pages`] and [`SharedMemory::node`] report the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// The largest pages that are tried. Smaller ones are tried after.
+    /// The largest pages to try. Smaller ones are tried afterwards.
     pub pages: PageKind,
-    /// The NUMA node that it is to be on.
+    /// The preferred NUMA node.
     pub node: Option<NumaNodeId>,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; `SharedMemory` gives out its address only.
+// SAFETY: the mapping belongs to the process, not to a thread, and `SharedMemory` gives out only
+// its address.
 unsafe impl Send for SharedMemory {}
 // SAFETY: no method reads or writes the mapped bytes, so sharing the value races on nothing.
 unsafe impl Sync for SharedMemory {}
 
-/// Why a piece of shared memory could not be had.
+/// Why shared memory could not be created or mapped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShmError {
-    /// A region of no bytes was asked for.
-    #[error("a region of memory must have at least one byte")]
+    /// A region of zero bytes was requested.
+    #[error("cannot create shared memory of zero bytes: a region needs at least one byte")]
     Empty,
-    /// The machine has not so much memory left.
+    /// The machine has too little free memory.
     #[error(
-        "no space for {bytes} bytes of shared memory: {available} bytes are free on this machine or in its memory \
+        "cannot reserve {bytes} bytes of shared memory: only {available} bytes are free on this machine or in its memory \
          limit; ask for less, start fewer processes, or free memory"
     )]
     NoSpace {
-        /// The bytes that were asked for.
+        /// Bytes requested.
         bytes: usize,
-        /// The bytes that were free.
+        /// Bytes that were free.
         available: u64,
     },
-    /// A descriptor came from a peer that does not hold what was announced.
-    #[error("the descriptor received is not the shared memory announced: {why}")]
+    /// A peer sent a descriptor of something other than the announced memory.
+    #[error("cannot map the received descriptor: {why}")]
     NotAsAnnounced {
-        /// What is wrong with it.
+        /// What is wrong with the descriptor.
         why: &'static str,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{call} of {bytes} bytes of shared memory failed: {cause}")]
     System {
         /// The system call that failed.
@@ -86,24 +91,25 @@ pub enum ShmError {
 }
 
 impl SharedMemory {
-    /// Makes a region of at least `bytes` bytes, all zero, rounded up to whole pages.
+    /// Creates a region of at least `bytes` bytes, all zero, rounded up to whole pages.
     ///
     /// *Cost*: four system calls, and the zeroing of every page (about 0.5 µs per KiB).
     ///
     /// # Errors
-    /// [`ShmError::Empty`], [`ShmError::NoSpace`], or what the system said.
+    /// [`ShmError::Empty`], [`ShmError::NoSpace`], or [`ShmError::System`].
     pub fn create(name: &str, bytes: usize) -> Result<Self, ShmError> {
         Self::create_as(name, bytes, Wish::default())
     }
 
-    /// As [`create`](Self::create), on large pages and on a NUMA node if they can be had.
+    /// Creates a region like [`create`](Self::create), on large pages and on a NUMA node if the
+    /// system grants them.
     ///
-    /// Reserved huge pages are taken only for a size that they make up without a rest. Transparent ones are put together for the whole 2
-    /// MiB of what remains. It is never an error when they are refused: [`pages`](Self::pages) and [`node`](Self::node) say what
-    /// the memory got.
+    /// Reserved huge pages are used only for a size that is a multiple of theirs. Transparent huge
+    /// pages cover each whole 2 MiB of other memory. A refusal of either is never an error:
+    /// [`pages`](Self::pages) and [`node`](Self::node) report what the memory got.
     ///
-    /// *Cost*: as for [`create`](Self::create), and with a wish some more system calls; to find out about transparent huge pages the
-    /// kernel's list of this process's mappings is read.
+    /// *Cost*: as for [`create`](Self::create), plus some system calls for the wish. To find
+    /// transparent huge pages, the call reads the kernel's list of this process's mappings.
     ///
     /// # Errors
     /// Those of [`create`](Self::create).
@@ -117,7 +123,7 @@ impl SharedMemory {
         };
         for (kind, flags) in pages::reserved_kinds(wish.pages, bytes) {
             let pages = pages::of_reserved(kind, bytes);
-            // Whatever it is that fails, there are the other kinds.
+            // After any failure, the next kind of page is tried.
             if let Ok(memory) = Self::create_of(name, bytes, flags, pages, wish.node) {
                 return Ok(memory);
             }
@@ -132,7 +138,8 @@ impl SharedMemory {
         Self::create_of(name, bytes, MemfdFlags::empty(), Pages { kind, huge_bytes: 0 }, wish.node)
     }
 
-    /// Makes a region of one kind of page. Reserved ones are as said in `pages`, transparent ones as far as they are found.
+    /// Creates a region of one kind of page. `pages` describes reserved pages; transparent ones are
+    /// counted afterwards.
     fn create_of(
         name: &str,
         bytes: usize,
@@ -144,14 +151,16 @@ impl SharedMemory {
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags)
             .map_err(failed("memfd_create"))?;
         rustix::fs::ftruncate(&fd, bytes as u64).map_err(failed("ftruncate"))?;
-        // It is mapped before it is filled, since policies for filling it are set on the mapping.
+        // The file is mapped before it is filled, because the policies for filling it belong to the
+        // mapping.
         let mut memory = Self::map(fd, bytes, pages)?;
         if let Some(node) = node {
-            // SAFETY: a mapping of our own, which nobody else knows. Without a policy memory is where the system puts it.
+            // SAFETY: the mapping is new, and only this function knows it. If the policy is
+            // refused, the system chooses the node.
             let _ = unsafe { numa::prefer(memory.base, bytes, node) };
         }
         if pages.kind == PageKind::Transparent {
-            // SAFETY: as above.
+            // SAFETY: the mapping is of a memory file, is new, and only this function knows it.
             unsafe { pages::fill_with_transparent(memory.base, bytes) };
         }
         rustix::fs::fallocate(&memory.fd, FallocateFlags::empty(), 0, bytes as u64).map_err(failed("fallocate"))?;
@@ -161,8 +170,8 @@ impl SharedMemory {
             memory.pages = pages::of_filled(memory.base, bytes);
         }
         if node.is_some() {
-            // The kernel tells of pages that are mapped.
-            // SAFETY: as above.
+            // The kernel reports the nodes of mapped pages only.
+            // SAFETY: the mapping is of a memory file, is new, and only this function knows it.
             unsafe { pages::fill(memory.base, bytes) };
             let page_bytes = pages::of_file(&memory.fd, bytes).map_err(failed("fstatfs"))?.0;
             memory.node = numa::node_of(memory.base, bytes, page_bytes);
@@ -170,22 +179,23 @@ impl SharedMemory {
         Ok(memory)
     }
 
-    /// Maps a region that another process made and sent.
+    /// Maps a region that another process created and sent.
     ///
     /// # Errors
-    /// [`ShmError::NotAsAnnounced`] when the descriptor is not a memory file sealed against shrinking or is not
-    /// `bytes` long, rounded up to whole pages of its own kind; otherwise what the system said.
+    /// [`ShmError::NotAsAnnounced`] if the descriptor is not a memory file, is not sealed against
+    /// changes of size, or is not `bytes` long (rounded up to whole pages of its own kind);
+    /// otherwise [`ShmError::System`].
     pub fn from_fd(fd: OwnedFd, bytes: usize) -> Result<Self, ShmError> {
         let not = |why| ShmError::NotAsAnnounced { why };
-        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| not("it is no memory file"))?;
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| not("it is not a memory file"))?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-            return Err(not("it is not sealed against a change of its size"));
+            return Err(not("it is not sealed against changes of its size"));
         }
         let stat = rustix::fs::fstat(&fd).map_err(|errno| system("fstat", bytes, errno))?;
         let (page_bytes, pages) = pages::of_file(&fd, bytes).map_err(|errno| system("fstatfs", bytes, errno))?;
-        let whole = bytes.checked_next_multiple_of(page_bytes).ok_or(not("its size is another"))?;
+        let whole = bytes.checked_next_multiple_of(page_bytes).ok_or(not("its size is not the announced one"))?;
         if bytes == 0 || u64::try_from(stat.st_size) != Ok(whole as u64) {
-            return Err(not("its size is another"));
+            return Err(not("its size is not the announced one"));
         }
         Self::map(fd, whole, pages)
     }
@@ -198,8 +208,9 @@ impl SharedMemory {
         Ok(Self { fd, base, bytes, pages, node: None })
     }
 
-    /// The address of the first byte here. Other processes may write these bytes at any moment: access them through
-    /// [`racy`](crate::racy) or atomics only.
+    /// The address of the first byte. Other processes may write these bytes at any time: access
+    /// them only through [`racy`](crate::racy) or atomics. Pointers derived from it are valid only
+    /// while this value lives.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -209,17 +220,19 @@ impl SharedMemory {
         self.bytes
     }
 
-    /// What it is made of, as far as is known here: of memory that another process made, only whether its pages are reserved ones.
+    /// The pages of this memory, as far as they are known. For memory from another process, only
+    /// reserved huge pages are known.
     pub fn pages(&self) -> Pages {
         self.pages
     }
 
-    /// The NUMA node that it lies on, if it was [made](Self::create_as) for one, here, and is all on one as far as the kernel says.
+    /// The NUMA node of this memory. Known only if this process [created](Self::create_as) it for a
+    /// node and the kernel reports all sampled pages on one node.
     pub fn node(&self) -> Option<NumaNodeId> {
         self.node
     }
 
-    /// The descriptor, to be sent to a peer.
+    /// The descriptor, which can be sent to a peer.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -227,10 +240,11 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: `base` and `bytes` are those of a mapping that `map` made and nobody else unmaps; whoever keeps a
-        // pointer into it keeps the `SharedMemory` alive (the duty stated at `base`).
+        // SAFETY: `base` and `bytes` are those of a mapping that `map` made and that only this
+        // function unmaps; code that keeps a pointer into it keeps the `SharedMemory` alive (the
+        // duty stated at `base`).
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
-        debug_assert!(unmapped.is_ok(), "munmap of an own mapping cannot fail");
+        debug_assert!(unmapped.is_ok(), "munmap of our own mapping cannot fail");
     }
 }
 
@@ -241,10 +255,10 @@ fn map_anywhere(fd: &OwnedFd, bytes: usize) -> rustix::io::Result<*mut c_void> {
     unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, READ_WRITE, MapFlags::SHARED, fd, 0) }
 }
 
-/// Maps a file at a multiple of `align`, so that its huge pages, if it has any, can be mapped as such.
+/// Maps a file at a multiple of `align`, so that the processor can map its huge pages as such.
 fn map_aligned(fd: &OwnedFd, bytes: usize, align: usize) -> rustix::io::Result<*mut c_void> {
     let Some(room) = bytes.checked_add(align) else { return map_anywhere(fd, bytes) };
-    // Addresses are set aside first, with some to spare.
+    // A larger range of addresses is reserved first.
     // SAFETY: a new mapping at an address of the kernel's choice overlays nothing.
     let all = unsafe {
         rustix::mm::mmap_anonymous(
@@ -256,21 +270,21 @@ fn map_aligned(fd: &OwnedFd, bytes: usize, align: usize) -> rustix::io::Result<*
     }?;
     let before = all.addr().wrapping_neg() % align;
     let base = all.wrapping_byte_add(before);
-    // SAFETY: the range lies in the one set aside, of which nobody knows.
+    // SAFETY: the range lies in the range reserved above, which only this function knows.
     let mapped = unsafe { rustix::mm::mmap(base, bytes, READ_WRITE, MapFlags::SHARED | MapFlags::FIXED, fd, 0) };
     let spare = match mapped {
         Ok(_) => [(all, before), (base.wrapping_byte_add(bytes), align - before)],
         Err(_) => [(all, room), (all, 0)],
     };
     for (start, bytes) in spare.into_iter().filter(|(_, bytes)| *bytes > 0) {
-        // SAFETY: these addresses were set aside above, and nothing is mapped over them.
+        // SAFETY: these addresses were reserved above, and nothing is mapped over them.
         let given_back = unsafe { rustix::mm::munmap(start, bytes) };
-        debug_assert!(given_back.is_ok(), "munmap of an own mapping cannot fail");
+        debug_assert!(given_back.is_ok(), "munmap of our own mapping cannot fail");
     }
     mapped
 }
 
-/// The size of a page of memory. Shared memory comes in whole pages.
+/// The size of an ordinary page. Shared memory consists of whole pages.
 pub fn page_bytes() -> usize {
     rustix::param::page_size()
 }
@@ -294,19 +308,19 @@ mod tests {
         let second = SharedMemory::from_fd(first.fd().try_clone_to_owned().unwrap(), first.bytes()).unwrap();
         assert_ne!(first.base(), second.base());
         let sent = *b"across";
-        // SAFETY: both mappings are longer than six bytes and live.
+        // SAFETY: both mappings are live and longer than six bytes.
         unsafe { racy::copy_out(sent.as_ptr(), first.base().as_ptr(), sent.len()) };
         let mut got = [0; 6];
-        // SAFETY: as above.
+        // SAFETY: both mappings are live and longer than six bytes.
         unsafe { racy::copy_in(second.base().as_ptr(), got.as_mut_ptr(), got.len()) };
         assert_eq!(got, sent);
     }
 
     fn write_and_read(memory: &SharedMemory, offset: usize, byte: u8) -> u8 {
         let (place, mut got) = (memory.base().as_ptr().wrapping_add(offset), 0);
-        // SAFETY: the tests ask for bytes inside of a mapping that they keep.
+        // SAFETY: the tests pass offsets inside a mapping that they keep.
         unsafe { racy::copy_out(&raw const byte, place, 1) };
-        // SAFETY: as above.
+        // SAFETY: the tests pass offsets inside a mapping that they keep.
         unsafe { racy::copy_in(place, &raw mut got, 1) };
         got
     }
@@ -341,11 +355,11 @@ mod tests {
         for bytes in [HUGE_BYTES, 5 * HUGE_BYTES, HUGE_BYTES + 4096] {
             let memory = SharedMemory::create("test", bytes).unwrap();
             assert!(memory.base().addr().get().is_multiple_of(HUGE_BYTES));
-            assert_eq!(memory.pages(), Pages::default(), "nobody asked for more");
+            assert_eq!(memory.pages(), Pages::default(), "no larger pages were requested");
         }
     }
 
-    /// Looks at what this machine really does; what that is depends on its administrator.
+    /// Checks what this machine really does, which depends on its administrator.
     #[test]
     fn what_is_said_of_pages_is_what_the_kernel_lists() {
         let wish = Wish { pages: PageKind::Gigantic, node: Some(NumaNodeId(0)) };

@@ -1,8 +1,9 @@
-//! What the machine looks like: CPUs, cores, NUMA nodes, pages; and where to put workers on it.
+//! The machine's topology: CPUs, cores, NUMA nodes and pages; and the placement of workers on it.
 //!
-//! Everything is read from the files of `/sys` and `/proc` below a given root, so that a made-up machine can be tested:
-//! [`Topology::read_from`]. What a kernel or a container does not show is replaced by the plainest assumption (one
-//! node, one thread to a core), which each field names. A file that is there but says nonsense is an error.
+//! Everything is read from the files of `/sys` and `/proc` below a given root, so that tests can
+//! describe an imaginary machine: [`Topology::read_from`]. Where a kernel or a container hides a
+//! file, the simplest assumption applies (one node, one thread per core); each field documents its
+//! own. A file that exists but is malformed is an error.
 
 mod affinity;
 mod cpu_set;
@@ -38,11 +39,12 @@ use tree::Tree;
 pub struct Topology {
     /// The CPUs that are online and that this process may run on.
     pub cpus_allowed: CpuSet,
-    /// The CPUs that are online. Where the kernel does not say: those allowed.
+    /// The CPUs that are online. If the kernel does not report them: those allowed.
     pub cpus_online: CpuSet,
-    /// The NUMA nodes, ascending. Where the kernel shows none: one node that holds everything.
+    /// The NUMA nodes, ascending. If the kernel reports none: one node that holds everything.
     pub numa_nodes: Vec<NumaNode>,
-    /// The online hardware threads of each core, by first CPU. Where the kernel does not say: one thread to a core.
+    /// The online hardware threads of each core, by first CPU. If the kernel does not report them:
+    /// one thread per core.
     pub cores: Vec<CpuSet>,
     /// The sizes of huge page that can be reserved, ascending, with their counts.
     pub huge_pages: Vec<HugePages>,
@@ -52,7 +54,8 @@ pub struct Topology {
     pub shmem_huge_pages: Option<HugePagePolicy>,
     /// The size of an ordinary page.
     pub page_bytes: usize,
-    /// The CPU time that this process's control group may use; `None` if it is not limited, or not shown.
+    /// The CPU time that this process's control group may use; `None` if it is unlimited or not
+    /// reported.
     pub cpu_quota: Option<CpuQuota>,
 }
 
@@ -66,9 +69,9 @@ pub struct NumaNodeId(pub u32);
 pub struct NumaNode {
     /// The kernel's number of the node.
     pub id: NumaNodeId,
-    /// Its CPUs that are online. Empty for a node of memory only.
+    /// Its CPUs that are online. Empty for a node that has only memory.
     pub cpus: CpuSet,
-    /// Its memory; 0 if the kernel does not say.
+    /// The size of its memory; 0 if the kernel does not report it.
     pub memory_bytes: u64,
 }
 
@@ -76,33 +79,33 @@ pub struct NumaNode {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// A file is there but cannot be read.
+    /// A file exists but cannot be read.
     #[error("cannot read {path}: {source}; check that /sys and /proc are mounted as usual", path = path.display())]
     Read {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// A file that should hold a list of CPUs holds something else.
-    #[error("{path} holds no list of CPUs: {source}", path = path.display())]
+    #[error("cannot read a list of CPUs from {path}: {source}", path = path.display())]
     CpuList {
         /// The file.
         path: PathBuf,
-        /// What is wrong with its text.
+        /// The fault in its text.
         source: ParseCpuSetError,
     },
     /// A file does not have the form that the kernel documents for it.
-    #[error("{path} should hold {expected}, but holds {text:?}", path = path.display())]
+    #[error("cannot parse {path}: expected {expected}, found {text:?}", path = path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What belongs there.
+        /// The expected contents.
         expected: &'static str,
-        /// The offending text.
+        /// The text that was found.
         text: String,
     },
-    /// The kernel would not say where this thread may run.
+    /// The kernel did not report where this thread may run.
     #[error("cannot find out on which CPUs this thread may run")]
     Affinity(#[from] AffinityError),
 }
@@ -110,22 +113,24 @@ pub enum TopologyError {
 impl Topology {
     /// Reads the topology of this machine, as the current thread may use it.
     ///
-    /// *Cost*: a few system calls for each CPU and node; some milliseconds on a large machine. Keep the value.
+    /// *Cost*: a few system calls for each CPU and node; some milliseconds on a large machine. Keep
+    /// the value.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read or makes no sense. A missing one is no error.
+    /// [`TopologyError`] if a file is unreadable or malformed. A missing file is not an error.
     pub fn of_this_machine() -> Result<Topology, TopologyError> {
         Topology::read_from(Path::new("/"), current_affinity()?)
     }
 
-    /// Reads the topology from the `sys` and `proc` folders below `root`, for a thread that may run on `affinity`.
+    /// Reads the topology from the `sys` and `proc` folders below `root`, for a thread that may run
+    /// on `affinity`.
     ///
     /// Only the size of an ordinary page comes from the running system.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read or makes no sense. A missing one is no error.
+    /// [`TopologyError`] if a file is unreadable or malformed. A missing file is not an error.
     pub fn read_from(root: &Path, affinity: CpuSet) -> Result<Topology, TopologyError> {
         let tree = Tree::new(root);
         let cpus_online = match tree.cpu_list("sys/devices/system/cpu/online")? {

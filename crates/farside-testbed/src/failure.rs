@@ -1,8 +1,8 @@
-//! What went wrong with a step.
+//! The failure of a step.
 
 use std::fmt;
 
-/// How many of a step's last lines a failure shows.
+/// Number of lines from the end of a step's output that a failure shows.
 const LINES_SHOWN: usize = 25;
 
 /// A step that failed: its name, the cause, and the end of what it printed.
@@ -14,12 +14,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// `step` failed for this reason.
+    /// Creates a failure of `step` with this cause.
     pub fn new(step: impl Into<String>, cause: impl fmt::Display) -> Self {
         Self { step: step.into(), cause: cause.to_string(), tail: Vec::new() }
     }
 
-    /// With the end of a log.
+    /// Adds the end of a log.
     #[must_use]
     pub fn with_log(mut self, log: &str) -> Self {
         let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();

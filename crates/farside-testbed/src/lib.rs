@@ -1,11 +1,14 @@
-//! Machines to test on that need no second machine: what the tests of the workspace and `cargo xtask` share.
+//! Emulated machines for tests that would otherwise need a second machine. The tests of the
+//! workspace and `cargo xtask` share them.
 //!
-//! A crate of its own, because the tests of the command kill processes and cut cables between two network namespaces,
-//! and `cargo xtask netns` lets a developer do the same by hand; neither may depend on the other. It stands on the
-//! standard library alone, so that `cargo xtask` is built in a moment, and uses the programs of util-linux and iproute2
-//! instead of system calls of its own.
+//! This is a crate of its own for two reasons. The tests of the command kill processes and cut
+//! cables between two network namespaces. `cargo xtask netns` lets a developer do the same by hand,
+//! and neither may depend on the other. The crate uses only the standard library, so that `cargo
+//! xtask` builds quickly. It runs the programs of util-linux and iproute2 instead of making system
+//! calls.
 //!
-//! Whatever is started here ends with the thread that started it, even if that is killed.
+//! Every process that is started here ends with the thread that started it, even if that thread is
+//! killed.
 
 #![forbid(unsafe_code)]
 
@@ -16,16 +19,19 @@ mod running;
 pub use failure::Failure;
 pub use running::{Echo, Running, ended_with_us, ending_with_us, run};
 
-/// The variable that names the beds to be left out, separated by commas; `cargo xtask test --without BED` sets it.
+/// The variable that names the beds to leave out, separated by commas. `cargo xtask test --without
+/// BED` sets it.
 pub const WITHOUT: &str = "FARSIDE_TEST_WITHOUT";
 
-/// Whether the developer asked for tests to be run without this bed. A test that needs a bed asks this first and, when
-/// it is not left out, fails if the bed cannot be had: nothing passes silently.
+/// Returns whether the developer asked to leave out this bed. A test that needs a bed calls this
+/// first. If the bed is not left out and not available, the test fails, so that no test passes
+/// silently.
 pub fn is_left_out(bed: &str) -> bool {
     std::env::var(WITHOUT).is_ok_and(|beds| beds.split(',').any(|name| name == bed))
 }
 
-/// Whether this process may make namespaces and mount without asking for a user namespace first.
+/// Returns whether this process may create namespaces and mount without first creating a user
+/// namespace.
 pub fn is_privileged() -> bool {
     // Bit 21 of the effective capabilities is CAP_SYS_ADMIN.
     const SYS_ADMIN: u64 = 1 << 21;

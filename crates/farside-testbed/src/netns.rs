@@ -1,10 +1,12 @@
-//! Two hosts that are not there: network namespaces of this machine, joined by a pair of virtual Ethernet devices.
+//! Two emulated hosts: network namespaces of this machine, joined by a pair of virtual Ethernet
+//! devices.
 //!
-//! Each namespace has no name and is held by a process that reads from a pipe of ours: when this process ends, however
-//! that happens, so do the holders, and with them the namespaces, the devices and the addresses. So any number of pairs
-//! can be there at once, all with the same addresses.
+//! Each namespace has no name and is held by a process that reads from a pipe of this process. When
+//! this process ends, for whatever reason, so do the holders, and with them the namespaces, the
+//! devices and the addresses. Any number of pairs can therefore exist at the same time, all with
+//! the same addresses.
 //!
-//! The two sides share everything that is not network: file system, processes, clock, host name.
+//! The two sides share everything except the network: file system, processes, clock, host name.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -16,30 +18,31 @@ use std::time::{Duration, Instant};
 
 use crate::{Failure, ending_with_us, is_privileged, run};
 
-/// The name of the cable's end in either namespace.
+/// The name of the cable's end in each namespace.
 const DEVICE: &str = "veth0";
 
-/// How often it is looked whether a change has come to be.
+/// Interval at which a waiting function checks for a change.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// How long one change of the network may take.
+/// Time limit of one change of the network.
 const STEP_LIMIT: Duration = Duration::from_secs(20);
 
-/// Where the processes of a test find each other: variables of the rendezvous that any launcher can set.
+/// The place where the processes of a test meet: variables of the rendezvous that any launcher can
+/// set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rendezvous<'a> {
-    /// How many processes there are.
+    /// Number of processes.
     pub world_size: u32,
     /// The side whose first process has rank 0.
     pub master: Side,
-    /// The port on which that process listens.
+    /// The port on which the process of rank 0 listens.
     pub port: u16,
-    /// What the processes must know to be let in.
+    /// The secret that the processes must present to be admitted.
     pub secret: &'a str,
 }
 
 impl Rendezvous<'_> {
-    /// Tells a process its place in the job.
+    /// Sets the variables that give a process its place in the job.
     pub fn tell(&self, command: &mut Command, rank: u32) {
         command
             .env("RANK", rank.to_string())
@@ -60,10 +63,10 @@ pub enum Side {
 }
 
 impl Side {
-    /// Both, in their order.
+    /// Both sides, in order.
     pub const BOTH: [Self; 2] = [Self::A, Self::B];
 
-    /// This side's address on the cable. (On other interfaces than the loopback, each side has no other.)
+    /// This side's address on the cable. Except for the loopback address, each side has no other.
     pub const fn address(self) -> Ipv4Addr {
         match self {
             Self::A => Ipv4Addr::new(10, 77, 0, 1),
@@ -79,11 +82,11 @@ pub struct Pair {
     b: Holder,
 }
 
-/// Runs a test that has threads enter namespaces: here and now where this process may do that, else in a process of its own
-/// that may, this test binary with this test alone.
+/// Runs a test whose threads enter namespaces. If this process may do that, the test runs here.
+/// Otherwise it runs in another process that may: this test binary, with this test alone.
 ///
 /// # Panics
-/// When the test fails there.
+/// If the test fails in the other process.
 pub fn with_privileges(limit: Duration, test: impl FnOnce()) {
     if is_privileged() {
         return test();
@@ -98,21 +101,22 @@ pub fn with_privileges(limit: Duration, test: impl FnOnce()) {
     }
 }
 
-/// Whether the kernel could do what was asked of a cable.
+/// Whether the kernel could shape a cable as requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shaping {
-    /// Packets are delayed and lost as asked.
+    /// The cable delays and loses packets as requested.
     Applied,
-    /// This kernel has no `netem`; this is what it said.
+    /// This kernel has no `netem`; the text is its message.
     Unavailable(String),
 }
 
 impl Pair {
-    /// Makes both namespaces and the cable. With no privileges that is done in a user namespace, where the system lets
-    /// everybody have one.
+    /// Creates both namespaces and the cable. Without privileges this happens in a user namespace,
+    /// where the system allows every user to create one.
     ///
     /// # Errors
-    /// A program is missing (`unshare`, `nsenter`, `setpriv`: util-linux; `ip`: iproute2), or namespaces are forbidden.
+    /// A program is missing (`unshare`, `nsenter`, `setpriv`: util-linux; `ip`: iproute2), or
+    /// namespaces are forbidden.
     pub fn new() -> Result<Self, Failure> {
         let a = Holder::start(None)?;
         let b = Holder::start(Some(&a))?;
@@ -130,23 +134,26 @@ impl Pair {
         Ok(pair)
     }
 
-    /// A command for a program on one side. It is killed when the thread that starts it ends.
+    /// Builds a command for a program on one side. The program is killed when the thread that
+    /// starts it ends.
     pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.holder(side).enter();
         command.args(ending_with_us()).arg(program);
         command
     }
 
-    /// A side's namespace, for a thread that wants to go there (`farside_sys::process::enter_network`). That takes privileges;
-    /// see [`with_privileges`].
+    /// Opens a side's namespace, for a thread that enters it
+    /// (`farside_sys::process::enter_network`). Entering requires privileges; see
+    /// [`with_privileges`].
     ///
     /// # Errors
-    /// What the system said.
+    /// The operating system's error.
     pub fn namespace(&self, side: Side) -> std::io::Result<File> {
         File::open(self.holder(side).namespace())
     }
 
-    /// The processes that run on either side. None are left when all commands have ended, and what these started.
+    /// The processes that run on either side. The list is empty once all commands, and the
+    /// processes that these started, have ended.
     pub fn processes(&self) -> Vec<u32> {
         let sides = Side::BOTH.map(|side| std::fs::read_link(self.holder(side).namespace()).ok());
         let holders = Side::BOTH.map(|side| self.holder(side).child.id());
@@ -159,25 +166,25 @@ impl Pair {
         ids.filter(is_here).collect()
     }
 
-    /// Takes the cable down: from now on every packet is lost, and nobody is told.
+    /// Takes the cable down: from now on every packet is lost silently.
     ///
     /// # Errors
-    /// What `ip` said.
+    /// The message of `ip`.
     pub fn cut(&self) -> Result<(), Failure> {
         self.ip(Side::A, &["link", "set", DEVICE, "down"])
     }
 
-    /// Puts the cable back.
+    /// Takes the cable up again.
     ///
     /// # Errors
-    /// What `ip` said.
+    /// The message of `ip`.
     pub fn mend(&self) -> Result<(), Failure> {
         self.ip(Side::A, &["link", "set", DEVICE, "up"])?;
         self.await_carrier()
     }
 
-    /// Waits until both sides know that the cable is there. The kernel tells them up to a second after the fact, and until then
-    /// libfabric passes the device over.
+    /// Waits until both sides report the cable as up. The kernel reports it up to a second late,
+    /// and libfabric ignores the device until then.
     fn await_carrier(&self) -> Result<(), Failure> {
         let deadline = Instant::now() + STEP_LIMIT;
         for side in Side::BOTH {
@@ -185,7 +192,10 @@ impl Pair {
             command.args(["-o", "link", "show", "dev", DEVICE, "up"]);
             while !run("ip link show", &mut command, STEP_LIMIT)?.contains("state UP") {
                 if Instant::now() > deadline {
-                    return Err(Failure::new("laying a cable", format!("side {side:?} does not notice it")));
+                    return Err(Failure::new(
+                        "connecting two namespaces",
+                        format!("side {side:?} does not report the cable as up"),
+                    ));
                 }
                 std::thread::sleep(LOOK_AGAIN);
             }
@@ -193,11 +203,11 @@ impl Pair {
         Ok(())
     }
 
-    /// Delays every packet, in both directions, by `delay_ms`, and loses so many of a hundred. Replaces what was asked
-    /// before.
+    /// Delays every packet, in both directions, by `delay_ms`, and drops `loss_percent` percent of
+    /// them. Replaces earlier values.
     ///
     /// # Errors
-    /// `tc` is missing, or refuses for another reason than that this kernel has no `netem`.
+    /// `tc` is missing, or fails for another reason than a kernel without `netem`.
     pub fn shape(&self, delay_ms: u32, loss_percent: f32) -> Result<Shaping, Failure> {
         let (delay, loss) = (format!("{delay_ms}ms"), format!("{loss_percent}%"));
         for side in Side::BOTH {
@@ -227,7 +237,8 @@ impl Pair {
     }
 }
 
-/// A process that keeps a network namespace alive for as long as we hold its standard input open.
+/// A process that keeps a network namespace alive for as long as this process holds its standard
+/// input open.
 #[derive(Debug)]
 struct Holder {
     child: Child,
@@ -235,7 +246,8 @@ struct Holder {
 }
 
 impl Holder {
-    /// Starts one; `beside` another, both have the same owner, so that a cable can be laid between them.
+    /// Starts a holder. With `beside`, both namespaces have the same owner, so that a cable can
+    /// join them.
     fn start(beside: Option<&Self>) -> Result<Self, Failure> {
         let in_user_namespace = beside.map_or_else(|| !is_privileged(), |other| other.in_user_namespace);
         let mut command = match beside {
@@ -253,7 +265,7 @@ impl Holder {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let step = "making a network namespace";
         let mut child = command.spawn().map_err(|error| Failure::new(step, format!("unshare: {error}")))?;
-        // No deadline is needed: it speaks or ends, at once.
+        // No deadline is needed: the holder writes its line or ends at once.
         let mut word = String::new();
         let spoke = child.stdout.take().map(|out| BufReader::new(out).read_line(&mut word));
         let holder = Self { child, in_user_namespace };
@@ -279,7 +291,7 @@ impl Holder {
         format!("/proc/{}/ns/net", self.child.id()).into()
     }
 
-    /// The beginning of a command that goes on in this namespace.
+    /// Builds the beginning of a command that runs in this namespace.
     fn enter(&self) -> Command {
         let namespaces = format!("/proc/{}/ns", self.child.id());
         let mut command = Command::new("nsenter");
@@ -293,7 +305,7 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // The calls fail only if the holder has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! A command with a name, a deadline and its output.
+//! A running command, with a name, a deadline and its output.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, PipeReader};
@@ -9,18 +9,19 @@ use std::time::{Duration, Instant};
 
 use crate::Failure;
 
-/// How often a waiting thread looks whether a process has ended.
+/// Interval at which a waiting thread checks whether a process has ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// How long after the end of a process what it printed is waited for: something it left running may hold the pipe open.
+/// Time limit for the output after the end of a process: a process that it left running may hold
+/// the pipe open.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// What becomes of the lines that a process prints, besides being kept.
+/// What happens to the lines that a process prints, apart from being recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Echo {
-    /// They are kept for the case of failure.
+    /// Nothing more; a failure shows the last ones.
     Quiet,
-    /// They are printed too, each after these words.
+    /// Each line is printed, after this prefix.
     Prefixed(String),
 }
 
@@ -33,11 +34,14 @@ pub struct Running {
     reader: Option<JoinHandle<()>>,
 }
 
-/// Begins what the kernel has been asked to end with its parent, unless the parent (the first word) ended before that.
+/// Starts the program `"$@"` unless the parent, whose number is the first word, has ended. The
+/// kernel has already been asked to kill this process with its parent; the check covers a parent
+/// that ended before that.
 const UNLESS_LATE: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
 
-/// A command for `program` that the kernel kills when the thread that starts it ends, even by a kill. (A thread that
-/// ends before the program begins may leave it running until the whole process ends.)
+/// Builds a command for `program` that the kernel kills when the thread that starts it ends, even
+/// if that thread is killed. (If the thread ends before the program begins, the program may run
+/// until the whole process ends.)
 pub fn ended_with_us(program: impl AsRef<OsStr>) -> Command {
     let [first, others @ ..] = ending_with_us();
     let mut command = Command::new(first);
@@ -45,33 +49,36 @@ pub fn ended_with_us(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The words to put before a program for that.
+/// The words before a program that make it end with the thread that starts it (see
+/// [`ended_with_us`]).
 pub fn ending_with_us() -> [String; 8] {
     let id = std::process::id().to_string();
     ["setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", UNLESS_LATE, &id].map(str::to_owned)
 }
 
-/// Runs a command to its end and returns what it printed.
+/// Runs a command to its end and returns its output.
 ///
 /// # Errors
-/// It cannot be started, ends with another status than 0, or does not end within `limit`: with the end of what it
-/// printed.
+/// The command cannot be started, ends with a status other than 0, or does not end within `limit`.
+/// The failure shows the end of its output.
 pub fn run(step: &str, command: &mut Command, limit: Duration) -> Result<String, Failure> {
     Running::start(step, command, Echo::Quiet)?.finish(Instant::now() + limit)
 }
 
 impl Running {
-    /// Starts a command, with nothing on its standard input. Its standard output and error are kept together.
+    /// Starts a command without standard input. Its standard output and standard error are recorded
+    /// together.
     ///
     /// # Errors
-    /// The program is not there, or the system has no room for it.
+    /// The program is missing, or the system lacks resources for it.
     pub fn start(step: &str, command: &mut Command, echo: Echo) -> Result<Self, Failure> {
         let program = command.get_program().to_string_lossy().into_owned();
         let failed = |error: std::io::Error| Failure::new(step, format!("{program} cannot be started: {error}"));
         let (reader, writer) = std::io::pipe().map_err(failed)?;
         command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(failed)?).stderr(writer);
         let child = command.spawn();
-        // The command holds our ends of the pipe, which would never be at its end.
+        // The command holds our ends of the pipe; without this the reader would never see
+        // end-of-file.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = child.map_err(failed)?;
         let lines = Arc::new(Mutex::new(Vec::new()));
@@ -80,25 +87,25 @@ impl Running {
         Ok(Self { step: step.to_owned(), child, lines, reader: Some(reader) })
     }
 
-    /// The status with which the process ended; `None` while it runs.
+    /// The exit status of the process; `None` while it runs.
     pub fn status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// All that was printed so far.
+    /// The output so far.
     pub fn printed(&self) -> String {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
     }
 
-    /// A failure of this step that shows the end of what it printed.
+    /// Creates a failure of this step that shows the end of its output.
     pub fn failure(&self, cause: impl std::fmt::Display) -> Failure {
         Failure::new(&self.step, cause).with_log(&self.printed())
     }
 
-    /// Waits for the process to end, with whatever status.
+    /// Waits for the process to end, with any status.
     ///
     /// # Errors
-    /// It runs at the deadline, and is killed.
+    /// The process still runs at the deadline; it is then killed.
     pub fn wait(&mut self, deadline: Instant) -> Result<ExitStatus, Failure> {
         let begun = Instant::now();
         let status = loop {
@@ -115,18 +122,18 @@ impl Running {
         Ok(status)
     }
 
-    /// Waits for the process to succeed and returns what it printed.
+    /// Waits for the process to succeed and returns its output.
     ///
     /// # Errors
-    /// It runs at the deadline, and is killed; or it ends with another status than 0.
+    /// The process still runs at the deadline and is killed, or ends with a status other than 0.
     pub fn finish(mut self, deadline: Instant) -> Result<String, Failure> {
         let status = self.wait(deadline)?;
         if status.success() { Ok(self.printed()) } else { Err(self.failure(status)) }
     }
 
-    /// Ends the process at once.
+    /// Kills the process.
     pub fn kill(&mut self) {
-        // It may have ended by itself, which is as good.
+        // The calls fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         self.drain();
@@ -149,7 +156,7 @@ impl Drop for Running {
     }
 }
 
-/// Keeps what a pipe brings, line by line, to its end.
+/// Records the lines of a pipe until its end.
 fn read_lines(pipe: PipeReader, echo: &Echo, kept: &Mutex<Vec<String>>) {
     let mut pipe = BufReader::new(pipe);
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! The two namespaces, for real.
+//! The two namespaces, on the real kernel.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use farside_testbed::{Echo, Running, is_left_out, run};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// The pair, or `None` if the developer asked for tests without namespaces.
+/// Creates a pair; `None` if the developer asked to leave out namespaces.
 fn pair() -> Option<Pair> {
     if is_left_out("netns") { None } else { Some(Pair::new().unwrap()) }
 }
@@ -62,7 +62,7 @@ fn shaping_works_or_says_that_it_is_not_there() {
     }
 }
 
-/// One test, started on either side by the one below.
+/// The test below, which starts itself again on each side.
 const PEER: &str = "a_cable_carries_bytes_until_it_is_cut";
 
 #[test]
@@ -90,7 +90,7 @@ fn a_cable_carries_bytes_until_it_is_cut() {
     connector.finish(deadline).unwrap();
 }
 
-/// Answers every byte with the same byte.
+/// Echoes every byte.
 fn listen() {
     let listener = std::net::TcpListener::bind((Side::A.address(), 7077)).unwrap();
     let (mut peer, _) = listener.accept().unwrap();
@@ -102,7 +102,7 @@ fn listen() {
     }
 }
 
-/// Sends bytes until no answer comes.
+/// Sends bytes until no answer arrives.
 fn connect() {
     let deadline = Instant::now() + SOON;
     let mut peer = loop {

@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 
 use crate::error::{Error, Result};
-use crate::job::worker::{LOCALS_MAX, Worker};
+use crate::runtime::worker::{LOCALS_MAX, Worker};
 use crate::wire::{self, Decoder, Encoder, Schema, Wire, WireError};
 
 /// One value per process, shared by its workers: a handle that resolves to the value of the process it is used in.

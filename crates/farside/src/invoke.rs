@@ -20,6 +20,6 @@ pub(crate) mod remote;
 pub(crate) mod reply;
 pub(crate) mod reply_slots;
 pub(crate) mod result_place;
-pub(crate) mod ring_options;
+pub(crate) mod ring;
 pub(crate) mod staged;
 pub(crate) mod table;

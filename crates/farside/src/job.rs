@@ -22,63 +22,39 @@
 //!
 //! When the bodies of all workers have returned, every call that was sent is executed, and those that these send; then `run`
 //! returns everywhere. When a process fails (a worker returns an error or panics, the process exits or is killed), the
-//! others are told: whatever waits for it returns [`Error::PeerLost`], and they go on if they can.
+//! others are told: whatever waits for it returns [`Error::PeerLost`](crate::Error::PeerLost), and they go on if they can.
 //! The launcher's verdict is the *first* failure, whatever followed from it.
 //!
 //! The processes are children of the launcher and do not outlive it. Interrupting it (Ctrl-C) or killing it ends all.
 
-pub(crate) mod backlog;
-pub(crate) mod child;
-pub(crate) mod collective;
-pub(crate) mod consumers;
-pub(crate) mod control;
-pub(crate) mod coordinator;
-mod footprint;
-pub(crate) mod holes;
-pub(crate) mod home;
-mod host;
-pub(crate) mod kill_point;
-pub(crate) mod lane;
-pub mod launch;
-pub(crate) mod mover;
-mod nic;
-pub(crate) mod outgoing;
-pub(crate) mod pieces;
-pub(crate) mod pool;
-pub(crate) mod process;
-pub(crate) mod rendezvous;
-pub(crate) mod rings;
-pub(crate) mod route;
-pub(crate) mod run;
-pub(crate) mod service;
-pub(crate) mod settings;
-pub(crate) mod setup;
 pub(crate) mod simulate;
 pub(crate) mod testing;
-pub(crate) mod worker;
 
 use std::ffi::OsString;
 use std::panic::Location;
-use std::path::PathBuf;
 use std::time::Duration;
 
-pub use child::{is_member, is_reported};
-#[doc(hidden)]
-pub use control::fuzz_decode as fuzz_control_decode;
 pub use farside_fabric::route::FabricChoice;
 pub use farside_sys::topology::Bind;
-pub use footprint::{Footprint, footprint};
-pub use nic::{Nics, NoNics};
-pub use settings::{Check, UnknownCheck};
 pub use simulate::{Simulated, Simulation, simulate};
 
-use self::child::{Manner, Role};
-use self::launch::{Launch, Program};
-use self::settings::{Choices, own_environment};
 use crate::Worker;
-use crate::error::{Error, Result};
+pub use crate::launch::child::{is_member, is_reported};
+#[doc(hidden)]
+pub use crate::launch::control::fuzz_decode as fuzz_control_decode;
+pub use crate::launch::nic::{Nics, NoNics};
+pub use crate::launch::settings::{Check, UnknownCheck};
+pub use crate::launch::start as launch;
+pub use crate::runtime::footprint::{Footprint, footprint};
+
+use crate::error::Result;
 use crate::invoke::named::{Named, Names};
-use crate::invoke::ring_options::RingOptions;
+use crate::launch::child::{self, Manner, Role};
+use crate::launch::ring_options::RingOptions;
+use crate::launch::settings::{Choices, own_environment};
+use crate::launch::start::{Launch, Program};
+use crate::rooms::ROOMS;
+use crate::runtime::run;
 use crate::wire::Wire;
 
 /// A job of one process with one worker, until more is asked for.
@@ -177,7 +153,7 @@ impl Job {
 
     /// How large the ring from one worker to another is and how it grows, where [`setup_with`](Worker::setup_with) does not say otherwise.
     ///
-    /// What there cannot be is refused by [`run`](Self::run), with [`Error::RingOptions`].
+    /// What there cannot be is refused by [`run`](Self::run), with [`Error::RingOptions`](crate::Error::RingOptions).
     pub fn ring(mut self, options: RingOptions) -> Self {
         self.choices.ring = Some(options);
         self
@@ -211,7 +187,7 @@ impl Job {
     }
 
     /// Whether to look for accesses to the same bytes that nothing orders, and for buffers that are used while an operation has them. The
-    /// later of the two returns [`Error::AccessConflict`] then, which names both places in the program. Not, if not said here, by the
+    /// later of the two returns [`Error::AccessConflict`](crate::Error::AccessConflict) then, which names both places in the program. Not, if not said here, by the
     /// variable `FARSIDE_CHECK=accesses` or by `farside run --check accesses`.
     ///
     /// It is for finding mistakes: each access asks the owner of the memory first. `docs/checking-accesses.md` says what it finds and what
@@ -297,15 +273,15 @@ impl Job {
     ///
     /// # Errors
     /// In the launcher:
-    /// - [`Error::JobShape`] when there can be no such job, or it does not fit on this machine;
-    /// - [`Error::ProcessFailed`] with the process that failed first;
-    /// - [`Error::JobEnded`] when processes did not come to the job, or it did not come to rest in time;
-    /// - [`Error::SecondJob`] when the program has started a job already, and neither has an [entry](Self::entry).
+    /// - [`Error::JobShape`](crate::Error::JobShape) when there can be no such job, or it does not fit on this machine;
+    /// - [`Error::ProcessFailed`](crate::Error::ProcessFailed) with the process that failed first;
+    /// - [`Error::JobEnded`](crate::Error::JobEnded) when processes did not come to the job, or it did not come to rest in time;
+    /// - [`Error::SecondJob`](crate::Error::SecondJob) when the program has started a job already, and neither has an [entry](Self::entry).
     ///
-    /// - [`Error::Rendezvous`] when processes that another launcher started do not find each other. Process 0 of such a job also
+    /// - [`Error::Rendezvous`](crate::Error::Rendezvous) when processes that another launcher started do not find each other. Process 0 of such a job also
     ///   gets the launcher's errors.
     ///
-    /// In a process of the job: the error of its worker, or [`Error::JobEnded`]; [`Error::WrongJob`] or [`Error::SecondJob`]
+    /// In a process of the job: the error of its worker, or [`Error::JobEnded`](crate::Error::JobEnded); [`Error::WrongJob`](crate::Error::WrongJob) or [`Error::SecondJob`](crate::Error::SecondJob)
     /// when this is not the job that the process was started for.
     ///
     /// # Panics
@@ -321,8 +297,8 @@ impl Job {
             self.choices = self.choices.with_forced_fabric(&own_environment)?;
         }
         match child::role(&site, manner, self.choices.clone())? {
-            Role::Member(member) => run::run_process(member, self.names, &body),
-            Role::Host(member, hosting) => hosting.see_through(|| run::run_process(member, self.names, &body)),
+            Role::Member(member) => run::run_process(member, self.names, ROOMS, &body),
+            Role::Host(member, hosting) => hosting.see_through(|| run::run_process(member, self.names, ROOMS, &body)),
             Role::Launcher => self.launch(site),
         }
     }
@@ -331,7 +307,7 @@ impl Job {
         // Whoever is started gets all of it, so that nobody has to come to the same settings again.
         let settings = self.choices.resolve(&own_environment)?;
         let arguments = self.entry.unwrap_or_else(|| std::env::args_os().skip(1).collect());
-        let program = Program { command: own_program()?, arguments, processes: settings.processes };
+        let program = Program { command: crate::launch::own_program()?, arguments, processes: settings.processes };
         let launch = Launch {
             choices: settings.into(),
             site: Some(site),
@@ -341,9 +317,4 @@ impl Job {
         };
         launch.run()
     }
-}
-
-/// The file that this process runs.
-pub(crate) fn own_program() -> Result<PathBuf> {
-    std::env::current_exe().map_err(|cause| Error::System { doing: "finding out which program this is", cause })
 }

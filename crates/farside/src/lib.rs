@@ -61,8 +61,11 @@ pub mod global;
 pub mod heap;
 mod invoke;
 pub mod job;
+mod launch;
 pub mod memory;
 pub mod pipe;
+mod rooms;
+mod runtime;
 pub mod sync;
 pub mod tour;
 /// What may travel inside a job: the crate [`farside_wire`].
@@ -98,10 +101,10 @@ pub use invoke::pending::{ByName, FromLike, Pending, Reading};
 pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
 pub use invoke::result_place::ResultPlace;
-pub use invoke::ring_options::RingOptions;
-pub use job::worker::{Counters, Scope, Worker};
 pub use job::{Job, Simulated, Simulation, job, simulate};
+pub use launch::ring_options::RingOptions;
 pub use memory::{Registered, RemoteMemory};
+pub use runtime::worker::{Counters, Scope, Worker};
 pub use wire::Wire;
 
 /// What most programs need.

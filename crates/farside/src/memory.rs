@@ -9,6 +9,7 @@
 mod extent;
 mod grants;
 pub(crate) mod message;
+pub(crate) mod mover;
 mod near;
 mod nodes;
 mod process;
@@ -26,7 +27,7 @@ pub(crate) use self::process::{ProcessMemory, Regions};
 use crate::Wire;
 use crate::error::{Error, Result};
 use crate::global::{AccessKind, GlobalAddress, Touch};
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 pub use farside_fabric::memory::{NodeReport, Registered, SuperchunkReport};
 pub use farside_sys::shm::{PageKind, Pages};
 pub use farside_sys::topology::NumaNodeId;
@@ -191,8 +192,8 @@ impl RemoteMemory {
         self.on_region(me, Some(touched), |region, deadline| region.atomic32(inside, change, deadline))
     }
 
-    /// The region that it lies in, attached here, and where in that it begins: for [queues and
-    /// transmitters](farside_fabric::transmit), which do not look whether the memory was released since.
+    /// The region that it lies in, attached here, and where in that it begins: for queues and
+    /// transmitters (the crate `farside-transmit`), which do not look whether the memory was released since.
     ///
     /// *Cost*: as for [`put`](Self::put), without the bytes.
     ///

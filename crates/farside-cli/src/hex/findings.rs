@@ -1,4 +1,4 @@
-//! What a search found, for people and for programs.
+//! The result of a search, as text and as JSON.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{Task, colour};
 
-/// A report with what was asked, and what it took besides time.
+/// A report with its task and its cost.
 #[derive(Debug)]
 pub(super) struct Findings<'a> {
     pub(super) task: &'a Task,
@@ -16,27 +16,27 @@ pub(super) struct Findings<'a> {
     pub(super) cost: Cost,
 }
 
-/// Who searched, and what they told each other.
+/// The workers of a search, and the messages between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cost {
     pub(super) processes: u32,
     pub(super) threads: u32,
-    /// Calls between workers.
+    /// Number of calls between workers.
     pub(super) messages: u64,
-    /// Their bytes.
+    /// Bytes of these calls.
     pub(super) bytes: u64,
 }
 
 impl Cost {
-    /// One thread, which has nobody to tell anything.
+    /// The cost of a search in one thread.
     pub(super) const LOCAL: Self = Self { processes: 1, threads: 1, messages: 0, bytes: 0 };
 }
 
 impl Findings<'_> {
-    /// One object on one line.
+    /// Returns one JSON object on one line.
     pub(super) fn to_json(&self) -> String {
         let Self { task, report, cost } = self;
-        // Written by hand, because an object of serde_json forgets the order.
+        // Not `json!({...})`, whose objects sort their keys.
         let fields = [
             ("size", json!(task.position.size())),
             ("to_move", json!(colour(task.position.to_move()))),
@@ -56,7 +56,7 @@ impl Findings<'_> {
         format!("{{{}}}", fields.join(","))
     }
 
-    /// The board, with the share of all rollouts in each cell that had one worth a digit.
+    /// Returns the board with each cell's share of the rollouts, if that rounds to 1 % or more.
     fn diagram(&self) -> Diagram {
         let moves = &self.report.moves;
         let all = moves.iter().map(|known| f64::from(known.visits)).sum::<f64>().max(1.0);
@@ -77,7 +77,7 @@ impl fmt::Display for Findings<'_> {
         let mover = task.position.to_move();
         write!(f, "{} plays {}", colour(mover), report.best.chosen)?;
         match report.solved {
-            Some(Outcome::Won(winner)) => writeln!(f, ": {} wins, that is proven", colour(winner))?,
+            Some(Outcome::Won(winner)) => writeln!(f, ": {} wins, proven", colour(winner))?,
             Some(Outcome::Drawn) | None => writeln!(f, ": wins {:.1} % of its games", report.best.win_rate * 100.0)?,
         }
         let line: Vec<_> = report.line.iter().take(8).map(Cell::to_string).collect();

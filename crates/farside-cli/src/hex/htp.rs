@@ -1,12 +1,10 @@
-//! `farside hex htp`: an engine that programs with boards, and other engines, talk to.
+//! `farside hex htp`: an engine for front ends such as HexGui, and for games against other engines.
 
 mod input;
 mod searcher;
 mod tree;
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::path::Path;
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -19,27 +17,24 @@ use self::searcher::{Alone, Searcher, Together};
 use crate::error::CliError;
 use crate::values::at_least_one;
 
-/// The longest file that is read.
-const FILE_BYTES_MAX: u64 = 1 << 20;
-
 /// Play Hex as an engine, by the Hex Text Protocol on the standard input and output
 ///
-/// HexGui and twogtp speak this protocol, and so can you: `list_commands` says what there is.
+/// HexGui and twogtp speak this protocol. You can type it too: `list_commands` lists the commands.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Arguments {
-    /// How many processes search; 2 if not said
+    /// Number of processes that search; default 2
     #[arg(short = 'n', long, value_name = "PROCESSES", value_parser = at_least_one::<u32>)]
     processes: Option<u32>,
-    /// Worker threads of each process; 1 if not said
+    /// Number of worker threads of each process; default 1
     #[arg(short = 't', long, value_name = "THREADS", value_parser = at_least_one::<u32>)]
     threads: Option<u32>,
-    /// With one worker, the same seed and commands give the same answers, if max_games ends the searches
+    /// Seed; with one worker and searches that max_games ends, it determines all answers
     #[arg(long, value_name = "K", default_value_t = 0)]
     seed: u64,
-    /// Search in this process and one thread alone
+    /// Search in one thread of this process
     #[arg(long)]
     local: bool,
-    /// What carries the bytes: auto, shm, ofi or ofi:PROVIDER
+    /// Fabric of the job: auto, shm, ofi or ofi:PROVIDER
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
     fabric: Option<FabricChoice>,
 }
@@ -68,26 +63,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Takes commands and answers them until there are no more.
+/// Reads and answers commands until `quit` or the end of the input.
 fn drive(mut engine: Engine, searcher: &mut impl Searcher) -> farside::Result<()> {
     let begin = Instant::now();
     let input = Input::open().map_err(|cause| system("starting to read commands", cause))?;
     while let Some(line) = input.next(|| searcher.idle())? {
         let mut action = engine.line(&line.line, begin.elapsed());
-        loop {
-            action = match action {
-                Action::Search(order) => match searcher.search(&order, begin, input.interruption(&line))? {
-                    Ok(report) => engine.found(&report, begin.elapsed()),
-                    Err(why) => engine.failed(&why.to_string(), begin.elapsed()),
-                },
-                Action::Read(path) => match read(&path) {
-                    Ok(text) => engine.read(&text, begin.elapsed()),
-                    Err(why) => engine.failed(&format!("cannot read {}: {why}", path.display()), begin.elapsed()),
-                },
-                Action::Write(text) => break write(&text)?,
-                Action::Quit(text) => return write(&text),
-                _ => break,
-            }
+        if let Action::Search(order) = &action {
+            action = match searcher.search(order, begin, input.interruption(&line))? {
+                Ok(report) => engine.found(&report, begin.elapsed()),
+                Err(why) => engine.failed(&why.to_string()),
+            };
+        }
+        match action {
+            Action::Write(text) => write(&text)?,
+            Action::Quit(text) => return write(&text),
+            _ => {}
         }
     }
     Ok(())
@@ -100,22 +91,9 @@ fn write(text: &str) -> farside::Result<()> {
         .map_err(|cause| system("writing to the standard output", cause))
 }
 
-fn read(path: &Path) -> io::Result<String> {
-    // A pipe might never end.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {FILE_BYTES_MAX} bytes")));
-    }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 fn system(doing: &'static str, cause: io::Error) -> farside::Error {
     farside::Error::System { doing, cause }
 }
 
-/// How long it takes at most, between commands, until a lost process is noticed.
+/// Interval between checks for lost processes while the engine waits for a command.
 const IDLE: Duration = Duration::from_millis(100);

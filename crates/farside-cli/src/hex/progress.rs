@@ -1,4 +1,4 @@
-//! A bar on the terminal while a search thinks.
+//! A progress bar on the terminal.
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -7,10 +7,10 @@ use farside_mcts::games::hex::Cell;
 use farside_mcts::{Budget, Report};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often the bar moves: some ten times a second.
+/// Number of rollouts between two steps of the bar, which make some ten a second.
 pub(super) const INTERVAL_ROLLOUTS: u64 = 4096;
 
-/// The bar, if there is a terminal to see it.
+/// The progress bar; empty if the standard error is not a terminal.
 #[derive(Clone, Debug)]
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
@@ -30,7 +30,7 @@ impl Progress {
         Self { bar, budget }
     }
 
-    /// Shows how far the search is. Never ends it.
+    /// Shows the progress of the search. Never ends it.
     pub(super) fn show(&self, report: &Report<Cell>) -> ControlFlow<()> {
         if let Some(bar) = &self.bar {
             bar.set_position(match self.budget {
@@ -43,7 +43,7 @@ impl Progress {
         ControlFlow::Continue(())
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

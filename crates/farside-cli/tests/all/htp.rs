@@ -1,4 +1,4 @@
-//! The engine from outside, as programs with boards see it.
+//! The engine as front ends see it: a program with pipes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes, on a machine that is busy with other things.
+/// More time than any step takes on a busy machine.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 fn command(arguments: &[&str]) -> Command {
@@ -16,15 +16,15 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// What the engine writes when it is told all of this at once.
+/// Runs the engine with this input and returns its output.
 fn told(arguments: &[&str], input: &[u8]) -> Output {
     let mut engine = command(arguments).spawn().expect("the command can be started");
     let mut stdin = engine.stdin.take().expect("it is piped");
     let input = input.to_vec();
-    // Of its own, so that neither side waits for the other to read.
+    // A thread of its own, so that neither side blocks on the other's reads.
     let writer = thread::spawn(move || stdin.write_all(&input));
     let output = engine.wait_with_output().expect("the command ends");
-    // It may have quit before it read everything.
+    // The engine may have quit before it read all input.
     let _ = writer.join();
     output
 }
@@ -37,7 +37,7 @@ fn answered(arguments: &[&str], input: &str) -> String {
     String::from_utf8(output.stdout).expect("answers are text")
 }
 
-/// A conversation, command by command.
+/// An engine that is sent one command at a time.
 struct Conversation {
     engine: Child,
     stdin: Option<ChildStdin>,
@@ -58,7 +58,7 @@ impl Conversation {
         self.stdin.as_mut().expect("it was not closed").write_all(text.as_bytes()).expect("the engine reads");
     }
 
-    /// The next block of lines, up to an empty one.
+    /// Returns the next block of lines, up to an empty one.
     fn block(&mut self) -> String {
         let mut block = String::new();
         loop {
@@ -157,31 +157,30 @@ fn two_processes_play_a_game() {
         assert!(moves.len() <= 25, "{moves:?}");
     }
     let score = talk.ask("final_score");
-    // Whoever moved last has won.
+    // The player of the last move has won.
     assert_eq!(score, ["W+", "B+"][moves.len() % 2]);
     talk.ask("undo");
     assert_eq!(talk.ask("final_score"), "cannot score");
-    // A search that cannot be is refused by all workers alike.
-    talk.send("7 loadsgf /no/such/file\n");
-    assert!(talk.block().starts_with("?7 cannot read /no/such/file: "));
+    talk.send("7 genmove x\n");
+    assert!(talk.block().starts_with("?7 invalid color x"));
     assert_eq!(talk.ask("quit"), "");
     let (status, complaints) = talk.end();
     assert!(status.success() && complaints.is_empty(), "{complaints}");
 }
 
 #[test]
-fn thinking_is_shown_and_interrupted() {
+fn a_search_is_shown_and_interrupted() {
     for arguments in [["--local"].as_slice(), &["-n", "2"]] {
         let mut talk = Conversation::begin(arguments);
-        for line in ["max_time 10000", "use_livegfx 1", "livegfx_interval 0.01", "livegfx_format kata"] {
+        for line in ["max_time 10000", "use_livegfx 1", "livegfx_interval 0.01"] {
             talk.ask(&format!("param_farside {line}"));
         }
-        // This one is for nobody.
+        // An interrupt before any search has no effect.
         talk.send("# interrupt\n");
         talk.send("genmove b\n");
         for _ in 0..3 {
             let block = talk.block();
-            assert!(block.starts_with("gogui-gfx:\nkata\ninfo move "), "{block}");
+            assert!(block.starts_with("gogui-gfx:\nuct\nVAR B "), "{block}");
         }
         talk.send("# interrupt\n");
         let answer = loop {
@@ -192,7 +191,7 @@ fn thinking_is_shown_and_interrupted() {
         };
         assert!(answer.starts_with("= ") && answer.len() > 3, "{answer}");
         assert_eq!(talk.ask("name"), "Farside");
-        // An end of the input, in the middle of a command, is the end of the command.
+        // The end of the input ends the last command.
         talk.send("play w b");
         drop(talk.stdin.take());
         assert!(talk.block().starts_with("? illegal move: white b "));
@@ -224,8 +223,8 @@ fn a_lost_process_ends_the_engine() {
 }
 
 #[test]
-fn nothing_on_the_standard_input_brings_the_engine_down() {
-    // Numbers as they come from a simple generator, with commands among them.
+fn any_input_is_answered() {
+    // The bytes of a simple random number generator, with commands among them.
     let mut state = 1_u64;
     let mut input = Vec::new();
     for _ in 0..20_000 {
@@ -253,7 +252,7 @@ fn nothing_on_the_standard_input_brings_the_engine_down() {
 }
 
 #[test]
-fn an_engine_that_cannot_be_is_refused() {
+fn invalid_arguments_are_refused() {
     for (arguments, word) in [
         (["--local", "-n", "2"].as_slice(), "leave out -n"),
         (&["-n", "0"], "at least one"),
@@ -271,7 +270,7 @@ fn an_engine_that_cannot_be_is_refused() {
     assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("HexGui"));
 }
 
-/// The variable that chooses the fabric is no argument that conflicts.
+/// `FARSIDE_FABRIC` does not conflict with the subcommand.
 #[test]
 fn the_environment_chooses_the_fabric() {
     let mut engine = command(&["-n", "2"]);
@@ -280,14 +279,14 @@ fn the_environment_chooses_the_fabric() {
 }
 
 #[test]
-fn what_was_found_is_kept_for_the_next_move() {
+fn the_tree_is_kept_for_the_next_move() {
     for arguments in [["--local"].as_slice(), &["-n", "2"]] {
         let mut talk = Conversation::begin(arguments);
         talk.ask("boardsize 6");
         talk.ask("param_farside max_games 3000");
         talk.ask("param_farside use_connections 0");
         assert_eq!([talk.rollouts("b"), talk.rollouts("b")], [3000, 6000]);
-        // It is the other's turn, so that is another search.
+        // The other player is to move, so this is another search.
         assert_eq!(talk.rollouts("w"), 3000);
         talk.ask("genmove b");
         talk.ask("genmove w");

@@ -1,4 +1,4 @@
-//! The allocator of one thread, and the buffers that it gives out.
+//! The allocator of one thread, and its buffers.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -14,13 +14,14 @@ use super::{ChunkSource, size_class};
 use crate::clock::lock;
 use crate::transport::{FabricError, RemoteKey};
 
-/// What an [`Allocator`] is to be like.
+/// Options of an [`Allocator`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocatorOptions {
-    /// The heap below it.
+    /// The options of its heap.
     pub heap: HeapOptions,
-    /// How much of what is given back is kept at hand, in its size, to be given out again at once. 0 for none: then every piece
-    /// is found by the heap's [`Fit`](super::Fit), in its exact size.
+    /// Maximum number of bytes of freed blocks that are cached by size, to be reused at once. With
+    /// 0 there is no cache: the heap's [`Fit`](super::Fit) then finds every block, in its exact
+    /// size.
     pub cache_bytes: usize,
 }
 
@@ -32,13 +33,14 @@ impl Default for AllocatorOptions {
 
 /// An allocator of registered memory for one thread.
 ///
-/// What it gives out can go to any thread, and comes back from there by itself when it is dropped.
+/// Its buffers can be sent to any thread, and return to the allocator when they are dropped there.
 ///
 /// ```
 /// # use std::sync::Arc;
 /// # use farside_fabric::memory::{Allocator, AllocatorOptions, NodeMemory, NodeOptions};
 /// # use farside_fabric::{ProcessId, Transport, sim::{SimFabric, SimOptions}};
-/// # let transport: Arc<dyn Transport> = SimFabric::new(1, 4096, 1, SimOptions::default())?.endpoint(ProcessId::new(0));
+/// # let fabric = SimFabric::new(1, 4096, 1, SimOptions::default())?;
+/// # let transport: Arc<dyn Transport> = fabric.endpoint(ProcessId::new(0));
 /// let node = Arc::new(NodeMemory::new(transport, NodeOptions::default()));
 /// let allocator = Allocator::new(node, AllocatorOptions::default());
 /// let buffer = allocator.allocate(1000)?;
@@ -48,29 +50,32 @@ impl Default for AllocatorOptions {
 /// # Ok::<(), farside_fabric::FabricError>(())
 /// ```
 ///
-/// *Cost*: a piece of up to 1024 units (64 KiB), of a size that was given back before, is taken from a list: about 18 ns, and 23 with giving it back. Sizes are rounded up
-/// for that, by a quarter at most. Other pieces are found in the [`Heap`].
+/// *Cost*: a cached block of up to 1024 units (64 KiB) comes from a list: about 18 ns, and 23 ns
+/// including its return. Sizes are rounded up for the cache, by a quarter at most. The [`Heap`]
+/// finds other blocks.
 ///
 /// Seriema §4.2, the general allocator.
 pub struct Allocator {
     shared: Arc<Shared>,
-    /// It stays on its thread.
+    /// Keeps the allocator on its thread.
     thread: PhantomData<*const ()>,
 }
 
-/// What an allocator has in common with its buffers.
+/// State that an allocator shares with its buffers.
 struct Shared {
-    /// The thread whose allocator it is.
+    /// The thread that created the allocator.
     owner: ThreadId,
-    /// Touched by the owner only, and by whoever drops this last.
+    /// Accessed only by the owner, and by the thread that drops the last reference.
     local: RefCell<Local>,
-    /// Blocks that came back from other threads. Written by those, emptied by the owner.
+    /// Blocks returned by other threads. Written by those threads, emptied by the owner.
     returned: Mutex<Vec<Block>>,
 }
 
-// SAFETY: all fields but `local` are `Sync`. `local` is reached by an `Allocator`, which is made on the thread `owner` and is not `Send`,
-// and by `Shared::local`, which hands it to that thread only: a `ThreadId` is given to one thread and never again. So no two threads
-// ever touch it at a time, nor one after the other before the drop, which has it exclusively. What is in it is `Send`.
+// SAFETY: all fields but `local` are `Sync`. `local` is accessed by an `Allocator`, which is
+// created on the thread `owner` and is not `Send`, and by `Shared::local`, which gives access only
+// to that thread: a `ThreadId` is given to one thread and never again. So no two threads ever
+// access it at the same time, nor one after the other before the drop, which has exclusive access.
+// Its contents are `Send`.
 unsafe impl Sync for Shared {}
 
 const _: () = {
@@ -80,7 +85,8 @@ const _: () = {
 
 struct Local {
     heap: Heap,
-    /// Addresses of blocks of each size class, given back and not joined with their neighbours.
+    /// Addresses of blocks of each size class that were given back and not joined with their
+    /// neighbours.
     cache: [Vec<u64>; size_class::COUNT],
     cached_bytes: usize,
     cache_bytes_max: usize,
@@ -101,7 +107,7 @@ fn here() -> ThreadId {
 }
 
 impl Allocator {
-    /// An allocator for this thread that takes chunks from `source`.
+    /// Creates an allocator for this thread that takes chunks from `source`.
     ///
     /// # Panics
     /// Those of [`Heap::new`].
@@ -117,7 +123,7 @@ impl Allocator {
         Self { shared: Arc::new(shared), thread: PhantomData }
     }
 
-    /// A buffer of so many bytes. What it holds is left from before.
+    /// Allocates a buffer of `bytes` bytes. Its contents are unspecified.
     ///
     /// # Errors
     /// Those of [`Heap::allocate`].
@@ -143,7 +149,7 @@ impl Allocator {
         })
     }
 
-    /// Gives chunks back of which nothing is in use. Says how many bytes that were.
+    /// Gives unused chunks back. Returns their size in bytes.
     pub fn trim(&self) -> usize {
         let mut local = self.shared.local.borrow_mut();
         local.take_returned(&self.shared);
@@ -151,7 +157,7 @@ impl Allocator {
         local.heap.trim()
     }
 
-    /// What it holds.
+    /// The memory that the allocator holds.
     pub fn report(&self) -> AllocatorReport {
         let mut local = self.shared.local.borrow_mut();
         local.take_returned(&self.shared);
@@ -169,20 +175,20 @@ impl fmt::Debug for Allocator {
     }
 }
 
-/// What an [`Allocator`] holds.
+/// The memory that an [`Allocator`] holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AllocatorReport {
-    /// The size of its chunks.
+    /// Size of its chunks.
     pub held_bytes: usize,
-    /// Of that, what buffers have, rounded up to their sizes.
+    /// Part of `held_bytes` in buffers, rounded up to their block sizes.
     pub used_bytes: usize,
-    /// Of that, what is kept at hand.
+    /// Part of `held_bytes` in the cache.
     pub cached_bytes: usize,
 }
 
 impl Shared {
-    /// The allocator's own part, if this is its thread.
+    /// The owner's part, if the calling thread is the owner.
     #[inline]
     fn local(&self) -> Option<&RefCell<Local>> {
         (here() == self.owner).then_some(&self.local)
@@ -190,7 +196,8 @@ impl Shared {
 
     #[inline]
     fn give_back(&self, block: Block) {
-        // Where it is in use this is its thread, and the source of its chunks drops one of its buffers.
+        // The borrow fails only on the owner's thread, if the source of its chunks drops one of its
+        // buffers meanwhile.
         match self.local().and_then(|local| local.try_borrow_mut().ok()) {
             Some(mut local) => local.give_back(block),
             None => lock(&self.returned).push(block),
@@ -199,7 +206,7 @@ impl Shared {
 }
 
 impl Local {
-    /// A block of this size that was given back, if one is at hand.
+    /// A cached block of this size, if there is one.
     #[inline]
     fn take_cached(&mut self, bytes: usize) -> Option<Block> {
         let class = size_class::of(self.heap.units_of(bytes))?;
@@ -209,7 +216,7 @@ impl Local {
         Some(Block { address, units })
     }
 
-    /// A block that is none of those at hand.
+    /// Finds a block outside the cache.
     #[cold]
     fn find(&mut self, shared: &Shared, bytes: usize) -> Result<Block, FabricError> {
         self.take_returned(shared);
@@ -223,7 +230,7 @@ impl Local {
         if let Some(block) = self.heap.take_free(wanted) {
             return Ok(block);
         }
-        // What is at hand may be in the way: joined with its neighbours it may do.
+        // Cached blocks may be in the way: joined with their neighbours they may suffice.
         self.empty_cache();
         self.heap.allocate(wanted)
     }
@@ -257,39 +264,42 @@ impl Local {
     }
 }
 
-/// A buffer of registered memory. Dropped, on whatever thread, it goes back to its allocator, which it keeps alive.
+/// A buffer of registered memory. When it is dropped, on any thread, it returns to its allocator,
+/// which it keeps alive.
 ///
-/// Peers that know its [key](Self::key) may write it at any moment. So there are no slices of it: bytes are copied in and out, and what
-/// is copied while a peer writes is torn, but never more than that.
+/// Peers that know its [key](Self::key) may write it at any time. It therefore gives out no slices:
+/// bytes are copied in and out. A copy during a peer's write may be torn, which is the only effect.
 pub struct Registered {
     shared: Arc<Shared>,
     key: RemoteKey,
     offset: u64,
     address: u64,
     units: u32,
-    /// Where it is mapped here.
+    /// The address of the buffer in this process.
     base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: `base` points into a mapping of the process, not of a thread, which `shared` keeps (its heap holds the region until it is
-// dropped, or trimmed of chunks of which no block is out). All else is `Send`.
+// SAFETY: `base` points into a mapping of the process, not of a thread, which `shared` keeps: its
+// heap holds the region until the heap is dropped, or trimmed of chunks of which no block is in
+// use. All other fields are `Send`.
 unsafe impl Send for Registered {}
-// SAFETY: through a shared reference bytes are read and written by `racy` copies only, which may race.
+// SAFETY: through a shared reference, only `racy` copies read and write the bytes, and these may
+// race.
 unsafe impl Sync for Registered {}
 
 impl Registered {
-    /// Its size, as it was asked for.
+    /// The requested size.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The region that it lies in, for peers.
+    /// The key of the region that contains the buffer, for peers.
     pub fn key(&self) -> RemoteKey {
         self.key
     }
 
-    /// Where it begins in the region.
+    /// The offset of the buffer in the region.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -297,47 +307,49 @@ impl Registered {
     /// Writes `data` from `offset` on.
     ///
     /// # Errors
-    /// [`FabricError::OutOfRange`]; nothing is written then.
+    /// [`FabricError::OutOfRange`]; then nothing is written.
     #[inline]
     pub fn write_at(&self, offset: usize, data: &[u8]) -> Result<(), FabricError> {
         let place = self.place(offset, data.len())?;
-        // SAFETY: `data` is readable; `place` found as many bytes from there on in this buffer, which is mapped while `self` lives.
+        // SAFETY: `data` is readable; `place` checked that this buffer has `data.len()` bytes from
+        // `offset` on, and the buffer is mapped while `self` lives.
         unsafe { racy::copy_out(data.as_ptr(), place, data.len()) };
         Ok(())
     }
 
-    /// Reads from `offset` on, as much as `data` has room for.
+    /// Fills `data` from `offset` on.
     ///
     /// # Errors
-    /// [`FabricError::OutOfRange`]; nothing is read then.
+    /// [`FabricError::OutOfRange`]; then nothing is read.
     #[inline]
     pub fn read_at(&self, offset: usize, data: &mut [u8]) -> Result<(), FabricError> {
         let place = self.place(offset, data.len())?;
-        // SAFETY: as for `write_at`, the other way.
+        // SAFETY: `data` is writable; `place` checked that this buffer has `data.len()` bytes from
+        // `offset` on, and the buffer is mapped while `self` lives.
         unsafe { racy::copy_in(place, data.as_mut_ptr(), data.len()) };
         Ok(())
     }
 
-    /// Writes this byte everywhere.
+    /// Writes `byte` to the whole buffer.
     pub fn fill(&self, byte: u8) {
         const BLOCK_BYTES: usize = 4096;
         let block = [byte; BLOCK_BYTES];
         for offset in (0..self.bytes).step_by(BLOCK_BYTES) {
             let length = BLOCK_BYTES.min(self.bytes - offset);
             let written = self.write_at(offset, &block[..length]);
-            debug_assert!(written.is_ok(), "the pieces of a buffer lie in it");
+            debug_assert!(written.is_ok(), "each block lies in the buffer");
         }
     }
 
-    /// A copy of all of it.
+    /// Copies the whole buffer.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut data = vec![0; self.bytes];
         let read = self.read_at(0, &mut data);
-        debug_assert!(read.is_ok(), "a buffer is as long as it is");
+        debug_assert!(read.is_ok(), "the whole buffer is in range");
         data
     }
 
-    /// Where it is mapped here, for racy copies and atomics, and for transports.
+    /// The address of the buffer in this process, for racy copies and atomics, and for transports.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }

@@ -1,28 +1,30 @@
-//! Which parts of a range are free, and which of them is taken next.
+//! The free parts of a range, and the choice among them.
 //!
-//! Nothing here is in the memory that is given out: peers may write that, and an allocator that believed them could be led anywhere.
+//! This state is kept outside the memory that is given out. Peers may write that memory, and an
+//! allocator that trusted its contents could be misled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which of the free pieces that are large enough is taken.
+/// The choice among the free pieces that are large enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fit {
-    /// The first, from the beginning of the memory. Keeps to the front, and leaves large pieces at the end.
+    /// The first one, from the beginning of the memory. Fills the front, and leaves large pieces at
+    /// the end.
     First,
-    /// The smallest; the first of several. Leaves the large pieces whole, and small rests behind.
+    /// The smallest one; the first of several. Preserves large pieces, and leaves small remainders.
     #[default]
     Best,
-    /// The first after the last one taken, going round. Wears all memory alike.
+    /// The next one after the last allocation, cyclically. Spreads allocations over the range.
     Next,
-    /// The largest. Leaves rests that are of use.
+    /// The largest one. Leaves remainders that are large enough for reuse.
     Worst,
 }
 
 impl Fit {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 4] = [Self::First, Self::Best, Self::Next, Self::Worst];
 
-    /// What it is called in reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::First => "first",
@@ -33,36 +35,38 @@ impl Fit {
     }
 }
 
-/// The free pieces of a range of numbers, for allocators. Neighbouring ones are always joined.
+/// The free pieces of a range of numbers, for allocators. Neighbouring pieces are always joined.
 ///
-/// What is numbered is the allocator's business: bytes, or units of some size. At first nothing is free.
+/// The allocator decides what the numbers stand for: bytes, or units of some size. Initially
+/// nothing is free.
 ///
-/// *Cost*: two trees. Best and worst fit look into one of them, first and next fit at one free piece after the other.
+/// *Cost*: two trees. Best and worst fit search one of them; first and next fit visit one free
+/// piece after the other.
 #[derive(Debug, Default)]
 pub struct FreeSpace {
-    /// Length by beginning.
+    /// Length by start.
     by_start: BTreeMap<u64, u64>,
-    /// The same, as (length, beginning).
+    /// The same pieces as (length, start).
     by_length: BTreeSet<(u64, u64)>,
-    /// The end of what was taken last.
+    /// The end of the last allocation.
     cursor: u64,
-    /// All that is free.
+    /// Total length of the free pieces.
     total: u64,
 }
 
 impl FreeSpace {
-    /// Takes so many in a row. `None` when no free piece is as long; nothing, which lies nowhere, is `None` too.
+    /// Takes `length` consecutive numbers. `None` if no free piece is as long, or if `length` is 0.
     pub fn take(&mut self, length: u64, fit: Fit) -> Option<u64> {
         self.take_aligned(length, fit, 0, 1)
     }
 
-    /// Takes so many in a row, of which that after the first `lead` is a multiple of `align`. `None` when that fits in no free piece, and
-    /// for none at all.
+    /// Takes `length` consecutive numbers, of which the one after the first `lead` is a multiple of
+    /// `align`. `None` if no free piece has room for that, or if `length` is 0.
     ///
-    /// *Cost*: with an alignment, best and worst fit may look at more than one piece.
+    /// *Cost*: with an alignment, best and worst fit may visit more than one piece.
     ///
     /// # Panics
-    /// When `align` is 0.
+    /// If `align` is 0.
     #[track_caller]
     pub fn take_aligned(&mut self, length: u64, fit: Fit, lead: u64, align: u64) -> Option<u64> {
         if length == 0 {
@@ -96,10 +100,10 @@ impl FreeSpace {
         Some(at)
     }
 
-    /// Makes so many free, from `start` on. None at all change nothing, wherever they are said to be.
+    /// Frees `length` numbers from `start` on. A length of 0 has no effect, whatever `start` is.
     ///
     /// # Panics
-    /// When one of them is free already.
+    /// If one of them is already free.
     #[track_caller]
     pub fn release(&mut self, start: u64, length: u64) {
         if length == 0 {
@@ -108,7 +112,7 @@ impl FreeSpace {
         let (mut start, mut end) = (start, start + length);
         let before = self.by_start.range(..end).next_back().map(|(start, length)| (*start, *length));
         if let Some((before, free)) = before {
-            assert!(before + free <= start, "memory is given back once");
+            assert!(before + free <= start, "memory must be given back once");
             if before + free == start {
                 self.remove(before, free);
                 start = before;
@@ -121,7 +125,7 @@ impl FreeSpace {
         self.insert(start, end - start);
     }
 
-    /// Takes exactly these out, if they are one free piece. Says whether they were.
+    /// Takes exactly this piece, if it is one free piece. Returns whether it was.
     pub(super) fn take_whole(&mut self, start: u64, length: u64) -> bool {
         let is_one = self.by_start.get(&start) == Some(&length);
         if is_one {
@@ -130,17 +134,17 @@ impl FreeSpace {
         is_one
     }
 
-    /// How many there are in the longest piece.
+    /// Length of the longest free piece.
     pub fn longest(&self) -> u64 {
         self.by_length.last().map_or(0, |(length, _)| *length)
     }
 
-    /// How many there are in all pieces.
+    /// Total length of all free pieces.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many pieces there are.
+    /// Number of free pieces.
     pub fn pieces(&self) -> usize {
         self.by_start.len()
     }
@@ -166,14 +170,14 @@ mod tests {
 
     const ROOM: usize = 200;
 
-    /// The same without any cleverness: one flag for each number.
+    /// A simple model of `FreeSpace`: one flag for each number.
     struct Oracle {
         taken: [bool; ROOM],
         cursor: usize,
     }
 
     impl Oracle {
-        /// The free pieces, as (beginning, length).
+        /// The free pieces, as (start, length).
         fn pieces(&self) -> Vec<(usize, usize)> {
             let mut pieces = Vec::new();
             let mut at = 0;
@@ -212,7 +216,7 @@ mod tests {
             lead: usize,
             align: usize,
         },
-        /// One of those taken, by its place among them.
+        /// One of the taken pieces, by its index among them.
         Release(prop::sample::Index),
         TakeWhole(prop::sample::Index),
     }
@@ -280,7 +284,7 @@ mod tests {
         }
         for fit in Fit::ALL {
             assert_eq!(space.take(0, fit), None);
-            // It would leave two pieces side by side.
+            // A second piece next to the first would be left.
             assert_eq!(space.take_aligned(0, fit, 0, 16), None);
         }
         assert!(!space.take_whole(10, 0));

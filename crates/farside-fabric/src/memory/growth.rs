@@ -1,17 +1,18 @@
-//! How much more an allocator takes when it has no room left.
+//! The growth of an allocator that has no room left.
 
 /// How an allocator grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Growth {
-    /// By as much as it began with, each time. What it holds beyond what is needed stays small.
+    /// By the size of the first step, each time. Little memory is held beyond what is needed.
     Linear,
-    /// By as much as it holds already, so that it doubles each time. It seldom grows.
+    /// By the size already held, so that it doubles each time. Growth is rare.
     #[default]
     Exponential,
 }
 
 impl Growth {
-    /// By how many bytes one grows that began with `first` and holds `held`, `max` at a time at most.
+    /// Returns the size of the next step, of an allocator that began with `first` bytes and holds
+    /// `held` bytes. A step is at most `max`.
     ///
     /// ```
     /// use farside_fabric::memory::Growth;

@@ -1,4 +1,4 @@
-//! Pieces of any size, cut from chunks that are taken as they are needed.
+//! Blocks of any size, cut from chunks that are taken on demand.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use super::{Chunk, ChunkSource, Growth};
 use crate::region::LocalRegion;
 use crate::transport::{FabricError, RemoteKey};
 
-/// What a [`Heap`] is to be like.
+/// Options of a [`Heap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapOptions {
-    /// Which of the free pieces that are large enough is taken.
+    /// The choice among the free pieces that are large enough.
     pub fit: Fit,
-    /// Pieces begin on multiples of this in their chunk, and are multiples of it.
+    /// The unit: blocks begin on multiples of it in their chunk, and are multiples of it.
     pub unit_bytes: usize,
-    /// The size of the first chunk.
+    /// Size of the first chunk.
     pub chunk_bytes: usize,
-    /// How the next ones are sized.
+    /// The sizes of the next chunks.
     pub growth: Growth,
-    /// No chunk is larger, unless one piece is.
+    /// Maximum size of a chunk, unless a single block is larger.
     pub chunk_bytes_max: usize,
-    /// All chunks together are not larger.
+    /// Maximum size of all chunks together.
     pub limit_bytes: usize,
 }
 
@@ -38,11 +38,11 @@ impl Default for HeapOptions {
     }
 }
 
-/// Units of one chunk are counted in so many bits of an address; the number of the chunk is in the others. So chunks are never
-/// neighbours, and pieces of one are not joined with those of another.
+/// Number of bits of an address that count units within a chunk; the other bits hold the number of
+/// the chunk. So chunks are never neighbours, and blocks of different chunks are never joined.
 const UNIT_BITS: u32 = 32;
 
-/// A piece that a [`Heap`] gave out. It is given back by value, so that this is done once.
+/// A block of a [`Heap`]. It is given back by value, so that this happens only once.
 #[derive(Debug)]
 #[must_use = "a block that is dropped is never given back"]
 pub struct Block {
@@ -50,12 +50,14 @@ pub struct Block {
     pub(super) units: u32,
 }
 
-/// An allocator over chunks of registered memory, for whoever has it in exclusive use.
+/// An allocator over chunks of registered memory, for exclusive use.
 ///
-/// What it knows of its memory is elsewhere: peers may write the memory at any time, and can confuse nobody by it.
+/// Its bookkeeping lies outside that memory: peers may write the memory at any time, and cannot
+/// corrupt the bookkeeping.
 ///
-/// *Cost*: some hundred nanoseconds for a piece, in a tree of the free ones; first and next fit look at one after the other. A new
-/// chunk is what the source takes for it. [`Allocator`](super::Allocator) is faster for common sizes.
+/// *Cost*: some hundred nanoseconds per block, in a tree of the free pieces; first and next fit
+/// visit one after the other. A new chunk costs what the source needs for it.
+/// [`Allocator`](super::Allocator) is faster for common sizes.
 ///
 /// Seriema §4.2 calls it the general allocator.
 #[derive(Debug)]
@@ -63,19 +65,19 @@ pub struct Heap {
     source: Arc<dyn ChunkSource>,
     options: HeapOptions,
     free: FreeSpace,
-    /// By their numbers. `None` for one that was given back.
+    /// The chunks by number. `None` for one that was given back.
     chunks: Vec<Option<Chunk>>,
     held_bytes: usize,
     used_bytes: usize,
-    /// The unit is two to the power of this.
+    /// Base-two logarithm of the unit.
     unit_shift: u32,
 }
 
 impl Heap {
-    /// A heap that takes its chunks from `source`, the first when it is needed.
+    /// Creates a heap that takes its chunks from `source`, the first one on demand.
     ///
     /// # Panics
-    /// When the unit is no power of two or the first chunk is smaller than a unit.
+    /// If the unit is not a power of two, or the first chunk is smaller than a unit.
     #[track_caller]
     pub fn new(source: Arc<dyn ChunkSource>, options: HeapOptions) -> Self {
         assert!(options.unit_bytes.is_power_of_two(), "a unit is a power of two");
@@ -84,15 +86,16 @@ impl Heap {
         Self { source, options, free, chunks: Vec::new(), held_bytes: 0, used_bytes: 0, unit_shift }
     }
 
-    /// What it was made with.
+    /// The options of this heap.
     pub fn options(&self) -> &HeapOptions {
         &self.options
     }
 
-    /// A piece of at least so many bytes; what it holds is left from before. No bytes take one unit.
+    /// Allocates a block of at least `bytes` bytes, and at least one unit. Its contents are
+    /// unspecified.
     ///
     /// # Errors
-    /// [`FabricError::MemoryLimit`] when it would take the heap beyond its limit; those of its source.
+    /// [`FabricError::MemoryLimit`] if the heap would exceed its limit; errors of its source.
     pub fn allocate(&mut self, bytes: usize) -> Result<Block, FabricError> {
         if let Some(block) = self.take_free(bytes) {
             return Ok(block);
@@ -102,7 +105,7 @@ impl Heap {
         Ok(self.take_free(bytes).expect("the new chunk is large enough"))
     }
 
-    /// As [`allocate`](Self::allocate), if there is such a piece without another chunk.
+    /// Allocates a block like [`allocate`](Self::allocate), if no further chunk is necessary.
     pub(super) fn take_free(&mut self, bytes: usize) -> Option<Block> {
         let units = self.units(bytes).ok()?;
         let address = self.free.take(units.into(), self.options.fit)?;
@@ -114,15 +117,16 @@ impl Heap {
         u32::try_from(self.units_of(bytes).max(1)).map_err(|_| FabricError::MemoryLimit {
             bytes,
             held: self.held_bytes,
-            // More than can be counted.
+            // The size is larger than the number of units can express.
             limit: self.options.limit_bytes.min((u32::MAX as usize).saturating_mul(self.options.unit_bytes)),
         })
     }
 
-    /// How many units hold so many bytes.
+    /// The number of units that hold `bytes` bytes.
     #[inline]
     pub(super) fn units_of(&self, bytes: usize) -> usize {
-        // A division by a power of two that the compiler does not know costs more than all the rest of a fast allocation.
+        // A division by a power of two that is unknown to the compiler costs more than all the rest
+        // of a fast allocation.
         let rest = bytes & (self.options.unit_bytes - 1);
         (bytes >> self.unit_shift) + usize::from(rest > 0)
     }
@@ -140,7 +144,7 @@ impl Heap {
         }
         let wanted = growth.step(chunk_bytes, self.held_bytes, chunk_bytes_max).max(bytes).min(left);
         let chunk = match self.take_chunk(wanted, left) {
-            // Less may still be there.
+            // A smaller chunk may still be available.
             Err(FabricError::MemoryLimit { .. } | FabricError::Memory(_)) if wanted > bytes => {
                 self.take_chunk(bytes, left)?
             }
@@ -157,7 +161,8 @@ impl Heap {
         Ok(())
     }
 
-    /// A chunk from the source, which may be larger than was asked for, but not than `max`, nor than can be counted.
+    /// Takes a chunk from the source. It may be larger than requested, but not larger than `max`,
+    /// nor than units can count.
     fn take_chunk(&self, bytes: usize, max: usize) -> Result<Chunk, FabricError> {
         let chunk = self.source.take(bytes)?;
         let can_be_counted = u32::try_from(chunk.bytes() / self.options.unit_bytes).is_ok();
@@ -168,13 +173,13 @@ impl Heap {
         Err(self.beyond(bytes))
     }
 
-    /// Takes a piece back.
+    /// Takes a block back.
     ///
     /// # Panics
-    /// When it is not one of this heap's.
+    /// If the block is not of this heap.
     #[track_caller]
     pub fn give_back(&mut self, block: Block) {
-        assert!(self.chunk_of(&block).is_some(), "a block is given back to the heap that it is of");
+        assert!(self.chunk_of(&block).is_some(), "a block is given back to its own heap");
         self.free.release(block.address, block.units.into());
         self.used_bytes -= self.block_bytes(&block);
     }
@@ -184,25 +189,25 @@ impl Heap {
         self.chunks.get((block.address >> UNIT_BITS) as usize)?.as_ref()
     }
 
-    /// The region that a piece lies in, and where in it.
+    /// The region that contains a block, and the block's offset in it.
     ///
     /// # Panics
-    /// When it is not one of this heap's.
+    /// If the block is not of this heap.
     #[track_caller]
     #[inline]
     pub fn place_of(&self, block: &Block) -> (&LocalRegion, u64) {
-        let chunk = self.chunk_of(block).expect("a block of this heap");
+        let chunk = self.chunk_of(block).expect("the block is of this heap");
         let unit = block.address & ((1 << UNIT_BITS) - 1);
         (chunk.region(), chunk.offset() + unit * self.options.unit_bytes as u64)
     }
 
-    /// The size of a piece, a multiple of the unit.
+    /// The size of a block, a multiple of the unit.
     #[inline]
     pub fn block_bytes(&self, block: &Block) -> usize {
         block.units as usize * self.options.unit_bytes
     }
 
-    /// The piece that was given out at this place.
+    /// The block that was given out at this place.
     pub(super) fn block_at(&self, key: RemoteKey, offset: u64, bytes: usize) -> Option<Block> {
         let holds = |chunk: &Chunk| chunk.region().key() == key && chunk.offset() <= offset;
         let ends = |chunk: &Chunk| offset + bytes as u64 <= chunk.offset() + chunk.bytes() as u64;
@@ -212,7 +217,7 @@ impl Heap {
         Some(Block { address: (number as u64) << UNIT_BITS | first, units: self.units(bytes).ok()? })
     }
 
-    /// Gives chunks back of which nothing is in use. Says how many bytes that were.
+    /// Gives unused chunks back. Returns their size in bytes.
     pub fn trim(&mut self) -> usize {
         let mut freed = 0;
         for (number, slot) in self.chunks.iter_mut().enumerate() {
@@ -229,22 +234,22 @@ impl Heap {
         freed
     }
 
-    /// The chunks that it holds.
+    /// The chunks that the heap holds.
     pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
         self.chunks.iter().flatten()
     }
 
-    /// The size of all chunks together.
+    /// Total size of all chunks.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// The size of all pieces that are given out.
+    /// Total size of all blocks in use.
     pub fn used_bytes(&self) -> usize {
         self.used_bytes
     }
 
-    /// The size of the largest piece that can be had without another chunk.
+    /// Size of the largest block that can be allocated without another chunk.
     pub fn largest_free_bytes(&self) -> usize {
         self.free.longest() as usize * self.options.unit_bytes
     }

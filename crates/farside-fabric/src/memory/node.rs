@@ -10,28 +10,30 @@ use crate::clock::lock;
 use crate::region::LocalRegion;
 use crate::transport::{FabricError, RemoteKey, Transport};
 
-/// What the memory of a node is to be like.
+/// Options of a node's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeOptions {
-    /// The node; `None` for wherever the system puts it.
+    /// The node; `None` leaves the choice to the system.
     pub node: Option<NumaNodeId>,
-    /// The largest pages that are tried.
+    /// The largest pages to try.
     pub pages: PageKind,
-    /// Chunks are multiples of this.
+    /// The unit: chunks are multiples of it.
     pub chunk_bytes: usize,
-    /// The size of the first superchunk.
+    /// Size of the first superchunk.
     pub superchunk_bytes: usize,
-    /// How the next ones are sized.
+    /// The sizes of the next superchunks.
     pub growth: Growth,
-    /// No superchunk is larger, unless one chunk is.
+    /// Maximum size of a superchunk, unless a single chunk is larger.
     pub superchunk_bytes_max: usize,
-    /// All superchunks together are not larger.
+    /// Maximum size of all superchunks together.
     pub limit_bytes: usize,
 }
 
 impl Default for NodeOptions {
-    /// Chunks of 2 MiB. The first superchunk has room for one, and they double from there to 1 GiB: a small program takes little, and one
-    /// that needs much soon takes it in the pieces of 1 GiB that Seriema begins with. No limit; any node; the largest pages there are.
+    /// Chunks of 2 MiB. The first superchunk has room for one, and the sizes double from there to 1
+    /// GiB. A small program therefore takes little memory. A program that needs much soon takes
+    /// pieces of 1 GiB, the size with which Seriema begins. No limit, any node, and the largest
+    /// available pages.
     fn default() -> Self {
         Self {
             node: None,
@@ -45,19 +47,22 @@ impl Default for NodeOptions {
     }
 }
 
-/// The allocator of one NUMA node, from which other allocators get their chunks.
+/// The allocator of one NUMA node, from which other allocators take their chunks.
 ///
-/// It makes memory in large pieces, *superchunks*, on the largest pages that the machine gives it and on its node, and has the
-/// transport register each once. Chunks are cut from them, and given out again when they come back. A chunk that no superchunk has
-/// room for makes one of its own size, however large: more than 1 GiB is no special case, but huge pages of 1 GiB are only used for whole multiples.
+/// It creates memory in large pieces, *superchunks*, on the largest pages that the machine grants
+/// and on its node. The transport registers each superchunk once. Chunks are cut from superchunks,
+/// and reused after they are given back. A chunk that fits into no superchunk gets one of its own
+/// size, however large. A chunk may therefore exceed 1 GiB, but huge pages of 1 GiB are used only
+/// for whole multiples.
 ///
-/// What the machine refuses is done without; the [report](Self::report) says what each superchunk got.
+/// What the machine refuses is omitted; the [report](Self::report) tells what each superchunk got.
 ///
 /// ```
 /// # use std::sync::Arc;
 /// # use farside_fabric::memory::{ChunkSource, NodeMemory, NodeOptions};
 /// # use farside_fabric::{ProcessId, Transport, sim::{SimFabric, SimOptions}};
-/// # let transport: Arc<dyn Transport> = SimFabric::new(1, 4096, 1, SimOptions::default())?.endpoint(ProcessId::new(0));
+/// # let fabric = SimFabric::new(1, 4096, 1, SimOptions::default())?;
+/// # let transport: Arc<dyn Transport> = fabric.endpoint(ProcessId::new(0));
 /// let memory = Arc::new(NodeMemory::new(transport, NodeOptions::default()));
 /// let chunk = memory.take(2 << 20)?;
 /// for superchunk in memory.report().superchunks {
@@ -67,11 +72,12 @@ impl Default for NodeOptions {
 /// # Ok::<(), farside_fabric::FabricError>(())
 /// ```
 ///
-/// *Cost*: a lock and some hundred nanoseconds for a chunk that is there. A new superchunk costs what the kernel takes to zero it
-/// (about 0.7 s for 1 GiB; six times as much where it must gather transparent huge pages), and what the transport takes to register it.
+/// *Cost*: a lock and some hundred nanoseconds for an available chunk. A new superchunk costs the
+/// kernel's time to zero it (about 0.7 s for 1 GiB; six times as much if it must assemble
+/// transparent huge pages), and the transport's time to register it.
 ///
-/// Seriema §4.2 calls it the RDMAAllocator. It never frees; here whole superchunks that are unused can be [given
-/// back](Self::trim).
+/// Seriema §4.2 calls it the RDMAAllocator, which never frees. Here whole unused superchunks can be
+/// [given back](Self::trim).
 #[derive(Debug)]
 pub struct NodeMemory {
     options: NodeOptions,
@@ -79,15 +85,15 @@ pub struct NodeMemory {
 }
 
 impl NodeMemory {
-    /// The memory of a node, of which none is taken yet.
+    /// Creates the memory of a node, of which nothing is taken yet.
     ///
     /// # Panics
-    /// When the size of chunks is no power of two, or larger than the first superchunk.
+    /// If the size of chunks is not a power of two, or is larger than the first superchunk.
     #[track_caller]
     pub fn new(transport: Arc<dyn Transport>, options: NodeOptions) -> Self {
         let wish = Wish { pages: options.pages, node: options.node };
         let heap = HeapOptions {
-            // Chunks are taken from the front, so that those at the end are left, whole.
+            // Chunks are taken from the front, so that those at the end stay unused as a whole.
             fit: Fit::First,
             unit_bytes: options.chunk_bytes,
             chunk_bytes: options.superchunk_bytes,
@@ -99,12 +105,12 @@ impl NodeMemory {
         Self { options, heap: Mutex::new(Heap::new(superchunks, heap)) }
     }
 
-    /// What it was made with.
+    /// The options of this memory.
     pub fn options(&self) -> &NodeOptions {
         &self.options
     }
 
-    /// What it holds, and on what pages.
+    /// The memory that it holds, and the pages of that memory.
     pub fn report(&self) -> NodeReport {
         let heap = lock(&self.heap);
         let superchunks = heap.chunks().map(|chunk| {
@@ -119,12 +125,12 @@ impl NodeMemory {
         }
     }
 
-    /// The superchunk of this key, if it is one of this memory's.
+    /// The superchunk with this key, if it is part of this memory.
     pub fn superchunk(&self, key: RemoteKey) -> Option<LocalRegion> {
         lock(&self.heap).chunks().map(Chunk::region).find(|region| region.key() == key).cloned()
     }
 
-    /// Deregisters the superchunks of which no chunk is in use. Says how many bytes they had.
+    /// Deregisters the superchunks of which no chunk is in use. Returns their size in bytes.
     pub fn trim(&self) -> usize {
         lock(&self.heap).trim()
     }
@@ -140,29 +146,29 @@ impl ChunkSource for NodeMemory {
     }
 
     /// # Panics
-    /// When the chunk did not come from here, or was given back before.
+    /// If the chunk did not come from here, or was given back before.
     fn give_back(&self, chunk: Chunk) {
         let mut heap = lock(&self.heap);
         let block = heap.block_at(chunk.region().key(), chunk.offset(), chunk.bytes());
-        heap.give_back(block.expect("a chunk goes back to where it came from"));
+        heap.give_back(block.expect("a chunk is given back once, to its source"));
     }
 }
 
-/// What the memory of a node holds.
+/// The memory that a node's allocator holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeReport {
-    /// The node that was asked for.
+    /// The requested node.
     pub node: Option<NumaNodeId>,
-    /// The size of all superchunks.
+    /// Total size of all superchunks.
     pub registered_bytes: usize,
-    /// The size of all chunks that are given out.
+    /// Total size of all chunks in use.
     pub used_bytes: usize,
-    /// Each superchunk.
+    /// The superchunks.
     pub superchunks: Vec<SuperchunkReport>,
 }
 
-/// What one superchunk is.
+/// Properties of one superchunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SuperchunkReport {
@@ -170,22 +176,23 @@ pub struct SuperchunkReport {
     pub bytes: usize,
     /// The pages that it got.
     pub pages: Pages,
-    /// The node that it is on; `None` if none was asked for, or it is on several, or the kernel does not say.
+    /// The node that contains it. `None` if none was requested, if it lies on several nodes, or if
+    /// the kernel does not report it.
     pub node: Option<NumaNodeId>,
 }
 
-/// Makes superchunks, and registers each.
+/// Creates superchunks, and registers each.
 #[derive(Debug)]
 struct Superchunks {
     transport: Arc<dyn Transport>,
     wish: Wish,
-    /// Their sizes are multiples of this.
+    /// The sizes of superchunks are multiples of this.
     multiple_of: usize,
 }
 
 impl ChunkSource for Superchunks {
     fn take(&self, bytes: usize) -> Result<Chunk, FabricError> {
-        // Beyond the end of the address space there is no memory either: the system says so.
+        // An overflow keeps the size, and the system then reports that there is no such memory.
         let bytes = bytes.checked_next_multiple_of(self.multiple_of).unwrap_or(bytes);
         let memory = Arc::new(SharedMemory::create_as("farside-memory", bytes, self.wish)?);
         Chunk::new(self.transport.register_memory(memory, bytes)?, 0, bytes)

@@ -1,11 +1,12 @@
-//! Sizes of blocks that are kept at hand: each number of units to 8, then four to a doubling.
+//! Size classes of cached blocks: each number of units up to 8, then four classes per doubling.
 
-/// Blocks of more units are not kept.
+/// Larger blocks are not cached.
 const UNITS_MAX: usize = 1024;
-/// How many classes there are: 8, and four for each of the 7 doublings to 1024.
+/// Number of classes: 8, and four for each of the 7 doublings to 1024.
 pub(super) const COUNT: usize = 8 + 4 * 7;
 
-/// The class for so many units, of which all have at least as many. `None` when they are too many. None count as one.
+/// The class for `units` units; every block of the class has at least that many. `None` for more
+/// than the maximum. 0 counts as 1.
 #[inline]
 pub(super) fn of(units: usize) -> Option<usize> {
     if units > UNITS_MAX {
@@ -15,12 +16,12 @@ pub(super) fn of(units: usize) -> Option<usize> {
     if last < 8 {
         return Some(last);
     }
-    // The two bits below the highest say which of the four.
+    // The two bits below the highest select one of the four classes.
     let shift = last.ilog2() - 2;
     Some(8 + (shift as usize - 1) * 4 + (last >> shift) - 4)
 }
 
-/// How many units the blocks of a class have.
+/// Number of units in the blocks of a class.
 #[inline]
 pub(super) fn units(class: usize) -> u32 {
     match class.checked_sub(8) {

@@ -1,4 +1,4 @@
-//! What libfabric itself takes of a process's memory.
+//! The memory that libfabric itself uses in a process.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,16 @@ use super::raw::RawEnd;
 use crate::ids::ProcessId;
 use crate::transport::FabricError;
 
-/// How long the two ends may take to find each other.
+/// Time limit for the two endpoints to connect.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many bytes an end of this provider, or the best there is, takes of its process's memory once it has sent something, beside
-/// what is ours ([`PROCESS_BYTES`](super::PROCESS_BYTES)). Measured, with two ends in this process, since it hangs on libfabric's version and on the
-/// environment. `None` where the system does not tell.
+/// Measures the memory that an endpoint of this provider, or of the best available one, uses in its
+/// process once it has sent something. Farside's own share
+/// ([`PROCESS_BYTES`](super::PROCESS_BYTES)) is not included. The result depends on libfabric's
+/// version and on the environment, so it is measured with two endpoints in this process. `None` if
+/// the system does not report memory use.
 ///
-/// *Cost*: that memory, twice, and some hundred milliseconds.
+/// *Cost*: twice that memory, and some hundred milliseconds.
 ///
 /// # Errors
 /// Those of [`RawEnd::open`]; [`FabricError::Deadline`].
@@ -33,7 +35,7 @@ pub fn library_bytes(provider: Option<&str>, address: Option<&str>) -> Result<Op
             ends.iter_mut().try_for_each(RawEnd::poll)?;
             if Instant::now() > deadline {
                 let process = ProcessId::new(to as u32);
-                return Err(FabricError::Deadline { doing: "connecting two ends of libfabric", process });
+                return Err(FabricError::Deadline { doing: "connecting two endpoints of libfabric", process });
             }
         }
     }
@@ -48,7 +50,7 @@ mod tests {
     #[test]
     fn libfabric_is_not_for_nothing() {
         let bytes = library_bytes(Some("tcp"), Some("127.0.0.1")).unwrap().expect("the system tells");
-        // Other tests of this program come and go meanwhile.
+        // Other tests of this program run meanwhile.
         assert!(bytes > 64 << 10, "{bytes} bytes");
     }
 }

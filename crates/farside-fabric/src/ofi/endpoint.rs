@@ -18,34 +18,37 @@ use super::state::{LIMITS, MESSAGE_BYTES_MAX, OPERATIONS_MAX, State};
 use crate::by_message::RegionName;
 use crate::ids::ProcessId;
 use crate::private::{Lease, PrivateMemory, PrivateRegion};
+use crate::queue::{QueueOptions, TransferQueue};
 use crate::region::{LocalRegion, RemoteRegion};
-use crate::transmit::{QueueOptions, TransferQueue};
 use crate::transport::{
     Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, PrivateReach, RemoteKey, Tag, Transport,
     Unposted,
 };
 
-/// When something that libfabric has no room for is tried again, and when a thread that stands back looks whether it still should.
+/// Interval for retries of what libfabric had no room for, and for a thread that stands back to
+/// check whether it still should.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
-/// When a thread that blocks on libfabric's descriptor looks all the same: providers have forgotten to announce things.
+/// Interval at which a thread that blocks on libfabric's descriptor polls all the same: some
+/// providers fail to announce events.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
-/// How long the last messages may take to leave when an endpoint is closed.
+/// Time limit for the last messages to leave when an endpoint is closed.
 const FAREWELL_MAX: Duration = Duration::from_millis(500);
 
-/// Who an endpoint is, and which fabric it is to use.
+/// The identity of an endpoint, and its fabric.
 #[derive(Clone, Debug)]
 pub struct OfiConfig {
     /// This process.
     pub process: ProcessId,
-    /// How many there are.
+    /// Number of processes.
     pub process_count: u32,
-    /// The size of everybody's starter memory.
+    /// Size of every process's starter memory.
     pub starter_bytes: usize,
-    /// The provider, `tcp` and `verbs` for short; `None` for the best there is.
+    /// The provider, or `tcp` or `verbs` for short; `None` for the best available one.
     pub provider: Option<String>,
-    /// The address of this machine to be reached at; `None` for one that other machines can reach.
+    /// The address of this machine for peers; `None` for one that other machines can reach.
     pub address: Option<String>,
-    /// The device or interface, as libfabric's domains are called (`farside info` lists them); `None` for the best there is.
+    /// The device or interface, by the name of libfabric's domain (`farside info` lists them);
+    /// `None` for the best available one.
     pub device: Option<String>,
 }
 
@@ -59,33 +62,37 @@ pub struct OfiEndpoint {
     works_in_software: bool,
     state: Mutex<State>,
     waker: Waker,
-    /// Readable when libfabric has something to do. `None` where it does not tell, and must be looked at.
+    /// Readable when libfabric has something to do. `None` where libfabric has no such descriptor,
+    /// and must be polled.
     activity: Option<OwnedFd>,
-    /// How often somebody made progress.
+    /// Number of calls that made progress.
     looks: AtomicU64,
-    /// The number of looks when the thread in `wait` last looked at it.
+    /// The value of `looks` at the last check by the thread in `wait`.
     looks_seen: AtomicU64,
-    /// Nobody makes progress again and again any more.
+    /// Whether the threads that make progress repeatedly have stopped.
     unattended: AtomicBool,
-    /// Whether there is something to be received.
+    /// Whether there is an event to receive.
     news: Arc<News>,
     this: Weak<Self>,
 }
 
 impl OfiEndpoint {
-    /// Opens this process's end. It reaches nobody before it is [introduced](Self::introduce).
+    /// Opens this process's endpoint. It reaches no peer before it is
+    /// [introduced](Self::introduce).
     ///
-    /// *Cost*: some milliseconds, in which libfabric looks for devices; memory for messages of 2 MiB.
+    /// *Cost*: some milliseconds, in which libfabric searches for devices; 2 MiB of memory for
+    /// messages.
     ///
     /// # Errors
-    /// [`FabricError::Unavailable`] when libfabric, the provider or the address is not there; [`FabricError::Provider`] when it
-    /// refuses; [`FabricError::Memory`].
+    /// [`FabricError::Unavailable`] if libfabric, the provider or the address is missing;
+    /// [`FabricError::Provider`] if the provider refuses; [`FabricError::Memory`].
     pub fn open(config: OfiConfig) -> Result<Arc<Self>, FabricError> {
         let memory = Arc::new(SharedMemory::create("farside-starter", config.starter_bytes)?);
         Self::open_over(config, memory)
     }
 
-    /// As [`open`](Self::open), with starter memory that another transport has registered, too.
+    /// Opens an endpoint like [`open`](Self::open), with starter memory that another transport has
+    /// registered, too.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
@@ -116,19 +123,21 @@ impl OfiEndpoint {
         }))
     }
 
-    /// What the others must know to reach this end: some dozens of bytes, to be brought to all of them.
+    /// The data that peers need to reach this endpoint: some dozens of bytes, to be passed to all
+    /// of them.
     pub fn card(&self) -> &[u8] {
         &self.card
     }
 
-    /// Gets to know the others, by their [cards](Self::card) in the order of the processes, its own among them. `secret` is
-    /// known to the processes of the job only; messages of others are passed over.
+    /// Introduces all processes by their [cards](Self::card), in the order of the processes and
+    /// including this one. Only the processes of the job know `secret`; messages from others are
+    /// ignored.
     ///
     /// # Errors
-    /// [`FabricError::Refused`] when a card is none, or of another provider, or the provider is `shm` and another process of the
-    /// job is in this program, too; [`FabricError::Provider`].
+    /// [`FabricError::Refused`] if a card is malformed or of another provider, or if the provider
+    /// is `shm` and another process of the job is in this program; [`FabricError::Provider`].
     pub fn introduce(&self, cards: &[Vec<u8>], secret: &[u8; 16]) -> Result<(), FabricError> {
-        let own = Card::decode(&self.card).expect("our own card is one");
+        let own = Card::decode(&self.card).expect("our own card is valid");
         let mut addresses = Vec::with_capacity(cards.len());
         for (process, card) in (0..).map(ProcessId::new).zip(cards) {
             let card =
@@ -157,13 +166,32 @@ impl OfiEndpoint {
         &self.provider
     }
 
-    /// Buffers of operations that ended because their peers are lost or they were cancelled, and that libfabric has not let go of.
+    /// Opens a queue to a peer, or returns `None` for this process itself, whose memory is reached by copies.
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`].
+    pub fn open_queue(
+        &self,
+        peer: ProcessId,
+        options: QueueOptions,
+    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
+        self.check_process(peer)?;
+        if peer == self.process {
+            return Ok(None);
+        }
+        let (id, limits, frontier) = self.lock().open_queue(peer, options.depth)?;
+        let end = self.this.upgrade().expect("an end that is borrowed is alive");
+        Ok(Some(Box::new(OfiQueue { end, id, limits, frontier })))
+    }
+
+    /// Number of buffers that libfabric has not released, of operations that ended because their
+    /// peers were lost or they were cancelled.
     pub fn quarantined(&self) -> usize {
         self.lock().quarantined()
     }
 
-    /// Regions of this process that were taken back and stay nevertheless, since a peer was lost that held them and that libfabric may
-    /// still carry something for.
+    /// Number of regions of this process that stay registered although they were withdrawn. A lost
+    /// peer held them, and libfabric may still carry an operation on them.
     pub fn quarantined_regions(&self) -> usize {
         self.lock().quarantined_regions()
     }
@@ -185,14 +213,14 @@ impl OfiEndpoint {
         self.lock().register_private(name, lease)
     }
 
-    /// Buffers of puts and gets that were registered by themselves, on a provider that wants them registered, since they found no
-    /// memory that is.
+    /// Number of buffers of puts and gets that were registered separately, because the pool had no
+    /// registered memory for them. Counted only on a provider that requires registered buffers.
     pub fn registered_by_themselves(&self) -> u64 {
         self.lock().passed_pool()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change under the lock is finished before anything that could panic.
+        // Every change under the lock is complete before anything could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -205,11 +233,12 @@ impl OfiEndpoint {
     }
 
     fn region(&self, key: RemoteKey) -> RemoteRegion {
-        let this = self.this.upgrade().expect("an end that is borrowed is alive");
+        let this = self.this.upgrade().expect("a borrowed endpoint is alive");
         RemoteRegion::posted_on(key, this)
     }
 
-    /// A message was sent, and `state` is as that left it: who sleeps may have to receive it, or to see to its going out.
+    /// Wakes the sleeping thread after a message was sent, if it may have to receive the message,
+    /// or to send it later. `state` is as the sending left it.
     fn wake_for_message(&self, to: ProcessId, state: MutexGuard<'_, State>) {
         let must_wake = to == self.process || state.waits_for_room();
         drop(state);
@@ -218,7 +247,8 @@ impl OfiEndpoint {
         }
     }
 
-    /// Makes progress for a thread that does not wait. One that sleeps may have seen none of what came in, so it is woken for that.
+    /// Makes progress for a thread that does not wait. A sleeping thread may not have seen what
+    /// arrived, so it is woken for that.
     fn move_on(&self, state: &mut State) {
         state.progress();
         if self.news.is_there() && std::mem::take(&mut state.sleeps) {
@@ -226,9 +256,11 @@ impl OfiEndpoint {
         }
     }
 
-    /// How long the thread in `wait` may sleep now; `None` when there is something to do. `attended`: another thread makes progress.
+    /// Returns how long the thread in `wait` may sleep now; `None` if there is something to do.
+    /// `attended`: another thread makes progress.
     fn time_to_sleep(&self, attended: bool) -> Option<Duration> {
-        // That thread has the lock nearly all the time: if this one asked for it, too, each of them would wake the other.
+        // The other thread holds the lock nearly all the time: if this one requested it too, each
+        // would wake the other.
         if attended {
             return (!self.news.is_there()).then_some(RETRY_AFTER);
         }
@@ -241,7 +273,8 @@ impl OfiEndpoint {
         Some(if look_soon { RETRY_AFTER } else { LOOK_AFTER })
     }
 
-    /// Whether another thread has made progress since this was last asked, apart from the caller's own `looks` times.
+    /// Returns whether another thread has made progress since the last call. `own` is the caller's
+    /// own number of looks.
     fn is_attended(&self, own: u64) -> bool {
         let looks = self.looks.load(Ordering::Relaxed);
         let seen = self.looks_seen.swap(looks, Ordering::Relaxed);
@@ -283,8 +316,8 @@ impl Transport for OfiEndpoint {
 
     fn deregister(&self, key: RemoteKey) -> Result<Completion, FabricError> {
         let mut state = self.lock();
-        // A holder that has left may have said so: who writes to it first is told that the connection broke, and the provider does not
-        // read what lies there.
+        // A holder that has left may have said so. The first write to it would only report a broken
+        // connection, and the provider would not read the message.
         self.move_on(&mut state);
         let completion = state.deregister(key)?;
         let must_wake = state.waits_for_room();
@@ -320,25 +353,10 @@ impl Transport for OfiEndpoint {
         let mut state = self.lock();
         let posted = state.post(key, operation);
         if posted.is_err() {
-            // Perhaps there is room for the next try.
+            // There may be room for the next attempt.
             self.move_on(&mut state);
         }
         posted
-    }
-
-    fn open_queue(
-        &self,
-        peer: ProcessId,
-        options: QueueOptions,
-    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
-        self.check_process(peer)?;
-        if peer == self.process {
-            // Own memory is reached by copies.
-            return Ok(None);
-        }
-        let (id, limits, frontier) = self.lock().open_queue(peer, options.depth)?;
-        let end = self.this.upgrade().expect("an end that is borrowed is alive");
-        Ok(Some(Box::new(OfiQueue { end, id, limits, frontier })))
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
@@ -361,7 +379,7 @@ impl Transport for OfiEndpoint {
     }
 
     fn receive(&self) -> Option<Event> {
-        // Mostly there is nothing, and the lock is somebody's who makes progress.
+        // Usually there is no event, and another thread that makes progress holds the lock.
         if self.news.is_there() { self.lock().next_event() } else { None }
     }
 
@@ -371,7 +389,7 @@ impl Transport for OfiEndpoint {
     }
 
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
-        // The thread that waits has made progress once since it last waited.
+        // The waiting thread has made progress once since its last wait.
         let mut own = 1;
         loop {
             let attended = self.is_attended(own);
@@ -392,7 +410,7 @@ impl Transport for OfiEndpoint {
                     }
                     ready[..=also.len()].contains(&true)
                 }
-                // Out of memory for a moment: do not turn the thread into a spinner.
+                // The system lacks memory for a moment; sleeping keeps the thread from spinning.
                 Err(_) => {
                     std::thread::sleep(RETRY_AFTER);
                     false

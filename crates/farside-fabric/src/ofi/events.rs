@@ -1,4 +1,4 @@
-//! What has come for the thread that receives.
+//! The events for the receiving thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,17 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::transport::Event;
 
-/// Events in their order, as the endpoint's lock guards them.
+/// Events in order, guarded by the endpoint's lock.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     queue: VecDeque<Event>,
     news: Arc<News>,
 }
 
-/// Whether there are any, without the lock: written under it, read by whoever wants to know whether to take it.
+/// Whether there are events, readable without the lock: written under it, and read by a thread that
+/// decides whether to take it.
 ///
-/// It publishes nothing. Who reads that there is something takes the lock then; and who reads that there is not, though something was just
-/// pushed, looks again, as it would if it had come that much earlier.
+/// It publishes nothing. A thread that reads `true` then takes the lock. A thread that reads
+/// `false`, although an event was just pushed, looks again later, as if it had looked before the
+/// push.
 #[derive(Debug, Default)]
 pub(super) struct News(AtomicBool);
 

@@ -1,19 +1,20 @@
 //! libfabric's types and constants, as far as they are used here, declared by hand.
 //!
-//! This is the binary interface of API version 1.17 under the symbol version `FABRIC_1.3`, which later libraries keep. A
-//! structure that libfabric allocates is declared up to the last field that is read, and never made or moved here. A test compares
-//! sizes and offsets with the installed headers.
+//! This is the binary interface of API version 1.17 under the symbol version `FABRIC_1.3`, which
+//! later libraries keep. A structure that libfabric allocates is declared up to the last field that
+//! is read, and never created or moved here. A test compares sizes and offsets with the installed
+//! headers.
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// What the functions in a table of a descriptor return: 0, a count, or a negated error number.
+/// The result of the functions in a descriptor's table: 0, a count, or a negated error number.
 pub(super) type Ssize = isize;
 /// A peer in an address vector.
 pub(super) type FiAddr = u64;
 
 pub(super) const ADDR_UNSPEC: FiAddr = u64::MAX;
 
-/// The version of the API that is asked for: 1.17.
+/// The requested version of the API: 1.17.
 pub(super) const API_VERSION: u32 = (1 << 16) | 17;
 
 pub(super) const MSG: u64 = 1 << 1;
@@ -58,7 +59,8 @@ pub(super) const ENOSYS: c_int = 38;
 pub(super) const ENODATA: c_int = 61;
 pub(super) const EAVAIL: Ssize = 259;
 
-/// Room that a provider may use for itself while an operation is under way. The operation's context points to it.
+/// Memory that a provider may use while an operation is in flight. The operation's context points
+/// to it.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Context2(pub(super) [*mut c_void; 8]);
@@ -143,7 +145,7 @@ pub(super) struct FabricAttr {
     pub(super) api_version: u32,
 }
 
-/// What every descriptor begins with.
+/// The beginning of every descriptor.
 #[repr(C)]
 pub(super) struct Fid {
     pub(super) fclass: usize,
@@ -374,7 +376,7 @@ mod tests {
 
     use super::*;
 
-    /// Lists sizes and offsets here, and the C program that prints those of the headers.
+    /// Collects sizes and offsets here, and the C program that prints those of the headers.
     struct Layouts {
         here: BTreeMap<String, u64>,
         program: String,
@@ -461,7 +463,7 @@ mod tests {
             RmaIov = "struct fi_rma_iov" { addr, len, key }
             MsgRma = "struct fi_msg_rma" { msg_iov, desc, iov_count, addr, rma_iov, rma_iov_count, context, data }
         }
-        // Those that are made here.
+        // The structures that are created here.
         sizes! { layouts:
             Context2 = "struct fi_context2" AvAttr = "struct fi_av_attr" CqAttr = "struct fi_cq_attr"
             CqDataEntry = "struct fi_cq_data_entry" CqErrEntry = "struct fi_cq_err_entry" Iovec = "struct iovec"

@@ -1,21 +1,21 @@
-//! What is under way: for each operation the room that the provider needs, and what it was for.
+//! The operations in flight: for each one, the memory that the provider needs, and its purpose.
 //!
-//! A completion names its operation by the address of that room. The address is only compared, never followed, so a provider that
-//! returns nonsense is found out.
+//! A completion names its operation by the address of that memory. The address is only compared,
+//! never dereferenced, so an invalid completion is detected.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 
 use super::ffi::Context2;
 
-/// Room for so many operations.
+/// Memory for the contexts of a fixed number of operations.
 #[derive(Debug)]
 pub(super) struct Contexts {
     /// Written by the provider, through pointers only.
     contexts: Box<[UnsafeCell<Context2>]>,
 }
 
-// SAFETY: the contexts are touched by the provider alone, which is free to do so on any thread.
+// SAFETY: only the provider accesses the contexts, and it may do so on any thread.
 unsafe impl Send for Contexts {}
 
 impl Contexts {
@@ -23,20 +23,20 @@ impl Contexts {
         Self { contexts: (0..count).map(|_| UnsafeCell::new(Context2([std::ptr::null_mut(); 8]))).collect() }
     }
 
-    /// What the operation in this place is posted with.
+    /// The context with which the operation at this index is posted.
     ///
     /// # Panics
-    /// When there is no such place.
+    /// If there is no such index.
     pub(super) fn context(&self, index: usize) -> *mut c_void {
         self.contexts[index].get().cast()
     }
 
-    /// Where they begin, as a number.
+    /// The address of the first context, as a number.
     pub(super) fn start(&self) -> usize {
         self.contexts.as_ptr().addr()
     }
 
-    /// The place of a context, if it is one of these.
+    /// The index of a context, if it is one of these.
     pub(super) fn index(&self, context: *mut c_void) -> Option<usize> {
         let offset = context.addr().checked_sub(self.start())?;
         let index = offset / size_of::<Context2>();
@@ -44,7 +44,7 @@ impl Contexts {
     }
 }
 
-/// Operations under way, each of a kind `F`.
+/// Operations in flight, each of a kind `F`.
 #[derive(Debug)]
 pub(super) struct Flights<F> {
     contexts: Contexts,
@@ -53,7 +53,7 @@ pub(super) struct Flights<F> {
 }
 
 impl<F> Flights<F> {
-    /// Room for so many.
+    /// Creates room for `capacity` operations.
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             contexts: Contexts::new(capacity),
@@ -62,14 +62,15 @@ impl<F> Flights<F> {
         }
     }
 
-    /// Notes an operation, and returns the context to post it with. Gives it back when there are too many.
+    /// Records an operation, and returns the context to post it with. Returns the operation if
+    /// there is no room.
     pub(super) fn begin(&mut self, flight: F) -> Result<*mut c_void, F> {
         let Some(index) = self.free.pop() else { return Err(flight) };
         self.flights[index] = Some(flight);
         Ok(self.contexts.context(index))
     }
 
-    /// The operation with this context has ended. `None` when there is none.
+    /// Ends the operation with this context, and returns it. `None` if there is none.
     pub(super) fn end(&mut self, context: *mut c_void) -> Option<F> {
         let index = self.contexts.index(context)?;
         let flight = self.flights[index].take()?;
@@ -77,7 +78,7 @@ impl<F> Flights<F> {
         Some(flight)
     }
 
-    /// Contexts and what they are for.
+    /// The contexts in use, with their operations.
     pub(super) fn iter(&self) -> impl Iterator<Item = (*mut c_void, &F)> {
         let contexts = (0..self.flights.len()).map(|index| self.contexts.context(index));
         contexts.zip(&self.flights).filter_map(|(context, flight)| Some((context, flight.as_ref()?)))

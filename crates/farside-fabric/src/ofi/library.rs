@@ -1,4 +1,4 @@
-//! libfabric, found on this machine when it is asked for.
+//! libfabric, opened on request.
 
 #![expect(
     clippy::multiple_unsafe_ops_per_block,
@@ -14,10 +14,11 @@ use farside_sys::library::{Library, LibraryError};
 use super::ffi;
 use crate::transport::FabricError;
 
-/// Where a function of the library is.
+/// The address of a function of the library.
 type Address = NonNull<c_void>;
 
-/// The functions that the library exports. All others stand in tables of what these make.
+/// The functions that the library exports. All other functions are in tables of the objects that
+/// these create.
 #[derive(Clone, Copy)]
 pub(super) struct Api {
     getinfo: ffi::Getinfo,
@@ -39,7 +40,7 @@ impl Api {
     /// Opens the library.
     ///
     /// # Errors
-    /// [`FabricError::Unavailable`] with the package that has it.
+    /// [`FabricError::Unavailable`], with the name of the package that contains it.
     pub(super) fn open() -> Result<Self, FabricError> {
         Self::find().map_err(|error| FabricError::Unavailable {
             what: "libfabric".to_owned(),
@@ -50,7 +51,8 @@ impl Api {
     }
 
     fn find() -> Result<Self, LibraryError> {
-        // SAFETY: libfabric's initialisers read the environment and register its providers; it is made to be opened so.
+        // SAFETY: libfabric's initialisers read the environment and register its providers; the
+        // library is made to be opened in this way.
         let library = unsafe { Library::open(c"libfabric.so.1") }?;
         // The structures of `ffi` are those of this version, whatever the library's default is.
         let info = |name: &CStr| library.symbol(name, Some(c"FABRIC_1.3"));
@@ -58,8 +60,9 @@ impl Api {
         let fabric = library.symbol(c"fi_fabric", Some(c"FABRIC_1.1"))?;
         let strerror = library.symbol(c"fi_strerror", Some(c"FABRIC_1.0"))?;
         let version = library.symbol(c"fi_version", Some(c"FABRIC_1.0"))?;
-        // SAFETY: these are the types that the headers declare for the functions of these names and versions (a test compares the
-        // structures they take), and the library is never closed.
+        // SAFETY: these are the types that the headers declare for the functions of these names and
+        // versions (a test compares the structures that they take), and the library is never
+        // closed.
         unsafe {
             Ok(Self {
                 getinfo: transmute::<Address, ffi::Getinfo>(getinfo),
@@ -79,14 +82,15 @@ impl Api {
         (version >> 16, version & 0xffff)
     }
 
-    /// What an error number means. Its sign does not matter.
+    /// Returns the meaning of an error number. Its sign does not matter.
     pub(super) fn explain(&self, code: i32) -> String {
-        // SAFETY: any number may be asked for; the text is a constant, or this thread's own until the next call.
+        // SAFETY: any number is allowed; the text is a constant, or belongs to this thread until
+        // the next call.
         let text = unsafe { CStr::from_ptr((self.strerror)(code.saturating_abs())) };
         text.to_string_lossy().into_owned()
     }
 
-    /// What a call that failed means.
+    /// Builds the error for a failed call.
     pub(super) fn failed(&self, doing: &'static str, provider: &str, code: i32) -> FabricError {
         FabricError::Provider {
             doing,
@@ -96,7 +100,7 @@ impl Api {
         }
     }
 
-    /// The fabrics that can do what Farside needs, best first as the library sees it.
+    /// Finds the fabrics that can do what Farside needs, in the library's order of preference.
     pub(super) fn find_fabrics(&self, provider: Option<&str>, address: Option<&str>) -> Result<InfoList, FabricError> {
         let unavailable = |why: String| FabricError::Unavailable {
             what: format!("libfabric's provider {}", provider.unwrap_or("(any)")),
@@ -113,12 +117,13 @@ impl Api {
         let mut found = ptr::null_mut();
         let node_pointer = node.as_ref().map_or(ptr::null(), |node| node.as_ptr());
         let flags = if node.is_some() { ffi::SOURCE } else { 0 };
-        // SAFETY: the strings live until the call returns; `hints` is an info of the library's own; `found` receives a list.
+        // SAFETY: the strings live until the call returns; `hints` is an info that the library
+        // allocated; `found` receives a list.
         let code =
             unsafe { (self.getinfo)(ffi::API_VERSION, node_pointer, ptr::null(), flags, hints.as_ptr(), &mut found) };
         if code != 0 {
             let why = match -code {
-                ffi::ENODATA => "it is not there, or its device is not".to_owned(),
+                ffi::ENODATA => "the provider or its device is missing".to_owned(),
                 code => self.explain(code),
             };
             return Err(unavailable(why));
@@ -126,14 +131,16 @@ impl Api {
         Ok(InfoList { api: *self, first: found })
     }
 
-    /// What Farside asks of a fabric: messages in order, puts and gets; no atomics, which would cost other promises.
+    /// Builds Farside's request to a fabric: ordered messages, puts and gets. It requests no
+    /// atomics, which would cost other guarantees.
     fn hints(&self, provider: Option<CString>) -> Result<Hints, FabricError> {
-        // SAFETY: a null pointer asks for an empty info.
+        // SAFETY: a null pointer requests an empty info.
         let info = unsafe { (self.dupinfo)(ptr::null()) };
         if info.is_null() {
             return Err(self.failed("allocating hints", "(any)", libc_enomem()));
         }
-        // SAFETY: the library has just allocated the info with all its parts, and nobody else knows of it.
+        // SAFETY: the library has just allocated the info with all its parts, and nothing else
+        // refers to it.
         unsafe {
             (*info).caps = ffi::MSG | ffi::RMA;
             (*info).mode = ffi::MODE_CONTEXT | ffi::MODE_CONTEXT2 | ffi::MODE_RX_CQ_DATA;
@@ -154,7 +161,7 @@ impl Api {
     /// Opens a fabric.
     pub(super) fn open_fabric(&self, info: &OneInfo) -> Result<*mut ffi::Fabric, c_int> {
         let mut fabric = ptr::null_mut();
-        // SAFETY: the attributes are those of an info of the library's own.
+        // SAFETY: the attributes are part of an info that the library allocated.
         let code = unsafe { (self.fabric)((*info.as_ptr()).fabric_attr, &mut fabric, ptr::null_mut()) };
         if code == 0 { Ok(fabric) } else { Err(code) }
     }
@@ -174,7 +181,7 @@ impl Api {
         Self { getinfo, freeinfo, dupinfo, fabric, strerror, version }
     }
 
-    /// A description that [`freeinfo`](ffi::Freeinfo) of this library takes back.
+    /// Wraps a description that [`freeinfo`](ffi::Freeinfo) of this library accepts.
     pub(super) fn fake_info(self, info: *mut ffi::Info) -> OneInfo {
         OneInfo { api: self, info }
     }
@@ -184,7 +191,8 @@ fn libc_enomem() -> i32 {
     12
 }
 
-/// What is asked of a fabric. The provider's name belongs to us, and is taken out before the library frees the rest.
+/// The request to a fabric. The provider's name belongs to Farside, and is removed before the
+/// library frees the rest.
 struct Hints {
     api: Api,
     info: *mut ffi::Info,
@@ -199,7 +207,8 @@ impl Hints {
 
 impl Drop for Hints {
     fn drop(&mut self) {
-        // SAFETY: the info is the library's and nobody else knows of it; the one pointer in it that is ours is taken out.
+        // SAFETY: the library allocated the info, and nothing else refers to it; the one pointer in
+        // it that belongs to Farside is removed.
         unsafe {
             (*(*self.info).fabric_attr).prov_name = ptr::null_mut();
             (self.api.freeinfo)(self.info);
@@ -207,17 +216,17 @@ impl Drop for Hints {
     }
 }
 
-/// Fabrics that were found.
+/// The fabrics that were found.
 pub(super) struct InfoList {
     api: Api,
     first: *mut ffi::Info,
 }
 
 impl InfoList {
-    /// Each of them.
+    /// Iterates over the fabrics.
     pub(super) fn iter(&self) -> impl Iterator<Item = FoundFabric<'_>> {
         let known = |info: *mut ffi::Info| (!info.is_null()).then_some(info);
-        // SAFETY: the list is the library's, whole, and lives as long as `self`.
+        // SAFETY: the library allocated the list, which is complete and lives as long as `self`.
         let next = move |info: &*mut ffi::Info| known(unsafe { (**info).next });
         let all = std::iter::successors(known(self.first), next);
         all.map(|info| FoundFabric { list: self, info })
@@ -226,7 +235,7 @@ impl InfoList {
 
 impl Drop for InfoList {
     fn drop(&mut self) {
-        // SAFETY: the list is the library's, and this is its only owner.
+        // SAFETY: the library allocated the list, and this is its only owner.
         unsafe { (self.api.freeinfo)(self.first) };
     }
 }
@@ -239,9 +248,10 @@ pub(super) struct FoundFabric<'l> {
 }
 
 impl FoundFabric<'_> {
-    /// Its provider, as the library spells it.
+    /// The provider, as the library spells it.
     pub(super) fn provider(self) -> String {
-        // SAFETY: an info that was found has all its parts, and lives as long as the list; the name is null or a C string.
+        // SAFETY: an info that was found has all its parts, and lives as long as the list; the name
+        // is null or a C string.
         unsafe {
             let name = (*(*self.info).fabric_attr).prov_name;
             if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() }
@@ -250,16 +260,18 @@ impl FoundFabric<'_> {
 
     /// The device or interface.
     pub(super) fn domain(self) -> String {
-        // SAFETY: as in `provider`.
+        // SAFETY: an info that was found has all its parts, and lives as long as the list; the name
+        // is null or a C string.
         unsafe {
             let name = (*(*self.info).domain_attr).name;
             if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() }
         }
     }
 
-    /// The bytes of its own address, if it has one already.
+    /// The bytes of its own address, if it already has one.
     pub(super) fn source(self) -> Vec<u8> {
-        // SAFETY: as in `provider`; the address has as many bytes as the info says.
+        // SAFETY: an info that was found lives as long as the list; the address has as many bytes
+        // as the info says.
         unsafe {
             let (address, bytes) = ((*self.info).src_addr, (*self.info).src_addrlen);
             if address.is_null() {
@@ -270,9 +282,9 @@ impl FoundFabric<'_> {
         }
     }
 
-    /// A copy of its description, to open it by.
+    /// Copies its description, to open it.
     pub(super) fn to_info(self) -> Option<OneInfo> {
-        // SAFETY: the info lives as long as the list; the copy is ours.
+        // SAFETY: the info lives as long as the list; the copy is returned to this function alone.
         let info = unsafe { (self.list.api.dupinfo)(self.info) };
         (!info.is_null()).then_some(OneInfo { api: self.list.api, info })
     }
@@ -292,7 +304,7 @@ impl OneInfo {
 
 impl Drop for OneInfo {
     fn drop(&mut self) {
-        // SAFETY: the info is the library's, and this is its only owner.
+        // SAFETY: the library allocated the info, and this is its only owner.
         unsafe { (self.api.freeinfo)(self.info) };
     }
 }

@@ -1,18 +1,19 @@
-//! What goes over libfabric as a message: who sent it, and what it is.
+//! The format of a message over libfabric.
 //!
 //! ```text
-//! token     8 B   known to the processes of the job only
+//! token     8 B   known only to the processes of the job
 //! sender    4 B   its number
 //! kind      4 B
 //! payload
 //! ```
 //!
-//! Anybody who can reach the endpoint's address can send to it. What has not the job's token is passed over.
+//! Any program that can reach the endpoint's address can send to it. A message without the job's
+//! token is ignored.
 
 use super::provider::SHM;
 use crate::ids::ProcessId;
 
-/// The bytes before the payload, which so stays aligned.
+/// Number of bytes before the payload, which thus stays aligned.
 pub(super) const HEADER_BYTES: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ impl Header {
         bytes
     }
 
-    /// The header and the payload behind it; `None` when these bytes are no message.
+    /// Decodes the header and the payload behind it; `None` if these bytes are not a message.
     pub(super) fn decode(message: &[u8]) -> Option<(Self, &[u8])> {
         let (token, rest) = message.split_first_chunk()?;
         let (from, rest) = rest.split_first_chunk()?;
@@ -62,22 +63,23 @@ impl Header {
     }
 }
 
-/// What a process tells the others of its endpoint before they can reach it: its provider, and its address there.
+/// The data by which other processes can reach an endpoint: its provider, and its address there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Card {
-    /// The system's number of the process. It tells ends of one process from others, on one machine.
+    /// The system's number of the process. It distinguishes endpoints of one process from those of
+    /// others on the same machine.
     pub(super) system_id: u32,
     pub(super) provider: String,
     pub(super) address: Vec<u8>,
 }
 
 impl Card {
-    /// The card of an end of this process.
+    /// Creates the card of an endpoint of this process.
     pub(super) fn new(provider: &str, address: Vec<u8>) -> Self {
         Self { system_id: std::process::id(), provider: provider.to_owned(), address }
     }
 
-    /// Why this end cannot reach the one with the `other` card, if it cannot.
+    /// The reason why this endpoint cannot reach the one with the `other` card, if there is one.
     pub(super) fn refusal(&self, other: &Self) -> Option<&'static str> {
         if other.provider != self.provider || other.address.len() != self.address.len() {
             return Some(
@@ -85,15 +87,16 @@ impl Card {
                  \"ofi:tcp;ofi_rxm\" in common)",
             );
         }
-        // The provider follows pointers into ends of its own process, also when they are closed.
+        // The provider follows pointers into endpoints of its own process, even after they are
+        // closed.
         (self.provider == SHM && other.system_id == self.system_id)
-            .then_some("libfabric's provider shm is for ends in different processes: choose tcp")
+            .then_some("libfabric's provider shm is for endpoints in different processes: choose tcp")
     }
 
     /// # Panics
-    /// When the provider's name is longer than 255 bytes.
+    /// If the provider's name is longer than 255 bytes.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let length = u8::try_from(self.provider.len()).expect("a provider's name is short");
+        let length = u8::try_from(self.provider.len()).expect("a provider's name has at most 255 bytes");
         [&self.system_id.to_le_bytes()[..], &[length], self.provider.as_bytes(), &self.address].concat()
     }
 
@@ -107,7 +110,7 @@ impl Card {
     }
 }
 
-/// Decodes whatever bytes a stranger might send. For fuzzing: it must not panic.
+/// Decodes arbitrary bytes, for fuzzing: this must not panic.
 pub fn fuzz_decode(bytes: &[u8]) {
     let _ = Header::decode(bytes);
     let _ = Card::decode(bytes);

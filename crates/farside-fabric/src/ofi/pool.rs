@@ -1,8 +1,9 @@
-//! Registered memory that puts and gets go through on providers that want their buffers registered.
+//! Registered memory for the data of puts and gets, on providers that require registered buffers.
 //!
-//! Registering a buffer takes system calls and pins its pages. A cache of registrations by address would not be sound: the heap gives
-//! an address out again, and libfabric would not know that other memory is there. So what is not too long is copied into a slot that is
-//! registered already. When none is free, a buffer is registered by itself, and that is counted.
+//! Registering a buffer takes system calls and pins its pages. A cache of registrations by address
+//! would be unsound: the heap reuses addresses, and libfabric would not know that other memory is
+//! there. Buffers that are not too long are therefore copied to or from a registered slot. If no
+//! slot is free, the buffer is registered separately, and counted.
 
 use std::sync::Arc;
 
@@ -12,18 +13,18 @@ use super::port::{Port, Registration, Rights};
 use super::state::random_key;
 use crate::transport::FabricError;
 
-/// The longest buffer that is copied. A copy of more takes longer than a registration.
+/// The longest buffer that is copied. Beyond it, a copy takes longer than a registration.
 pub(super) const SLOT_BYTES: usize = 64 << 10;
-/// 2 MiB together: a quarter of what may be locked where nobody has raised the limit.
+/// Together 2 MiB: a quarter of what may be locked under the usual default limit.
 const SLOTS: usize = 32;
 
-/// The slots. They are made when the first is asked for.
+/// The slots. They are created on first use.
 #[derive(Debug)]
 pub(super) struct Pool {
     slots: Option<Slots>,
     refused: bool,
     free: Vec<usize>,
-    /// How many buffers were registered by themselves.
+    /// Number of buffers that were registered separately.
     passed_by: u64,
 }
 
@@ -38,35 +39,37 @@ impl Pool {
         Self { slots: None, refused: false, free: (0..SLOTS).collect(), passed_by: 0 }
     }
 
-    /// A slot for a buffer of so many bytes; `None` when it is to be registered by itself.
+    /// Takes a slot for a buffer of `bytes` bytes; `None` if the buffer must be registered
+    /// separately.
     pub(super) fn take(&mut self, port: &mut Port, bytes: usize) -> Option<usize> {
         let slot = if bytes <= SLOT_BYTES && self.is_there(port) { self.free.pop() } else { None };
         self.passed_by += u64::from(slot.is_none());
         slot
     }
 
-    /// Nobody uses a slot any more.
+    /// Returns an unused slot.
     pub(super) fn give_back(&mut self, slot: usize) {
         debug_assert!(!self.free.contains(&slot));
         self.free.push(slot);
     }
 
-    /// Where a slot that was taken lies, and what it is registered as.
+    /// The address and registration of a slot that was taken.
     ///
     /// # Panics
-    /// When none was taken.
+    /// If no slot was taken.
     pub(super) fn slot(&self, slot: usize) -> (*mut u8, Registration) {
         let slots = self.slots.as_ref().expect("a slot was taken");
-        assert!(slot < SLOTS, "there is such a slot");
+        assert!(slot < SLOTS, "the slot exists");
         (slots.memory.base().as_ptr().wrapping_add(slot * SLOT_BYTES), slots.registration)
     }
 
-    /// How many buffers found no slot, or were too long for one.
+    /// Number of buffers that found no slot, or were too long for one.
     pub(super) fn passed_by(&self) -> u64 {
         self.passed_by
     }
 
-    /// Where there is no memory for it, there is no pool.
+    /// Creates the slots if necessary. Returns whether they exist; if memory is lacking, there is
+    /// no pool.
     fn is_there(&mut self, port: &mut Port) -> bool {
         if self.slots.is_none() && !self.refused {
             self.slots = Slots::new(port).ok();
@@ -80,7 +83,7 @@ impl Slots {
     fn new(port: &mut Port) -> Result<Self, FabricError> {
         let bytes = SLOTS * SLOT_BYTES;
         let memory = Arc::new(SharedMemory::create("farside-pool", bytes)?);
-        // SAFETY: the port is dropped before the pool, in `State`, whose fields stand in that order.
+        // SAFETY: `State` drops the port before the pool, in the order of its fields.
         let registration = unsafe { port.register(memory.base().as_ptr(), bytes, random_key()?, Rights::All) }?;
         Ok(Self { memory, registration })
     }
@@ -99,7 +102,7 @@ pub(super) mod tests {
 
     pub(in crate::ofi) const BYTES: usize = 4 << 20;
 
-    /// Two ends in one thread, as if their provider wanted its buffers registered.
+    /// Creates two endpoints in one thread, as if their provider required registered buffers.
     pub(in crate::ofi) fn pair() -> [State; 2] {
         let open = |number| {
             let api = Api::open().unwrap();
@@ -123,7 +126,7 @@ pub(super) mod tests {
             if let Some(outcome) = completion.try_take() {
                 return outcome.unwrap();
             }
-            assert!(Instant::now() < deadline, "the operation does not end");
+            assert!(Instant::now() < deadline, "the operation has not ended by the deadline");
             ends.iter_mut().for_each(|end| {
                 end.progress();
             });

@@ -1,7 +1,7 @@
-//! One open endpoint of libfabric, and all that belongs to it.
+//! One open endpoint of libfabric, and all objects that belong to it.
 //!
-//! This is the only file that calls through libfabric's tables. Its methods are `unsafe` where memory is handed over that must stay
-//! where it is until the operation has ended.
+//! Only this file calls through libfabric's tables. Its methods are `unsafe` where they pass memory
+//! that must not move until the operation has ended.
 
 #![expect(
     clippy::multiple_unsafe_ops_per_block,
@@ -18,10 +18,11 @@ use super::library::{Api, OneInfo};
 use super::transfer::Kind;
 use crate::transport::FabricError;
 
-/// Completions that may wait to be read. Small enough for soft-RoCE, which refuses queues of more than 32,767.
+/// Maximum number of completions that wait to be read. Small enough for soft-RoCE, which refuses
+/// queues of more than 32,767.
 const CQ_ENTRIES: usize = 4096;
 
-/// An endpoint of its own, with its address vector, completion queue and registrations.
+/// One endpoint, with its address vector, completion queue and registrations.
 pub(super) struct Port {
     api: Api,
     info: OneInfo,
@@ -33,11 +34,12 @@ pub(super) struct Port {
     cq: *mut ffi::Cq,
     ep: *mut ffi::Ep,
     registrations: Vec<NonNull<ffi::Mr>>,
-    /// `None` where the provider has none.
+    /// `None` if the provider has no such descriptor.
     wait_fd: Option<RawFd>,
 }
 
-// SAFETY: the domain was opened with FI_THREAD_SAFE, so its objects may be used by any thread; the pointers are used through `self` only.
+// SAFETY: the domain was opened with FI_THREAD_SAFE, so any thread may use its objects; the
+// pointers are used through `self` only.
 unsafe impl Send for Port {}
 
 impl std::fmt::Debug for Port {
@@ -46,19 +48,19 @@ impl std::fmt::Debug for Port {
     }
 }
 
-/// What a provider asks and offers.
+/// The requirements and capabilities of a provider.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attributes {
     /// Local buffers must be registered, too.
     pub(super) registers_local: bool,
-    /// Remote addresses are the owner's virtual ones, not offsets.
+    /// Remote addresses are the owner's virtual addresses, not offsets.
     pub(super) virtual_addresses: bool,
-    /// Registered memory belongs to an endpoint, and can be reached through it only.
+    /// Registered memory belongs to an endpoint, and can be accessed only through it.
     pub(super) registers_with_endpoint: bool,
     /// The longest transfer.
     pub(super) bytes_max: usize,
-    /// Puts and gets of up to so many bytes take effect at a peer in the order in which they are posted, after all puts before. `None`
-    /// where that is not promised.
+    /// Puts and gets of up to this many bytes take effect at a peer in the order in which they are
+    /// posted, after all earlier puts. `None` if the provider does not guarantee that.
     pub(super) ordered_bytes_max: Option<usize>,
 }
 
@@ -66,57 +68,57 @@ pub(super) struct Attributes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Registration {
     mr: NonNull<ffi::Mr>,
-    /// What a peer names it by.
+    /// The key by which a peer names the memory.
     pub(super) key: u64,
 }
 
-// SAFETY: the pointer is only handed back to its `Port`.
+// SAFETY: the pointer is only passed back to its `Port`.
 unsafe impl Send for Registration {}
 
-/// What may be done with registered memory.
+/// The rights to registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rights {
-    /// Whatever there is, on both sides.
+    /// All accesses, by both sides.
     All,
-    /// Peers may read it.
+    /// Peers may read the memory.
     Read,
 }
 
-/// What became of an operation that was posted.
+/// The result of posting an operation.
 #[derive(Debug)]
 pub(super) enum Posted {
-    /// It is under way.
+    /// The operation is in flight.
     Yes,
-    /// There is no room now, or the connection is being made.
+    /// There is no room now, or the connection is being established.
     Later,
 }
 
-/// What a look into the completion queue brought.
+/// The result of polling the completion queue.
 pub(super) enum Polled {
     Nothing,
-    /// So many operations have ended well.
+    /// This many operations have succeeded.
     Done(usize),
-    /// One has failed.
+    /// One operation has failed.
     Failed(Failure),
 }
 
-/// An operation that ended badly.
+/// A failed operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Failure {
     pub(super) context: *mut c_void,
     pub(super) code: i32,
 }
 
-/// Room for completions.
+/// Memory for completions.
 pub(super) type Entries = [MaybeUninit<ffi::CqDataEntry>; 32];
 
 impl Port {
-    /// Opens an endpoint on a fabric that was found, for a job of so many processes.
+    /// Opens an endpoint on a fabric that was found, for a job of `peers` processes.
     ///
     /// # Errors
     /// [`FabricError::Provider`].
     pub(super) fn open(api: Api, info: OneInfo, provider: String, peers: usize) -> Result<Self, FabricError> {
-        // SAFETY: the info was found by the library and has all its parts.
+        // SAFETY: the library found the info, which has all its parts.
         let attributes = unsafe {
             let info = info.as_ptr();
             let mr_mode = (*(*info).domain_attr).mr_mode;
@@ -145,7 +147,7 @@ impl Port {
             registrations: Vec::new(),
             wait_fd: None,
         };
-        // What was opened by then is closed by `drop`.
+        // After a failure, `drop` closes the parts that were opened.
         port.open_parts(peers)?;
         Ok(port)
     }
@@ -153,8 +155,8 @@ impl Port {
     fn open_parts(&mut self, peers: usize) -> Result<(), FabricError> {
         let info = self.info.as_ptr();
         let null = ptr::null_mut::<c_void>();
-        // SAFETY: every call goes through the table of an object that the library has just made, with the arguments that the
-        // headers declare; attributes live until the call returns.
+        // SAFETY: every call goes through the table of an object that the library has just created,
+        // with the arguments that the headers declare; attributes live until the call returns.
         unsafe {
             let code = ((*(*self.fabric).ops).domain)(self.fabric, info, &mut self.domain, null);
             self.check("opening the domain", code)?;
@@ -183,7 +185,7 @@ impl Port {
             let (av, cq) = (&raw mut (*self.av).fid, &raw mut (*self.cq).fid);
             let bind = (*(*ep).ops).bind;
             self.check("binding the address vector", bind(ep, av, 0))?;
-            // What is sent completes only where that is asked for; what is received always does.
+            // A send completes only where a completion is requested; a receive always does.
             self.check("binding the completion queue", bind(ep, cq, ffi::SEND | ffi::SELECTIVE_COMPLETION))?;
             self.check("binding the completion queue", bind(ep, cq, ffi::RECV))?;
             let enabled = ((*(*ep).ops).control)(ep, ffi::CONTROL_ENABLE, null);
@@ -211,17 +213,17 @@ impl Port {
         self.attributes
     }
 
-    /// Has a provider that does not ask for registered buffers treated like one that does.
+    /// Treats a provider that does not require registered buffers like one that does.
     #[cfg(test)]
     pub(super) fn pretend_to_register_local(&mut self) {
         self.attributes.registers_local = true;
     }
 
-    /// The address at which peers find this endpoint.
+    /// The address at which peers reach this endpoint.
     pub(super) fn address(&self) -> Result<Vec<u8>, FabricError> {
         let mut address = vec![0_u8; 512];
         let mut bytes = address.len();
-        // SAFETY: the endpoint is open; the buffer has as many bytes as `bytes` says.
+        // SAFETY: the endpoint is open; the buffer has `bytes` bytes.
         let code =
             unsafe { ((*(*self.ep).cm).getname)(&raw mut (*self.ep).fid, address.as_mut_ptr().cast(), &mut bytes) };
         self.check("asking for the endpoint's address", code)?;
@@ -229,10 +231,12 @@ impl Port {
         Ok(address)
     }
 
-    /// Makes a peer known, and says what it is called from now on. The address is one that its `address` has returned.
+    /// Adds a peer, and returns its handle. `address` is a value that the peer's `address` has
+    /// returned.
     pub(super) fn insert(&self, address: &[u8]) -> Result<FiAddr, FabricError> {
         let mut peer = ffi::ADDR_UNSPEC;
-        // SAFETY: one address is read, of the length that addresses of this format have: the caller has compared it with our own.
+        // SAFETY: one address is read, of the length that addresses of this format have: the caller
+        // has compared it with our own.
         let inserted =
             unsafe { ((*(*self.av).ops).insert)(self.av, address.as_ptr().cast(), 1, &mut peer, 0, ptr::null_mut()) };
         if inserted == 1 {
@@ -242,7 +246,7 @@ impl Port {
         }
     }
 
-    /// Lets the provider access memory. `key` is used where the provider does not choose.
+    /// Lets the provider access memory. `key` is used unless the provider selects the key.
     ///
     /// # Safety
     /// The memory stays mapped until the registration is given back or the port is dropped.
@@ -264,7 +268,7 @@ impl Port {
             ((*(*self.domain).mr).reg)(domain, start.cast(), bytes, access, 0, key, 0, &mut mr, ptr::null_mut())
         };
         self.check("registering memory (if its limit is why: `ulimit -l` shows it)", code)?;
-        let mr = NonNull::new(mr).expect("a registration that succeeded is there");
+        let mr = NonNull::new(mr).expect("a successful registration is not null");
         self.registrations.push(mr);
         let registration = |key| Registration { mr, key };
         if self.attributes.registers_with_endpoint
@@ -273,13 +277,14 @@ impl Port {
             self.deregister(registration(0));
             return Err(error);
         }
-        // SAFETY: the registration was just made and is open. A provider may choose its key as late as it is enabled.
+        // SAFETY: the registration was just created and is open. A provider may select its key as
+        // late as when it is enabled.
         Ok(registration(unsafe { (*mr.as_ptr()).key }))
     }
 
-    /// Makes a registration one of the endpoint's.
+    /// Binds a registration to the endpoint.
     fn bind(&self, mr: NonNull<ffi::Mr>) -> Result<(), FabricError> {
-        // SAFETY: the caller has just made the registration; the endpoint is open and enabled.
+        // SAFETY: the caller has just created the registration; the endpoint is open and enabled.
         unsafe {
             let fid = &raw mut (*mr.as_ptr()).fid;
             let code = ((*(*fid).ops).bind)(fid, &raw mut (*self.ep).fid, 0);
@@ -289,24 +294,25 @@ impl Port {
         }
     }
 
-    /// Takes a registration back. No operation uses it any more.
+    /// Closes a registration, which no operation uses any more.
     pub(super) fn deregister(&mut self, registration: Registration) {
         let Some(index) = self.registrations.iter().position(|mr| *mr == registration.mr) else { return };
         let mr = self.registrations.swap_remove(index);
-        // SAFETY: it was in the list, so it is open, and now nobody knows of it.
+        // SAFETY: it was in the list, so it is open, and from now on nothing refers to it.
         unsafe { close(&raw mut (*mr.as_ptr()).fid) };
     }
 
     fn descriptor(&self, registration: Option<Registration>) -> *mut c_void {
-        // SAFETY: registrations that are handed out are open.
+        // SAFETY: registrations that were given out are open.
         registration.map_or(ptr::null_mut(), |registration| unsafe { (*registration.mr.as_ptr()).mem_desc })
     }
 
     /// Offers memory for the next message.
     ///
     /// # Safety
-    /// Until the operation's completion or the end of the port, the memory is mapped and used by nobody else, and `context`
-    /// points to a [`Context2`](ffi::Context2) of the operation's own.
+    /// Until the operation's completion or the end of the port, the memory is mapped and nothing
+    /// else accesses it, and `context` points to a [`Context2`](ffi::Context2) of this operation
+    /// alone.
     pub(super) unsafe fn receive(
         &self,
         start: *mut u8,
@@ -314,7 +320,7 @@ impl Port {
         registration: Option<Registration>,
         context: *mut c_void,
     ) -> Result<Posted, FabricError> {
-        // SAFETY: the endpoint is open; the rest is the contract.
+        // SAFETY: the endpoint is open; the contract covers the rest.
         let code = unsafe {
             ((*(*self.ep).msg).recv)(
                 self.ep,
@@ -328,10 +334,10 @@ impl Port {
         self.posted("posting a receive", code)
     }
 
-    /// Sends a message and asks for a completion.
+    /// Sends a message and requests a completion.
     ///
     /// # Safety
-    /// As for [`receive`](Self::receive), except that others may read the memory.
+    /// As for [`receive`](Self::receive), except that other code may read the memory.
     pub(super) unsafe fn send(
         &self,
         to: FiAddr,
@@ -343,15 +349,18 @@ impl Port {
         let iov = ffi::Iovec { base: start.cast_mut().cast(), len: bytes };
         let mut descriptor = self.descriptor(registration);
         let message = ffi::Msg { msg_iov: &iov, desc: &mut descriptor, iov_count: 1, addr: to, context, data: 0 };
-        // SAFETY: the endpoint is open; the vector lives until the call returns; the rest is the contract.
+        // SAFETY: the endpoint is open; the vector lives until the call returns; the contract
+        // covers the rest.
         let code = unsafe { ((*(*self.ep).msg).sendmsg)(self.ep, &message, ffi::COMPLETION) };
         self.posted("sending a message", code)
     }
 
-    /// Writes into a peer's memory, or reads it. The completion, if one is asked for, comes when the bytes are there.
+    /// Writes a peer's memory, or reads it. The completion, if one is requested, comes when the
+    /// bytes have arrived.
     ///
     /// # Safety
-    /// As for [`send`](Self::send) when it writes, as for [`receive`](Self::receive) when it reads; with the memory from `start` on.
+    /// As for [`send`](Self::send) when it writes, as for [`receive`](Self::receive) when it reads,
+    /// for the memory from `start` on.
     pub(super) unsafe fn transfer(&self, piece: &Piece, start: *mut u8) -> Result<Posted, FabricError> {
         let iov = ffi::Iovec { base: start.cast(), len: piece.bytes };
         let remote = ffi::RmaIov { addr: piece.remote_address, len: piece.bytes, key: piece.remote_key };
@@ -366,7 +375,8 @@ impl Port {
             context: piece.context,
             data: 0,
         };
-        // SAFETY: the endpoint is open; the vectors live until the call returns; the rest is the contract.
+        // SAFETY: the endpoint is open; the vectors live until the call returns; the contract
+        // covers the rest.
         unsafe {
             let rma = &*(*self.ep).rma;
             match piece.kind {
@@ -390,18 +400,20 @@ impl Port {
         }
     }
 
-    /// Asks for an operation to be called off. Whether it is, its completion tells.
+    /// Requests the cancellation of an operation. Its completion tells whether it was cancelled.
     ///
     /// # Safety
-    /// `context` is that of an operation under way.
+    /// `context` is that of an operation in flight.
     pub(super) unsafe fn cancel(&self, context: *mut c_void) {
-        // SAFETY: the endpoint is open; the rest is the contract. That it cannot be called off is no error.
+        // SAFETY: the endpoint is open; the contract covers the rest. A refused cancellation is not
+        // an error.
         let _ = unsafe { ((*(*self.ep).ops).cancel)(&raw mut (*self.ep).fid, context) };
     }
 
-    /// Makes progress, and looks for operations that have ended.
+    /// Makes progress, and returns operations that have ended.
     pub(super) fn poll(&self, entries: &mut Entries) -> Result<Polled, FabricError> {
-        // SAFETY: the queue is open, with entries of this format; there is room for as many as are asked for.
+        // SAFETY: the queue is open, with entries of this format; there is room for as many as are
+        // requested.
         let code = unsafe { ((*(*self.cq).ops).read)(self.cq, entries.as_mut_ptr().cast(), entries.len()) };
         match code {
             count if count > 0 => Ok(Polled::Done(count as usize)),
@@ -413,7 +425,7 @@ impl Port {
     }
 
     fn failure(&self) -> Result<Polled, FabricError> {
-        // SAFETY: zeroes are a valid entry, one that offers no room for the provider's own data.
+        // SAFETY: zeros are a valid entry, one that offers no room for the provider's own data.
         let mut entry: ffi::CqErrEntry = unsafe { std::mem::zeroed() };
         // SAFETY: the queue is open.
         let code = unsafe { ((*(*self.cq).ops).readerr)(self.cq, &mut entry, 0) };
@@ -424,7 +436,8 @@ impl Port {
         }
     }
 
-    /// Whether one may sleep on the [descriptor](Self::fd): nothing has come that it will not tell of.
+    /// Returns whether a thread may sleep on the [descriptor](Self::fd), because it will announce
+    /// every pending event.
     pub(super) fn may_sleep(&self) -> bool {
         if self.wait_fd.is_none() {
             return true;
@@ -436,7 +449,8 @@ impl Port {
         }
     }
 
-    /// Becomes readable when there is progress to be made. `None` where the provider has no such thing, and must be looked at.
+    /// A descriptor that becomes readable when there is progress to make. `None` if the provider
+    /// has none, and must be polled.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the descriptor is the queue's, which is open as long as `self`.
         self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
@@ -453,13 +467,14 @@ pub(super) struct Piece {
     pub(super) bytes: usize,
     pub(super) registration: Option<Registration>,
     pub(super) context: *mut c_void,
-    /// Its end is told. Otherwise only its failure is.
+    /// Whether a completion is requested. Otherwise only a failure is reported.
     pub(super) is_told: bool,
 }
 
-/// Whether a provider promises the [order](Attributes::ordered_bytes_max), and is known to have it by its construction: everything to
-/// a peer goes through one stream of TCP, or one reliable connection of verbs. The order of *completions* none of them promises
-/// (`FI_ORDER_NONE` over `rxm`), and it is not relied on.
+/// Returns whether a provider guarantees the [order](Attributes::ordered_bytes_max), and is known
+/// to keep it by construction. It must carry all traffic to a peer over one TCP stream, or over one
+/// reliable verbs connection. None of them guarantees the order of *completions* (`FI_ORDER_NONE`
+/// over `rxm`), and Farside does not rely on it.
 fn keeps_order(provider: &str, msg_order: u64) -> bool {
     const PROMISED: u64 = ffi::ORDER_RMA_RAW | ffi::ORDER_RMA_WAW;
     matches!(provider, "tcp;ofi_rxm" | "tcp" | "verbs;ofi_rxm") && msg_order & PROMISED == PROMISED
@@ -467,8 +482,9 @@ fn keeps_order(provider: &str, msg_order: u64) -> bool {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // SAFETY: each part is null or open and known here alone; they are closed before what they were opened on. After the
-        // endpoint nothing touches any buffer, and the buffers outlive the port.
+        // SAFETY: each part is null, or open and known only here; the parts are closed before the
+        // objects on which they were opened. After the endpoint is closed nothing accesses any
+        // buffer, and the buffers outlive the port.
         unsafe {
             if self.attributes.registers_with_endpoint {
                 // An endpoint does not close while memory belongs to it.
@@ -495,9 +511,9 @@ impl Drop for Port {
 }
 
 /// # Safety
-/// The descriptor is open, and nobody uses it any more.
+/// The descriptor is open, and nothing uses it any more.
 unsafe fn close(fid: *mut ffi::Fid) {
-    // SAFETY: the contract. A failure leaves something open, which nothing here could change.
+    // SAFETY: the contract. After a failure the object stays open, which cannot be mended here.
     let _ = unsafe { ((*(*fid).ops).close)(fid) };
 }
 

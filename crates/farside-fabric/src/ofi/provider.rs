@@ -1,4 +1,4 @@
-//! Which of libfabric's providers carries the bytes.
+//! The choice of libfabric's provider.
 
 use std::ffi::OsString;
 use std::net::Ipv6Addr;
@@ -6,54 +6,61 @@ use std::net::Ipv6Addr;
 use super::library::{Api, FoundFabric, OneInfo};
 use crate::transport::FabricError;
 
-/// The provider that reaches other processes of this machine only.
+/// The provider that reaches only other processes of this machine.
 pub(super) const SHM: &str = "shm";
 
-/// What libfabric must find in the environment before it is opened, unless its provider is `tcp` or `shm`: variables and values.
+/// The environment that libfabric needs before it is opened, unless its provider is `tcp` or `shm`:
+/// variables and values.
 ///
-/// - One queue of receives for all connections. With a queue for each, its layer `rxm` frees a connection that ends and then offers
-///   receives on it.
-/// - No watch over the program's mappings. To keep one for its cache of registrations it writes over the code of `munmap` and others when
-///   it is opened, and back when it is closed, while other threads are in there.
+/// - One receive queue for all connections. With a queue per connection, its layer `rxm` frees a
+///   connection that ends and then offers receives on it.
+/// - No monitoring of the program's mappings. To monitor them for its cache of registrations,
+///   libfabric overwrites the code of `munmap` and others when it is opened, and restores it when
+///   it is closed, while other threads may be executing that code.
 ///
 /// Both hold for all versions from 1.17 to 2.5.
 pub const REQUIRED: [(&str, &str); 2] = [SHARED_RECEIVES, ("FI_MR_CACHE_MONITOR", "disabled")];
 
 const SHARED_RECEIVES: (&str, &str) = ("FI_OFI_RXM_USE_SRX", "1");
 
-/// What processes that may use libfabric should have in their environment, where nothing else is set: what is [`REQUIRED`], and that it
-/// keeps less memory ready, without any loss in speed (measured). Its layer `rxm` has pools of 1024 buffers of 16 KiB: unless it is told otherwise, it
-/// fills four of them to receive into, and eight in version 2, and one to send from. (Smaller buffers would cost a fifth of the speed.) `tcp`
-/// of version 2 has one such pool, for messages that nobody has room for: which is where ours never wait.
+/// The recommended environment of processes that may use libfabric, for variables that are not set:
+/// the [`REQUIRED`] ones, and two that reduce the memory that libfabric keeps ready. They cost no
+/// speed (measured).
+///
+/// The layer `rxm` has pools of 1024 buffers of 16 KiB. By default it fills four of them for
+/// receives, eight in version 2, and one for sends. (Smaller buffers would cost a fifth of the
+/// speed.) `tcp` of version 2 has one such pool, for messages that no receive is waiting for.
+/// Farside's messages never wait there.
 pub const ENVIRONMENT: [(&str, &str); 4] =
     [REQUIRED[0], REQUIRED[1], ("FI_OFI_RXM_MSG_RX_SIZE", "64"), ("FI_TCP_MAX_RX_SIZE", "1024")];
 
 /// A fabric that can be opened, as `farside info` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
-    /// As libfabric spells it.
+    /// The name, as libfabric spells it.
     pub name: String,
     /// The device or interface.
     pub domain: String,
 }
 
-/// What is there, best first. Of a provider that has several interfaces each is listed.
+/// Lists the available providers, best first. A provider with several interfaces is listed once for
+/// each.
 ///
 /// # Errors
-/// [`FabricError::Unavailable`] when libfabric is not installed or has nothing that would do.
+/// [`FabricError::Unavailable`] if libfabric is not installed or has no suitable provider.
 pub fn providers() -> Result<Vec<Provider>, FabricError> {
     let api = Api::open()?;
     let found = api.find_fabrics(None, None)?;
     let fabrics = found.iter().filter(|fabric| rank(&fabric.provider()).is_some());
     let mut providers: Vec<Provider> =
         fabrics.map(|fabric| Provider { name: fabric.provider(), domain: fabric.domain() }).collect();
-    // One for each address of the interface.
+    // libfabric reports one fabric for each address of the interface.
     providers.sort_by(|a, b| (rank(&a.name), &a.domain).cmp(&(rank(&b.name), &b.domain)));
     providers.dedup();
     Ok(providers)
 }
 
-/// The version of the libfabric that is installed.
+/// The version of the installed libfabric.
 ///
 /// # Errors
 /// [`FabricError::Unavailable`].
@@ -61,14 +68,14 @@ pub fn library_version() -> Result<(u32, u32), FabricError> {
     Api::open().map(|api| api.version())
 }
 
-/// How good a provider is for a job across machines: less is better. `None` for those that are not to be used: slow ones, ones that
-/// crash, and those that reach this machine only.
+/// The rank of a provider for a job across machines; a smaller one is better. `None` for providers
+/// that must not be used: slow ones, ones that crash, and those that reach only this machine.
 fn rank(provider: &str) -> Option<usize> {
     const BEST_FIRST: [&str; 7] = ["cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "tcp", "tcp;ofi_rxm"];
     BEST_FIRST.iter().position(|known| *known == provider)
 }
 
-/// The full names of those that have a short one, and the names to try in turn.
+/// Expands a short name into the full names, to be tried in turn.
 fn full_names(name: &str) -> Vec<&str> {
     match name {
         // Version 2 of libfabric has both.
@@ -78,29 +85,28 @@ fn full_names(name: &str) -> Vec<&str> {
     }
 }
 
-/// Refuses a provider that would use memory that it has freed, or change code that runs.
+/// Refuses a provider that would use freed memory, or modify running code.
 fn check_environment(provider: &str, lookup: impl Fn(&str) -> Option<OsString>) -> Result<(), FabricError> {
     let is_tame = provider == SHM || provider.starts_with("tcp");
     let is_right = |(name, value): &(&str, &str)| match lookup(name) {
         Some(set) => set == *value,
         None => is_tame,
     };
-    // What `rxm` must not do over `tcp` either, it does only if it is told to.
+    // Over `tcp`, `rxm` has the first of the two faults only if the environment asks for it.
     let matters = |(name, _): &(&str, &str)| !is_tame || (*name == SHARED_RECEIVES.0 && provider.ends_with(";ofi_rxm"));
     match REQUIRED.iter().filter(|setting| matters(setting)).find(|setting| !is_right(setting)) {
         None => Ok(()),
         Some((name, value)) => Err(FabricError::Unavailable {
             what: format!("libfabric's provider {provider}"),
-            why: format!(
-                "it is not safe to use in a program of several threads without {name}={value} in the environment"
-            ),
+            why: format!("it is unsafe in a program with several threads without {name}={value} in the environment"),
             remedy: "set FI_OFI_RXM_USE_SRX=1 and FI_MR_CACHE_MONITOR=disabled for all processes before they start (mpirun has -x \
                      for that), or choose --fabric ofi:tcp",
         }),
     }
 }
 
-/// Finds the fabric for a provider, or the best there is, at an address of this machine or the one that the outside world sees, on a device or any.
+/// Finds the fabric for a provider, or for the best available one. The address is one of this
+/// machine, or by default one that other machines reach; the device is optional.
 pub(super) fn choose(
     api: Api,
     provider: Option<&str>,
@@ -123,29 +129,30 @@ fn find(
         let best = best_of(found.iter().filter(|fabric| rank(&fabric.provider()).is_some()), device)?;
         return best.ok_or_else(|| FabricError::Unavailable {
             what: "libfabric".to_owned(),
-            why: "none of its providers here can be used between machines".to_owned(),
-            remedy: "`farside info` lists what there is",
+            why: "none of its providers on this machine works between machines".to_owned(),
+            remedy: "`farside info` lists the providers",
         });
     };
-    // The provider for one machine has no such addresses, and crashes when it is given one.
+    // The provider for one machine has no such addresses, and crashes if it is given one.
     let address = address.filter(|_| provider != SHM);
     let mut names = full_names(provider).into_iter();
-    let first = names.next().expect("there is one name at least");
+    let first = names.next().expect("there is at least one name");
     let found = names.fold(api.find_fabrics(Some(first), address), |found, name| {
         found.or_else(|error| api.find_fabrics(Some(name), address).map_err(|_| error))
     })?;
     let best = best_of(found.iter(), device)?;
     best.ok_or_else(|| FabricError::Unavailable {
         what: format!("libfabric's provider {provider}"),
-        why: "there is no memory left".to_owned(),
+        why: "there is no free memory".to_owned(),
         remedy: "end other programs",
     })
 }
 
-/// Of equally good providers the one whose address others can reach; of those on one device if one is named.
+/// Selects, among equally good providers, the one whose address other machines can reach. With
+/// `device`, only fabrics on that device count.
 ///
 /// # Errors
-/// [`FabricError::Unavailable`] with the devices that there are, when the named one is not among them.
+/// [`FabricError::Unavailable`], with the available devices, if the named one is not among them.
 fn best_of<'l>(
     fabrics: impl Iterator<Item = FoundFabric<'l>>,
     device: Option<&str>,
@@ -159,14 +166,14 @@ fn best_of<'l>(
         there.dedup();
         return Err(FabricError::Unavailable {
             what: format!("the network device {device}"),
-            why: format!("with this provider and address there are {}", there.join(", ")),
-            remedy: "name one of these with --nic or FARSIDE_NIC, or none",
+            why: format!("this provider and address have only {}", there.join(", ")),
+            remedy: "name one of these with --nic or FARSIDE_NIC, or omit it",
         });
     }
     Ok(best.and_then(|best| Some((best.to_info()?, best.provider()))))
 }
 
-/// Whether only processes of the same machine can reach a socket address.
+/// Returns whether only processes of the same machine can reach a socket address.
 pub(super) fn is_loopback(address: &[u8]) -> bool {
     match (address.first_chunk().map(|family| u16::from_ne_bytes(*family)), address.get(4..8), address.get(8..24)) {
         (Some(2), Some([127, ..]), _) => true,
@@ -175,9 +182,11 @@ pub(super) fn is_loopback(address: &[u8]) -> bool {
     }
 }
 
-/// How far a socket address reaches: less is better. Other kinds of addresses are all alike.
+/// The reach of a socket address; a smaller value is better. All other kinds of addresses are
+/// equal.
 fn reach(address: &[u8]) -> u32 {
-    // The family is the first field of every socket address; IPv4 stands behind the port, IPv6 behind port and flow.
+    // The family is the first field of every socket address. IPv4 addresses follow the port, IPv6
+    // addresses follow port and flow.
     let family = address.first_chunk().map(|family| u16::from_ne_bytes(*family));
     match (family, address.get(4..8), address.get(8..24)) {
         (Some(2), ..) if is_loopback(address) => 3,

@@ -1,15 +1,16 @@
-//! libfabric alone: what it takes by itself for a message, and for puts, so that the route over it has something to be measured
-//! against.
+//! libfabric alone: the time that it takes itself for messages and puts, as a reference for the
+//! transport over it.
 //!
-//! A [`RawEnd`] is one of two ends. Nothing is copied, queued or looked up: whoever calls decides when to poll, and polls as
-//! long as there is something to wait for. What the bytes are is of no interest.
+//! A [`RawEnd`] is one of two endpoints. It copies, queues and looks up nothing: the caller decides
+//! when to poll, and polls as long as it waits for something. The contents of the bytes do not
+//! matter.
 //!
 //! ```no_run
 //! use farside_fabric::ofi::raw::RawEnd;
 //!
 //! # fn swap(card: Vec<u8>) -> Vec<u8> { card }
 //! let mut end = RawEnd::open(Some("tcp"), None, 1 << 20)?;
-//! // By some other way, such as a pipe.
+//! Exchanged by other means, such as a pipe.
 //! let card_of_the_other = swap(end.card()?);
 //! end.introduce(&card_of_the_other)?;
 //! while !end.try_put(0, 4096)? {
@@ -37,30 +38,32 @@ use super::transfer::Kind;
 use crate::ids::ProcessId;
 use crate::transport::FabricError;
 
-/// The longest message.
+/// Maximum length of a message.
 pub const MESSAGE_BYTES_MAX: usize = 64;
-/// Messages that may arrive before they are polled for.
+/// Maximum number of messages that may arrive before they are polled for.
 const RECEIVES: usize = 64;
-/// Messages and puts that may be under way.
+/// Maximum number of messages and puts in flight.
 const POSTS_MAX: usize = 128;
 
-// Where things lie in the memory: what is received, what is sent, and on the next page what is put.
+// The layout of the memory: first received messages, then sent ones, and from the next page on the
+// memory of puts.
 const SENT: usize = RECEIVES * MESSAGE_BYTES_MAX;
 const PUT: usize = SENT.next_multiple_of(4096) + 4096;
 
 const _: () = assert!(SENT + MESSAGE_BYTES_MAX <= PUT);
 
-/// One of two ends that are joined by libfabric, and by nothing of Farside.
+/// One of two endpoints that are connected by libfabric alone, without Farside's protocols.
 #[derive(Debug)]
 pub struct RawEnd {
-    // The port first: what it uses may go when it is closed, and fields are dropped in this order.
+    // The port comes first: fields are dropped in this order, and what the port uses may go only
+    // after it is closed.
     port: Port,
     flights: Flights<Flight>,
     memory: SharedMemory,
     registration: Registration,
     put_bytes: usize,
     peer: Option<Peer>,
-    /// Places for messages that are to be offered again.
+    /// Slots for messages that must be offered again.
     taken: Vec<usize>,
     received: u64,
     sends: usize,
@@ -68,7 +71,7 @@ pub struct RawEnd {
     gets: usize,
 }
 
-/// What an operation under way is for.
+/// The purpose of an operation in flight.
 #[derive(Clone, Copy, Debug)]
 enum Flight {
     Receive { place: usize },
@@ -77,36 +80,38 @@ enum Flight {
     Get,
 }
 
-/// The other end.
+/// The other endpoint.
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     address: FiAddr,
     memory: Target,
 }
 
-/// The memory that an end lets the other write.
+/// The memory that an endpoint lets the other write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Target {
     key: u64,
-    /// What libfabric calls its beginning.
+    /// Its start, as libfabric addresses it.
     base: u64,
     bytes: u64,
 }
 
 impl RawEnd {
-    /// Opens an end on a provider, or the best there is, at an address of this machine or the one that others see; as
-    /// [`OfiConfig`](super::OfiConfig) has them. The other may put into `put_bytes` bytes of its memory, and get from them.
+    /// Opens an endpoint on a provider, or on the best available one, at an address of this
+    /// machine, or at one that other machines reach; see [`OfiConfig`](super::OfiConfig). The other
+    /// endpoint may put into `put_bytes` bytes of its memory, and get from them.
     ///
     /// # Errors
-    /// [`FabricError::Unavailable`] when libfabric or the provider is not there; [`FabricError::Memory`];
-    /// [`FabricError::Provider`].
+    /// [`FabricError::Unavailable`] if libfabric or the provider is missing;
+    /// [`FabricError::Memory`]; [`FabricError::Provider`].
     pub fn open(provider: Option<&str>, address: Option<&str>, put_bytes: usize) -> Result<Self, FabricError> {
         let api = Api::open()?;
         let (info, provider) = provider::choose(api, provider, address, None)?;
         let memory = SharedMemory::create("farside-raw", PUT + put_bytes)?;
         let mut port = Port::open(api, info, provider, 2)?;
         let key = random_bytes().map_err(|cause| FabricError::System { doing: "getting random bytes", cause })?;
-        // SAFETY: the port is dropped before the memory, here as the later of two locals, and below as the first field.
+        // SAFETY: the port is dropped before the memory, here as the later of two locals, and below
+        // as the first field.
         let registration =
             unsafe { port.register(memory.base().as_ptr(), PUT + put_bytes, u64::from_le_bytes(key), Rights::All) }?;
         let mut end = Self {
@@ -131,7 +136,7 @@ impl RawEnd {
         self.port.provider()
     }
 
-    /// What the other end must know of this one.
+    /// The data by which the other endpoint reaches this one.
     ///
     /// # Errors
     /// [`FabricError::Provider`].
@@ -147,12 +152,13 @@ impl RawEnd {
         Ok(Card::new(self.provider(), self.port.address()?))
     }
 
-    /// Gets to know the other end, by its [card](Self::card).
+    /// Introduces the other endpoint, by its [card](Self::card).
     ///
     /// # Errors
-    /// [`FabricError::Refused`] when that is none, or one of another provider; [`FabricError::Provider`].
+    /// [`FabricError::Refused`] if the card is malformed, or of another provider;
+    /// [`FabricError::Provider`].
     pub fn introduce(&mut self, card: &[u8]) -> Result<(), FabricError> {
-        // Ends have no numbers; this one is 0.
+        // Endpoints have no numbers; this one counts as 0.
         let refused = |why| FabricError::Refused { process: ProcessId::new(1), why };
         let (memory, card) = decode(card).ok_or(refused("it has no address on this fabric"))?;
         if let Some(why) = self.own_card()?.refusal(&card) {
@@ -162,46 +168,51 @@ impl RawEnd {
         Ok(())
     }
 
-    /// Sends a message of so many bytes, whatever they are. Says whether there was room; if not, polling makes some.
+    /// Sends a message of `bytes` arbitrary bytes. Returns whether there was room; if not, polling
+    /// makes room.
     ///
     /// # Errors
     /// [`FabricError::Provider`].
     ///
     /// # Panics
-    /// When it is longer than [`MESSAGE_BYTES_MAX`], or there is no other end yet.
+    /// If the message is longer than [`MESSAGE_BYTES_MAX`], or the other endpoint has not been
+    /// introduced.
     pub fn try_send(&mut self, bytes: usize) -> Result<bool, FabricError> {
         assert!(bytes <= MESSAGE_BYTES_MAX, "a message has at most {MESSAGE_BYTES_MAX} bytes");
         let peer = self.peer();
         let Some(context) = self.begin(Flight::Send) else { return Ok(false) };
         let start = self.memory.base().as_ptr().wrapping_add(SENT);
-        // SAFETY: the message lies in memory that outlives the port and that nobody writes; the context is the flight's own.
+        // SAFETY: the message lies in memory that outlives the port and that nothing writes; the
+        // context belongs to this flight alone.
         let posted = unsafe { self.port.send(peer.address, start, bytes, Some(self.registration), context) };
         let is_posted = self.posted(posted, context)?;
         self.sends += usize::from(is_posted);
         Ok(is_posted)
     }
 
-    /// Puts so many bytes into the other's memory, from the same offset of this end's. Says whether there was room; if not,
-    /// polling makes some. It has ended when the bytes are there.
+    /// Puts `bytes` bytes into the other endpoint's memory, from the same offset of this one's.
+    /// Returns whether there was room; if not, polling makes room. The put ends when the bytes have
+    /// arrived.
     ///
     /// # Errors
     /// [`FabricError::Provider`].
     ///
     /// # Panics
-    /// When that is more than either memory has, or there is no other end yet.
+    /// If the range exceeds either memory, or the other endpoint has not been introduced.
     pub fn try_put(&mut self, offset: usize, bytes: usize) -> Result<bool, FabricError> {
         let is_posted = self.try_transfer(Kind::Put, Flight::Put, offset, bytes)?;
         self.puts += usize::from(is_posted);
         Ok(is_posted)
     }
 
-    /// Gets so many bytes of the other's memory, into the same offset of this end's. As [`try_put`](Self::try_put).
+    /// Gets `bytes` bytes of the other endpoint's memory, into the same offset of this one's.
+    /// Returns whether there was room, as [`try_put`](Self::try_put) does.
     ///
     /// # Errors
     /// [`FabricError::Provider`].
     ///
     /// # Panics
-    /// As there.
+    /// If the range exceeds either memory, or the other endpoint has not been introduced.
     pub fn try_get(&mut self, offset: usize, bytes: usize) -> Result<bool, FabricError> {
         let is_posted = self.try_transfer(Kind::Get, Flight::Get, offset, bytes)?;
         self.gets += usize::from(is_posted);
@@ -210,7 +221,7 @@ impl RawEnd {
 
     fn try_transfer(&mut self, kind: Kind, flight: Flight, offset: usize, bytes: usize) -> Result<bool, FabricError> {
         let peer = self.peer();
-        let end = offset.checked_add(bytes).expect("an end that can be counted");
+        let end = offset.checked_add(bytes).expect("the end does not overflow");
         assert!(end <= self.put_bytes && end as u64 <= peer.memory.bytes, "puts and gets lie inside the memory");
         let Some(context) = self.begin(flight) else { return Ok(false) };
         let piece = Piece {
@@ -224,24 +235,24 @@ impl RawEnd {
             is_told: true,
         };
         let start = self.memory.base().as_ptr().wrapping_add(PUT + offset);
-        // SAFETY: the bytes lie in memory that outlives the port; only the two ends may write them meanwhile, which is the
-        // provider's doing. The context is the flight's own.
+        // SAFETY: the bytes lie in memory that outlives the port; only the two endpoints may write
+        // them meanwhile, through the provider. The context belongs to this flight alone.
         let posted = unsafe { self.port.transfer(&piece, start) };
         self.posted(posted, context)
     }
 
-    /// Makes progress, and notes what has come and ended.
+    /// Makes progress, and records messages that have arrived and operations that have ended.
     ///
     /// # Errors
     /// [`FabricError::Provider`], also for an operation that has failed.
     pub fn poll(&mut self) -> Result<(), FabricError> {
         let mut entries: Entries = [MaybeUninit::uninit(); 32];
         match self.port.poll(&mut entries)? {
-            // Whoever waits for a message is answered before its place is offered again.
+            // A caller that waits for a message gets it before its slot is offered again.
             Polled::Nothing => self.offer_places(),
             Polled::Done(count) => {
                 for entry in &entries[..count] {
-                    // SAFETY: the port has filled in so many entries.
+                    // SAFETY: the port has filled in `count` entries.
                     let entry: CqDataEntry = unsafe { entry.assume_init() };
                     match self.flights.end(entry.op_context) {
                         Some(Flight::Receive { place }) => {
@@ -259,36 +270,42 @@ impl RawEnd {
             Polled::Failed(failure) => {
                 let why = Api::open()?.explain(failure.code);
                 let provider = self.provider().to_owned();
-                Err(FabricError::Provider { doing: "an operation of a raw end", provider, why, code: failure.code })
+                Err(FabricError::Provider {
+                    doing: "an operation of a raw endpoint",
+                    provider,
+                    why,
+                    code: failure.code,
+                })
             }
         }
     }
 
-    /// How many messages have come so far.
+    /// Number of messages received so far.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// How many messages of this end are under way.
+    /// Number of messages in flight from this endpoint.
     pub fn sends_under_way(&self) -> usize {
         self.sends
     }
 
-    /// How many puts of this end are under way.
+    /// Number of puts in flight from this endpoint.
     pub fn puts_under_way(&self) -> usize {
         self.puts
     }
 
-    /// How many gets of this end are under way.
+    /// Number of gets in flight from this endpoint.
     pub fn gets_under_way(&self) -> usize {
         self.gets
     }
 
     fn peer(&self) -> Peer {
-        self.peer.expect("the other end is introduced first")
+        self.peer.expect("the other endpoint is introduced first")
     }
 
-    /// The context of a message or a put, if it may be posted. The receives have their flights for themselves.
+    /// The context of a message, put or get, if it may be posted. Receives have flights of their
+    /// own.
     fn begin(&mut self, flight: Flight) -> Option<*mut c_void> {
         if self.sends + self.puts + self.gets < POSTS_MAX { self.flights.begin(flight).ok() } else { None }
     }
@@ -300,14 +317,15 @@ impl RawEnd {
         posted.map(|posted| matches!(posted, Posted::Yes))
     }
 
-    /// Offers the places whose messages have come for others.
+    /// Offers the slots of received messages again.
     fn offer_places(&mut self) -> Result<(), FabricError> {
         while let Some(place) = self.taken.pop() {
             let Ok(context) = self.flights.begin(Flight::Receive { place }) else {
-                unreachable!("posts leave a flight for each place");
+                unreachable!("posts leave a flight for each slot");
             };
             let start = self.memory.base().as_ptr().wrapping_add(place * MESSAGE_BYTES_MAX);
-            // SAFETY: the place is the provider's until this flight has ended, and as long; the context is the flight's own.
+            // SAFETY: the slot belongs to the provider until this flight has ended, and is
+            // `MESSAGE_BYTES_MAX` long; the context belongs to this flight alone.
             let posted = unsafe { self.port.receive(start, MESSAGE_BYTES_MAX, Some(self.registration), context) };
             if !self.posted(posted, context)? {
                 self.taken.push(place);
@@ -318,7 +336,7 @@ impl RawEnd {
     }
 }
 
-/// The bytes of a [`Target`], as they are sent.
+/// Number of bytes of an encoded [`Target`].
 const TARGET_BYTES: usize = 24;
 
 impl Target {
@@ -336,7 +354,7 @@ impl Target {
     }
 }
 
-/// The memory and the address of an end; `None` when these bytes are no card.
+/// Decodes the memory and the address of an endpoint; `None` if the bytes are not a card.
 fn decode(card: &[u8]) -> Option<(Target, Card)> {
     let (memory, card) = card.split_first_chunk()?;
     Some((Target::decode(memory), Card::decode(card)?))
@@ -365,7 +383,7 @@ mod tests {
     fn poll_until(ends: &mut [RawEnd; 2], mut condition: impl FnMut(&mut [RawEnd; 2]) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !condition(ends) {
-            assert!(Instant::now() < deadline, "the other end does not answer");
+            assert!(Instant::now() < deadline, "the other endpoint has not answered by the deadline");
             ends.iter_mut().for_each(|end| end.poll().unwrap());
         }
     }
@@ -390,16 +408,16 @@ mod tests {
         let bytes = 4096;
         let pattern: Vec<u8> = (0..BYTES).map(|index| (index / 8) as u8).collect();
         let at = |end: &RawEnd| end.memory.base().as_ptr().wrapping_add(PUT);
-        // SAFETY: the memory has so many bytes from there on.
+        // SAFETY: the memory has `BYTES` bytes from there on.
         unsafe { racy::copy_out(pattern.as_ptr(), at(&ends[0]), BYTES) };
         for offset in (0..BYTES / 2).step_by(bytes) {
             poll_until(&mut ends, |ends| ends[0].try_put(offset, bytes).unwrap());
         }
         poll_until(&mut ends, |ends| ends[0].puts_under_way() == 0);
         let mut found = vec![0; BYTES];
-        // SAFETY: as above.
+        // SAFETY: the memory has `BYTES` bytes from there on.
         unsafe { racy::copy_in(at(&ends[1]), found.as_mut_ptr(), BYTES) };
-        assert!(found[..BYTES / 2] == pattern[..BYTES / 2], "all bytes have come");
+        assert!(found[..BYTES / 2] == pattern[..BYTES / 2], "all bytes have arrived");
         assert!(found[BYTES / 2..].iter().all(|byte| *byte == 0), "nothing else was written");
     }
 
@@ -407,12 +425,12 @@ mod tests {
     fn gets_have_ended_when_the_bytes_are_here() {
         let mut ends = pair();
         let at = |end: &RawEnd| end.memory.base().as_ptr().wrapping_add(PUT);
-        // SAFETY: the memory has so many bytes from there on.
+        // SAFETY: the memory has more than 164 bytes from there on.
         unsafe { racy::copy_out([7; 100].as_ptr(), at(&ends[1]).wrapping_add(64), 100) };
         poll_until(&mut ends, |ends| ends[0].try_get(64, 99).unwrap());
         poll_until(&mut ends, |ends| ends[0].gets_under_way() == 0);
         let mut found = [0; 100];
-        // SAFETY: as above.
+        // SAFETY: the memory has more than 164 bytes from there on.
         unsafe { racy::copy_in(at(&ends[0]).wrapping_add(64), found.as_mut_ptr(), 100) };
         assert_eq!((found[..99].iter().all(|byte| *byte == 7), found[99]), (true, 0));
     }
@@ -428,7 +446,7 @@ mod tests {
         poll_until(&mut ends, |ends| ends[0].puts_under_way() == 0);
     }
 
-    /// What queues rely on, so that puts without a signal need no answer.
+    /// Queues rely on this order, so that puts without a signal need no answer.
     #[test]
     fn tcp_keeps_puts_in_order() {
         let [end, _] = pair();

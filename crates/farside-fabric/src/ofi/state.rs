@@ -1,4 +1,4 @@
-//! All that an endpoint's lock guards.
+//! The state that an endpoint's lock guards.
 
 mod queued;
 mod regions;
@@ -25,30 +25,31 @@ use crate::by_message::{Engine, Limits, NativeAccess, Registration as NewRegion}
 use crate::ids::ProcessId;
 use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag, Unposted};
 
-/// Operations that a process may have under way.
+/// Maximum number of operations in flight per process.
 pub(super) const OPERATIONS_MAX: usize = 64;
-/// Pieces of transfers under way at once; the others wait.
+/// Maximum number of pieces of transfers in flight; others wait.
 const PIECES_MAX: usize = 128;
-/// The longest payload of a message.
+/// Maximum length of a message's payload.
 pub(super) const MESSAGE_BYTES_MAX: usize = SLOT_BYTES - HEADER_BYTES;
-/// What bounds the engine.
+/// Limits of the engine.
 pub(super) const LIMITS: Limits =
     Limits { message_bytes_max: MESSAGE_BYTES_MAX, operations_max: OPERATIONS_MAX, messages_max: SEND_SLOTS };
-/// Slots that messages to one peer may take while it is being connected or has no room.
+/// Maximum number of slots for messages to one peer that is being connected or has no room.
 const BACKLOG_MAX: usize = 8;
-/// The longest piece of a transfer. (The provider's own limit may be lower.)
+/// Maximum length of a piece of a transfer. (The provider's own limit may be lower.)
 const PIECE_BYTES_MAX: usize = 4 << 20;
-/// An access of up to so many bytes is never seen in pieces.
+/// An access of up to this many bytes is never split into pieces.
 const WHOLE_BYTES_MAX: usize = 8;
 
-// Error numbers of a completion that say that the key or address was wrong, and not that the peer is gone.
+// Error numbers of a completion that report a wrong key or address, and not a lost peer.
 const EPERM: i32 = 1;
 const EACCES: i32 = 13;
 const ENOKEY: i32 = 266;
 
 #[derive(Debug)]
 pub(super) struct State {
-    // The port first: what it uses may go when it is closed, and fields are dropped in this order.
+    // The port comes first: fields are dropped in this order, and what the port uses may go only
+    // after it is closed.
     port: Port,
     flights: Flights<Flight>,
     staging: Staging,
@@ -62,27 +63,27 @@ pub(super) struct State {
     token: u64,
     peers: Vec<Peer>,
     next_transfer: TransferId,
-    /// Transfers of which pieces wait to be posted.
+    /// Transfers with pieces that wait to be posted.
     unposted: VecDeque<TransferId>,
     events: Events,
-    /// A thread sleeps on libfabric's descriptor, or is about to, and nobody has woken it.
+    /// Whether a thread sleeps on libfabric's descriptor, or is about to, and has not been woken.
     pub(super) sleeps: bool,
-    /// Why nothing works any more.
+    /// The reason why the endpoint no longer works.
     broken: Option<String>,
 }
 
 #[derive(Debug)]
 struct Peer {
     address: Option<FiAddr>,
-    /// Something came from it or went to it.
+    /// Whether a message came from the peer or went to it.
     met: bool,
     /// Messages in their slots that wait for room.
     backlog: VecDeque<(usize, usize)>,
-    /// Messages that are under way.
+    /// Number of messages in flight.
     messages: usize,
 }
 
-/// What an operation under way is for.
+/// The purpose of an operation in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flight {
     /// A slot waits for a message.
@@ -94,7 +95,8 @@ enum Flight {
 }
 
 impl State {
-    /// The state of an open port. The starter is the first `bytes` bytes of `memory`.
+    /// Creates the state of an open port. The starter memory is the first `bytes` bytes of
+    /// `memory`.
     pub(super) fn new(
         mut port: Port,
         process: ProcessId,
@@ -132,7 +134,7 @@ impl State {
         Ok(state)
     }
 
-    /// Makes the peers known by their addresses.
+    /// Introduces the peers by their addresses.
     pub(super) fn introduce(&mut self, addresses: &[Vec<u8>], token: u64) -> Result<(), FabricError> {
         for (number, address) in addresses.iter().enumerate().filter(|(number, _)| *number != self.process.index()) {
             self.peers[number].address = Some(self.port.insert(address)?);
@@ -184,7 +186,7 @@ impl State {
         if kind == transfer::Kind::Put && !self.engine.is_writable(key) {
             return Ok(ended(Err(FabricError::ReadOnly { key })));
         }
-        // Those in quarantine are nobody's any more.
+        // Operations in quarantine do not count any more.
         if self.transfers.values().filter(|transfer| transfer.is_wanted()).count() >= OPERATIONS_MAX {
             let full = FabricError::QueueFull { process: key.process, max: OPERATIONS_MAX };
             return Err(kind.of(offset, data).refused(full));
@@ -192,7 +194,7 @@ impl State {
         self.start(key, access, kind, offset, data)
     }
 
-    /// How libfabric reaches a region, if an access of so many bytes is to be its own.
+    /// libfabric's access to a region, if an access of `bytes` bytes should use it.
     fn is_native(&self, key: RemoteKey, bytes: usize) -> Option<NativeAccess> {
         let in_software = self.works_in_software();
         let wanted = key.process != self.process && bytes > if in_software { WHOLE_BYTES_MAX } else { 0 };
@@ -200,7 +202,8 @@ impl State {
         if reachable { self.engine.native(key) } else { None }
     }
 
-    /// The provider copies with this machine's processor, and works only while somebody makes progress.
+    /// Returns whether the provider copies with this machine's processor, and works only while a
+    /// thread makes progress.
     pub(super) fn works_in_software(&self) -> bool {
         !self.port.provider().starts_with("verbs")
     }
@@ -238,7 +241,7 @@ impl State {
         Ok(completion)
     }
 
-    /// Memory for libfabric to find the bytes of a transfer in.
+    /// Provides the memory in which libfabric finds the bytes of a transfer.
     fn lend(&mut self, kind: transfer::Kind, data: &mut [u8]) -> Result<Lent, FabricError> {
         if !self.port.attributes().registers_local {
             return Ok(Lent::Buffer);
@@ -246,24 +249,25 @@ impl State {
         if let Some(slot) = self.pool.take(&mut self.port, data.len()) {
             if kind == transfer::Kind::Put {
                 let (start, _) = self.pool.slot(slot);
-                // SAFETY: the slot was free, and is longer than what it was taken for.
+                // SAFETY: the slot was free, and is at least as long as the data for which it was
+                // taken.
                 unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), start, data.len()) };
             }
             return Ok(Lent::Slot(slot));
         }
-        // SAFETY: the buffer stays in the transfer, which outlives its registration: `finish` gives that back first, and the port, which
-        // is dropped first, all that are left.
+        // SAFETY: the buffer stays in the transfer, which outlives its registration: `finish`
+        // closes that first, and the port, which is dropped first, closes all that are left.
         let registered = unsafe { self.port.register(data.as_mut_ptr(), data.len(), random_key()?, Rights::All) };
         Ok(Lent::Registered(registered?))
     }
 
-    /// Buffers that were registered by themselves since the pool had no slot for them.
+    /// Number of buffers that were registered separately because the pool had no slot for them.
     pub(super) fn passed_pool(&self) -> u64 {
         self.pool.passed_by()
     }
 
-    /// Posts what waits to be posted, as far as there is room. Not in order: what goes to a peer that is being connected does not
-    /// hold the others up.
+    /// Posts waiting transfers, as far as there is room. They need not keep their order: a transfer
+    /// to a peer that is being connected does not delay others.
     fn post_pieces(&mut self) {
         for _ in 0..self.unposted.len() {
             let Some(id) = self.unposted.pop_front() else { return };
@@ -275,7 +279,7 @@ impl State {
         }
     }
 
-    /// Posts the pieces of a transfer. Says whether all are.
+    /// Posts the pieces of a transfer. Returns whether all are posted.
     fn post_transfer(&mut self, id: TransferId) -> bool {
         let attributes = self.port.attributes();
         let Some(transfer) = self.transfers.get_mut(&id) else { return true };
@@ -307,8 +311,8 @@ impl State {
                 is_told: true,
             };
             let start = first.wrapping_add(transfer.posted);
-            // SAFETY: the piece lies in the buffer or the slot, which is not touched here until its last piece has landed; the context
-            // is the flight's own.
+            // SAFETY: the piece lies in the buffer or the slot, which this process does not touch
+            // until its last piece has landed; the context belongs to this flight alone.
             let posted = unsafe { self.port.transfer(&piece, start) };
             match posted {
                 Ok(Posted::Yes) => {
@@ -328,7 +332,7 @@ impl State {
         true
     }
 
-    /// Ends a transfer that is over.
+    /// Ends a transfer, if it is over.
     fn finish(&mut self, id: TransferId) {
         if !self.transfers.get(&id).is_some_and(Transfer::is_over) {
             return;
@@ -340,7 +344,8 @@ impl State {
                 Lent::Slot(slot) => {
                     if transfer.kind == transfer::Kind::Get && transfer.error.is_none() {
                         let (start, _) = self.pool.slot(slot);
-                        // SAFETY: the get is over, so nobody writes the slot, which is longer than the buffer.
+                        // SAFETY: the get is over, so nothing writes the slot, which is at least as
+                        // long as the buffer.
                         unsafe {
                             std::ptr::copy_nonoverlapping(start, transfer.data.as_mut_ptr(), transfer.data.len())
                         };
@@ -352,7 +357,8 @@ impl State {
         }
     }
 
-    /// Buffers that libfabric has not let go of, though their peers are lost or they were cancelled.
+    /// Number of buffers that libfabric has not released, although their peers are lost or they
+    /// were cancelled.
     pub(super) fn quarantined(&self) -> usize {
         self.transfers.values().filter(|transfer| !transfer.is_wanted()).count() + self.queues.all_quarantined()
     }
@@ -378,7 +384,8 @@ impl State {
         }
     }
 
-    /// The engine carries these: libfabric's own tagged messages are no quicker, and those that come early are kept without bound.
+    /// Expects a tagged message. The engine carries these: libfabric's own tagged messages are no
+    /// faster, and its buffer for unexpected ones is unbounded.
     pub(super) fn expect(&mut self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
         self.check()?;
         let expected = self.engine.expect(from, tag, room);
@@ -393,7 +400,7 @@ impl State {
         Ok(())
     }
 
-    /// Sends the packets of the engine, and messages that had no room, as far as there is room now.
+    /// Sends the engine's packets, and messages that had no room, as far as there is room now.
     fn send_waiting(&mut self) {
         self.settle_regions();
         if self.staging.has_waiting() {
@@ -422,10 +429,11 @@ impl State {
 
     fn post_receive(&mut self, slot: usize) -> Result<(), FabricError> {
         let Ok(context) = self.flights.begin(Flight::Receive { slot }) else {
-            unreachable!("there is a flight for each slot");
+            unreachable!("each slot has a flight");
         };
         let (start, registration) = (self.staging.address(slot), self.staging.registration());
-        // SAFETY: the slot is the provider's until this flight has ended; it is as long; the context is the flight's own.
+        // SAFETY: the slot belongs to the provider until this flight has ended, and is `SLOT_BYTES`
+        // long; the context belongs to this flight alone.
         let posted = unsafe { self.port.receive(start, SLOT_BYTES, registration, context) };
         match posted {
             Ok(Posted::Yes) => Ok(()),
@@ -434,7 +442,7 @@ impl State {
                 Err(FabricError::Provider {
                     doing: "posting a receive",
                     provider: self.port.provider().to_owned(),
-                    why: "its queue is shorter than it said".to_owned(),
+                    why: "its queue is shorter than it announced".to_owned(),
                     code: 11,
                 })
             }
@@ -455,7 +463,7 @@ impl State {
 
     // Progress.
 
-    /// Moves on what can move. Says whether anything came in or ended.
+    /// Advances everything that can advance. Returns whether anything arrived or ended.
     pub(super) fn progress(&mut self) -> bool {
         if self.broken.is_some() {
             return false;
@@ -475,12 +483,13 @@ impl State {
                 Polled::Done(count) => {
                     any = true;
                     for entry in &entries[..count] {
-                        // SAFETY: the port has filled in so many entries.
+                        // SAFETY: the port has filled in `count` entries.
                         let entry: CqDataEntry = unsafe { entry.assume_init() };
                         self.landed(entry.op_context, entry.len);
                     }
                     if count < entries.len() {
-                        // That was all. Another look would cost a system call, which can wait for the next time.
+                        // The queue is empty. Another poll would cost a system call, which can wait
+                        // for the next call.
                         break;
                     }
                 }
@@ -494,12 +503,12 @@ impl State {
         any
     }
 
-    /// Whether something waits for room, which libfabric does not announce.
+    /// Returns whether something waits for room, which libfabric does not announce.
     pub(super) fn waits_for_room(&self) -> bool {
         !self.unposted.is_empty() || self.engine.waiting_for_room().next().is_some() || self.staging.has_waiting()
     }
 
-    /// Whether messages are under way.
+    /// Returns whether messages are waiting or in flight.
     pub(super) fn sends(&self) -> bool {
         self.staging.has_waiting() || self.peers.iter().any(|peer| peer.messages > 0)
     }
@@ -531,7 +540,7 @@ impl State {
 
     fn failed(&mut self, failure: Failure) {
         match self.flights.end(failure.context) {
-            // A message that no slot could hold, from somebody who is no process of this job.
+            // A message that no slot could hold, from a sender that is not a process of this job.
             Some(Flight::Receive { slot }) => {
                 if let Err(error) = self.post_receive(slot) {
                     self.break_down(&error);
@@ -589,13 +598,13 @@ impl State {
 
     // Ends.
 
-    /// A peer is gone, and stays so.
+    /// Marks a peer as gone for ever.
     pub(super) fn lose(&mut self, process: ProcessId) {
         self.taint_what_is_held_by(process);
         if !self.engine.lose(process) {
             return;
         }
-        // What it may still write is tainted.
+        // Memory that the peer may still write was tainted above.
         self.engine.bury(process);
         let peer = &mut self.peers[process.index()];
         for (slot, _) in peer.backlog.drain(..) {
@@ -613,7 +622,8 @@ impl State {
         self.queues.lose(process);
         self.unposted.retain(|id| !ids.contains(id));
         ids.into_iter().for_each(|id| self.finish(id));
-        // Messages to it need not be waited for any more; whether the provider calls them off, their completions tell.
+        // Messages to the peer need not be waited for; their completions tell whether the provider
+        // cancels them.
         let to_it: Vec<_> = self
             .flights
             .iter()
@@ -621,19 +631,20 @@ impl State {
             .map(|(context, _)| context)
             .collect();
         for context in to_it {
-            // SAFETY: these operations are under way.
+            // SAFETY: these operations are in flight.
             unsafe { self.port.cancel(context) };
         }
         self.events.push(Event::Disconnected { process });
     }
 
-    /// Tells all peers that were met that this end closes. Says whether all are told, as far as there was room.
+    /// Tells all peers that this endpoint has met that it closes. Returns whether all were told, as
+    /// far as there was room.
     pub(super) fn say_farewell(&mut self) -> bool {
         let header = Header { token: self.token, from: self.process, kind: Kind::Farewell };
         let mut all = true;
         for (number, peer) in (0..).map(ProcessId::new).zip(&mut self.peers) {
             if peer.met && self.engine.check_peer(number).is_ok() {
-                // One that cannot be told at all finds out, or is told by who watches the processes.
+                // A peer that cannot be told finds out itself, or the launcher tells it.
                 let told = transmit(&self.port, &mut self.flights, &mut self.staging, peer, number, header, &[]);
                 peer.met = matches!(told, Ok(false));
                 all &= !peer.met;
@@ -646,7 +657,7 @@ impl State {
         match &self.broken {
             None => Ok(()),
             Some(why) => Err(FabricError::Provider {
-                doing: "an operation on an endpoint that broke down",
+                doing: "an operation on a broken endpoint",
                 provider: self.port.provider().to_owned(),
                 why: why.clone(),
                 code: 0,
@@ -654,7 +665,7 @@ impl State {
         }
     }
 
-    /// Nothing works any more: all peers are out of reach.
+    /// Marks the endpoint as broken: all peers are unreachable.
     fn break_down(&mut self, why: &FabricError) {
         self.broken.get_or_insert_with(|| why.to_string());
         let own = self.process;
@@ -664,7 +675,8 @@ impl State {
     }
 }
 
-/// A key that nobody guesses: whoever can reach the endpoint may use a key that it knows.
+/// Returns a key that cannot be guessed: any program that can reach the endpoint may use a key that
+/// it knows.
 pub(super) fn random_key() -> Result<u64, FabricError> {
     let random = random_bytes().map_err(|cause| FabricError::System { doing: "getting random bytes", cause })?;
     Ok(u64::from_le_bytes(random))
@@ -676,7 +688,7 @@ fn ended(result: Result<crate::transport::Outcome, FabricError>) -> Completion {
     completion
 }
 
-/// Sends a message, or puts it behind those that wait. Says whether there was room for that.
+/// Sends a message, or queues it behind those that wait. Returns whether there was room for that.
 fn transmit(
     port: &Port,
     flights: &mut Flights<Flight>,
@@ -696,15 +708,15 @@ fn transmit(
     let bytes = staging.fill(slot, &[&header.encode(), payload]);
     peer.met = true;
     peer.backlog.push_back((slot, bytes));
-    // What fails is tried once more when progress is made, and then the peer is given up.
+    // A failed send is repeated at the next progress; then the peer is given up.
     let _ = send_backlog(port, flights, staging, peer, to);
     Ok(true)
 }
 
-/// Sends what waits for a peer, in its order, as far as there is room.
+/// Sends the messages that wait for a peer, in order, as far as there is room.
 ///
 /// # Errors
-/// What libfabric said, when it does not take the next message and never will.
+/// libfabric's error, if it refuses the next message permanently.
 fn send_backlog(
     port: &Port,
     flights: &mut Flights<Flight>,
@@ -715,7 +727,8 @@ fn send_backlog(
     let Some(address) = peer.address else { return Ok(()) };
     while let Some((slot, bytes)) = peer.backlog.front().copied() {
         let Ok(context) = flights.begin(Flight::Message { to, slot }) else { return Ok(()) };
-        // SAFETY: the slot is taken and filled, and nobody touches it until this flight has ended; the context is the flight's own.
+        // SAFETY: the slot is taken and filled, and nothing touches it until this flight has ended;
+        // the context belongs to this flight alone.
         let posted = unsafe { port.send(address, staging.address(slot), bytes, staging.registration(), context) };
         match posted {
             Ok(Posted::Yes) => {

@@ -1,39 +1,39 @@
-//! A put or get of libfabric's own, in as many pieces as the provider needs.
+//! A put or get by libfabric itself, in as many pieces as the provider needs.
 
 use crate::by_message::NativeAccess;
 use crate::ofi::port::Registration;
 use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
 
-/// Names a transfer while it is under way.
+/// Names a transfer while it is in flight.
 pub(super) type TransferId = u64;
 
-/// From when it is posted until libfabric has let go of its buffer.
+/// A transfer, from its posting until libfabric has released its buffer.
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub(super) key: RemoteKey,
     pub(super) access: NativeAccess,
     pub(super) offset: u64,
     pub(super) kind: Kind,
-    /// The buffer. It is not touched here while pieces are under way.
+    /// The buffer. This process does not touch it while pieces are in flight.
     pub(super) data: Vec<u8>,
-    /// Where libfabric finds the bytes.
+    /// The memory that libfabric accesses.
     pub(super) lent: Lent,
-    /// So many bytes are posted.
+    /// Number of bytes posted.
     pub(super) posted: usize,
-    /// So many pieces are under way.
+    /// Number of pieces in flight.
     pub(super) pieces: usize,
-    /// The first that went wrong.
+    /// The first failure.
     pub(super) error: Option<FabricError>,
-    /// `None` when it was told already: the peer is lost, and the buffer is in quarantine.
+    /// `None` if the end was already reported: the peer is lost, and the buffer is in quarantine.
     pub(super) completion: Option<Completion>,
 }
 
-/// The memory that libfabric is given for a transfer.
+/// The memory that libfabric accesses for a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lent {
     /// The buffer.
     Buffer,
-    /// The buffer, registered, as the provider asks for.
+    /// The buffer, registered as the provider requires.
     Registered(Registration),
     /// A slot of the pool.
     Slot(usize),
@@ -46,7 +46,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What such a transfer was asked for as.
+    /// The operation that requested such a transfer.
     pub(super) fn of(self, offset: u64, data: Vec<u8>) -> Operation {
         match self {
             Kind::Put => Operation::Put { offset, data },
@@ -56,22 +56,23 @@ impl Kind {
 }
 
 impl Transfer {
-    /// Somebody waits for it: its peer is not lost, and it was not cancelled. Otherwise its buffer is in quarantine.
+    /// Returns whether its end is awaited: its peer is not lost, and it was not cancelled.
+    /// Otherwise its buffer is in quarantine.
     pub(super) fn is_wanted(&self) -> bool {
         self.completion.as_ref().is_some_and(|completion| !completion.has_ended())
     }
 
-    /// Nothing of it is under way, and nothing more is to be posted.
+    /// Returns whether nothing of it is in flight, and nothing more will be posted.
     pub(super) fn is_over(&self) -> bool {
         self.pieces == 0 && (self.posted == self.data.len() || self.error.is_some() || !self.is_wanted())
     }
 
-    /// Whether there is something to post.
+    /// Returns whether there is something to post.
     pub(super) fn has_more(&self) -> bool {
         self.posted < self.data.len() && self.error.is_none() && self.is_wanted()
     }
 
-    /// Tells the end, if it was not told.
+    /// Reports the end, if that has not happened yet.
     pub(super) fn tell(self) {
         let Some(completion) = self.completion else { return };
         completion.end(match (self.error, self.kind) {

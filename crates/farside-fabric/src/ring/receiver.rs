@@ -6,68 +6,69 @@ use super::record::Header;
 use super::{RingControl, RingControlMemory, RingMemory};
 use crate::sync::{Ordering, fence};
 
-/// Reads the records of one worker from another. Owned by the receiving worker.
+/// Reads the records that one worker receives from another. Owned by the receiving worker.
 #[derive(Debug)]
 pub struct Receiver<M, C> {
     chunk: M,
-    /// Where the next header is.
+    /// Offset of the next header.
     offset: usize,
     control: C,
     circle: Vec<M>,
     current: usize,
-    /// How many chunks were consumed.
+    /// Number of chunks consumed.
     consumed: u64,
     granted: VecDeque<M>,
-    /// Credit was given since [`credited_sender_waits`](Self::credited_sender_waits) was last asked.
+    /// Whether credit was given since the last call of
+    /// [`credited_sender_waits`](Self::credited_sender_waits).
     credited: bool,
 }
 
-/// What is next in the ring.
+/// The next entry of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing yet.
+    /// No record has been published yet.
     Empty,
-    /// A record. It lies inside the chunk.
+    /// A record, which lies inside the chunk.
     Record {
         /// Its header.
         header: Header,
-        /// Where its payload begins in [`chunk`](Receiver::chunk).
+        /// Offset of its payload in [`chunk`](Receiver::chunk).
         payload: usize,
-        /// Where it ends.
+        /// Offset of its end.
         end: usize,
     },
 }
 
-/// A ring holds what no sender writes.
+/// A ring's contents could not have been written by a correct sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
     /// A record reaches beyond its chunk.
-    #[error("a record of {bytes} bytes at offset {offset} of a chunk of {chunk_bytes} bytes")]
+    #[error("a record of {bytes} bytes at offset {offset} does not fit into its chunk of {chunk_bytes} bytes")]
     Length {
-        /// Where it begins.
+        /// Offset of the record.
         offset: usize,
-        /// How long it says it is.
+        /// Length in its header.
         bytes: u64,
         /// The chunk's size.
         chunk_bytes: usize,
     },
-    /// A rotate record points at a chunk that was never granted.
-    #[error("a rotation into a chunk that was never granted")]
+    /// A rotate record leads to a chunk that was never granted.
+    #[error("a rotate record leads to a chunk that was never granted")]
     Rotation,
-    /// A chunk holds nothing but rotations, all the way round.
-    #[error("a circle of {chunks} chunks that are all empty")]
+    /// Every chunk of the circle holds only a rotate record.
+    #[error("each of the {chunks} chunks of a circle holds only a rotate record")]
     Circle {
-        /// How many.
+        /// Number of chunks.
         chunks: usize,
     },
 }
 
 impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
-    /// A receiver of a new ring with the same chunks in the same order as its sender's.
+    /// Creates the receiver of a new ring, with the same chunks in the same order as its sender's.
     ///
     /// # Panics
-    /// When there is no chunk.
+    /// If `chunks` is empty.
     pub fn new(control: C, chunks: Vec<M>) -> Self {
         let chunk = chunks.first().expect("a ring has a chunk").clone();
         Self {
@@ -82,10 +83,10 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
         }
     }
 
-    /// What is next. A record stays next until [`consume`](Self::consume).
+    /// Returns the next entry. A record stays next until [`consume`](Self::consume).
     ///
     /// # Errors
-    /// [`Corrupt`], and then again at every call.
+    /// [`Corrupt`], and again at every further call.
     #[inline]
     pub fn peek(&mut self) -> Result<Next, Corrupt> {
         // SYNC: pairs with the release stores in `Sender::publish`, `flush` and `enter`.
@@ -139,21 +140,21 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
         &self.chunk
     }
 
-    /// Done with the record that ends here.
+    /// Consumes the record that ends at `end`.
     #[inline]
     pub fn consume(&mut self, end: usize) {
-        debug_assert!(end > self.offset && end <= self.chunk.bytes() - 8, "`peek` said where it ends");
+        debug_assert!(end > self.offset && end <= self.chunk.bytes() - 8, "`peek` returned the end");
         self.offset = end;
     }
 
-    /// Whether the next header is still zero.
+    /// Returns whether the next header is still zero.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        // A record that this finds is loaded again, with acquire, by `peek`.
+        // A record seen here is loaded again, with acquire, by `peek`.
         self.chunk.word(self.offset).load(Ordering::Relaxed) == 0
     }
 
-    /// Learns of a chunk before its sender does.
+    /// Adds a chunk, before its sender learns of it.
     pub fn grant(&mut self, chunk: M) {
         self.granted.push_back(chunk);
     }
@@ -163,13 +164,15 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
         self.control.control()
     }
 
-    /// Whether credit was given since this was last asked and the sender waits for it: then its doorbell must be rung.
+    /// Returns whether credit was given since the last call and the sender waits for it. If so, the
+    /// caller must ring the sender's doorbell.
     #[inline]
     pub fn credited_sender_waits(&mut self) -> bool {
         if !std::mem::take(&mut self.credited) {
             return false;
         }
-        // SYNC: pairs with the fence in `Sender::begin_waiting`: either this sees the flag, or the sender sees the credit.
+        // SYNC: pairs with the fence in `Sender::begin_waiting`: either this load sees the flag, or
+        // the sender sees the credit.
         fence(Ordering::SeqCst);
         self.control().sender_waits.load(Ordering::Relaxed) != 0
     }
@@ -177,10 +180,10 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
     #[cold]
     #[inline(never)]
     fn rotate(&mut self, mut header: Header) -> Result<Next, Corrupt> {
-        // A sender passes at most every chunk once without putting a record in.
+        // A sender passes each chunk at most once without writing a record.
         for _ in 0..=self.circle.len() + self.granted.len() {
             self.finish_chunk(header.operand() != 0)?;
-            // SYNC: as in `peek`.
+            // SYNC: pairs with the release stores in `Sender::publish`, `flush` and `enter`.
             let word = self.chunk.word(0).load(Ordering::Acquire);
             header = Header::from_word(word);
             if word == 0 {
@@ -204,7 +207,8 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
         self.offset = 0;
         self.consumed += 1;
         self.credited = true;
-        // SYNC: pairs with the acquire load in `Sender::steps_towards_room`: every read of the finished chunk came before.
+        // SYNC: pairs with the acquire load in `Sender::steps_towards_room`: every read of the
+        // finished chunk happened before this store.
         self.control.control().consumed.store(self.consumed, Ordering::Release);
         Ok(())
     }
@@ -213,11 +217,11 @@ impl<M: RingMemory, C: RingControlMemory> Receiver<M, C> {
 /// Why [`Receiver::run`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// Nothing is left.
+    /// The ring has no further record.
     Empty,
-    /// As many records as were asked for.
+    /// The requested number of records was processed.
     Enough,
-    /// A record was refused. It is consumed.
+    /// The callback refused a record. The record is consumed.
     Refused {
         /// Its header.
         header: Header,
@@ -226,18 +230,19 @@ pub enum RunEnd {
 
 #[cfg(not(loom))]
 impl<C: RingControlMemory> Receiver<super::MappedChunk, C> {
-    /// Hands records to `run`, with the address of their payload and of their end, until there is none or as many as `count`.
-    /// `run` returns the record's end again, or null to refuse it. Each record counts as consumed before it is handed out, so that
-    /// one that panics is not run again.
+    /// Passes records to `run`, with the addresses of their payload and of their end, until the
+    /// ring is empty or `count` records were passed. `run` returns the record's end, or null to
+    /// refuse the record. Each record is consumed before it is passed, so that a record whose `run`
+    /// panics is not run again.
     ///
-    /// A `run` that computes the end from the types it knows gives the processor the place of the next header before it has
-    /// seen this one: that is why it returns it.
+    /// A `run` that computes the end from types known at compile time lets the processor find the
+    /// next header before it has loaded this one. That is why it returns the end.
     ///
     /// # Errors
     /// [`Corrupt`].
     ///
     /// # Safety
-    /// What `run` returns is the end that it was given, or null.
+    /// `run` returns the end that it was given, or null.
     #[inline]
     pub unsafe fn run(
         &mut self,
@@ -247,7 +252,8 @@ impl<C: RingControlMemory> Receiver<super::MappedChunk, C> {
         let (mut base, mut last) = self.bounds();
         let mut at = base.wrapping_add(self.offset);
         for _ in 0..count {
-            // SAFETY: `at` is the place of a header: in the chunk, which is mapped as long as `self` lives, on a multiple of 8.
+            // SAFETY: `at` is the address of a header: on a multiple of 8 in the chunk, which is
+            // mapped as long as `self` lives.
             let word = unsafe { farside_sys::racy::atomic_u64(at.cast_mut()) }.load(Ordering::Acquire);
             if word == 0 {
                 return Ok(RunEnd::Empty);
@@ -273,7 +279,7 @@ impl<C: RingControlMemory> Receiver<super::MappedChunk, C> {
         Ok(RunEnd::Enough)
     }
 
-    /// Where the chunk begins, and where its last record must end.
+    /// The address of the chunk, and the address at which its last record must end.
     #[inline]
     fn bounds(&self) -> (*const u8, *const u8) {
         let base = self.chunk.address(0).cast_const();

@@ -3,12 +3,13 @@
 /// The 8 bytes before a record's payload.
 ///
 /// ```text
-/// bits  0..32  operand: whatever the layer above wants (an offset in the program's text)
-/// bits 32..48  entry: which function of the link-time table, or ROTATE
-/// bits 48..64  length of the whole record in units of 8 bytes, or LONG: then the payload's first word is the length in bytes
+/// bits  0..32  operand: for the layer above (an offset in the program's text)
+/// bits 32..48  entry: the index of a function in the link-time table, or ROTATE
+/// bits 48..64  length of the record in units of 8 bytes,
+///              or LONG: the payload's first word is the length
 /// ```
 ///
-/// Never zero, since a record is at least one unit long.
+/// Never zero, because a record is at least one unit long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct Header(u64);
@@ -16,7 +17,7 @@ pub struct Header(u64);
 const ROTATE: u16 = u16::MAX;
 const LONG: u16 = u16::MAX;
 
-/// The bytes that a record with so many payload bytes takes in the ring.
+/// The number of bytes that a record with `payload_bytes` bytes of payload occupies in the ring.
 #[inline]
 pub const fn record_bytes(payload_bytes: usize) -> usize {
     let bytes = 8 + payload_bytes.next_multiple_of(8);
@@ -24,10 +25,11 @@ pub const fn record_bytes(payload_bytes: usize) -> usize {
 }
 
 impl Header {
-    /// The first entry that is not a function's.
+    /// The first entry value that is not a function's index.
     pub const ENTRY_COUNT_MAX: usize = ROTATE as usize;
 
-    /// A header for a record of `record_bytes` bytes, which [`record_bytes`] made.
+    /// Builds the header of a record of `record_bytes` bytes, a value of the function
+    /// [`record_bytes`].
     #[inline]
     pub const fn new(entry: u16, operand: u32, record_bytes: usize) -> Self {
         debug_assert!(entry != ROTATE && record_bytes.is_multiple_of(8) && record_bytes >= 8);
@@ -36,7 +38,7 @@ impl Header {
         Self(operand as u64 | (entry as u64) << 32 | units << 48)
     }
 
-    /// Whether a record of this length carries its length in its first payload word.
+    /// Returns whether a record of this length stores its length in its first payload word.
     #[inline]
     pub const fn is_long_for(record_bytes: usize) -> bool {
         record_bytes / 8 >= LONG as usize
@@ -47,19 +49,19 @@ impl Header {
         Self(splice as u64 | (ROTATE as u64) << 32 | 1 << 48)
     }
 
-    /// The header that stands in memory.
+    /// Interprets a word in memory as a header.
     #[inline]
     pub const fn from_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// The header as it stands in memory.
+    /// The header as a word in memory.
     #[inline]
     pub const fn word(self) -> u64 {
         self.0
     }
 
-    /// Which function of the table.
+    /// The index of the function in the table.
     #[inline]
     pub const fn entry(self) -> u16 {
         (self.0 >> 32) as u16
@@ -71,12 +73,13 @@ impl Header {
         self.0 as u32
     }
 
-    /// Whether it is no plain record: a rotation, a long record, or one of no length, which nobody writes.
+    /// Returns whether this is not a plain record: a rotation, a long record, or length 0, which no
+    /// sender writes.
     #[cfg(not(loom))]
     #[inline]
     pub(super) const fn is_special(self) -> bool {
         let units = (self.0 >> 48) as u16;
-        // One comparison for 0 and LONG.
+        // One comparison covers both 0 and LONG.
         units.wrapping_sub(1) >= LONG - 1 || self.is_rotate()
     }
 
@@ -92,7 +95,7 @@ impl Header {
         self.entry() == ROTATE
     }
 
-    /// The length in bytes, header included; `None` when the payload's first word holds it.
+    /// The length in bytes, header included; `None` if the payload's first word holds it.
     #[inline]
     pub const fn short_bytes(self) -> Option<usize> {
         let units = (self.0 >> 48) as u16;

@@ -6,29 +6,30 @@ use super::record::Header;
 use super::{CHUNK_BYTES_MIN, RingControl, RingControlMemory, RingMemory};
 use crate::sync::{Ordering, fence};
 
-/// Where no batch begins.
+/// The `batch_offset` when no batch is open.
 const NONE: usize = usize::MAX;
 
-/// Writes the records of one worker to another. Owned by the sending worker.
+/// Writes the records that one worker sends to another. Owned by the sending worker.
 #[derive(Debug)]
 pub struct Sender<M, C> {
     /// The chunk being filled.
     chunk: M,
-    /// Where the next header goes. The word there is zero unless a batch is open.
+    /// Offset of the next header. The word there is zero unless a batch is open.
     offset: usize,
-    /// Records end here at the latest; behind it is room for one more header.
+    /// The largest end of a record; behind it is room for one more header.
     limit: usize,
-    /// Where the batch begins whose first header is withheld, or [`NONE`].
+    /// Offset of the batch whose first header is withheld, or [`NONE`].
     batch_offset: usize,
     batch_header: u64,
-    /// Records that [`join`](Self::join) the batch end before this. At most `limit + 1`; 0 when none may.
+    /// Records that [`join`](Self::join) the batch end before this offset. At most `limit + 1`; 0
+    /// when no record may join.
     batch_end: usize,
     control: C,
     circle: Vec<Filled<M>>,
     current: usize,
-    /// How many chunks were begun, the current one included.
+    /// Number of chunks begun, including the current one.
     fillings: u64,
-    /// The records in those that were left.
+    /// Total bytes of records in the chunks already left.
     left_bytes: u64,
     granted: VecDeque<M>,
 }
@@ -36,22 +37,23 @@ pub struct Sender<M, C> {
 #[derive(Debug)]
 struct Filled<M> {
     chunk: M,
-    /// The filling during which it was last used, 0 for never.
+    /// The filling during which the chunk was last used; 0 if it never was.
     filling: u64,
 }
 
-/// The ring cannot take a record now.
+/// The ring has no room for a record now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom {
-    /// No chunk of the circle is long enough, however much is consumed: a chunk of this size must be granted.
+    /// Set if no chunk of the circle is long enough, however much is consumed: a chunk of this size
+    /// must be granted.
     pub needs_chunk_bytes: Option<usize>,
 }
 
 impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
-    /// A sender into a new ring, whose chunks are all zero in their first word.
+    /// Creates the sender of a new ring. The first word of every chunk is zero.
     ///
     /// # Panics
-    /// When there is no chunk.
+    /// If `chunks` is empty.
     pub fn new(control: C, chunks: Vec<M>) -> Self {
         let first = chunks.first().expect("a ring has a chunk").clone();
         let mut circle: Vec<_> = chunks.into_iter().map(|chunk| Filled { chunk, filling: 0 }).collect();
@@ -73,16 +75,18 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         }
     }
 
-    /// Where in the current [`chunk`](Self::chunk) a record of so many bytes, header included, would begin, if it fits there.
+    /// Returns the offset in the current [`chunk`](Self::chunk) at which a record of `record_bytes`
+    /// bytes, header included, would begin. `None` if the record does not fit there.
     #[inline]
     pub fn try_reserve(&self, record_bytes: usize) -> Option<usize> {
         (self.offset + record_bytes <= self.limit).then_some(self.offset)
     }
 
-    /// As [`try_reserve`](Self::try_reserve), and goes on to another chunk if need be.
+    /// Reserves room like [`try_reserve`](Self::try_reserve), and moves on to another chunk if
+    /// necessary.
     ///
     /// # Errors
-    /// [`NoRoom`]. What was batched before has been published all the same.
+    /// [`NoRoom`]. An earlier batch has been published even then.
     pub fn reserve(&mut self, record_bytes: usize) -> Result<usize, NoRoom> {
         if self.offset + record_bytes > self.limit {
             self.rotate(record_bytes)?;
@@ -96,10 +100,10 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         &self.chunk
     }
 
-    /// Publishes the record that was reserved and filled, and all that was batched before it.
+    /// Publishes the reserved and filled record, and all records batched before it.
     ///
     /// # Panics
-    /// Unless so many bytes are free, and a multiple of 8.
+    /// Unless `record_bytes` bytes are free, and `record_bytes` is a multiple of 8.
     #[inline(always)]
     pub fn publish(&mut self, header: Header, record_bytes: usize) {
         if self.batch_offset != NONE {
@@ -108,17 +112,20 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
             return;
         }
         let end = self.end_of(record_bytes);
-        // SAFETY: `end` is a multiple of 8 and at most `limit`, which is 8 below the size of the chunk.
+        // SAFETY: `end` is a multiple of 8 and at most `limit`, which is 8 below the size of the
+        // chunk.
         let behind = unsafe { self.chunk.word_unchecked(end) };
         behind.store(0, Ordering::Relaxed);
-        // SAFETY: `offset` is a multiple of 8, too, and no more than `end`.
+        // SAFETY: `offset` is a multiple of 8 too, and at most `end`.
         let word = unsafe { self.chunk.word_unchecked(self.offset) };
-        // SYNC: pairs with the acquire load in `Receiver::next`: the payload and the zero behind it come with it.
+        // SYNC: pairs with the acquire load in `Receiver::peek`: the payload and the zero behind it
+        // become visible with the header.
         word.store(header.word(), Ordering::Release);
         self.offset = end;
     }
 
-    /// Where a record of so many bytes ends: within `limit`, on a multiple of 8 as all records do.
+    /// The end of a record of `record_bytes` bytes: at most `limit`, and a multiple of 8 like every
+    /// end of a record.
     #[inline(always)]
     fn end_of(&self, record_bytes: usize) -> usize {
         let end = self.offset.checked_add(record_bytes).filter(|end| *end <= self.limit);
@@ -126,10 +133,11 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         end.expect("a record lies where it was reserved")
     }
 
-    /// Adds the record that was reserved and filled to the batch, which stays invisible until [`flush`](Self::flush).
+    /// Adds the reserved and filled record to the batch, which stays invisible until
+    /// [`flush`](Self::flush).
     ///
     /// # Panics
-    /// As for [`publish`](Self::publish).
+    /// Unless `record_bytes` bytes are free, and `record_bytes` is a multiple of 8.
     #[inline]
     pub fn batch(&mut self, header: Header, record_bytes: usize) {
         let end = self.end_of(record_bytes);
@@ -142,65 +150,67 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         self.offset = end;
     }
 
-    /// Lets records [`join`](Self::join) the open batch while it stays shorter than so many bytes.
+    /// Lets records [`join`](Self::join) the open batch while it stays shorter than `batch_bytes`.
     pub fn let_join(&mut self, batch_bytes: usize) {
         if self.batch_offset != NONE {
             self.batch_end = self.batch_offset.saturating_add(batch_bytes).min(self.limit + 1);
         }
     }
 
-    /// Whether a record of so many bytes may [`join`](Self::join) the open batch.
+    /// Returns whether a record of `record_bytes` bytes may [`join`](Self::join) the open batch.
     #[inline(always)]
     pub fn may_join(&self, record_bytes: usize) -> bool {
         self.offset.checked_add(record_bytes).is_some_and(|end| end < self.batch_end)
     }
 
-    /// Adds a record to the open batch, after `fill` has written it: the short way of most batched records. `fill` is told the
-    /// chunk, and where in it the record begins.
+    /// Adds a record to the open batch, after `fill` has written it. This is the fast path of most
+    /// batched records. `fill` gets the chunk, and the record's offset in it.
     ///
     /// # Panics
-    /// Unless the record [`may_join`](Self::may_join), and its size is a multiple of 8.
+    /// Unless the record [may join](Self::may_join), and its size is a multiple of 8.
     #[inline(always)]
     pub fn join(&mut self, header: Header, record_bytes: usize, fill: impl FnOnce(&M, usize)) {
-        assert!(self.may_join(record_bytes) && record_bytes.is_multiple_of(8), "only a record that may join does");
+        assert!(self.may_join(record_bytes) && record_bytes.is_multiple_of(8), "only a record that may join is added");
         let (offset, end) = (self.offset, self.offset + record_bytes);
         fill(&self.chunk, offset);
-        // SAFETY: `offset` is a sum of record sizes, which are multiples of 8. The record ends below `batch_end`, so not behind
-        // `limit`, which is 8 below the size of the chunk.
+        // SAFETY: `offset` is a sum of record sizes, which are multiples of 8. The record ends
+        // below `batch_end`, so at most at `limit`, which is 8 below the size of the chunk.
         let word = unsafe { self.chunk.word_unchecked(offset) };
         word.store(header.word(), Ordering::Relaxed);
         self.offset = end;
     }
 
-    /// The bytes batched and not published.
+    /// Number of bytes that are batched and not published.
     #[inline]
     pub fn batched_bytes(&self) -> usize {
         if self.batch_offset == NONE { 0 } else { self.offset - self.batch_offset }
     }
 
-    /// Publishes the batch. Says whether there was one.
+    /// Publishes the batch. Returns whether there was one.
     #[inline]
     pub fn flush(&mut self) -> bool {
         if self.batch_offset == NONE {
             return false;
         }
         self.chunk.word(self.offset).store(0, Ordering::Relaxed);
-        // SYNC: pairs with the acquire load in `Receiver::next`: all records of the batch come with its first header.
+        // SYNC: pairs with the acquire load in `Receiver::peek`: all records of the batch become
+        // visible with its first header.
         self.chunk.word(self.batch_offset).store(self.batch_header, Ordering::Release);
         self.batch_offset = NONE;
         self.batch_end = 0;
         true
     }
 
-    /// Takes the batch out instead of publishing it, for a sender whose records go on by another way: `take` is told the chunk, at
-    /// whose beginning the records lie whole, and how many bytes they are. The chunk is empty again then.
+    /// Removes the batch instead of publishing it, for a sender whose records are transmitted by
+    /// other means. `take` gets the chunk, at whose beginning the records lie, and their total
+    /// size. Afterwards the chunk is empty.
     ///
     /// Such a sender has one chunk and publishes nothing.
     pub fn take_batch<R>(&mut self, take: impl FnOnce(&M, usize) -> R) -> Option<R> {
         if self.batch_offset == NONE {
             return None;
         }
-        debug_assert_eq!(self.batch_offset, 0, "what was published before is not taken back");
+        debug_assert_eq!(self.batch_offset, 0, "a chunk with published records is never taken");
         self.chunk.word(0).store(self.batch_header, Ordering::Relaxed);
         let taken = take(&self.chunk, self.offset);
         self.left_bytes += self.offset as u64;
@@ -210,23 +220,24 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         Some(taken)
     }
 
-    /// Adds a chunk that the receiver knows of already. It is spliced in when the current one is full.
+    /// Adds a chunk that the receiver already knows. It is spliced in when the current chunk is
+    /// full.
     pub fn grant(&mut self, chunk: M) {
         self.granted.push_back(chunk);
     }
 
-    /// The number of chunks, granted ones included.
+    /// Number of chunks, including granted ones.
     pub fn chunk_count(&self) -> usize {
         self.circle.len() + self.granted.len()
     }
 
-    /// The size of all chunks together.
+    /// Total size of all chunks.
     pub fn chunk_bytes(&self) -> usize {
         let granted = self.granted.iter().map(RingMemory::bytes).sum::<usize>();
         self.circle.iter().map(|filled| filled.chunk.bytes()).sum::<usize>() + granted
     }
 
-    /// The bytes of all records so far, those of the batch included.
+    /// Total size of all records so far, including those of the batch.
     pub fn written_bytes(&self) -> u64 {
         self.left_bytes + self.offset as u64
     }
@@ -236,15 +247,16 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         self.control.control()
     }
 
-    /// Whether it is worth while to [`reserve`](Self::reserve) so many bytes now: they find room, or the sender goes on to
-    /// another chunk and has a shorter way the next time.
+    /// Returns whether it is worthwhile to [`reserve`](Self::reserve) `record_bytes` bytes now.
+    /// Either there is room, or the sender moves on to another chunk and has less to do the next
+    /// time.
     pub fn has_room(&self, record_bytes: usize) -> bool {
         self.offset + record_bytes <= self.limit
             || !self.granted.is_empty()
             || self.steps_towards_room(record_bytes) > 0
     }
 
-    /// Whether a record of so many bytes will find room once enough is consumed.
+    /// Returns whether a record of `record_bytes` bytes will find room once enough is consumed.
     pub fn has_chunk_for(&self, record_bytes: usize) -> bool {
         // The only chunk of a ring is never left, and a chunk that is not left is never credited.
         self.chunk_count() > 1
@@ -252,24 +264,26 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
                 || self.granted.iter().any(|chunk| fits(record_bytes, chunk)))
     }
 
-    /// Announces that this sender waits for credit; the receiver will ring after the next one. Look once more after this.
+    /// Announces that this sender waits for credit; the receiver rings after the next one. The
+    /// caller must check for room once more after this call.
     pub fn begin_waiting(&self) {
         self.control().sender_waits.store(1, Ordering::Relaxed);
         // SYNC: pairs with the fence in `Receiver::credited_sender_waits`.
         fence(Ordering::SeqCst);
     }
 
-    /// Ends what [`begin_waiting`](Self::begin_waiting) began.
+    /// Ends the wait that [`begin_waiting`](Self::begin_waiting) announced.
     pub fn end_waiting(&self) {
         self.control().sender_waits.store(0, Ordering::Relaxed);
     }
 
-    /// Goes on to a chunk in which a record of so many bytes fits.
+    /// Moves on to a chunk in which a record of `record_bytes` bytes fits.
     #[cold]
     #[inline(never)]
     fn rotate(&mut self, record_bytes: usize) -> Result<(), NoRoom> {
         self.flush();
-        // The receiver splices granted chunks in the order of their granting, so a short one is not passed over.
+        // The receiver splices granted chunks in the order in which they were granted, so the
+        // sender may not skip a short one.
         while let Some(chunk) = self.granted.pop_front() {
             self.circle.insert(self.current + 1, Filled { chunk, filling: 0 });
             self.enter(self.current + 1, true);
@@ -277,7 +291,8 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
                 return Ok(());
             }
         }
-        // Chunks on the way that are too short are entered and left again, so that both circles turn alike.
+        // Chunks on the way that are too short are entered and left again, so that both circles
+        // stay alike.
         for _ in 0..self.steps_towards_room(record_bytes) {
             self.enter((self.current + 1) % self.circle.len(), false);
         }
@@ -291,7 +306,8 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
     fn enter(&mut self, index: usize, splice: bool) {
         let chunk = self.circle[index].chunk.clone();
         chunk.word(0).store(0, Ordering::Relaxed);
-        // SYNC: pairs with the acquire load in `Receiver::next`: the zero at the new chunk's beginning comes with it.
+        // SYNC: pairs with the acquire load in `Receiver::rotate`: the zero at the beginning of the
+        // new chunk becomes visible with the rotation.
         self.chunk.word(self.offset).store(Header::rotate(splice).word(), Ordering::Release);
         self.fillings += 1;
         self.left_bytes += self.offset as u64;
@@ -302,10 +318,12 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
         self.offset = 0;
     }
 
-    /// How many chunks to go on for a record that does not fit into the rest of the current one: to the next that is long
-    /// enough, if credit suffices. If none is but the current, that must be left before it can be credited: one, then.
+    /// Number of chunks to move on for a record that does not fit into the rest of the current one:
+    /// to the next chunk that is long enough, if credit suffices. If only the current chunk is long
+    /// enough, the sender must leave it before it can be credited; then the number is one.
     fn steps_towards_room(&self, record_bytes: usize) -> usize {
-        // SYNC: pairs with the release store in `Receiver::finish_chunk`: the receiver reads no more of what it credits.
+        // SYNC: pairs with the release store in `Receiver::finish_chunk`: the receiver no longer
+        // reads the chunks that it credits.
         let consumed = self.control.control().consumed.load(Ordering::Acquire);
         let ahead = |steps| &self.circle[(self.current + steps) % self.circle.len()];
         let steps = match (1..self.circle.len()).find(|steps| fits(record_bytes, &ahead(*steps).chunk)) {
@@ -317,7 +335,7 @@ impl<M: RingMemory, C: RingControlMemory> Sender<M, C> {
     }
 }
 
-/// Whether a chunk can hold the record and the header behind it.
+/// Returns whether a chunk can hold the record and the header behind it.
 fn fits<M: RingMemory>(record_bytes: usize, chunk: &M) -> bool {
     record_bytes + 8 <= chunk.bytes()
 }

@@ -14,33 +14,32 @@ use crate::private::{Lease, PrivateMemory, PrivateRegion};
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::regions::Names;
 use crate::shm::{ShmConfig, ShmEndpoint};
-use crate::transmit::{QueueOptions, TransferQueue};
 use crate::transport::{
     Capabilities, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Tag, Transport, Unposted,
 };
 
-/// When a thread that sleeps looks whether a peer on this machine has made room.
+/// Interval at which a sleeping thread checks whether a peer on this machine has freed space.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
-/// How a peer is reached.
+/// The transport by which a peer is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// It is on this machine, and shares its memory.
+    /// The peer is on this machine, and shares its memory.
     Shm,
-    /// It is on another, or is not to be reached otherwise.
+    /// The peer is on another machine, or cannot be reached by shared memory.
     Ofi,
 }
 
-/// The route to a peer, for those who want to know.
+/// The route to a peer, for reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The transport's name, with its provider.
     pub name: String,
-    /// Why this one.
+    /// The reason for this route.
     pub why: &'static str,
 }
 
-/// One process's end of a fabric whose peers are reached in two ways.
+/// One process's end of a fabric that reaches each peer by one of two transports.
 #[derive(Debug)]
 pub struct Routes {
     shm: Arc<ShmEndpoint>,
@@ -49,14 +48,14 @@ pub struct Routes {
     registered: Mutex<Registered>,
 }
 
-/// The names of regions, which both ways have in common.
+/// The names of regions, common to both transports.
 #[derive(Debug)]
 struct Registered {
     names: Names,
     leaving: Vec<Leaving>,
 }
 
-/// A region whose key was taken back.
+/// A region whose key was withdrawn.
 #[derive(Debug)]
 struct Leaving {
     name: RegionName,
@@ -65,7 +64,7 @@ struct Leaving {
 }
 
 impl Registered {
-    /// Ends the deregistrations that have ended both ways.
+    /// Completes the deregistrations that have completed on both transports.
     fn settle(&mut self) {
         let Self { names, leaving } = self;
         for gone in leaving.extract_if(.., |leaving| leaving.both.iter().all(Completion::has_ended)) {
@@ -76,16 +75,16 @@ impl Registered {
 }
 
 impl Routes {
-    /// Opens shared memory beside an end of libfabric that is open: over the same starter memory, and for the peers whose way
-    /// is [`Way::Shm`].
+    /// Opens shared memory next to an open libfabric endpoint: over the same starter memory, and
+    /// for the peers whose entry in `ways` is [`Way::Shm`].
     ///
     /// # Errors
     /// Those of [`ShmEndpoint::open`].
     ///
     /// # Panics
-    /// When there is not one way for each process.
+    /// If `ways` does not have one entry per process.
     pub fn open(config: ShmConfig, ofi: Arc<OfiEndpoint>, ways: Vec<Way>) -> Result<Self, FabricError> {
-        assert_eq!(ways.len(), config.process_count as usize, "there is one way to each process");
+        assert_eq!(ways.len(), config.process_count as usize, "`ways` has one entry per process");
         let starter: Arc<SharedMemory> = ofi.starter().memory().clone();
         let shm = ShmEndpoint::open_over(config, starter)?;
         Ok(Self {
@@ -96,7 +95,7 @@ impl Routes {
         })
     }
 
-    /// The route to a peer. A process that does not exist would be reached like others.
+    /// The route to a peer. For a process that does not exist, the result is arbitrary.
     pub fn route_to(&self, process: ProcessId) -> Route {
         match self.way(process) {
             Way::Shm => Route { name: "shm".to_owned(), why: "it is on this machine" },
@@ -108,6 +107,11 @@ impl Routes {
         self.ways.get(process.index()).copied().unwrap_or(Way::Ofi)
     }
 
+    /// Returns the end over libfabric, if `process` is reached by it.
+    pub fn over_ofi(&self, process: ProcessId) -> Option<&OfiEndpoint> {
+        (self.way(process) == Way::Ofi).then_some(&*self.ofi)
+    }
+
     fn to(&self, process: ProcessId) -> &dyn Transport {
         match self.way(process) {
             Way::Shm => &*self.shm,
@@ -115,7 +119,7 @@ impl Routes {
         }
     }
 
-    /// Passes an event on if it came the way on which its peer is reached.
+    /// Passes on an event that came by the transport by which its peer is reached.
     fn checked(&self, event: Event, way: Way) -> Option<Event> {
         let (Event::Message { from: process, .. } | Event::Disconnected { process }) = &event;
         (self.way(*process) == way).then_some(event)
@@ -132,7 +136,8 @@ impl Transport for Routes {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // What holds for all peers: libfabric promises less in every respect, except for the length of messages.
+        // The capabilities common to all peers: libfabric guarantees no more than shared memory in
+        // every respect except the length of messages.
         let (shm, ofi) = (self.shm.capabilities(), self.ofi.capabilities());
         Capabilities {
             name: "shm+ofi",
@@ -145,7 +150,7 @@ impl Transport for Routes {
     fn register_memory(&self, memory: Arc<SharedMemory>, bytes: usize) -> Result<LocalRegion, FabricError> {
         let mut registered = lock(&self.registered);
         let name = registered.names.take();
-        // The one that may refuse comes first.
+        // The transport that may refuse comes first.
         match self.ofi.register_memory_as(Some(name), memory.clone(), bytes) {
             Ok(_) => Ok(self.shm.register_memory_as(Some(name), memory, bytes)),
             Err(error) => {
@@ -160,7 +165,7 @@ impl Transport for Routes {
         let name = registered.names.take();
         let lease = Lease::new(memory);
         match self.ofi.register_private_as(Some(name), lease.clone()) {
-            // What is refused is memory without bytes, and it was not.
+            // Shared memory refuses only memory of zero bytes, which libfabric has accepted above.
             Ok(_) => self.shm.register_private_as(Some(name), lease),
             Err(error) => {
                 registered.names.give_back(name);
@@ -192,14 +197,6 @@ impl Transport for Routes {
 
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
         self.to(key.process).post(key, operation)
-    }
-
-    fn open_queue(
-        &self,
-        peer: ProcessId,
-        options: QueueOptions,
-    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
-        self.to(peer).open_queue(peer, options)
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
@@ -237,7 +234,8 @@ impl Transport for Routes {
     fn progress(&self) {
         self.shm.progress();
         self.ofi.progress();
-        // Who has it sees to it as well, or is seen to next time.
+        // If another thread holds the lock, that thread settles the leaving regions, or the next
+        // call does.
         if let Ok(mut registered) = self.registered.try_lock() {
             registered.settle();
         }

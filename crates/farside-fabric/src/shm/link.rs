@@ -14,25 +14,27 @@ use super::message::Message;
 use crate::ids::ProcessId;
 use crate::transport::FabricError;
 
-/// Messages that may wait for a peer that does not read. A control message is under 64 bytes, a user's at most 4 KiB: so at
-/// most 4 MiB a peer, and thousands of ring requests.
+/// Maximum number of messages that wait for a peer that does not read. A control message is shorter
+/// than 64 bytes, a user's message is at most 4 KiB. The bound is therefore at most 4 MiB per peer,
+/// and thousands of ring requests.
 const BACKLOG_MAX: usize = 1024;
 
-/// Before something is tried again for which the system is short of something.
+/// Pause before a retry when the system lacks a resource.
 pub(super) const NAP_WHEN_SHORT: Duration = Duration::from_millis(1);
 
-/// What can be watched.
+/// An object whose descriptor can be watched.
 pub(super) trait Descriptor: AsFd + Send + Sync {}
 
 impl<D: AsFd + Send + Sync> Descriptor for D {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
-    /// Accepted; the other side has not said who it is.
+    /// Accepted; the other side has not identified itself.
     Unknown,
-    /// Connected to this process, which has not answered yet. Messages may be sent: they wait in its socket.
+    /// Connected to this process, which has not answered yet. Messages may be sent: they wait in
+    /// its socket.
     Greeted(ProcessId),
-    /// Both know each other.
+    /// Both sides have identified themselves.
     Open(ProcessId),
 }
 
@@ -41,7 +43,7 @@ pub(super) struct Link {
     id: u64,
     socket: Arc<MessageSocket>,
     state: LinkState,
-    /// What the socket did not take yet, in order.
+    /// Messages that the socket has not accepted yet, in order.
     backlog: VecDeque<(Vec<u8>, Option<Arc<SharedMemory>>)>,
 }
 
@@ -73,7 +75,7 @@ impl Link {
         self.state = LinkState::Open(process);
     }
 
-    /// The socket, and whether it is also waited for to take more.
+    /// The socket, and whether it is also watched for room to write.
     pub(super) fn watch(&self) -> (Arc<dyn Descriptor>, bool) {
         (self.socket.clone(), self.has_backlog())
     }
@@ -82,7 +84,7 @@ impl Link {
         !self.backlog.is_empty()
     }
 
-    /// Sends, or keeps for later if the peer's buffer is full.
+    /// Sends a message, or stores it if the peer's buffer is full.
     pub(super) fn send(&mut self, message: &Message<'_>, memory: Option<Arc<SharedMemory>>) -> Result<(), FabricError> {
         if self.backlog.len() >= BACKLOG_MAX {
             let process = self.peer().unwrap_or(ProcessId::new(u32::MAX));
@@ -93,7 +95,8 @@ impl Link {
         Ok(())
     }
 
-    /// Sends what the socket takes. That the peer is gone is found out by the next `receive`.
+    /// Sends as many stored messages as the socket accepts. The next `receive` finds out that the
+    /// peer is gone.
     pub(super) fn send_backlog(&mut self) {
         while let Some((bytes, memory)) = self.backlog.front() {
             let fd = memory.as_ref().map(|memory| memory.fd());
@@ -102,7 +105,8 @@ impl Link {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_end(&error) => self.backlog.clear(),
-                // Out of memory, or of descriptors under way, for a moment: nothing may be lost, and who watches the socket must not spin.
+                // The system lacks memory, or too many descriptors are in flight. No message may be
+                // lost, and the thread that watches the socket must not spin.
                 Err(_) => {
                     std::thread::sleep(NAP_WHEN_SHORT);
                     break;
@@ -111,7 +115,7 @@ impl Link {
         }
     }
 
-    /// The next message that waits here, `None` when none does.
+    /// The next waiting message; `None` if there is none.
     pub(super) fn receive<'b>(
         &self,
         buffer: &'b mut [u8],
@@ -125,7 +129,8 @@ impl Link {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
             Err(error) if error.kind() == ErrorKind::InvalidData => Err(EndOfLink::Malformed),
             Err(error) if is_end(&error) => Err(EndOfLink::Closed),
-            // Out of memory for a moment: the peer lives, and what it sent is still there. Who watches the socket must not spin.
+            // The system lacks memory for a moment: the peer is alive, and its messages are still
+            // there. The thread that watches the socket must not spin.
             Err(_) => {
                 std::thread::sleep(NAP_WHEN_SHORT);
                 Ok(None)

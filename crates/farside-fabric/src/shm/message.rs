@@ -1,8 +1,8 @@
-//! What travels over the sockets between endpoints, and its decoder.
+//! The messages between endpoints, and their decoder.
 
 use crate::ids::ProcessId;
 
-/// What a message of the user costs on top of its own bytes.
+/// The bytes that a user's message needs on top of its own.
 pub(super) const USER_HEADER_BYTES: usize = 1;
 
 const HELLO: u8 = 1;
@@ -13,24 +13,24 @@ const USER: u8 = 5;
 const EXPECTED: u8 = 6;
 const PACKET: u8 = 7;
 
-/// Changes with every change of what endpoints say to each other.
+/// Changes with every change of the messages.
 const VERSION: u32 = 3;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {
-    /// The first message of who connected; carries its starter memory.
+    /// The first message of the connecting side; carries its starter memory.
     Hello(Greeting),
-    /// The answer, likewise.
+    /// The answer to `Hello`, with the other side's starter memory.
     Welcome(Greeting),
-    /// Asks for a region.
+    /// Requests a region.
     Fetch { slot: u32, generation: u32 },
-    /// Brings it, or says that there is none.
+    /// The answer to `Fetch`: carries the region, or tells that there is none.
     Fetched(Fetched),
     /// A message of the layer above.
     User(&'a [u8]),
-    /// A frame of an expected one.
+    /// A frame of a tagged message.
     Expected(&'a [u8]),
-    /// What one [`Engine`](crate::by_message::Engine) has to tell another.
+    /// A packet from one [`Engine`](crate::by_message::Engine) to another.
     Packet(&'a [u8]),
 }
 
@@ -39,11 +39,11 @@ pub(super) struct Greeting {
     pub(super) secret: [u8; 16],
     pub(super) process: ProcessId,
     pub(super) starter_bytes: u64,
-    /// Who can read these bytes there by a system call, can reach private memory so.
+    /// A peer that can read these bytes by a system call can access private memory in the same way.
     pub(super) probe: Probe,
 }
 
-/// Some bytes of a process that nobody else has, and where.
+/// Random bytes in a process's memory, and their address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Probe {
     pub(super) address: u64,
@@ -57,13 +57,13 @@ pub(super) struct Fetched {
     pub(super) found: Found,
 }
 
-/// What there is of a region.
+/// The result of a request for a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
-    /// Memory of so many bytes, whose descriptor comes along.
+    /// Memory of this many bytes, whose descriptor accompanies the message.
     Shared(u64),
-    /// Private memory: the engine is to be asked for it.
+    /// Private memory, which must be requested from the engine.
     Private,
 }
 
@@ -108,7 +108,7 @@ impl Message<'_> {
 }
 
 impl<'a> Message<'a> {
-    /// `None` when the bytes are no message.
+    /// Decodes a message; `None` if the bytes are not one.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (&kind, mut rest) = bytes.split_first()?;
         let rest = &mut rest;
@@ -169,14 +169,14 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*taken)
 }
 
-/// Decodes arbitrary bytes as a message from a peer: for fuzzing. Says whether they were one, and that one encodes to the
-/// bytes it came from.
+/// Decodes arbitrary bytes as a message from a peer, for fuzzing. Returns whether they are a
+/// message, and checks that the message encodes to the same bytes.
 ///
 /// # Panics
-/// When a decoded message encodes to other bytes.
+/// If a decoded message encodes to other bytes.
 pub fn fuzz_decode(bytes: &[u8]) -> bool {
     let Some(message) = Message::decode(bytes) else { return false };
-    assert_eq!(message.encode(), bytes, "a message has one spelling");
+    assert_eq!(message.encode(), bytes, "a message has exactly one encoding");
     true
 }
 

@@ -1,12 +1,19 @@
-//! How an endpoint reaches its peers' regions, and how it lets go of them.
+//! Access of an endpoint to its peers' regions, and the release of such a region.
 //!
-//! An access to private memory by a system call must not be under way any more when its owner is told that it is not. While the holder lives,
-//! it says so itself. When the two part, nothing can be said: then the *end of their connections* says it. The holder
-//! closes its sockets only when none of its accesses is under way, and the system closes them for it after its threads have left the kernel.
-//! So an owner that gives a holder up (it was told that this died, or got nonsense from it) keeps the sockets until it has seen the
-//! end of each, and its memory until then. A child that the holder has forked keeps them open when it is gone: then the end of the holder
-//! itself is the end, since its threads have left the kernel by then. (The child has the endpoint as memory only, and makes no accesses.) Where each holds memory of the other, each says by the end of what it *sends* that its own accesses are
-//! over, and so neither waits for the other to close.
+//! When an owner learns that a holder has released private memory, no access to it by a system call
+//! may still be under way. A live holder reports this itself. When the two part, no report is
+//! possible, and the *end of their connections* takes its place. The holder closes its sockets only
+//! while none of its accesses is under way, and the system closes them for it only after its
+//! threads have left the kernel.
+//!
+//! An owner therefore keeps the sockets of a holder that it gives up, because it was reported dead
+//! or sent malformed messages. The owner keeps its memory until it has seen the end of each socket.
+//! If the holder has forked a child, the child keeps the sockets open after the holder's end. Then
+//! the end of the holder itself counts, because its threads have left the kernel by then. (The
+//! child has only a copy of the endpoint's memory, and makes no accesses.)
+//!
+//! If each side holds memory of the other, each reports the end of its own accesses by ending what
+//! it *sends*. Neither then waits for the other to close.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -26,53 +33,58 @@ use crate::private::{Lease, PrivateRegion, RegionMemory};
 use crate::region::{self, LocalRegion, RemoteRegion};
 use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Unposted};
 
-/// What bounds the engine of an endpoint. It carries no messages of the layer above.
+/// Limits of an endpoint's engine. It carries no messages of the layer above.
 pub(super) const LIMITS: Limits =
     Limits { message_bytes_max: MESSAGE_BYTES_MAX - USER_HEADER_BYTES, operations_max: 64, messages_max: 1 };
 
-/// So much is read of a connection that is over but for its end before others have their turn. Who goes on sending is read on then.
+/// Number of messages that are read from an ending connection before other connections get their
+/// turn. A peer that goes on sending is read again later.
 const READS_AT_A_TIME: usize = 64;
 
-/// A region that is attached.
+/// An attached region.
 #[derive(Clone, Debug)]
 pub(super) enum Attached {
     Mapped(Arc<SharedMemory>),
     /// Private memory of this process.
     Own(Arc<Lease>),
-    /// Private memory of a peer, by system calls.
+    /// Private memory of a peer, accessed by system calls.
     Nearby(Arc<Nearby>),
-    /// The same by its owner.
+    /// Private memory of a peer, accessed by its owner on request.
     Asked,
 }
 
-/// What is known of peers' private memory, and of connections that are over but for this.
+/// State of peers' private memory, and of connections that remain only for its sake.
 #[derive(Debug)]
 pub(super) struct Reach {
-    /// The system's number of each peer whose memory can be reached by a system call.
+    /// The system's process number of each peer whose memory can be accessed by a system call.
     pids: Vec<Option<i32>>,
-    /// Regions that their owners have taken back, while an access of ours is under way.
+    /// Regions that their owners have withdrawn while an access of this process is under way.
     closing: Vec<(RemoteKey, Arc<Nearby>)>,
-    /// Sockets of peers that we have parted with, as long as one of our accesses to their memory is under way.
+    /// Sockets of peers that this process has parted with, kept while one of its accesses to their
+    /// memory is under way.
     lingering: Vec<(Arc<MessageSocket>, Vec<Arc<Nearby>>)>,
-    /// Connections of peers that we have parted with, until they end: then none of their accesses is under way.
+    /// Connections of peers that this process has parted with, until they end. From then on none of
+    /// the peer's accesses is under way.
     parting: Vec<Parting>,
-    /// Those of the peer that we are about to part with, and whether each has ended.
+    /// Connections of the peer that this process is parting with, and whether each has ended.
     kept: Vec<(Arc<MessageSocket>, bool)>,
 }
 
-/// A connection of a peer that we have parted with.
+/// A connection of a peer that this process has parted with.
 #[derive(Debug)]
 struct Parting {
     process: ProcessId,
     socket: Arc<MessageSocket>,
-    /// The peer's end, where it can be watched: the system's number is known here and there is a descriptor left.
+    /// The peer's end, where it can be watched: its process number is known and a descriptor is
+    /// available.
     life: Option<Arc<Life>>,
 }
 
 impl Parting {
-    /// `None` when the peer has ended already.
+    /// Creates the entry; `None` if the peer has already ended.
     fn new(process: ProcessId, socket: Arc<MessageSocket>) -> Option<Self> {
-        // Should another have the number by now, the peer has ended, and this waits longer than it must.
+        // If another process has reused the number, the peer has ended, and this waits longer than
+        // necessary.
         let life = match socket.peer().ok().and_then(|peer| peer.pid).map(Life::of) {
             Some(Ok(None)) => return None,
             Some(Ok(Some(life))) => Some(Arc::new(life)),
@@ -81,13 +93,13 @@ impl Parting {
         Some(Self { process, socket, life })
     }
 
-    /// Nothing of the peer is under way any more.
+    /// Returns whether none of the peer's accesses is under way any more.
     fn is_over(&self, buffer: &mut [u8]) -> bool {
         self.life.as_ref().is_some_and(|life| life.has_ended())
             || has_ended(|| self.socket.receive(buffer).map(|received| received.is_some()))
     }
 
-    /// What becomes readable when it may be over.
+    /// The descriptors that become readable when the connection may be over.
     fn watch(&self) -> impl Iterator<Item = Arc<dyn Descriptor>> {
         let life = self.life.clone().map(|life| life as Arc<dyn Descriptor>);
         std::iter::once(self.socket.clone() as Arc<dyn Descriptor>).chain(life)
@@ -100,42 +112,43 @@ impl Reach {
         Self { pids, closing: Vec::new(), lingering: Vec::new(), parting: Vec::new(), kept: Vec::new() }
     }
 
-    /// Nothing of those that are gone is kept.
+    /// Returns whether nothing is kept for peers that are gone.
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
         self.closing.is_empty() && self.lingering.is_empty() && self.parting.is_empty() && self.kept.is_empty()
     }
 
-    /// Keeps the socket of a link that is taken out, until [`State::part_with`] has seen what is to become of it.
+    /// Keeps the socket of a removed link until [`State::part_with`] decides what to do with it.
     pub(super) fn keep(&mut self, process: ProcessId, socket: &Arc<MessageSocket>, has_ended: bool) {
-        debug_assert!(process.index() < self.pids.len(), "a peer was let in");
+        debug_assert!(process.index() < self.pids.len(), "the peer was admitted");
         self.kept.push((socket.clone(), has_ended));
     }
 }
 
 impl State {
-    /// All that is to be watched, and whether each waits for room.
+    /// All descriptors to be watched, and whether each waits for room to write.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = (Arc<dyn Descriptor>, bool)> {
         let parting = self.reach.parting.iter().flat_map(Parting::watch).map(|descriptor| (descriptor, false));
         self.links.iter().map(Link::watch).chain(parting)
     }
 
-    /// The link on which messages to a process go, from now on always this one.
+    /// The link that carries messages to a process; from now on always this one.
     pub(super) fn outgoing_link(&mut self, process: ProcessId) -> Option<&mut Link> {
         let index = known_link(&self.links, &self.outgoing, process)?;
         self.outgoing[process.index()] = Some(self.links[index].id());
         Some(&mut self.links[index])
     }
 
-    /// Those who wait for a region find this, if anybody does.
+    /// Passes the answer to the threads that wait for a region, if there are any.
     fn answer_fetch(&mut self, key: RemoteKey, answer: FetchState) {
         if let Some(fetch) = self.fetches.get_mut(&key) {
             fetch.state = answer;
         }
     }
 
-    /// A thread waits no more for a region that it has asked for. What comes now for a region that nobody waits for stays
-    /// where it is: its owner is told that nobody has it when it takes that back.
+    /// Ends one thread's wait for a region that it requested. An answer that arrives for a region
+    /// without waiting threads is dropped: the owner learns that it has no holder when it withdraws
+    /// the region.
     pub(super) fn leave_fetch(&mut self, key: RemoteKey) {
         let Some(fetch) = self.fetches.get_mut(&key) else { return };
         fetch.waiting -= 1;
@@ -144,7 +157,7 @@ impl State {
         }
     }
 
-    /// A peer is gone, and its links are taken out.
+    /// Parts with a peer that is gone and whose links are removed.
     pub(super) fn part_with(&mut self, process: ProcessId) {
         let sockets = std::mem::take(&mut self.reach.kept);
         self.engine.lose(process);
@@ -172,7 +185,7 @@ impl State {
             if busy.is_empty() {
                 socket.finish_sending();
             } else {
-                // The peer takes the end of what we send for the end of our accesses.
+                // The peer takes the end of this side's sending as the end of its accesses.
                 lingering.push((socket, busy.clone()));
             }
         }
@@ -181,7 +194,7 @@ impl State {
         }
     }
 
-    /// Looks whether connections of peers that we have parted with have ended.
+    /// Checks whether connections of peers that this process has parted with have ended.
     fn look_after_the_parting(&mut self) {
         if self.reach.parting.is_empty() {
             return;
@@ -197,7 +210,7 @@ impl State {
         }
     }
 
-    /// Lets go of what peers have taken back, where none of our accesses is under way.
+    /// Releases regions that peers have withdrawn, where no access of this process is under way.
     fn let_go(&mut self) {
         while let Some(key) = self.engine.next_revoked() {
             self.answer_fetch(key, FetchState::Refused);
@@ -206,7 +219,7 @@ impl State {
                     nearby.close();
                     self.reach.closing.push((key, nearby));
                 }
-                // Pages that are mapped harm nobody, and whoever has them keeps them.
+                // Mapped pages do no harm; each holder keeps its own.
                 _ => self.engine.let_go(key),
             }
         }
@@ -215,14 +228,15 @@ impl State {
         }
         let is_over = |busy: &[Arc<Nearby>]| busy.iter().all(|nearby| nearby.is_idle());
         for (socket, _) in self.reach.lingering.extract_if(.., |(_, busy)| is_over(busy)) {
-            // It may stay open for a while, since the peer has accesses of its own under way.
+            // The socket may stay open for a while, because the peer has accesses of its own under
+            // way.
             socket.finish_sending();
         }
     }
 }
 
 impl ShmEndpoint {
-    /// Moves on what has to do with regions and their ends, and sends what the engine has to say.
+    /// Advances the withdrawal of regions, and sends the engine's packets.
     pub(super) fn settle(&self, state: &mut State) {
         state.let_go();
         state.look_after_the_parting();
@@ -238,7 +252,7 @@ impl ShmEndpoint {
             sent.map_err(|_| packet)
         });
         if has_backlog {
-            // The service thread must watch it from now on.
+            // From now on the service thread must watch the socket.
             self.waker.wake();
         }
     }
@@ -250,7 +264,8 @@ impl ShmEndpoint {
         bytes: usize,
     ) -> LocalRegion {
         let mut state = self.lock();
-        // Who maps it keeps its pages, so that nobody need wait for the lost.
+        // A process that maps the memory keeps its pages alive, so no release needs to wait for a
+        // lost process.
         let region = state.engine.register_as(name, Registration { memory, bytes, access: None });
         state.attached.insert(region.key(), Attached::Mapped(region.memory().clone()));
         region
@@ -277,7 +292,8 @@ impl ShmEndpoint {
         let Some(pid) = state.links[index].socket().peer().ok().and_then(|peer| peer.pid) else { return };
         let mut found = [0; 16];
         let read = process_memory::read(pid, probe.address as usize, &mut found);
-        // Other bytes are of another process: numbers mean something else where it lives.
+        // Other bytes come from another process: the peer lives in a PID namespace with other
+        // numbers.
         let is_reached = matches!(read, Ok(16)) && found == probe.bytes;
         state.reach.pids[process.index()] = is_reached.then_some(pid);
     }
@@ -291,7 +307,7 @@ impl ShmEndpoint {
         }
     }
 
-    /// Asks for private memory, and says what came of it when that is known.
+    /// Requests private memory, and returns the result once it is known.
     pub(super) fn attach_private(
         &self,
         state: &mut State,
@@ -300,7 +316,7 @@ impl ShmEndpoint {
     ) -> Option<Result<RemoteRegion, FabricError>> {
         let Some(completion) = asked else {
             match state.engine.attach(key) {
-                // There is room soon.
+                // The queue has room again soon.
                 Err(FabricError::QueueFull { .. }) => {}
                 Err(error) => return Some(Err(error)),
                 Ok(completion) => *asked = Some(completion),
@@ -311,7 +327,7 @@ impl ShmEndpoint {
         if let Err(error) = completion.try_take()? {
             return Some(Err(error));
         }
-        // It may have been taken back since.
+        // The region may have been withdrawn since.
         let Some(access) = state.engine.native(key) else { return Some(Err(FabricError::StaleKey { key })) };
         let is_writable = state.engine.is_writable(key);
         let attached = match state.reach.pids[key.process.index()] {
@@ -343,7 +359,7 @@ impl ShmEndpoint {
         Ok(completion)
     }
 
-    /// Executes a put or get by a system call. What the owner must carry out is given back.
+    /// Executes a put or get by a system call. Returns operations that the owner must execute.
     fn execute_nearby(
         &self,
         key: RemoteKey,
@@ -384,21 +400,23 @@ impl ShmEndpoint {
 
 impl Drop for ShmEndpoint {
     fn drop(&mut self) {
-        // Whoever holds private memory of ours may be writing there, and cannot be waited for: it lives on.
+        // A holder of this process's private memory may be writing there, and cannot be waited for,
+        // so the memory is leaked.
         let state = self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         state.engine.leave_what_is_held();
     }
 }
 
-/// Reads of what is left of a connection, by `receive`, which says whether there was a message, or the end. Says whether the end was found. Where
-/// it cannot be known it is not: it is looked for again.
+/// Reads the rest of a connection by `receive`, which returns whether it received a message, or the
+/// end. Returns whether the end was found. If that cannot be known, the result is `false`, and the
+/// caller tries again later.
 fn has_ended(mut receive: impl FnMut() -> std::io::Result<bool>) -> bool {
     for _ in 0..READS_AT_A_TIME {
         match receive() {
             Ok(true) => {}
             Ok(false) => return true,
             Err(error) if is_end(&error) => return true,
-            // A message that is none.
+            // A malformed message.
             Err(error) if error.kind() == ErrorKind::InvalidData => {}
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return false,
             Err(_) => {
@@ -410,7 +428,7 @@ fn has_ended(mut receive: impl FnMut() -> std::io::Result<bool>) -> bool {
     false
 }
 
-/// What a peer is told of a region, which it holds then if it is mapped.
+/// The answer to a peer's request for a region. If the region is mapped, the peer then holds it.
 pub(super) fn find_for(state: &mut State, peer: ProcessId, name: RegionName) -> (Found, Option<Arc<SharedMemory>>) {
     match state.engine.find_named(name).map(|(key, memory)| (key, memory.clone())) {
         None => (Found::Nothing, None),
@@ -425,7 +443,7 @@ pub(super) fn find_for(state: &mut State, peer: ProcessId, name: RegionName) -> 
 pub(super) fn take_fetched(state: &mut State, process: ProcessId, fetched: &Fetched, fd: Option<std::os::fd::OwnedFd>) {
     let name = RegionName { slot: fetched.slot, generation: fetched.generation };
     let asked = |key: &&RemoteKey| key.process == process && RegionName::from(**key) == name;
-    // Several keys that differ in their size may be asked for; only the true one is served.
+    // Several keys that differ in their size may have been requested; only the true one is served.
     let keys: Vec<RemoteKey> = state.fetches.keys().filter(asked).copied().collect();
     let memory = match (fetched.found, fd) {
         (Found::Shared(bytes), Some(fd)) => map_announced(fd, bytes).map(|memory| (bytes, memory)),
@@ -456,10 +474,7 @@ mod tests {
         let [out_of_memory, out_of_buffers, interrupted, reset] = [12, 105, 4, 104].map(system);
         assert!(!says(vec![Ok(true), out_of_memory]) && !says(vec![out_of_buffers]) && !says(vec![interrupted]));
         assert!(says(vec![Ok(true), reset]));
-        assert!(
-            says(vec![Ok(true), Err(ErrorKind::InvalidData.into()), Ok(false)]),
-            "what is no message is passed over"
-        );
+        assert!(says(vec![Ok(true), Err(ErrorKind::InvalidData.into()), Ok(false)]), "a malformed message is skipped");
         assert!(!says(vec![Ok(true), Err(ErrorKind::WouldBlock.into())]));
     }
 
@@ -468,7 +483,7 @@ mod tests {
         let mut reads = 0;
         let endless = || {
             reads += 1;
-            assert!(reads < 1000, "others have their turn");
+            assert!(reads < 1000, "other connections get their turn");
             Ok(true)
         };
         assert!(!has_ended(endless));

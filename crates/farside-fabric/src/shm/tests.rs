@@ -30,7 +30,7 @@ fn new_job() -> u64 {
     u64::from(std::process::id()) << 32 | 1 << 31 | JOBS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What may come over a socket: a message that is in itself sound, or not even that; some bring a descriptor.
+/// Random data on a socket: valid messages and invalid ones; some carry a descriptor.
 fn noise() -> impl Strategy<Value = (Vec<u8>, bool)> {
     let sound = (0..10, 0..4_u32, prop_oneof![Just(STARTER_BYTES), any::<u64>()], any::<bool>()).prop_map(
         |(kind, number, bytes, right)| {
@@ -57,7 +57,8 @@ fn noise() -> impl Strategy<Value = (Vec<u8>, bool)> {
                     let region = RegionName { slot, generation };
                     Message::Packet(&Packet::Request { id: RequestId::default(), region, ask }.encode()).encode()
                 }
-                // A frame of a message that nobody expects, and none.
+                // A frame of a tagged message that no receive expects, and bytes that are not a
+                // frame.
                 _ => Message::Expected(if right { &[1; 20] } else { b"noise" }).encode(),
             }
         },
@@ -69,8 +70,8 @@ fn noise() -> impl Strategy<Value = (Vec<u8>, bool)> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
-    /// Whatever comes over a socket, from a stranger or from one who knows the secret: nobody panics, and other peers
-    /// are served.
+    /// Random data comes over a socket, from a stranger or from a process that knows the secret.
+    /// The endpoint does not panic, and serves other peers.
     #[test]
     fn noise_on_a_socket_does_no_harm(greets: bool, noise in prop::collection::vec(noise(), 1..20)) {
         let job_id = new_job();
@@ -81,14 +82,15 @@ proptest! {
         let hello = Message::Hello(Greeting { secret: SECRET, process: NOISY, starter_bytes: STARTER_BYTES, probe }).encode();
         let hello = greets.then_some((hello, true));
         for (message, with_memory) in hello.into_iter().chain(noise) {
-            // Refused when the endpoint has hung up.
+            // Sending fails once the endpoint has closed the socket.
             let _ = socket.send(&message, with_memory.then(|| memory.fd()));
             served.progress();
         }
         drop(socket);
         served.progress();
 
-        // A noisy process that knows the secret may have passed for the friend: then that is who hung up.
+        // A noisy process that knows the secret may have claimed the friend's place; then the
+        // friend is the one reported as gone.
         let gone: Vec<_> = std::iter::from_fn(|| served.receive()).collect();
         assert!(!gone.contains(&Event::Disconnected { process: served.process() }), "a process does not lose itself");
         if gone.contains(&Event::Disconnected { process: friend.process() }) {
@@ -111,7 +113,7 @@ proptest! {
     }
 }
 
-/// Two ends in one thread, of which the first has private memory that the second has attached.
+/// Two endpoints in one thread. The second has attached private memory of the first.
 #[derive(Debug)]
 struct Held {
     owner: Arc<ShmEndpoint>,
@@ -140,7 +142,7 @@ impl Held {
         }
     }
 
-    /// Both sides do all that they can.
+    /// Lets both sides make all the progress that they can.
     fn settle(&self) {
         for _ in 0..20 {
             self.owner.progress();
@@ -149,7 +151,7 @@ impl Held {
     }
 }
 
-/// Private memory of one end, attached by the other.
+/// Registers private memory at one endpoint and attaches it at the other.
 fn hold(owner: &ShmEndpoint, holder: &ShmEndpoint) -> (PrivateRegion, RemoteRegion) {
     let region = owner.register_private(Arc::new(PrivateMemory::owned(vec![0; 100]))).unwrap();
     let remote = std::thread::scope(|scope| {
@@ -185,7 +187,7 @@ fn a_system_call_under_way_is_waited_for() {
     assert_eq!(&held.region.memory().take_back().unwrap()[3..19], b"by a system call");
 }
 
-/// An owner that gives its holder up waits for the end of the connection, which the holder holds up.
+/// An owner that gives up its holder waits for the end of the connection, which the holder delays.
 #[test]
 fn a_holder_given_up_is_waited_for_until_its_sockets_close() {
     for (is_holder_first, is_mutual) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -221,7 +223,8 @@ fn a_holder_given_up_is_waited_for_until_its_sockets_close() {
     }
 }
 
-/// A holder that is given up for what it does, while an access of its is under way, is waited for all the same.
+/// The owner gives up a holder because of `misbehave`, while an access of the holder is under way.
+/// It waits for that access all the same.
 fn given_up_and_waited_for(misbehave: impl FnOnce(&Held)) {
     let held = Held::new(true);
     let nearby = held.nearby().expect("a process may read itself");
@@ -237,7 +240,8 @@ fn given_up_and_waited_for(misbehave: impl FnOnce(&Held)) {
     assert!(over.has_ended() && held.region.memory().take_back().is_some());
 }
 
-/// It lives, and may be at the memory: that there is no room for an answer to it is not the end of its connection.
+/// A lack of room for the owner's answer is not the end of the connection: the holder is alive and
+/// may be accessing the memory.
 #[test]
 fn a_holder_that_asks_and_does_not_read_is_waited_for() {
     given_up_and_waited_for(|held| {
@@ -247,7 +251,7 @@ fn a_holder_that_asks_and_does_not_read_is_waited_for() {
     });
 }
 
-/// The system reports it as it reports the end.
+/// The system reports an empty message in the same way as the end.
 #[test]
 fn a_holder_that_sends_an_empty_message_is_waited_for() {
     given_up_and_waited_for(|held| {
@@ -256,7 +260,7 @@ fn a_holder_that_sends_an_empty_message_is_waited_for() {
     });
 }
 
-/// Whatever becomes of it: a region, a refusal or nothing.
+/// The result may be a region, a refusal or nothing.
 #[test]
 fn nothing_is_kept_of_what_nobody_waits_for() {
     let held = Held::new(true);
@@ -277,7 +281,7 @@ fn nothing_is_kept_of_what_nobody_waits_for() {
         let refused = served(RemoteKey { slot, ..shared });
         assert!(matches!(refused, Err(FabricError::StaleKey { .. })) && is_empty(), "{refused:?}");
     }
-    // Nobody answers. One does not give up.
+    // No answer arrives. One of the two threads keeps waiting.
     let attached = std::thread::scope(|scope| {
         let patient = scope.spawn(|| holder.attach(shared, deadline()));
         let late = holder.attach(shared, Instant::now() + Duration::from_millis(20));
@@ -297,7 +301,7 @@ fn nothing_is_kept_of_what_nobody_waits_for() {
     assert!(is_empty() && matches!(served(unanswered), Err(FabricError::StaleKey { .. })) && is_empty());
 }
 
-/// The last one that is refused comes out as others do: who waits for that is told.
+/// The last refused access completes like others: a thread that waits for that is told.
 #[test]
 fn a_refused_access_is_none_that_is_under_way() {
     let held = Held::new(true);
@@ -313,7 +317,8 @@ fn a_refused_access_is_none_that_is_under_way() {
     });
     put.unwrap();
     nearby.close();
-    // The owner has not been asked to take anything back, but nobody goes in any more: what is refused does not even try.
+    // The owner has not been asked to withdraw anything, but no access begins any more: a refused
+    // one does not even try.
     assert!(nearby.is_idle());
     let put = held.holder.post(held.region.key(), Operation::Put { offset: 0, data: vec![7; 3] }).unwrap();
     held.settle();
@@ -339,7 +344,7 @@ fn without_system_calls_the_owner_is_asked() {
     let held = Held::new(false);
     assert!(held.nearby().is_none());
     let put = held.holder.post(held.region.key(), Operation::Put { offset: 50, data: vec![7; 50] }).unwrap();
-    assert!(!put.has_ended(), "nobody has made progress");
+    assert!(!put.has_ended(), "no side has made progress");
     held.settle();
     assert!(put.has_ended());
     let over = held.owner.deregister(held.region.key()).unwrap();

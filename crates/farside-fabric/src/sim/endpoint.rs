@@ -1,4 +1,4 @@
-//! One simulated process's end.
+//! The endpoint of one simulated process.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
@@ -9,24 +9,24 @@ use farside_sys::net::{self, Interest};
 use farside_sys::shm::SharedMemory;
 
 use super::network::{Network, SharedNetwork};
-use super::turns::{self, Asleep, SeatNumber, Turn};
+use super::turns::{self, Asleep, Turn};
 use crate::by_message::Registration;
-use crate::clock::{self, Clock};
+use crate::clock::{self, Clock, SeatNumber};
 use crate::expected::EXPECTATIONS_MAX;
 use crate::ids::ProcessId;
 use crate::private::{Lease, PrivateMemory, PrivateRegion};
 use crate::region::{LocalRegion, RemoteRegion};
-use crate::transmit::{PostedQueue, Poster, QueueLimits, QueueOptions, TransferQueue};
 use crate::transport::{
     Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, PrivateReach, RemoteKey, Tag, Transport,
     Unposted,
 };
 
-/// How long a wait that also watches descriptors looks at them alone.
+/// The time that a wait spends on its descriptors before it looks at the network again.
 const DESCRIPTOR_SLICE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
-pub(super) struct SimEndpoint {
+/// One simulated process's end of the network. [`SimFabric::endpoint`](super::SimFabric::endpoint) returns it.
+pub struct SimEndpoint {
     process: ProcessId,
     network: Arc<SharedNetwork>,
     this: Weak<Self>,
@@ -43,30 +43,43 @@ impl SimEndpoint {
     }
 
     fn region(&self, key: RemoteKey) -> RemoteRegion {
-        let this = self.this.upgrade().expect("an end that is borrowed is alive");
+        let this = self.this.upgrade().expect("a borrowed endpoint is alive");
         RemoteRegion::posted_on(key, this)
     }
 
-    /// As a process of a simulation in turns.
+    /// Returns the depth of the deepest queue that this network carries.
+    pub fn queue_depth(&self) -> usize {
+        self.network.options.queue_depth
+    }
+
+    /// Starts an operation of a queue, which has limits of its own instead of
+    /// [`SimOptions::operations_max`](super::SimOptions::operations_max).
+    pub fn post_queued(&self, key: RemoteKey, operation: Operation) -> Completion {
+        self.spend_overhead();
+        self.network.lock().post_queued(self.process, key, operation)
+    }
+
+    /// This process in a simulation in turns.
     fn turn(&self) -> Option<Turn> {
         Turn::new(&self.network, Some(self.process))
     }
 
-    /// The same, with the seat of the thread that calls.
+    /// This process, with the seat of the calling thread.
     fn seated(&self) -> Option<(Turn, SeatNumber)> {
         let turn = self.turn()?;
         let seat = clock::seat_here(&turn)?;
         Some((turn, seat))
     }
 
-    /// A thread moves a message or an operation in or out.
+    /// Charges the calling thread for moving a message or an operation in or out.
     fn spend_overhead(&self) {
         if let Some((_, seat)) = self.seated() {
             turns::spend(&self.network, seat, self.network.options.network.overhead_ns);
         }
     }
 
-    /// [`wait`](Transport::wait) of a thread that takes turns. Descriptors say nothing about virtual time: they are not watched.
+    /// [`wait`](Transport::wait) of a thread that takes turns. It does not watch descriptors, which
+    /// do not follow virtual time.
     fn wait_in_turn(&self, turn: &Turn, seat: SeatNumber, deadline: Option<Instant>) {
         let deadline_ns = deadline.map(|deadline| turn.nanoseconds_of(deadline));
         let mut network = turns::pay(&self.network, self.network.lock(), seat);
@@ -84,8 +97,8 @@ impl SimEndpoint {
         network.process(self.process).sleepers.leave(sleeper);
     }
 
-    /// Gives the lock up until something changed for this process, a descriptor is readable, or `deadline`. Says whether
-    /// a descriptor is.
+    /// Releases the lock until something changes for this process, a descriptor is readable, or
+    /// `deadline` has passed. Returns whether a descriptor is readable.
     fn sleep<'n>(
         &'n self,
         network: MutexGuard<'n, Network>,
@@ -97,7 +110,8 @@ impl SimEndpoint {
             drop(network);
             let slice = deadline.map_or(now + DESCRIPTOR_SLICE, |deadline| deadline.min(now + DESCRIPTOR_SLICE));
             let interests: Vec<_> = also.iter().map(|fd| Interest { fd: *fd, writable: false }).collect();
-            // A descriptor that cannot be watched counts as readable: reading it tells its owner why.
+            // A descriptor that cannot be watched counts as readable: its owner learns the reason
+            // by reading it.
             let readable = net::wait_ready(&interests, Some(slice)).map_or(true, |ready| ready.contains(&true));
             return (self.network.lock(), readable);
         }
@@ -188,25 +202,13 @@ impl Transport for SimEndpoint {
         self.network.lock().post(self.process, key, operation)
     }
 
-    fn open_queue(
-        &self,
-        peer: ProcessId,
-        options: QueueOptions,
-    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
-        self.check_process(peer)?;
-        let poster = Box::new(QueuePoster(self.this.upgrade().expect("an end that is borrowed is alive")));
-        let depth = options.depth.min(self.network.options.queue_depth);
-        let limits = QueueLimits::of_depth(depth, usize::MAX);
-        Ok(Some(Box::new(PostedQueue::brittle(poster, peer, limits))))
-    }
-
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         self.spend_overhead();
         self.network.lock().send(self.process, to, message)
     }
 
     fn expect(&self, from: ProcessId, tag: Tag, room: usize) -> Result<Completion, FabricError> {
-        // The receiver's part of moving the message, which completes without a call.
+        // The receiver's share of the cost of the message, which completes without a further call.
         self.spend_overhead();
         self.network.lock().expect(self.process, from, tag, room)
     }
@@ -221,7 +223,8 @@ impl Transport for SimEndpoint {
         if event.is_some()
             && let Some((_, seat)) = self.seated()
         {
-            // At once, so that nobody learns of it before it has been received.
+            // The time passes at once, so that no other thread learns of the message before it has
+            // been received.
             self.spend_overhead();
             drop(turns::pay(&self.network, self.network.lock(), seat));
         }
@@ -254,7 +257,7 @@ impl Transport for SimEndpoint {
         let only_time_must_pass = process.inbox.is_empty() && process.arrived.is_empty() && process.under_way > 0;
         drop(network);
         if only_time_must_pass {
-            // Others may have something to do meanwhile.
+            // Other threads may have something to do meanwhile.
             thread::yield_now();
         }
     }
@@ -267,21 +270,6 @@ impl Transport for SimEndpoint {
 
     fn forget(&self, process: ProcessId) {
         self.network.lock().forget(self.process, process);
-    }
-}
-
-/// Posts the operations of a queue.
-#[derive(Debug)]
-struct QueuePoster(Arc<SimEndpoint>);
-
-impl Poster for QueuePoster {
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
-        self.0.spend_overhead();
-        Ok(self.0.network.lock().post_queued(self.0.process, key, operation))
-    }
-
-    fn progress(&self) {
-        Transport::progress(&*self.0);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The network itself: a clock, what is under way, and the processes at its ends.
+//! The network itself: a clock, the parcels in transit, and the processes at its ends.
 
 mod death;
 mod travel;
@@ -20,12 +20,12 @@ use crate::expected::{self, Matcher};
 use crate::ids::ProcessId;
 use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Tag, Unposted};
 
-/// The network behind its one lock: simulated processes are threads that take turns.
+/// The network behind its single lock: simulated processes are threads that take turns.
 #[derive(Debug)]
 pub(super) struct SharedNetwork {
     pub(super) options: SimOptions,
     pub(super) process_count: u32,
-    /// Only one thread runs at a time, and time passes when all of them wait.
+    /// Whether only one thread runs at a time, and time passes when all of them wait.
     pub(super) takes_turns: bool,
     state: Mutex<Network>,
 }
@@ -34,35 +34,35 @@ pub(super) struct SharedNetwork {
 pub(super) struct Network {
     options: SimOptions,
     random: Random,
-    /// The clock.
+    /// The time of the clock.
     now_ns: u64,
-    /// From when on each process's port is free.
+    /// The time from which each process's port is free.
     ports: Vec<u64>,
-    /// How many parcels and transfers there were so far.
+    /// Number of parcels and transfers so far.
     sequence: u64,
     under_way: BTreeMap<Due, Parcel>,
     transfers: BTreeMap<TransferId, Transfer>,
     lanes: BTreeMap<(ProcessId, ProcessId), Lane>,
-    /// The same for messages that are expected, which their matchers count.
+    /// The lanes of tagged messages, whose matchers count them.
     expected_lanes: BTreeMap<(ProcessId, ProcessId), Lane>,
     processes: Vec<Process>,
     polls: Polls,
-    /// How time passes otherwise.
+    /// Set if threads take turns; then they decide how time passes.
     pub(super) turns: Option<Turns>,
     pub(super) trace: Trace,
 }
 
-/// What keeps the messages from one process to another in order and in number.
+/// Keeps the messages from one process to another in order, and counts them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
-    /// Time and tie of the last one: the next is due no earlier.
+    /// Time and tie of the last message: the next one is due no earlier.
     last: (u64, u64),
-    /// How many were sent and not received.
+    /// Number of messages that were sent and not received.
     waiting: usize,
 }
 
 impl Lane {
-    /// Puts the next one in its place behind the others.
+    /// Places the next message behind the others.
     fn line_up(&mut self, due: &mut Due) {
         self.last = self.last.max((due.at_ns, due.tie));
         (due.at_ns, due.tie) = self.last;
@@ -106,12 +106,13 @@ impl SharedNetwork {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Network> {
-        // A panic under the lock is a bug here; its test fails by it, and the other processes may still end.
+        // A panic under the lock is a bug in the simulator; it fails its test, and the other
+        // processes may still end.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a process asks of the network.
+/// Requests of a process to the network.
 impl Network {
     pub(super) fn now_ns(&self) -> u64 {
         self.now_ns
@@ -134,7 +135,7 @@ impl Network {
         Ok(self.post_queued(from, key, operation))
     }
 
-    /// The same for an operation of a queue, which has its own limits.
+    /// Posts an operation of a queue, which has limits of its own.
     pub(super) fn post_queued(&mut self, from: ProcessId, key: RemoteKey, operation: Operation) -> Completion {
         let completion = Completion::pending();
         match self.admit(from, key, &operation) {
@@ -154,7 +155,7 @@ impl Network {
         Ok(completion)
     }
 
-    /// A process takes back a key. Those who hold it are told.
+    /// Withdraws a key of a process. Its holders are told.
     pub(super) fn deregister(&mut self, process: ProcessId, key: RemoteKey) -> Result<Completion, FabricError> {
         let (completion, holders) = self.process(process).regions.deregister(key)?;
         for holder in holders {
@@ -214,7 +215,7 @@ impl Network {
         Ok(())
     }
 
-    /// A process tells others what of theirs was matched.
+    /// Tells other processes which of their tagged messages were matched.
     pub(super) fn send_credits(&mut self, by: ProcessId) {
         let mut credits = Vec::new();
         self.process(by).matcher.credits(|to, frame| {
@@ -256,7 +257,7 @@ impl Network {
         this.check_peer(to)
     }
 
-    /// Both sides are connected from the first use by either.
+    /// Connects two processes; the first use by either side connects both.
     fn connect(&mut self, from: ProcessId, to: ProcessId) -> Result<(), FabricError> {
         self.check_connection(from, to)?;
         if self.process(from).peers.contains_key(&to) {

@@ -1,4 +1,4 @@
-//! What is under way on the simulated network.
+//! Things in transit on the simulated network.
 
 use std::ops::Range;
 
@@ -7,14 +7,14 @@ use crate::by_message::Owner;
 use crate::ids::ProcessId;
 use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey};
 
-/// No put of up to this many bytes becomes visible in pieces.
+/// A put of at most this many bytes never becomes visible in pieces.
 const WHOLE_BYTES_MAX: usize = 8;
 
-/// A longer one is cut at up to this many places.
+/// A longer put is cut at no more than this many places.
 const CUTS_MAX: u64 = 4;
 
-/// When something happens. Earlier comes first; `tie` shuffles what happens at one time; `sequence` tells
-/// the rest apart, in the order in which it was sent.
+/// The time and order of an event. Earlier times come first; `tie` shuffles events at one time;
+/// `sequence` orders the rest as they were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Due {
     pub(super) at_ns: u64,
@@ -22,23 +22,23 @@ pub(super) struct Due {
     pub(super) sequence: u64,
 }
 
-/// Names a transfer for as long as it is under way.
+/// Names a transfer while it is in transit.
 pub(super) type TransferId = u64;
 
-/// A thing that will happen at some time.
+/// An event that will happen at some time.
 #[derive(Debug)]
 pub(super) enum Parcel {
     /// A piece of a transfer takes effect at its target.
     Effect { transfer: TransferId, from: ProcessId, target: ProcessId, piece: Range<usize> },
-    /// The initiator of a transfer learns that it has ended.
+    /// The initiator of a transfer learns that it has completed.
     Reply { transfer: TransferId, to: ProcessId },
     /// A message arrives.
     Message { from: ProcessId, to: ProcessId, message: Vec<u8> },
-    /// A frame of a message that is expected arrives.
+    /// A frame of a tagged message arrives.
     Expected { from: ProcessId, to: ProcessId, frame: Vec<u8> },
-    /// A holder of a region learns that its owner has taken it back.
+    /// A holder of a region learns that its owner has withdrawn it.
     Revoke { key: RemoteKey, to: ProcessId },
-    /// The owner learns that a holder has let go.
+    /// The owner learns that a holder has released the region.
     Released { key: RemoteKey, by: ProcessId },
     /// A process learns that its connection with another has ended.
     Disconnected { with: ProcessId, to: ProcessId },
@@ -73,12 +73,12 @@ impl Parcel {
     }
 }
 
-/// An operation or an attachment, from when it is posted until its initiator has the reply.
+/// An operation or an attachment, from its posting until its initiator has the reply.
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub(super) from: ProcessId,
     pub(super) key: RemoteKey,
-    /// Taken by whoever ends it; from then on nobody waits.
+    /// Taken when the transfer ends; from then on no thread waits.
     pub(super) completion: Option<Completion>,
     pub(super) pieces_left: usize,
     pub(super) request: Request,
@@ -86,16 +86,16 @@ pub(super) struct Transfer {
     pub(super) error: Option<FabricError>,
 }
 
-/// What a transfer is for.
+/// The request of a transfer.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// To look a key up.
+    /// Looks a key up.
     Attach,
-    /// To write these bytes.
+    /// Writes these bytes.
     Put { offset: u64, data: Vec<u8> },
-    /// To fill this buffer.
+    /// Fills this buffer.
     Get { offset: u64, data: Vec<u8> },
-    /// To change a word.
+    /// Changes a word.
     Atomic { operation: Operation, previous: u64 },
 }
 
@@ -110,7 +110,8 @@ impl Request {
         }
     }
 
-    /// How many bytes travel to the target beside the request itself, and how many back.
+    /// Number of bytes that travel to the target beside the request itself, and number of bytes
+    /// that travel back.
     pub(super) fn bytes_there_and_back(&self) -> (usize, usize) {
         match self {
             Self::Attach => (0, 0),
@@ -120,7 +121,7 @@ impl Request {
         }
     }
 
-    /// How the request is cut: at least one piece, and together the whole of it.
+    /// Cuts the request into at least one piece; together the pieces are the whole request.
     pub(super) fn pieces(&self, random: &mut Random) -> Vec<Range<usize>> {
         let bytes = match self {
             Self::Attach | Self::Atomic { .. } => 0,
@@ -132,7 +133,8 @@ impl Request {
         bounds.windows(2).map(|pair| pair[0]..pair[1]).collect()
     }
 
-    /// What the initiator gets when all pieces have taken effect. An attachment brings nothing but the news.
+    /// The outcome for the initiator when all pieces have taken effect. An attachment has an empty
+    /// outcome.
     pub(super) fn into_outcome(self) -> Outcome {
         match self {
             Self::Attach => Outcome::Got(Vec::new()),
@@ -144,7 +146,7 @@ impl Request {
 }
 
 impl Transfer {
-    /// Lets a piece take effect at a target that is alive and has registered `regions`.
+    /// Applies a piece at a target that is alive and has registered `regions`.
     pub(super) fn take_effect(&mut self, piece: Range<usize>, regions: &mut Owner) {
         if let Err(error) = self.execute(piece, regions) {
             self.error.get_or_insert(error);
@@ -159,7 +161,7 @@ impl Transfer {
             regions.grant(self.from, key.into());
             return Ok(());
         }
-        // Of a region that is taken back only its holders can still have something under way.
+        // Only the holders of a withdrawn region can still have operations in transit to it.
         let memory = regions.memory_for(self.from, key).ok_or(stale)?;
         match &mut self.request {
             Request::Attach => {}

@@ -1,4 +1,4 @@
-//! What the simulated network keeps about one process.
+//! The state of one process in the simulated network.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar};
@@ -14,32 +14,32 @@ pub(super) struct Process {
     pub(super) alive: bool,
     pub(super) regions: Owner,
     pub(super) attached: HashSet<RemoteKey>,
-    /// What peers have taken back, as long as something of this process is under way there.
+    /// Keys that peers have withdrawn while operations of this process on them are in transit.
     pub(super) closing: Vec<RemoteKey>,
-    /// How this process sees those it had to do with.
+    /// The state of each peer that this process has had contact with.
     pub(super) peers: BTreeMap<ProcessId, Peer>,
-    /// What has reached this process and waits for it to make progress.
+    /// Parcels that have reached this process and wait for it to make progress.
     pub(super) arrived: VecDeque<Parcel>,
-    /// How much on the network this process can move by making progress.
+    /// Number of parcels in transit that this process can move by making progress.
     pub(super) under_way: usize,
-    /// How many operations it has posted that have not ended.
+    /// Number of posted operations that have not completed.
     pub(super) operations: usize,
     pub(super) inbox: VecDeque<Event>,
-    /// What it expects.
+    /// The tagged messages that this process expects.
     pub(super) matcher: Matcher,
-    /// A message was refused since there was no room for it.
+    /// Whether a message was refused for lack of room.
     pub(super) awaits_room: bool,
-    /// By now there may be.
+    /// Whether there may be room by now.
     pub(super) has_room: bool,
-    /// Whoever sleeps for this process.
+    /// The threads that sleep for this process.
     pub(super) sleepers: Sleepers,
 }
 
-/// A peer, as one process sees it.
+/// A peer, from the view of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Connected,
-    /// Died, or was declared dead. It stays so.
+    /// The peer died, or was declared dead. This state is final.
     Gone,
 }
 
@@ -62,12 +62,12 @@ impl Process {
         }
     }
 
-    /// Can a call of `progress` or `receive` bring something?
+    /// Returns whether a call of `progress` or `receive` can have an effect.
     pub(super) fn can_move(&self) -> bool {
         self.under_way > 0 || !self.arrived.is_empty() || !self.inbox.is_empty()
     }
 
-    /// Fails when this process sees that one as gone.
+    /// Fails if the peer is gone from the view of this process.
     pub(super) fn check_peer(&self, process: ProcessId) -> Result<(), FabricError> {
         match self.peers.get(&process) {
             Some(Peer::Gone) => Err(FabricError::Disconnected { process }),
@@ -75,7 +75,8 @@ impl Process {
         }
     }
 
-    /// Sees a peer as gone from now on, and says so once if it was connected. The caller stirs the process then.
+    /// Marks a peer as gone, and reports that once if it was connected. The caller then stirs the
+    /// process.
     pub(super) fn lose_peer(&mut self, process: ProcessId) {
         self.matcher.lose(process);
         self.regions.lose(process);
@@ -87,14 +88,14 @@ impl Process {
     }
 }
 
-/// The threads in `wait`, and the wake-ups they have coming.
+/// The threads in `wait`, and their pending wake-ups.
 #[derive(Debug, Default)]
 pub(super) struct Sleepers {
     pub(super) changed: Arc<Condvar>,
     count: usize,
-    /// Wake-ups that found somebody in `wait`: all who were there return.
+    /// Number of wake-ups that found a thread in `wait`: all threads that were there return.
     wakes: u64,
-    /// One came while nobody was: the next `wait` returns at once.
+    /// Whether a wake-up came while no thread was in `wait`: the next `wait` returns at once.
     wake_kept: bool,
 }
 
@@ -105,7 +106,7 @@ pub(super) struct Sleeper {
 }
 
 impl Sleepers {
-    /// Somebody begins to wait; `None` when it was woken already.
+    /// Begins a wait; `None` if a wake-up is already pending.
     pub(super) fn enter(&mut self) -> Option<Sleeper> {
         if std::mem::take(&mut self.wake_kept) {
             return None;
@@ -122,7 +123,7 @@ impl Sleepers {
         self.count -= 1;
     }
 
-    /// The caller stirs the process then.
+    /// Wakes the threads in `wait`. The caller then stirs the process.
     pub(super) fn wake(&mut self) {
         if self.count == 0 {
             self.wake_kept = true;

@@ -1,8 +1,9 @@
 //! Pseudo-random numbers that are the same on every machine and in every version.
 
-/// The generator SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+/// The generator SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators", 2014).
 ///
-/// The simulator draws from it, and so do the conformance checks, so that a failure can be replayed.
+/// The simulator and the conformance checks draw from it, so that a failure can be replayed.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

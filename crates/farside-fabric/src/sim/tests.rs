@@ -1,5 +1,5 @@
-//! That the simulator does the harm it may do, stops where it must, and replays. The contract itself is checked by the
-//! conformance suite.
+//! Tests that the simulator uses the freedom that the contract permits, respects its limits, and
+//! replays. The conformance suite checks the contract itself.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn start(processes: u32, seed: u64, options: SimOptions) -> (SimFabric, Ends) {
     (fabric, ends)
 }
 
-/// Attaches the starter of the second end to the first.
+/// Attaches the starter memory of the second endpoint to the first.
 fn attach(ends: &[Arc<dyn Transport>]) -> RemoteRegion {
     ends[0].attach(ends[1].starter().key(), later()).unwrap()
 }
@@ -48,7 +48,7 @@ fn put(offset: u64, data: &[u8]) -> Operation {
     Operation::Put { offset, data: data.to_vec() }
 }
 
-/// What the owner finds in its own memory.
+/// Reads the owner's view of its own memory.
 fn look(end: &Arc<dyn Transport>, bytes: usize) -> Vec<u8> {
     let mut found = vec![0; bytes];
     end.starter().as_remote().get(0, &mut found, later()).unwrap();
@@ -63,7 +63,7 @@ fn is_disconnected<T>(result: &Result<T, FabricError>, from: u32) -> bool {
     matches!(result, Err(FabricError::Disconnected { process }) if process.number() == from)
 }
 
-/// Everything that a thread which drives three processes sees, as text.
+/// Returns, as text, everything that a thread which drives three processes sees.
 fn trace(seed: u64) -> String {
     let (fabric, ends) = start(3, seed, SimOptions { operations_max: 5, messages_max: 3, ..SimOptions::default() });
     for end in &ends {
@@ -107,11 +107,11 @@ fn trace(seed: u64) -> String {
 #[test]
 fn one_thread_replays_exactly() {
     let traces: BTreeSet<String> = (0..10).map(trace).collect();
-    assert_eq!(traces.len(), 10, "another seed is another run");
+    assert_eq!(traces.len(), 10, "every seed gives another run");
     assert!((0..10).all(|seed| traces.contains(&trace(seed))));
 }
 
-/// What an owner may see of uncompleted operations on its memory.
+/// Effects of uncompleted operations that an owner may see in its memory.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Harm {
     second_put_first: bool,
@@ -137,7 +137,7 @@ fn observe(options: SimOptions) -> Harm {
             harm.second_put_first |= !has_first && seen[8] == 1;
             harm.torn_put |= seen[16..].contains(&0) && seen[16..].contains(&1);
             harm.message_before_put |= has_message && !has_first;
-            // Steps that are not the initiator's: its operations are not hurried.
+            // Steps by the target, so that the initiator's operations are not hurried.
             ends[1].progress();
             has_message |= ends[1].receive().is_some();
             if !get.has_ended() && has_first {
@@ -146,7 +146,7 @@ fn observe(options: SimOptions) -> Harm {
         }
         let Outcome::Got(got) = finish(&ends[0], get).unwrap() else { panic!("a get brings bytes") };
         harm.torn_get |= got.contains(&0) && got.contains(&1);
-        assert_eq!(look(&ends[1], 80), [1; 80], "in the end all is there");
+        assert_eq!(look(&ends[1], 80), [1; 80], "in the end all puts are visible");
     }
     harm
 }
@@ -171,12 +171,12 @@ fn a_killed_process_leaves_some_of_its_operations_behind() {
         let key = attach(&ends).key();
         let posted = ends[0].post(key, put(0, &[1; 40])).unwrap();
         fabric.kill(ends[0].process());
-        assert!(is_disconnected(&finish(&ends[0], posted), 0), "the dead are told so");
+        assert!(is_disconnected(&finish(&ends[0], posted), 0), "the killed process learns of its death");
         (0..4000).for_each(|_| ends[1].progress());
         left.insert(look(&ends[1], 40).iter().map(|byte| u32::from(*byte)).sum::<u32>());
     }
-    assert!(left.contains(&0) && left.contains(&40), "all or nothing is possible: {left:?}");
-    assert!(left.len() > 2, "so is a part: {left:?}");
+    assert!(left.contains(&0) && left.contains(&40), "both all and nothing are possible: {left:?}");
+    assert!(left.len() > 2, "a part is possible: {left:?}");
 }
 
 #[test]
@@ -186,12 +186,12 @@ fn a_killed_processs_first_messages_arrive_and_then_the_news() {
     for seed in 0..SEEDS {
         let (fabric, ends) = start(2, seed, SimOptions::default());
         (0..MESSAGES).for_each(|number| ends[0].send(ends[1].process(), &[number]).unwrap());
-        // Some have been received by then, some are on their way.
+        // Some messages have been received by then, some are in transit.
         (0..seed % 64).for_each(|_| ends[1].progress());
         fabric.kill(ends[0].process());
         (0..4000).for_each(|_| ends[1].progress());
         let events: Vec<Event> = std::iter::from_fn(|| ends[1].receive()).collect();
-        let (news, messages) = events.split_last().expect("there is news");
+        let (news, messages) = events.split_last().expect("the peer learns of the death");
         assert_eq!(*news, Event::Disconnected { process: ends[0].process() });
         for (number, event) in messages.iter().enumerate() {
             let message = vec![number as u8];
@@ -199,7 +199,7 @@ fn a_killed_processs_first_messages_arrive_and_then_the_news() {
         }
         arrived.insert(messages.len());
     }
-    assert!(arrived.contains(&0) && arrived.len() > 5, "how many arrived, by seed: {arrived:?}");
+    assert!(arrived.contains(&0) && arrived.len() > 5, "number of arrived messages, by seed: {arrived:?}");
 }
 
 #[test]
@@ -231,12 +231,12 @@ fn operations_on_a_killed_process_end_with_the_news() {
         for completion in posted {
             let ended = finish(&ends[0], completion);
             assert!(ended.is_ok() || is_disconnected(&ended, 1), "{ended:?}");
-            assert!(!options.needs_target_progress || ended.is_err(), "the dead make no progress");
+            assert!(!options.needs_target_progress || ended.is_err(), "a killed process makes no progress");
         }
     }
 }
 
-/// Attaches while another thread makes the target's progress.
+/// Attaches while another thread makes progress for the target.
 fn attach_helped(ends: &[Arc<dyn Transport>]) -> RemoteKey {
     let is_attached = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -280,7 +280,7 @@ fn queues_are_as_long_as_they_say() {
         (0..max).for_each(|_| send().unwrap());
         assert!(matches!(send(), Err(FabricError::QueueFull { max: told, .. }) if told == max));
         ends[1].progress();
-        assert!(send().is_err(), "what has arrived and is not received still takes its place");
+        assert!(send().is_err(), "an arrived message that is not received still counts");
         assert!(ends[1].receive().is_some());
         assert!(send().is_ok());
     }
@@ -323,10 +323,10 @@ fn an_end_that_was_dropped_stays_away() {
     fabric.endpoint(ProcessId::new(0));
 }
 
-/// What a process does at its end.
+/// The work of one process at its endpoint.
 type Work<'a> = &'a (dyn Fn(&dyn Transport) + Sync);
 
-/// Runs what two processes do in turns, and returns when both have done it.
+/// Runs the work of two processes in turns, and returns when both are done.
 fn in_turns(seed: u64, options: SimOptions, work: [Work<'_>; 2]) -> Trace {
     let fabric = SimFabric::in_turns(2, STARTER_BYTES, seed, options).unwrap();
     let ends = [0, 1].map(|number| fabric.endpoint(ProcessId::new(number)));
@@ -350,7 +350,7 @@ fn virtually_later(end: &dyn Transport) -> Instant {
     end.clock().now() + Duration::from_secs(30)
 }
 
-/// Puts 40 bytes again and again, while their owner looks at them.
+/// Puts 40 bytes repeatedly, while their owner looks at them.
 fn watch_a_put(seed: u64, options: SimOptions) -> (bool, Trace) {
     let torn = AtomicBool::new(false);
     let put_all = |end: &dyn Transport| {
@@ -399,7 +399,7 @@ fn operations_take_what_the_model_says() {
         let region =
             end.attach(RemoteKey::starter(ProcessId::new(1), STARTER_BYTES as u64), virtually_later(end)).unwrap();
         let took = |work: &dyn Fn()| {
-            // What was done before leaves the ports free.
+            // A pause, so that earlier operations leave the ports free.
             end.clock().nap(Duration::from_micros(10));
             let start = end.clock().now();
             work();
@@ -428,7 +428,7 @@ fn a_full_queue_ends_a_wait_when_there_is_room() {
                 end.wait(&[], Some(virtually_later(end)));
             }
         }
-        assert!(end.clock().now() - start < Duration::from_secs(1), "none of the waits was for its deadline");
+        assert!(end.clock().now() - start < Duration::from_secs(1), "no wait lasted until its deadline");
     };
     let receive_all = |end: &dyn Transport| {
         let mut expected = 0..50_u8;
@@ -446,6 +446,6 @@ fn a_full_queue_ends_a_wait_when_there_is_room() {
 
 #[test]
 fn a_process_alone_in_a_simulation_comes_to_its_end() {
-    // Nobody will ever send it anything: the simulation is over, and its wait, too.
+    // No message will ever arrive: the simulation is over, and so is its wait.
     in_turns(1, ORDERLY, [&|end| end.wait(&[], None), &|end| end.wait(&[], None)]);
 }

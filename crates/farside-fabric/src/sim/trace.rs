@@ -1,14 +1,15 @@
-//! What happened, in short.
+//! A summary of a simulation.
 
-/// What happened in a simulation, summed up: two runs that are the same have the same trace, and two that differ hardly ever.
+/// A summary of the events of a simulation: equal runs have equal traces, and different runs almost
+/// never do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Trace {
-    /// Over all switches from one thread to another and all that arrived anywhere, with its time.
+    /// Hash of all switches from one thread to another and all deliveries, with their times.
     pub hash: u64,
-    /// How often a thread had its turn.
+    /// Number of turns.
     pub switches: u64,
-    /// How much arrived: messages, pieces of operations, and answers to those.
+    /// Number of deliveries: messages, pieces of operations, and replies to those.
     pub deliveries: u64,
 }
 
@@ -18,10 +19,10 @@ impl Trace {
         Self { hash: 0xcbf2_9ce4_8422_2325, switches: 0, deliveries: 0 }
     }
 
-    /// Adds words to the hash: FNV-1a, a word at a time.
+    /// Adds words to the hash: FNV-1a, one word at a time.
     pub(super) fn note(&mut self, words: &[u64]) {
         for word in words {
-            // The rotation brings high bits down, which the multiplication only moves up.
+            // The rotation moves high bits down, because the multiplication only moves bits up.
             self.hash = (self.hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
         }
     }

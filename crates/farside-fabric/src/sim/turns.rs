@@ -1,12 +1,14 @@
-//! Turns: exactly one simulated thread runs at a time, and the seed says which comes next.
+//! Turns: exactly one simulated thread runs at a time, and the seed selects the next one.
 //!
-//! A simulated thread is a thread of the system that is parked until it has the turn. It hands the turn on when it sleeps, and
-//! now and then, as the seed has it, at a call of the transport. Time passes when all sleep: it goes on to the next moment at which
-//! one of them wakes up or something arrives.
+//! A simulated thread is a thread of the system that is parked until it has the turn. It passes the
+//! turn on when it sleeps and, at random by the seed, at a call of the transport. Time passes when
+//! all threads sleep: it advances to the next moment at which one of them wakes up or a parcel
+//! arrives.
 //!
-//! What a call costs by the network's model its thread does not sleep off at once: the thread runs *ahead* of the clock, what it
-//! sends leaves at its own time, and the debt is paid before it sleeps for anything else. So a thread need not switch for each
-//! message, and none holds a lock at a switch that it would not hold at a call of the transport.
+//! A thread does not sleep at once for the cost of a call, which follows from the network's model.
+//! It runs *ahead* of the clock, and what it sends leaves at its own time. It pays the debt before
+//! it sleeps for anything else. A thread therefore need not switch for each message. And at a
+//! switch it holds only locks that it would hold at a call of the transport.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,35 +20,31 @@ use super::Random;
 use super::model::nanoseconds;
 use super::network::{Network, SharedNetwork};
 use super::trace::Trace;
-use crate::clock;
+use crate::clock::{self, SeatNumber};
 use crate::ids::ProcessId;
 
-/// A thread hands its turn on at one of so many calls of the transport, on average.
+/// A thread passes its turn on at one of this many calls of the transport, on average.
 const CALLS_PER_SWITCH: u64 = 8;
-/// How far ahead of the clock a thread may run before it hands its turn on at the next call.
+/// The lead over the clock from which a thread passes its turn on at the next call.
 const AHEAD_MAX_NS: u64 = 100_000;
-/// Behind the end of a simulation there is no deadline that has not passed.
+/// The time after the end of a simulation, when every deadline has passed.
 const END_OF_TIME: Duration = Duration::from_secs(1 << 32);
 
-/// One of the simulated threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SeatNumber(usize);
-
-/// The threads, and whose turn it is.
+/// The threads, and the one that has the turn.
 #[derive(Debug)]
 pub(super) struct Turns {
     random: Random,
     seats: Vec<Seat>,
-    /// The threads of each process, and at the end those of none.
+    /// The threads of each process, and last those of no process.
     groups: Vec<Vec<SeatNumber>>,
-    /// How many times its time a process's computing takes.
+    /// The factor by which each process's computing is slowed down.
     slowness: Vec<u32>,
-    /// Who can run, in no order: the seed chooses.
+    /// Threads that can run, in no particular order: the seed selects.
     ready: Vec<SeatNumber>,
     timers: BTreeSet<(u64, SeatNumber)>,
     running: Option<SeatNumber>,
     is_over: bool,
-    /// What the clock's beginning is as an instant.
+    /// The instant at which the clock began.
     epoch: Instant,
 }
 
@@ -54,12 +52,12 @@ pub(super) struct Turns {
 struct Seat {
     group: usize,
     state: State,
-    /// How much later it is for this thread than by the clock.
+    /// The thread's lead over the clock.
     ahead_ns: u64,
-    /// Set when the thread is given its turn, or there will be none any more; cleared when it hands it on. The thread is parked
-    /// while it is not.
+    /// Set when the thread gets its turn, or when the simulation is over; cleared when it passes
+    /// the turn on. The thread is parked while it is not set.
     may_run: Arc<AtomicBool>,
-    /// Known from when it first waits for a turn.
+    /// Set when the thread first waits for a turn.
     thread: Option<Thread>,
 }
 
@@ -73,58 +71,55 @@ enum State {
     Gone,
 }
 
-/// What ends a sleep; whichever comes first.
+/// The conditions that end a sleep; the first one counts.
 #[derive(Debug, Default)]
-pub(crate) struct Asleep {
+pub(super) struct Asleep {
     until_ns: Option<u64>,
     time: Option<Duration>,
     word: Option<Watched>,
-    /// Something happened at the process's end of the network.
+    /// Whether an event at the process's endpoint ends the sleep.
     news: bool,
     end_of: Option<SeatNumber>,
 }
 
-/// A word that a sleeping thread has lent to the simulation.
+/// A word that a sleeping thread lends to the simulation.
 #[derive(Debug)]
 struct Watched {
     word: *const AtomicU32,
     seen: u32,
 }
 
-// SAFETY: the pointer is only read, as an atomic, while the thread that lent the word sleeps (see `Turn::sleep_on`).
+// SAFETY: the pointer is only read, as an atomic, while the thread that lent the word sleeps (see
+// `Turn::sleep_on`).
 unsafe impl Send for Watched {}
 
 impl Watched {
     fn has_changed(&self) -> bool {
-        // SAFETY: `sleep_on` borrows the word until `sleep` returns, and by then there is no `Watched` of it: either it never
-        // became the state of the seat, or that state was changed, under the network's lock, when the seat was made ready,
-        // frozen, or the simulation ended, and only then does `await_turn` return.
+        // SAFETY: `sleep_on` borrows the word until `sleep` returns, and by then no `Watched` of it
+        // exists. Either it never became the state of the seat, or that state was changed under the
+        // network's lock, when the seat was made ready or frozen or the simulation ended; only then
+        // does `await_turn` return.
         let word = unsafe { &*self.word };
         word.load(Ordering::Acquire) != self.seen
     }
 }
 
 impl Asleep {
-    /// For so long.
-    pub(crate) fn for_time(time: Duration) -> Self {
+    /// A sleep of this duration.
+    pub(super) fn for_time(time: Duration) -> Self {
         Self { time: Some(time), ..Self::default() }
     }
 
-    /// Until then, if that is said, or until there is news.
+    /// A sleep until the deadline, if there is one, or until an event at the endpoint.
     pub(super) fn until(deadline_ns: Option<u64>) -> Self {
         Self { until_ns: deadline_ns, news: true, ..Self::default() }
-    }
-
-    /// Or until something happens at the process's end of the network.
-    pub(crate) fn or_news(self) -> Self {
-        Self { news: true, ..self }
     }
 }
 
 impl Turns {
     pub(super) fn new(processes: u32, seed: u64) -> Self {
         Self {
-            // Another sequence than the network's own.
+            // Differs from the network's own sequence.
             random: Random::new(!seed),
             seats: Vec::new(),
             groups: vec![Vec::new(); processes as usize + 1],
@@ -141,7 +136,7 @@ impl Turns {
         self.is_over
     }
 
-    /// How far ahead of the clock the running thread is.
+    /// The running thread's lead over the clock.
     pub(super) fn ahead_ns(&self) -> u64 {
         self.running.map_or(0, |seat| self.seats[seat.0].ahead_ns)
     }
@@ -150,12 +145,12 @@ impl Turns {
         self.slowness[process.index()] = times;
     }
 
-    /// Something happened at a process's end of the network.
+    /// Wakes the threads that wait for an event at a process's endpoint.
     pub(super) fn stir(&mut self, process: ProcessId) {
         self.rouse(process.index(), |asleep| asleep.news);
     }
 
-    /// The threads of a process never run again.
+    /// Stops the threads of a process for ever.
     pub(super) fn freeze(&mut self, process: ProcessId) {
         for seat in self.groups[process.index()].clone() {
             match self.seats[seat.0].state {
@@ -190,9 +185,9 @@ impl Turns {
         }
     }
 
-    /// The running thread stops.
+    /// Stops the running thread.
     fn stop(&mut self, seat: SeatNumber, state: State) {
-        // A thread that was frozen meanwhile stays so.
+        // A thread that was frozen meanwhile stays frozen.
         if matches!(self.seats[seat.0].state, State::Running) {
             match &state {
                 State::Ready => self.ready.push(seat),
@@ -213,8 +208,9 @@ impl Turns {
 
 /// Time and turns.
 impl Network {
-    /// Gives the turn to the next thread that can run, letting time pass if there is none now. The thread is returned if it
-    /// is to be unparked, which is better done without the lock that it needs first.
+    /// Gives the turn to the next thread that can run, and lets time pass if there is none now.
+    /// Returns that thread if the caller must unpark it, which is better done without the lock that
+    /// the thread needs first.
     #[must_use]
     fn pass_turn(&mut self) -> Option<Thread> {
         if self.turns().is_over {
@@ -229,7 +225,7 @@ impl Network {
             }
             let timer = turns.timers.first().map(|(at, _)| *at);
             let Some(at) = timer.into_iter().chain(due).min() else {
-                // Nobody will ever move again: let all of them find out.
+                // No thread will ever run again: end the simulation, so that all of them find out.
                 turns.end();
                 return None;
             };
@@ -256,7 +252,7 @@ impl Network {
 
 impl Seat {
     fn let_run(&self) -> Option<Thread> {
-        // SYNC: release, for the acquire in `await_turn`.
+        // SYNC: pairs with the acquire load in `await_turn`.
         self.may_run.store(true, Ordering::Release);
         self.thread.clone()
     }
@@ -268,7 +264,8 @@ impl Turns {
         self.ready.clear();
         self.timers.clear();
         for seat in &mut self.seats {
-            // Sleepers come back from now on, and with them go the words that they have lent.
+            // Sleepers return from now on, and then the words that they lent are no longer
+            // borrowed.
             if !matches!(seat.state, State::Gone) {
                 seat.state = State::Frozen;
             }
@@ -277,33 +274,44 @@ impl Turns {
     }
 }
 
-/// A simulation in turns, as a process or who watches them sees it.
+/// A simulation in turns, from the view of a process or of an observer.
 #[derive(Clone, Debug)]
-pub(crate) struct Turn {
+pub(super) struct Turn {
     network: Arc<SharedNetwork>,
     process: Option<ProcessId>,
 }
 
 impl Turn {
-    /// `None` when threads on this network do not take turns.
+    /// `None` if threads on this network do not take turns.
     pub(super) fn new(network: &Arc<SharedNetwork>, process: Option<ProcessId>) -> Option<Self> {
         network.takes_turns.then(|| Self { network: network.clone(), process })
     }
 
-    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.network, &other.network)
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.network.lock().turns().is_over
-    }
-
-    /// Ends the simulation: whoever has no turn yet gets none any more.
+    /// Ends the simulation: a thread that waits for a turn gets none any more.
     pub(super) fn end(&self) {
         self.network.lock().turns().end();
     }
 
-    pub(crate) fn now(&self) -> Instant {
+    /// Converts a deadline to the network's clock.
+    pub(super) fn nanoseconds_of(&self, deadline: Instant) -> u64 {
+        nanoseconds(deadline.saturating_duration_since(self.network.lock().turns().epoch))
+    }
+
+    fn sleep_till(&self, seat: SeatNumber, asleep: Asleep) {
+        drop(sleep(&self.network, self.network.lock(), seat, asleep));
+    }
+}
+
+impl clock::Turns for Turn {
+    fn simulation(&self) -> usize {
+        Arc::as_ptr(&self.network).addr()
+    }
+
+    fn is_over(&self) -> bool {
+        self.network.lock().turns().is_over
+    }
+
+    fn now(&self) -> Instant {
         let mut network = self.network.lock();
         let now_ns = network.now_ns();
         let turns = network.turns();
@@ -314,14 +322,13 @@ impl Turn {
         turns.epoch + Duration::from_nanos(now_ns + ahead)
     }
 
-    /// How long computing takes here that takes `time` elsewhere.
-    pub(crate) fn slowed(&self, time: Duration) -> Duration {
+    fn slowed(&self, time: Duration) -> Duration {
         let Some(process) = self.process else { return time };
         let times = self.network.lock().turns().slowness[process.index()];
         time.saturating_mul(times)
     }
 
-    pub(crate) fn new_seat(&self) -> SeatNumber {
+    fn new_seat(&self) -> SeatNumber {
         let mut network = self.network.lock();
         let turns = network.turns();
         let seat = SeatNumber(turns.seats.len());
@@ -332,16 +339,14 @@ impl Turn {
         seat
     }
 
-    /// Waits for the first turn of a seat.
-    pub(crate) fn await_first(&self, seat: SeatNumber) {
+    fn await_first(&self, seat: SeatNumber) {
         let mut network = self.network.lock();
         network.turns().seats[seat.0].thread = Some(thread::current());
         let next = if network.turns().running.is_none() { network.pass_turn() } else { None };
         drop(await_turn(&self.network, network, seat, next));
     }
 
-    /// The thread has done its work.
-    pub(crate) fn leave(&self, seat: SeatNumber) {
+    fn leave(&self, seat: SeatNumber) {
         let mut network = self.network.lock();
         let turns = network.turns();
         if turns.is_over {
@@ -362,31 +367,25 @@ impl Turn {
         next.inspect(Thread::unpark);
     }
 
-    /// Sleeps until another thread has done its work.
-    pub(crate) fn await_end(&self, seat: SeatNumber, other: SeatNumber) {
+    fn await_end(&self, seat: SeatNumber, other: SeatNumber) {
         let mut network = self.network.lock();
         while !network.turns().is_over && !matches!(network.turns().seats[other.0].state, State::Gone) {
             network = sleep(&self.network, network, seat, Asleep { end_of: Some(other), ..Asleep::default() });
         }
     }
 
-    pub(crate) fn sleep(&self, seat: SeatNumber, asleep: Asleep) {
-        drop(sleep(&self.network, self.network.lock(), seat, asleep));
+    fn sleep(&self, seat: SeatNumber, time: Duration, or_news: bool) {
+        self.sleep_till(seat, Asleep { news: or_news, ..Asleep::for_time(time) });
     }
 
-    pub(crate) fn sleep_on(&self, seat: SeatNumber, word: &AtomicU32, seen: u32, timeout: Duration) {
+    fn sleep_on(&self, seat: SeatNumber, word: &AtomicU32, seen: u32, timeout: Duration) {
         // The word stays borrowed until `sleep` has returned, and by then the seat is not asleep.
         let watched = Watched { word, seen };
-        self.sleep(seat, Asleep { word: Some(watched), ..Asleep::for_time(timeout) });
-    }
-
-    /// Converts a deadline to the network's clock.
-    pub(super) fn nanoseconds_of(&self, deadline: Instant) -> u64 {
-        nanoseconds(deadline.saturating_duration_since(self.network.lock().turns().epoch))
+        self.sleep_till(seat, Asleep { word: Some(watched), ..Asleep::for_time(timeout) });
     }
 }
 
-/// Pays what the thread is ahead, and sleeps then. Returns at once if the simulation is over.
+/// Pays the thread's debt of time, and then sleeps. Returns at once if the simulation is over.
 pub(super) fn sleep<'n>(
     shared: &'n SharedNetwork,
     network: MutexGuard<'n, Network>,
@@ -404,7 +403,7 @@ pub(super) fn sleep<'n>(
     hand_on(shared, network, seat, State::Asleep(asleep))
 }
 
-/// Lets time pass until the thread is not ahead of the clock any more.
+/// Lets time pass until the thread is no longer ahead of the clock.
 pub(super) fn pay<'n>(
     shared: &'n SharedNetwork,
     mut network: MutexGuard<'n, Network>,
@@ -418,7 +417,8 @@ pub(super) fn pay<'n>(
     hand_on(shared, network, seat, State::Asleep(Asleep { until_ns, ..Asleep::default() }))
 }
 
-/// The thread has spent so much on a call of the transport. Hands its turn on if the seed says so.
+/// Charges the thread `cost_ns` for a call of the transport. Passes its turn on if the seed decides
+/// so.
 pub(super) fn spend(shared: &SharedNetwork, seat: SeatNumber, cost_ns: u64) {
     let mut network = shared.lock();
     let turns = network.turns();
@@ -450,7 +450,7 @@ fn hand_on<'n>(
     await_turn(shared, network, seat, next)
 }
 
-/// Unparks the one who is next, and waits for the turn.
+/// Unparks the next thread, and waits for the turn.
 fn await_turn<'n>(
     shared: &'n SharedNetwork,
     mut network: MutexGuard<'n, Network>,
@@ -464,7 +464,7 @@ fn await_turn<'n>(
     let may_run = turns.seats[seat.0].may_run.clone();
     drop(network);
     next.inspect(Thread::unpark);
-    // SYNC: acquire, for the release in `let_run`.
+    // SYNC: pairs with the release store in `let_run`.
     while !may_run.load(Ordering::Acquire) {
         thread::park();
     }
@@ -473,9 +473,9 @@ fn await_turn<'n>(
 
 impl Network {
     /// # Panics
-    /// When threads on this network do not take turns.
+    /// If threads on this network do not take turns.
     pub(super) fn turns(&mut self) -> &mut Turns {
-        self.turns.as_mut().expect("only who takes turns asks for them")
+        self.turns.as_mut().expect("only threads that take turns call this")
     }
 }
 

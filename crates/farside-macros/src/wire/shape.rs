@@ -1,4 +1,4 @@
-//! The parts of a type, and the code that goes through them.
+//! The structure of a type, and the generated code that processes its fields.
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote};
@@ -6,15 +6,16 @@ use syn::{Data, Fields, Member, Path, Result, Type};
 
 use super::validate;
 
-/// A struct, as its only variant without a tag, or the variants of an enum.
+/// A struct, as a single variant without a tag, or the variants of an enum.
 pub(super) enum Shape<'a> {
     Struct(Variant<'a>),
     Enum(Vec<Variant<'a>>),
 }
 
-/// What can be matched, or built, as `pattern { member: binding, ... }`. Tuples and units are also written so.
+/// A variant, matched or built as `pattern { member: binding, ... }`. Tuples and units use this
+/// form too.
 pub(super) struct Variant<'a> {
-    /// As the description of the type names it.
+    /// The name in the description of the type.
     name: String,
     path: TokenStream,
     fields: Vec<Field<'a>>,
@@ -48,7 +49,8 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// The value of `PLAIN`: are all fields? An enum without variants is not, so that reading one is an error.
+    /// The value of `PLAIN`: whether all fields are plain. An enum without variants is not plain,
+    /// so that reading one is an error.
     pub(super) fn is_plain(&self, krate: &Path) -> TokenStream {
         if self.variants().is_empty() {
             return quote!(false);
@@ -57,7 +59,7 @@ impl<'a> Shape<'a> {
         quote!(true #(&& <#types as #krate::Wire>::PLAIN)*)
     }
 
-    /// An expression: the bytes of `self`, where the type is not plain.
+    /// An expression: the number of wire bytes of `self`, where the type is not plain.
     pub(super) fn wire_bytes(&self, krate: &Path) -> TokenStream {
         self.match_on(&quote!(self), |_, variant| {
             let tag_bytes = match self {
@@ -72,7 +74,8 @@ impl<'a> Shape<'a> {
         })
     }
 
-    /// An expression: moves the fields from `this`, a `ManuallyDrop`, to `out`, where the type is not plain.
+    /// An expression that moves the fields from `this`, a `ManuallyDrop`, to `out`, where the type
+    /// is not plain.
     pub(super) fn write(&self, krate: &Path) -> TokenStream {
         self.match_on(&quote!(&*this), |tag, variant| {
             let tag = match self {
@@ -91,13 +94,13 @@ impl<'a> Shape<'a> {
         })
     }
 
-    /// An expression: a `Result` with the value that is read from `input`, where the type is not plain.
+    /// An expression: a `Result` with the value read from `input`, where the type is not plain.
     pub(super) fn read(&self, krate: &Path) -> TokenStream {
         let tag = quote!(unsafe { <::core::primitive::u32 as #krate::Wire>::read(input) }?);
         self.value_of(krate, &tag, |variant| variant.build(krate))
     }
 
-    /// An expression: a `Result` with the value that `build` reads, whose variant is `tag`.
+    /// An expression: a `Result` with the value that `build` reads, of the variant `tag`.
     fn value_of(&self, krate: &Path, tag: &TokenStream, build: impl Fn(&Variant<'a>) -> TokenStream) -> TokenStream {
         match self {
             Self::Struct(fields) => {
@@ -117,7 +120,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Statements: describe the type to `schema`.
+    /// Statements that describe the type to `schema`.
     pub(super) fn describe(&self, krate: &Path) -> TokenStream {
         let (word, tag_bytes) = match self {
             Self::Struct(_) => (quote!(), quote!()),
@@ -136,7 +139,7 @@ impl<'a> Shape<'a> {
         quote!(#word #tag_bytes schema.number(#count); #(#variants)*)
     }
 
-    /// An expression: encodes `self` to `out`.
+    /// An expression that encodes `self` to `out`.
     pub(super) fn encode(&self, krate: &Path) -> TokenStream {
         self.match_on(&quote!(self), |tag, variant| {
             let tag = match self {
@@ -151,14 +154,14 @@ impl<'a> Shape<'a> {
         })
     }
 
-    /// An expression: a `Result` with the value that is decoded from `input`.
+    /// An expression: a `Result` with the value decoded from `input`.
     pub(super) fn decode(&self, krate: &Path) -> TokenStream {
         self.value_of(krate, &quote!(<::core::primitive::u32 as #krate::Wire>::decode(input)?), |variant| {
             variant.build_decoded(krate)
         })
     }
 
-    /// A `match` on `value`, a reference, with the result of `arm` for each variant and its tag.
+    /// A `match` on the reference `value`, with the result of `arm` for each variant and its tag.
     fn match_on(&self, value: &TokenStream, arm: impl Fn(Literal, &Variant<'a>) -> TokenStream) -> TokenStream {
         if self.variants().is_empty() {
             return quote!(match *#value {});
@@ -184,12 +187,12 @@ impl<'a> Variant<'a> {
         Self { name, path, fields: fields.collect() }
     }
 
-    /// An expression: the variant, its fields read from `input`.
+    /// An expression: the variant, with its fields read from `input`.
     fn build(&self, krate: &Path) -> TokenStream {
         self.build_of(|ty| quote!(unsafe { <#ty as #krate::Wire>::read(input) }?))
     }
 
-    /// An expression: the variant, its fields decoded from `input`.
+    /// An expression: the variant, with its fields decoded from `input`.
     fn build_decoded(&self, krate: &Path) -> TokenStream {
         self.build_of(|ty| quote!(<#ty as #krate::Wire>::decode(input)?))
     }

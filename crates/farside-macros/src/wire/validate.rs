@@ -1,10 +1,11 @@
-//! What is refused before any code is made, where the compiler's own message would not say why.
+//! Checks that run before any code is generated, for cases where the compiler's own message would
+//! not give the reason.
 
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DataUnion, DeriveInput, Error, Field, Meta, Result, Token, Type};
 
-/// Refuses what can never be `Wire`. All reasons are reported at once.
+/// Rejects types that can never be `Wire`. Reports all reasons at once.
 pub(super) fn validate(input: &DeriveInput) -> Result<()> {
     let fields: Vec<&Field> = match &input.data {
         Data::Struct(data) => data.fields.iter().collect(),
@@ -35,7 +36,8 @@ pub(super) fn union_error(data: &DataUnion) -> Error {
     )
 }
 
-/// Types that are an address by their very spelling. The trait bound catches those that are so by another name.
+/// Reports types whose syntax already shows that they are addresses. The trait bound catches those
+/// behind another name.
 fn field_error(field: &Field) -> Option<Error> {
     let what = match &field.ty {
         Type::Reference(_) => {
@@ -57,7 +59,7 @@ fn packed_error(attribute: &Attribute) -> Option<Error> {
     Some(Error::new(packed.span(), "a packed type cannot derive `Wire`: its fields may not be aligned"))
 }
 
-/// `#[wire(...)]` is an option of the type, and would be ignored anywhere else.
+/// Reports each `#[wire(...)]` that is not on the type itself, where it would be ignored.
 fn misplaced_option_errors<'a>(input: &'a DeriveInput, fields: &'a [&Field]) -> impl Iterator<Item = Error> + 'a {
     let of_variants = match &input.data {
         Data::Enum(data) => Some(data.variants.iter().flat_map(|variant| &variant.attrs)),

@@ -1,7 +1,8 @@
 //! `.eh_frame_hdr`: the linker's sorted table of functions with unwinding information.
 //!
-//! The layout (Linux Standard Base, "DWARF Extensions"): version, three encodings, a pointer to `.eh_frame`, the number
-//! of entries, then for each function its start and its unwinding information.
+//! The layout (Linux Standard Base, "DWARF Extensions"): a version, three encodings, a pointer to
+//! `.eh_frame`, and the number of entries. Then follow, for each function, its start and its
+//! unwinding information.
 
 const VERSION: u8 = 1;
 /// An absolute, unsigned number of four bytes.
@@ -12,8 +13,8 @@ const ENTRY_BYTES: usize = 8;
 
 /// The addresses of all function starts in the table `header`, which lies at `address`.
 ///
-/// `None` for an encoding that linkers do not use, and for a table that is cut off. Whether the addresses lie in code
-/// remains to be checked.
+/// `None` for an encoding that linkers do not use, and for a truncated table. The caller checks
+/// that the addresses lie in code.
 pub(super) fn function_starts(header: &[u8], address: usize) -> Option<impl Iterator<Item = usize>> {
     let (&[version, pointer_encoding, count_encoding, table_encoding], rest) = header.split_first_chunk()?;
     if (version, count_encoding, table_encoding) != (VERSION, UDATA4, DATA_RELATIVE_SDATA4) {
@@ -28,7 +29,7 @@ pub(super) fn function_starts(header: &[u8], address: usize) -> Option<impl Iter
     }))
 }
 
-/// The size of a pointer in DWARF's encoding: the low half of the byte is its format.
+/// The size of a pointer in DWARF's encoding. The low half of the byte is the pointer's format.
 fn encoded_bytes(encoding: u8) -> Option<usize> {
     const OMITTED: u8 = 0xff;
 

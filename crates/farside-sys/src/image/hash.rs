@@ -1,17 +1,17 @@
-//! A fast hash whose values never change.
+//! A fast hash whose values are stable.
 
-/// Odd constants with bits all over: two of SplitMix64's.
+/// Odd constants with bits all over: two of those of SplitMix64.
 const KEYS: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9];
 
-/// A 64-bit hash of `bytes`, the same on every machine and in every version of this crate.
+/// Computes a 64-bit hash of `bytes`, the same on every machine and in every version of this crate.
 ///
-/// To compare builds and tables for equality: two that differ collide with a chance of about 2^-64. It is no defence
-/// against forgery.
+/// Use it to compare builds and tables for equality. Two that differ collide with a probability of
+/// about 2^-64. It is no defence against forgery.
 ///
-/// *Cost*: some six cycles for sixteen bytes.
+/// *Cost*: about six cycles for sixteen bytes.
 pub fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
     let (blocks, tail) = bytes.as_chunks::<16>();
-    // The length in the seed tells a tail of zeros from none.
+    // The length in the seed distinguishes a tail of zeros from no tail.
     let start = fold(seed ^ KEYS[0], bytes.len() as u64 ^ KEYS[1]);
     let state = blocks.iter().fold(start, absorb);
     let mut last = [0; 16];
@@ -19,14 +19,16 @@ pub fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
     fold(absorb(state, &last) ^ KEYS[0], KEYS[1])
 }
 
-/// Mixes one block in: half of it as one factor, half and all that went before as the other.
+/// Mixes in one block: one half of it is one factor; the other half and the state are the other
+/// factor.
 #[inline(always)]
 fn absorb(state: u64, block: &[u8; 16]) -> u64 {
     let block = u128::from_le_bytes(*block);
     fold(block as u64 ^ KEYS[0], (block >> 64) as u64 ^ state)
 }
 
-/// Both halves of the product, one over the other: every bit of it depends on nearly all bits of the factors.
+/// Combines both halves of the product: every bit of the result depends on nearly all bits of the
+/// factors.
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);

@@ -1,13 +1,14 @@
-//! ELF notes, where linkers leave the build id.
+//! ELF notes, in which linkers store the build id.
 
 const HEADER_BYTES: usize = 12;
 const GNU_BUILD_ID: u32 = 3;
 
-/// The GNU build id among `notes`, the bytes of a note segment whose entries are aligned to `align`.
+/// Finds the GNU build id among `notes`, the bytes of a note segment whose entries are aligned to
+/// `align`.
 ///
-/// Anything that does not fit ends the search.
+/// A malformed note ends the search.
 pub(super) fn build_id(mut notes: &[u8], align: usize) -> Option<&[u8]> {
-    // Segments of notes are aligned to 4, or to 8; some linkers say 0 or 1 and mean 4.
+    // Note segments are aligned to 4 or to 8; some linkers write 0 or 1 and mean 4.
     let align = if align == 8 { 8 } else { 4 };
     loop {
         let (header, _) = notes.split_first_chunk::<HEADER_BYTES>()?;

@@ -9,35 +9,40 @@ use libc::Elf64_Phdr as ProgramHeader;
 
 /// The main executable in memory.
 ///
-/// **Invariant:** the headers describe a program that the loader has mapped at `bias` for the life of the process.
+/// **Invariant:** the headers describe a program that the loader has mapped at `bias` for the life
+/// of the process.
 pub(super) struct Segments {
-    /// What to add to an address of the headers to get one of memory; 0 if the program is not position-independent.
+    /// The difference between an address in memory and one in the headers; 0 if the program is not
+    /// position-independent.
     bias: usize,
     headers: &'static [ProgramHeader],
 }
 
 impl Segments {
-    /// The segments of the running program; `None` if the loader does not tell.
+    /// The segments of the running program; `None` if the loader does not report them.
     pub(super) fn of_this_program() -> Option<Segments> {
-        /// Takes the first object, which is the main program, and stops.
+        /// Takes the first object, which is the main program, and stops the iteration.
         unsafe extern "C" fn first(
             object: *mut libc::dl_phdr_info,
             _: libc::size_t,
             found: *mut libc::c_void,
         ) -> libc::c_int {
-            // SAFETY: the loader passes a valid description, ours to read until this returns.
+            // SAFETY: the loader passes a pointer to a valid description, which may be read until
+            // this returns.
             let object = unsafe { object.read() };
-            // SAFETY: `found` is the pointer given below, to an `Option` that outlives the iteration.
+            // SAFETY: `found` is the pointer passed below, to an `Option` that outlives the
+            // iteration.
             unsafe { found.cast::<Option<libc::dl_phdr_info>>().write(Some(object)) };
             1
         }
 
         let mut found: Option<libc::dl_phdr_info> = None;
-        // SAFETY: `first` has the type that is asked for, and takes what is passed here.
+        // SAFETY: `first` has the type that the function asks for, and accepts the pointer that is
+        // passed here.
         unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut found).cast()) };
         let found = found.filter(|object| !object.dlpi_phdr.is_null())?;
-        // SAFETY: the loader vouches for `dlpi_phnum` headers there. They belong to the main program, which is never
-        // unmapped, and nobody writes them.
+        // SAFETY: the loader guarantees `dlpi_phnum` headers at `dlpi_phdr`. They belong to the
+        // main program, which is never unmapped, and nothing writes them.
         let headers = unsafe { std::slice::from_raw_parts(found.dlpi_phdr, usize::from(found.dlpi_phnum)) };
         Some(Segments { bias: found.dlpi_addr as usize, headers })
     }
@@ -63,7 +68,8 @@ impl Segments {
         Some((self.bytes(range.clone())?, range.start))
     }
 
-    /// The bytes at `range`; `None` unless one loaded segment that can be read but not written holds them all.
+    /// The bytes at `range`. `None` unless one loaded segment, readable and not writable, holds
+    /// them all.
     pub(super) fn bytes(&self, range: Range<usize>) -> Option<&'static [u8]> {
         let holds = |header: &ProgramHeader| {
             let loaded = self.range(header);
@@ -74,9 +80,9 @@ impl Segments {
         if range.is_empty() || !self.of_kind(libc::PT_LOAD).any(holds) {
             return None;
         }
-        // SAFETY: by the invariant, the loader has mapped the segment that holds this range, readable, for the life of
-        // the process. It is not writable, so nothing changes it while the program runs (save a debugger, which stops
-        // the program).
+        // SAFETY: by the invariant, the loader has mapped the segment that holds this range,
+        // readable, for the life of the process. It is not writable, so nothing changes it while
+        // the program runs (except a debugger, which stops the program).
         Some(unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(range.start), range.len()) })
     }
 
@@ -84,7 +90,7 @@ impl Segments {
         self.headers.iter().filter(move |header| header.p_type == kind)
     }
 
-    /// Where a segment lies in memory. Empty if its headers make no sense.
+    /// The addresses of a segment in memory. Empty if its header is malformed.
     fn range(&self, header: &ProgramHeader) -> Range<usize> {
         let start = self.bias.wrapping_add(header.p_vaddr as usize);
         let bytes = header.p_memsz as usize;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-/// Where functions start, if the linker left a table of it.
+/// The function starts, if the linker wrote a table of them.
 #[derive(Debug)]
 pub(super) enum FunctionStarts {
     Known(Starts),
@@ -11,9 +11,10 @@ pub(super) enum FunctionStarts {
 }
 
 impl FunctionStarts {
-    /// Collects those `addresses` that lie in code. `text` spans the `executable` ranges and is shorter than 4 GiB.
+    /// Collects those `addresses` that lie in code. `text` spans the `executable` ranges and is
+    /// shorter than 4 GiB.
     ///
-    /// A linker may leave entries for functions that it has thrown away; those lie elsewhere.
+    /// A linker may leave entries for functions that it discarded; those lie elsewhere.
     pub(super) fn collect(
         addresses: impl Iterator<Item = usize>,
         text: &Range<usize>,
@@ -29,10 +30,11 @@ impl FunctionStarts {
     }
 }
 
-/// A bitmap with one bit for each byte of text: an eighth of its size, in pages that are zero until first written.
+/// A bitmap with one bit for each byte of text: an eighth of its size, in pages that are zero until
+/// first written.
 ///
-/// A sorted list would be smaller, and a search in it some twenty times slower. A bit for every 16 bytes would do on
-/// most targets, but nothing promises that functions are aligned.
+/// A sorted list would be smaller, but a search in it would be about twenty times slower. A bit for
+/// every 16 bytes would suffice on most targets, but nothing guarantees that functions are aligned.
 pub(super) struct Starts {
     words: Vec<u64>,
     len: usize,

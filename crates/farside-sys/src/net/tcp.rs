@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// How many connections may wait to be taken, as far as the system grants it.
+/// Maximum number of connections that wait to be accepted, if the system allows it.
 const BACKLOG: i32 = 4096;
 
-/// Listens at a port of all addresses of this machine; 0 is any port that is free. Taking a connection never blocks. Connections
-/// that ended a moment ago do not keep the port.
+/// Listens on a port of all addresses of this machine; port 0 selects any free port. Accepting a
+/// connection never blocks. Connections that ended a moment ago do not occupy the port.
 ///
 /// # Errors
-/// `AddrInUse` when another process listens at the port, or what else the system said.
+/// `AddrInUse` when another process listens on the port; otherwise the operating system's error.
 pub fn listen_everywhere(port: u16) -> std::io::Result<TcpListener> {
     match listen(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)) {
         Err(error) if error.kind() != ErrorKind::AddrInUse => {
@@ -36,12 +36,13 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Prepares a stream for small messages between programs that must notice each other's end: what is written leaves at once, nothing
-/// blocks, and a machine at the other end that is switched off or cut off is an error after about `silence_max`. A process that is
-/// only slow is none: its machine answers for it.
+/// Prepares a stream for small messages between programs that must notice each other's end. Written
+/// bytes leave at once, and nothing blocks. If the other machine is switched off or cut off, the
+/// stream fails after about `silence_max`. A slow process does not fail it, because its machine
+/// answers.
 ///
 /// # Errors
-/// What the system said.
+/// The operating system's error.
 pub fn tend(stream: &TcpStream, silence_max: Duration) -> std::io::Result<()> {
     const PROBES: u32 = 3;
     let pause = Duration::from_secs((silence_max.as_secs() / u64::from(PROBES + 1)).max(1));
@@ -51,7 +52,7 @@ pub fn tend(stream: &TcpStream, silence_max: Duration) -> std::io::Result<()> {
     sockopt::set_tcp_keepintvl(stream, pause)?;
     sockopt::set_tcp_keepcnt(stream, PROBES)?;
     sockopt::set_socket_keepalive(stream, true)?;
-    // Keepalive is silent while something is sent and not acknowledged; this covers that.
+    // Keepalive sends no probes while sent data is unacknowledged; this timeout covers that case.
     sockopt::set_tcp_user_timeout(stream, u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX))?;
     Ok(())
 }
@@ -59,17 +60,19 @@ pub fn tend(stream: &TcpStream, silence_max: Duration) -> std::io::Result<()> {
 /// The addresses of this machine's network devices that are up, in the system's order.
 ///
 /// # Errors
-/// What the system said.
+/// The operating system's error.
 pub fn own_addresses() -> std::io::Result<Vec<IpAddr>> {
     let mut first = std::ptr::null_mut();
-    // SAFETY: the system writes one pointer to the variable, that of a list which is freed below, or fails.
+    // SAFETY: the system either fails or writes one pointer to the variable, to a list that is
+    // freed below.
     if unsafe { libc::getifaddrs(&mut first) } != 0 {
         return Err(std::io::Error::last_os_error());
     }
     let mut addresses = Vec::new();
     let mut next = first;
     while !next.is_null() {
-        // SAFETY: not null, so an entry of the list, which lives until it is freed and which nobody else knows.
+        // SAFETY: not null, so an entry of the list. It lives until the list is freed, and nothing
+        // else refers to it.
         let entry = unsafe { &*next };
         if entry.ifa_flags & libc::IFF_UP as u32 != 0 {
             // SAFETY: the entry's address is null or a socket address of the family that it names.
@@ -77,18 +80,18 @@ pub fn own_addresses() -> std::io::Result<Vec<IpAddr>> {
         }
         next = entry.ifa_next;
     }
-    // SAFETY: the list came from `getifaddrs`, is freed once, and nothing borrowed from it is left.
+    // SAFETY: the list came from `getifaddrs`, is freed once, and no borrow from it remains.
     unsafe { libc::freeifaddrs(first) };
     Ok(addresses)
 }
 
 /// # Safety
-/// The pointer is null or that of a socket address, of the length that belongs to its family.
+/// `address` is null or points to a socket address of the length that its family requires.
 unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: not null, and every socket address begins with its family.
+    // SAFETY: not null, so by the contract a socket address, and each begins with its family.
     let family = i32::from(unsafe { (*address).sa_family });
     match family {
         libc::AF_INET => {
@@ -97,7 +100,7 @@ unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
             Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: as above.
+            // SAFETY: by the contract this is an address of this family; it may lie unaligned.
             let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
         }
@@ -135,7 +138,8 @@ mod tests {
         let listener = listen_everywhere(0).unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(listen_everywhere(port).unwrap_err().kind(), ErrorKind::AddrInUse);
-        // A connection that the listener's side ends first would keep the port for a minute.
+        // A connection that the listener's side closes first would otherwise occupy the port for a
+        // minute.
         let near = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         drop(listener);
         drop(near);

@@ -1,4 +1,5 @@
-//! What is used of `pmix.h` and `pmix_common.h`, versions 3 to 5: the parts of their layouts that are the same in all.
+//! The used part of `pmix.h` and `pmix_common.h`, versions 3 to 5: layouts that are the same in all
+//! three.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
@@ -32,7 +33,7 @@ impl Proc {
         Self { namespace: [0; NAMESPACE_BYTES], rank }
     }
 
-    /// Another process of the same job.
+    /// Returns the process of the same job with rank `rank`.
     pub(super) fn with_rank(&self, rank: u32) -> Self {
         Self { rank, ..*self }
     }
@@ -52,7 +53,8 @@ pub(super) struct ByteObject {
     pub(super) size: usize,
 }
 
-/// The union in `pmix_value_t`: the members used here, and one that is as large as the largest, `pmix_envar_t`.
+/// The union in `pmix_value_t`: the members used here, and one member of the size of the largest,
+/// `pmix_envar_t`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) union Data {
@@ -78,7 +80,7 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// A piece of information that is a number.
+    /// Builds a piece of information that holds a number.
     pub(super) fn integer(key: &CStr, number: c_int) -> Self {
         let mut data = Data { largest: [0; 3] };
         data.integer = number;
@@ -103,35 +105,41 @@ pub(super) struct Functions {
 
 impl Functions {
     pub(super) fn open() -> Result<Self, LibraryError> {
-        // SAFETY: this library's initialisers do nothing that a program could notice.
+        // SAFETY: this library's initialisers have no effect that the program could notice.
         let library = unsafe { Library::open(c"libpmix.so.2") }?;
         let symbol = |name| library.symbol(name, None).map(std::ptr::NonNull::as_ptr);
         let [init, put, commit] = [symbol(c"PMIx_Init")?, symbol(c"PMIx_Put")?, symbol(c"PMIx_Commit")?];
         let [get, finalize, error_string] =
             [symbol(c"PMIx_Get")?, symbol(c"PMIx_Finalize")?, symbol(c"PMIx_Error_string")?];
         Ok(Self {
-            // SAFETY: this is how the header declares the function of this name, in all versions that have this library's name.
+            // SAFETY: the header declares `PMIx_Init` with this type, in all versions with this
+            // library name.
             init: unsafe {
                 std::mem::transmute::<*mut _, unsafe extern "C" fn(*mut Proc, *mut Info, usize) -> c_int>(init)
             },
-            // SAFETY: as above.
+            // SAFETY: the header declares `PMIx_Put` with this type, in all versions with this
+            // library name.
             put: unsafe {
                 std::mem::transmute::<*mut _, unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int>(put)
             },
-            // SAFETY: as above.
+            // SAFETY: the header declares `PMIx_Commit` with this type, in all versions with this
+            // library name.
             commit: unsafe { std::mem::transmute::<*mut _, unsafe extern "C" fn() -> c_int>(commit) },
-            // SAFETY: as above.
+            // SAFETY: the header declares `PMIx_Get` with this type, in all versions with this
+            // library name.
             get: unsafe {
                 std::mem::transmute::<
                     *mut _,
                     unsafe extern "C" fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int,
                 >(get)
             },
-            // SAFETY: as above.
+            // SAFETY: the header declares `PMIx_Finalize` with this type, in all versions with this
+            // library name.
             finalize: unsafe {
                 std::mem::transmute::<*mut _, unsafe extern "C" fn(*const Info, usize) -> c_int>(finalize)
             },
-            // SAFETY: as above.
+            // SAFETY: the header declares `PMIx_Error_string` with this type, in all versions with
+            // this library name.
             error_string: unsafe {
                 std::mem::transmute::<*mut _, unsafe extern "C" fn(c_int) -> *const c_char>(error_string)
             },
@@ -142,7 +150,7 @@ impl Functions {
         if status == SUCCESS {
             return Ok(());
         }
-        // SAFETY: any number will do.
+        // SAFETY: the function accepts any number.
         let text = unsafe { (self.error_string)(status) };
         let text = if text.is_null() {
             "no reason is known".to_owned()
@@ -179,7 +187,7 @@ mod tests {
         }
     "#;
 
-    /// Where Debian and others put the headers.
+    /// The folder in which Debian and others install the headers.
     fn headers() -> &'static Path {
         let places =
             ["/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/lib/aarch64-linux-gnu/pmix2/include", "/usr/include"];
@@ -225,9 +233,9 @@ mod tests {
     #[test]
     fn a_piece_of_information_is_where_the_library_looks_for_it() {
         let info = Info::integer(TIMEOUT, 7);
-        // SAFETY: the key has at least one zero at its end.
+        // SAFETY: the key ends with at least one zero byte.
         assert_eq!(unsafe { CStr::from_ptr(info.key.as_ptr()) }, TIMEOUT);
-        // SAFETY: the number was written last.
+        // SAFETY: the number is the member of the union that was written last.
         assert_eq!((info.flags, info.value.kind, unsafe { info.value.data.integer }), (0, INT, 7));
     }
 }

@@ -1,7 +1,7 @@
 //! Copies of any length at any alignment, in assembly.
 //!
-//! The architecture gives the blocks; this gives the choice among them. Every block stands for a bytewise relaxed copy;
-//! the module above says why that is sound.
+//! The architecture's module provides the assembly blocks; this module selects one by length. Every
+//! block stands for a bytewise relaxed copy; `racy` explains why that is sound.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -15,25 +15,26 @@ use x86_64 as arch;
 
 use super::side::Side;
 
-/// Copies `len` bytes, however the two sides are touched: assembly makes no difference between them.
+/// Copies `len` bytes. The kinds of the two sides do not matter: assembly treats them alike.
 ///
 /// # Safety
 ///
-/// As `racy::copy`.
+/// The contract of `racy::copy`.
 #[inline(always)]
 pub(super) unsafe fn copy<S: Side, D: Side>(src: *const u8, dst: *mut u8, len: usize) {
     // SAFETY: as the caller promises.
     unsafe { copy_bytes(src, dst, len) }
 }
 
-/// Copies `len` bytes: two words that meet or overlap if they suffice, otherwise a loop.
+/// Copies `len` bytes: with two words that meet or overlap if they suffice, otherwise with a loop.
 ///
 /// # Safety
 ///
-/// As `racy::copy`.
+/// The contract of `racy::copy`.
 #[inline(never)]
 unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
-    // In this order: the longer ones come here most, since short and aligned ones are inlined elsewhere.
+    // Longer copies come first because they are the most frequent here: short aligned ones are
+    // inlined elsewhere.
     match len {
         // SAFETY: the caller's ranges, and len >= 64.
         65.. => unsafe { arch::long(src, dst, len) },

@@ -1,10 +1,12 @@
-//! Turning bytes of no value into bytes of some value, so that padding can be copied through integers.
+//! Turns uninitialised bytes into bytes with some fixed value, so that padding can be copied
+//! through integers.
 
 use std::mem::MaybeUninit;
 
 macro_rules! freeze {
     ($($word:ident: $class:ident $register:literal),* $(,)?) => {$(
-        /// The same bits, with some fixed value in place of every uninitialised one. It costs no instruction.
+        /// Returns the same bits, with some fixed value in place of every uninitialised one. This
+        /// costs no instruction.
         ///
         /// # Safety
         ///
@@ -14,8 +16,9 @@ macro_rules! freeze {
             #[cfg(all(any(target_arch = "aarch64", target_arch = "x86_64"), not(miri)))]
             {
                 let frozen: $word;
-                // SAFETY: no instruction runs. The compiler must take the output for any fixed value, so it holds one;
-                // where the input has a value, the output is the same register.
+                // SAFETY: no instruction runs. The compiler must assume that the output holds some
+                // fixed value, so it holds one; where the input has a value, the output is the same
+                // register.
                 unsafe {
                     std::arch::asm!(
                         concat!("/* ", $register, " */"), word = inlateout($class) word => frozen,

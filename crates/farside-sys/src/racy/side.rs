@@ -1,27 +1,30 @@
-//! The two ways to touch one side of a copy.
+//! The two kinds of side that a copy can have.
 
 use std::mem::MaybeUninit;
 
 use super::words::Unit;
 
-/// How one side of a copy is touched: [`Private`] or [`Shared`].
+/// The kind of one side of a copy: [`Private`] or [`Shared`].
 pub(super) trait Side {
-    /// The address, if the side must be aligned for its words; otherwise 0, which is aligned for all.
+    /// The address, if the side must be aligned for its words; otherwise 0, which is aligned for
+    /// every word.
     fn shared_address(at: *const u8) -> usize;
 
     /// Reads one word.
     ///
     /// # Safety
     ///
-    /// `at` is valid for reads of a `U`. Shared: aligned, and raced by atomics only. Private: written by
-    /// nobody, and initialised under Miri and on architectures without an assembly path.
+    /// `at` is valid for reads of a `U`. Shared: aligned, and only atomics race with the read.
+    /// Private: nothing writes it meanwhile, and it is initialised under Miri and on architectures
+    /// without an assembly path.
     unsafe fn load<U: Unit>(at: *const u8) -> U;
 
     /// Writes one word.
     ///
     /// # Safety
     ///
-    /// `at` is valid for writes of a `U`. Shared: aligned, and raced by atomics only. Private: touched by nobody else.
+    /// `at` is valid for writes of a `U`. Shared: aligned, and only atomics race with the write.
+    /// Private: nothing else accesses it meanwhile.
     unsafe fn store<U: Unit>(at: *mut u8, unit: U);
 }
 
@@ -36,21 +39,21 @@ impl Side for Private {
 
     #[inline(always)]
     unsafe fn load<U: Unit>(at: *const u8) -> U {
-        // SAFETY: valid for reads and written by nobody, as the caller promises; any bytes are a `MaybeUninit`, at any
-        // alignment.
+        // SAFETY: valid for reads and not written meanwhile, as the caller promises; any bytes are
+        // a `MaybeUninit`, at any alignment.
         let unit = unsafe { at.cast::<MaybeUninit<U>>().read_unaligned() };
-        // SAFETY: where it must be, it is initialised: that is part of the caller's promise.
+        // SAFETY: initialised where that is required, as the caller promises.
         unsafe { U::frozen(unit) }
     }
 
     #[inline(always)]
     unsafe fn store<U: Unit>(at: *mut u8, unit: U) {
-        // SAFETY: valid for writes and touched by nobody else, as the caller promises.
+        // SAFETY: valid for writes and accessed by nothing else, as the caller promises.
         unsafe { at.cast::<U>().write_unaligned(unit) }
     }
 }
 
-/// Memory that others may read or write during the copy.
+/// Memory that other threads or processes may read or write during the copy.
 pub(super) struct Shared;
 
 impl Side for Shared {

@@ -1,4 +1,5 @@
-//! Every copy against the standard library's, between guard bytes, at every alignment; and under a concurrent writer.
+//! Compares every copy with the standard library's, between guard bytes, at every alignment, and
+//! under a concurrent writer.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,14 +8,15 @@ use super::*;
 
 type Copy = unsafe fn(*const u8, *mut u8, usize);
 
-/// What lies around a destination, and must lie there still after a copy.
+/// The byte around a destination, which a copy must not change.
 const GUARD: u8 = 0xA5;
 const GUARD_BYTES: usize = if cfg!(miri) { 16 } else { 64 };
-/// The alignments of either side. Miri takes a few, to end within a minute.
+/// The alignments of each side. Miri uses a few, so that the test ends within a minute.
 const ALIGNMENTS: &[usize] =
     if cfg!(miri) { &[0, 1, 4, 8] } else { &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15] };
 
-/// Memory that starts at a multiple of 64 and is only reached through raw pointers, as shared memory is.
+/// Memory that starts at a multiple of 64 and is accessed only through raw pointers, as shared
+/// memory is.
 struct Arena {
     blocks: Vec<[u8; 64]>,
     bytes: usize,
@@ -39,14 +41,16 @@ impl Arena {
     }
 }
 
-/// Copies `len` bytes between every pair of alignments, and compares the whole destination with what must be there.
+/// Copies `len` bytes between every pair of alignments, and compares the whole destination with the
+/// expected bytes.
 fn check_alignments(name: &str, copy: Copy, len: usize, source: &mut Arena, target: &mut Arena) {
     for &from in ALIGNMENTS {
         for &to in ALIGNMENTS {
             let (start, end) = (GUARD_BYTES + to, GUARD_BYTES + to + len);
             target.bytes()[..end + GUARD_BYTES].fill(GUARD);
             let (src, dst) = (source.base().wrapping_add(from), target.base().wrapping_add(start));
-            // SAFETY: both arenas hold `len` bytes from there on, and belong to this thread.
+            // SAFETY: both arenas hold `len` bytes from these addresses on, and belong to this
+            // thread.
             unsafe { copy(src, dst, len) };
             let written = target.bytes();
             assert!(
@@ -67,7 +71,7 @@ fn check_lengths(name: &str, copy: Copy, least: usize) {
     let room = (1 << largest_power) + 1 + 2 * GUARD_BYTES + 16;
     let (mut source, mut target) = (Arena::new(room), Arena::new(room));
     for (index, byte) in source.bytes().iter_mut().enumerate() {
-        // No period that a word, a block or a page could hide.
+        // A pattern without a period that a word, a block or a page could hide.
         *byte = (index.wrapping_mul(0x9E37_79B1) >> 13) as u8;
     }
     for len in lengths {
@@ -89,7 +93,8 @@ fn portable_copies_agree_with_the_standard_library() {
     check_lengths("portable between", portable::copy::<Shared, Shared>, 0);
 }
 
-/// The processor at hand takes only one of these for each length; the others must be right as well.
+/// This processor selects only one of these loops for each length; the others must be right as
+/// well.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[test]
 fn every_x86_loop_agrees_with_the_standard_library() {
@@ -119,7 +124,7 @@ fn a_value_with_padding_travels() {
     unsafe { copy_out((&raw const value).cast(), shared.as_mut_ptr().cast(), 16) };
     // SAFETY: both are 16 bytes and belong to this thread.
     unsafe { copy_in(shared.as_ptr().cast(), received.as_mut_ptr().cast(), 16) };
-    // SAFETY: both fields arrived, and every bit pattern of theirs is a value.
+    // SAFETY: both fields were copied, and every bit pattern is a value of their types.
     assert_eq!(unsafe { received.assume_init() }, value);
 }
 
@@ -143,7 +148,8 @@ fn overlapping_shared_ranges_stay_in_bounds() {
     }
 }
 
-/// One writer alternates two patterns while a reader copies: whatever arrives is made of bytes of the two.
+/// One writer alternates two patterns while a reader copies: every byte that arrives comes from one
+/// of the two.
 #[test]
 fn under_a_concurrent_writer_every_byte_is_an_old_or_a_new_one() {
     const OLD: u8 = 0x11;
@@ -163,7 +169,8 @@ fn under_a_concurrent_writer_every_byte_is_an_old_or_a_new_one() {
                     while !stop.load(Ordering::Relaxed) {
                         for pattern in &patterns {
                             let dst = std::ptr::with_exposed_provenance_mut(address);
-                            // SAFETY: `shared` outlives the scope and is raced only through this module.
+                            // SAFETY: `shared` outlives the scope, and only this module races with
+                            // it.
                             unsafe { copy_out(pattern.as_ptr(), dst, len) };
                         }
                         std::thread::yield_now();
@@ -173,7 +180,8 @@ fn under_a_concurrent_writer_every_byte_is_an_old_or_a_new_one() {
                 for _ in 0..rounds {
                     seen.fill(GUARD);
                     let src = std::ptr::with_exposed_provenance(address);
-                    // SAFETY: `shared` outlives the scope and is raced only through this module; `seen` is ours.
+                    // SAFETY: `shared` outlives the scope, and only this module races with it;
+                    // `seen` belongs to this thread.
                     unsafe { copy_in(src, seen[GUARD_BYTES..].as_mut_ptr(), len) };
                     let (before, rest) = seen.split_at(GUARD_BYTES);
                     let (body, after) = rest.split_at(len);
@@ -192,26 +200,26 @@ fn under_a_concurrent_writer_every_byte_is_an_old_or_a_new_one() {
 fn words_move_whole_and_atomics_see_them() {
     let mut memory = [0_u64; 2];
     let base = memory.as_mut_ptr().cast::<u8>();
-    // SAFETY: aligned, in bounds, and only this thread is here.
+    // SAFETY: aligned, in bounds, and only this thread accesses the memory.
     unsafe { store(base.cast::<u64>(), 0x0102_0304_0506_0708) };
-    // SAFETY: as above.
+    // SAFETY: aligned, in bounds, and only this thread accesses the memory.
     assert_eq!(unsafe { load(base.cast::<u64>()) }, 0x0102_0304_0506_0708);
-    // SAFETY: as above.
+    // SAFETY: aligned, in bounds, and only this thread accesses the memory.
     assert_eq!(unsafe { load(base.cast::<u8>()) }, 0x0102_0304_0506_0708_u64.to_ne_bytes()[0]);
-    // SAFETY: as above.
+    // SAFETY: aligned, in bounds, and only this thread accesses the memory.
     unsafe { store(base.wrapping_add(8).cast::<i16>(), -2) };
-    // SAFETY: as above.
+    // SAFETY: aligned, in bounds, and only this thread accesses the memory.
     assert_eq!(unsafe { load(base.wrapping_add(8).cast::<i16>()) }, -2);
 
-    // SAFETY: as above, and until the reference's last use only it touches the word.
+    // SAFETY: aligned and in bounds; until its last use only the reference accesses the word.
     let word = unsafe { atomic_u64(base) };
     assert_eq!(word.fetch_add(1, Ordering::Relaxed), 0x0102_0304_0506_0708);
-    // SAFETY: as above.
+    // SAFETY: aligned, in bounds, and the reference above is no longer used.
     assert_eq!(unsafe { load(base.cast::<u64>()) }, 0x0102_0304_0506_0709);
-    // SAFETY: as above.
+    // SAFETY: aligned and in bounds; until its last use only the reference accesses the word.
     let word = unsafe { atomic_u32(base.wrapping_add(12)) };
     word.store(u32::MAX, Ordering::Relaxed);
-    // SAFETY: as above.
+    // SAFETY: aligned, in bounds, and the reference above is no longer used.
     assert_eq!(unsafe { load(base.wrapping_add(12).cast::<u32>()) }, u32::MAX);
 }
 
@@ -221,6 +229,6 @@ fn words_move_whole_and_atomics_see_them() {
 fn a_misaligned_atomic_is_refused() {
     let mut memory = [0_u64; 2];
     let base = memory.as_mut_ptr().cast::<u8>();
-    // SAFETY: never reached past the assertion under test.
+    // SAFETY: the assertion under test panics before the word is used.
     let _ = unsafe { atomic_u64(base.wrapping_add(4)) };
 }

@@ -1,4 +1,4 @@
-//! On which NUMA node memory lies.
+//! The NUMA node that memory lies on.
 
 use std::ffi::{c_int, c_long, c_ulong, c_void};
 use std::io;
@@ -8,19 +8,20 @@ use crate::topology::NumaNodeId;
 
 /// The kernel's number for "from this node, and from another when it is full".
 const MPOL_PREFERRED: c_int = 1;
-/// Pages of a range that are looked at to see where it lies.
+/// Number of pages that are sampled to find the node of a range.
 const SAMPLES: usize = 64;
-/// The kernel knows no nodes beyond (its largest configuration).
+/// The kernel's largest configuration has no nodes beyond this.
 const NODES_MAX: u32 = 1024;
 
-/// Has the pages of a shared memory file come from a node, from now on, for whoever fills them. A node that is full gives way
-/// to others: the alternative is that the kernel kills processes.
+/// Makes the pages of a shared memory file come from `node` from now on, whichever process fills
+/// them. If the node is full, other nodes are used: the alternative is that the kernel kills
+/// processes.
 ///
 /// # Errors
-/// What the system said: there is no such node, or it forbids the call (containers do).
+/// The operating system's error: there is no such node, or a container forbids the call.
 ///
 /// # Safety
-/// The range is a mapping of the caller's.
+/// The range is a mapping that belongs to the caller.
 pub(super) unsafe fn prefer(base: NonNull<u8>, bytes: usize, node: NumaNodeId) -> io::Result<()> {
     const WORD_BITS: u32 = c_ulong::BITS;
     if node.0 >= NODES_MAX {
@@ -29,9 +30,10 @@ pub(super) unsafe fn prefer(base: NonNull<u8>, bytes: usize, node: NumaNodeId) -
     let mut mask = [0 as c_ulong; (NODES_MAX / WORD_BITS) as usize];
     mask[(node.0 / WORD_BITS) as usize] = 1 << (node.0 % WORD_BITS);
     let flags: c_ulong = 0;
-    // The kernel takes one bit less than it is told.
+    // The kernel uses one bit less than the length it is given.
     let mask_bits: c_ulong = (NODES_MAX + 1).into();
-    // SAFETY: a policy for a range that is mapped (the caller's duty); the mask is as long as said, and only read.
+    // SAFETY: this sets a policy for a range that is mapped (the caller's duty); the mask has
+    // `mask_bits` bits and is only read.
     let set = unsafe {
         libc::syscall(
             libc::SYS_mbind,
@@ -46,8 +48,8 @@ pub(super) unsafe fn prefer(base: NonNull<u8>, bytes: usize, node: NumaNodeId) -
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The node that a filled range lies on; `None` if it lies on several, or the kernel does not say. A sample of its pages is looked
-/// at.
+/// The node that a filled range lies on. `None` if it lies on several nodes, or the kernel does not
+/// report it. The call samples up to [`SAMPLES`] pages.
 pub(super) fn node_of(base: NonNull<u8>, bytes: usize, page_bytes: usize) -> Option<NumaNodeId> {
     let page_count = bytes.div_ceil(page_bytes);
     let sample_count = page_count.min(SAMPLES);
@@ -56,7 +58,8 @@ pub(super) fn node_of(base: NonNull<u8>, bytes: usize, page_bytes: usize) -> Opt
     let mut nodes = vec![-1 as c_int; sample_count];
     let (this_process, flags): (c_long, c_long) = (0, 0);
     let no_nodes = std::ptr::null::<c_int>();
-    // SAFETY: without nodes to move to, the call only tells where pages are; the two lists have as many places as said.
+    // SAFETY: without target nodes, the call only reports where pages are; both lists have
+    // `sample_count` elements.
     let told = unsafe {
         libc::syscall(
             libc::SYS_move_pages,

@@ -1,4 +1,4 @@
-//! The pages that shared memory is made of.
+//! The pages of shared memory.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -9,27 +9,28 @@ use std::ptr::NonNull;
 use rustix::fs::MemfdFlags;
 use rustix::mm::Advice;
 
-/// The size of the smaller huge pages. A mapping that begins on a multiple of it can have them.
+/// The size of the smaller huge pages. A mapping that begins at a multiple of it can use them.
 pub(super) const HUGE_BYTES: usize = 2 << 20;
 const GIGANTIC_BYTES: usize = 1 << 30;
 
-/// What `fstatfs` says of a file of reserved huge pages.
+/// The type that `fstatfs` reports for a file of reserved huge pages.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
-/// The kernel's number for gathering a range into huge pages now (Linux 6.1).
+/// The kernel's number for collapsing a range into huge pages now (Linux 6.1).
 const MADV_COLLAPSE: libc::c_int = 25;
 
-/// A kind of page. The larger it is, the fewer entries a processor or a network card needs to find its way about the memory.
+/// A kind of page. With larger pages, a processor or a network card needs fewer entries to
+/// translate addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum PageKind {
-    /// The ordinary one, mostly of 4 KiB.
+    /// The ordinary page, usually of 4 KiB.
     #[default]
     Base,
-    /// 2 MiB, put together by the kernel where it finds room ("transparent huge pages").
+    /// 2 MiB, assembled by the kernel where it finds free memory ("transparent huge pages").
     Transparent,
-    /// 2 MiB, set aside by the administrator (`/proc/sys/vm/nr_hugepages`).
+    /// 2 MiB, reserved by the administrator (`/proc/sys/vm/nr_hugepages`).
     Huge,
-    /// 1 GiB, set aside by the administrator, mostly when the machine was started.
+    /// 1 GiB, reserved by the administrator, usually at boot.
     Gigantic,
 }
 
@@ -44,12 +45,12 @@ impl fmt::Display for PageKind {
     }
 }
 
-/// What a piece of memory got.
+/// The pages that a piece of memory got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pages {
-    /// The kind of its pages; [`PageKind::Transparent`] if at least one is.
+    /// The kind of its pages; [`PageKind::Transparent`] if at least one page is of that kind.
     pub kind: PageKind,
-    /// How much of it is on pages larger than the ordinary ones, as far as the kernel says.
+    /// Bytes on pages larger than the ordinary ones, as far as the kernel reports them.
     pub huge_bytes: usize,
 }
 
@@ -59,8 +60,8 @@ impl Pages {
     }
 }
 
-/// The kinds of reserved page that memory of this size can be made of without waste, the largest first, none larger than
-/// `max`. Each with what a memory file is told to have them.
+/// The kinds of reserved page that can hold `bytes` bytes without waste, largest first, none larger
+/// than `max`. Each comes with the flags that request it for a memory file.
 pub(super) fn reserved_kinds(max: PageKind, bytes: usize) -> impl Iterator<Item = (PageKind, MemfdFlags)> {
     let kinds = [
         (PageKind::Gigantic, GIGANTIC_BYTES, MemfdFlags::HUGE_1GB),
@@ -72,7 +73,8 @@ pub(super) fn reserved_kinds(max: PageKind, bytes: usize) -> impl Iterator<Item 
     kinds.into_iter().filter_map(fits)
 }
 
-/// The size of the pages of a memory file, and what a mapping of `bytes` of it is made of as far as the file tells.
+/// The page size of a memory file, and the pages of a mapping of `bytes` bytes of it, as far as the
+/// file reports them.
 pub(super) fn of_file(fd: impl AsFd, bytes: usize) -> rustix::io::Result<(usize, Pages)> {
     let stat = rustix::fs::fstatfs(fd)?;
     if stat.f_type as i64 != HUGETLBFS_MAGIC {
@@ -84,58 +86,64 @@ pub(super) fn of_file(fd: impl AsFd, bytes: usize) -> rustix::io::Result<(usize,
     Ok((page_bytes, Pages::reserved(kind, bytes)))
 }
 
-/// What memory is made of that was made with [`reserved_kinds`].
+/// The pages of memory that was created with one of the [`reserved_kinds`].
 pub(super) fn of_reserved(kind: PageKind, bytes: usize) -> Pages {
     Pages::reserved(kind, bytes)
 }
 
-/// Asks for transparent huge pages for what is mapped here and not filled yet. What the kernel refuses stays unfilled.
+/// Requests transparent huge pages for a mapping that is not filled yet. What the kernel refuses
+/// stays unfilled.
 ///
 /// # Safety
-/// The range is a mapping of a shared memory file, of the caller's alone so far.
+/// The range is a mapping of a shared memory file that only the caller knows so far.
 pub(super) unsafe fn fill_with_transparent(base: NonNull<u8>, bytes: usize) {
-    // SAFETY: advice about a mapping that exists (the caller's duty); it neither moves it nor changes what it holds.
+    // SAFETY: this is advice about an existing mapping (the caller's duty); it neither moves the
+    // mapping nor changes its bytes.
     let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
     let huge_count = bytes / HUGE_BYTES;
-    // One page of each huge one is enough: where advice is taken it comes as a whole, and where it is not there is something that can
-    // be gathered.
+    // One page of each huge page is enough. Where the kernel follows the advice, the huge page
+    // comes as a whole; elsewhere the page gives MADV_COLLAPSE something to collapse.
     for huge in 0..huge_count {
         let page = base.as_ptr().wrapping_add(huge * HUGE_BYTES);
-        // SAFETY: as above; filling writes to no page that holds something.
+        // SAFETY: the range lies in the caller's mapping; filling changes no page that already
+        // holds data.
         let filled =
             unsafe { rustix::mm::madvise(page.cast(), rustix::param::page_size(), Advice::LinuxPopulateWrite) };
         if filled.is_err() {
             return;
         }
     }
-    // It says that it failed also where it succeeded in part: what came of it is looked up later.
-    // SAFETY: gathering moves pages below the mapping, which holds the same bytes before and after.
+    // The call reports failure even after partial success; the result is checked later.
+    // SAFETY: collapsing moves pages below the mapping, which holds the same bytes before and
+    // after.
     let _ = unsafe { libc::madvise(base.as_ptr().cast::<c_void>(), huge_count * HUGE_BYTES, MADV_COLLAPSE) };
 }
 
-/// Has the kernel fill what is mapped here. What it refuses stays unfilled.
+/// Makes the kernel fill a mapping. What it refuses stays unfilled.
 ///
 /// # Safety
-/// As for [`fill_with_transparent`].
+/// As for [`fill_with_transparent`]: a mapping of a shared memory file that only the caller knows
+/// so far.
 pub(super) unsafe fn fill(base: NonNull<u8>, bytes: usize) {
-    // SAFETY: filling writes to no page that holds something.
+    // SAFETY: filling changes no page that already holds data.
     let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite) };
 }
 
-/// What a filled mapping is made of that was to have transparent huge pages.
+/// The pages of a filled mapping for which transparent huge pages were requested.
 pub(super) fn of_filled(base: NonNull<u8>, bytes: usize) -> Pages {
     let huge_bytes = transparent_bytes(base, bytes);
     let kind = if huge_bytes > 0 { PageKind::Transparent } else { PageKind::Base };
     Pages { kind, huge_bytes }
 }
 
-/// How much of a range is mapped by transparent huge pages, according to the kernel's own list. 0 if it shows none.
+/// Bytes of a range that are mapped by transparent huge pages, according to the kernel's list of
+/// mappings. 0 if it lists none.
 fn transparent_bytes(base: NonNull<u8>, bytes: usize) -> usize {
     let list = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     huge_in(&list, base.addr().get(), bytes)
 }
 
-/// As above, from the text of the list.
+/// Implements [`transparent_bytes`] on the text of the list.
 fn huge_in(list: &str, base: usize, bytes: usize) -> usize {
     let mut inside = false;
     let mut sum = 0;
@@ -150,7 +158,7 @@ fn huge_in(list: &str, base: usize, bytes: usize) -> usize {
     sum.min(bytes)
 }
 
-/// The addresses at the beginning of a mapping's first line.
+/// The address range at the beginning of a mapping's first line.
 fn range_of(line: &str) -> Option<(usize, usize)> {
     let (start, end) = line.split_whitespace().next()?.split_once('-')?;
     Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))

@@ -1,4 +1,4 @@
-//! Where the current thread may run.
+//! The CPUs that the current thread may run on.
 
 use std::io;
 
@@ -8,18 +8,18 @@ use super::cpu_set::{CpuSet, MAX_CPUS};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AffinityError {
-    /// The kernel did not give the CPUs of this thread.
-    #[error("the kernel does not say on which CPUs this thread may run: {0}")]
+    /// The kernel did not report the CPUs of this thread.
+    #[error("cannot read the CPUs of this thread: {0}")]
     Read(#[source] io::Error),
-    /// A thread must be left at least one CPU.
-    #[error("a thread cannot be bound to no CPU at all; name at least one")]
+    /// A thread needs at least one CPU.
+    #[error("cannot bind this thread: the set of CPUs is empty; name at least one")]
     Empty,
-    /// The kernel did not take the CPUs.
-    #[error("the kernel refuses to bind this thread to CPUs {cpus}: {source}; name CPUs that are online and allowed")]
+    /// The kernel refused the CPUs.
+    #[error("cannot bind this thread to CPUs {cpus}: {source}; name CPUs that are online and allowed")]
     Refused {
-        /// The CPUs that were asked for.
+        /// The requested CPUs.
         cpus: CpuSet,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -30,13 +30,14 @@ pub enum AffinityError {
 ///
 /// # Errors
 ///
-/// [`AffinityError::Read`], where a sandbox forbids the question.
+/// [`AffinityError::Read`] if a sandbox forbids the call.
 pub fn current_affinity() -> Result<CpuSet, AffinityError> {
-    // The kernel wants room for every CPU that it could ever have; this is room for any kernel.
+    // The kernel requires room for every CPU that it supports; this is enough for any kernel.
     let mut words = vec![0_u64; MAX_CPUS / 64];
     let bytes = size_of_val(words.as_slice());
-    // SAFETY: 0 is the current thread, and `words` is writable for `bytes` bytes. The kernel's words are `unsigned
-    // long`; words of 64 bits have the same bits in the same places where those are as long, or little-endian.
+    // SAFETY: 0 is the current thread, and `words` is writable for `bytes` bytes. The kernel's
+    // words are `unsigned long`; words of 64 bits have the same bits in the same places where those
+    // are as long, or little-endian.
     let status = unsafe { libc::sched_getaffinity(0, bytes, words.as_mut_ptr().cast()) };
     match status {
         0 => Ok(CpuSet::from_words(words)),
@@ -44,19 +45,21 @@ pub fn current_affinity() -> Result<CpuSet, AffinityError> {
     }
 }
 
-/// Lets the current thread run on `cpus` only. Threads that it starts later inherit this.
+/// Restricts the current thread to `cpus`. Threads that it starts later inherit this.
 ///
-/// *Cost*: one system call, and a move if the thread is elsewhere.
+/// *Cost*: one system call, and a migration if the thread runs elsewhere.
 ///
 /// # Errors
 ///
-/// [`AffinityError::Empty`] for no CPU; [`AffinityError::Refused`] if none of them is online and allowed.
+/// [`AffinityError::Empty`] for an empty set; [`AffinityError::Refused`] if none of the CPUs is
+/// online and allowed.
 pub fn bind_current_thread(cpus: &CpuSet) -> Result<(), AffinityError> {
     if cpus.is_empty() {
         return Err(AffinityError::Empty);
     }
     let words = cpus.words();
-    // SAFETY: 0 is the current thread, and `words` is readable for that many bytes; see above for the order of bits.
+    // SAFETY: 0 is the current thread, and `words` is readable for that many bytes. The order of
+    // bits is that of the kernel's words, as in `current_affinity`.
     let status = unsafe { libc::sched_setaffinity(0, size_of_val(words), words.as_ptr().cast()) };
     match status {
         0 => Ok(()),

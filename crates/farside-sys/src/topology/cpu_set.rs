@@ -1,9 +1,9 @@
-//! Sets of CPUs, and the kernel's way to write them.
+//! Sets of CPUs, in the kernel's notation.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The most CPUs that any Linux kernel can be built for. No [`CpuId`] in a set is as large.
+/// The most CPUs that any Linux kernel can be built for. Every [`CpuId`] in a set is smaller.
 pub const MAX_CPUS: usize = 8192;
 
 /// The kernel's number of a CPU, that is, of one hardware thread. Numbers may have gaps.
@@ -16,7 +16,7 @@ impl fmt::Display for CpuId {
     }
 }
 
-/// A set of CPUs. Written and parsed as the kernel does it: `0-3,8,10-11`.
+/// A set of CPUs. Formatted and parsed in the kernel's notation: `0-3,8,10-11`.
 ///
 /// ```
 /// use farside_sys::topology::{CpuId, CpuSet};
@@ -29,7 +29,7 @@ impl fmt::Display for CpuId {
 /// ```
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct CpuSet {
-    /// One bit a CPU. The last word is never 0, so that equal sets have equal words.
+    /// One bit per CPU. The last word is never 0, so that equal sets have equal words.
     words: Vec<u64>,
 }
 
@@ -39,14 +39,14 @@ impl CpuSet {
         CpuSet { words: Vec::new() }
     }
 
-    /// The set that `words` spell, one bit a CPU.
+    /// Builds the set that `words` describe, one bit per CPU.
     pub(super) fn from_words(mut words: Vec<u64>) -> CpuSet {
         let used = words.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
         words.truncate(used);
         CpuSet { words }
     }
 
-    /// The set as words, one bit a CPU.
+    /// The set as words, one bit per CPU.
     pub(super) fn words(&self) -> &[u64] {
         &self.words
     }
@@ -59,7 +59,7 @@ impl CpuSet {
     #[track_caller]
     pub fn insert(&mut self, cpu: CpuId) {
         let index = cpu.0 as usize;
-        assert!(index < MAX_CPUS, "CPU {cpu} is beyond the largest that Linux knows, {}", MAX_CPUS - 1);
+        assert!(index < MAX_CPUS, "CPU {cpu} is beyond the largest that Linux supports, {}", MAX_CPUS - 1);
         if self.words.len() <= index / 64 {
             self.words.resize(index / 64 + 1, 0);
         }
@@ -72,12 +72,12 @@ impl CpuSet {
         self.words.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
     }
 
-    /// How many CPUs are in the set.
+    /// Number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether no CPU is in the set.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -122,7 +122,7 @@ pub struct Cpus<'a> {
     words: &'a [u64],
     /// The word that `left` came from.
     index: usize,
-    /// The bits of that word that were not yet given out.
+    /// The bits of that word that the iterator has not returned yet.
     left: u64,
 }
 
@@ -189,26 +189,26 @@ impl fmt::Debug for CpuSet {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseCpuSetError {
-    /// Something other than a number stands where one belongs.
+    /// The text has something other than a number where one is expected.
     #[error("{0:?} is not a CPU number; write a list such as 0-3,8")]
     NotANumber(String),
     /// A range ends before it starts.
     #[error("the range {first}-{last} ends before it starts; write the lower CPU first")]
     Backwards {
-        /// Where it starts.
+        /// The first CPU.
         first: CpuId,
-        /// Where it ends.
+        /// The last CPU.
         last: CpuId,
     },
-    /// No kernel has as many CPUs.
-    #[error("CPU {0} is beyond the largest that Linux knows, {largest}", largest = MAX_CPUS - 1)]
+    /// The number is larger than any kernel supports.
+    #[error("CPU {0} is beyond the largest that Linux supports, {largest}", largest = MAX_CPUS - 1)]
     TooLarge(CpuId),
 }
 
 impl FromStr for CpuSet {
     type Err = ParseCpuSetError;
 
-    /// Parses the kernel's list format. An empty text, or one of white space, is the empty set.
+    /// Parses the kernel's list format. Empty text or white space gives the empty set.
     fn from_str(text: &str) -> Result<CpuSet, ParseCpuSetError> {
         let mut set = CpuSet::new();
         let text = text.trim();
@@ -228,7 +228,7 @@ impl FromStr for CpuSet {
 }
 
 fn parse_cpu(text: &str) -> Result<CpuId, ParseCpuSetError> {
-    // `u32::from_str` would take a leading plus.
+    // `u32::from_str` would accept a leading plus.
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(ParseCpuSetError::NotANumber(text.to_owned()));
     }

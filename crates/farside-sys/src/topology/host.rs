@@ -1,4 +1,4 @@
-//! Which machine this is.
+//! The identity of this machine.
 
 use std::fmt;
 use std::path::Path;
@@ -8,9 +8,9 @@ use super::tree::Tree;
 
 /// The identity of one running kernel: the same for all processes of a machine, until it restarts.
 ///
-/// It is drawn at random at boot, and no namespace hides it: processes in different containers of one machine see the
-/// same. So it says that two processes *could* share memory. Whether they can reach each other's sockets is another
-/// question, which only trying answers.
+/// The kernel draws it at random at boot, and no namespace hides it: processes in different
+/// containers of one machine see the same value. Equal values therefore mean that two processes
+/// *could* share memory. Only an attempt shows whether they can reach each other's sockets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub [u8; 16]);
 
@@ -32,7 +32,7 @@ impl fmt::Debug for HostId {
 ///
 /// # Errors
 ///
-/// [`TopologyError::Malformed`] where `/proc` is not mounted or does not show the kernel's boot id.
+/// [`TopologyError::Malformed`] if `/proc` is not mounted or does not show the kernel's boot id.
 pub fn host_id() -> Result<HostId, TopologyError> {
     host_id_from(&Tree::new(Path::new("/")))
 }
@@ -46,7 +46,7 @@ fn host_id_from(tree: &Tree<'_>) -> Result<HostId, TopologyError> {
     }
 }
 
-/// Parses a UUID as `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
+/// Parses a UUID of the form `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let groups = text.split('-').map(str::len);
     if !groups.eq([8, 4, 4, 4, 12]) || !text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit()) {
@@ -56,7 +56,8 @@ fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     Some(number.to_be_bytes())
 }
 
-/// The name of this machine, for messages. Containers may change it, and two machines may share one.
+/// The name of this machine, for messages. Containers may change it, and two machines may share one
+/// name.
 ///
 /// *Cost*: one system call.
 pub fn hostname() -> String {

@@ -5,15 +5,15 @@ use std::fmt;
 use super::TopologyError;
 use super::tree::Tree;
 
-/// One size of huge page, and how many the administrator has set aside.
+/// One size of huge page, with the number that the administrator has reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HugePages {
-    /// The size of one.
+    /// The size of one page.
     pub page_bytes: u64,
-    /// How many there are.
+    /// Number of reserved pages.
     pub total: u64,
-    /// How many of them are not in use.
+    /// Number of reserved pages that are not in use.
     pub free: u64,
 }
 
@@ -27,16 +27,16 @@ pub enum HugePagePolicy {
     WithinSize,
     /// Where a process asks for them with `madvise`.
     OnAdvice,
-    /// Nowhere, whatever a process asks for.
+    /// Nowhere, even if a process asks for them.
     Never,
-    /// Nowhere, not even in memory of the kernel's own (shared memory only).
+    /// Nowhere, not even in the kernel's internal memory (shared memory only).
     Deny,
-    /// Everywhere, whatever a process asks for (shared memory only).
+    /// Everywhere, even if no process asks for them (shared memory only).
     Force,
 }
 
 impl HugePagePolicy {
-    /// Whether a process that asks for huge pages with `madvise` may get them.
+    /// Returns whether a process that requests huge pages with `madvise` may get them.
     pub fn grants_on_advice(self) -> bool {
         !matches!(self, HugePagePolicy::Never | HugePagePolicy::Deny)
     }

@@ -1,4 +1,4 @@
-//! Where to put the workers of a job.
+//! Placement of a job's workers on CPUs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,15 +6,16 @@ use std::str::FromStr;
 use super::cpu_set::{CpuId, CpuSet};
 use super::{NumaNodeId, Topology};
 
-/// How tightly workers are bound to CPUs.
+/// How workers are bound to CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bind {
-    /// Not at all: the scheduler decides. The default, so that several jobs on one machine do not fight.
+    /// No binding: the scheduler decides. The default, so that several jobs on one machine do not
+    /// compete for the same CPUs.
     #[default]
     None,
-    /// Each worker to one core, with all its hardware threads.
+    /// Each worker is bound to one core, with all its hardware threads.
     Core,
-    /// Each worker to one NUMA node.
+    /// Each worker is bound to one NUMA node.
     Numa,
 }
 
@@ -28,9 +29,9 @@ impl fmt::Display for Bind {
     }
 }
 
-/// A text that is no [`Bind`].
+/// The text does not name a [`Bind`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no way to bind workers; use none, core or numa")]
+#[error("invalid binding {0:?}: expected none, core or numa")]
 pub struct ParseBindError(pub String);
 
 impl FromStr for Bind {
@@ -46,14 +47,16 @@ impl FromStr for Bind {
     }
 }
 
-/// The CPUs for each of the `threads` workers of process `process_index`, one of `process_count` alike on this machine.
-/// `None` leaves a worker unbound.
+/// The CPUs for each of the `threads` workers of process `process_index`, one of `process_count`
+/// such processes on this machine. `None` leaves a worker unbound.
 ///
-/// Workers are counted through: those of process 0, then those of process 1. Only CPUs that are allowed take part.
-/// - [`Bind::Core`]: worker *w* gets core *w*, node by node, starting over when there are more workers than cores.
-///   Neighbouring workers are close to each other.
-/// - [`Bind::Numa`]: the processes are spread over all nodes in contiguous runs, each node in proportion to its cores.
-///   A process stays on one node, unless there are fewer processes than nodes; then its workers are spread.
+/// Workers are numbered through all processes: first those of process 0, then those of process 1,
+/// and so on. Only allowed CPUs take part.
+/// - [`Bind::Core`]: worker *w* gets core *w*, node by node. With more workers than cores, the
+///   assignment starts over at the first core. Neighbouring workers are close to each other.
+/// - [`Bind::Numa`]: the processes are spread over all nodes in contiguous runs, each node in
+///   proportion to its cores. A process stays on one node, unless there are fewer processes than
+///   nodes; then its workers are spread.
 ///
 /// # Panics
 ///
@@ -66,7 +69,10 @@ pub fn place(
     threads: usize,
     topology: &Topology,
 ) -> Vec<Option<CpuSet>> {
-    assert!(process_index < process_count, "process {process_index} of {process_count} cannot be placed");
+    assert!(
+        process_index < process_count,
+        "process {process_index} of {process_count} cannot be placed: the index must be smaller than the count"
+    );
     let cores = cores_by_node(topology);
     if bind == Bind::None || cores.is_empty() {
         return vec![None; threads];
@@ -86,9 +92,9 @@ pub fn place(
         .collect()
 }
 
-/// The allowed part of one core, and where it is.
+/// The allowed CPUs of one core, and its position.
 struct Core {
-    /// `None` sorts first: a CPU that the kernel puts on no node.
+    /// The node. `None`, for a CPU that the kernel assigns to no node, sorts first.
     node: Option<NumaNodeId>,
     first: CpuId,
     cpus: CpuSet,

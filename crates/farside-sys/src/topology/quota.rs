@@ -1,13 +1,13 @@
-//! The CPU time that a control group leaves to this process.
+//! The CPU time that a control group grants to this process.
 
 use std::path::{Component, Path, PathBuf};
 
 use super::TopologyError;
 use super::tree::Tree;
 
-/// A limit on CPU time: so much of every period, over all CPUs together.
+/// A limit on CPU time: an amount per period, over all CPUs together.
 ///
-/// A process with two CPUs' worth of time on a machine of 64 should be treated as one on two CPUs.
+/// On a machine of 64 CPUs, a process with the time of two should be treated as if there were two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CpuQuota {
@@ -18,19 +18,20 @@ pub struct CpuQuota {
 }
 
 impl CpuQuota {
-    /// How many CPUs this is worth.
+    /// The number of CPUs that this time equals.
     pub fn cpus(self) -> f64 {
         self.quota_us as f64 / self.period_us as f64
     }
 
     fn is_below(self, other: CpuQuota) -> bool {
-        // Crosswise, to stay in whole numbers.
+        // Compares cross products, to stay in whole numbers.
         u128::from(self.quota_us) * u128::from(other.period_us)
             < u128::from(other.quota_us) * u128::from(self.period_us)
     }
 }
 
-/// The narrowest quota of this process's control group and of all above it, in both versions of control groups.
+/// The narrowest quota of this process's control group and of all groups above it, in both versions
+/// of control groups.
 pub(super) fn read(tree: &Tree<'_>) -> Result<Option<CpuQuota>, TopologyError> {
     let Some(groups) = tree.text("proc/self/cgroup")? else { return Ok(None) };
     let mut narrowest: Option<CpuQuota> = None;
@@ -57,10 +58,10 @@ pub(super) fn read(tree: &Tree<'_>) -> Result<Option<CpuQuota>, TopologyError> {
 
 type ReadQuota = fn(&Tree<'_>, &Path) -> Result<Option<CpuQuota>, TopologyError>;
 
-/// The folder of `group` under `mount`, and every folder above it up to `mount`.
+/// Lists the folder of `group` under `mount`, and every folder above it up to `mount`.
 ///
-/// In a container the kernel may name a group that cannot be seen from here, with `..` in its path or without any such
-/// folder. What cannot be seen is passed over.
+/// In a container the kernel may name a group that is not visible here: its path contains `..`, or
+/// its folder is missing. Invisible folders are skipped.
 fn folders_upwards(mount: &str, group: &str) -> Vec<PathBuf> {
     let mut folder = PathBuf::from(mount);
     let mut folders = vec![folder.clone()];
@@ -87,7 +88,7 @@ fn read_v2(tree: &Tree<'_>, folder: &Path) -> Result<Option<CpuQuota>, TopologyE
     }
 }
 
-/// Reads `cpu.cfs_quota_us`, -1 for no limit, and `cpu.cfs_period_us`.
+/// Reads `cpu.cfs_quota_us` (-1 for no limit) and `cpu.cfs_period_us`.
 fn read_v1(tree: &Tree<'_>, folder: &Path) -> Result<Option<CpuQuota>, TopologyError> {
     let quota_path = folder.join("cpu.cfs_quota_us");
     let (Some(quota), Some(period)) = (tree.text(&quota_path)?, tree.text(folder.join("cpu.cfs_period_us"))?) else {

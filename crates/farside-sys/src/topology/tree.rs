@@ -1,4 +1,4 @@
-//! Reading the small text files of `/sys` and `/proc` below a root.
+//! Reads the small text files of `/sys` and `/proc` below a root.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -8,7 +8,7 @@ use std::str::FromStr;
 use super::TopologyError;
 use super::cpu_set::CpuSet;
 
-/// A folder that has `sys` and `proc` in it.
+/// A folder that contains `sys` and `proc`.
 pub(super) struct Tree<'a> {
     root: &'a Path,
 }
@@ -22,7 +22,7 @@ impl<'a> Tree<'a> {
         self.root.join(path)
     }
 
-    /// The text of a file, trimmed. `None` if the kernel or the container does not show it.
+    /// The text of a file, trimmed. `None` if the kernel or the container hides it.
     pub(super) fn text(&self, path: impl AsRef<Path>) -> Result<Option<String>, TopologyError> {
         let path = self.path(path);
         match fs::read_to_string(&path) {
@@ -46,7 +46,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The bytes of the line `MemTotal: N kB` of a `meminfo` file, whatever stands before it in the line.
+    /// The bytes in the line `MemTotal: N kB` of a `meminfo` file. Other text may precede it in the
+    /// line.
     pub(super) fn memory_total(&self, path: &str) -> Result<Option<u64>, TopologyError> {
         let Some(text) = self.text(path)? else { return Ok(None) };
         let kilobytes = text
@@ -91,7 +92,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Whether an error only says that there is nothing here for us to see.
+/// Returns whether an error only means that the file is not visible here.
 fn is_hidden(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied)
 }

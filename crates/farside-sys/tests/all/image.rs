@@ -17,7 +17,7 @@ extern "C" fn foreign(x: u64) -> u64 {
     generic(x)
 }
 
-/// Functions of every kind that travels, from this crate and from the standard library.
+/// Functions of every kind that can be sent, from this crate and from the standard library.
 fn functions() -> Vec<usize> {
     let closure: fn(u64) -> u64 = |x| generic(x) + 3;
     vec![
@@ -70,7 +70,8 @@ fn what_lies_outside_the_text_is_refused() -> Result<(), ImageError> {
     Ok(())
 }
 
-/// The number of offsets that pass is the number of functions known, so nothing passes that is not in the table.
+/// Exactly as many offsets are accepted as functions are known, so nothing outside the table is
+/// accepted.
 #[test]
 fn only_function_starts_pass() -> Result<(), ImageError> {
     let image = Image::of_this_program()?;
@@ -90,7 +91,7 @@ fn two_images_of_one_program_agree() -> Result<(), ImageError> {
 
 const FACTS: &str = "facts of the image: ";
 
-/// Run by the next test in another process, for what it prints.
+/// The next test runs this one in another process and reads what it prints.
 #[test]
 fn tell_facts() -> Result<(), ImageError> {
     let image = Image::of_this_program()?;

@@ -1,6 +1,7 @@
 //! The integration tests of `farside-sys`: one program, so that the crate is linked once.
 //!
-//! `tests/environment.rs` is a program of its own: it needs a process with one thread, which a test harness has not.
+//! `tests/environment.rs` is a separate program: it needs a process with a single thread, and a test
+//! harness starts several.
 
 mod image;
 mod topology;

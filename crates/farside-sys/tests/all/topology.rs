@@ -1,4 +1,4 @@
-//! Topologies of made-up machines, and of this one.
+//! Topologies of imaginary machines, and of this one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use farside_sys::topology::{
     current_affinity, place,
 };
 
-/// A folder with the files of one made-up machine, removed when dropped.
+/// A folder with the files of one imaginary machine, removed when dropped.
 struct Machine {
     root: PathBuf,
 }
@@ -55,7 +55,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // A folder left behind fails no test, and the next build clears it.
+        // A folder left behind fails no test, and the next build removes it.
         let _ = fs::remove_dir_all(&self.root);
     }
 }
@@ -78,7 +78,8 @@ fn small() -> Machine {
         .file("sys/devices/system/node/online", "0\n")
 }
 
-/// Two nodes of 8 cores of 2 threads, numbered as is usual: first threads 0-15, then second threads 16-31.
+/// Two nodes of 8 cores of 2 threads, with the usual numbering: first threads 0-15, then second
+/// threads 16-31.
 fn large() -> Machine {
     (0..16)
         .fold(Machine::new(), |machine, core| machine.core(&[core, core + 16]))
@@ -129,7 +130,8 @@ fn offline_cpus_leave_holes() -> Result<(), TopologyError> {
     assert_eq!(topology.cores, sets(["0,16", "1", "2", "5,21", "30"]));
     assert_eq!(topology.numa_nodes[0].cpus, set("0-2,5,16,21"));
     assert_eq!(topology.numa_nodes[1].cpus, set("30"));
-    // CPU 0 is not allowed, so its core takes part with its other thread alone, and comes after those it preceded.
+    // CPU 0 is not allowed, so its core takes part with its other thread alone, and sorts after the
+    // cores it preceded.
     assert_eq!(placed(Bind::Core, 6, 1, &topology), ["1", "2", "5,21", "16", "30", "1"]);
     Ok(())
 }
@@ -236,7 +238,7 @@ fn unbound_workers_stay_unbound() -> Result<(), TopologyError> {
     let topology = small().read("0-1")?;
     assert_eq!(placed(Bind::None, 2, 3, &topology), ["-"; 6]);
     assert_eq!(placed(Bind::Core, 2, 0, &topology), [""; 0]);
-    // No allowed CPU is known to be online: there is nothing to bind to.
+    // No allowed CPU is known to be online, so workers stay unbound.
     assert_eq!(placed(Bind::Core, 1, 2, &small().read("7")?), ["-"; 2]);
     Ok(())
 }
@@ -263,7 +265,7 @@ fn nodes_are_shared_out_by_their_cores() -> Result<(), TopologyError> {
     assert_eq!(placed(Bind::Numa, 3, 2, &topology), [a, a, a, a, b, b]);
     assert_eq!(placed(Bind::Numa, 64, 1, &topology)[30..34], [a, a, b, b]);
 
-    // Six allowed cores on one node, two on the other: processes follow.
+    // Six allowed cores on one node, two on the other: the processes are divided likewise.
     let uneven = large().read("0-5,8-9")?;
     assert_eq!(placed(Bind::Numa, 4, 1, &uneven), ["0-5", "0-5", "0-5", "8-9"]);
     Ok(())
@@ -282,7 +284,7 @@ fn ways_to_bind_have_names() {
         assert_eq!(bind.to_string().parse(), Ok(bind));
     }
     let error = "socket".parse::<Bind>().expect_err("not a way to bind");
-    assert_eq!(error.to_string(), "\"socket\" is no way to bind workers; use none, core or numa");
+    assert_eq!(error.to_string(), "invalid binding \"socket\": expected none, core or numa");
     assert_eq!(Bind::default(), Bind::None);
 }
 
@@ -303,7 +305,7 @@ fn a_thread_is_bound_where_it_is_told() -> Result<(), AffinityError> {
     let allowed = current_affinity()?;
     for cpu in &allowed {
         let one = CpuSet::from_iter([cpu]);
-        // A new thread each time: its binding ends with it.
+        // A new thread each time, because its binding ends with it.
         let bound = std::thread::scope(|scope| {
             scope.spawn(|| bind_current_thread(&one).and_then(|()| current_affinity())).join().expect("no panic")
         });

@@ -51,8 +51,8 @@ pub use self::report::{Access, AccessConflict, AccessKind, Site};
 pub(crate) use self::shadow::Record;
 use self::shadow::Shadow;
 use crate::Worker;
-use crate::job::process::Process;
 use crate::memory::RemoteMemory;
+use crate::runtime::process::Process;
 
 /// What a process has for it, in a job that is checked.
 #[derive(Debug)]

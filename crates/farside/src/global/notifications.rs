@@ -14,7 +14,7 @@ use super::slice::GlobalSlice;
 use super::until::{Comparison, Until};
 use crate::Wire;
 use crate::error::{Error, Result};
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 
 /// The numbered notifications of a process: each number is a word in its memory, which holds zero or the value that was notified last.
 ///

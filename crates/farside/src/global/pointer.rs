@@ -11,7 +11,7 @@ use farside_fabric::ProcessId;
 use super::address::GlobalAddress;
 use super::slice::GlobalSlice;
 use crate::error::Result;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 use crate::wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
 
 /// The address of a value of a type, anywhere in the job.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use farside_fabric::{ProcessId, RemoteKey};
 
 use super::address::{SLOT_COUNT, Segment};
-use crate::job::home::Home;
+use crate::runtime::home::Home;
 
 /// Set in the state of a slot that is in use, beside the generation.
 const IN_USE: u64 = 1 << 63;
@@ -86,7 +86,7 @@ mod tests {
 
     use super::super::address::GlobalAddress;
     use super::*;
-    use crate::job::home::{HomeLayout, Shape};
+    use crate::runtime::home::{HomeLayout, Shape};
 
     #[test]
     fn a_region_is_in_the_table_until_it_is_retired() {

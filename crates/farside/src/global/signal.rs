@@ -19,9 +19,9 @@ use super::pointer::GlobalPtr;
 use super::slice::GlobalSlice;
 use super::space::check_alignment;
 use crate::error::Result;
-use crate::job::home::Home;
-use crate::job::process::Process;
-use crate::job::worker::Worker;
+use crate::runtime::home::Home;
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 
 /// What a signal does to its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

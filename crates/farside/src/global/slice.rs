@@ -9,7 +9,7 @@ use bytemuck::Pod;
 use super::address::AddressFault;
 use super::pointer::GlobalPtr;
 use crate::error::Result;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 use crate::wire::{Decoder, Encoder, Schema, Wire, WireError, plain_whole};
 
 /// Several values of a type, one behind the other, anywhere in the job. They go in and out by copy.

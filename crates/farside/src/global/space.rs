@@ -22,9 +22,9 @@ use super::address::{AddressFault, GlobalAddress, SLOT_COUNT, Segment};
 use super::check::{AccessKind, Touch};
 use super::segments::{Entry, look_up};
 use crate::error::{Error, Result};
-use crate::job::home::{Home, SEGMENT_BYTES};
-use crate::job::process::Process;
-use crate::job::worker::Worker;
+use crate::runtime::home::{Home, SEGMENT_BYTES};
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 
 /// Segments that are found at once.
 const LINE_COUNT: usize = 64;

@@ -7,7 +7,7 @@ use farside_fabric::ProcessId;
 use super::atomics::Word;
 use super::pointer::GlobalPtr;
 use crate::error::Result;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 
 /// How a word is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

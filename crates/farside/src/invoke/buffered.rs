@@ -11,9 +11,9 @@ use super::reply::{ReplyAddress, Returned, Status, answer};
 use super::result_place::{Content, ResultPlace, store};
 use super::table::Remote;
 use crate::Wire;
-use crate::job::kill_point::KillPoint;
-use crate::job::worker::Worker;
+use crate::launch::kill_point::KillPoint;
 use crate::memory::Extent;
+use crate::runtime::worker::Worker;
 use crate::wire;
 
 /// A buffer of the sender that the receiver is to read.

@@ -26,8 +26,8 @@ use super::reply::Reply;
 use super::reply_slots::{RESULT_BYTES_MAX, ReplySlots};
 use super::table::{Entries, Remote};
 use crate::error::{Error, Refused, Result};
-use crate::job::kill_point::KillPoint;
-use crate::job::worker::Worker;
+use crate::launch::kill_point::KillPoint;
+use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 
 /// The size at which an [`Aggregator`] publishes its batch, unless it is told another: Seriema's 4 KiB.

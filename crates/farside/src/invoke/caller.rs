@@ -20,9 +20,9 @@ use super::reply::{Reply, ReplyAddress};
 use super::reply_slots::{RESULT_BYTES_MAX, RESULT_BYTES_UNKNOWN, ReplySlots, SlotHandle};
 use super::table::Remote;
 use crate::error::{Error, Refused, Result};
-use crate::job::process::{Process, lock};
-use crate::job::settings::FOREVER;
-use crate::job::worker::Worker;
+use crate::launch::settings::FOREVER;
+use crate::runtime::process::{Process, lock};
+use crate::runtime::worker::Worker;
 use crate::wire::{self, Wire};
 
 /// The longest sleep of one who waits; who has something for it rings.

@@ -8,7 +8,7 @@ use super::remote::{ByPointer, Call, CallBuffer};
 use super::table::Remote;
 use crate::error::{CorruptRecord, Error, NameRefusal, Source};
 use crate::job::simulate::{share_memory, share_memory_among};
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 
 type OneWord = Call<ByPointer, fn(&Worker, u64), u64, ()>;
 type Words = Call<ByPointer, fn(&Worker, Vec<u64>), Vec<u64>, ()>;

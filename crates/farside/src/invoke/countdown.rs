@@ -9,9 +9,9 @@ use farside_fabric::transport::{AtomicChange, Operation};
 use super::notify::Counted;
 use crate::Wire;
 use crate::error::Result;
-use crate::job::process::Process;
-use crate::job::worker::Worker;
 use crate::memory::RemoteMemory;
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 
 /// A counter in registered memory of any process, that calls count down when they have run (Seriema's `Synchronizer` in a
 /// `RemoteObject`).

@@ -9,9 +9,9 @@ use farside_fabric::ProcessId;
 use farside_fabric::transport::Outcome;
 
 use crate::error::Result;
-use crate::job::process::{Notice, Process};
-use crate::job::worker::Worker;
 use crate::memory::Extent;
+use crate::runtime::process::{Notice, Process};
+use crate::runtime::worker::Worker;
 
 /// What is to be done with the bytes.
 type Go = Box<dyn FnOnce(&Worker, Result<Vec<u8>>)>;

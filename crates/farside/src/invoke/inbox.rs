@@ -16,11 +16,11 @@ use farside_sys::prefetch::prefetch;
 use crate::error::{CorruptRecord, Error, Result, Source};
 use crate::invoke::frames::InFrames;
 use crate::invoke::named::{self, NAMED};
+use crate::invoke::ring::message::{Piece, RingName};
 use crate::invoke::table::Callable;
-use crate::job::consumers::{HandedOver, Pool};
-use crate::job::home::Home;
-use crate::job::setup::{Piece, RingName};
-use crate::job::worker::Worker;
+use crate::runtime::consumers::{HandedOver, Pool};
+use crate::runtime::home::Home;
+use crate::runtime::worker::Worker;
 
 /// Records run from one ring before the others get their turn.
 const RECORDS_PER_TURN: usize = 4096;

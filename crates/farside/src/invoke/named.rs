@@ -30,7 +30,7 @@ use super::notify::{Counted, LatchAddress};
 use super::payload::Payload;
 use super::reply::{Answer, ReplyAddress, Status, answer};
 use crate::error::{Error, NameRefusal, Source};
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Schema, Wire, WireError, hash_name};
 
 /// The entry of records that name their function. No table is so long.
@@ -143,7 +143,7 @@ impl Names {
     /// Those that every program has.
     pub(crate) fn of_the_library() -> Self {
         let mut names = Self::default();
-        crate::job::collective::register(&mut names);
+        crate::runtime::collective::register(&mut names);
         names
     }
 

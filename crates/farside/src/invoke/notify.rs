@@ -10,9 +10,9 @@ use farside_fabric::ProcessId;
 
 use super::caller::Waiter;
 use crate::error::{Error, Result};
-use crate::job::home::LATCH_COUNT;
-use crate::job::process::Process;
-use crate::job::setup::SetupMessage;
+use crate::invoke::ring::message::SetupMessage;
+use crate::runtime::home::LATCH_COUNT;
+use crate::runtime::process::Process;
 use crate::wire::Wire;
 
 /// When a call counts its [`Synchronizer`] down.

@@ -24,10 +24,10 @@ pub(crate) use self::way::{Answer, SharedWay, Way};
 use super::named::NAMED;
 use super::notify::{LatchAddress, count_down};
 use super::payload::Payload;
-use super::ring_options::RingOptions;
 use crate::error::{Error, Result};
-use crate::job::process::Process;
-use crate::job::setup::{Piece, RingName};
+use crate::invoke::ring::message::{Piece, RingName};
+use crate::launch::ring_options::RingOptions;
+use crate::runtime::process::Process;
 
 /// The chunk in which records are batched that go as frames.
 pub(crate) const FRAME_CHUNK_BYTES: usize = 16 << 10;

@@ -12,7 +12,7 @@ use farside_sys::racy;
 use super::reply::Status;
 use super::reply_slots::{ReplySlots, SlotHandle};
 use crate::error::{Error, NameRefusal, Result};
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Wire, from_bytes};
 
 /// The result of a call that was made with [`call_return`](Worker::call_return), or with

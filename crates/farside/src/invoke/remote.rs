@@ -11,7 +11,7 @@ use super::notify::{Counted, LatchAddress};
 use super::payload::BUFFER_LENGTH_BYTES;
 use super::reply::{Reply, ReplyAddress, Returned, Status, answer};
 use super::table::Remote;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 use crate::wire::{Reader, Wire};
 
 /// A function with its types, and how to find it: by a pointer that travels as an operand, or by its type alone.

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_fabric::ProcessId;
 
-use crate::job::kill_point::KillPoint;
-use crate::job::process::Process;
-use crate::job::setup::SetupMessage;
+use crate::invoke::ring::message::SetupMessage;
+use crate::launch::kill_point::KillPoint;
+use crate::runtime::process::Process;
 use crate::wire::{Reader, Wire, WireError};
 
 /// Where a result belongs. Travels with the call.

@@ -6,7 +6,7 @@ use farside_fabric::WorkerId;
 
 use super::reply::{ReplyAddress, SlotState, Status};
 use crate::error::FullCause;
-use crate::job::home::{Home, REPLY_INLINE_BYTES};
+use crate::runtime::home::{Home, REPLY_INLINE_BYTES};
 use crate::wire::Wire;
 
 /// The reply space is given out in pieces of this size.

@@ -13,10 +13,10 @@ use super::notify::Counted;
 use super::reply::Status;
 use crate::Wire;
 use crate::error::{Error, Result};
-use crate::job::kill_point::KillPoint;
-use crate::job::process::Process;
-use crate::job::worker::Worker;
+use crate::launch::kill_point::KillPoint;
 use crate::memory::RemoteMemory;
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Encoder, Reader, Schema, WireError};
 
 /// What stands before the result: its size and status in one word.

@@ -14,7 +14,7 @@ use farside_sys::image::{Image, hash_bytes};
 
 use crate::error::{Error, Result};
 use crate::invoke::named::NAMED;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 
 /// Takes a record apart and runs it. Returns the end of the record, or null when it does not hold what it should.
 ///

@@ -13,12 +13,13 @@ use farside_fabric::{FabricError, ProcessId, Transport};
 use crate::Worker;
 use crate::error::{ProcessEnd, Result};
 use crate::invoke::named::{Named, Names};
-use crate::job::child::{Member, TransportChoice};
-use crate::job::control::{LocalControl, ToCoordinator};
-use crate::job::coordinator::{Coordinator, Plan};
-use crate::job::home::HomeLayout;
-use crate::job::run::run_process;
-use crate::job::settings::{Check, Choices, Settings, own_environment};
+use crate::launch::child::{Member, TransportChoice};
+use crate::launch::control::{LocalControl, ToCoordinator};
+use crate::launch::coordinator::{Coordinator, Plan};
+use crate::launch::settings::{Check, Choices, Settings, own_environment};
+use crate::rooms::ROOMS;
+use crate::runtime::home::HomeLayout;
+use crate::runtime::run::run_process;
 use crate::wire::Wire;
 
 /// The signal by which processes die that were to be killed.
@@ -357,7 +358,7 @@ where
 {
     // A panic ends the process, so nobody sees what it left half done; the others share with it what `body` borrows, whose
     // owner gets to know of the panic by the verdict.
-    match catch_unwind(AssertUnwindSafe(|| run_process(member, names, body))) {
+    match catch_unwind(AssertUnwindSafe(|| run_process(member, names, ROOMS, body))) {
         Ok(Ok(())) => ProcessEnd::Exited(0),
         Ok(Err(_)) => ProcessEnd::Exited(1),
         Err(_) => ProcessEnd::Exited(101),

@@ -5,11 +5,12 @@ use std::time::Duration;
 use crate::Worker;
 use crate::error::Result;
 use crate::invoke::named::Names;
-use crate::job::child::{self, Manner, Role};
-use crate::job::launch::{Launch, Program};
-use crate::job::own_program;
-use crate::job::run::run_process;
-use crate::job::settings::Choices;
+use crate::launch::child::{self, Manner, Role};
+use crate::launch::own_program;
+use crate::launch::settings::Choices;
+use crate::launch::start::{Launch, Program};
+use crate::rooms::ROOMS;
+use crate::runtime::run::run_process;
 
 /// What a test asks for.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +39,10 @@ pub fn run_test(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) {
 fn run(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) -> Result<()> {
     let choices = Choices { processes: Some(shape.processes), threads: Some(shape.threads), ..Choices::default() };
     match child::role(name, Manner::Entry, choices.clone())? {
-        Role::Member(member) => run_process(member, Names::of_the_library(), &body),
-        Role::Host(member, hosting) => hosting.see_through(|| run_process(member, Names::of_the_library(), &body)),
+        Role::Member(member) => run_process(member, Names::of_the_library(), ROOMS, &body),
+        Role::Host(member, hosting) => {
+            hosting.see_through(|| run_process(member, Names::of_the_library(), ROOMS, &body))
+        }
         Role::Launcher => {
             let arguments = [name, "--exact", "--nocapture", "--test-threads=1", "--include-ignored"];
             let program = Program {

@@ -9,9 +9,9 @@ use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
 use super::{Registered, RemoteMemory};
 use crate::Wire;
 use crate::error::Result;
-use crate::job::process::Process;
-use crate::job::setup::Piece;
-use crate::job::worker::Worker;
+use crate::invoke::ring::message::Piece;
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 
 /// A piece of a region of some process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]

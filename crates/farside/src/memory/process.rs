@@ -16,11 +16,11 @@ use super::requests::{Answer, Requests};
 use super::{MemoryRefusal, Nodes, Place, RemoteMemory};
 use crate::error::{Error, Result};
 use crate::global::{AccessKind, GlobalAddress, Record, Touch, publish};
-use crate::job::kill_point::KillPoint;
-use crate::job::process::Process;
-use crate::job::settings::Settings;
-use crate::job::setup::SetupMessage;
-use crate::job::worker::Worker;
+use crate::invoke::ring::message::SetupMessage;
+use crate::launch::kill_point::KillPoint;
+use crate::launch::settings::Settings;
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 
 /// The memory of one process, and what it knows of others'.
 #[derive(Debug)]

@@ -10,9 +10,9 @@ use farside_fabric::bell::Fencing;
 use super::error::{PipeCause, PipeName};
 use super::shape::{PipeShape, Slots};
 use crate::error::{Error, Result};
-use crate::job::home::Home;
-use crate::job::process::{Process, lock};
-use crate::job::setup::Piece;
+use crate::invoke::ring::message::Piece;
+use crate::runtime::home::Home;
+use crate::runtime::process::{Process, lock};
 
 /// The writer has not closed.
 const OPEN: u64 = u64::MAX;

@@ -5,7 +5,7 @@ use farside_fabric::{ProcessId, RemoteKey, WorkerId};
 use super::error::PipeName;
 use super::protocol::Kind;
 use super::shape::PipeShape;
-use crate::job::setup::Piece;
+use crate::invoke::ring::message::Piece;
 
 /// A message about one pipe. A writer's process numbers the pipes that it opens, so that one that was closed and the next of the same
 /// name are told apart.

@@ -1,4 +1,4 @@
-//! Commands as they come, also while a search is under way.
+//! Reads commands, also during a search.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use farside_mcts::games::hex::htp::{Line, Lines};
 
 use super::{IDLE, system};
 
-/// Lines that were read ahead, at most. While there are more, the reader waits, and an interrupt behind them is not seen.
+/// Maximum number of lines read ahead. The reader blocks at this number, and does not see an interrupt
+/// behind these lines.
 const LINES_AHEAD_MAX: usize = 1024;
 
 /// The standard input, line by line.
@@ -19,30 +20,31 @@ pub(super) struct Input {
     interrupted: Arc<AtomicU64>,
 }
 
-/// A line, and how many came before it.
+/// A line with the number of lines before it.
 pub(super) struct Numbered {
     pub(super) line: Line,
     number: u64,
 }
 
-/// Whether a command was asked to come to an end.
+/// Tells whether an interrupt has followed a command.
 #[derive(Clone, Debug)]
 pub(super) struct Interruption {
-    /// Written by the thread that reads: how many lines came before the last interrupt. It says nothing about other
-    /// memory, so relaxed accesses do.
+    /// Number of lines before the last interrupt, written by the thread that reads. It publishes no
+    /// other memory, so relaxed accesses suffice.
     before: Arc<AtomicU64>,
     number: u64,
 }
 
 impl Interruption {
-    /// Only an interrupt that came after the command counts, even if both came before it was carried out.
+    /// Whether an interrupt has arrived after the command. One that arrived before it does not count,
+    /// even if the engine had not yet begun the command.
     pub(super) fn has_come(&self) -> bool {
         self.before.load(Ordering::Relaxed) > self.number
     }
 }
 
 impl Input {
-    /// Begins to read, on a thread of its own. That thread ends with the input, or with the process.
+    /// Starts a thread that reads the standard input. It ends with the input or with the process.
     pub(super) fn open() -> io::Result<Self> {
         let (sender, lines) = sync_channel(LINES_AHEAD_MAX);
         let interrupted = Arc::new(AtomicU64::new(0));
@@ -51,7 +53,8 @@ impl Input {
         Ok(Self { lines, interrupted })
     }
 
-    /// Waits for the next line; `None` when there will be no more. Meanwhile looks after other things, again and again.
+    /// Waits for the next line, and calls `idle` repeatedly meanwhile. Returns `None` at the end of the
+    /// input.
     pub(super) fn next(&self, mut idle: impl FnMut() -> farside::Result<()>) -> farside::Result<Option<Numbered>> {
         loop {
             match self.lines.recv_timeout(IDLE) {
@@ -67,7 +70,7 @@ impl Input {
     }
 }
 
-/// Passes lines on until there are none, or nobody wants them.
+/// Sends lines to the receiver, until the input ends or the receiver is dropped.
 fn pass_on(mut input: impl Read, lines_out: &SyncSender<io::Result<Numbered>>, interrupts: &AtomicU64) {
     let mut lines = Lines::default();
     let mut number = 0;
@@ -100,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interrupt_is_for_the_commands_before_it() {
+    fn an_interrupt_applies_to_the_commands_before_it() {
         let (sender, lines) = sync_channel(10);
         let interrupted = Arc::new(AtomicU64::new(0));
         pass_on(&b"name\ngenmove b\n# interrupt\ngenmove w\nname # interrupt\nquit"[..], &sender, &interrupted);

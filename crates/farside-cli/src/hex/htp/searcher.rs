@@ -1,4 +1,4 @@
-//! Who searches for the engine.
+//! Runs the engine's searches, in one thread or on a job.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,15 +16,17 @@ use super::input::Interruption;
 use super::tree::{Kept, Task};
 use super::write;
 
-/// Rollouts between looks at the time, interrupts, and what is to be shown: some milliseconds, or a tenth of that without
-/// connections.
+/// Number of rollouts between two calls of the watch: some milliseconds with connections, a tenth of
+/// that without.
 const LOOK_ROLLOUTS: u64 = 64;
-/// A worker waits for orders for as long as it takes a person to think. What ends that is an order, or a lost process.
+/// Maximum wait for a task. A person may think for any time, so only a task or a lost process ends it.
 const ORDERS_MAX: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// A place to search. (A job's failure is of another kind than a search that cannot be.)
+/// A place to search.
 pub(super) trait Searcher {
-    /// Searches until the order's budget is spent, its watch says so, or an interrupt comes.
+    /// Searches until the budget is spent, the watch ends the search, or an interrupt arrives.
+    ///
+    /// The outer result is that of the job, the inner one that of the search.
     fn search(
         &mut self,
         order: &Order,
@@ -32,11 +34,11 @@ pub(super) trait Searcher {
         interruption: Interruption,
     ) -> farside::Result<Result<Report<Cell>, SearchError>>;
 
-    /// Nothing is to be done at the moment.
+    /// Called repeatedly between commands.
     fn idle(&mut self) -> farside::Result<()>;
 }
 
-/// In this thread.
+/// Searches in this thread.
 #[derive(Debug, Default)]
 pub(super) struct Alone {
     kept: Kept<Session<Hex>>,
@@ -64,39 +66,40 @@ impl Searcher for Alone {
     }
 }
 
-/// On all workers of a job, led by worker 0.
+/// Searches on all workers of a job. Worker 0 hands out the tasks.
 #[derive(Debug)]
 pub(super) struct Together<'w> {
     me: &'w Worker,
     place: OnJob<'w>,
-    /// Of worker 0, in their order: one that cannot be searched is over here before others have seen it.
+    /// Tasks from worker 0, in order. Several can wait here: worker 0 may refuse one and send the next
+    /// before this worker has taken the first.
     orders: PerWorker<RefCell<VecDeque<Joint>>>,
     kept: Kept<JobSession<'w, Hex>>,
     lookout: Lookout,
 }
 
-/// What the other workers are to do: this with worker 0, or, without anything, go home.
+/// A task to search together with worker 0, or `None` to return.
 type Joint = Option<Task>;
 
 impl<'w> Together<'w> {
-    /// All workers of the job call this.
+    /// Prepares the workers. All workers of the job call this.
     pub(super) fn new(me: &'w Worker) -> farside::Result<Self> {
         let (place, orders) = (OnJob::new(me)?, PerWorker::new(me, RefCell::default())?);
         Ok(Self { me, place, orders, kept: Kept::default(), lookout: Lookout::default() })
     }
 
-    /// On the other workers: searches with worker 0 whenever it does, until it says that there is nothing more to do.
+    /// On the other workers: takes part in the searches of worker 0 until [`dismiss`](Self::dismiss).
     pub(super) fn follow(&mut self) -> farside::Result<()> {
         let orders = self.orders.here(self.me);
         loop {
             self.me.wait_together(ORDERS_MAX, || !orders.borrow().is_empty())?;
             let Some(task) = orders.borrow_mut().pop_front().flatten() else { return Ok(()) };
-            // Worker 0 answers what was found, or that nothing could be.
+            // Worker 0 reports the result, and the refusal of a search.
             let _ = self.take_part(&task)?;
         }
     }
 
-    /// Lets the other workers go home.
+    /// Lets the other workers return from [`follow`](Self::follow).
     pub(super) fn dismiss(&self) -> farside::Result<()> {
         self.tell_others(None)
     }
@@ -138,7 +141,7 @@ impl Searcher for Together<'_> {
         self.me.progress()?;
         match self.me.lost_processes().is_empty() {
             true => Ok(()),
-            // Returns which.
+            // Returns the error that names the lost process.
             false => self.me.wait_together(Duration::ZERO, || false),
         }
     }
@@ -149,14 +152,14 @@ fn task(order: &Order) -> Task {
     Task { game, position, params, budget, reuses }
 }
 
-/// Looks at the search that is under way. A search that is kept goes on under the next order, whose watch is another.
+/// Observer of all searches. A kept search continues under the next order, which brings its own watch.
 #[derive(Clone, Default)]
 struct Lookout(Arc<Mutex<Option<Present>>>);
 
-/// What is watched for at present.
+/// Watch of the current order.
 struct Present {
     watch: Watch,
-    /// What the watch counts its time from.
+    /// Start of the time that the watch counts.
     begin: Instant,
     interruption: Interruption,
 }
@@ -175,7 +178,7 @@ impl Lookout {
         let mut present = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Present { watch, begin, interruption }) = &mut *present else { return ControlFlow::Continue(()) };
         let look = watch.look(report, begin.elapsed());
-        // If nobody reads that, the answer will not be read either, and its failure is reported.
+        // If this write fails, so will that of the answer, which reports the error.
         let is_heard = look.text.is_none_or(|text| write(&text).is_ok());
         if look.stop || !is_heard || interruption.has_come() {
             ControlFlow::Break(())

@@ -1,9 +1,9 @@
-//! What is kept of one search for the next.
+//! Keeps the tree of one search for the next.
 
 use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, JobError, JobSession, Params, Report, SearchError, Session};
 
-/// What all workers must know of an order.
+/// The part of an order that all workers need.
 #[derive(Clone, Copy, Debug, farside::Wire)]
 pub(super) struct Task {
     pub(super) game: Hex,
@@ -13,7 +13,7 @@ pub(super) struct Task {
     pub(super) reuses: bool,
 }
 
-/// A search that keeps its tree, wherever it runs.
+/// A search that keeps its tree, in one thread or on a job.
 pub(super) trait Keeps {
     fn position(&self) -> &Position;
     fn run(&mut self, budget: Budget) -> Result<Report<Cell>, JobError>;
@@ -48,7 +48,7 @@ impl Keeps for JobSession<'_, Hex> {
     }
 }
 
-/// The search before, if there was one.
+/// The last search, if there was one.
 #[derive(Debug)]
 pub(super) struct Kept<S>(Option<(Hex, Params, S)>);
 
@@ -59,9 +59,9 @@ impl<S> Default for Kept<S> {
 }
 
 impl<S: Keeps> Kept<S> {
-    /// Goes on with the search before, if the task can make use of it, or begins another.
+    /// Continues the last search if the task can use it, or begins a new one.
     ///
-    /// The outer result is that of the job. Workers who are given the same tasks all do the same.
+    /// The outer result is that of the job. Workers that get the same tasks all decide the same.
     pub(super) fn search(
         &mut self,
         task: &Task,
@@ -80,9 +80,9 @@ impl<S: Keeps> Kept<S> {
             None => begin()?,
         };
         let report = match session.run(task.budget) {
-            // There have been so many that no more can be counted.
+            // The counters of the kept tree have no room for the budget: begin with an empty tree.
             Err(JobError::Search(SearchError::BudgetTooLarge { .. })) => {
-                // There may only be one at a time.
+                // Only one session can be open at a time.
                 drop(session);
                 session = begin()?;
                 session.run(task.budget)
@@ -93,7 +93,7 @@ impl<S: Keeps> Kept<S> {
         Ok(report)
     }
 
-    /// The search before, led to the position of the task.
+    /// Returns the last search, advanced to the position of the task.
     fn follow(&mut self, task: &Task) -> Result<Option<S>, JobError> {
         let Some((game, params, mut session)) = self.0.take() else { return Ok(None) };
         if !task.reuses || (game, params) != (task.game, task.params) {

@@ -1,11 +1,12 @@
-//! A provider that no machine here has: it notes what it is asked, and hands out objects that can be bound and closed.
+//! A fake provider that records the calls that it gets, and returns objects that can be bound and
+//! closed.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_char;
 
 use super::*;
 
-/// What objects are called in the notes; the class of an object is its index.
+/// The names of objects in the records; the class of an object is its index.
 const NAMES: [&str; 6] = ["fabric", "domain", "av", "cq", "ep", "mr"];
 const FABRIC: usize = 0;
 const DOMAIN: usize = 1;
@@ -14,12 +15,12 @@ const CQ: usize = 3;
 const EP: usize = 4;
 const MR: usize = 5;
 
-/// The key that a registration has once it is enabled.
+/// The key of a registration once it is enabled.
 const KEY: u64 = 77;
 
 thread_local! {
     static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
-    /// Whether memory can be enabled.
+    /// Whether enabling memory succeeds.
     static ENABLES: Cell<bool> = const { Cell::new(true) };
 }
 
@@ -27,23 +28,23 @@ fn note(what: String) {
     NOTES.with_borrow_mut(|notes| notes.push(what));
 }
 
-/// Zeroes, for ever.
+/// Allocates zeroed memory that is never freed.
 fn zeroes<T>() -> *mut T {
     Box::leak(Box::new(MaybeUninit::<T>::zeroed())).as_mut_ptr()
 }
 
-/// Something that begins with a descriptor of this class, and is else zero.
+/// Creates an object that begins with a descriptor of this class, and is otherwise zero.
 fn object<T>(class: usize) -> *mut T {
     let ops = ffi::Ops { size: size_of::<ffi::Ops>(), close: fake_close, bind: fake_bind, control: fake_control };
     let object = zeroes::<T>();
     let fid = ffi::Fid { fclass: class, context: ptr::null_mut(), ops: Box::leak(Box::new(ops)) };
-    // SAFETY: the object was just made, and its first field is a descriptor.
+    // SAFETY: the object was just created, and its first field is a descriptor.
     unsafe { object.cast::<ffi::Fid>().write(fid) };
     object
 }
 
 fn name(fid: *mut ffi::Fid) -> &'static str {
-    // SAFETY: descriptors here are those of objects, which stay.
+    // SAFETY: descriptors here are those of objects, which are never freed.
     NAMES[unsafe { (*fid).fclass }]
 }
 
@@ -70,7 +71,7 @@ unsafe extern "C" fn fake_control(fid: *mut ffi::Fid, command: c_int, _: *mut c_
 
 unsafe extern "C" fn fake_fabric(_: *mut ffi::FabricAttr, made: *mut *mut ffi::Fabric, _: *mut c_void) -> c_int {
     let (fabric, ops) = (object::<ffi::Fabric>(FABRIC), zeroes::<ffi::FabricOps>());
-    // SAFETY: both were just made, and the caller has room for a pointer.
+    // SAFETY: both were just created, and the caller has room for a pointer.
     unsafe {
         (&raw mut (*ops).domain).write(fake_domain);
         (*fabric).ops = ops;
@@ -87,7 +88,7 @@ unsafe extern "C" fn fake_domain(
 ) -> c_int {
     let (domain, size) = (object::<ffi::Domain>(DOMAIN), size_of::<ffi::DomainOps>());
     let ops = ffi::DomainOps { size, av_open: fake_av, cq_open: fake_cq, endpoint: fake_ep };
-    // SAFETY: the domain was just made, and the caller has room for a pointer.
+    // SAFETY: the domain was just created, and the caller has room for a pointer.
     unsafe {
         (*domain).ops = Box::leak(Box::new(ops));
         (*domain).mr = Box::leak(Box::new(ffi::MrOps { size: size_of::<ffi::MrOps>(), reg: fake_reg }));
@@ -113,7 +114,7 @@ unsafe extern "C" fn fake_cq(
     made: *mut *mut ffi::Cq,
     _: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller has attributes.
+    // SAFETY: the caller passes valid attributes.
     if unsafe { (*attributes).wait_obj } == ffi::WAIT_FD {
         return -ffi::ENOSYS;
     }
@@ -124,7 +125,7 @@ unsafe extern "C" fn fake_cq(
 
 unsafe extern "C" fn fake_ep(_: *mut ffi::Domain, _: *mut ffi::Info, made: *mut *mut ffi::Ep, _: *mut c_void) -> c_int {
     let (ep, size) = (object::<ffi::Ep>(EP), size_of::<ffi::EpOps>());
-    // SAFETY: the endpoint was just made, and the caller has room for a pointer.
+    // SAFETY: the endpoint was just created, and the caller has room for a pointer.
     unsafe {
         (*ep).ops = Box::leak(Box::new(ffi::EpOps { size, cancel: fake_cancel }));
         *made = ep;
@@ -133,7 +134,7 @@ unsafe extern "C" fn fake_ep(_: *mut ffi::Domain, _: *mut ffi::Info, made: *mut 
 }
 
 unsafe extern "C" fn fake_cancel(_: *mut ffi::Fid, _: *mut c_void) -> ffi::Ssize {
-    unreachable!("nothing is under way")
+    unreachable!("nothing is in flight")
 }
 
 unsafe extern "C" fn fake_reg(
@@ -156,7 +157,7 @@ unsafe extern "C" fn fake_reg(
 unsafe extern "C" fn fake_freeinfo(_: *mut ffi::Info) {}
 
 unsafe extern "C" fn fake_strerror(_: c_int) -> *const c_char {
-    c"as it was told to".as_ptr()
+    c"a simulated failure".as_ptr()
 }
 
 unsafe extern "C" fn never_getinfo(
@@ -167,22 +168,22 @@ unsafe extern "C" fn never_getinfo(
     _: *const ffi::Info,
     _: *mut *mut ffi::Info,
 ) -> c_int {
-    unreachable!("the fabric is found already")
+    unreachable!("the fabric is already known")
 }
 
 unsafe extern "C" fn never_dupinfo(_: *const ffi::Info) -> *mut ffi::Info {
-    unreachable!("the fabric is found already")
+    unreachable!("the fabric is already known")
 }
 
 unsafe extern "C" fn fake_version() -> u32 {
     ffi::API_VERSION
 }
 
-/// A port of a provider that asks for these modes of registration.
+/// Opens a port of a provider that requires these modes of registration.
 fn port(mr_mode: c_int) -> Port {
     let api = Api::fake(never_getinfo, fake_freeinfo, never_dupinfo, fake_fabric, fake_strerror, fake_version);
     let (info, domain) = (zeroes::<ffi::Info>(), zeroes::<ffi::DomainAttr>());
-    // SAFETY: all of them were just made.
+    // SAFETY: all of them were just created.
     unsafe {
         (*domain).mr_mode = mr_mode;
         (*info).domain_attr = domain;
@@ -196,7 +197,7 @@ fn port(mr_mode: c_int) -> Port {
 }
 
 fn register(port: &mut Port) -> Result<Registration, FabricError> {
-    // SAFETY: nobody accesses the memory: the provider only notes what it is asked.
+    // SAFETY: nothing accesses the memory: the provider only records the call.
     unsafe { port.register(NonNull::dangling().as_ptr(), 64, 1, Rights::All) }
 }
 
@@ -217,7 +218,10 @@ fn memory_that_cannot_be_enabled_is_an_error_and_given_back() {
     let mut port = port(ffi::MR_ENDPOINT);
     ENABLES.set(false);
     let refused = register(&mut port).unwrap_err().to_string();
-    assert!(refused.contains("enabling memory at the endpoint") && refused.contains("as it was told to"), "{refused}");
+    assert!(
+        refused.contains("enabling memory at the endpoint") && refused.contains("a simulated failure"),
+        "{refused}"
+    );
     assert_eq!(NOTES.take(), ["register 64", "bind mr to ep", "enable mr", "close mr"]);
     drop(port);
     assert!(!NOTES.take().contains(&"close mr".to_owned()), "it is closed once");
@@ -229,5 +233,5 @@ fn memory_is_not_bound_where_the_provider_does_not_ask_for_it() {
     register(&mut port).unwrap();
     assert_eq!(NOTES.take(), ["register 64"]);
     drop(port);
-    assert_eq!(NOTES.take()[..2], ["close ep", "close mr"], "what is under way ends before its memory is closed");
+    assert_eq!(NOTES.take()[..2], ["close ep", "close mr"], "operations end before their memory is closed");
 }

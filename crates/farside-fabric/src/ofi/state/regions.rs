@@ -1,16 +1,22 @@
-//! Memory of this process that libfabric reaches, and how it lets go of that, and of its peers'.
+//! Memory of this process that libfabric accesses, and the release of that memory and of its peers'
+//! memory.
 //!
 //! # When a registration may be closed
 //!
-//! Over `tcp` the provider looks a key up when the head of a write has come, and then reads the rest of it from the socket to where it
-//! belongs, as it comes: it holds no registration meanwhile, and closing one stops nothing that has begun. So memory may only go when no peer's
-//! write is half there. A holder that *lives* says that: each of its puts has been acknowledged by this side, each of its gets has all its
-//! bytes. (Over `verbs` closing would do: the adapter refuses what comes after.)
+//! Over `tcp`, the provider looks a key up when the head of a write has arrived. It then reads the
+//! rest from the socket directly into the target memory, as it arrives. It holds no registration
+//! meanwhile, so closing the registration does not stop a write that has begun. Memory may
+//! therefore go only while no peer's write is incomplete.
 //!
-//! Nobody says it for a holder that is *lost*. What it had sent may still lie in the socket, and libfabric tells nothing of a connection's
-//! end. So memory that a lost peer holds goes into *quarantine*: it stays, with its registration, until the endpoint is closed, and
-//! is counted. That is possible only with memory that the fabric owns. **Borrowed** private memory, which its owner is promised back,
-//! is therefore never registered with libfabric: this process copies for the asker, and when it has taken the key back it copies no more.
+//! A *live* holder reports that: this side has acknowledged each of its puts, and each of its gets
+//! has all its bytes. (Over `verbs`, closing would suffice: the adapter refuses later accesses.)
+//!
+//! For a *lost* holder there is no such report. Its data may still be in the socket, and libfabric
+//! does not report the end of a connection. Memory that a lost peer holds therefore goes into
+//! *quarantine*: it stays registered until the endpoint is closed, and is counted. That is possible
+//! only for memory that the fabric owns. The owner of **borrowed** private memory is promised to
+//! get it back, so such memory is never registered with libfabric. This process copies for the
+//! requester instead, and stops when it has withdrawn the key.
 
 use std::sync::Arc;
 
@@ -24,25 +30,25 @@ use crate::private::{Lease, PrivateRegion, RegionMemory};
 use crate::region::LocalRegion;
 use crate::transport::{Completion, FabricError, RemoteKey};
 
-/// A region of this process as libfabric knows it.
+/// A region of this process that is registered with libfabric.
 #[derive(Debug)]
 pub(super) struct Native {
     generation: u32,
     registration: Registration,
-    /// Kept as long as it is registered.
+    /// Kept alive as long as it is registered.
     memory: RegionMemory,
     is_leaving: bool,
-    /// Somebody was lost that held it.
+    /// Whether a lost peer held it.
     is_tainted: bool,
 }
 
-/// The regions of this process that are registered with libfabric, by their slots.
+/// The regions of this process that are registered with libfabric, by slot.
 #[derive(Debug, Default)]
 pub(super) struct Natives {
     slots: Vec<Option<Native>>,
-    /// Those that a lost peer may still write. They stay until the end.
+    /// Regions that a lost peer may still write. They stay until the endpoint is closed.
     quarantine: Vec<(Registration, RegionMemory)>,
-    /// Peers' regions that were taken back, while something of this process is under way there.
+    /// Withdrawn regions of peers to which this process still has operations in flight.
     closing: Vec<RemoteKey>,
 }
 
@@ -59,7 +65,7 @@ impl Natives {
         native.filter(|native| native.generation == name.generation)
     }
 
-    /// What a region is registered as, if it is in use.
+    /// The registration of a region, if the region is in use.
     pub(super) fn registration(&self, name: RegionName) -> Option<Registration> {
         let native = self.slots.get(name.slot as usize)?.as_ref();
         let native = native.filter(|native| native.generation == name.generation && !native.is_leaving);
@@ -100,7 +106,8 @@ impl State {
         }
         let (start, bytes) = (memory.base().as_ptr(), memory.bytes());
         let rights = if memory.is_writable() { Rights::All } else { Rights::Read };
-        // SAFETY: the lease owns the memory, and is in `natives` until the registration is closed, or until after the port is dropped.
+        // SAFETY: the lease owns the memory, and is in `natives` until the registration is closed,
+        // or until after the port is dropped.
         let registration = unsafe { self.port.register(start, bytes, random_key()?, rights) }?;
         let access = NativeAccess { key: registration.key, base: start.expose_provenance() as u64 };
         match self.engine.register_private_as(name, lease.clone(), Some(access)) {
@@ -125,12 +132,13 @@ impl State {
         Ok(completion)
     }
 
-    /// Regions that stay though they were taken back, since a peer was lost that held them.
+    /// Number of regions that stay registered although they were withdrawn, because a lost peer
+    /// held them.
     pub(in crate::ofi) fn quarantined_regions(&self) -> usize {
         self.natives.quarantine.len()
     }
 
-    /// Moves on what has to do with the ends of regions.
+    /// Advances the withdrawal of regions.
     pub(super) fn settle_regions(&mut self) {
         while let Some(key) = self.engine.next_revoked() {
             self.queues.forget_access(key);
@@ -145,10 +153,11 @@ impl State {
         }
     }
 
-    /// Lets go of peers' regions where nothing of this process is under way any more.
+    /// Releases peers' withdrawn regions to which this process has no operations in flight.
     fn let_go(&mut self) {
         for key in std::mem::take(&mut self.natives.closing) {
-            // What rides is over when something behind it is, which its poster may be in no hurry to post.
+            // A transfer without a signal is over when a later one is, which its poster may post at
+            // any time.
             let Self { queues, port, peers, .. } = self;
             queues.hurry_to(port, key, |peer| peers[peer.index()].address);
             let is_busy = self.queues.reaches(key) || self.transfers.values().any(|transfer| transfer.key == key);
@@ -160,14 +169,15 @@ impl State {
         }
     }
 
-    /// Nobody holds a region of this process any more that was taken back.
+    /// Ends the withdrawal of a region of this process that has no holder any more.
     fn leave(&mut self, name: RegionName) {
         let Self { natives, queues, port, peers, .. } = self;
         let Some(native) = natives.find(name) else { return self.engine.finish(name, true) };
         if let RegionMemory::Shared(memory) = &native.memory
             && queues.uses(memory)
         {
-            // As local memory of this process's own transfers. It is looked at again when some are over.
+            // The memory is the local side of this process's own transfers. It is checked again
+            // when some of them are over.
             return queues.hurry_from(port, memory, |peer| peers[peer.index()].address);
         }
         let is_tainted = native.is_tainted;
@@ -181,7 +191,7 @@ impl State {
         self.engine.finish(name, !is_tainted);
     }
 
-    /// A peer is lost: what it holds can never be let go.
+    /// Marks the regions that a lost peer holds: the peer can never release them.
     pub(super) fn taint_what_is_held_by(&mut self, process: ProcessId) {
         for name in self.engine.natively_held_by(process) {
             if let Some(native) = self.natives.find(name) {
@@ -197,7 +207,8 @@ pub(super) fn register_shared(
     memory: &Arc<SharedMemory>,
 ) -> Result<(NativeAccess, Registration), FabricError> {
     let base = memory.base().as_ptr();
-    // SAFETY: the callers keep the memory in `natives`, until the registration is closed or after the port is dropped.
+    // SAFETY: the callers keep the memory in `natives`, until the registration is closed or after
+    // the port is dropped.
     let registration = unsafe { port.register(base, memory.bytes(), random_key()?, Rights::All) }?;
     Ok((NativeAccess { key: registration.key, base: base.expose_provenance() as u64 }, registration))
 }
@@ -219,7 +230,7 @@ mod tests {
     fn settle(ends: &mut [State; 2], mut is_done: impl FnMut(&mut [State; 2]) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !is_done(ends) {
-            assert!(Instant::now() < deadline, "it does not come to pass");
+            assert!(Instant::now() < deadline, "the condition does not hold by the deadline");
             ends.iter_mut().for_each(|end| {
                 end.progress();
             });
@@ -233,11 +244,11 @@ mod tests {
         let attached = ends[0].attach(region.key()).unwrap();
         finish(&mut ends, &attached);
         let over = ends[1].deregister(region.key()).unwrap();
-        // The owner has told it, and makes no progress: nothing can end.
+        // The owner has told the holder, and makes no progress, so no operation can end.
         let put = ends[0].post(region.key(), Operation::Put { offset: 0, data: vec![7; BYTES] }).unwrap();
         let deadline = Instant::now() + Duration::from_secs(30);
         while ends[0].natives.closing.is_empty() {
-            assert!(Instant::now() < deadline, "the news does not come");
+            assert!(Instant::now() < deadline, "the withdrawal has not arrived by the deadline");
             ends[0].progress();
         }
         for _ in 0..1000 {
@@ -265,12 +276,12 @@ mod tests {
         assert_eq!(ends[1].quarantined_regions(), 1);
     }
 
-    /// Its owner carries everything out for the others, and can let go at once.
+    /// The owner executes every operation for the others, and can release the memory at once.
     #[test]
     fn borrowed_memory_is_not_registered() {
         let mut ends = pair();
         let mut bytes = [0_u8; 100];
-        // SAFETY: the bytes are touched again when the deregistration is over.
+        // SAFETY: the bytes are accessed again only when the deregistration is over.
         let memory = unsafe { PrivateMemory::borrowed(std::ptr::NonNull::from(&mut bytes).cast(), 100) };
         let region = ends[1].register_private(None, Lease::new(Arc::new(memory))).unwrap();
         assert!(ends[1].natives.registration(region.key().into()).is_none());

@@ -1,4 +1,4 @@
-//! How processes die, and how others take it.
+//! The death of processes, and its effect on others.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::sim::process::Peer;
 use crate::transport::{Event, FabricError};
 
 impl Network {
-    /// A process dies, unless it is dead already.
+    /// Kills a process, unless it is dead already.
     pub(in crate::sim) fn kill(&mut self, dead: ProcessId) {
         if !std::mem::replace(&mut self.process(dead).alive, false) {
             return;
@@ -17,7 +17,8 @@ impl Network {
         self.end_transfers(dead, None, dead);
         self.lose_effects_of(dead);
         self.lose_messages_of(dead);
-        // What had arrived is accepted by a dead process: peers whose operations are among it are told of the death.
+        // A dead process accepts the parcels that had arrived: peers whose operations are among
+        // them learn of the death.
         while let Some(parcel) = self.process(dead).arrived.pop_front() {
             self.accept(parcel);
         }
@@ -33,7 +34,8 @@ impl Network {
         }
     }
 
-    /// `by` gives `lost` up. What it has under way there may still take effect, but nobody will hear of it.
+    /// Makes `by` give up `lost`. Operations of `by` in transit to `lost` may still take effect,
+    /// but their results are lost.
     pub(in crate::sim) fn forget(&mut self, by: ProcessId, lost: ProcessId) {
         if by == lost || lost.index() >= self.processes.len() || !self.process(by).alive {
             return;
@@ -43,12 +45,13 @@ impl Network {
         self.process(by).lose_peer(lost);
         self.stir(by);
         if was_connected {
-            // The peer may be alive: its messages are no longer heard, and that it must be told.
+            // The peer may be alive. It must learn that its messages no longer arrive.
             self.dispatch_in_order(by, lost, 0, Parcel::Disconnected { with: by, to: lost });
         }
     }
 
-    /// Of what the dead process had posted, each piece takes effect or not, as the seed has it.
+    /// Decides by the seed, for each piece of the dead process's operations, whether it takes
+    /// effect.
     fn lose_effects_of(&mut self, dead: ProcessId) {
         let effects: Vec<Due> = self.find(|parcel| matches!(parcel, Parcel::Effect { from, .. } if *from == dead));
         for due in effects {
@@ -70,7 +73,7 @@ impl Network {
         }
     }
 
-    /// Of the messages that the dead process had sent, the first few arrive at each peer.
+    /// Delivers only the first few of the dead process's messages to each peer.
     fn lose_messages_of(&mut self, dead: ProcessId) {
         let mut lane_is_cut = BTreeMap::new();
         let is_message = |parcel: &Parcel| match parcel {
@@ -96,7 +99,7 @@ impl Network {
         self.under_way.iter().filter(|(_, parcel)| wanted(parcel)).map(|(due, _)| *due).collect()
     }
 
-    /// Ends what `from` waits for, at one peer or at all, because `gone` is.
+    /// Ends the transfers of `from`, to one peer or to all, because `gone` is gone.
     fn end_transfers(&mut self, from: ProcessId, peer: Option<ProcessId>, gone: ProcessId) {
         for transfer in self.transfers.values_mut() {
             if transfer.from != from || peer.is_some_and(|peer| peer != transfer.key.process) {

@@ -1,4 +1,4 @@
-//! How things travel, and how time passes.
+//! Transit of parcels, and the passing of time.
 
 use std::ops::Range;
 use std::thread::{self, ThreadId};
@@ -10,18 +10,19 @@ use crate::sim::process::Process;
 use crate::sim::turns::Turns;
 use crate::transport::{Completion, Event, FabricError, Outcome, RemoteKey};
 
-/// How often a process calls `progress` before others that have something to do, and do not, count as inattentive. So many
-/// calls take longer than it takes a thread to wake up.
+/// Number of calls of `progress` by one process after which idle processes that could act count as
+/// inattentive. This many calls take longer than a thread takes to wake up.
 const POLLS_ALONE_MAX: u32 = 200;
 
-/// How often the last process that called `progress` has done so, with no wait and nobody else between.
+/// Counts consecutive calls of `progress` by one process, without a wait or another process's call
+/// in between.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Polls {
     process: Option<ProcessId>,
     count: u32,
     /// The first thread that made progress for any process.
     thread: Option<ThreadId>,
-    /// There was another.
+    /// Whether another thread has made progress since.
     threads_are_many: bool,
 }
 
@@ -38,8 +39,8 @@ impl Polls {
 
 /// Time.
 impl Network {
-    /// A nanosecond passes, and what is due happens. For a process that is alone in doing something, and does nothing but
-    /// call this, time runs on to the next thing that concerns it.
+    /// Lets a nanosecond pass, and what is due happen. If the process is the only active one, and
+    /// only calls this function, time advances to the next event that concerns it.
     ///
     /// Where threads take turns, time passes when they sleep.
     pub(in crate::sim) fn progress(&mut self, process: ProcessId) {
@@ -58,7 +59,7 @@ impl Network {
         self.process(process).regions.settle();
     }
 
-    /// Time passes up to this moment, and what is due by then happens.
+    /// Lets time pass up to this moment, and what is due by then happen.
     pub(in crate::sim) fn deliver_until(&mut self, at_ns: u64) {
         while self.next_due().is_some_and(|due| due <= at_ns) {
             self.deliver_next();
@@ -66,12 +67,12 @@ impl Network {
         self.now_ns = self.now_ns.max(at_ns);
     }
 
-    /// When the next thing happens.
+    /// The time of the next event.
     pub(in crate::sim) fn next_due(&self) -> Option<u64> {
         self.under_way.first_key_value().map(|(due, _)| due.at_ns)
     }
 
-    /// Has those look up who sleep for a process.
+    /// Wakes the threads that sleep for a process.
     pub(in crate::sim) fn stir(&mut self, process: ProcessId) {
         self.process(process).sleepers.notify();
         if let Some(turns) = &mut self.turns {
@@ -79,14 +80,15 @@ impl Network {
         }
     }
 
-    /// A process is in `wait`: it leaves time to others.
+    /// Notes that a process is in `wait`, and thus leaves time to others.
     pub(in crate::sim) fn note_wait(&mut self, process: ProcessId) {
         if self.polls.process == Some(process) {
             self.polls.count = 0;
         }
     }
 
-    /// Would it be in vain to let time pass slowly, so that others can do something meanwhile?
+    /// Returns whether letting time pass slowly would be useless, because no other process would
+    /// act meanwhile.
     fn is_alone(&self, process: ProcessId) -> bool {
         let is_idle = |other: &Process| !other.alive || !other.can_move();
         let mut others = self.processes.iter().enumerate().filter(|(index, _)| *index != process.index());
@@ -99,7 +101,7 @@ impl Network {
     }
 }
 
-/// Ways.
+/// Transit.
 impl Network {
     pub(super) fn launch(&mut self, from: ProcessId, key: RemoteKey, request: Request, completion: Completion) {
         if let (Request::Put { data, .. }, true) = (&request, self.options.ends_puts_early) {
@@ -117,7 +119,7 @@ impl Network {
         }
     }
 
-    /// When something of so many bytes arrives that a process's port sends now, or as soon as it is free.
+    /// The arrival time of `bytes` bytes that a process's port sends now, or as soon as it is free.
     fn arrival(&mut self, from: ProcessId, bytes: usize) -> u64 {
         let model = self.options.network;
         let ahead_ns = self.turns.as_ref().map_or(0, Turns::ahead_ns);
@@ -127,14 +129,14 @@ impl Network {
         departs_ns.saturating_add(model.wire_ns(bytes)).saturating_add(model.latency_ns)
     }
 
-    /// When it is due, with what the seed adds.
+    /// The due time, including the delay that the seed adds.
     fn draw_due(&mut self, arrives_ns: u64) -> Due {
         self.sequence += 1;
         let max = self.options.delay_max_ns;
         let (delay, tie) = if max == 0 {
             (0, 0)
         } else {
-            // Every order of magnitude is as likely as every other.
+            // Every order of magnitude is equally likely.
             let scale = self.random.up_to(u64::from(u64::BITS - max.leading_zeros() - 1));
             (self.random.up_to(max >> scale), self.random.next())
         };
@@ -146,7 +148,7 @@ impl Network {
         self.insert(due, parcel);
     }
 
-    /// Sends a parcel of so many bytes that must not overtake the ones sent so before.
+    /// Sends a parcel of `bytes` bytes that must not overtake earlier ones sent by this function.
     pub(super) fn dispatch_in_order(&mut self, from: ProcessId, to: ProcessId, bytes: usize, parcel: Parcel) {
         let arrives_ns = self.arrival(from, bytes);
         let mut due = self.draw_due(arrives_ns);
@@ -154,7 +156,7 @@ impl Network {
         self.insert(due, parcel);
     }
 
-    /// The same for a frame of an expected message: it keeps its place among these, and among no others.
+    /// Sends a frame of a tagged message. It keeps its order among these frames only.
     pub(super) fn dispatch_frame(&mut self, from: ProcessId, to: ProcessId, frame: Vec<u8>) {
         let arrives_ns = self.arrival(from, frame.len());
         let mut due = self.draw_due(arrives_ns);
@@ -166,13 +168,13 @@ impl Network {
         for process in self.concerned(&parcel).into_iter().flatten() {
             let process = self.process(process);
             process.under_way += 1;
-            // Where threads take turns, only what arrives is news.
+            // Where threads take turns, only an arrival is an event.
             process.sleepers.notify();
         }
         self.under_way.insert(due, parcel);
     }
 
-    /// Those who can move the parcel on, and must not sleep while it is under way.
+    /// The processes that can move the parcel on, and must not sleep while it is in transit.
     fn concerned(&self, parcel: &Parcel) -> [Option<ProcessId>; 2] {
         match parcel {
             Parcel::Effect { from, target, .. } => {
@@ -191,7 +193,7 @@ impl Network {
         Some(parcel)
     }
 
-    /// Lets the next thing happen, if there is one.
+    /// Lets the next event happen, if there is one.
     fn deliver_next(&mut self) {
         let Some((&due, _)) = self.under_way.first_key_value() else { return };
         let Some(parcel) = self.take_out(due) else { return };
@@ -209,7 +211,7 @@ impl Network {
         }
     }
 
-    /// A parcel does what it was sent for.
+    /// Applies the effect of a parcel.
     pub(super) fn accept(&mut self, parcel: Parcel) {
         match parcel {
             Parcel::Effect { transfer, piece, .. } => self.take_effect(transfer, piece),
@@ -226,7 +228,7 @@ impl Network {
             Parcel::Expected { from, to, frame } => {
                 let process = self.process(to);
                 if process.alive && process.check_peer(from).is_ok() {
-                    process.matcher.take(from, &frame).expect("simulated processes send frames only");
+                    process.matcher.take(from, &frame).expect("simulated processes send only valid frames");
                     self.send_credits(to);
                     self.stir(to);
                 }
@@ -235,7 +237,8 @@ impl Network {
                 let process = self.process(to);
                 process.attached.remove(&key);
                 process.closing.push(key);
-                // The reply to one who is about to attach it may have been overtaken.
+                // This message may have overtaken the reply to a process that is attaching the
+                // region.
                 let attaches = |transfer: &&mut Transfer| {
                     transfer.from == to && transfer.key == key && matches!(transfer.request, Request::Attach)
                 };
@@ -293,7 +296,8 @@ impl Network {
         self.stir(transfer.from);
     }
 
-    /// A process says that it has let go of what was taken back and of which nothing is under way.
+    /// Reports that a process has released the withdrawn regions to which it has nothing in
+    /// transit.
     pub(super) fn let_go(&mut self, process: ProcessId) {
         if self.process(process).closing.is_empty() {
             return;
@@ -308,7 +312,8 @@ impl Network {
         }
     }
 
-    /// A message between these two is received, or lost with one of them.
+    /// Removes a message between these two from the count: it was received, or lost with one of
+    /// them.
     pub(super) fn clear_one(&mut self, from: ProcessId, to: ProcessId) {
         self.lanes.entry((from, to)).or_default().waiting -= 1;
         let sender = self.process(from);

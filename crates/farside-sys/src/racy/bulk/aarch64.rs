@@ -8,7 +8,7 @@ macro_rules! ends {
         ///
         /// # Safety
         ///
-        #[doc = concat!("As `racy::copy`, and `", $bytes, " <= len <= 2 * ", $bytes, "`.")]
+        #[doc = concat!("The contract of `racy::copy`, and `", $bytes, " <= len <= 2 * ", $bytes, "`.")]
         #[inline(always)]
         pub(super) unsafe fn $name(src: *const u8, dst: *mut u8, len: usize) {
             // SAFETY: both words lie within the first `len` bytes of their side.
@@ -36,14 +36,16 @@ ends!(ends_4: 4, reg, "ldr", "str", ":w");
 ends!(ends_8: 8, reg, "ldr", "str", ":x");
 ends!(ends_16: 16, vreg, "ldr", "str", ":q");
 
-/// Copies blocks of 64 bytes, and the last 64 bytes whether or not a block has covered some of them.
+/// Copies blocks of 64 bytes, and then the last 64 bytes, whether or not a block covered some of
+/// them.
 ///
 /// # Safety
 ///
-/// As `racy::copy`, and `len >= 64`.
+/// The contract of `racy::copy`, and `len >= 64`.
 pub(super) unsafe fn long(src: *const u8, dst: *mut u8, len: usize) {
     let last = len - 64;
-    // SAFETY: a block starts at 0 or below `last`, so ends below `len`; the last one ends at `len`.
+    // SAFETY: a block starts at 0 or below `last`, so it ends below `len`; the last one ends at
+    // `len`.
     unsafe {
         asm!(
             "2:",

@@ -2,22 +2,24 @@
 
 use std::arch::asm;
 
-/// From here on one `rep movsb` is at least as fast as the vector loops, where the processor has fast strings and both sides begin at the same
-/// place of a line (measured: equal to 4 MiB, then faster by half). Where they do not, it can take twice as long, at any size.
+/// From this length on, `rep movsb` is at least as fast as the vector loops. This requires fast
+/// strings, and the same offset of both sides within a cache line. (Measured: equal up to 4 MiB,
+/// then faster by half.) With different offsets it can take twice as long, at any length.
 const STRING_BYTES: usize = 64 << 10;
 
-/// Of a line of the cache.
+/// The size of a cache line.
 const LINE_BYTES: usize = 64;
 
-/// Up to here blocks of 16 bytes. What is copied has often been stored just now, and by words of no more than 16; loads of 32
-/// would have to wait until such stores are in the cache (measured: 5 ns for 256 bytes).
+/// Up to this length, blocks use 16-byte words. The source has often just been stored in words of
+/// at most 16 bytes. A 32-byte load would wait until such stores have reached the cache (measured:
+/// 5 ns for 256 bytes).
 const NARROW_BYTES: usize = 512;
 
 /// Copies 64 bytes or more.
 ///
 /// # Safety
 ///
-/// As `racy::copy`, and `len >= 64`.
+/// The contract of `racy::copy`, and `len >= 64`.
 #[inline]
 pub(super) unsafe fn long(src: *const u8, dst: *mut u8, len: usize) {
     if len <= NARROW_BYTES {
@@ -29,13 +31,14 @@ pub(super) unsafe fn long(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
-/// Copies 128 bytes or more, as this processor does it best.
+/// Copies 128 bytes or more, with the fastest loop of this processor.
 ///
-/// Apart, since asking for features needs registers that shorter copies would have to save.
+/// This is a function of its own because feature detection needs registers, which shorter copies
+/// would have to save.
 ///
 /// # Safety
 ///
-/// As `racy::copy`, and `len >= 128`.
+/// The contract of `racy::copy`, and `len >= 128`.
 #[inline(never)]
 unsafe fn longer(src: *const u8, dst: *mut u8, len: usize) {
     let is_in_step = (src.addr() ^ dst.addr()).is_multiple_of(LINE_BYTES);
@@ -51,13 +54,14 @@ unsafe fn longer(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
-/// Whether `rep movsb` is fast here. *Cost*: one load; the answer is kept by the standard library.
+/// Returns whether `rep movsb` is fast here. *Cost*: one load; the standard library caches the
+/// answer.
 #[inline]
 fn has_fast_strings() -> bool {
     is_x86_feature_detected!("ermsb")
 }
 
-/// Whether the AVX2 loop may run here. *Cost*: as [`has_fast_strings`].
+/// Returns whether the AVX2 loop may run here. *Cost*: as for [`has_fast_strings`].
 #[inline]
 pub(in crate::racy) fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2")
@@ -69,7 +73,7 @@ macro_rules! ends {
         ///
         /// # Safety
         ///
-        #[doc = concat!("As `racy::copy`, and `", $bytes, " <= len <= 2 * ", $bytes, "`.")]
+        #[doc = concat!("The contract of `racy::copy`, and `", $bytes, " <= len <= 2 * ", $bytes, "`.")]
         #[inline(always)]
         pub(super) unsafe fn $name(src: *const u8, dst: *mut u8, len: usize) {
             // SAFETY: both words lie within the first `len` bytes of their side.
@@ -97,13 +101,15 @@ ends!(ends_4: 4, reg, "mov", ":e");
 ends!(ends_8: 8, reg, "mov", ":r");
 ends!(ends_16: 16, xmm_reg, "movdqu", "");
 
-/// Copies blocks of 64 bytes, and the last 64 bytes whether or not a block has covered some of them.
+/// Copies blocks of 64 bytes, and then the last 64 bytes, whether or not a block covered some of
+/// them.
 ///
 /// # Safety
 ///
-/// As `racy::copy`, and `len >= 64`.
+/// The contract of `racy::copy`, and `len >= 64`.
 pub(in crate::racy) unsafe fn blocks_sse2(src: *const u8, dst: *mut u8, len: usize) {
-    // SAFETY: a block starts at 0 or below `last`, so ends below `len`; the last one ends at `len`.
+    // SAFETY: a block starts at 0 or below `last`, so it ends below `len`; the last one ends at
+    // `len`.
     unsafe {
         asm!(
             "2:",
@@ -139,16 +145,17 @@ pub(in crate::racy) unsafe fn blocks_sse2(src: *const u8, dst: *mut u8, len: usi
     }
 }
 
-/// Copies the first 32 bytes, blocks of 128 bytes from where the destination is aligned, and the last 128 bytes,
-/// whether or not some of them were covered before. A store that straddles two cache lines costs twice as much.
+/// Copies the first 32 bytes, then blocks of 128 bytes from an aligned destination address on, then
+/// the last 128 bytes, whether or not some of them were copied before. A store that straddles two
+/// cache lines costs twice as much.
 ///
 /// # Safety
 ///
-/// As `racy::copy`, `len >= 128`, and the processor has AVX2.
+/// The contract of `racy::copy`, `len >= 128`, and the processor has AVX2.
 pub(in crate::racy) unsafe fn blocks_avx2(src: *const u8, dst: *mut u8, len: usize) {
-    // SAFETY: a block starts below `last`, so ends below `len`; the last one ends at `len`. `at` starts at 1 to 32, so
-    // no byte is left out. The registers are named, not allocated, since this function is compiled without AVX; their
-    // upper halves are left clean.
+    // SAFETY: a block starts below `last`, so it ends below `len`; the last one ends at `len`. `at`
+    // starts at 1 to 32, so no byte is left out. The registers are named, not allocated, because
+    // this function is compiled without AVX; their upper halves are cleared at the end.
     unsafe {
         asm!(
             "vmovdqu ymm0, [{src}]",
@@ -194,9 +201,10 @@ pub(in crate::racy) unsafe fn blocks_avx2(src: *const u8, dst: *mut u8, len: usi
 ///
 /// # Safety
 ///
-/// As `racy::copy`.
+/// The contract of `racy::copy`.
 pub(in crate::racy) unsafe fn string(src: *const u8, dst: *mut u8, len: usize) {
-    // SAFETY: it moves exactly `len` bytes upwards: the direction flag is clear on entry to every assembly block.
+    // SAFETY: it copies exactly `len` bytes upwards, because the direction flag is clear on entry
+    // to every assembly block.
     unsafe {
         asm!(
             "rep movsb",

@@ -15,10 +15,10 @@ use super::shadow::Record;
 use super::{Checks, Span};
 use crate::error::{Error, Result};
 use crate::global::GlobalAddress;
-use crate::job::process::Process;
-use crate::job::setup::SetupMessage;
-use crate::job::worker::Worker;
+use crate::invoke::ring::message::SetupMessage;
 use crate::memory::RemoteMemory;
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 
 /// The longest sleep of one who waits for an answer. It is woken for that, and otherwise sees that the other is lost.
 const NAP_MAX: Duration = Duration::from_millis(10);

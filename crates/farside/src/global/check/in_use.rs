@@ -10,10 +10,10 @@ use super::ask::Touch;
 use super::epochs::Life;
 use super::message::CheckMessage;
 use crate::error::Result;
-use crate::job::process::Process;
-use crate::job::setup::SetupMessage;
-use crate::job::worker::Worker;
+use crate::invoke::ring::message::SetupMessage;
 use crate::memory::Registered;
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 
 /// Bytes of a region that an operation accesses.
 #[derive(Clone, Copy, Debug)]

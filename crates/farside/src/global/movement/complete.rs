@@ -13,7 +13,7 @@ use super::table::COMMANDS_MAX;
 use super::work::Work;
 use crate::error::{Error, Result};
 use crate::global::address::AddressFault;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 
 /// What a worker does that waits for operations.
 const COMPLETING: &str = "waiting for operations on memory to end";

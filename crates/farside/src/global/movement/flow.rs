@@ -10,7 +10,7 @@ use farside_sys::shm::SharedMemory;
 
 use super::error::Failure;
 use super::work::{Attaching, Brought, FoundNothing, Spot, Work, change_at_hand, copy_mapped};
-use crate::job::process::Process;
+use crate::runtime::process::Process;
 
 /// What goes at a time of a copy. Less is slower over TCP: 1 MiB in eighths took 1.5 to 2 times as long as in halves.
 const PIECE_BYTES: u64 = 512 << 10;

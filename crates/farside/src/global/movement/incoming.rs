@@ -6,8 +6,8 @@ use super::handle::Handle;
 use super::room::Parcel;
 use super::work::Brought;
 use crate::error::Result;
-use crate::job::process::lock;
-use crate::job::worker::Worker;
+use crate::runtime::process::lock;
+use crate::runtime::worker::Worker;
 
 /// What an operation brings: the buffer that was handed over for it, or what a word held. [`take`](Self::take) waits for it.
 ///

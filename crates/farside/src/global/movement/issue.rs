@@ -21,7 +21,7 @@ use crate::global::atomics::Unsigned;
 use crate::global::check::{AccessKind, Part, Touch};
 use crate::global::pointer::GlobalPtr;
 use crate::global::space::check_alignment;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 
 /// What a worker knows of its operations without a lock.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use crate::global::address::GlobalAddress;
 use crate::global::check::{AccessKind, Part, Touch};
 use crate::global::pointer::GlobalPtr;
 use crate::global::signal::{RemoteSignal, Signal, check_places};
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 
 impl Worker {
     /// Writes the bytes of a buffer, which is handed over and comes back, and then signals that they are there, as

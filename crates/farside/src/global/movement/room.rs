@@ -17,9 +17,9 @@ use super::table::{COMMANDS_MAX, Origin, Table, Taken};
 use super::work::{Brought, Spot, Work};
 use crate::global::address::GlobalAddress;
 use crate::global::check::Hold;
-use crate::job::kill_point::KillPoint;
-use crate::job::process::{Process, lock};
-use crate::job::setup::SetupMessage;
+use crate::invoke::ring::message::SetupMessage;
+use crate::launch::kill_point::KillPoint;
+use crate::runtime::process::{Process, lock};
 
 /// When what the transport has under way is looked at, if nobody was woken for it.
 const LOOK_AFTER: Duration = Duration::from_micros(100);

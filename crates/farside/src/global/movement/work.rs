@@ -13,8 +13,8 @@ use crate::global::check::{Part, Touch};
 use crate::global::segments::is_published;
 use crate::global::signal::RemoteSignal;
 use crate::global::space::own_region;
-use crate::job::process::Process;
 use crate::memory::Extent;
+use crate::runtime::process::Process;
 
 #[derive(Clone, Debug)]
 pub(super) enum Work {

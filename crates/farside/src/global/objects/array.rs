@@ -20,7 +20,7 @@ use super::spread::{BYTES_MAX, ObjectKind, Parts, Spread, Wish};
 use super::symmetric::value_bytes;
 use crate::error::Result;
 use crate::global::GlobalPtr;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 
 /// Parts begin at multiples of this, so that no two share a line and every type is aligned.
 const PART_ALIGN: u64 = 64;

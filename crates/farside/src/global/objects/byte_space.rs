@@ -9,7 +9,7 @@ use super::object_error::ObjectError;
 use super::spread::{BYTES_MAX, ObjectKind, Parts, Spread, Wish};
 use crate::error::Result;
 use crate::global::GlobalAddress;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 
 /// Bytes that lie in slices, one in each of some processes, and are read and written as those of a file: `read_at` and `write_at` from any worker, at
 /// any offset, over as many slices as it takes. They are zero at first.

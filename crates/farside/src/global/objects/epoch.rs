@@ -1,7 +1,7 @@
 //! Times in which nobody writes.
 
 use crate::error::Result;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 
 /// The witness that nobody writes to the memory that is looked at by it: while there is one, a [`RacySlice`](super::RacySlice) may be read as a
 /// slice.

@@ -14,8 +14,8 @@ use super::object_error::ObjectError;
 use crate::Wire;
 use crate::error::{Error, Result};
 use crate::global::{GlobalAddress, SLOT_BYTES};
-use crate::job::worker::Worker;
 use crate::memory::{MemoryRefusal, RemoteMemory};
+use crate::runtime::worker::Worker;
 
 /// What is zeroed at a time.
 const ZEROS: [u8; 16 << 10] = [0; 16 << 10];

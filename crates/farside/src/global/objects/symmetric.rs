@@ -11,7 +11,7 @@ use super::racy_slice::RacySlice;
 use super::spread::{BYTES_MAX, ObjectKind, Parts, Spread, Wish};
 use crate::error::{Error, Result};
 use crate::global::{GlobalPtr, GlobalSlice};
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 
 /// Values of which every process has as many: symmetric memory, as OpenSHMEM calls it.
 ///

@@ -11,7 +11,7 @@ use farside_fabric::{PrivateMemory, PrivateRegion, RemoteKey};
 use super::super::address::{GlobalAddress, SLOT_BYTES};
 use super::super::segments::{publish, retire};
 use crate::error::{Error, Result};
-use crate::job::process::Process;
+use crate::runtime::process::Process;
 
 /// What a thread waits for at a time that must not go on before others are done.
 const PATIENCE: Duration = Duration::from_secs(1);

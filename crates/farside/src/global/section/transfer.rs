@@ -15,7 +15,7 @@ use crate::global::check::{AccessKind, Touch};
 use crate::global::pointer::GlobalPtr;
 use crate::global::slice::GlobalSlice;
 use crate::global::space::{Reach, check_alignment};
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 
 impl<T: Pod> GlobalSlice<T> {
     /// Writes the values at the places `from` of `values` to the places `to` of this slice.

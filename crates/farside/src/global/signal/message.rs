@@ -87,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::job::setup::SetupMessage;
+    use crate::invoke::ring::message::SetupMessage;
 
     fn message() -> impl Strategy<Value = SignalMessage> {
         (0..4, any::<u32>(), any::<[u64; 3]>(), any::<Vec<u8>>()).prop_map(|(kind, request, [a, b, value], data)| {

@@ -9,10 +9,10 @@ use super::super::space::own_range;
 use super::Signal;
 use super::message::{Refusal, Refused, SignalMessage};
 use crate::error::Result;
-use crate::job::process::Process;
-use crate::job::setup::SetupMessage;
-use crate::job::worker::Worker;
+use crate::invoke::ring::message::SetupMessage;
 use crate::memory::requests::Requests;
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 
 /// Signals under way. The answer is why one was not given.
 pub(crate) type SignalRequests = Requests<Option<Refused>>;

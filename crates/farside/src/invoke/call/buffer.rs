@@ -14,8 +14,8 @@ use crate::invoke::payload::Arguments;
 use crate::invoke::pending::{FromLike, Pending};
 use crate::invoke::remote::ByPointer;
 use crate::invoke::result_place::ResultPlace;
-use crate::job::worker::Worker;
 use crate::memory::{Extent, Registered, RemoteMemory};
+use crate::runtime::worker::Worker;
 
 /// Bytes that were written into memory of the process where a function is called, before it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]

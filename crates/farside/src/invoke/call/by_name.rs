@@ -8,7 +8,7 @@ use crate::invoke::named::{After, NAMED, Named, NamedCall};
 use crate::invoke::notify::On;
 use crate::invoke::pending::{ByName, Pending};
 use crate::invoke::reply_slots::{RESULT_BYTES_MAX, RESULT_BYTES_UNKNOWN, ReplySlots};
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 use crate::wire::{self, Wire};
 
 impl<'w> To<'w> {

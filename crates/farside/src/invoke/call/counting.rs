@@ -7,8 +7,8 @@ use crate::invoke::countdown::Countdown;
 use crate::invoke::payload::Arguments;
 use crate::invoke::remote::{ByPointer, CallBuffer, CallNotified};
 use crate::invoke::result_place::ResultPlace;
-use crate::job::worker::Worker;
 use crate::memory::Registered;
+use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 
 /// A way to one worker, on which each call that has run counts a [`Countdown`] down. Made by [`To::counting`].

@@ -4,7 +4,7 @@ use farside_fabric::ring::{Header, MappedChunk, MappedControl, Sender};
 use farside_sys::prefetch::prefetch_to_write;
 
 use crate::invoke::payload::Payload;
-use crate::job::home::Announcer;
+use crate::runtime::home::Announcer;
 
 /// How far ahead of the record being written the ring's lines are asked for: they are in the receiver's cache, which read them a
 /// lap ago.

@@ -16,11 +16,11 @@ use crate::error::{Error, FullCause, Result};
 use crate::invoke::frames::OutFrames;
 use crate::invoke::notify::{LatchAddress, count_down};
 use crate::invoke::payload::Payload;
-use crate::invoke::ring_options::{RingOptions, chunk_bytes_for};
+use crate::invoke::ring::message::{RingName, SetupMessage};
 use crate::invoke::staged::Staged;
-use crate::job::kill_point::KillPoint;
-use crate::job::process::{Process, lock};
-use crate::job::setup::{RingName, SetupMessage};
+use crate::launch::kill_point::KillPoint;
+use crate::launch::ring_options::{RingOptions, chunk_bytes_for};
+use crate::runtime::process::{Process, lock};
 
 /// For so long a receiver that granted no chunk is not asked for another of the size. It may have memory again by then.
 const REFUSAL_HOLDS: Duration = Duration::from_millis(10);

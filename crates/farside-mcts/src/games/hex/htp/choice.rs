@@ -1,4 +1,4 @@
-//! From what a search found to what is played.
+//! Chooses the move to play from the report of a search.
 
 use super::live::rollouts_in;
 use super::openings::wins_by;
@@ -8,16 +8,17 @@ use crate::game::{Outcome, Player};
 use crate::games::hex::Cell;
 use crate::search::Report;
 
-/// A move that is swapped out of must have had this share of the visits that an average one gets, or its rate says little.
+/// Divisor of the average visit count. An opening with fewer visits than the quotient is ignored, as
+/// its win rate says little.
 const OPENING_VISITS_SHARE: u64 = 4;
 
-/// What can be played without a search: taking over a stone that is known to win, on boards that are solved.
+/// Returns the move that needs no search: on solved boards, swapping a stone that is known to win.
 pub(super) fn at_sight(table: &Table, game: &GameParameters, player: Player) -> Option<Move> {
     let stone = swappable(table, game, player)?;
     wins_by(table.position().size(), stone)?.then_some(Move::Swap(game.swap_mode))
 }
 
-/// What is played after a search in which `player` was to move.
+/// Returns the move to play after a search with `player` to move.
 pub(super) fn after_search(
     table: &Table,
     game: &GameParameters,
@@ -27,7 +28,8 @@ pub(super) fn after_search(
 ) -> Move {
     let is_lost = report.solved == Some(Outcome::Won(player.opponent()));
     if let Some(stone) = swappable(table, game, player) {
-        // Who swaps gets what the other player has: on boards that are solved that is known to be lost.
+        // A swap gives `player` the opponent's stone. On solved boards the table knows whether that
+        // stone wins: `at_sight` swaps it if so, and here it is known to lose.
         let is_better = is_lost || report.solved.is_none() && report.best.win_rate < 0.5;
         if is_better && wins_by(table.position().size(), stone).is_none() {
             return Move::Swap(game.swap_mode);
@@ -45,7 +47,7 @@ fn swappable(table: &Table, game: &GameParameters, player: Player) -> Option<Cel
     table.to_swap(player).filter(|_| game.allow_swap)
 }
 
-/// The first stone that leaves the other player the least to choose from: the one closest to an even game.
+/// Returns the opening whose win rate is closest to one half, so that swapping it gains least.
 fn fairest(report: &Report<Cell>) -> Cell {
     let average = rollouts_in(report) / report.moves.len().max(1) as u64;
     let known = report.moves.iter().filter(|known| u64::from(known.visits) * OPENING_VISITS_SHARE >= average);
@@ -87,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn on_solved_boards_exactly_the_winning_stones_are_taken_over() {
+    fn on_solved_boards_exactly_the_winning_stones_are_swapped() {
         for (stone, wins) in [("c3", true), ("a1", false), ("b2", true), ("e5", false)] {
             let table = after(5, &[stone]);
             let at_sight = at_sight(&table, &swapping(), WHITE);
             assert_eq!(at_sight, wins.then_some(Move::Swap(SwapMode::Pieces)), "{stone}");
             assert_eq!(super::at_sight(&table, &GameParameters::default(), WHITE), None);
             if !wins {
-                // However bad a short search thinks of white's game.
+                // A bad result of a short search does not change this.
                 let mut report = search(table.position(), 10);
                 report.best.win_rate = 0.1;
                 assert!(matches!(choose(&table, &swapping(), &report), Move::Stone(_)));
@@ -130,7 +132,7 @@ mod tests {
         let fair = report.moves[20].chosen;
         report.moves.iter_mut().for_each(|known| known.win_rate = 0.6);
         report.moves[20].win_rate = 0.45;
-        // It would be the fairest of all, but was hardly looked at.
+        // This one is closest to one half, but has too few visits.
         let last = report.moves.last_mut().unwrap();
         (last.win_rate, last.visits) = (0.5, 1);
         assert_eq!(choose(&table, &swapping(), &report), Move::Stone(fair));

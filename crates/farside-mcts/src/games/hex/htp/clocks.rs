@@ -1,27 +1,27 @@
-//! How long a player may think.
+//! The players' clocks.
 
 use std::time::Duration;
 
 use crate::game::Player;
 
-/// What a move may take beyond the time that its search is given: until the search sees that its time is up, its workers
-/// have come to rest, and the answer is written.
+/// Time reserved for each move beyond its search.
 ///
-/// Every move that a player may still have to make has this set aside, so as long as no move takes more than it, no
-/// clock runs out.
+/// It covers the delay until the search notices its deadline, its workers come to rest, and the
+/// answer is written. The share of a search leaves this reserve for every move that the player may
+/// still make. So no clock runs out as long as no move exceeds its reserve.
 pub(super) const MARGIN: Duration = Duration::from_millis(250);
 
-/// What every search is given, even when there is no time at all.
+/// Minimum time for a search, granted even if no time is left.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// The time that each player has left for the whole game, if there is a limit.
+/// Remaining time of each player for the game, if there is a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Clocks {
     left: [Option<Duration>; 2],
 }
 
 impl Clocks {
-    /// Both players have so much.
+    /// Sets both clocks to the same time.
     pub(super) fn both(left: Option<Duration>) -> Self {
         Self { left: [left; 2] }
     }
@@ -34,17 +34,17 @@ impl Clocks {
         self.left[player as usize] = Some(left);
     }
 
-    /// A move has taken so long.
+    /// Subtracts the time that a move took.
     pub(super) fn charge(&mut self, player: Player, taken: Duration) {
         if let Some(left) = &mut self.left[player as usize] {
             *left = left.saturating_sub(taken);
         }
     }
 
-    /// How long a search may take, when there are so many empty cells.
+    /// Returns the time for a search in a position with `empty_cells` empty cells.
     ///
-    /// Few games fill the board, so the time is shared among half of the moves that are possible; but what all of them
-    /// take at least is set aside.
+    /// Few games fill the board, so the time is divided among half of the possible moves. The
+    /// minimum for all possible moves is reserved first.
     pub(super) fn share(&self, player: Player, empty_cells: usize, max: Duration) -> Duration {
         let Some(left) = self.left(player) else { return max };
         let moves = u32::try_from(empty_cells.div_ceil(2)).unwrap_or(u32::MAX).max(1);
@@ -53,7 +53,7 @@ impl Clocks {
     }
 }
 
-/// A time as minutes and seconds.
+/// Formats a time as minutes and seconds.
 pub(super) fn formatted(left: Option<Duration>) -> String {
     match left {
         None => "unlimited".into(),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     proptest! {
-        /// A whole game, every move of which takes its share and up to the margin.
+        /// Plays a whole game, in which each move takes its share and up to the margin.
         #[test]
         fn no_clock_runs_out(
             size in 2..=16_usize,

@@ -1,4 +1,4 @@
-//! What each command does.
+//! The commands, each with the arguments that it takes.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use super::clocks::formatted;
 use super::framing::{Command, quoted};
 use super::parameters::{List, Parameters, seconds};
 use super::table::{Move, Table, illegal};
-use super::{Engine, Next, Outcome, Thinking, Waiting};
+use super::{Engine, Next, Outcome, Thinking};
 use crate::game::Player;
 use crate::games::hex::error::colour;
 use crate::games::hex::{Diagram, SIZES};
 
-/// A command: its name, the arguments it takes, and what it does.
+/// A command: its name, its arguments for an error message, and its function.
 struct Entry {
     name: &'static str,
     usage: &'static str,
     run: fn(&mut Engine, &Arguments<'_>, Duration) -> Outcome,
 }
 
-/// What a command was given, with what it takes, in case that is something else.
+/// The arguments of a command, with its entry for an error message about their number.
 struct Arguments<'a> {
     given: &'a [String],
     entry: &'static Entry,
@@ -32,11 +32,16 @@ const fn entry(
     Entry { name, usage, run }
 }
 
-static COMMANDS: [Entry; 24] = [
+/// All commands.
+///
+/// HexGui sends `name`, `version`, `hexgui-analyze_commands`, `boardsize`, `clear_board`, `play`,
+/// `undo`, `genmove`, `showboard`, `quit`, `gogui-gfx-analyze`, and what [`ANALYZE_COMMANDS`] lists.
+/// The protocol asks for `protocol_version`, `list_commands` and `known_command`. The presence of
+/// `gogui-interrupt` tells a front end that the engine understands the comment `# interrupt`.
+static COMMANDS: [Entry; 21] = [
     entry("all_legal_moves", "", |engine, given, _| given.exactly().and_then(|[]| engine.all_legal_moves())),
     entry("boardsize", "WIDTH [HEIGHT]", |engine, given, _| engine.boardsize(given)),
     entry("clear_board", "", |engine, given, _| given.exactly().and_then(|[]| engine.clear_board())),
-    entry("exec", "FILE", |engine, given, _| given.exactly().and_then(|[file]| engine.exec(file))),
     entry("final_score", "", |engine, given, _| given.exactly().and_then(|[]| engine.final_score())),
     entry("genmove", "COLOR", |engine, given, now| {
         given.exactly().and_then(|[player]| engine.generate(read_colour(player)?, true, now))
@@ -52,14 +57,12 @@ static COMMANDS: [Entry; 24] = [
     entry("list_commands", "", |_, given, _| {
         given.exactly().and_then(|[]| answer(COMMANDS.iter().map(|known| known.name).collect::<Vec<_>>().join("\n")))
     }),
-    entry("loadsgf", "FILE [MOVES]", |engine, given, _| engine.loadsgf(given)),
     entry("name", "", |_, given, _| given.exactly().and_then(|[]| answer("Farside"))),
     entry("param_farside", "[NAME VALUE]", |engine, given, _| set(&mut engine.parameters, given)),
     entry("param_game", "[NAME VALUE]", |engine, given, _| engine.param_game(given)),
     entry("play", "COLOR MOVE", |engine, given, _| {
         given.exactly().and_then(|[player, text]| engine.play(player, text))
     }),
-    entry("play-game", "[MOVE ...]", |engine, given, _| engine.play_game(given)),
     entry("protocol_version", "", |_, given, _| given.exactly().and_then(|[]| answer("2"))),
     entry("quit", "", |_, given, _| given.exactly().map(|[]| Next::Quit)),
     entry("reg_genmove", "COLOR", |engine, given, now| {
@@ -71,13 +74,12 @@ static COMMANDS: [Entry; 24] = [
     entry("version", "", |_, given, _| given.exactly().and_then(|[]| answer(env!("CARGO_PKG_VERSION")))),
 ];
 
-/// What HexGui offers in its menu: a kind of answer, a label, and the command.
+/// The entries of HexGui's Analyze menu: the kind of the answer, a label, and the command.
 const ANALYZE_COMMANDS: &str = "string/Think About the Position/gogui-gfx-analyze %m
 string/Best Move/reg_genmove %m
 plist/Legal Moves/all_legal_moves
 string/Final Score/final_score
 string/Time Left/time_left
-none/Load Game/loadsgf %r
 param/Game Parameters/param_game
 param/Engine Parameters/param_farside";
 
@@ -106,7 +108,7 @@ impl Arguments<'_> {
 }
 
 impl Engine {
-    /// Begins to carry out a command.
+    /// Carries out the first step of a command.
     pub(super) fn carry_out(&mut self, command: &Command, now: Duration) -> Outcome {
         let entry = find(&command.name).ok_or_else(|| match command.name.as_str() {
             "" => "no command".into(),
@@ -136,7 +138,7 @@ impl Engine {
         let unacceptable = || {
             let (min, max) = (SIZES.start(), SIZES.end());
             let asked = format!("{} x {}", quoted(width), quoted(height));
-            format!("unacceptable size: {asked}; boards are square, {min} to {max} cells a side")
+            format!("unacceptable size: {asked}; use a square board of {min} to {max} cells a side")
         };
         let size = width.parse().ok().filter(|size| Ok(*size) == height.parse::<usize>());
         let size = size.filter(|size| SIZES.contains(size)).ok_or_else(unacceptable)?;
@@ -147,11 +149,6 @@ impl Engine {
     fn clear_board(&mut self) -> Outcome {
         self.begin(Table::new(self.table.position().size()).map_err(|why| why.to_string())?);
         answer("")
-    }
-
-    fn exec(&mut self, file: &str) -> Outcome {
-        self.may_nest()?;
-        Ok(Next::Read(file.into(), Waiting::Script { name: file.into() }))
     }
 
     fn final_score(&self) -> Outcome {
@@ -166,10 +163,12 @@ impl Engine {
         if self.table.position().winner().is_some() {
             return answer("resign");
         }
-        let thinking = Thinking { player, plays, since: now };
         match self.move_at_sight(player) {
-            Some(choice) => self.settle(thinking, choice, now).map(Next::Answer),
-            None => Ok(Next::Search(self.order(player, self.parameters.use_livegfx, now), Waiting::Move(thinking))),
+            Some(choice) => self.settle(player, plays.then_some(Duration::ZERO), choice).map(Next::Answer),
+            None => {
+                let order = self.order(player, self.parameters.use_livegfx, now);
+                Ok(Next::Search(order, Thinking::Move { player, plays, since: now }))
+            }
         }
     }
 
@@ -177,16 +176,7 @@ impl Engine {
         if let Some(winner) = self.table.position().winner() {
             return Err(format!("the game is over: {} has won", colour(winner)));
         }
-        Ok(Next::Search(self.order(player, true, now), Waiting::Analysis(player)))
-    }
-
-    fn loadsgf(&mut self, given: &Arguments<'_>) -> Outcome {
-        let (file, moves_max) = match given.words()[..] {
-            [file] => (file, usize::MAX),
-            [file, moves] => (file, moves.parse().map_err(|_| format!("{} is no number of moves", quoted(moves)))?),
-            _ => return Err(given.wrong_number()),
-        };
-        Ok(Next::Read(file.into(), Waiting::Record { moves_max }))
+        Ok(Next::Search(self.order(player, true, now), Thinking::Analysis(player)))
     }
 
     fn param_game(&mut self, given: &Arguments<'_>) -> Outcome {
@@ -195,7 +185,7 @@ impl Engine {
         if let ["game_time", _] = given.words()[..]
             && is_begun
         {
-            return Err("the game has begun: set game_time before, or the clocks with time_left".into());
+            return Err("cannot set game_time: the game has begun; set the clocks with time_left".into());
         }
         let outcome = set(&mut self.game, given);
         if self.game.game_time != before {
@@ -208,23 +198,6 @@ impl Engine {
         let player = read_colour(player)?;
         let done = self.read_move(player, text)?;
         self.table.play(player, text, done)?;
-        answer("")
-    }
-
-    /// Plays a whole game; if any of its moves is illegal, the game before stays.
-    fn play_game(&mut self, given: &Arguments<'_>) -> Outcome {
-        let before = self.table.clone();
-        self.table = Table::new(before.position().size()).map_err(|why| why.to_string())?;
-        let mut player = Player::First;
-        for (text, number) in given.words().into_iter().zip(1..) {
-            let played = self.read_move(player, text).and_then(|done| self.table.play(player, text, done));
-            if let Err(why) = played {
-                self.table = before;
-                return Err(format!("move {number}: {why}"));
-            }
-            player = player.opponent();
-        }
-        self.reset_clocks();
         answer("")
     }
 
@@ -242,7 +215,7 @@ impl Engine {
         match given.words()[..] {
             [] => answer(format!("Black: {}, White: {}", of(Player::First), of(Player::Second))),
             [player] => answer(of(read_colour(player)?)),
-            // The number of stones for this time, as in Go, where 0 means all of them.
+            // As in Go, the last number counts the stones to play in this time. 0 means all of them.
             [player, left] | [player, left, "0"] => {
                 self.clocks.set(read_colour(player)?, seconds("time_left", left, 0.0)?);
                 answer("")
@@ -259,7 +232,7 @@ impl Engine {
     fn read_move(&self, player: Player, text: &str) -> Result<Move, String> {
         let illegal = |why| illegal(player, text, why);
         match Move::read(text, self.game.swap_mode).map_err(illegal)? {
-            Move::Swap(_) if !self.game.allow_swap => Err(illegal("swapping is off: param_game allow_swap 1")),
+            Move::Swap(_) if !self.game.allow_swap => Err(illegal("swapping is off; send param_game allow_swap 1")),
             done => Ok(done),
         }
     }
@@ -269,11 +242,11 @@ fn read_colour(text: &str) -> Result<Player, String> {
     match text.to_ascii_lowercase().as_str() {
         "b" | "black" => Ok(Player::First),
         "w" | "white" => Ok(Player::Second),
-        _ => Err(format!("{} is no color: write black or white", quoted(text))),
+        _ => Err(format!("invalid color {}: write black or white", quoted(text))),
     }
 }
 
-/// Shows all parameters, or sets one.
+/// Lists all parameters, or sets one.
 fn set(parameters: &mut impl Parameters, given: &Arguments<'_>) -> Outcome {
     match given.words()[..] {
         [] => answer(List::of(parameters)),

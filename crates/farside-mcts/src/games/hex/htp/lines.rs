@@ -1,12 +1,12 @@
-//! From bytes to lines.
+//! Splits bytes into lines.
 
-/// The longest line that is read whole.
+/// Maximum length of a line; the rest of a longer one is dropped.
 pub(super) const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Makes lines of whatever bytes come.
+/// Splits a stream of bytes into lines.
 ///
-/// A line ends with a line feed. What it is not written in (other control characters, bytes that are no UTF-8) does no
-/// harm. Of a line that is too long only the beginning is kept, so the memory that it takes is bounded.
+/// A line ends with a line feed. Other control characters and bytes that are not UTF-8 do no harm.
+/// Only the beginning of a long line is kept, so the memory for it is bounded.
 ///
 /// ```
 /// use farside_mcts::games::hex::htp::Lines;
@@ -22,7 +22,7 @@ pub(super) const LINE_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub struct Lines {
     bytes: Vec<u8>,
-    /// The line that is being read has lost its end.
+    /// Whether bytes of the current line were dropped.
     is_cut: bool,
     whole: std::collections::VecDeque<Line>,
 }
@@ -31,14 +31,14 @@ pub struct Lines {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Line {
-    /// Its text. Tabulators have become spaces, other control characters are gone.
+    /// The text. Tabs are replaced by spaces, other control characters are removed.
     pub text: String,
-    /// It was too long, and this is its beginning.
+    /// Whether the line was too long, so that this is only its beginning.
     pub is_cut: bool,
 }
 
 impl Lines {
-    /// Adds bytes as they come.
+    /// Adds bytes in pieces of any size.
     pub fn push(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if byte == b'\n' {
@@ -52,12 +52,12 @@ impl Lines {
         }
     }
 
-    /// The next whole line.
+    /// Returns the next complete line.
     pub fn pop(&mut self) -> Option<Line> {
         self.whole.pop_front()
     }
 
-    /// The last line, if it has begun but not ended. Whole lines before it are to be taken first.
+    /// Returns the last line if the input ended inside it. Take the complete lines first.
     pub fn finish(mut self) -> Option<Line> {
         (!self.bytes.is_empty()).then(|| self.take())
     }
@@ -70,7 +70,7 @@ impl Lines {
 }
 
 impl Line {
-    /// Whether this comment asks to stop thinking.
+    /// Whether this line is the comment that ends a search.
     #[must_use]
     pub fn is_interrupt(&self) -> bool {
         self.text.trim().strip_prefix('#').is_some_and(|comment| comment.trim() == "interrupt")

@@ -1,56 +1,45 @@
-//! What a search shows while it thinks, and when it stops.
+//! Live display of a search, and the decision to end it.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use super::framing::gfx;
-use super::parameters::EngineParameters;
 use crate::game::{Outcome, Player};
 use crate::games::hex::Cell;
-use crate::search::{MoveReport, Report};
+use crate::search::Report;
 
-/// How a graphical front end likes to be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LiveFormat {
-    /// As MoHex tells HexGui: a variation, a value and a count for each cell, and a text.
-    Uct,
-    /// As KataHex does: for each move what an analysis says.
-    Kata,
-}
-
-/// Looks at a search from time to time.
+/// Observer of a search: decides when to show it and when to end it.
 ///
-/// It reads no clock and writes nothing: times come in, and texts go out.
+/// It reads no clock and writes nothing: its caller passes in times and writes the texts.
 #[derive(Clone, Debug)]
 pub struct Watch {
-    /// When the search is to end.
+    /// Time at which the search is to end.
     pub(super) deadline: Duration,
     pub(super) to_move: Player,
     pub(super) live: Option<Live>,
 }
 
-/// What is shown, and when next.
+/// Schedule of the live display.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Live {
-    pub(super) format: LiveFormat,
-    pub(super) interval: Duration,
-    pub(super) due: Duration,
+    interval: Duration,
+    /// Time of the next block.
+    due: Duration,
 }
 
-/// What a look at a search led to.
+/// Result of [`Watch::look`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Look {
-    /// To be written to the standard output at once.
+    /// Text for the standard output, to be written at once.
     pub text: Option<String>,
-    /// The search has gone on for long enough.
+    /// Whether the search is to end.
     pub stop: bool,
 }
 
 impl Live {
-    pub(super) fn new(parameters: &EngineParameters, now: Duration) -> Self {
-        let EngineParameters { livegfx_format: format, livegfx_interval: interval, .. } = *parameters;
-        Self { format, interval, due: now + interval }
+    pub(super) fn new(interval: Duration, now: Duration) -> Self {
+        Self { interval, due: now + interval }
     }
 }
 
@@ -63,23 +52,15 @@ impl Watch {
             && now >= live.due
         {
             live.due = now + live.interval;
-            text = Some(live.format.show(report, self.to_move));
+            text = Some(show(report, self.to_move));
         }
         Look { text, stop }
     }
 }
 
-impl LiveFormat {
-    /// A block that shows how far a search is.
-    pub(super) fn show(self, report: &Report<Cell>, to_move: Player) -> String {
-        match self {
-            Self::Uct => gfx("uct", &uct(report, to_move)),
-            Self::Kata => gfx("kata", &kata(report)),
-        }
-    }
-}
-
-fn uct(report: &Report<Cell>, to_move: Player) -> String {
+/// Returns a block that shows the state of a search, in the format that MoHex sends to HexGui: a
+/// variation, a value and a count for each cell, and a text.
+pub(super) fn show(report: &Report<Cell>, to_move: Player) -> String {
     let mut text = String::from("VAR");
     let mut player = to_move;
     for cell in &report.line {
@@ -98,18 +79,10 @@ fn uct(report: &Report<Cell>, to_move: Player) -> String {
         let _ = write!(text, " {} {}", known.chosen, known.visits);
     }
     let _ = write!(text, "\nTEXT {}", summary(report, to_move));
-    text
+    gfx("uct", &text)
 }
 
-fn kata(report: &Report<Cell>) -> String {
-    let info = |(known, order): (&MoveReport<Cell>, usize)| {
-        let MoveReport { chosen, visits, win_rate, .. } = known;
-        format!("info move {chosen} visits {visits} winrate {win_rate:.4} scoreLead 0 order {order}")
-    };
-    report.moves.iter().zip(0..).map(info).collect::<Vec<_>>().join(" ")
-}
-
-/// What a search thinks, in a line.
+/// Returns the state of a search in one line.
 pub(super) fn summary(report: &Report<Cell>, to_move: Player) -> String {
     let best = report.best.chosen;
     let rollouts = rollouts_in(report);
@@ -120,7 +93,7 @@ pub(super) fn summary(report: &Report<Cell>, to_move: Player) -> String {
     }
 }
 
-/// Rollouts that a report rests on, with those of earlier searches.
+/// Returns the number of rollouts in the tree, including those of earlier searches.
 pub(super) fn rollouts_in(report: &Report<Cell>) -> u64 {
     report.kept + report.rollouts
 }
@@ -144,9 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn the_classical_format_has_four_lines() {
+    fn a_block_has_four_lines() {
         let (report, to_move) = report("a1", 40);
-        let text = LiveFormat::Uct.show(&report, to_move);
+        let text = show(&report, to_move);
         let lines: Vec<&str> = text.split('\n').collect();
         assert_eq!((lines[0], lines[1]), ("gogui-gfx:", "uct"), "{text}");
         assert!(lines[2].starts_with("VAR W "), "{text}");
@@ -158,33 +131,19 @@ mod tests {
 
     #[test]
     fn proven_moves_are_marked() {
-        // Black wins by b1 or c1, at once; elsewhere white cuts both.
+        // Black wins at once by b1 or c1. After any other move white cuts both.
         let (report, to_move) = report("b2 a1 b3 a2", 400);
         assert_eq!(report.solved, Some(Outcome::Won(Player::First)));
-        let text = LiveFormat::Uct.show(&report, to_move);
+        let text = show(&report, to_move);
         assert!(text.contains(" b1 W") || text.contains(" c1 W"), "{text}");
         assert!(text.contains(&format!("wins, proven in {} rollouts", report.rollouts)), "{text}");
     }
 
     #[test]
-    fn the_other_format_has_five_keys_for_each_move() {
-        let (report, to_move) = report("", 40);
-        let text = LiveFormat::Kata.show(&report, to_move);
-        let words: Vec<&str> = text.split_whitespace().skip(2).collect();
-        assert!(text.starts_with("gogui-gfx:\nkata\ninfo move ") && text.ends_with("\n\n"), "{text}");
-        for (info, order) in words.chunks(11).zip(0..) {
-            let [i, m, _, v, _, w, rate, s, "0", o, number] = info[..] else { panic!("{info:?}") };
-            assert_eq!([i, m, v, w, s, o], ["info", "move", "visits", "winrate", "scoreLead", "order"]);
-            assert_eq!(number, order.to_string());
-            assert!((0.0..=1.0).contains(&rate.parse::<f64>().unwrap()), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_watch_shows_and_stops_by_the_time_it_is_told() {
+    fn a_watch_shows_and_ends_by_the_time_that_is_passed_in() {
         let (report, to_move) = report("", 40);
         assert_eq!(report.solved, None);
-        let live = Live { format: LiveFormat::Uct, interval: 3 * STEP, due: Duration::ZERO };
+        let live = Live { interval: 3 * STEP, due: Duration::ZERO };
         let mut watch = Watch { deadline: 9 * STEP, to_move, live: Some(live) };
         let mut look = |steps| {
             let look = watch.look(&report, steps * STEP);
@@ -198,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_stops_when_nothing_is_left_to_find() {
+    fn a_watch_ends_a_solved_search() {
         let (report, to_move) = report("b2 a1 b3 a2", 400);
         let mut watch = Watch { deadline: STEP, to_move, live: None };
         assert_eq!(watch.look(&report, Duration::ZERO), Look { text: None, stop: true });

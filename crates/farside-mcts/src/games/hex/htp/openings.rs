@@ -1,8 +1,8 @@
-//! Which first stones win, on boards that are solved.
+//! The winning first stones on solved boards.
 
 use crate::games::hex::Cell;
 
-/// For sizes 2 to 5, row by row: `B` where black's first stone wins, if both sides play their best.
+/// Rows of the boards of sizes 2 to 5: `B` where black's first stone wins with best play.
 const SOLVED: [&[&str]; 4] = [
     &["wB", "Bw"],
     &["wwB", "BBB", "Bww"],
@@ -10,7 +10,7 @@ const SOLVED: [&[&str]; 4] = [
     &["wwwwB", "wBBBB", "wBBBw", "BBBBw", "Bwwww"],
 ];
 
-/// Whether black wins by this first stone; `None` on boards that are too large to know.
+/// Returns whether black's first stone on `cell` wins, or `None` on boards that are not solved.
 pub(super) fn wins_by(size: usize, cell: Cell) -> Option<bool> {
     let rows = SOLVED.get(size.checked_sub(2)?)?;
     let mark = rows.get(cell.row())?.as_bytes().get(cell.column())?;

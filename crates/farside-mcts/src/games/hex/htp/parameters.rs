@@ -1,43 +1,41 @@
-//! What can be set, under which names, and how it is shown.
+//! The parameters of the game and of the engine: names, values and lists.
 
 use std::fmt::{self, Display, Write};
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::framing::quoted;
-use super::live::LiveFormat;
 use super::table::SwapMode;
 use crate::search::{MAX_ROLLOUTS, Params};
 
-/// What `param_game` sets.
+/// Parameters of `param_game`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct GameParameters {
     pub(super) allow_swap: bool,
     pub(super) swap_mode: SwapMode,
-    /// Answers `swap`, as the site Little Golem expects, in place of `swap-pieces`.
+    /// Whether the engine answers `swap` instead of `swap-pieces`, as the site Little Golem expects.
     pub(super) on_little_golem: bool,
-    /// The time of each player for a game; none means no limit.
+    /// Time of each player for a game; `None` is no limit.
     pub(super) game_time: Option<Duration>,
 }
 
-/// What `param_farside` sets.
+/// Parameters of `param_farside`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct EngineParameters {
-    /// The most time for one move.
+    /// Maximum time for one move.
     pub(super) max_time: Duration,
-    /// The most rollouts for one move.
+    /// Maximum number of rollouts for one move.
     pub(super) max_games: u64,
     pub(super) search: Params,
     pub(super) reuse_subtree: bool,
     pub(super) use_connections: bool,
     pub(super) use_livegfx: bool,
-    pub(super) livegfx_format: LiveFormat,
     pub(super) livegfx_interval: Duration,
-    /// Resigns when it wins fewer of its games than this; 0 plays every game to its end.
+    /// Win rate below which the engine resigns; with 0 it plays every game to its end.
     pub(super) resign_threshold: f64,
-    /// But not before so many rollouts.
+    /// Minimum number of rollouts before the engine resigns.
     pub(super) resign_games: u64,
-    /// How many workers search, which cannot be changed.
+    /// Number of workers that search; read-only.
     pub(super) workers: u32,
 }
 
@@ -56,7 +54,6 @@ impl EngineParameters {
             reuse_subtree: true,
             use_connections: true,
             use_livegfx: false,
-            livegfx_format: LiveFormat::Uct,
             livegfx_interval: Duration::from_millis(500),
             resign_threshold: 0.02,
             resign_games: 1000,
@@ -65,19 +62,19 @@ impl EngineParameters {
     }
 }
 
-/// Something that can be shown as a list of parameters, and changed one by one.
+/// A set of parameters.
 pub(super) trait Parameters {
-    /// Lists all: a type in brackets, a name, and the value.
+    /// Adds all parameters to a list.
     fn list(&self, list: &mut List);
 
-    /// Sets one.
+    /// Sets one parameter.
     ///
     /// # Errors
-    /// What is wrong, if there is no such parameter or it cannot have this value. Nothing has changed then.
+    /// The reason, if the name is unknown or the value invalid. Nothing is changed then.
     fn set(&mut self, name: &str, value: &str) -> Result<(), String>;
 }
 
-/// A list of parameters as graphical front ends read it.
+/// A list of parameters in the form that front ends read: a type in brackets, a name, a value.
 #[derive(Debug, Default)]
 pub(super) struct List(String);
 
@@ -106,7 +103,6 @@ impl List {
 }
 
 const SWAP_MODES: [&str; 2] = ["pieces", "sides"];
-const LIVE_FORMATS: [&str; 2] = ["uct", "kata"];
 
 impl Parameters for GameParameters {
     fn list(&self, list: &mut List) {
@@ -132,7 +128,6 @@ impl Parameters for EngineParameters {
     fn list(&self, list: &mut List) {
         list.text("expand_after", self.search.expand_after);
         list.text("exploration", self.search.exploration);
-        list.choice(&LIVE_FORMATS, "livegfx_format", self.livegfx_format);
         list.text("livegfx_interval", self.livegfx_interval.as_secs_f64());
         list.text("max_games", self.max_games);
         list.text("max_memory", self.search.memory_bytes);
@@ -152,12 +147,13 @@ impl Parameters for EngineParameters {
         match name {
             "expand_after" => search.expand_after = number(name, value, 0, u32::MAX)?,
             "exploration" => search.exploration = number(name, value, 0.0, 1000.0)?,
-            "livegfx_format" => self.livegfx_format = one_of([LiveFormat::Uct, LiveFormat::Kata], name, value)?,
             "livegfx_interval" => self.livegfx_interval = seconds(name, value, 0.0)?,
             "max_games" => self.max_games = number(name, value, 1, MAX_ROLLOUTS)?,
             "max_memory" => search.memory_bytes = number(name, value, MEMORY_BYTES_MIN, usize::MAX)?,
             "max_time" => self.max_time = seconds(name, value, 0.001)?,
-            "num_threads" => return Err("num_threads cannot be changed: start `farside hex htp -n P -t T` anew".into()),
+            "num_threads" => {
+                return Err("num_threads cannot be changed: restart with `farside hex htp -n P -t T`".into());
+            }
             "resign_games" => self.resign_games = number(name, value, 1, u64::MAX)?,
             "resign_threshold" => self.resign_threshold = number(name, value, 0.0, 1.0)?,
             "reuse_subtree" => self.reuse_subtree = flag(name, value)?,
@@ -171,26 +167,26 @@ impl Parameters for EngineParameters {
     }
 }
 
-/// The least memory that a search is given, so that it can always begin.
+/// Minimum memory for a search; enough to begin one on every board.
 const MEMORY_BYTES_MIN: usize = 1 << 20;
-/// The most seconds that can be said: ten years or so.
+/// Maximum of a time in seconds: about ten years.
 const SECONDS_MAX: f64 = 3e8;
 
 fn flag(name: &str, value: &str) -> Result<bool, String> {
     match value {
         "0" | "false" => Ok(false),
         "1" | "true" => Ok(true),
-        _ => Err(format!("{name} is 0 or 1, not {}", quoted(value))),
+        _ => Err(format!("invalid value {} for {name}: expected 0 or 1", quoted(value))),
     }
 }
 
-/// Reads a number between two others. (One that is no number is not between any.)
+/// Reads a number from `min` to `max`. NaN is outside every range.
 fn number<T: FromStr + PartialOrd + Display>(name: &str, value: &str, min: T, max: T) -> Result<T, String> {
     let number = value.parse().ok().filter(|number| (&min..=&max).contains(&number));
-    number.ok_or_else(|| format!("{name} is a number from {min} to {max}, not {}", quoted(value)))
+    number.ok_or_else(|| format!("invalid value {} for {name}: expected a number from {min} to {max}", quoted(value)))
 }
 
-/// Reads a time in seconds, at least `min`.
+/// Reads a time in seconds that is at least `min`.
 pub(super) fn seconds(name: &str, value: &str, min: f64) -> Result<Duration, String> {
     number(name, value, min, SECONDS_MAX).map(Duration::from_secs_f64)
 }
@@ -198,13 +194,13 @@ pub(super) fn seconds(name: &str, value: &str, min: f64) -> Result<Duration, Str
 fn one_of<T: Display, const N: usize>(all: [T; N], name: &str, value: &str) -> Result<T, String> {
     let names = all.iter().map(T::to_string).collect::<Vec<_>>().join(" or ");
     let found = all.into_iter().find(|one| one.to_string() == value);
-    found.ok_or_else(|| format!("{name} is {names}, not {}", quoted(value)))
+    found.ok_or_else(|| format!("invalid value {} for {name}: expected {names}", quoted(value)))
 }
 
 fn unknown(name: &str, parameters: &impl Parameters) -> String {
     let list = List::of(parameters);
     let names: Vec<_> = list.lines().filter_map(|line| line.split(' ').nth(1)).collect();
-    format!("unknown parameter: {}; there are {}", quoted(name), names.join(", "))
+    format!("unknown parameter {}: expected one of {}", quoted(name), names.join(", "))
 }
 
 impl Display for SwapMode {
@@ -213,17 +209,11 @@ impl Display for SwapMode {
     }
 }
 
-impl Display for LiveFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(LIVE_FORMATS[*self as usize])
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Every parameter takes the value that it has, and shows what it was set to.
+    /// Checks that every parameter accepts its own value, and lists the value it was set to.
     fn assert_round_trip(mut parameters: impl Parameters, read_only: &[&str]) {
         let list = List::of(&parameters);
         for line in list.lines().skip(1) {
@@ -251,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_shown_as_they_were_set() {
+    fn parameters_are_listed_as_they_were_set() {
         assert_round_trip(GameParameters::default(), &[]);
         assert_round_trip(EngineParameters::new(4, 7), &["num_threads"]);
     }
 
     #[test]
-    fn unknown_parameters_are_named_with_those_that_are_known() {
+    fn an_unknown_parameter_is_answered_with_the_known_ones() {
         let why = GameParameters::default().set("komi", "6.5").unwrap_err();
         assert!(why.contains("komi") && why.contains("allow_swap, game_time, on_little_golem, swap_mode"), "{why}");
     }

@@ -1,34 +1,34 @@
-//! The game on the board, move by move.
+//! The game in progress: the position and the moves that led to it.
 
 use super::framing::quoted;
 use crate::game::Player;
 use crate::games::hex::error::colour;
 use crate::games::hex::{Cell, CellError, HexError, Position};
 
-/// Moves of one game, at most. Only passing can bring it there.
+/// Maximum number of moves of a game. Only passes can make a game this long.
 const TURNS_MAX: usize = 1000;
 
-/// What a player can do.
+/// A move in the protocol's sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Move {
     Stone(Cell),
     Pass,
     Swap(SwapMode),
-    /// Resigns, or loses by a rule that has nothing to do with the board.
+    /// The player resigns, or forfeits by a rule of the match.
     GiveUp,
 }
 
-/// What becomes of the first stone when it is taken over.
+/// Effect of a swap on the first stone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum SwapMode {
-    /// It is reflected in the long diagonal, and changes its colour.
+    /// The stone is reflected in the long diagonal and changes its colour.
     #[default]
     Pieces,
-    /// It stays, and the players go on with each other's colours.
+    /// The stone stays, and the players exchange colours.
     Sides,
 }
 
-/// A game that can be taken back.
+/// A game whose moves can be undone.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     position: Position,
@@ -39,12 +39,12 @@ pub(super) struct Table {
 struct Turn {
     player: Player,
     done: Move,
-    /// The position before.
+    /// Position before the move.
     before: Position,
 }
 
 impl Move {
-    /// Reads a move; `swap` and `swap-pieces` mean what `swap` says.
+    /// Reads a move. Both `swap` and `swap-pieces` become a swap in the mode `swap`.
     pub(super) fn read(text: &str, swap: SwapMode) -> Result<Self, &'static str> {
         match text.to_ascii_lowercase().as_str() {
             "resign" | "forfeit" => Ok(Self::GiveUp),
@@ -54,7 +54,9 @@ impl Move {
             cell => match cell.parse() {
                 Ok(cell) => Ok(Self::Stone(cell)),
                 Err(CellError::OffBoard) => Err(OFF_BOARD),
-                Err(CellError::Unreadable) => Err("not a cell such as c4, nor resign, pass or swap-pieces"),
+                Err(CellError::Unreadable) => {
+                    Err("not a move; write a cell such as c4, or resign, pass or swap-pieces")
+                }
             },
         }
     }
@@ -67,16 +69,11 @@ impl Table {
         Ok(Self { position: Position::new(size)?, turns: Vec::new() })
     }
 
-    /// A game that begins with stones.
-    pub(super) fn set_up(position: Position) -> Self {
-        Self { position, turns: Vec::new() }
-    }
-
     pub(super) fn position(&self) -> &Position {
         &self.position
     }
 
-    /// The position with `player` to move.
+    /// Returns the position with `player` to move.
     pub(super) fn position_for(&self, player: Player) -> Position {
         let mut position = self.position;
         if position.to_move() != player {
@@ -89,7 +86,8 @@ impl Table {
         !self.turns.is_empty()
     }
 
-    /// The stone that `player` may take over: the only one so far, which the other player has set.
+    /// Returns the stone that `player` may swap: the first stone, if it is the only one and the
+    /// opponent's.
     pub(super) fn to_swap(&self, player: Player) -> Option<Cell> {
         match self.turns[..] {
             [Turn { player: other, done: Move::Stone(cell), before }] if other != player && before.is_empty() => {
@@ -99,9 +97,10 @@ impl Table {
         }
     }
 
-    /// Plays a move of either player, whoever's turn it is.
+    /// Plays a move of either player, in or out of turn.
     ///
-    /// Stones may be set after the end, too: positions are set up by playing them in any order.
+    /// Stones may be added after the end of the game too: front ends set up positions by playing
+    /// their stones in any order.
     pub(super) fn play(&mut self, player: Player, text: &str, done: Move) -> Result<(), String> {
         let after = self.after(player, done).map_err(|why| illegal(player, text, why))?;
         if let Some(after) = after {
@@ -111,7 +110,7 @@ impl Table {
         Ok(())
     }
 
-    /// Takes the last move back.
+    /// Undoes the last move.
     pub(super) fn undo(&mut self) -> Result<(), String> {
         let turn = self.turns.pop().ok_or("cannot undo: no move was played")?;
         self.position = turn.before;
@@ -120,7 +119,7 @@ impl Table {
 
     fn after(&self, player: Player, done: Move) -> Result<Option<Position>, &'static str> {
         if self.turns.len() >= TURNS_MAX {
-            return Err("too many moves: start a new game");
+            return Err("too many moves; start a new game");
         }
         let mut position = self.position_for(player);
         match done {
@@ -132,7 +131,7 @@ impl Table {
             Move::Swap(mode) => {
                 let stone = self.to_swap(player).ok_or("only the other player's first stone can be swapped")?;
                 if mode == SwapMode::Pieces {
-                    // The position before that stone was the empty board.
+                    // The board was empty before the stone that is swapped.
                     position = self.turns[0].before;
                     position.add_stone(stone.reflected(), player);
                     if position.to_move() == player {
@@ -145,7 +144,7 @@ impl Table {
     }
 }
 
-/// Why a move cannot be played.
+/// Returns the error message for a move that cannot be played.
 pub(super) fn illegal(player: Player, text: &str, why: &str) -> String {
     format!("illegal move: {} {} ({why})", colour(player), quoted(text))
 }
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn either_player_may_play_at_any_time_and_take_it_back() {
+    fn either_player_may_play_out_of_turn_and_undo_it() {
         let mut table = Table::new(3).unwrap();
         let empty = *table.position();
         for (player, text) in [(WHITE, "a1"), (WHITE, "B2"), (BLACK, "c3"), (BLACK, "pass"), (BLACK, "c1")] {
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn giving_up_changes_nothing() {
+    fn resigning_changes_nothing() {
         let mut table = Table::new(3).unwrap();
         play(&mut table, BLACK, "a1").unwrap();
         let before = *table.position();
@@ -198,7 +197,7 @@ mod tests {
             ("a1", "illegal move: white a1 (occupied)"),
             ("d1", "illegal move: white d1 (off the board)"),
             ("z99", "illegal move: white z99 (off the board)"),
-            ("11", "illegal move: white 11 (not a cell such as c4, nor resign, pass or swap-pieces)"),
+            ("11", "illegal move: white 11 (not a move; write a cell such as c4, or resign, pass or swap-pieces)"),
         ] {
             assert_eq!(play(&mut table, WHITE, text), Err(why.into()));
             assert_eq!(*table.position(), before);
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_the_first_stone_of_the_other_is_swapped() {
+    fn only_the_opponents_first_stone_is_swapped() {
         let mut table = Table::new(3).unwrap();
         assert!(play(&mut table, WHITE, "swap-pieces").unwrap_err().contains("first stone"));
         play(&mut table, BLACK, "c1").unwrap();
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn passing_ends() {
+    fn the_number_of_passes_is_limited() {
         let mut table = Table::new(2).unwrap();
         for _ in 0..TURNS_MAX {
             play(&mut table, BLACK, "pass").unwrap();

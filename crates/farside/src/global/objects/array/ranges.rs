@@ -4,7 +4,7 @@ use bytemuck::Pod;
 
 use super::GlobalArray;
 use crate::error::Result;
-use crate::job::worker::Worker;
+use crate::runtime::worker::Worker;
 
 impl<T: Pod> GlobalArray<T> {
     /// Writes values from an index on.

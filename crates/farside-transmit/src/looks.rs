@@ -1,0 +1,69 @@
+//! How a thread waits for a queue, making its progress meanwhile.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farside_fabric::clock::Clock;
+use farside_fabric::ids::ProcessId;
+use farside_fabric::transport::{FabricError, Transport};
+
+/// Fruitless looks before a thread naps between them: longer than an answer takes on a fast network.
+const LOOKS_BEFORE_NAPS: u32 = 1000;
+/// How often the time is looked up.
+const LOOKS_A_CLOCK: u32 = 16;
+const NAP: Duration = Duration::from_micros(50);
+
+/// A thread's fruitless looks so far.
+#[derive(Debug)]
+pub(crate) struct Looks<'t> {
+    transport: &'t Arc<dyn Transport>,
+    clock: Clock,
+    count: u32,
+}
+
+impl<'t> Looks<'t> {
+    pub(crate) fn new(transport: &'t Arc<dyn Transport>) -> Self {
+        Self { transport, clock: transport.clock(), count: 0 }
+    }
+
+    /// After a look that brought something, though not what is waited for.
+    ///
+    /// # Errors
+    /// [`FabricError::Deadline`].
+    pub(crate) fn go_on_until(
+        &self,
+        deadline: Instant,
+        doing: &'static str,
+        process: ProcessId,
+    ) -> Result<(), FabricError> {
+        if self.clock.now() >= deadline { Err(FabricError::Deadline { doing, process }) } else { Ok(()) }
+    }
+
+    /// After a look that brought nothing.
+    ///
+    /// # Errors
+    /// [`FabricError::Deadline`].
+    pub(crate) fn pause_until(
+        &mut self,
+        deadline: Instant,
+        doing: &'static str,
+        process: ProcessId,
+    ) -> Result<(), FabricError> {
+        self.count += 1;
+        let naps = self.count > LOOKS_BEFORE_NAPS || self.clock.is_simulated();
+        if !naps && !self.count.is_multiple_of(LOOKS_A_CLOCK) {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        let now = self.clock.now();
+        if now >= deadline {
+            return Err(FabricError::Deadline { doing, process });
+        }
+        if naps {
+            self.transport.stop_polling();
+            let nap = if self.clock.is_simulated() { deadline - now } else { NAP };
+            self.clock.nap_until_news(nap);
+        }
+        Ok(())
+    }
+}

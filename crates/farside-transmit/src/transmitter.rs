@@ -1,0 +1,347 @@
+//! A queue shared by many threads, which signals as often as is needed.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::circular::Unit;
+use super::looks::Looks;
+use super::queue::{Queue, copy_mapped};
+use super::signals::{Signals, Step, Ticket};
+use farside_fabric::ids::ProcessId;
+use farside_fabric::queue::{QueueOptions, Span, TransferKind};
+use farside_fabric::region::RemoteRegion;
+use farside_fabric::transport::{FabricError, Transport};
+
+/// A way to one peer, for any number of threads. It signals its operations itself, and memory is tagged with how far it must come to be
+/// free (Seriema, Section 4.1).
+///
+/// Clones are the same transmitter.
+///
+/// *Completion*: an operation is over when the transmitter [has passed](Self::has_passed) its tag. That is told in bulk, once a
+/// [window](Self::window), so the last operations are only told of after a [`flush`](Self::flush).
+///
+/// *Cost*: that of the [`Queue`], and two atomic additions. Where the peer's memory is mapped, nothing but the copy.
+///
+/// # Deadlines
+///
+/// An operation waits only when two windows are under way, and then for a signal that is under way, not for another thread; or when
+/// more threads post at a time than the queue's depth has places for, a sixteenth of it. When the
+/// deadline passes it was not posted. When the peer is lost every wait ends with [`FabricError::Disconnected`].
+#[derive(Clone, Debug)]
+pub struct Transmitter {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: Queue,
+    signals: Signals,
+}
+
+impl Transmitter {
+    /// Opens a transmitter to a peer.
+    ///
+    /// # Errors
+    /// Those of [`Queue::open`].
+    pub fn open(transport: &Arc<dyn Transport>, peer: ProcessId, options: QueueOptions) -> Result<Self, FabricError> {
+        Ok(Self::over(Queue::open(transport, peer, options)?))
+    }
+
+    /// Makes a transmitter of a queue to which nothing has been posted.
+    pub fn over(queue: Queue) -> Self {
+        let signals = Signals::new(queue.limits());
+        Self { shared: Arc::new(Shared { queue, signals }) }
+    }
+
+    /// To whom it goes.
+    #[inline]
+    pub fn peer(&self) -> ProcessId {
+        self.shared.queue.peer()
+    }
+
+    /// After how many operations a signal comes. Memory for three windows keeps a single thread from waiting.
+    pub fn window(&self) -> usize {
+        self.shared.signals.window() as usize
+    }
+
+    /// Writes a span to the peer's region, from `offset` on, and returns the tag of the span. The span may be of any length; it must
+    /// not be written before the tag is [passed](Self::has_passed).
+    ///
+    /// # Errors
+    /// [`FabricError::OutOfRange`], [`FabricError::StaleKey`]; [`FabricError::Deadline`], before which it was not posted, or not
+    /// whole; why the queue has failed.
+    ///
+    /// # Panics
+    /// When the region is not the peer's.
+    #[inline]
+    #[track_caller]
+    pub fn put(&self, from: Span<'_>, to: &RemoteRegion, offset: u64, deadline: Instant) -> Result<u64, FabricError> {
+        self.transfer(TransferKind::Put, from, to, offset, deadline)
+    }
+
+    /// Reads the peer's region from `offset` on into a span, and returns the tag of the span. Otherwise as [`put`](Self::put).
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    ///
+    /// # Panics
+    /// When the region is not the peer's.
+    #[inline]
+    #[track_caller]
+    pub fn get(&self, into: Span<'_>, from: &RemoteRegion, offset: u64, deadline: Instant) -> Result<u64, FabricError> {
+        self.transfer(TransferKind::Get, into, from, offset, deadline)
+    }
+
+    /// Writes bytes of a unit to the peer's region, and tags the unit: it is handed out again when the put is over.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    ///
+    /// # Panics
+    /// When the region is not the peer's, or the unit has not so many bytes.
+    #[inline]
+    #[track_caller]
+    pub fn put_unit(
+        &self,
+        unit: &Unit,
+        bytes: Range<usize>,
+        to: &RemoteRegion,
+        offset: u64,
+        deadline: Instant,
+    ) -> Result<(), FabricError> {
+        self.transfer_tagged(TransferKind::Put, unit, bytes, to, offset, deadline)
+    }
+
+    /// Reads the peer's region into bytes of a unit, and tags the unit. Otherwise as [`put_unit`](Self::put_unit). What was read is
+    /// there when the unit [is over](Unit::is_over), unless the transmitter [has failed](Self::has_failed).
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    ///
+    /// # Panics
+    /// When the region is not the peer's, or the unit has not so many bytes.
+    #[inline]
+    #[track_caller]
+    pub fn get_unit(
+        &self,
+        unit: &Unit,
+        bytes: Range<usize>,
+        from: &RemoteRegion,
+        offset: u64,
+        deadline: Instant,
+    ) -> Result<(), FabricError> {
+        self.transfer_tagged(TransferKind::Get, unit, bytes, from, offset, deadline)
+    }
+
+    #[inline]
+    #[track_caller]
+    fn transfer_tagged(
+        &self,
+        kind: TransferKind,
+        unit: &Unit,
+        bytes: Range<usize>,
+        remote: &RemoteRegion,
+        offset: u64,
+        deadline: Instant,
+    ) -> Result<(), FabricError> {
+        let local = unit.part(bytes);
+        let posted = self.transfer(kind, local, remote, offset, deadline);
+        match &posted {
+            Ok(0) => {}
+            Ok(tag) => unit.tag(self, *tag),
+            Err(_) if local.bytes() > self.shared.queue.limits().bytes_max => {
+                // Some of its pieces may be under way.
+                unit.tag(self, self.tag_now());
+            }
+            Err(_) => {}
+        }
+        posted.map(drop)
+    }
+
+    #[inline]
+    #[track_caller]
+    fn transfer(
+        &self,
+        kind: TransferKind,
+        local: Span<'_>,
+        remote: &RemoteRegion,
+        offset: u64,
+        deadline: Instant,
+    ) -> Result<u64, FabricError> {
+        assert_eq!(remote.key().process, self.peer(), "a transmitter goes to one peer");
+        remote.key().check(offset, local.bytes())?;
+        if copy_mapped(kind, &local, remote, offset) {
+            return Ok(0);
+        }
+        let queue = &self.shared.queue;
+        let mut tag = 0;
+        for (at, piece) in local.pieces(queue.limits().bytes_max) {
+            tag = self.post(deadline, |signal| queue.transfer(kind, piece, remote, offset + at as u64, signal))?;
+        }
+        Ok(tag)
+    }
+
+    /// Posts one operation, with a signal if one is due, and returns its tag.
+    #[inline]
+    fn post(
+        &self,
+        deadline: Instant,
+        post: impl Fn(Option<u64>) -> Result<(), FabricError>,
+    ) -> Result<u64, FabricError> {
+        let Shared { queue, signals } = &*self.shared;
+        let ticket = match signals.enter() {
+            Ok(ticket) => ticket,
+            Err(_) => self.enter_late(deadline)?,
+        };
+        if let Step::Post { signalled } = signals.step(&ticket, queue.frontier())
+            && post(signalled.then_some(ticket.number())).is_ok()
+        {
+            return Ok(signals.posted(ticket, signalled));
+        }
+        self.post_late(ticket, deadline, post)
+    }
+
+    /// The same for one that must wait, or was refused.
+    #[cold]
+    fn post_late(
+        &self,
+        ticket: Ticket,
+        deadline: Instant,
+        post: impl Fn(Option<u64>) -> Result<(), FabricError>,
+    ) -> Result<u64, FabricError> {
+        let Shared { queue, signals } = &*self.shared;
+        let mut looks = Looks::new(queue.transport());
+        loop {
+            let refusal = match signals.step(&ticket, queue.frontier()) {
+                Step::Post { signalled } => match post(signalled.then_some(ticket.number())) {
+                    Ok(()) => return Ok(signals.posted(ticket, signalled)),
+                    Err(FabricError::QueueFull { .. }) => Ok(()),
+                    Err(error) => Err(error),
+                },
+                Step::Wait => Ok(()),
+            };
+            let before = queue.completed();
+            let waited = refusal.and_then(|()| queue.poll()).and_then(|completed| {
+                let doing = "waiting for room for an operation";
+                if completed > before {
+                    // Others may take the room each time.
+                    return looks.go_on_until(deadline, doing, self.peer());
+                }
+                looks.pause_until(deadline, doing, self.peer())
+            });
+            if let Err(error) = waited {
+                signals.given_up(ticket);
+                return Err(error);
+            }
+        }
+    }
+
+    /// Enters when others have left.
+    #[cold]
+    fn enter_late(&self, deadline: Instant) -> Result<Ticket, FabricError> {
+        let Shared { queue, signals } = &*self.shared;
+        let mut looks = Looks::new(queue.transport());
+        loop {
+            if let Ok(ticket) = signals.enter() {
+                return Ok(ticket);
+            }
+            queue.poll()?;
+            looks.pause_until(deadline, "waiting for other threads to post", self.peer())?;
+        }
+    }
+
+    /// Whether what has this tag is over; or, where the transmitter [has failed](Self::has_failed), released. One load.
+    #[inline]
+    pub fn has_passed(&self, tag: u64) -> bool {
+        self.shared.queue.frontier().has_passed(tag)
+    }
+
+    /// Whether the transmitter has failed, so that what is under way will never be over in the ordinary way.
+    pub fn has_failed(&self) -> bool {
+        self.shared.queue.frontier().has_failed()
+    }
+
+    /// Whether the two are the same transmitter.
+    #[inline]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Waits until what has this tag is over, signalling it if nothing else has.
+    ///
+    /// # Errors
+    /// [`FabricError::Deadline`]; why the queue has failed.
+    pub fn wait(&self, tag: u64, deadline: Instant) -> Result<(), FabricError> {
+        if self.has_passed(tag) && !self.has_failed() {
+            return Ok(());
+        }
+        let Shared { queue, signals } = &*self.shared;
+        if !signals.is_signalled(tag) {
+            self.signal(tag, deadline)?;
+        }
+        queue.wait(tag, deadline)
+    }
+
+    /// Waits until all is over that was posted so far, by whatever thread.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn flush(&self, deadline: Instant) -> Result<(), FabricError> {
+        self.wait(self.tag_now(), deadline)
+    }
+
+    /// Posts a signal that moves nothing, unless another comes that passes the tag. While one is under way no other is posted: whoever
+    /// flushes again and again, without time to wait, does not fill the queue.
+    fn signal(&self, tag: u64, deadline: Instant) -> Result<(), FabricError> {
+        let Shared { queue, signals } = &*self.shared;
+        let ticket = match signals.enter() {
+            Ok(ticket) => ticket,
+            Err(_) => self.enter_late(deadline)?,
+        };
+        let mut looks = Looks::new(queue.transport());
+        loop {
+            if signals.is_signalled(tag) {
+                signals.given_up(ticket);
+                return Ok(());
+            }
+            let refusal = if signals.may_flush(queue.frontier()) {
+                match queue.signal(ticket.number()) {
+                    Ok(()) => {
+                        signals.flushed(ticket);
+                        return Ok(());
+                    }
+                    Err(FabricError::QueueFull { .. }) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            } else {
+                Ok(())
+            };
+            let waited = refusal
+                .and_then(|()| queue.poll())
+                .and_then(|_| looks.pause_until(deadline, "waiting for room for a signal", self.peer()));
+            if let Err(error) = waited {
+                signals.given_up(ticket);
+                return Err(error);
+            }
+        }
+    }
+
+    /// A tag that is passed when all is over that was posted so far, by whatever thread.
+    pub fn tag_now(&self) -> u64 {
+        self.shared.signals.tag_now()
+    }
+
+    /// Makes progress.
+    ///
+    /// # Errors
+    /// Why the queue has failed.
+    pub fn progress(&self) -> Result<(), FabricError> {
+        self.shared.queue.poll().map(drop)
+    }
+
+    /// How many operations of a transmitter that has failed the transport has not let go of.
+    pub fn quarantined(&self) -> usize {
+        self.shared.queue.quarantined()
+    }
+}

@@ -1,0 +1,164 @@
+//! Mailbox lanes: the way from a whole process to a worker, shared by all its threads.
+//!
+//! A lane is a ring like any other, except that its source is a process and its sending side is behind a lock of that process. A
+//! lock that peers shared could be left locked by a peer that dies; this one dies with its users (Seriema §4.3).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use farside_fabric::{ProcessId, WorkerId};
+
+use crate::error::{Error, Result};
+use crate::invoke::call::WhenFull;
+use crate::invoke::outbox::{Dispatch, Keeping, Outbox};
+use crate::invoke::payload::Payload;
+use crate::runtime::process::{Process, lock};
+
+/// The lanes of one process, by receiver. Each is made when it is first used.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    /// Boxed, since most are never used, and a process of a large job has thousands.
+    by_receiver: Box<[OnceLock<Box<Mutex<Outbox>>>]>,
+    /// Some lane has records staged. Set by who stages, cleared by who found them all sent.
+    queued: AtomicBool,
+}
+
+impl Lanes {
+    pub(crate) fn new(receivers: usize) -> Self {
+        Self { by_receiver: (0..receivers).map(|_| OnceLock::new()).collect(), queued: AtomicBool::new(false) }
+    }
+
+    fn existing(&self) -> impl Iterator<Item = &Mutex<Outbox>> {
+        self.by_receiver.iter().filter_map(OnceLock::get).map(Box::as_ref)
+    }
+
+    /// Calls sent on all lanes.
+    pub(crate) fn calls(&self) -> u64 {
+        self.existing().map(|lane| lock(lane).counters().calls).sum()
+    }
+
+    /// Gives up what was meant for a process that is gone.
+    pub(crate) fn lose(&self, process: ProcessId) {
+        self.existing().map(lock).filter(|lane| lane.to_process() == process).for_each(|mut lane| lane.lose());
+    }
+}
+
+impl Process {
+    /// Sends on the lane to a worker.
+    pub(crate) fn send_on_lane<P: Payload>(
+        &self,
+        to: WorkerId,
+        how: Dispatch,
+        payload: P,
+        when_full: WhenFull,
+    ) -> Result<(), (Error, P)> {
+        let Some(cell) = self.lanes().by_receiver.get(to.index()) else {
+            let error = Error::UnknownWorker { worker: to, count: self.shape().workers() };
+            return Err((error, payload));
+        };
+        if cell.get().is_none()
+            && let Some((process, _)) = self.place_of(to)
+            && !self.is_lost(process)
+            && let Err(error) = self.connect(process)
+        {
+            // Not under the lane's lock, since it waits for another's service thread, and service threads take these locks.
+            return Err((error, payload));
+        }
+        let source = self.shape().callable() + self.id().number();
+        let mut lane = lock(cell.get_or_init(|| Box::new(Mutex::new(self.new_outbox(source, to)))));
+        if let Some(lost) = self.lost(lane.to_process()) {
+            return Err((lost, payload));
+        }
+        if let Err(error) = self.check_callable(lane.to_process(), how.entry) {
+            return Err((error, payload));
+        }
+        let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
+        let max = self.settings().ring_cap_bytes / 2;
+        if record_bytes > max {
+            return Err((Error::TooLarge { what: "a call", bytes: record_bytes, max }, payload));
+        }
+        let keeping = Keeping { may_stage: when_full == WhenFull::Queue, ..Keeping::default() };
+        self.end_accesses();
+        let payload = match lane.send(how, payload) {
+            Ok(_) => return Ok(()),
+            Err(payload) => payload,
+        };
+        let sent = lane.send_slowly(self, how, keeping, payload);
+        if !lane.is_finished() {
+            self.lanes().queued.store(true, Ordering::Relaxed);
+        }
+        sent.map(drop)
+    }
+
+    /// Sends on the lane to a worker, and where there is no room waits for that with `wait`, if the call is to.
+    pub(crate) fn send_on_lane_or_wait<P: Payload>(
+        &self,
+        to: WorkerId,
+        how: Dispatch,
+        mut payload: P,
+        when_full: WhenFull,
+        mut wait: impl FnMut(usize) -> Result<()>,
+    ) -> Result<(), Box<(Error, P)>> {
+        loop {
+            payload = match self.send_on_lane(to, how, payload, when_full) {
+                Ok(()) => return Ok(()),
+                Err((Error::Full { .. }, payload)) if when_full == WhenFull::Retry => payload,
+                Err(refused) => return Err(Box::new(refused)),
+            };
+            if let Err(error) = wait(farside_fabric::ring::record_bytes(payload.bytes())) {
+                return Err(Box::new((error, payload)));
+            }
+        }
+    }
+
+    /// Whether the lane to a worker has room for a record, or its receiver is gone. Also sends what was queued.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when it will never have; otherwise what the transport said.
+    pub(crate) fn lane_may_send(&self, to: WorkerId, record_bytes: usize) -> Result<bool> {
+        let Some(lane) = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get) else { return Ok(true) };
+        let mut lane = lock(lane);
+        lane.send_staged(self)?;
+        let may_send = lane.may_send(self, record_bytes)?;
+        // It stays announced, since another thread may wait, too. That costs the receiver a look at our doorbells for each chunk.
+        lane.wait_for_credit(true);
+        // What was given back before the receiver could see this is looked for once more.
+        Ok(may_send || lane.may_send(self, record_bytes)?)
+    }
+
+    /// Gives the lane to a worker up if it is idle, since its process would like the memory back. Called by the service thread.
+    ///
+    /// # Errors
+    /// What the transport said.
+    pub(crate) fn give_up_lane_if_idle(&self, to: WorkerId) -> Result<()> {
+        let lane = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get);
+        // One that is locked is in use.
+        lane.and_then(|lane| lane.try_lock().ok()).map_or(Ok(()), |mut lane| lane.give_up_if_idle(self))
+    }
+
+    /// Whether records may be queued on some lane.
+    #[inline]
+    pub(crate) fn lanes_are_queued(&self) -> bool {
+        self.lanes().queued.load(Ordering::Relaxed)
+    }
+
+    /// Whether credit has come for what is queued on some lane.
+    pub(crate) fn lanes_may_move(&self) -> bool {
+        self.lanes().existing().any(|lane| lock(lane).staged_may_move())
+    }
+
+    /// Sends what is queued on the lanes, as far as there is room. Says whether anything was sent.
+    pub(crate) fn send_lanes(&self) -> Result<bool> {
+        // Before the looks: who stages after a look sets it again.
+        self.lanes().queued.store(false, Ordering::Relaxed);
+        let mut sent = false;
+        for lane in self.lanes().existing() {
+            let mut lane = lock(lane);
+            sent |= lane.send_staged(self)?;
+            if !lane.is_finished() {
+                self.lanes().queued.store(true, Ordering::Relaxed);
+            }
+        }
+        Ok(sent)
+    }
+}

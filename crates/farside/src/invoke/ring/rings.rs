@@ -1,0 +1,414 @@
+//! How rings come to be, grow and go: at the receiver's process, which has their memory, and at the sender's.
+//!
+//! The service threads do it, so that neither side waits for a worker. Only giving a ring up takes both workers: the sender's, which alone
+//! knows that nothing more comes, and the receiver's, which has to run what came (`pool.rs` says why the memory is free then).
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use farside_fabric::ring::{MappedChunk, MappedControl, Receiver, RingControl, RingControlMemory, RingMemory, Sender};
+use farside_fabric::{FabricError, ProcessId, WorkerId};
+use farside_sys::shm::SharedMemory;
+
+use crate::error::{Error, Result, Source};
+use crate::invoke::outbox::{Answer, FRAME_CHUNK_BYTES, FrameBatch, Outbox, Ring, SharedWay};
+use crate::invoke::ring::message::{Piece, RingName, SetupMessage};
+use crate::invoke::ring::pool::{RingPool, Waiting};
+use crate::launch::kill_point::KillPoint;
+use crate::launch::ring_options::{CHUNKS_PER_REQUEST_MAX, FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT};
+use crate::runtime::home::Announcer;
+use crate::runtime::process::{Notice, Process, lock};
+
+/// Whoever asks for a chunk when the cap is reached waits while the others are asked, and then are asked again, whether they need theirs:
+/// what was not used between the two is idle.
+const RECLAIM_ROUNDS: u32 = 2;
+const RECLAIM_INTERVAL: Duration = Duration::from_millis(1);
+/// For so long after the last of these memory may still come. (A sender or the receiver may be at something else.)
+const RECLAIM_PATIENCE: Duration = Duration::from_millis(20);
+/// So many are asked, those with the largest rings.
+const RECLAIMED_AT_ONCE: usize = 64;
+
+/// The ways of this process's threads to others, by the names of their rings.
+#[derive(Debug, Default)]
+pub(crate) struct Ways {
+    by_name: Mutex<HashMap<RingName, SharedWay>>,
+}
+
+// Both sides.
+impl Process {
+    fn map(&self, piece: Piece) -> Result<Arc<SharedMemory>> {
+        let memory = if piece.key.process == self.id() {
+            lock(&self.pool).memory(piece.key)
+        } else {
+            let deadline = self.clock().now() + self.settings().deadline;
+            let region = self.transport().attach(piece.key, deadline).map_err(|error| self.explain(error))?;
+            region.mapped().cloned()
+        };
+        memory.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
+    }
+
+    fn chunk(&self, piece: Piece) -> Result<MappedChunk> {
+        let inside = piece.key.check(piece.offset, piece.bytes as usize);
+        let chunk = MappedChunk::new(self.map(piece)?, piece.offset as usize, piece.bytes as usize);
+        inside?;
+        chunk.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
+    }
+
+    fn chunks(&self, pieces: &[Piece]) -> Result<Vec<MappedChunk>> {
+        pieces.iter().map(|piece| self.chunk(*piece)).collect()
+    }
+
+    fn control_block(&self, piece: Piece) -> Result<MappedControl> {
+        piece.key.check(piece.offset, size_of::<RingControl>())?;
+        let control = MappedControl::new(self.map(piece)?, piece.offset as usize);
+        control.ok_or(Error::Fabric(FabricError::StaleKey { key: piece.key }))
+    }
+}
+
+// The sender's.
+impl Process {
+    pub(crate) fn new_outbox(&self, source: u32, to: WorkerId) -> Outbox {
+        let (process, _) = self.shape().place_of(to);
+        let name = RingName { source, to: to.number() };
+        let settings = self.settings();
+        // Where accesses are checked every call takes the slow way, which tells the checker.
+        let is_direct = self.is_alike(process) && self.checks().is_none();
+        Outbox::new(name, to, process, is_direct, settings.ring, settings.queue_cap_bytes)
+    }
+
+    /// Memory of this process in which calls are batched that go on as frames.
+    pub(crate) fn new_frame_batch(&self) -> Result<FrameBatch> {
+        let mut pool = lock(&self.pool);
+        let control = pool.allocate_own(&**self.transport(), size_of::<RingControl>())?;
+        let chunk = pool.allocate_own(&**self.transport(), FRAME_CHUNK_BYTES)?;
+        drop(pool);
+        self.reset_control(control)?;
+        self.reset_chunk(chunk)?;
+        let sender = Sender::new(self.control_block(control)?, vec![self.chunk(chunk)?]);
+        Ok(FrameBatch { sender, pieces: vec![control, chunk] })
+    }
+
+    /// Gives that memory back.
+    pub(crate) fn free_frame_batch(&self, batch: FrameBatch) {
+        lock(&self.pool).free_own(&batch.pieces);
+    }
+
+    /// Has answers to a way taken in.
+    pub(crate) fn add_way(&self, name: RingName, way: &SharedWay) {
+        lock(&self.ways.by_name).insert(name, way.clone());
+    }
+
+    /// The way of this name, if it is one of ours to a worker of `from`, and where whoever calls on it is.
+    fn way_to(&self, from: ProcessId, name: RingName) -> Option<(SharedWay, Source)> {
+        let to = self.place_of(WorkerId::new(name.to)).is_some_and(|(of, _)| of == from);
+        let is_ours = self.owner_of(name.source) == Some(self.id());
+        let way = lock(&self.ways.by_name).get(&name).filter(|_| to && is_ours)?.clone();
+        Some((way, self.source(name.source as usize)))
+    }
+
+    /// Takes in what `from` says about a ring of ours. Pieces of memory that are not its own are not believed.
+    ///
+    /// # Errors
+    /// What the transport said when the ring was mapped.
+    pub(crate) fn take_answer(&self, from: ProcessId, message: SetupMessage) -> Result<()> {
+        let (name, pieces): (_, &[Piece]) = match &message {
+            SetupMessage::Opened { ring, chunks, .. } | SetupMessage::Grown { ring, chunks } => (*ring, chunks),
+            SetupMessage::Refused { ring, .. }
+            | SetupMessage::FrameCredit { ring, .. }
+            | SetupMessage::Closed { ring }
+            | SetupMessage::Reclaim { ring } => (*ring, &[]),
+            _ => return Ok(()),
+        };
+        let Some((shared, source)) = self.way_to(from, name) else { return Ok(()) };
+        if pieces.iter().any(|piece| piece.key.process != from) {
+            return Ok(());
+        }
+        if let SetupMessage::Reclaim { .. } = message {
+            return self.give_up_if_idle(source, name, &shared);
+        }
+        // Not under the lock, since mapping waits.
+        let answer = match self.answer(message) {
+            // It has died since it said so.
+            Err(Error::PeerLost { .. }) => {
+                shared.lock().lose();
+                None
+            }
+            answer => answer?,
+        };
+        if let Some(answer) = answer {
+            let mut way = shared.lock();
+            way.take(self, answer);
+            self.look_after(&shared, &mut way, None);
+        }
+        match source {
+            Source::Worker(worker) => {
+                let (_, local) = self.shape().place_of(worker);
+                self.notify(local, Notice::WayAnswered { to: WorkerId::new(name.to) });
+            }
+            Source::Process(_) => self.call_attention_of_all(),
+        }
+        Ok(())
+    }
+
+    fn answer(&self, message: SetupMessage) -> Result<Option<Answer>> {
+        Ok(Some(match message {
+            SetupMessage::Opened { ring, control, chunks } => {
+                if control.key.process != chunks[0].key.process {
+                    return Ok(None);
+                }
+                let sender = Sender::new(self.control_block(control)?, self.chunks(&chunks)?);
+                let (process, local) = self.shape().place_of(WorkerId::new(ring.to));
+                let home = self.connect(process)?.ok_or(FabricError::Disconnected { process })?.clone();
+                let announcer = Announcer::new(home, local, ring.source as usize, self.hears_fences());
+                Answer::Opened(Box::new(Ring::new(sender, announcer)))
+            }
+            SetupMessage::Grown { chunks, .. } => Answer::Grown(self.chunks(&chunks)?),
+            SetupMessage::Refused { cap_bytes, .. } => {
+                Answer::Refused { cap_bytes: usize::try_from(cap_bytes).unwrap_or(usize::MAX) }
+            }
+            SetupMessage::FrameCredit { consumed, .. } => Answer::Credit { consumed },
+            SetupMessage::Closed { .. } => Answer::Closed,
+            _ => return Ok(None),
+        }))
+    }
+
+    fn give_up_if_idle(&self, source: Source, name: RingName, shared: &SharedWay) -> Result<()> {
+        let to = WorkerId::new(name.to);
+        match source {
+            Source::Worker(worker) => {
+                let (_, local) = self.shape().place_of(worker);
+                if shared.lock().note_wanted() {
+                    self.notify(local, Notice::WayWanted { to });
+                }
+                Ok(())
+            }
+            Source::Process(_) => self.give_up_lane_if_idle(to),
+        }
+    }
+}
+
+// The receiver's.
+impl Process {
+    /// The receiving side of a ring that was made in this process's memory, and the pieces it is made of.
+    pub(crate) fn receiver_of(
+        &self,
+        control: Piece,
+        chunks: &[Piece],
+    ) -> Result<(Receiver<MappedChunk, MappedControl>, Vec<Piece>)> {
+        let pieces = chunks.iter().copied().chain([control]).collect();
+        Ok((Receiver::new(self.control_block(control)?, self.chunks(chunks)?), pieces))
+    }
+
+    /// A piece of this process's own memory as a chunk.
+    pub(crate) fn own_chunk(&self, piece: Piece) -> Result<MappedChunk> {
+        self.chunk(piece)
+    }
+
+    /// Makes a ring that leads to a thread of this process, tells that thread, and returns what to tell the sender. Nothing when there is
+    /// such a ring.
+    ///
+    /// # Errors
+    /// What the transport said when memory was needed.
+    pub(crate) fn open_ring(
+        &self,
+        ring: RingName,
+        local: usize,
+        chunks: u8,
+        chunk_bytes: u64,
+    ) -> Result<Option<SetupMessage>> {
+        let mut pool = lock(&self.pool);
+        if pool.rings.contains_key(&ring) {
+            return Ok(None);
+        }
+        // What was asked for, if it can be had and makes a ring, or else as little as was asked for or is usual.
+        let wanted = clamped(chunk_bytes);
+        let count = usize::from(chunks).clamp(FIRST_CHUNK_COUNT, CHUNKS_PER_REQUEST_MAX);
+        let (count, wanted) = match pool.has_room(local, count.saturating_mul(wanted)) {
+            true => (count, wanted),
+            false => (FIRST_CHUNK_COUNT, wanted.min(FIRST_CHUNK_BYTES)),
+        };
+        let control = pool.allocate(&**self.transport(), local, size_of::<RingControl>())?;
+        let chunks: Vec<Piece> =
+            (0..count).map(|_| pool.allocate(&**self.transport(), local, wanted)).collect::<Result<_>>()?;
+        pool.rings.insert(ring, count * wanted);
+        drop(pool);
+        self.reset_control(control)?;
+        chunks.iter().try_for_each(|chunk| self.reset_chunk(*chunk))?;
+        self.notify(local, Notice::RingOpened { ring, control, chunks: chunks.clone() });
+        self.kill_point(KillPoint::RingMade);
+        Ok(Some(SetupMessage::Opened { ring, control, chunks }))
+    }
+
+    /// Grants chunks to a ring that leads to a thread of this process, and returns what to tell its sender. Nothing when there is no such
+    /// ring, or when that is to be seen: others may have memory that they do not need.
+    ///
+    /// # Errors
+    /// What the transport said when memory was needed.
+    pub(crate) fn grow_ring(
+        &self,
+        ring: RingName,
+        local: usize,
+        sender: ProcessId,
+        chunks: u8,
+        chunk_bytes: u64,
+    ) -> Result<Option<SetupMessage>> {
+        let mut pool = lock(&self.pool);
+        if !pool.rings.contains_key(&ring) || pool.waiting.iter().any(|waiting| waiting.ring == ring) {
+            return Ok(None);
+        }
+        let wanted = clamped(chunk_bytes);
+        let counts = [usize::from(chunks).clamp(1, CHUNKS_PER_REQUEST_MAX), 1];
+        if let Some(count) = counts.into_iter().find(|count| pool.has_room(local, count.saturating_mul(wanted))) {
+            return self.grant_chunks(&mut pool, ring, local, count, wanted).map(Some);
+        }
+        let cap_bytes = pool.cap_bytes();
+        if wanted > cap_bytes || !pool.rings.keys().any(|other| other.to == ring.to && *other != ring) {
+            return Ok(Some(SetupMessage::Refused { ring, cap_bytes: cap_bytes as u64 }));
+        }
+        let next_round = self.clock().now();
+        pool.waiting.push(Waiting { ring, local, sender, chunk_bytes: wanted, rounds: 0, next_round });
+        drop(pool);
+        // The service thread sees to it, and it may be another that has taken the request in.
+        self.transport().wake();
+        Ok(None)
+    }
+
+    fn grant_chunks(
+        &self,
+        pool: &mut RingPool,
+        ring: RingName,
+        local: usize,
+        count: usize,
+        chunk_bytes: usize,
+    ) -> Result<SetupMessage> {
+        let chunks: Vec<Piece> =
+            (0..count).map(|_| pool.allocate(&**self.transport(), local, chunk_bytes)).collect::<Result<_>>()?;
+        *pool.rings.entry(ring).or_default() += count * chunk_bytes;
+        for chunk in &chunks {
+            let memory = pool.memory(chunk.key).ok_or(FabricError::StaleKey { key: chunk.key })?;
+            let mapped = MappedChunk::new(memory, chunk.offset as usize, chunk.bytes as usize);
+            mapped.ok_or(FabricError::StaleKey { key: chunk.key })?.word(0).store(0, Ordering::Relaxed);
+        }
+        self.notify(local, Notice::RingGrown { ring, chunks: chunks.clone() });
+        self.kill_point(KillPoint::GrowthMade);
+        Ok(SetupMessage::Grown { ring, chunks })
+    }
+
+    /// Grants what was asked for when there was no memory and there is by now, asks those who may have some to spare, and refuses what
+    /// has waited for too long. Returns when to look again. Called by the service thread, as all that answers a sender.
+    ///
+    /// # Errors
+    /// What the transport said when memory was needed.
+    pub(crate) fn serve_waiting(&self) -> Result<Option<Instant>> {
+        let mut pool = lock(&self.pool);
+        if pool.waiting.is_empty() {
+            return Ok(None);
+        }
+        let now = self.clock().now();
+        let (mut answers, mut left) = (Vec::new(), Vec::new());
+        for mut waiting in std::mem::take(&mut pool.waiting) {
+            let Waiting { ring, local, sender, chunk_bytes, .. } = waiting;
+            if self.is_lost(sender) {
+                // The worker may be told of that already, and would not take the chunk back any more.
+                continue;
+            }
+            if pool.has_room(local, chunk_bytes) {
+                answers.push((sender, self.grant_chunks(&mut pool, ring, local, 1, chunk_bytes)?));
+                continue;
+            }
+            if now >= waiting.next_round && waiting.rounds == RECLAIM_ROUNDS {
+                answers.push((sender, SetupMessage::Refused { ring, cap_bytes: pool.cap_bytes() as u64 }));
+                continue;
+            }
+            if now >= waiting.next_round {
+                let others = pool.rings.iter().filter(|(other, _)| other.to == ring.to && **other != ring);
+                let mut others: Vec<_> = others.map(|(other, bytes)| (*bytes, *other)).collect();
+                others.sort_unstable_by_key(|(bytes, other)| (std::cmp::Reverse(*bytes), other.source));
+                others.truncate(RECLAIMED_AT_ONCE);
+                let owned = |(_, other): (_, RingName)| Some((self.owner_of(other.source)?, other));
+                let asked = others.into_iter().filter_map(owned);
+                answers.extend(asked.map(|(owner, other)| (owner, SetupMessage::Reclaim { ring: other })));
+                waiting.rounds += 1;
+                let is_last = waiting.rounds == RECLAIM_ROUNDS;
+                waiting.next_round = now + if is_last { RECLAIM_PATIENCE } else { RECLAIM_INTERVAL };
+            }
+            left.push(waiting);
+        }
+        let next = left.iter().map(|waiting| waiting.next_round).min();
+        pool.waiting = left;
+        drop(pool);
+        for (to, message) in answers {
+            // Whoever is gone by now needs no answer.
+            let _ = self.send_setup(to, &message);
+        }
+        Ok(next)
+    }
+
+    /// The sender of a ring that leads to a thread of this process has given it up.
+    pub(crate) fn close_ring(&self, ring: RingName, local: usize) {
+        let mut pool = lock(&self.pool);
+        pool.rings.remove(&ring);
+        pool.waiting.retain(|waiting| waiting.ring != ring);
+        drop(pool);
+        self.notify(local, Notice::RingClosing { ring });
+    }
+
+    /// Takes the memory of a ring back that was given up and is empty, and tells its sender.
+    pub(crate) fn finish_closing(&self, ring: RingName, local: usize, pieces: &[Piece]) {
+        let mut pool = lock(&self.pool);
+        pool.release(local, pieces);
+        let wanted = !pool.waiting.is_empty();
+        drop(pool);
+        self.kill_point(KillPoint::RingClosed);
+        if let Some(owner) = self.owner_of(ring.source) {
+            // A sender that is gone by now needs no answer.
+            let _ = self.send_setup(owner, &SetupMessage::Closed { ring });
+        }
+        if wanted {
+            self.transport().wake();
+        }
+    }
+
+    /// Gives the memory of a ring up whose sender is gone.
+    pub(crate) fn retire(&self, ring: RingName, local: usize, pieces: &[Piece]) {
+        let mut pool = lock(&self.pool);
+        pool.rings.remove(&ring);
+        pool.waiting.retain(|waiting| waiting.ring != ring);
+        pool.retire(local, pieces);
+        let wanted = !pool.waiting.is_empty();
+        drop(pool);
+        if wanted {
+            self.transport().wake();
+        }
+    }
+
+    /// Ring memory in use here.
+    pub(crate) fn ring_memory_bytes(&self) -> usize {
+        lock(&self.pool).used_bytes()
+    }
+
+    /// Memory registered for rings, in use or not.
+    pub(crate) fn ring_memory_registered_bytes(&self) -> usize {
+        lock(&self.pool).registered_bytes()
+    }
+
+    /// A chunk begins empty: its first header is zero. (The others are written before they are reached.)
+    fn reset_chunk(&self, piece: Piece) -> Result<()> {
+        self.chunk(piece)?.word(0).store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn reset_control(&self, piece: Piece) -> Result<()> {
+        let control = self.control_block(piece)?;
+        control.control().consumed.store(0, Ordering::Relaxed);
+        control.control().sender_waits.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// A size that was asked for, as far as anybody can mean it. (The cap is looked at later.)
+fn clamped(chunk_bytes: u64) -> usize {
+    usize::try_from(chunk_bytes).unwrap_or(usize::MAX).clamp(farside_fabric::ring::CHUNK_BYTES_MIN, 1 << 40)
+}

@@ -1,0 +1,187 @@
+//! Has everything that was sent been executed, and will nothing more be sent?
+//!
+//! The four-counter method (F. Mattern, "Algorithms for distributed termination detection", 1987): every process tells how
+//! many calls it has sent and executed, at whatever moment. Counts of one round are taken at different times, and a call
+//! may cross from one that is still to be counted to one that was. But if a second round, begun when the first was
+//! complete, finds the same sums, then nothing happened in between; and if as many were executed as were sent, nothing was
+//! under way either.
+//!
+//! When a process is lost, what it sent and executed is not known, and the sums need not agree any more. Then two equal
+//! rounds are all that can be had: they say that no survivor was active in between.
+
+use farside_fabric::ProcessId;
+
+/// What a process, or all of them together, sent and executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) sent: u64,
+    pub(crate) executed: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    /// Not in this round.
+    Open,
+    Given(Counts),
+    /// It has no part in the job any more.
+    Lost,
+}
+
+/// Counts round by round. The first round, 0, is under way from the beginning.
+#[derive(Debug)]
+pub(crate) struct Census {
+    round: u32,
+    answers: Vec<Answer>,
+    /// The sums of the round before, if the same processes were counted.
+    previous: Option<Counts>,
+    somebody_lost: bool,
+}
+
+/// What a complete round says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Conclusion {
+    /// Nothing is under way, and nothing will be.
+    pub(crate) at_rest: bool,
+    /// As many calls were executed as were sent.
+    pub(crate) balanced: bool,
+}
+
+impl Census {
+    pub(crate) fn new(processes: usize) -> Self {
+        Self { round: 0, answers: vec![Answer::Open; processes], previous: None, somebody_lost: false }
+    }
+
+    /// Takes a process's answer. Only the first in its round counts: `false` for any other.
+    pub(crate) fn answer(&mut self, process: ProcessId, round: u32, counts: Counts) -> bool {
+        let answer = &mut self.answers[process.index()];
+        let wanted = round == self.round && matches!(answer, Answer::Open);
+        if wanted {
+            *answer = Answer::Given(counts);
+        }
+        wanted
+    }
+
+    /// A process is not counted any more, nor is what was counted with it.
+    pub(crate) fn lose(&mut self, process: ProcessId) {
+        self.answers[process.index()] = Answer::Lost;
+        self.previous = None;
+        self.somebody_lost = true;
+    }
+
+    /// Have all answered?
+    pub(crate) fn is_complete(&self) -> bool {
+        !self.answers.iter().any(|answer| matches!(answer, Answer::Open))
+    }
+
+    /// Concludes a complete round.
+    pub(crate) fn conclude(&mut self) -> Conclusion {
+        debug_assert!(self.is_complete());
+        let sums = self.sums();
+        let unchanged = self.previous.replace(sums) == Some(sums);
+        let balanced = sums.sent == sums.executed;
+        Conclusion { at_rest: unchanged && (balanced || self.somebody_lost), balanced }
+    }
+
+    /// Asks all anew, in the round of the number returned.
+    pub(crate) fn begin_round(&mut self) -> u32 {
+        self.round = self.round.wrapping_add(1);
+        for answer in &mut self.answers {
+            if let Answer::Given(_) = answer {
+                *answer = Answer::Open;
+            }
+        }
+        self.round
+    }
+
+    /// What a process answered in this round.
+    pub(crate) fn answer_of(&self, process: ProcessId) -> Option<Counts> {
+        match self.answers[process.index()] {
+            Answer::Given(counts) => Some(counts),
+            Answer::Open | Answer::Lost => None,
+        }
+    }
+
+    fn sums(&self) -> Counts {
+        let mut sums = Counts::default();
+        for answer in &self.answers {
+            if let Answer::Given(counts) = answer {
+                // Only the differences matter, and those survive an overflow.
+                sums.sent = sums.sent.wrapping_add(counts.sent);
+                sums.executed = sums.executed.wrapping_add(counts.executed);
+            }
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ProcessId = ProcessId::new(0);
+    const B: ProcessId = ProcessId::new(1);
+
+    fn counts(sent: u64, executed: u64) -> Counts {
+        Counts { sent, executed }
+    }
+
+    fn round(census: &mut Census, number: u32, a: Counts, b: Counts) -> Conclusion {
+        assert!(census.answer(A, number, a));
+        assert!(!census.is_complete());
+        assert!(census.answer(B, number, b));
+        assert!(census.is_complete());
+        census.conclude()
+    }
+
+    #[test]
+    fn two_equal_and_balanced_rounds_are_rest() {
+        let mut census = Census::new(2);
+        let first = round(&mut census, 0, counts(3, 1), counts(1, 3));
+        assert_eq!(first, Conclusion { at_rest: false, balanced: true });
+        assert_eq!(census.begin_round(), 1);
+        assert!(round(&mut census, 1, counts(3, 1), counts(1, 3)).at_rest);
+    }
+
+    #[test]
+    fn a_balance_that_moves_is_no_rest() {
+        let mut census = Census::new(2);
+        assert!(round(&mut census, 0, counts(3, 1), counts(1, 3)).balanced);
+        census.begin_round();
+        let second = round(&mut census, 1, counts(4, 1), counts(1, 4));
+        assert_eq!(second, Conclusion { at_rest: false, balanced: true });
+        census.begin_round();
+        assert!(round(&mut census, 2, counts(4, 1), counts(1, 4)).at_rest);
+    }
+
+    #[test]
+    fn an_imbalance_is_no_rest_until_somebody_is_lost() {
+        let mut census = Census::new(2);
+        for number in 0..5 {
+            let seen = round(&mut census, number, counts(5, 1), counts(1, 3));
+            assert_eq!(seen, Conclusion { at_rest: false, balanced: false });
+            census.begin_round();
+        }
+        census.lose(B);
+        // The sums are the same as before only because A was active.
+        assert!(census.answer(A, 5, counts(6, 4)));
+        assert!(!census.conclude().at_rest, "the round before counted others");
+        census.begin_round();
+        assert!(census.answer(A, 6, counts(6, 4)));
+        assert!(census.conclude().at_rest);
+    }
+
+    #[test]
+    fn only_the_first_answer_in_its_round_counts() {
+        let mut census = Census::new(2);
+        assert!(!census.answer(A, 1, counts(9, 9)));
+        assert!(census.answer(A, 0, counts(1, 1)));
+        assert!(!census.answer(A, 0, counts(9, 9)));
+        census.lose(B);
+        assert!(!census.answer(B, 0, counts(9, 9)));
+        assert_eq!(census.answer_of(A), Some(counts(1, 1)));
+        assert_eq!(census.answer_of(B), None);
+        census.begin_round();
+        assert_eq!(census.answer_of(A), None);
+        assert!(!census.answer(A, 0, counts(9, 9)));
+    }
+}

@@ -1,0 +1,253 @@
+//! The thread of a process that moves bytes for calls: what a handler, which must not wait, wants read or written.
+//!
+//! It is started when it is first needed. It has any number of transfers under way at once, so that a peer that is slow keeps none
+//! from others. What is to follow a transfer runs on it, and so must not wait either; a call that waited for its bytes goes back
+//! to its worker as a notice.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use farside_fabric::ProcessId;
+use farside_fabric::clock::SeatEnd;
+use farside_fabric::transport::{Completion, Operation, Outcome};
+
+use crate::error::{Error, Result};
+use crate::memory::Extent;
+use crate::runtime::process::{Process, lock};
+
+/// How long it waits for one transfer before it looks at all of them.
+const LOOK_AFTER: Duration = Duration::from_micros(200);
+/// The longest sleep when there is nothing to do.
+const NAP_MAX: Duration = Duration::from_secs(1);
+
+/// What is done when a transfer has ended.
+pub(crate) type Then = Box<dyn FnOnce(&Arc<Process>, Result<Outcome>) + Send>;
+
+/// Something to be done with memory, and what follows it.
+struct Transfer {
+    memory: Extent,
+    wanted: Wanted,
+    then: Then,
+    deadline: Instant,
+}
+
+enum Wanted {
+    /// Its offset is one inside of the memory.
+    Operation(Operation),
+    /// All of the memory. There is no buffer before it is known how much that is: its length may be anybody's word.
+    Read,
+    /// What there was no room for, with its offset in the region.
+    Again(Operation),
+}
+
+/// A transfer that the fabric is at.
+struct Underway {
+    peer: ProcessId,
+    completion: Completion,
+    then: Then,
+    deadline: Instant,
+}
+
+/// What belongs to the thread.
+#[derive(Default)]
+pub(crate) struct Mover {
+    queue: Mutex<VecDeque<Transfer>>,
+    /// Counted up when there is something new. The thread sleeps on it.
+    news: AtomicU32,
+    /// Transfers that have not ended, with what follows them.
+    unfinished: AtomicUsize,
+    stop: AtomicBool,
+    thread: Mutex<Option<(JoinHandle<()>, SeatEnd)>>,
+}
+
+impl fmt::Debug for Mover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mover").field("unfinished", &self.unfinished).finish_non_exhaustive()
+    }
+}
+
+impl Mover {
+    pub(crate) fn is_idle(&self) -> bool {
+        // SYNC: pairs with the release in `finish`: the notice of the last transfer is seen by who finds nothing under way.
+        self.unfinished.load(Ordering::Acquire) == 0
+    }
+
+    fn ring(&self, process: &Process) {
+        self.news.fetch_add(1, Ordering::Release);
+        process.clock().wake(&self.news);
+    }
+
+    fn finish(&self, process: &Process) {
+        // SYNC: release, for the acquire in `is_idle`.
+        if self.unfinished.fetch_sub(1, Ordering::Release) == 1
+            && process.callers().all_rest(process.shape().callable_per_process())
+        {
+            // The job may come to rest now.
+            process.call_attention_of_all();
+        }
+    }
+}
+
+impl Process {
+    /// Has an operation on memory carried out, and `then` called with how it went, on the mover's thread.
+    pub(crate) fn start_transfer(self: &Arc<Self>, memory: Extent, operation: Operation, then: Then) {
+        self.have_moved(memory, Wanted::Operation(operation), then);
+    }
+
+    /// Has all of some memory read, in the same way.
+    pub(crate) fn start_reading(self: &Arc<Self>, memory: Extent, then: Then) {
+        self.have_moved(memory, Wanted::Read, then);
+    }
+
+    fn have_moved(self: &Arc<Self>, memory: Extent, wanted: Wanted, then: Then) {
+        let mover = self.mover();
+        let deadline = self.clock().now() + self.settings().deadline;
+        mover.unfinished.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = self.ensure_mover() {
+            then(self, Err(error));
+            mover.finish(self);
+            return;
+        }
+        lock(&mover.queue).push_back(Transfer { memory, wanted, then, deadline });
+        mover.ring(self);
+    }
+
+    fn ensure_mover(self: &Arc<Self>) -> Result<()> {
+        let mut thread = lock(&self.mover().thread);
+        if thread.is_some() {
+            return Ok(());
+        }
+        let seat = self.clock().seat();
+        let end = seat.end();
+        let process = self.clone();
+        let started = std::thread::Builder::new()
+            .name("farside mover".to_owned())
+            .spawn(move || seat.take(|| move_until_stopped(&process)));
+        let started =
+            started.map_err(|cause| Error::System { doing: "starting the thread that moves bytes", cause })?;
+        *thread = Some((started, end));
+        Ok(())
+    }
+
+    /// Ends the mover, if it was ever started. What it has under way is given up.
+    pub(crate) fn stop_mover(&self) {
+        let mover = self.mover();
+        mover.stop.store(true, Ordering::Release);
+        mover.ring(self);
+        if let Some((thread, end)) = lock(&mover.thread).take() {
+            end.wait();
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+fn move_until_stopped(process: &Arc<Process>) {
+    let mover = process.mover();
+    let mut underway: VecDeque<Underway> = VecDeque::new();
+    let mut full: VecDeque<Transfer> = VecDeque::new();
+    loop {
+        let seen = mover.news.load(Ordering::Acquire);
+        if mover.stop.load(Ordering::Acquire) {
+            return;
+        }
+        full.extend(lock(&mover.queue).drain(..));
+        let mut moved = false;
+        for _ in 0..full.len() {
+            let Some(transfer) = full.pop_front() else { break };
+            match start(process, transfer) {
+                Started::Underway(begun) => underway.push_back(begun),
+                Started::Ended => moved = true,
+                Started::Full(transfer) => full.push_back(transfer),
+            }
+        }
+        moved |= end_what_has_ended(process, &mut underway);
+        if moved {
+            continue;
+        }
+        match underway.front() {
+            Some(first) => first.completion.watch(&**process.transport(), process.clock().now() + LOOK_AFTER),
+            None if full.is_empty() => process.clock().sleep(&mover.news, seen, NAP_MAX),
+            None => {
+                process.transport().progress();
+                process.clock().sleep(&mover.news, seen, LOOK_AFTER);
+            }
+        }
+    }
+}
+
+enum Started {
+    Underway(Underway),
+    Ended,
+    Full(Transfer),
+}
+
+fn start(process: &Arc<Process>, transfer: Transfer) -> Started {
+    let Transfer { memory, wanted, then, deadline } = transfer;
+    let end = |then: Then, result| {
+        then(process, result);
+        process.mover().finish(process);
+        Started::Ended
+    };
+    if process.clock().now() >= deadline {
+        return end(then, Err(overdue(process)));
+    }
+    let region = match memory.region(process) {
+        Ok(region) => region,
+        Err(error) => return end(then, Err(error)),
+    };
+    let operation = match wanted {
+        Wanted::Operation(operation) => memory.inside_operation(operation),
+        Wanted::Read => memory.read_operation(),
+        Wanted::Again(operation) => Ok(operation),
+    };
+    let operation = match operation {
+        Ok(operation) => operation,
+        Err(error) => return end(then, Err(error.into())),
+    };
+    if let Some(mapped) = region.mapped() {
+        let outcome = farside_fabric::region::execute(region.key(), mapped, operation);
+        return end(then, outcome.map_err(|error| process.explain(error)));
+    }
+    match process.transport().post(region.key(), operation) {
+        Ok(completion) => Started::Underway(Underway { peer: memory.process(), completion, then, deadline }),
+        Err(unposted) => match unposted.for_lack_of_room() {
+            Ok(operation) => Started::Full(Transfer { memory, wanted: Wanted::Again(operation), then, deadline }),
+            Err(error) => end(then, Err(process.explain(error))),
+        },
+    }
+}
+
+fn end_what_has_ended(process: &Arc<Process>, underway: &mut VecDeque<Underway>) -> bool {
+    let now = process.clock().now();
+    let mut any = false;
+    for _ in 0..underway.len() {
+        let Some(transfer) = underway.pop_front() else { break };
+        let result = match transfer.completion.try_take() {
+            Some(result) => result.map_err(|error| process.explain(error)),
+            None => match process.lost(transfer.peer) {
+                Some(lost) => Err(lost),
+                None if now >= transfer.deadline => Err(overdue(process)),
+                None => {
+                    underway.push_back(transfer);
+                    continue;
+                }
+            },
+        };
+        // It has ended, or is given up.
+        transfer.completion.cancel();
+        (transfer.then)(process, result);
+        process.mover().finish(process);
+        any = true;
+    }
+    any
+}
+
+fn overdue(process: &Process) -> Error {
+    Error::Deadline { doing: "moving the bytes of a call", after: process.settings().deadline }
+}

@@ -1,0 +1,13 @@
+//! The processes and workers of a job, and how they wait, serve each other and end.
+
+pub(crate) mod collective;
+pub(crate) mod consumers;
+pub(crate) mod footprint;
+pub(crate) mod home;
+pub(crate) mod outgoing;
+pub(crate) mod process;
+pub(crate) mod room;
+pub(crate) mod route;
+pub(crate) mod run;
+pub(crate) mod service;
+pub(crate) mod worker;

@@ -1,0 +1,156 @@
+//! Messages to peers that the transport has no room for now, or that have not begun yet.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use farside_fabric::{FabricError, ProcessId, Transport};
+
+use crate::runtime::process::lock;
+
+/// What waits to be sent, by peer and in order.
+///
+/// What is behind it bounds it: a ring has one request under way, a record stream its window of frames, a worker its reply
+/// slots, and a count-down belongs to a call of such a window.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    by_peer: Box<[Mutex<VecDeque<Vec<u8>>>]>,
+    /// Something waits. Set by who leaves it, cleared by the service thread before it looks.
+    waits: AtomicBool,
+}
+
+impl Outgoing {
+    pub(crate) fn new(processes: usize) -> Self {
+        Self { by_peer: (0..processes).map(|_| Mutex::default()).collect(), waits: AtomicBool::new(false) }
+    }
+
+    /// Sends a message, or keeps it behind those that are kept already.
+    ///
+    /// # Errors
+    /// What the transport said, if it is not that it is full, or that the peer does not listen yet.
+    pub(crate) fn send(&self, transport: &dyn Transport, to: ProcessId, message: Vec<u8>) -> Result<(), FabricError> {
+        let Some(queue) = self.by_peer.get(to.index()) else {
+            return Err(FabricError::NoSuchProcess { process: to, count: self.by_peer.len() as u32 });
+        };
+        let mut queue = lock(queue);
+        if queue.is_empty() {
+            match transport.send(to, &message) {
+                Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. }) => {}
+                other => return other,
+            }
+        }
+        queue.push_back(message);
+        // The service thread sends it, and may be asleep.
+        if !self.waits.swap(true, Ordering::Relaxed) {
+            transport.wake();
+        }
+        Ok(())
+    }
+
+    /// Sends what is kept, as far as the transport takes it. Says whether anything is left.
+    pub(crate) fn flush(&self, transport: &dyn Transport) -> bool {
+        if !self.waits.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        let peers = (0..).map(ProcessId::new).zip(&self.by_peer);
+        let left = peers.fold(false, |left, (peer, queue)| left | !flush_to(transport, peer, &mut lock(queue)));
+        if left {
+            self.waits.store(true, Ordering::Relaxed);
+        }
+        left
+    }
+}
+
+/// Says whether all is sent.
+fn flush_to(transport: &dyn Transport, peer: ProcessId, queue: &mut VecDeque<Vec<u8>>) -> bool {
+    while let Some(message) = queue.front() {
+        match transport.send(peer, message) {
+            Ok(()) => drop(queue.pop_front()),
+            Err(FabricError::QueueFull { .. } | FabricError::NotListening { .. }) => return false,
+            // It is gone, as its loss will tell.
+            Err(_) => queue.clear(),
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use farside_fabric::Event;
+    use farside_fabric::shm::{ShmConfig, ShmEndpoint};
+    use farside_fabric::sim::{SimFabric, SimOptions};
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_goes_later_and_in_order() {
+        let options = SimOptions { messages_max: 2, ..SimOptions::default() };
+        let fabric = SimFabric::new(2, 4096, 1, options).unwrap();
+        let [here, there] = [0, 1].map(|process| fabric.endpoint(ProcessId::new(process)));
+        let outgoing = Outgoing::new(2);
+        assert!(!outgoing.flush(&*here));
+        let mut received = Vec::new();
+        for number in 0..20 {
+            outgoing.send(&*here, there.process(), vec![number]).unwrap();
+        }
+        while received.len() < 20 {
+            outgoing.flush(&*here);
+            there.progress();
+            while let Some(event) = there.receive() {
+                let Event::Message { message, .. } = event else { panic!("{event:?}") };
+                received.extend(message);
+            }
+        }
+        assert_eq!(received, (0..20).collect::<Vec<_>>());
+        assert!(!outgoing.flush(&*here));
+    }
+
+    #[test]
+    fn who_has_not_begun_is_told_later() {
+        let open = |process| {
+            let (process, job_id) = (ProcessId::new(process), u64::from(std::process::id()) << 32 | 0x0075_6067);
+            let (process_count, secret, starter_bytes, private_by_system_call) = (2, [7; 16], 4096, true);
+            let config = ShmConfig { process, process_count, job_id, secret, starter_bytes, private_by_system_call };
+            ShmEndpoint::open(config).unwrap()
+        };
+        let here = open(0);
+        let outgoing = Outgoing::new(2);
+        for number in 0..3 {
+            outgoing.send(&*here, ProcessId::new(1), vec![number]).unwrap();
+        }
+        assert!(outgoing.flush(&*here));
+        let there = open(1);
+        let mut received = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while received.len() < 3 && Instant::now() < deadline {
+            outgoing.flush(&*here);
+            here.progress();
+            there.progress();
+            while let Some(event) = there.receive() {
+                let Event::Message { message, .. } = event else { panic!("{event:?}") };
+                received.extend(message);
+            }
+        }
+        assert_eq!(received, [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_was_kept_for_a_lost_peer_is_dropped() {
+        let options = SimOptions { messages_max: 1, ..SimOptions::default() };
+        let fabric = SimFabric::new(2, 4096, 1, options).unwrap();
+        let [here, there] = [0, 1].map(|process| fabric.endpoint(ProcessId::new(process)));
+        let outgoing = Outgoing::new(2);
+        for number in 0..3 {
+            outgoing.send(&*here, there.process(), vec![number]).unwrap();
+        }
+        assert!(outgoing.flush(&*here));
+        here.forget(there.process());
+        assert!(!outgoing.flush(&*here));
+        let refused = outgoing.send(&*here, there.process(), vec![3]);
+        assert!(matches!(refused, Err(FabricError::Disconnected { .. })));
+        let unknown = outgoing.send(&*here, ProcessId::new(2), vec![4]);
+        assert!(matches!(unknown, Err(FabricError::NoSuchProcess { count: 2, .. })));
+    }
+}

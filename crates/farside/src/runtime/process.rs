@@ -1,0 +1,731 @@
+//! What the workers of one process share: who they are, the way to their peers, and what the service thread has found out.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
+
+use farside_fabric::bell::Fencing;
+use farside_fabric::clock::Clock;
+pub(crate) use farside_fabric::clock::lock;
+use farside_fabric::wait::WaitPolicy;
+use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, RemoteRegion, Transport, WorkerId};
+use farside_sys::fence;
+
+use crate::error::{Error, Result, Source};
+use crate::global::{Checks, Movement, OwnSegments, SignalRequests, publish};
+use crate::invoke::caller::Callers;
+use crate::invoke::named::{NAMED, Names};
+use crate::invoke::notify::Latches;
+use crate::invoke::reply_slots::ReplySlots;
+use crate::invoke::ring::backlog::Backlog;
+use crate::invoke::ring::lane::Lanes;
+use crate::invoke::ring::message::{Piece, RingName, SetupMessage};
+use crate::invoke::ring::pool::RingPool;
+use crate::invoke::ring::rings::Ways;
+use crate::invoke::table::FunctionTable;
+use crate::launch::control::{Control, Ending, ToCoordinator};
+use crate::launch::kill_point::{KillPlan, KillPoint};
+use crate::launch::settings::{Check, Settings};
+use crate::memory::ProcessMemory;
+use crate::memory::mover::Mover;
+use crate::pipe::Pipes;
+use crate::runtime::consumers::{Pool, PoolKind};
+use crate::runtime::home::{Home, HomeLayout, Shape};
+use crate::runtime::outgoing::Outgoing;
+use crate::runtime::room::{self, Room, RoomEntry, Rooms, Seed};
+use crate::runtime::worker::Worker;
+
+/// Values shared by a process's workers, at most.
+const SHARED_MAX: usize = 1024;
+
+/// One process of a job.
+#[derive(Debug)]
+pub(crate) struct Process {
+    id: ProcessId,
+    shape: Shape,
+    settings: Settings,
+    table: FunctionTable,
+    names: Names,
+    /// Whether each process runs this binary. Empty when all do.
+    alike: Box<[bool]>,
+    /// The machine of each process. Empty when there is one.
+    machines: Box<[MachineId]>,
+    transport: Arc<dyn Transport>,
+    clock: Clock,
+    outgoing: Outgoing,
+    control: Arc<dyn Control>,
+    wait_policy: WaitPolicy,
+    /// This process can be reached by a fence of another.
+    hears_fences: bool,
+    home: Home,
+    /// Peers' starter memories, from when they are connected.
+    homes: Box<[OnceLock<Home>]>,
+    /// A peer was met that cannot map our memory.
+    unmapped_peers: AtomicBool,
+    /// Workers that wait make the transport's progress themselves.
+    polls: bool,
+    /// Held by the thread that takes in what the transport brings, so that it stays in order.
+    pub(crate) taking_in: Mutex<()>,
+    /// Why a peer was given up.
+    lost: Box<[OnceLock<String>]>,
+    /// Counts losses: a peer is counted when it is given up, and when an error names it.
+    losses: AtomicU32,
+    /// Which peers an error has named as lost, perhaps before they were given up. Set by whoever makes the error, and read by who looks
+    /// whom the process has lost. It says nothing of what the peer did before.
+    named_lost: Box<[AtomicBool]>,
+    /// Why the job was ended.
+    ended: OnceLock<Ending>,
+    finished: AtomicBool,
+    /// The round of the drain that the coordinator is in.
+    round: AtomicU32,
+    quiet: Mutex<Quiet>,
+    mailboxes: Box<[Mailbox]>,
+    lanes: Lanes,
+    pub(crate) ways: Ways,
+    pub(crate) backlog: Backlog,
+    pub(crate) pool: Mutex<RingPool>,
+    latches: Mutex<Latches>,
+    callers: Callers,
+    pools: [Pool; 2],
+    mover: Mover,
+    movement: Movement,
+    memory: ProcessMemory,
+    /// In a job whose accesses are checked.
+    checks: Option<Checks>,
+    own_segments: OwnSegments,
+    pipes: Pipes,
+    signals: Mutex<SignalRequests>,
+    shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
+    kill_plan: Option<KillPlan>,
+    rooms: Rooms,
+}
+
+/// What the service thread has for one worker.
+#[derive(Debug, Default)]
+struct Mailbox {
+    notices: Mutex<VecDeque<Notice>>,
+    /// Counted up when something of interest to the worker has happened. Written by the service thread, read by the worker.
+    attention: AtomicU32,
+}
+
+/// Something that a worker must know.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// A ring leads here now.
+    RingOpened { ring: RingName, control: Piece, chunks: Vec<Piece> },
+    /// A ring that leads here was granted a chunk.
+    RingGrown { ring: RingName, chunks: Vec<Piece> },
+    /// Nothing more will come through a ring that leads here.
+    RingClosing { ring: RingName },
+    /// The way to this worker was brought up to date with what its process said.
+    WayAnswered { to: WorkerId },
+    /// The process of this worker would like the memory of the ring to it back.
+    WayWanted { to: WorkerId },
+    /// A peer that cannot map this process's memory sent records.
+    Frame { ring: RingName, position: u64, bytes: Vec<u8> },
+    /// The mover has read the buffer of a call, or could not.
+    Fetched { fetch: u64, outcome: Result<Vec<u8>> },
+    /// A process is gone.
+    Lost { process: ProcessId },
+}
+
+/// What can be called in this process, and by whom.
+#[derive(Debug)]
+pub(crate) struct Functions {
+    pub(crate) table: FunctionTable,
+    pub(crate) names: Names,
+    /// Whether each process runs this binary. Empty when all do.
+    pub(crate) alike: Box<[bool]>,
+    /// The machine of each process. Empty when there is one.
+    pub(crate) machines: Box<[MachineId]>,
+}
+
+/// Which threads of this process have reported themselves quiet in a round, with what they sent and ran so far.
+#[derive(Debug)]
+struct Quiet {
+    round: u32,
+    reports: Vec<Option<(u64, u64)>>,
+}
+
+impl Process {
+    pub(crate) fn new(
+        settings: Settings,
+        functions: Functions,
+        transport: Arc<dyn Transport>,
+        control: Arc<dyn Control>,
+        cpus: usize,
+        kill_plan: Option<KillPlan>,
+        rooms: &[RoomEntry],
+    ) -> Arc<Self> {
+        let Functions { table, names, alike, machines } = functions;
+        let shape = Shape::new(&settings);
+        let home = Home::new(HomeLayout::of(&settings), transport.starter().memory().clone());
+        let id = transport.process();
+        let processes = shape.processes as usize;
+        let threads = shape.callable_per_process() as usize;
+        let homes: Box<[OnceLock<Home>]> = (0..processes).map(|_| OnceLock::new()).collect();
+        let own_is_mapped = homes[id.index()].set(home.clone());
+        debug_assert!(own_is_mapped.is_ok());
+        let clock = transport.clock();
+        let wait_policy = if clock.is_simulated() {
+            WaitPolicy::SIMULATED
+        } else {
+            WaitPolicy::for_load(shape.callable() as usize, cpus)
+        };
+        let polls = !clock.is_simulated() && !transport.capabilities().mapped;
+        let hears_fences = fence::register();
+        let callers = ReplySlots::new(home.clone(), shape.callers(), shape.callers_of(id));
+        let rooms = Rooms::new(rooms, &Seed { id, shape, settings: &settings, transport: &transport });
+        let process = Self {
+            id,
+            shape,
+            table,
+            names,
+            alike,
+            machines,
+            control,
+            clock,
+            wait_policy,
+            hears_fences,
+            home,
+            homes,
+            unmapped_peers: AtomicBool::new(false),
+            polls,
+            taking_in: Mutex::new(()),
+            losses: AtomicU32::new(0),
+            lost: (0..processes).map(|_| OnceLock::new()).collect(),
+            named_lost: (0..processes).map(|_| AtomicBool::new(false)).collect(),
+            ended: OnceLock::new(),
+            finished: AtomicBool::new(false),
+            round: AtomicU32::new(0),
+            quiet: Mutex::new(Quiet { round: 0, reports: vec![None; threads] }),
+            mailboxes: (0..threads).map(|_| Mailbox::default()).collect(),
+            outgoing: Outgoing::new(processes),
+            lanes: Lanes::new(shape.callable() as usize),
+            ways: Ways::default(),
+            backlog: Backlog::default(),
+            pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
+            latches: Mutex::new(Latches::new()),
+            callers: Callers::new(callers),
+            mover: Mover::default(),
+            movement: Movement::new(id, threads),
+            pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
+            memory: ProcessMemory::new(&transport, &settings),
+            checks: (settings.check == Check::Accesses).then(|| Checks::new(threads)),
+            own_segments: OwnSegments::default(),
+            pipes: Pipes::default(),
+            signals: Mutex::default(),
+            shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
+            transport,
+            settings,
+            kill_plan,
+            rooms,
+        };
+        for local in 0..threads {
+            process.home.doorbell(local).set_fencing(process.fencing());
+        }
+        process.home.watchers().set_fencing(process.fencing());
+        publish(&process.home, process.starter_key(id));
+        process.rooms.begin(&process);
+        Arc::new(process)
+    }
+
+    /// How the threads of this process keep order with their senders. Where workers have a CPU each they seldom sleep, and fence
+    /// for others, too.
+    #[inline]
+    pub(crate) fn fencing(&self) -> Fencing {
+        if self.hears_fences && self.wait_policy == WaitPolicy::DEDICATED {
+            Fencing::ByReceiver
+        } else {
+            Fencing::Mutual
+        }
+    }
+
+    /// The rooms of this process.
+    #[inline(always)]
+    pub(crate) fn rooms(&self) -> &Rooms {
+        &self.rooms
+    }
+
+    /// The state of a room in this process.
+    #[inline(always)]
+    pub(crate) fn room<R: Room>(&self) -> &R {
+        self.rooms.get()
+    }
+
+    /// Sends a message to the same room of a peer, now or when the transport has room for it.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], or what else the transport said.
+    pub(crate) fn send<R: Room>(&self, to: ProcessId, message: &R::Message) -> Result<()> {
+        self.outgoing.send(&*self.transport, to, room::encode::<R>(message)).map_err(|error| self.explain(error))
+    }
+
+    pub(crate) fn id(&self) -> ProcessId {
+        self.id
+    }
+
+    #[inline]
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    #[inline]
+    pub(crate) fn table(&self) -> &FunctionTable {
+        &self.table
+    }
+
+    /// The functions that can be called here by their names.
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Whether a process runs the same binary as this one.
+    #[inline]
+    pub(crate) fn is_alike(&self, process: ProcessId) -> bool {
+        self.alike.is_empty() || self.alike.get(process.index()).copied().unwrap_or(false)
+    }
+
+    /// The machine of a process.
+    pub(crate) fn machine_of(&self, process: ProcessId) -> MachineId {
+        self.machines.get(process.index()).copied().unwrap_or(MachineId::new(0))
+    }
+
+    /// How many machines there are.
+    pub(crate) fn machine_count(&self) -> u32 {
+        self.machines.iter().map(|machine| machine.number() + 1).max().unwrap_or(1)
+    }
+
+    /// Whether the job's processes run several binaries.
+    pub(crate) fn is_mixed(&self) -> bool {
+        !self.alike.is_empty()
+    }
+
+    /// Whether a source runs the same binary as this process, so that its records may call what the table has.
+    #[inline]
+    pub(crate) fn is_alike_source(&self, source: Source) -> bool {
+        !self.is_mixed() || self.process_of(source).is_some_and(|process| self.is_alike(process))
+    }
+
+    /// Whether a process understands calls of this entry.
+    ///
+    /// # Errors
+    /// [`Error::DifferentBinaries`].
+    pub(crate) fn check_callable(&self, process: ProcessId, entry: u16) -> Result<()> {
+        match entry == NAMED || self.is_alike(process) {
+            true => Ok(()),
+            false => Err(Error::DifferentBinaries { a: self.id, b: process }),
+        }
+    }
+
+    /// Whether this process is reached by a fence that another executes for all.
+    #[inline]
+    pub(crate) fn hears_fences(&self) -> bool {
+        self.hears_fences
+    }
+
+    pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
+        &self.transport
+    }
+
+    /// What time it is for the threads of this process, and how they wait.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(crate) fn control(&self) -> &dyn Control {
+        &*self.control
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    pub(crate) fn wait_policy(&self) -> WaitPolicy {
+        self.wait_policy
+    }
+
+    pub(crate) fn latches(&self) -> MutexGuard<'_, Latches> {
+        lock(&self.latches)
+    }
+
+    /// What the threads of this process share that are no workers.
+    pub(crate) fn callers(&self) -> &Callers {
+        &self.callers
+    }
+
+    pub(crate) fn pool(&self, kind: PoolKind) -> &Pool {
+        &self.pools[kind as usize]
+    }
+
+    pub(crate) fn mover(&self) -> &Mover {
+        &self.mover
+    }
+
+    pub(crate) fn movement(&self) -> &Movement {
+        &self.movement
+    }
+
+    pub(crate) fn pools_are_idle(&self) -> bool {
+        self.pools.iter().all(Pool::is_idle)
+    }
+
+    /// The memory that this process gives to others, and what it has of theirs.
+    pub(crate) fn memory(&self) -> &ProcessMemory {
+        &self.memory
+    }
+
+    /// What finds conflicting accesses, if they are checked.
+    #[inline]
+    pub(crate) fn checks(&self) -> Option<&Checks> {
+        self.checks.as_ref()
+    }
+
+    /// The pipes whose ends this process's workers have.
+    pub(crate) fn pipes(&self) -> &Pipes {
+        &self.pipes
+    }
+
+    /// What it has registered of its ordinary memory.
+    pub(crate) fn own_segments(&self) -> &OwnSegments {
+        &self.own_segments
+    }
+
+    /// Signals in others' memory that are under way.
+    pub(crate) fn signals(&self) -> MutexGuard<'_, SignalRequests> {
+        lock(&self.signals)
+    }
+
+    pub(crate) fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// The process of a worker or service thread, and which of its process it is. `None` when there is none such.
+    #[inline]
+    pub(crate) fn place_of(&self, worker: WorkerId) -> Option<(ProcessId, usize)> {
+        (worker.number() < self.shape.callable()).then(|| self.shape.place_of(worker))
+    }
+
+    /// Whether a worker of this number is one of that process.
+    pub(crate) fn is_worker_of(&self, worker: u32, process: ProcessId) -> bool {
+        self.place_of(WorkerId::new(worker)).is_some_and(|(of, _)| of == process)
+    }
+
+    /// Who fills the rings of this number.
+    pub(crate) fn source(&self, index: usize) -> Source {
+        match (index as u32).checked_sub(self.shape.callable()) {
+            None => Source::Worker(WorkerId::new(index as u32)),
+            Some(process) => Source::Process(ProcessId::new(process)),
+        }
+    }
+
+    /// The process that fills the rings of this number; `None` when nobody does.
+    pub(crate) fn owner_of(&self, source: u32) -> Option<ProcessId> {
+        let exists = (source as usize) < self.shape.sources();
+        let (process, _) = exists.then(|| self.process_of_source(self.source(source as usize)))??;
+        Some(process)
+    }
+
+    /// The process that a source belongs to; `None` when there is no such source.
+    pub(crate) fn process_of(&self, source: Source) -> Option<ProcessId> {
+        self.process_of_source(source).map(|(process, _)| process)
+    }
+
+    /// The process whose ring it is, and its thread if it is one's.
+    fn process_of_source(&self, source: Source) -> Option<(ProcessId, Option<usize>)> {
+        match source {
+            Source::Worker(worker) => self.place_of(worker).map(|(process, local)| (process, Some(local))),
+            Source::Process(process) => (process.number() < self.shape.processes).then_some((process, None)),
+        }
+    }
+
+    /// The process has come to a point where a test may have it killed.
+    #[inline]
+    pub(crate) fn kill_point(&self, point: KillPoint) {
+        if let Some(plan) = &self.kill_plan {
+            plan.pass(point);
+        }
+    }
+
+    /// As [`kill_point`](Self::kill_point), on ways where even a branch would cost.
+    #[inline(always)]
+    pub(crate) fn hot_kill_point(&self, point: KillPoint) {
+        if cfg!(debug_assertions) {
+            self.kill_point(point);
+        }
+    }
+
+    // Peers.
+
+    /// The memory of a peer that is connected and can be mapped.
+    #[inline]
+    pub(crate) fn home_of(&self, process: ProcessId) -> Option<&Home> {
+        let cell = self.homes.get(process.index())?;
+        match cell.get() {
+            Some(home) => Some(home),
+            None => self.look_for_home(process),
+        }
+    }
+
+    #[cold]
+    fn look_for_home(&self, process: ProcessId) -> Option<&Home> {
+        let region = self.transport.attached(self.starter_key(process))?;
+        let memory = region.mapped()?.clone();
+        Some(self.homes[process.index()].get_or_init(|| Home::new(*self.home.layout(), memory)))
+    }
+
+    fn starter_key(&self, process: ProcessId) -> RemoteKey {
+        RemoteKey::starter(process, self.home.layout().bytes() as u64)
+    }
+
+    /// A peer's starter memory, connecting first if need be.
+    pub(crate) fn starter_region(&self, process: ProcessId, deadline: Instant) -> Result<RemoteRegion> {
+        self.transport.attach(self.starter_key(process), deadline).map_err(|error| self.explain(error))
+    }
+
+    /// Connects to a peer. `None` when its memory cannot be mapped here.
+    pub(crate) fn connect(&self, process: ProcessId) -> Result<Option<&Home>> {
+        if let Some(home) = self.home_of(process) {
+            return Ok(Some(home));
+        }
+        let deadline = self.clock.now() + self.settings.deadline;
+        self.starter_region(process, deadline)?;
+        Ok(self.home_of(process))
+    }
+
+    /// Whether workers that wait are to [make the transport's progress](crate::runtime::service::poll) themselves, since what they wait for
+    /// comes by messages.
+    #[inline]
+    pub(crate) fn polls(&self) -> bool {
+        self.polls
+    }
+
+    /// Notes that there are peers who send frames.
+    pub(crate) fn meet_unmapped_peer(&self) {
+        self.unmapped_peers.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_unmapped_peers(&self) -> bool {
+        self.unmapped_peers.load(Ordering::Relaxed)
+    }
+
+    /// Sends a message to a peer's service thread, now or when the transport has room for it.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], or what else the transport said.
+    pub(crate) fn send_setup(&self, to: ProcessId, message: &SetupMessage) -> Result<()> {
+        self.outgoing.send(&*self.transport, to, message.encode()).map_err(|error| self.explain(error))
+    }
+
+    /// Sends a piece of a record stream to a peer, as [`send_setup`](Self::send_setup) does.
+    ///
+    /// # Errors
+    /// Those of [`send_setup`](Self::send_setup).
+    pub(crate) fn send_frame(&self, to: ProcessId, ring: RingName, position: u64, words: &[u64]) -> Result<()> {
+        let message = SetupMessage::encode_frame(ring, position, words);
+        self.outgoing.send(&*self.transport, to, message).map_err(|error| self.explain(error))
+    }
+
+    /// Sends messages that the transport had no room for. Says whether some are left.
+    pub(crate) fn flush_outgoing(&self) -> bool {
+        self.outgoing.flush(&*self.transport)
+    }
+
+    /// What the transport said, where a peer that is gone is a loss like any other.
+    pub(crate) fn explain(&self, error: FabricError) -> Error {
+        match error {
+            FabricError::Disconnected { process } => match self.check_ended() {
+                Ok(()) => self.gone(process),
+                Err(ended) => ended,
+            },
+            other => other.into(),
+        }
+    }
+
+    /// Why a process is lost, if it is: an error for the program.
+    #[inline]
+    pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
+        self.is_lost(process).then(|| self.gone(process))
+    }
+
+    /// Whether a process is lost: it was given up, or an error has named it, and then it is lost for good to the program.
+    #[inline]
+    pub(crate) fn is_lost(&self, process: ProcessId) -> bool {
+        self.is_given_up(process) || self.is_named_lost(process)
+    }
+
+    /// Whether the job, or this process by itself, has given up a process. What it had sent before counts until then.
+    #[inline]
+    pub(crate) fn is_given_up(&self, process: ProcessId) -> bool {
+        self.lost.get(process.index()).is_some_and(|why| why.get().is_some())
+    }
+
+    /// Whether an error has told the program that a process is lost.
+    #[inline]
+    pub(crate) fn is_named_lost(&self, process: ProcessId) -> bool {
+        self.named_lost.get(process.index()).is_some_and(|named| named.load(Ordering::Relaxed))
+    }
+
+    /// How often a process was found to be lost. Who keeps that in mind sees a loss by one look.
+    #[inline]
+    pub(crate) fn losses(&self) -> u32 {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    /// That a process is gone, and why, if that is known by now.
+    #[cold]
+    pub(crate) fn gone(&self, process: ProcessId) -> Error {
+        if let Some(named) = self.named_lost.get(process.index())
+            && !named.load(Ordering::Relaxed)
+        {
+            named.store(true, Ordering::Relaxed);
+            self.losses.fetch_add(1, Ordering::Release);
+        }
+        let why = self.lost.get(process.index()).and_then(OnceLock::get);
+        Error::PeerLost { process, why: why.map_or_else(|| "it does not answer any more".to_owned(), String::clone) }
+    }
+
+    /// Notes that a process is gone, and tells all.
+    pub(crate) fn lose(&self, process: ProcessId, why: String) {
+        if process == self.id || self.lost.get(process.index()).is_none_or(|lost| lost.set(why).is_err()) {
+            return;
+        }
+        self.losses.fetch_add(1, Ordering::Release);
+        self.transport.forget(process);
+        self.lanes.lose(process);
+        self.memory.lose(process);
+        if let Some(checks) = &self.checks {
+            checks.lose(|worker| self.is_worker_of(worker, process));
+        }
+        self.rooms.lose(self, process);
+        self.lose_movement(process);
+        self.lose_pipes(process);
+        for local in 0..self.mailboxes.len() {
+            self.notify(local, Notice::Lost { process });
+        }
+        self.home.doorbell(self.shape.callers()).ring_if_asleep();
+    }
+
+    /// Wakes whoever fills a ring, since there is room in it again.
+    pub(crate) fn ring_source(&self, source: Source) {
+        let Some((process, local)) = self.process_of_source(source) else { return };
+        let Some(home) = self.home_of(process) else { return };
+        match local {
+            Some(local) => home.doorbell(local).ring_if_asleep(),
+            // Any thread of the process may be the one that waits, also one that is no worker.
+            None => (0..=self.shape.callers()).for_each(|local| home.doorbell(local).ring_if_asleep()),
+        }
+    }
+
+    /// Tells a sender of frames how much was run.
+    pub(crate) fn credit_frames(&self, source: Source, me: &Worker, consumed: u64) {
+        let Some((process, _)) = self.process_of_source(source) else { return };
+        let source = match source {
+            Source::Worker(worker) => worker.number(),
+            Source::Process(process) => self.shape.callable() + process.number(),
+        };
+        let ring = RingName { source, to: me.id().number() };
+        // A sender that cannot be reached needs no credit.
+        let _ = self.send_setup(process, &SetupMessage::FrameCredit { ring, consumed });
+    }
+
+    // Notices.
+
+    /// Has a thread of this process look up, and take this.
+    pub(crate) fn notify(&self, local: usize, notice: Notice) {
+        lock(&self.mailboxes[local].notices).push_back(notice);
+        self.call_attention(local);
+    }
+
+    /// Has a thread of this process look up.
+    pub(crate) fn call_attention(&self, local: usize) {
+        // SYNC: release, for the acquire in `attention`: what the worker is to see was written before.
+        self.mailboxes[local].attention.fetch_add(1, Ordering::Release);
+        self.home.doorbell(local).ring_if_asleep();
+    }
+
+    /// Has all threads of this process look up.
+    pub(crate) fn call_attention_of_all(&self) {
+        (0..self.mailboxes.len()).for_each(|local| self.call_attention(local));
+        self.home.doorbell(self.shape.callers()).ring_if_asleep();
+    }
+
+    #[inline]
+    pub(crate) fn attention(&self, local: usize) -> u32 {
+        self.mailboxes[local].attention.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn next_notice(&self, local: usize) -> Option<Notice> {
+        lock(&self.mailboxes[local].notices).pop_front()
+    }
+
+    // The end.
+
+    /// The job was ended: everything that waits here returns an error.
+    pub(crate) fn end(&self, why: Ending) {
+        // The first reason counts.
+        let _ = self.ended.set(why);
+        // A worker may be waiting in the transport, and has nothing to expect of anybody.
+        let others = (0..self.shape.processes).map(ProcessId::new).filter(|process| *process != self.id);
+        others.for_each(|process| self.transport.forget(process));
+        self.call_attention_of_all();
+    }
+
+    pub(crate) fn check_ended(&self) -> Result<()> {
+        match self.ended.get() {
+            None => Ok(()),
+            Some(why) => Err(why.clone().into()),
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        self.finished.store(true, Ordering::Release);
+        self.call_attention_of_all();
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn begin_round(&self, round: u32) {
+        self.round.store(round, Ordering::Release);
+        self.call_attention_of_all();
+    }
+
+    pub(crate) fn round(&self) -> u32 {
+        self.round.load(Ordering::Acquire)
+    }
+
+    /// A thread has nothing left to do. When that is so of all, the coordinator is told.
+    pub(crate) fn report_quiet(&self, local: usize, round: u32, sent: u64, executed: u64) {
+        let mut quiet = lock(&self.quiet);
+        if quiet.round != round {
+            quiet.round = round;
+            quiet.reports.fill(None);
+        }
+        quiet.reports[local] = Some((sent, executed));
+        let Some(reports) = quiet.reports.iter().copied().collect::<Option<Vec<_>>>() else { return };
+        let sent = reports.iter().map(|(sent, _)| sent).sum::<u64>() + self.lanes.calls();
+        let executed = reports.iter().map(|(_, executed)| executed).sum();
+        self.control.send(ToCoordinator::Idle { round, sent, executed });
+        self.kill_point(KillPoint::RoundReported);
+    }
+
+    // Shared values.
+
+    pub(crate) fn make_shared(&self, index: usize, make: impl FnOnce() -> Box<dyn Any + Send + Sync>) -> Result<()> {
+        let too_many = Error::TooLarge { what: "a table of shared values", bytes: SHARED_MAX + 1, max: SHARED_MAX };
+        self.shared.get(index).ok_or(too_many)?.get_or_init(make);
+        Ok(())
+    }
+
+    pub(crate) fn shared(&self, index: usize) -> Option<&(dyn Any + Send + Sync)> {
+        self.shared.get(index)?.get().map(|value| &**value)
+    }
+}

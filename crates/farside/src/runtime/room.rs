@@ -1,0 +1,318 @@
+//! Rooms: the parts of the library that live on the runtime, without being named by it.
+//!
+//! A room implements [`Room`] and is listed in `crate::rooms::ROOMS`. The runtime then makes its state in every process and
+//! every worker, hands it the service messages that carry its tag, tells it of losses, and gives it a share of progress.
+//! A new room changes no file of the runtime.
+//!
+//! | to | use |
+//! |---|---|
+//! | reach the room's state in a process | [`Process::room`] |
+//! | reach its state in a worker | [`Worker::room`](crate::Worker) (crate-private) |
+//! | send a message to the same room of a peer | [`Process::send`] |
+//! | have workers that make progress call [`Room::serve`] | [`Rooms::set_busy`] |
+//!
+//! *Cost*: reaching a room's state is one load from a fixed place and one comparison of a type's number, which the processor predicts. There
+//! is no lock and no hash.
+
+use std::any::TypeId;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use farside_fabric::{ProcessId, Transport};
+use farside_wire::{Decoder, Wire};
+
+use super::home::Shape;
+use super::process::Process;
+use super::worker::Worker;
+use crate::error::Result;
+use crate::launch::settings::Settings;
+
+/// Number of tags, and so of rooms.
+const TAG_COUNT: usize = 16;
+
+/// Set in the first byte of a room's message, beside its tag. The runtime's own messages do not have it.
+pub(crate) const TAG_BIT: u8 = 0x80;
+
+/// A part of the library that lives on the runtime: its state in one process.
+pub(crate) trait Room: Debug + Send + Sync + Sized + 'static {
+    /// Names the room in messages and finds its state. Each room has another, below 16.
+    const TAG: u8;
+
+    /// What the room's instances in different processes say to each other. `()` if they say nothing.
+    type Message: Wire + Debug;
+
+    /// The room's state in each worker. `()` if it has none.
+    type Local: Debug + 'static;
+
+    /// Makes the state of a process, before the process exists.
+    fn new(seed: &Seed<'_>) -> Self;
+
+    /// Makes the state of a worker: thread `local` of the process.
+    fn local(&self, process: &Arc<Process>, local: usize) -> Self::Local;
+
+    /// Called once, when the process exists and nothing has been sent or received yet.
+    fn begin(&self, _process: &Process) {}
+
+    /// Takes a message that the same room of the process `from` has sent. Runs on the thread that takes in events, and must not wait.
+    ///
+    /// # Errors
+    /// Only what ends this process. A message that asks for what it may not is dropped.
+    fn take(&self, _process: &Arc<Process>, _from: ProcessId, _message: Self::Message) -> Result<()> {
+        Ok(())
+    }
+
+    /// Gives up what was meant for a process that is lost.
+    fn lose(&self, _process: &Process, _lost: ProcessId) {}
+
+    /// Does the room's share of the service thread's work, without waiting. Workers call it too: those that wait, and, while the
+    /// room says that it [is busy](Rooms::set_busy), those that make progress.
+    ///
+    /// # Errors
+    /// Only what ends this process.
+    fn serve(&self, _process: &Arc<Process>) -> Result<Served> {
+        Ok(Served::NOTHING)
+    }
+
+    /// Says whether `worker` has nothing of the room left that must end before the job does.
+    ///
+    /// # Errors
+    /// What the worker's body would have returned.
+    fn is_over(&self, _worker: &Worker) -> Result<bool> {
+        Ok(true)
+    }
+}
+
+/// What a room's state is made from.
+#[derive(Debug)]
+pub(crate) struct Seed<'a> {
+    pub(crate) id: ProcessId,
+    pub(crate) shape: Shape,
+    pub(crate) settings: &'a Settings,
+    pub(crate) transport: &'a Arc<dyn Transport>,
+}
+
+/// What a room's share of progress came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// Something was done.
+    pub(crate) moved: bool,
+    /// When the room is to be served again, at the latest, if nothing else happens.
+    pub(crate) again: Option<Instant>,
+}
+
+impl Served {
+    /// There was nothing to do, and there will not be until something happens.
+    pub(crate) const NOTHING: Self = Self { moved: false, again: None };
+
+    fn and(self, other: Self) -> Self {
+        let again = [self.again, other.again].into_iter().flatten().min();
+        Self { moved: self.moved | other.moved, again }
+    }
+}
+
+/// A room in the list of rooms.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoomEntry {
+    tag: u8,
+    make: fn(&Seed<'_>) -> Slot<dyn AnyRoom>,
+}
+
+impl RoomEntry {
+    /// The room's tag.
+    #[cfg(test)]
+    pub(crate) fn tag(&self) -> u8 {
+        self.tag
+    }
+
+    /// The entry of `R`.
+    pub(crate) const fn of<R: Room>() -> Self {
+        assert!((R::TAG as usize) < TAG_COUNT, "a room's tag is below 16");
+        Self { tag: R::TAG, make: |seed| Slot { kind: TypeId::of::<R>(), state: Box::new(R::new(seed)) } }
+    }
+}
+
+/// The rooms of one process.
+#[derive(Debug)]
+pub(crate) struct Rooms {
+    by_tag: [Option<Slot<dyn AnyRoom>>; TAG_COUNT],
+    /// The tags of rooms that want workers to serve them. Written by the rooms, read by workers that make progress.
+    busy: AtomicU32,
+}
+
+impl Rooms {
+    /// Makes the rooms of a process.
+    ///
+    /// # Panics
+    /// When two rooms have one tag.
+    pub(crate) fn new(entries: &[RoomEntry], seed: &Seed<'_>) -> Self {
+        let mut by_tag = [const { None }; TAG_COUNT];
+        for entry in entries {
+            let place: &mut Option<Slot<dyn AnyRoom>> = &mut by_tag[entry.tag as usize];
+            assert!(place.is_none(), "two rooms have the tag {}", entry.tag);
+            *place = Some((entry.make)(seed));
+        }
+        Self { by_tag, busy: AtomicU32::new(0) }
+    }
+
+    /// The state of `R` in this process.
+    #[inline(always)]
+    pub(crate) fn get<R: Room>(&self) -> &R {
+        match &self.by_tag[R::TAG as usize] {
+            Some(slot) if slot.kind == TypeId::of::<R>() => {
+                let state: *const dyn AnyRoom = &*slot.state;
+                // SAFETY: `kind` is the type of what `state` holds: both were set from one `R` in `RoomEntry::of` and neither
+                // changes. The reference lives as long as the borrow of `self`, which owns the state.
+                unsafe { &*state.cast::<R>() }
+            }
+            _ => not_listed::<R>(),
+        }
+    }
+
+    /// Makes the state of all rooms in a worker.
+    pub(crate) fn locals(&self, process: &Arc<Process>, local: usize) -> LocalRooms {
+        LocalRooms {
+            by_tag: self.by_tag.each_ref().map(|slot| slot.as_ref().map(|slot| slot.state.local(process, local))),
+        }
+    }
+
+    /// Sets whether workers that make progress are to serve this room.
+    pub(crate) fn set_busy<R: Room>(&self, is_busy: bool) {
+        // Nothing is published by this: a worker that sees it late serves the room one step later, and the service thread serves it anyway.
+        match is_busy {
+            true => self.busy.fetch_or(1 << R::TAG, Ordering::Relaxed),
+            false => self.busy.fetch_and(!(1 << R::TAG), Ordering::Relaxed),
+        };
+    }
+
+    /// Whether a room wants workers to serve it.
+    #[inline(always)]
+    pub(crate) fn are_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) != 0
+    }
+
+    fn all(&self) -> impl Iterator<Item = &dyn AnyRoom> {
+        self.by_tag.iter().flatten().map(|slot| &*slot.state)
+    }
+
+    pub(crate) fn begin(&self, process: &Process) {
+        self.all().for_each(|room| room.begin(process));
+    }
+
+    /// Hands a service message to the room that it is for. What is no message of a room is dropped: its sender is not of this job.
+    pub(crate) fn take(&self, process: &Arc<Process>, from: ProcessId, message: &[u8]) -> Result<()> {
+        let Some((tag, message)) = message.split_first() else { return Ok(()) };
+        match self.by_tag.get((tag & !TAG_BIT) as usize) {
+            Some(Some(slot)) => slot.state.take(process, from, message),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn lose(&self, process: &Process, lost: ProcessId) {
+        self.all().for_each(|room| room.lose(process, lost));
+    }
+
+    /// Serves all rooms, or those that are busy.
+    pub(crate) fn serve(&self, process: &Arc<Process>, only_busy: bool) -> Result<Served> {
+        let which = if only_busy { self.busy.load(Ordering::Relaxed) } else { u32::MAX };
+        let mut served = Served::NOTHING;
+        for (tag, slot) in self.by_tag.iter().enumerate() {
+            if let Some(slot) = slot
+                && which & (1 << tag) != 0
+            {
+                served = served.and(slot.state.serve(process)?);
+            }
+        }
+        Ok(served)
+    }
+
+    pub(crate) fn are_over(&self, worker: &Worker) -> Result<bool> {
+        self.all().try_fold(true, |over, room| Ok(over & room.is_over(worker)?))
+    }
+}
+
+/// The states of all rooms in one worker.
+#[derive(Debug)]
+pub(crate) struct LocalRooms {
+    by_tag: [Option<Slot<dyn AnyLocal>>; TAG_COUNT],
+}
+
+impl LocalRooms {
+    /// The state of `R` in this worker.
+    #[inline(always)]
+    pub(crate) fn get<R: Room>(&self) -> &R::Local {
+        match &self.by_tag[R::TAG as usize] {
+            Some(slot) if slot.kind == TypeId::of::<R>() => {
+                let state: *const dyn AnyLocal = &*slot.state;
+                // SAFETY: `kind` is `R`, and then `state` is an `R::Local`: both were set from one `R` in `AnyRoom::local` and neither
+                // changes. The reference lives as long as the borrow of `self`, which owns the state.
+                unsafe { &*state.cast::<R::Local>() }
+            }
+            _ => not_listed::<R>(),
+        }
+    }
+}
+
+/// A state and the room whose state it is.
+#[derive(Debug)]
+struct Slot<T: ?Sized> {
+    /// The type of the room.
+    kind: TypeId,
+    state: Box<T>,
+}
+
+#[cold]
+#[inline(never)]
+fn not_listed<R>() -> ! {
+    panic!("{} is not among the rooms of this process", std::any::type_name::<R>())
+}
+
+/// A worker's state of any room.
+trait AnyLocal: Debug {}
+
+impl<T: Debug> AnyLocal for T {}
+
+/// A [`Room`] whose type is not known.
+trait AnyRoom: Debug + Send + Sync {
+    fn local(&self, process: &Arc<Process>, local: usize) -> Slot<dyn AnyLocal>;
+    fn begin(&self, process: &Process);
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: &[u8]) -> Result<()>;
+    fn lose(&self, process: &Process, lost: ProcessId);
+    fn serve(&self, process: &Arc<Process>) -> Result<Served>;
+    fn is_over(&self, worker: &Worker) -> Result<bool>;
+}
+
+impl<R: Room> AnyRoom for R {
+    fn local(&self, process: &Arc<Process>, local: usize) -> Slot<dyn AnyLocal> {
+        Slot { kind: TypeId::of::<R>(), state: Box::new(Room::local(self, process, local)) }
+    }
+
+    fn begin(&self, process: &Process) {
+        Room::begin(self, process);
+    }
+
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: &[u8]) -> Result<()> {
+        match farside_wire::decode(Decoder::new(message), 0) {
+            Ok(message) => Room::take(self, process, from, message),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn lose(&self, process: &Process, lost: ProcessId) {
+        Room::lose(self, process, lost);
+    }
+
+    fn serve(&self, process: &Arc<Process>) -> Result<Served> {
+        Room::serve(self, process)
+    }
+
+    fn is_over(&self, worker: &Worker) -> Result<bool> {
+        Room::is_over(self, worker)
+    }
+}
+
+/// A service message of a room, as it travels: its tag and the encoded message.
+pub(crate) fn encode<R: Room>(message: &R::Message) -> Vec<u8> {
+    farside_wire::encode(message, vec![TAG_BIT | R::TAG])
+}

@@ -1,0 +1,126 @@
+//! Opening what carries the bytes: shared memory, libfabric, or both.
+
+use std::sync::Arc;
+
+use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
+use farside_fabric::route::{FabricChoice, Routes, Way};
+use farside_fabric::shm::{ShmConfig, ShmEndpoint};
+use farside_fabric::{FabricError, MachineId, ProcessId, Transport};
+
+use crate::error::Result;
+use crate::launch::control::{CARD_BYTES_MAX, PeerCard};
+use crate::launch::settings::{ADDRESS, Lookup, Settings};
+use crate::runtime::home::HomeLayout;
+
+/// What a process knows of its job when it starts.
+#[derive(Debug)]
+pub(crate) struct StartOrders {
+    pub(crate) job_id: u64,
+    pub(crate) secret: [u8; 16],
+    /// All processes of the job in their order; none when all reach each other over shared memory.
+    pub(crate) peers: Vec<PeerCard>,
+    /// For each process, which of the job's binaries it runs; none when all run the same.
+    pub(crate) builds: Vec<u32>,
+}
+
+impl StartOrders {
+    /// Whether each process runs the same binary as `process`; nothing when all do.
+    pub(crate) fn alike(&self, process: ProcessId) -> Box<[bool]> {
+        let own = self.builds.get(process.index());
+        self.builds.iter().map(|build| Some(build) == own).collect()
+    }
+
+    /// The machine of each process, numbered in the order in which they first appear; nothing when there is one.
+    pub(crate) fn machines(&self) -> Box<[MachineId]> {
+        let mut hosts: Vec<[u8; 16]> = Vec::new();
+        let number = |peer: &PeerCard| {
+            let known = hosts.iter().position(|host| *host == peer.host);
+            let number = known.unwrap_or_else(|| {
+                hosts.push(peer.host);
+                hosts.len() - 1
+            });
+            MachineId::new(number as u32)
+        };
+        self.peers.iter().map(number).collect()
+    }
+}
+
+/// Opens the fabric between machines. The others find it by its [card](OfiEndpoint::card).
+///
+/// # Errors
+/// [`Error::Fabric`](crate::Error::Fabric) when libfabric or the provider is not there.
+pub(crate) fn open_fabric(process: ProcessId, settings: &Settings, lookup: Lookup<'_>) -> Result<Arc<OfiEndpoint>> {
+    let provider = match &settings.fabric {
+        FabricChoice::Ofi(provider) => provider.clone(),
+        FabricChoice::Auto | FabricChoice::Shm => None,
+    };
+    let fabric = OfiEndpoint::open(OfiConfig {
+        process,
+        process_count: settings.processes,
+        starter_bytes: HomeLayout::of(settings).bytes(),
+        provider,
+        address: lookup(ADDRESS).map(|address| address.to_string_lossy().into_owned()),
+        device: settings.nics.as_ref().map(|nics| nics.of(process).to_owned()),
+    })?;
+    let bytes = fabric.card().len();
+    if bytes > CARD_BYTES_MAX {
+        let what = format!("libfabric's provider {}", fabric.provider());
+        let why = format!(
+            "a card with its address has {bytes} bytes, and at most {CARD_BYTES_MAX} are sent to all processes"
+        );
+        return Err(FabricError::Unavailable { what, why, remedy: "choose another with --fabric" }.into());
+    }
+    Ok(fabric)
+}
+
+/// The transport over which this process reaches the others.
+///
+/// # Errors
+/// Those of the transports.
+pub(crate) fn open_route(
+    process: ProcessId,
+    settings: &Settings,
+    orders: &StartOrders,
+    fabric: Option<Arc<OfiEndpoint>>,
+) -> Result<Arc<dyn Transport>> {
+    let StartOrders { job_id, secret, peers, .. } = orders;
+    let config = ShmConfig {
+        process,
+        process_count: settings.processes,
+        job_id: *job_id,
+        secret: *secret,
+        starter_bytes: HomeLayout::of(settings).bytes(),
+        private_by_system_call: true,
+    };
+    let Some(fabric) = fabric else { return Ok(ShmEndpoint::open(config)?) };
+    let cards: Vec<Vec<u8>> = peers.iter().map(|peer| peer.card.clone()).collect();
+    fabric.introduce(&cards, secret)?;
+    let host = peers.get(process.index()).map(|own| own.host);
+    let is_near = |peer: &PeerCard| settings.fabric == FabricChoice::Auto && Some(peer.host) == host;
+    let ways: Vec<Way> = peers.iter().map(|peer| if is_near(peer) { Way::Shm } else { Way::Ofi }).collect();
+    // Alone on its machine, or told to use nothing else.
+    if ways.iter().filter(|way| **way == Way::Shm).count() <= 1 {
+        return Ok(fabric);
+    }
+    Ok(Arc::new(Routes::open(config, fabric, ways)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_are_numbered_without_gaps() {
+        let orders = |hosts: &[u8]| StartOrders {
+            job_id: 1,
+            secret: [0; 16],
+            peers: hosts.iter().map(|host| PeerCard { host: [*host; 16], card: vec![1] }).collect(),
+            builds: Vec::new(),
+        };
+        let numbers =
+            |hosts: &[u8]| orders(hosts).machines().iter().map(|machine| machine.number()).collect::<Vec<_>>();
+        assert_eq!(numbers(&[]), [0; 0]);
+        assert_eq!(numbers(&[9]), [0]);
+        assert_eq!(numbers(&[9, 9, 3, 9, 7, 3]), [0, 0, 1, 0, 2, 1]);
+    }
+}

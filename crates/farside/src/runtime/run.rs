@@ -1,0 +1,381 @@
+//! One process of a job, from its greeting to its end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use farside_fabric::clock::Clock;
+use farside_fabric::ofi::OfiEndpoint;
+use farside_fabric::route::FabricChoice;
+use farside_fabric::{ProcessId, Transport};
+use farside_sys::net::{Interest, wait_ready};
+use farside_sys::topology::{self, Topology};
+
+use crate::error::{Error, Result};
+use crate::invoke::inbox::panic_message;
+use crate::invoke::named::Names;
+use crate::invoke::table::FunctionTable;
+use crate::launch::child::{Member, TransportChoice};
+use crate::launch::control::{Control, Greeting, JobShape, ToCoordinator, ToProcess};
+use crate::launch::host::host_id;
+use crate::launch::kill_point::KillPoint;
+use crate::launch::settings::{Settings, opening_time, own_environment};
+use crate::runtime::home::Shape;
+use crate::runtime::process::{Functions, Process};
+use crate::runtime::room::RoomEntry;
+use crate::runtime::route::{StartOrders, open_fabric, open_route};
+use crate::runtime::service::serve;
+use crate::runtime::worker::Worker;
+
+/// How long a transport without descriptors sleeps between looks for the start.
+const START_NAP: Duration = Duration::from_micros(10);
+/// How much longer than the coordinator a process waits for the start: the coordinator knows who is missing, and says so.
+const START_MARGIN: Duration = Duration::from_secs(2);
+/// How long a process that has lost another waits for news of the link to the one that coordinates the job,
+const LINK_MARGIN: Duration = Duration::from_secs(1);
+/// and how long it sleeps between looks.
+const LINK_NAP: Duration = Duration::from_millis(1);
+
+/// Runs `body` on each worker of this process, and returns when the whole job has come to rest.
+///
+/// # Errors
+/// The first error of a worker, or why the job could not start or was ended.
+///
+/// # Panics
+/// When a worker panicked, after the others were told.
+pub(crate) fn run_process<F>(member: Member, names: Names, rooms: &[RoomEntry], body: &F) -> Result<()>
+where
+    F: Fn(&Worker) -> Result<()> + Send + Sync,
+{
+    let control = member.control.clone();
+    let outcomes = match start(member, names, rooms) {
+        Ok(process) => run_started(&process, body),
+        Err(error) => {
+            control.send(ToCoordinator::failed_with(&error));
+            Err(error)
+        }
+    };
+    control.leave();
+    let mut first_error = Ok(());
+    for outcome in outcomes? {
+        match outcome {
+            Ok(result) => first_error = first_error.and(result),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+    first_error
+}
+
+type Outcome = thread::Result<Result<()>>;
+
+/// Runs the service thread, and with it all others to their ends.
+fn run_started<F>(process: &Arc<Process>, body: &F) -> Result<Vec<Outcome>>
+where
+    F: Fn(&Worker) -> Result<()> + Send + Sync,
+{
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let seat = process.clock().seat();
+        let end = seat.end();
+        let service = thread::Builder::new().name("farside service".to_owned());
+        let service = service.spawn_scoped(scope, || seat.take(|| serve(process, &stop)));
+        let service = service.map_err(|cause| Error::System { doing: "starting the service thread", cause })?;
+        let outcomes = run_threads(scope, process, body);
+        stop.store(true, Ordering::Release);
+        process.transport().wake();
+        end.wait();
+        if let Err(panic) = service.join() {
+            resume_unwind(panic);
+        }
+        process.stop_mover();
+        outcomes
+    })
+}
+
+/// Runs all threads of the process that can be called, to their end.
+fn run_threads<'scope, F>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    process: &'scope Arc<Process>,
+    body: &'scope F,
+) -> Result<Vec<Outcome>>
+where
+    F: Fn(&Worker) -> Result<()> + Send + Sync,
+{
+    let shape = process.shape();
+    let places = places(process)?;
+    let spawn = |local: usize| {
+        let name = format!("farside {}", shape.worker_at(process.id(), local));
+        let place = places.get(local).cloned().flatten();
+        let seat = process.clock().seat();
+        let end = seat.end();
+        let started = thread::Builder::new().name(name).spawn_scoped(scope, move || {
+            if let Some(cpus) = place {
+                let bound = topology::bind_current_thread(&cpus);
+                bound.map_err(|cause| Error::System {
+                    doing: "binding a worker",
+                    cause: std::io::Error::other(cause),
+                })?;
+            }
+            seat.take(|| run_thread(process, local, body))
+        });
+        (started, end)
+    };
+    let threads: Vec<_> = (0..shape.callable_per_process() as usize).map(spawn).collect();
+    let mut outcomes = Vec::new();
+    for (started, end) in threads {
+        end.wait();
+        outcomes.push(match started {
+            Ok(thread) => thread.join(),
+            Err(cause) => {
+                let error = Error::System { doing: "starting a worker thread", cause };
+                fail(process, error.to_string(), None);
+                Ok(Err(error))
+            }
+        });
+    }
+    Ok(outcomes)
+}
+
+/// One worker, or one user service thread, which has no body.
+fn run_thread<F>(process: &Arc<Process>, local: usize, body: &F) -> Result<()>
+where
+    F: Fn(&Worker) -> Result<()>,
+{
+    let worker = Worker::new(process.clone(), local);
+    let _seated = process.checks().map(|checks| checks.seat(local));
+    let is_worker = local < process.shape().threads as usize;
+    let run = || {
+        if is_worker {
+            body(&worker)?;
+        }
+        worker.drain()
+    };
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => {
+            let error = unless_the_link_broke(process.control(), process.clock(), || process.check_ended(), error);
+            fail(process, format!("{}: {error}", worker.id()), error.lost_process());
+            Err(error)
+        }
+        Err(panic) => {
+            fail(process, format!("{} panicked: {}", worker.id(), panic_message(&*panic)), None);
+            resume_unwind(panic)
+        }
+    }
+}
+
+/// Who loses another may have lost the process that coordinates the job, too: nobody hears then what it says, and the link says so, if a moment
+/// later than the fabric. That is the error that counts. `check_ended` finds what the service thread has heard.
+fn unless_the_link_broke(
+    control: &dyn Control,
+    clock: &Clock,
+    check_ended: impl Fn() -> Result<()>,
+    error: Error,
+) -> Error {
+    if error.lost_process().is_none() || !control.leads_to_a_process() {
+        return error;
+    }
+    let deadline = clock.now() + LINK_MARGIN;
+    while check_ended().is_ok() && clock.now() < deadline {
+        clock.nap(LINK_NAP);
+    }
+    match check_ended() {
+        Err(ended) if !control.is_heard() => ended,
+        _ => error,
+    }
+}
+
+/// Tells everybody that this process is over, and lets its other workers know.
+fn fail(process: &Process, message: String, because_of: Option<ProcessId>) {
+    process.control().send(ToCoordinator::Failed { message: message.clone(), because_of });
+    process.end(crate::launch::control::Ending::Other(message));
+}
+
+fn places(process: &Process) -> Result<Vec<Option<topology::CpuSet>>> {
+    let settings = process.settings();
+    if settings.bind == topology::Bind::None {
+        return Ok(Vec::new());
+    }
+    let topology = Topology::of_this_machine().map_err(unreadable)?;
+    // Among those of its machine.
+    let here = process.machine_of(process.id());
+    let together = (0..settings.processes).map(ProcessId::new).filter(|other| process.machine_of(*other) == here);
+    let count = together.clone().count();
+    let index = together.take_while(|other| *other != process.id()).count();
+    Ok(topology::place(settings.bind, index, count, settings.threads as usize, &topology))
+}
+
+fn unreadable(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::System { doing: "reading this machine's topology", cause: std::io::Error::other(cause) }
+}
+
+/// Greets the coordinator, waits for the start, opens the transport.
+fn start(member: Member, names: Names, rooms: &[RoomEntry]) -> Result<Arc<Process>> {
+    let Member { process, settings, control, transport, kill_plan, build } = member;
+    let table = FunctionTable::of_this_program()?;
+    control.send(ToCoordinator::Hello(greeting(&table, build, &settings, &transport)?));
+    if let Some(plan) = &kill_plan {
+        plan.pass(KillPoint::GreetingSent);
+    }
+    let clock = match &transport {
+        TransportChoice::Ready(transport) => transport.clock(),
+        TransportChoice::ByRoute => Clock::real(),
+    };
+    let (orders, fabric) = wait_for_start(process, &*control, &clock, &settings)?;
+    let transport: Arc<dyn Transport> = match transport {
+        TransportChoice::Ready(transport) => transport,
+        TransportChoice::ByRoute => open_route(process, &settings, &orders, fabric)?,
+    };
+    let cpus = topology::current_affinity().map_err(unreadable)?.len();
+    let functions = Functions { table, names, alike: orders.alike(process), machines: orders.machines() };
+    let process = Process::new(settings, functions, transport, control, cpus, kill_plan, rooms);
+    process.kill_point(KillPoint::EndpointOpened);
+    Ok(process)
+}
+
+fn greeting(table: &FunctionTable, build: u64, settings: &Settings, transport: &TransportChoice) -> Result<Greeting> {
+    let (fingerprint, table_hash) = table.identity();
+    let table_hash = table_hash ^ build;
+    let Shape { processes, threads, service_threads } = Shape::new(settings);
+    let (host, fabric) = match transport {
+        TransportChoice::ByRoute => (host_id(&own_environment)?, settings.fabric.clone()),
+        // What is there already needs no route.
+        TransportChoice::Ready(_) => ([0; 16], FabricChoice::Auto),
+    };
+    Ok(Greeting { fingerprint, table_hash, host, shape: JobShape { processes, threads, service_threads }, fabric })
+}
+
+fn mixed_up() -> Error {
+    Error::JobEnded { why: "the coordinator mixed up what it knows of the processes".into() }
+}
+
+/// Waits for the start. When processes are on several machines, the fabric between them is opened meanwhile.
+fn wait_for_start(
+    process: ProcessId,
+    control: &dyn Control,
+    clock: &Clock,
+    settings: &Settings,
+) -> Result<(StartOrders, Option<Arc<OfiEndpoint>>)> {
+    let time = settings.deadline.saturating_add(START_MARGIN);
+    let mut deadline = clock.now() + time;
+    let (mut peers, mut builds) = (Vec::new(), Vec::new());
+    let mut fabric = None;
+    loop {
+        match control.receive() {
+            Some(ToProcess::Start { job_id, secret }) => {
+                if !builds.is_empty() && builds.len() != settings.processes as usize {
+                    return Err(mixed_up());
+                }
+                return Ok((StartOrders { job_id, secret, peers, builds }, fabric));
+            }
+            Some(ToProcess::Exchange) => {
+                let endpoint = open_fabric(process, settings, &own_environment)?;
+                control.send(ToCoordinator::Card { bytes: endpoint.card().to_vec() });
+                fabric = Some(endpoint);
+                // Others may be slower, where there are many.
+                deadline = clock.now() + time.saturating_add(opening_time(settings.processes));
+            }
+            Some(ToProcess::Peers { first, cards }) => {
+                if first as usize != peers.len() || peers.len() + cards.len() > settings.processes as usize {
+                    return Err(mixed_up());
+                }
+                peers.extend_from_slice(&cards);
+            }
+            Some(ToProcess::Builds { first, builds: more }) => {
+                if first as usize != builds.len() || builds.len() + more.len() > settings.processes as usize {
+                    return Err(mixed_up());
+                }
+                builds.extend(more);
+            }
+            Some(ToProcess::Ended { why }) => return Err(why.into()),
+            Some(ToProcess::Lost { process, why }) => return Err(Error::PeerLost { process, why }),
+            Some(ToProcess::Confirm { .. } | ToProcess::Finish) => {}
+            None if clock.now() >= deadline => {
+                return Err(Error::Deadline { doing: "waiting for the other processes to start", after: time });
+            }
+            None => match control.fd() {
+                Some(fd) => {
+                    let waited = wait_ready(&[Interest { fd, writable: false }], Some(deadline));
+                    waited.map_err(|cause| Error::System { doing: "waiting for the start of the job", cause })?;
+                }
+                None => clock.nap(START_NAP),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::os::fd::BorrowedFd;
+
+    use super::*;
+
+    /// A link to a process, or to a launcher, of which nothing is read.
+    #[derive(Clone, Copy, Debug)]
+    struct Link {
+        leads_to_a_process: bool,
+        is_heard: bool,
+    }
+
+    impl Control for Link {
+        fn send(&self, _: ToCoordinator) {}
+
+        fn receive(&self) -> Option<ToProcess> {
+            None
+        }
+
+        fn fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+
+        fn is_heard(&self) -> bool {
+            self.is_heard
+        }
+
+        fn leads_to_a_process(&self) -> bool {
+            self.leads_to_a_process
+        }
+    }
+
+    /// What is left of an error when the job's end is found at the look of this number, and how many looks there were.
+    fn what_counts(link: Link, end_at: u32, error: Error) -> (Error, u32) {
+        let looks = Cell::new(0);
+        let check_ended = || {
+            looks.set(looks.get() + 1);
+            if looks.get() < end_at { Ok(()) } else { Err(Error::JobEnded { why: "gone".into() }) }
+        };
+        let error = unless_the_link_broke(&link, &Clock::real(), check_ended, error);
+        (error, looks.get())
+    }
+
+    fn lost() -> Error {
+        Error::PeerLost { process: ProcessId::new(1), why: "it does not answer any more".into() }
+    }
+
+    #[test]
+    fn a_link_that_breaks_after_a_loss_is_the_error() {
+        let link = Link { leads_to_a_process: true, is_heard: false };
+        let (error, looks) = what_counts(link, 5, lost());
+        assert!(matches!(error, Error::JobEnded { .. }) && looks >= 5, "{error} after {looks} looks");
+    }
+
+    #[test]
+    fn a_loss_of_which_the_coordinator_has_heard_stays_the_error() {
+        let link = Link { leads_to_a_process: true, is_heard: true };
+        // It ends the job, or says nothing for as long as that is waited for.
+        for end_at in [5, u32::MAX] {
+            assert!(matches!(what_counts(link, end_at, lost()).0, Error::PeerLost { .. }));
+        }
+    }
+
+    #[test]
+    fn nothing_is_waited_for_where_no_process_coordinates_or_none_is_lost() {
+        let to_launcher = Link { leads_to_a_process: false, is_heard: true };
+        assert_eq!(what_counts(to_launcher, 1, lost()).1, 0);
+        let to_process = Link { leads_to_a_process: true, is_heard: false };
+        assert_eq!(what_counts(to_process, 1, Error::InHandler { what: "a barrier" }).1, 0);
+    }
+}

@@ -1,0 +1,181 @@
+//! The service thread: one in every process, blocked when there is nothing to do.
+//!
+//! It does what must not depend on whether a worker happens to be attentive: makes rings, hands out memory, learns of deaths,
+//! carries what cannot be stored into a peer's memory. It runs no code of the user's and never waits for a peer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use farside_fabric::{Event, ProcessId, WorkerId};
+
+use crate::error::Error;
+use crate::invoke::notify::count_down;
+use crate::invoke::reply::take_piece;
+use crate::invoke::ring::message::{RingName, SetupMessage};
+use crate::launch::control::{ToCoordinator, ToProcess};
+use crate::launch::kill_point::KillPoint;
+use crate::runtime::process::{Notice, Process, lock};
+use crate::runtime::room::{self, Served};
+
+/// When a transport that was full is tried again. It does not say when it has room.
+const RESEND_AFTER: Duration = Duration::from_millis(1);
+
+/// Runs until `stop` is set and the transport woken.
+pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        let taking_in = lock(&process.taking_in);
+        process.transport().progress();
+        while let Some(message) = process.control().receive() {
+            take_order(process, message);
+        }
+        take_events(process);
+        process.advance_movement();
+        let waiting = process.serve_waiting();
+        let served = process.rooms().serve(process, false);
+        drop(taking_in);
+        let serve_at = waiting.unwrap_or_else(|error| {
+            fail(process, &error);
+            None
+        });
+        let rooms_at = served.unwrap_or_else(|error| {
+            fail(process, &error);
+            Served::NOTHING
+        });
+        let backlog_at = process.send_backlog();
+        let sweep_at = process.own_segments().sweep().then(|| process.clock().now());
+        let resend_at = process.flush_outgoing().then(|| process.clock().now() + RESEND_AFTER);
+        let next = [serve_at, rooms_at.again, backlog_at, sweep_at, resend_at, process.next_movement()]
+            .into_iter()
+            .flatten()
+            .min();
+        let control = process.control().fd();
+        process.transport().wait(control.as_slice(), next);
+    }
+}
+
+/// Does what the service thread does for the transport, if no other thread is at it: a worker that waits finds sooner what it waits for
+/// than if it were woken. Says whether something came.
+pub(crate) fn poll(process: &Arc<Process>) -> bool {
+    let Ok(_taking_in) = process.taking_in.try_lock() else { return false };
+    process.transport().progress();
+    let served = process.rooms().serve(process, false).unwrap_or_else(|error| {
+        fail(process, &error);
+        Served::NOTHING
+    });
+    let any = take_events(process) | process.advance_movement() | served.moved;
+    // If there is more, it is done next time.
+    process.own_segments().sweep();
+    process.flush_outgoing();
+    any
+}
+
+/// Takes in what the transport has brought. Says whether that was anything.
+fn take_events(process: &Arc<Process>) -> bool {
+    let mut any = false;
+    while let Some(event) = process.transport().receive() {
+        any = true;
+        match event {
+            Event::Message { from, message } => {
+                // What is no message of ours, or asks for what it may not, is dropped: its sender is not of this job. So is
+                // what comes from one that was given up.
+                if process.is_given_up(from) {
+                    continue;
+                }
+                let taken = match message.first() {
+                    Some(tag) if tag & room::TAG_BIT != 0 => process.rooms().take(process, from, &message),
+                    _ => match SetupMessage::decode(&message) {
+                        Some(message) => take_message(process, from, message),
+                        None => Ok(()),
+                    },
+                };
+                if let Err(error) = taken {
+                    fail(process, &error);
+                }
+            }
+            Event::Disconnected { process: peer } => process.lose(peer, "its connection ended".to_owned()),
+        }
+    }
+    any
+}
+
+/// This process cannot go on.
+fn fail(process: &Process, error: &Error) {
+    process.control().send(ToCoordinator::failed_with(error));
+    process.end(crate::launch::control::Ending::Other(error.to_string()));
+}
+
+/// Does what the coordinator says.
+fn take_order(process: &Process, message: ToProcess) {
+    match message {
+        ToProcess::Start { .. } | ToProcess::Exchange | ToProcess::Peers { .. } | ToProcess::Builds { .. } => {}
+        ToProcess::Ended { why } => process.end(why),
+        ToProcess::Lost { process: lost, why } => process.lose(lost, why),
+        ToProcess::Confirm { round } => process.begin_round(round),
+        ToProcess::Finish => {
+            process.kill_point(KillPoint::Finished);
+            process.finish();
+        }
+    }
+}
+
+/// Does what another process's service thread asks, or notes what it answers.
+fn take_message(process: &Arc<Process>, from: ProcessId, message: SetupMessage) -> Result<(), Error> {
+    match message {
+        SetupMessage::Open { ring, chunks, chunk_bytes } => {
+            if let Some(local) = incoming(process, from, ring)
+                && let Some(answer) = process.open_ring(ring, local, chunks, chunk_bytes)?
+            {
+                respond(process, from, answer);
+            }
+        }
+        SetupMessage::Grow { ring, chunks, chunk_bytes } => {
+            if let Some(local) = incoming(process, from, ring)
+                && let Some(answer) = process.grow_ring(ring, local, from, chunks, chunk_bytes)?
+            {
+                respond(process, from, answer);
+            }
+        }
+        SetupMessage::Close { ring } => {
+            if let Some(local) = incoming(process, from, ring) {
+                process.close_ring(ring, local);
+            }
+        }
+        answer @ (SetupMessage::Opened { .. }
+        | SetupMessage::Grown { .. }
+        | SetupMessage::Refused { .. }
+        | SetupMessage::FrameCredit { .. }
+        | SetupMessage::Closed { .. }
+        | SetupMessage::Reclaim { .. }) => process.take_answer(from, answer)?,
+        SetupMessage::Frame { ring, position, bytes } => {
+            if let Some(local) = incoming(process, from, ring) {
+                process.meet_unmapped_peer();
+                process.notify(local, Notice::Frame { ring, position, bytes });
+            }
+        }
+        SetupMessage::Reply { slot, piece } => take_piece(process, slot, &piece),
+        SetupMessage::CountDown { latch } => {
+            if process.shape().answer_place(latch.worker).is_some_and(|(of, _)| of == process.id()) {
+                count_down(process, latch);
+            }
+        }
+        SetupMessage::Memory(message) => process.take_memory_message(from, message),
+        SetupMessage::Check(message) => process.take_check_message(from, *message),
+        SetupMessage::Move(message) => process.take_move_message(from, message),
+        SetupMessage::Pipe(message) => process.take_pipe_message(from, message),
+        SetupMessage::Signal(message) => process.take_signal_message(from, message),
+    }
+    Ok(())
+}
+
+/// The thread of this process that a ring from a source of `from` leads to; `None` when the name is not such a ring's.
+fn incoming(process: &Process, from: ProcessId, ring: RingName) -> Option<usize> {
+    (process.owner_of(ring.source)? == from).then_some(())?;
+    let (of, local) = process.place_of(WorkerId::new(ring.to))?;
+    (of == process.id()).then_some(local)
+}
+
+fn respond(process: &Process, to: ProcessId, message: SetupMessage) {
+    // A sender that is gone by now needs no ring.
+    let _ = process.send_setup(to, &message);
+}

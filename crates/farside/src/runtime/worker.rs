@@ -1,0 +1,628 @@
+//! A worker: a thread of the job that calls and is called.
+
+mod drain;
+mod notices;
+mod scope;
+mod waiting;
+mod ways;
+
+pub use scope::Scope;
+
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use farside_fabric::memory::Allocator;
+use farside_fabric::wait::PollPace;
+use farside_fabric::{MachineId, ProcessId, Transport, WorkerId};
+
+use self::notices::LossHook;
+use crate::error::{Error, Refused, Result};
+use crate::global::{Moves, Space};
+use crate::heap::OwnedHeaps;
+use crate::invoke::call::{Aggregator, Everyone, PutOff, To, WhenFull};
+use crate::invoke::caller::{Caller, Waiter};
+use crate::invoke::fetches::Fetches;
+use crate::invoke::inbox::Inbox;
+use crate::invoke::notify::Synchronizer;
+use crate::invoke::outbox::{FlushCause, Outbox, SendCounters};
+use crate::invoke::pending::{Continuation, Pending};
+use crate::invoke::reply::Reply;
+use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
+use crate::invoke::ring::message::RingName;
+use crate::invoke::table::FunctionTable;
+use crate::memory::Regions;
+use crate::runtime::collective::Collectives;
+use crate::runtime::consumers::{Pool, PoolKind, Role};
+use crate::runtime::home::Home;
+use crate::runtime::process::Process;
+use crate::runtime::room::{LocalRooms, Room};
+use crate::wire::Wire;
+
+/// A worker thread of the job. Everything a program does with Farside it does through the worker it runs on.
+///
+/// Workers are numbered through the whole job, process by process. Functions that others call here run on this thread, while it
+/// waits or makes [`progress`](Self::progress), one at a time and never inside each other; so what only they and the worker's own
+/// code touch needs no lock.
+#[derive(Debug)]
+pub struct Worker {
+    process: Arc<Process>,
+    id: WorkerId,
+    local: usize,
+    role: Role,
+    home: Home,
+    outboxes: Box<[OnceCell<RefCell<Outbox>>]>,
+    inbox: RefCell<Inbox>,
+    replies: RefCell<ReplySlots>,
+    continuations: RefCell<Vec<Continuation>>,
+    fetches: Fetches,
+    /// Ways that their senders have shut down, while what came is held for a buffer.
+    closing: RefCell<Vec<RingName>>,
+    /// What handlers have to send on when there is room.
+    put_off: RefCell<Vec<PutOff>>,
+    /// It waits for memory to change.
+    watches: Cell<bool>,
+    wakers: RefCell<Vec<(SlotHandle, Waker)>>,
+    /// Receivers for whom a batch is open or records are staged.
+    unfinished: RefCell<Vec<WorkerId>>,
+    /// Processes that are gone, and of whose calls the last has run here.
+    lost: RefCell<Vec<ProcessId>>,
+    /// What is to be done when a process is lost.
+    loss_hooks: RefCell<Vec<LossHook>>,
+    pub(crate) collectives: RefCell<Collectives>,
+    locals: Box<[OnceCell<Box<dyn std::any::Any>>]>,
+    pub(crate) next_dist: Cell<u32>,
+    pub(crate) next_local: Cell<u32>,
+    in_handler: Cell<bool>,
+    executed: Cell<u64>,
+    /// Calls of named functions that did not run here.
+    refused: Cell<u64>,
+    /// The first of them whose caller gets no answer, until it is reported.
+    refusal: RefCell<Option<Error>>,
+    /// For values on their way to or from processes of other binaries. Empty while it is in use.
+    buffer: RefCell<Vec<u8>>,
+    /// The count of things that the service thread had for this worker, when it last looked.
+    attention_seen: Cell<u32>,
+    poll_pace: Cell<PollPace>,
+    /// Memory of others that it has used.
+    regions: RefCell<Regions>,
+    /// Heaps of others in its memory.
+    owned_heaps: OwnedHeaps,
+    space: Space,
+    moves: Moves,
+    /// Made when it is first used.
+    allocator: OnceCell<Allocator>,
+    /// The rooms' states in this worker.
+    rooms: LocalRooms,
+    /// The function that was found last, and its offset.
+    function: Cell<(u32, usize)>,
+}
+
+/// What a worker did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// What it sent.
+    pub sent: SendCounters,
+    /// Calls that it ran for others, with those that it refused.
+    pub executed: u64,
+    /// Calls of named functions that it refused to run.
+    pub refused: u64,
+    /// Its calls that wait for their results now.
+    pub replies_pending: u64,
+    /// Memory of rings that lead to this process, in use now.
+    pub ring_bytes_here: u64,
+    /// Memory that was registered for rings, in use or not.
+    pub ring_bytes_registered_here: u64,
+    /// Memory of this process that others have now.
+    pub remote_memory_bytes_here: u64,
+}
+
+/// The largest buffer that is kept.
+const BUFFER_BYTES_KEPT: usize = 64 << 10;
+
+/// Things in per-worker memory, at most.
+pub(crate) const LOCALS_MAX: usize = 256;
+
+impl Worker {
+    pub(crate) fn new(process: Arc<Process>, local: usize) -> Self {
+        let shape = process.shape();
+        let id = shape.worker_at(process.id(), local);
+        let home = process.home().clone();
+        Self {
+            id,
+            local,
+            role: Role::of(local, process.settings()),
+            outboxes: (0..shape.callable()).map(|_| OnceCell::new()).collect(),
+            inbox: RefCell::new(Inbox::new(home.clone(), local, shape.sources())),
+            replies: RefCell::new(ReplySlots::new(home.clone(), local, id)),
+            continuations: RefCell::default(),
+            fetches: Fetches::default(),
+            closing: RefCell::default(),
+            put_off: RefCell::default(),
+            watches: Cell::new(false),
+            wakers: RefCell::default(),
+            unfinished: RefCell::default(),
+            lost: RefCell::default(),
+            loss_hooks: RefCell::default(),
+            collectives: RefCell::default(),
+            locals: (0..LOCALS_MAX).map(|_| OnceCell::new()).collect(),
+            next_dist: Cell::new(0),
+            next_local: Cell::new(0),
+            in_handler: Cell::new(false),
+            executed: Cell::new(0),
+            refused: Cell::new(0),
+            refusal: RefCell::default(),
+            buffer: RefCell::default(),
+            attention_seen: Cell::new(0),
+            poll_pace: Cell::default(),
+            owned_heaps: OwnedHeaps::default(),
+            allocator: OnceCell::new(),
+            regions: RefCell::new(Regions::new(process.clock().now())),
+            space: Space::new(process.checks().is_some()),
+            moves: Moves::default(),
+            function: Cell::new((u32::MAX, 0)),
+            rooms: process.rooms().locals(&process, local),
+            home,
+            process,
+        }
+    }
+
+    // Who is who.
+
+    /// This worker.
+    #[inline]
+    pub fn id(&self) -> WorkerId {
+        self.id
+    }
+
+    /// Its process.
+    pub fn process(&self) -> ProcessId {
+        self.process.id()
+    }
+
+    /// Its machine. Processes that can share memory are on one, and machines are numbered from 0 in the order of their first processes.
+    pub fn machine(&self) -> MachineId {
+        self.machine_of(self.process())
+    }
+
+    /// The machine of a process.
+    pub fn machine_of(&self, process: ProcessId) -> MachineId {
+        self.process.machine_of(process)
+    }
+
+    /// The machines of the job.
+    pub fn machine_count(&self) -> u32 {
+        self.process.machine_count()
+    }
+
+    /// The number of this thread in its process.
+    pub fn thread_index(&self) -> usize {
+        self.local
+    }
+
+    /// The workers of the job. (User service threads and consumers are not counted.)
+    pub fn worker_count(&self) -> u32 {
+        self.process.shape().workers()
+    }
+
+    /// The processes of the job.
+    pub fn process_count(&self) -> u32 {
+        self.process.shape().processes
+    }
+
+    /// The worker threads of each process.
+    pub fn threads_per_process(&self) -> u32 {
+        self.process.shape().threads
+    }
+
+    /// All workers of the job.
+    pub fn workers(&self) -> impl ExactSizeIterator<Item = WorkerId> + use<> {
+        (0..self.worker_count()).map(WorkerId::new)
+    }
+
+    /// The worker so many places after this one, going round.
+    pub fn neighbor(&self, distance: u32) -> WorkerId {
+        let count = self.worker_count();
+        // A service thread has no place among the workers; it counts from worker 0.
+        let own = if self.id.number() < count { self.id.number() } else { 0 };
+        WorkerId::new(((own as u64 + distance as u64) % count as u64) as u32)
+    }
+
+    /// The process that a worker belongs to.
+    ///
+    /// # Panics
+    /// When there is no such worker.
+    #[track_caller]
+    pub fn process_of(&self, worker: WorkerId) -> ProcessId {
+        self.process.place_of(worker).expect("a worker of this job").0
+    }
+
+    /// The first worker of a process, for errors that know no more than the process.
+    pub(crate) fn first_worker_of(&self, process: ProcessId) -> WorkerId {
+        WorkerId::new(process.number().wrapping_mul(self.process.shape().threads))
+    }
+
+    /// A user service thread of a process, to be called like a worker. `None` unless the job has
+    /// [service threads](crate::Job::service_threads).
+    pub fn service_of(&self, process: ProcessId) -> Option<WorkerId> {
+        let shape = self.process.shape();
+        let exists = self.process.settings().service_threads > 0 && process.number() < shape.processes;
+        exists.then(|| shape.worker_at(process, shape.threads as usize))
+    }
+
+    /// The consumer threads of a process, to be called like a worker: whichever of them is free runs the call. `None` unless the job
+    /// has [such threads](crate::Job::consumer_threads).
+    ///
+    /// Every form of call can be made to them. They begin in the order in which they arrive, and may run at the same time as each
+    /// other, so that what they share must be shareable: a [`Dist`](crate::Dist) is, and a [`PerWorker`](crate::PerWorker) has no
+    /// value there. The functions get one consumer as their `Worker`, and must not wait, as anywhere.
+    pub fn consumers_of(&self, process: ProcessId) -> Option<WorkerId> {
+        self.pool_of(process, PoolKind::Consumers)
+    }
+
+    /// The threads of a process that run functions which may wait, to be called like a worker. `None` unless the job has
+    /// [such threads](crate::Job::waiting_threads).
+    ///
+    /// As [`consumers_of`](Self::consumers_of), but there is no [`InHandler`](crate::Error::InHandler): they may call others and wait
+    /// for the result, wait for a lock, or meet others. Collectives alone are for workers. Functions that wait for others of the
+    /// same pool need enough threads: a call waits for its turn while all of them are busy, and who waits for it gets
+    /// [`Deadline`](crate::Error::Deadline) in the end.
+    pub fn waiters_of(&self, process: ProcessId) -> Option<WorkerId> {
+        self.pool_of(process, PoolKind::Waiters)
+    }
+
+    fn pool_of(&self, process: ProcessId, kind: PoolKind) -> Option<WorkerId> {
+        let receiver = PoolKind::receiver(kind, self.process.settings())?;
+        let shape = self.process.shape();
+        (process.number() < shape.processes).then(|| shape.worker_at(process, receiver))
+    }
+
+    /// Whether this thread runs what another has taken out of the rings.
+    pub(crate) fn is_consumer(&self) -> bool {
+        matches!(self.role, Role::Member(_))
+    }
+
+    /// The pool that this thread hands calls over to, if it does.
+    #[inline]
+    pub(crate) fn hands_over_to(&self) -> Option<&Pool> {
+        match self.role {
+            Role::Receiver(kind) => Some(self.process.pool(kind)),
+            Role::Own | Role::Member(_) => None,
+        }
+    }
+
+    /// Processes that are gone: those that an error has named ([`Error::PeerLost`]), from then on, and others when what they had published to this
+    /// worker has run.
+    pub fn lost_processes(&self) -> Vec<ProcessId> {
+        let is_gone = |process: &ProcessId| self.process.is_named_lost(*process) || self.has_outlived(*process);
+        (0..self.process_count()).map(ProcessId::new).filter(is_gone).collect()
+    }
+
+    /// The lost processes whose last calls have run here: what [`when_lost`](Self::when_lost) has told of.
+    pub(crate) fn outlived_processes(&self) -> Vec<ProcessId> {
+        self.lost.borrow().clone()
+    }
+
+    fn has_outlived(&self, process: ProcessId) -> bool {
+        self.lost.borrow().contains(&process)
+    }
+
+    /// What carries the job's bytes, for queues and transmitters (the crate `farside-transmit`) of a program's own. Its messages and events are the
+    /// job's: a program that takes some away breaks it.
+    pub fn transport(&self) -> &Arc<dyn Transport> {
+        self.process.transport()
+    }
+
+    // Calling. The forms with all choices are on `To`.
+
+    /// The way to a worker, with choices: when full, notification, send-based.
+    #[inline]
+    pub fn to(&self, worker: WorkerId) -> To<'_> {
+        To::new(self, worker)
+    }
+
+    /// The way to all workers of the job, this one included: a tree of calls.
+    pub fn everyone(&self) -> Everyone<'_> {
+        Everyone::new(self)
+    }
+
+    /// Batches calls to a worker.
+    #[inline]
+    pub fn aggregate(&self, worker: WorkerId) -> Aggregator<'_> {
+        Aggregator::new(self.to(worker))
+    }
+
+    /// Has a function run on another worker: [`To::call`].
+    ///
+    /// # Errors
+    /// See there.
+    #[inline]
+    pub fn call<A: Wire, R>(
+        &self,
+        to: WorkerId,
+        arguments: A,
+        function: fn(&Worker, A) -> R,
+    ) -> Result<(), Refused<A>> {
+        self.to(to).call(arguments, function)
+    }
+
+    /// Has a function run on another worker with a buffer: [`To::call_buffer`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn call_buffer<A: Wire, R>(
+        &self,
+        to: WorkerId,
+        arguments: A,
+        buffer: &[u8],
+        function: fn(&Worker, A, &[u8]) -> R,
+    ) -> Result<(), Refused<A>> {
+        self.to(to).call_buffer(arguments, buffer, function)
+    }
+
+    /// Has a function run on another worker and brings its result: [`To::call_return`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn call_return<A: Wire, R: Wire>(
+        &self,
+        to: WorkerId,
+        arguments: A,
+        function: fn(&Worker, A) -> R,
+    ) -> Result<Pending<'_, R>, Refused<A>> {
+        self.to(to).call_return(arguments, function)
+    }
+
+    /// Has a function run on another worker that may answer later: [`To::call_with_reply`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn call_with_reply<A: Wire, R: Wire>(
+        &self,
+        to: WorkerId,
+        arguments: A,
+        function: fn(&Worker, A, Reply<R>),
+    ) -> Result<Pending<'_, R>, Refused<A>> {
+        self.to(to).call_with_reply(arguments, function)
+    }
+
+    /// A counter of calls that are to be sent or executed, to wait for.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`](crate::Error::TooLarge) when 1024 are in use in this process already.
+    pub fn synchronizer(&self, calls: u32) -> Result<Synchronizer<'_>> {
+        Synchronizer::new(Waiter::Worker(self), calls)
+    }
+
+    /// What other threads of this process call with, for as long as the job runs.
+    pub fn caller(&self) -> Caller {
+        Caller::new(self.process_handle().clone())
+    }
+
+    /// How internal calls are made: they wait for room.
+    pub(crate) fn internal(&self, to: WorkerId) -> To<'_> {
+        self.to(to).when_full(WhenFull::Retry)
+    }
+
+    // What it did and has to do.
+
+    /// Publishes all batches, whatever their size.
+    pub fn flush(&self) {
+        let unfinished = self.unfinished.borrow().clone();
+        unfinished.into_iter().for_each(|to| self.flush_to(to, FlushCause::Asked));
+    }
+
+    /// What this worker did so far.
+    pub fn counters(&self) -> Counters {
+        let mut sent = SendCounters::default();
+        self.outboxes.iter().filter_map(OnceCell::get).for_each(|outbox| sent.add(&outbox.borrow().counters()));
+        let replies_pending = self.replies.borrow().in_use() as u64;
+        let ring_bytes_here = self.process.ring_memory_bytes() as u64;
+        let ring_bytes_registered_here = self.process.ring_memory_registered_bytes() as u64;
+        let (executed, refused) = (self.executed.get(), self.refused.get());
+        let remote_memory_bytes_here = self.process.memory().granted_bytes();
+        Counters {
+            sent,
+            executed,
+            refused,
+            replies_pending,
+            ring_bytes_here,
+            ring_bytes_registered_here,
+            remote_memory_bytes_here,
+        }
+    }
+
+    // For the rooms around.
+
+    /// The state of a room in this worker.
+    #[inline(always)]
+    pub(crate) fn room<R: Room>(&self) -> &R::Local {
+        self.rooms.get::<R>()
+    }
+
+    pub(crate) fn default_deadline(&self) -> Duration {
+        self.process.settings().deadline
+    }
+
+    #[inline]
+    pub(crate) fn process_handle(&self) -> &Arc<Process> {
+        &self.process
+    }
+
+    #[inline]
+    pub(crate) fn table(&self) -> &FunctionTable {
+        self.process.table()
+    }
+
+    /// The function at an offset of the program's text.
+    #[inline]
+    pub(crate) fn function_at(&self, offset: u32) -> Option<usize> {
+        let (known, address) = self.function.get();
+        if known == offset {
+            return Some(address);
+        }
+        let address = self.process.table().function_at(offset)?;
+        self.function.set((offset, address));
+        Some(address)
+    }
+
+    /// The outbox of a worker; `None` when there is no such worker.
+    #[inline]
+    pub(crate) fn outbox(&self, to: WorkerId) -> Option<RefMut<'_, Outbox>> {
+        self.outbox_cell(to).map(RefCell::borrow_mut)
+    }
+
+    #[inline]
+    pub(crate) fn outbox_cell(&self, to: WorkerId) -> Option<&RefCell<Outbox>> {
+        let cell = self.outboxes.get(to.index())?;
+        Some(cell.get_or_init(|| RefCell::new(self.process.new_outbox(self.id.number(), to))))
+    }
+
+    /// The regions of others' memory that this worker has used.
+    pub(crate) fn regions(&self) -> &RefCell<Regions> {
+        &self.regions
+    }
+
+    /// Heaps of others in this worker's memory.
+    pub(crate) fn owned_heaps(&self) -> &OwnedHeaps {
+        &self.owned_heaps
+    }
+
+    /// What it knows of the address space.
+    #[inline]
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// What it knows of the operations on memory that it has started.
+    #[inline]
+    pub(crate) fn moves(&self) -> &Moves {
+        &self.moves
+    }
+
+    pub(crate) fn allocator(&self) -> &OnceCell<Allocator> {
+        &self.allocator
+    }
+
+    pub(crate) fn unknown(&self, worker: WorkerId) -> Error {
+        Error::UnknownWorker { worker, count: self.worker_count() }
+    }
+
+    pub(crate) fn inbox(&self) -> RefMut<'_, Inbox> {
+        self.inbox.borrow_mut()
+    }
+
+    pub(crate) fn replies(&self) -> RefMut<'_, ReplySlots> {
+        self.replies.borrow_mut()
+    }
+
+    /// Tries something again at the next progress, and until it is done.
+    pub(crate) fn put_off(&self, put_off: PutOff) {
+        self.put_off.borrow_mut().push(put_off);
+    }
+
+    pub(crate) fn fetches(&self) -> &Fetches {
+        &self.fetches
+    }
+
+    pub(crate) fn locals(&self) -> &[OnceCell<Box<dyn std::any::Any>>] {
+        &self.locals
+    }
+
+    pub(crate) fn in_handler_flag(&self) -> &Cell<bool> {
+        &self.in_handler
+    }
+
+    pub(crate) fn is_in_handler(&self) -> bool {
+        self.in_handler.get()
+    }
+
+    #[inline]
+    pub(crate) fn executed(&self) -> u64 {
+        self.executed.get()
+    }
+
+    #[inline]
+    pub(crate) fn count_executed(&self, records: u64) {
+        self.executed.set(self.executed.get() + records);
+    }
+
+    pub(crate) fn count_refused(&self) {
+        self.refused.set(self.refused.get() + 1);
+    }
+
+    /// Has [`refused`](Self::refused) return this, unless another waits for that.
+    pub(crate) fn report_refused(&self, error: Error) {
+        self.refusal.borrow_mut().get_or_insert(error);
+    }
+
+    /// Whether a named function did not run whose caller gets no answer. Tells it once.
+    #[inline]
+    pub(crate) fn refused(&self) -> Result<()> {
+        if self.refusal.borrow().is_none() {
+            return Ok(());
+        }
+        self.refusal.take().map_or(Ok(()), Err)
+    }
+
+    /// A buffer to encode into.
+    pub(crate) fn take_buffer(&self) -> Vec<u8> {
+        self.buffer.take()
+    }
+
+    /// Keeps a buffer for the next time, unless it is large.
+    pub(crate) fn give_buffer(&self, mut buffer: Vec<u8>) {
+        if buffer.capacity() <= BUFFER_BYTES_KEPT {
+            buffer.clear();
+            self.buffer.replace(buffer);
+        }
+    }
+
+    pub(crate) fn add_continuation(&self, continuation: Continuation) {
+        self.continuations.borrow_mut().push(continuation);
+    }
+
+    pub(crate) fn add_waker(&self, slot: SlotHandle, waker: &Waker) {
+        let mut wakers = self.wakers.borrow_mut();
+        wakers.retain(|(other, _)| *other != slot);
+        wakers.push((slot, waker.clone()));
+    }
+
+    /// Notes that a receiver has a batch open or records staged.
+    pub(crate) fn list_unfinished(&self, to: WorkerId) {
+        let mut unfinished = self.unfinished.borrow_mut();
+        if !unfinished.contains(&to) {
+            unfinished.push(to);
+        }
+    }
+
+    pub(crate) fn flush_to(&self, to: WorkerId, cause: FlushCause) {
+        if let Some(mut outbox) = self.outbox(to) {
+            outbox.flush(&self.process, cause);
+            if !outbox.is_finished() {
+                self.list_unfinished(to);
+            }
+        }
+    }
+
+    /// Why a process is lost, if it is and its last calls have run here.
+    pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
+        self.has_outlived(process).then(|| self.process.gone(process))
+    }
+
+    /// The first that was lost.
+    #[inline]
+    pub(crate) fn any_lost(&self) -> Option<Error> {
+        self.lost.borrow().first().map(|process| self.process.gone(*process))
+    }
+
+    pub(crate) fn has_notices(&self) -> bool {
+        self.process.attention(self.local) != self.attention_seen.get()
+    }
+
+    pub(crate) fn not_in_handler(&self, what: &'static str) -> Result<()> {
+        if self.in_handler.get() { Err(Error::InHandler { what }) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a worker's service thread has for it.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use farside_fabric::{ProcessId, WorkerId};
+
+use super::Worker;
+use crate::error::{Error, Result, Source};
+use crate::invoke::inbox::{Handling, panic_message, run_last};
+use crate::invoke::ring::message::RingName;
+use crate::runtime::process::Notice;
+
+/// What a part of the library has to do on a worker when a process is lost.
+#[derive(Clone)]
+pub(crate) struct LossHook(Rc<OnLoss>);
+
+type OnLoss = dyn Fn(&Worker, ProcessId);
+
+impl fmt::Debug for LossHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LossHook")
+    }
+}
+
+impl Worker {
+    /// Has `hook` run on this worker for every process that is lost from now on, when the last of its calls has run here: so nothing of that
+    /// process comes after it. Not as a handler, but it must not wait either.
+    pub(crate) fn when_lost(&self, hook: impl Fn(&Worker, ProcessId) + 'static) {
+        self.loss_hooks.borrow_mut().push(LossHook(Rc::new(hook)));
+    }
+
+    /// Takes in what the service thread has for this worker.
+    #[cold]
+    pub(crate) fn take_notices(&self) -> Result<()> {
+        self.attention_seen.set(self.process.attention(self.local));
+        while let Some(notice) = self.process.next_notice(self.local) {
+            if let Err(error) = self.take_notice(notice) {
+                // There may be more, which must not be forgotten over this one.
+                self.attention_seen.set(self.attention_seen.get().wrapping_sub(1));
+                return Err(error);
+            }
+        }
+        self.process.check_ended()
+    }
+
+    fn take_notice(&self, notice: Notice) -> Result<()> {
+        match notice {
+            Notice::RingOpened { ring, control, chunks } => {
+                let (receiver, pieces) = self.process.receiver_of(control, &chunks)?;
+                let source = self.process.source(ring.source as usize);
+                let is_alike = self.process.is_alike_source(source);
+                self.inbox().open(ring.source as usize, source, is_alike, receiver, pieces);
+            }
+            Notice::RingGrown { ring, chunks } => {
+                for chunk in chunks {
+                    let mapped = self.process.own_chunk(chunk)?;
+                    self.inbox().grow(ring.source as usize, mapped, chunk);
+                }
+            }
+            Notice::RingClosing { ring } => self.close(ring)?,
+            Notice::WayAnswered { to } => {
+                if let Some(mut outbox) = self.outbox(to) {
+                    outbox.take_granted();
+                    outbox.send_staged(&self.process)?;
+                }
+            }
+            Notice::WayWanted { to } => {
+                if let Some(mut outbox) = self.outbox(to) {
+                    outbox.give_up_if_idle(&self.process)?;
+                }
+            }
+            Notice::Frame { ring, position, bytes } => self.inbox().take_frame(ring, position, &bytes),
+            Notice::Fetched { fetch, outcome } => {
+                let mut ran = self.go_on_with(fetch, outcome);
+                for ring in self.closing.take() {
+                    ran = ran.and(self.close(ring));
+                }
+                ran?;
+            }
+            Notice::Lost { process } => self.lose(process)?,
+        }
+        Ok(())
+    }
+
+    /// Runs a call whose buffer has come.
+    fn go_on_with(&self, fetch: u64, outcome: Result<Vec<u8>>) -> Result<()> {
+        let Some(go) = self.fetches.take(fetch) else { return Ok(()) };
+        let handling = Handling::begin(&self.in_handler);
+        let ended = catch_unwind(AssertUnwindSafe(|| go(self, outcome)));
+        drop(handling);
+        ended.map_err(|panic| Error::HandlerPanicked { from: Source::Worker(self.id), message: panic_message(&*panic) })
+    }
+
+    /// Runs what has come through a ring that its sender has given up, and gives its memory back: at once, or when the buffers have come
+    /// that calls wait for.
+    fn close(&self, ring: RingName) -> Result<()> {
+        let source = ring.source as usize;
+        let ran = run_last(self, source, false);
+        if self.inbox().is_held(source) {
+            self.closing.borrow_mut().push(ring);
+            return ran;
+        }
+        let pieces = self.inbox().close(source);
+        self.process.end_accesses();
+        self.process.finish_closing(ring, self.local, &pieces);
+        ran
+    }
+
+    /// Runs what a lost process has still published here, and gives up what was meant for it.
+    fn lose(&self, process: ProcessId) -> Result<()> {
+        let shape = self.process.shape();
+        let threads = (0..shape.callable_per_process() as usize).map(|local| shape.worker_at(process, local));
+        let lane = (shape.callable() + process.number()) as usize;
+        let mut ran = Ok(());
+        for source in threads.clone().map(WorkerId::index).chain([lane]) {
+            ran = ran.and(run_last(self, source, true));
+            let pieces = self.inbox().close(source);
+            let ring = RingName { source: source as u32, to: self.id.number() };
+            self.process.retire(ring, self.local, &pieces);
+        }
+        // What it had lent and is not here by now does not run any more: nothing of it may after this.
+        for fetch in self.fetches.from(process) {
+            ran = ran.and(self.go_on_with(fetch, Err(self.process.gone(process))));
+        }
+        self.closing.borrow_mut().retain(|ring| self.process.owner_of(ring.source) != Some(process));
+        for to in threads {
+            if let Some(outbox) = self.outboxes[to.index()].get() {
+                outbox.borrow_mut().lose();
+            }
+        }
+        // Only now, so that who waits for it finds all that it did.
+        self.lost.borrow_mut().push(process);
+        let hooks = self.loss_hooks.borrow().clone();
+        hooks.iter().for_each(|hook| (hook.0)(self, process));
+        ran
+    }
+}

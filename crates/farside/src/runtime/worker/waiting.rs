@@ -1,0 +1,372 @@
+//! How a worker waits: it does what others want of it, and sleeps when there is nothing.
+
+use std::cell::Cell;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use farside_fabric::WorkerId;
+use farside_fabric::wait::{Backoff, StreamWatch};
+
+use super::Worker;
+use crate::error::{Error, Result};
+use crate::invoke::inbox::{Handling, run_arrivals, tell_credit};
+use crate::invoke::pending::Continuation;
+use crate::invoke::reply_slots::SlotHandle;
+use crate::launch::settings::FOREVER;
+use crate::runtime::service::poll;
+
+/// The longest sleep. Whoever has something for a sleeper rings; this only bounds what a lost ring could cost.
+const NAP_MAX: Duration = Duration::from_secs(1);
+/// The longest sleep of one who waits for memory to change, for which only signals ring.
+const WATCH_NAP: Duration = Duration::from_micros(100);
+/// Steps of a busy wait between looks at the clock.
+const STEPS_PER_CLOCK: u32 = 256;
+
+/// A worker watches memory, until this is dropped, however that comes about.
+struct Watches<'a> {
+    flag: &'a Cell<bool>,
+    /// A wait inside of another.
+    before: bool,
+}
+
+impl<'a> Watches<'a> {
+    fn begin(flag: &'a Cell<bool>) -> Self {
+        Self { flag, before: flag.replace(true) }
+    }
+}
+
+impl Drop for Watches<'_> {
+    fn drop(&mut self) {
+        self.flag.set(self.before);
+    }
+}
+
+impl Worker {
+    /// Runs what others have called here, publishes batches that are old enough, and sends what was queued. Says whether there was
+    /// anything to do. Does not wait.
+    ///
+    /// # Errors
+    /// [`Error::InHandler`]; [`Error::HandlerPanicked`]; [`Error::CorruptRing`]; [`Error::JobEnded`].
+    pub fn progress(&self) -> Result<bool> {
+        self.not_in_handler("progress")?;
+        let moved = self.step()?;
+        if !moved && self.process.clock().is_simulated() {
+            self.process.clock().pause();
+        }
+        Ok(moved)
+    }
+
+    /// What time it is: the system's, or in a [simulation](crate::Simulation) that of the simulated network.
+    pub fn now(&self) -> Instant {
+        self.process.clock().now()
+    }
+
+    /// In a [simulation](crate::Simulation): this worker computes for so long, and pays no attention meanwhile. Otherwise this does
+    /// nothing, since what a real program computes takes its time anyway.
+    pub fn charge(&self, time: Duration) {
+        self.process.clock().charge(time);
+    }
+
+    /// Makes progress until `condition` holds, sleeping when there is none. At most for the job's deadline.
+    ///
+    /// The condition is looked at after every call that ran here, so it is meant to depend on what those do.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`], and those of [`progress`](Self::progress).
+    pub fn wait_while_serving(&self, mut condition: impl FnMut() -> bool) -> Result<()> {
+        self.wait_until("serving", self.default_deadline(), |_| condition().then_some(Ok(())))
+    }
+
+    /// As [`wait_while_serving`](Self::wait_while_serving), for something that needs every process of the job, and for at most `time`.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when any process is gone; otherwise the same.
+    pub fn wait_together(&self, time: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
+        self.wait_until("serving together with all processes", time, |worker| {
+            if condition() {
+                return Some(Ok(()));
+            }
+            worker.any_lost().map(Err)
+        })
+    }
+
+    /// Leaves the network to the service thread, until this worker waits or makes progress again. For before it computes for long: what is under
+    /// way goes on meanwhile.
+    ///
+    /// A worker that waits looks after the network itself, since it finds sooner so what it waits for. The service thread stands back then, and would notice only
+    /// after a millisecond that it does so no more.
+    ///
+    /// *Cost*: over a network a system call, and a switch to that thread and back if it has no processor of its own. Nothing where all processes share a
+    /// machine.
+    pub fn hand_over(&self) {
+        if self.process.polls() {
+            self.process.transport().stop_polling();
+        }
+    }
+
+    /// Drives a future to its end, making progress meanwhile. At most for the job's deadline.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`], and those of [`progress`](Self::progress).
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T> {
+        let mut future = std::pin::pin!(future);
+        let mut context = Context::from_waker(Waker::noop());
+        self.wait_until("driving a future", self.default_deadline(), |_| match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => Some(Ok(output)),
+            Poll::Pending => None,
+        })
+    }
+
+    /// Waits for room for a record to a worker.
+    pub(crate) fn wait_for_room(&self, to: WorkerId, record_bytes: usize, deadline: Instant) -> Result<()> {
+        self.not_in_handler("a call with `WhenFull::Retry`")?;
+        let wait_for_credit = |begin| {
+            if let Some(outbox) = self.outbox(to) {
+                outbox.wait_for_credit(begin);
+            }
+        };
+        wait_for_credit(true);
+        let left = deadline.saturating_duration_since(self.process.clock().now());
+        let result = self.wait_until("waiting for room in a ring", left, |worker| {
+            let mut outbox = worker.outbox(to)?;
+            outbox.may_send(&worker.process, record_bytes).map(|may| may.then_some(())).transpose()
+        });
+        wait_for_credit(false);
+        result
+    }
+
+    /// Waits for room in the lane to a worker.
+    pub(crate) fn wait_for_lane(&self, to: WorkerId, record_bytes: usize, deadline: Instant) -> Result<()> {
+        self.not_in_handler("a send-based call with `WhenFull::Retry`")?;
+        let left = deadline.saturating_duration_since(self.process.clock().now());
+        self.wait_until("waiting for room in a lane", left, |worker| {
+            worker.process.lane_may_send(to, record_bytes).map(|may| may.then_some(())).transpose()
+        })
+    }
+
+    /// As [`wait_until`](Self::wait_until), for what is found in memory that others change: those who signal wake this thread, and
+    /// what others do it finds in a [`WATCH_NAP`].
+    pub(crate) fn watch_until<T>(
+        &self,
+        doing: &'static str,
+        time: Duration,
+        look: impl FnMut(&Self) -> Option<Result<T>>,
+    ) -> Result<T> {
+        let _watches = Watches::begin(&self.watches);
+        self.wait_until(doing, time, look)
+    }
+
+    /// Makes progress until `look` finds something, sleeping when there is none.
+    pub(crate) fn wait_until<T>(
+        &self,
+        doing: &'static str,
+        time: Duration,
+        mut look: impl FnMut(&Self) -> Option<Result<T>>,
+    ) -> Result<T> {
+        self.not_in_handler(doing)?;
+        let mut backoff = Backoff::new(self.process.wait_policy());
+        let mut stream = StreamWatch::new(self.process.wait_policy());
+        let mut deadline = None;
+        let mut steps = 0_u32;
+        loop {
+            if let Some(found) = look(self) {
+                return found;
+            }
+            let executed = self.executed.get();
+            let moved = self.step()? || self.send_unfinished(true)?;
+            steps = steps.wrapping_add(1);
+            if moved {
+                backoff.reset();
+                stream.found(self.executed.get() - executed);
+                if !steps.is_multiple_of(STEPS_PER_CLOCK) {
+                    continue;
+                }
+            } else {
+                stream.found_nothing();
+                if backoff.pause() {
+                    continue;
+                }
+            }
+            let now = self.process.clock().now();
+            let deadline = *deadline.get_or_insert_with(|| now + time.min(FOREVER));
+            if now >= deadline {
+                return Err(Error::Deadline { doing, after: time });
+            }
+            if moved {
+                continue;
+            }
+            tell_credit(self);
+            // Counted before the fence in `prepare`, and looked at after it.
+            let _watching = self.watches.get().then(|| self.home.watch());
+            let token = self.home.doorbell(self.local).prepare(self.process.fencing(), || self.inbox().leave_all());
+            self.inbox().look_back();
+            let nothing_new = !self.has_notices() && !self.inbox.borrow().has_arrivals() && !self.staged_may_move();
+            match look(self) {
+                // What ran in this look may have waited itself, and then nobody rings any more.
+                None if nothing_new && self.home.doorbell(self.local).is_asleep() => {
+                    self.hand_over();
+                    let nap = if self.watches.get() { WATCH_NAP } else { NAP_MAX };
+                    let time = (deadline - now).min(nap);
+                    let sleep = |word: &_, seen| self.process.clock().sleep(word, seen, time);
+                    self.home.doorbell(self.local).sleep_on(token, sleep);
+                }
+                found => {
+                    self.home.doorbell(self.local).cancel(token);
+                    if let Some(found) = found {
+                        return found;
+                    }
+                }
+            }
+            backoff.reset();
+        }
+    }
+
+    /// One round of everything that a worker does for others.
+    #[inline]
+    pub(crate) fn step(&self) -> Result<bool> {
+        let polled = self.process.polls() && self.poll_if_due();
+        if self.has_notices() {
+            self.take_notices()?;
+        }
+        let mut moved = polled | (run_arrivals(self)? > 0);
+        if !self.unfinished.borrow().is_empty() {
+            moved |= self.send_unfinished(false)?;
+        }
+        if self.process.lanes_are_queued() {
+            moved |= self.process.send_lanes()?;
+        }
+        if !self.continuations.borrow().is_empty() {
+            moved |= self.run_continuations()?;
+        }
+        if !self.wakers.borrow().is_empty() {
+            self.wake_futures();
+        }
+        if !self.put_off.borrow().is_empty() {
+            moved |= self.do_what_was_put_off();
+        }
+        if self.process.rooms().are_busy() {
+            moved |= self.process.rooms().serve(&self.process, true)?.moved;
+        }
+        if self.process.movement().is_busy() {
+            moved |= self.process.advance_movement();
+        }
+        Ok(moved)
+    }
+
+    /// Tries again what there was no room for.
+    #[cold]
+    fn do_what_was_put_off(&self) -> bool {
+        let tries = self.put_off.take();
+        let before = tries.len();
+        let left: Vec<_> =
+            tries.into_iter().filter_map(|mut put_off| (!put_off.try_again(self)).then_some(put_off)).collect();
+        let moved = left.len() < before;
+        self.put_off.borrow_mut().extend(left);
+        moved
+    }
+
+    /// Makes the transport's progress, but the less often the longer nothing has come: each look is a system call, and what this worker waits
+    /// for may come over mapped memory. Says whether anything came.
+    fn poll_if_due(&self) -> bool {
+        let (mut pace, now) = (self.poll_pace.get(), Instant::now());
+        if !pace.is_due(now) {
+            return false;
+        }
+        let found = poll(&self.process);
+        pace.looked(now, found);
+        self.poll_pace.set(pace);
+        found
+    }
+
+    /// Publishes batches that are due, or all if the worker is idle, and sends what is staged.
+    fn send_unfinished(&self, idle: bool) -> Result<bool> {
+        let mut moved = false;
+        let mut next = 0;
+        loop {
+            let Some(to) = self.unfinished.borrow().get(next).copied() else { return Ok(moved) };
+            let Some(mut outbox) = self.outbox(to) else { return Ok(moved) };
+            moved |= outbox.send_due(&self.process, idle)?;
+            if outbox.is_finished() {
+                self.unfinished.borrow_mut().remove(next);
+            } else {
+                next += 1;
+            }
+        }
+    }
+
+    /// Whether credit has come for what is staged.
+    fn staged_may_move(&self) -> bool {
+        let unfinished = self.unfinished.borrow();
+        unfinished.iter().any(|to| self.outbox(*to).is_some_and(|outbox| outbox.staged_may_move()))
+            || (self.process.lanes_are_queued() && self.process.lanes_may_move())
+    }
+
+    /// Runs the continuations whose results are here, or never will be.
+    fn run_continuations(&self) -> Result<bool> {
+        let is_due = |continuation: &Continuation| {
+            let replies = self.replies.borrow();
+            let lost = || self.lost(self.process_of(replies.on(continuation.slot))).is_some();
+            replies.outcome(continuation.slot).is_some() || lost()
+        };
+        let due: Vec<Continuation> = self.continuations.borrow_mut().extract_if(.., |next| is_due(next)).collect();
+        let any = !due.is_empty();
+        let mut due = due.into_iter();
+        while let Some(continuation) = due.next() {
+            let handling = Handling::begin(&self.in_handler);
+            let run = std::panic::AssertUnwindSafe(|| (continuation.run)(self));
+            let outcome = std::panic::catch_unwind(run);
+            drop(handling);
+            if let Err(panic) = outcome {
+                // The others are run next time. What has come for them may be a lock, which must be let go.
+                self.continuations.borrow_mut().extend(due);
+                let message = crate::invoke::inbox::panic_message(&*panic);
+                return Err(Error::HandlerPanicked { from: crate::error::Source::Worker(self.id), message });
+            }
+        }
+        Ok(any)
+    }
+
+    fn wake_futures(&self) {
+        let replies = self.replies.borrow();
+        let due = |(slot, _): &mut (SlotHandle, Waker)| {
+            replies.outcome(*slot).is_some() || self.lost(self.process_of(replies.on(*slot))).is_some()
+        };
+        let due: Vec<_> = self.wakers.borrow_mut().extract_if(.., due).collect();
+        drop(replies);
+        due.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    /// Whatever ends a wait for memory, nobody watches any more.
+    #[test]
+    fn nobody_is_left_watching() {
+        let body = |me: &Worker| -> Result<()> {
+            let second = Duration::from_secs(1);
+            let panics = || {
+                me.watch_until::<()>(
+                    "watching",
+                    second,
+                    |me| if me.watches.get() { panic!("as planned") } else { None },
+                )
+            };
+            assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+            assert!(!me.watches.get());
+            let late = me.watch_until::<()>("watching", Duration::from_millis(1), |_| None);
+            assert!(matches!(late, Err(Error::Deadline { .. })) && !me.watches.get());
+            me.watch_until("watching", second, |me| {
+                me.watch_until("watching inside", second, |_| Some(Ok(()))).unwrap();
+                assert!(me.watches.get());
+                Some(Ok(()))
+            })?;
+            assert!(!me.watches.get() && !me.home.watchers().are_there_after_change());
+            Ok(())
+        };
+        crate::simulate(1, 1, 1, body).unwrap();
+    }
+}
