@@ -7,11 +7,11 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio, exit};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
 use farside::{Error, Named, Result};
+use farside_testbed::free_port;
 use farside_testbed::netns::{Pair, Rendezvous, Side};
 
 use crate::support::only;
@@ -29,19 +29,6 @@ const EXPECTED: &str = "FARSIDE_TEST_PROCESS";
 /// Functions of the example `histogram`.
 const ADD: Named<(u64, u64)> = Named::new("histogram/add");
 const COUNT: Named<u64, Option<u64>> = Named::new("histogram/count");
-
-/// Returns a free port below those that the system assigns. Programs that run at the same time
-/// begin at different ports.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let base = 10_000 + (std::process::id() % 500) as u16 * 40;
-    loop {
-        let port = base + NEXT.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
-}
 
 /// A job whose ranks are started one by one.
 struct Ranks {
