@@ -170,6 +170,8 @@ fn a_batch_is_published_in_time_whatever_its_worker_does() {
     let test = "ways::aggregation::a_batch_is_published_in_time_whatever_its_worker_does";
     over_real_fabrics(test, farside::job().processes(2), |me| {
         let (last, to) = (new_last(me)?, me.neighbor(1));
+        // With a ring the helper sends. Without one the batch would go when the ring is granted.
+        me.setup(to)?;
         me.barrier()?;
         if me.id().number() == 1 {
             wait_for(me, last, to, 5)?;
