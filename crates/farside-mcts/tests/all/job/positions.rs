@@ -1,4 +1,4 @@
-//! Positions with known winning moves, searched by several processes.
+//! Searches of positions with known winning moves, by several processes.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +8,7 @@ use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, OnJob, Outcome, Params, Placement, Player, Report, Search};
 use serde_json::Value;
 
-/// A position, and all moves that win.
+/// A position, and all its winning moves.
 struct Known {
     id: String,
     size: usize,
@@ -47,7 +47,7 @@ impl Known {
         Ok(search.run(&self.position, Budget::Rollouts(rollouts))?)
     }
 
-    /// The report names a winning move, and nothing in it is proven wrongly.
+    /// Checks that the report names a winning move, and that its proofs are right.
     fn check(&self, report: &Report<Cell>) {
         let to_move = self.position.to_move();
         assert!(self.winning.contains(&report.best.chosen), "{}: {}", self.id, report.best.chosen);
@@ -73,17 +73,17 @@ fn solve_all(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-#[farside::test(processes = 2, threads = 1, timeout_s = 120)]
+#[farside::test(processes = 2, threads = 1, timeout_s = 600)]
 fn two_processes_solve_every_position(me: &Worker) -> Result<()> {
     solve_all(me)
 }
 
-#[farside::test(processes = 4, threads = 1, timeout_s = 120)]
+#[farside::test(processes = 4, threads = 1, timeout_s = 600)]
 fn four_processes_solve_every_position(me: &Worker) -> Result<()> {
     solve_all(me)
 }
 
-#[farside::test(processes = 2, threads = 2, timeout_s = 120)]
+#[farside::test(processes = 2, threads = 2, timeout_s = 600)]
 fn nodes_at_random_places_solve_small_puzzles_by_the_rules_alone(me: &Worker) -> Result<()> {
     let job = OnJob::new(me)?.placement(Placement::Random);
     for known in Known::all().into_iter().filter(|known| known.empty_cells() <= 14) {

@@ -1,17 +1,16 @@
-//! What every search promises, on jobs of several shapes.
+//! The guarantees of a search, on jobs of several shapes.
 
-use std::ops::{ControlFlow, RangeInclusive};
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{Aggregation, Result, simulate};
 use farside_mcts::games::hex::Hex;
 use farside_mcts::{
-    Budget, Costs, Game, JobError, JobReport, OnJob, Outcome, Pace, Params, Placement, Player, Replicas, Report,
-    Search, SearchError, Sharing,
+    Budget, Costs, Game, JobError, JobReport, OnJob, Outcome, Params, Placement, Player, Report, Search, SearchError,
 };
 
-/// Take one to three matches; who takes the last one wins.
+/// Take one to three matches; the player that takes the last one wins.
 #[derive(Clone, Copy)]
 struct Nim;
 
@@ -36,12 +35,12 @@ impl Game for Nim {
     }
 }
 
-/// Small numbers, so that nodes are spread early.
+/// Small parameters, so that nodes are spread early.
 fn small() -> Params {
     Params { simulations: 2, expand_after: 2, ..Params::default() }
 }
 
-/// Every worker has got the same report.
+/// Checks that all workers have the same report.
 fn assert_shared<M: Wire + Copy + PartialEq + std::fmt::Debug>(me: &Worker, report: &Report<M>) -> Result<()> {
     let all = me.gather(WorkerId::new(0), report.clone())?;
     assert!(all.is_none_or(|all| all.iter().all(|other| other == report)));
@@ -62,38 +61,16 @@ fn assert_adds_up<M: Copy + PartialEq + std::fmt::Debug>(me: &Worker, report: &R
 }
 
 fn search_several_times(me: &Worker) -> Result<()> {
-    // The scheduler decides whether a worker gets any work, and its copy of the root in time.
-    search_and_check(me, Costs::default(), |report, shares| assert!(shares.starters.contains(&report.starters)))
+    // The scheduler decides whether a worker gets any work.
+    search_and_check(me, Costs::default(), |_| ())
 }
 
-/// The part that each worker may take in a search.
-struct Shares {
-    starters: RangeInclusive<u32>,
-    /// The workers of a process share their nodes.
-    is_shared: bool,
-}
-
-/// Searches in every mode with several budgets, and has `check_shares` look at each report.
-fn search_and_check(me: &Worker, costs: Costs, check_shares: impl Fn(&JobReport, &Shares)) -> Result<()> {
+/// Searches with several budgets, and has `check_shares` look at each report.
+fn search_and_check(me: &Worker, costs: Costs, check_shares: impl Fn(&JobReport)) -> Result<()> {
     let hex = Hex::new(5).unwrap();
     let job = OnJob::new(me)?.costs(costs);
-    let phases = Pace::Phases { rollouts: 100 };
-    let few = Replicas { visits: 100, flush_every: 8 };
-    for (kind, (placement, replicas, pace)) in [
-        (Placement::Inherit { visits: 50 }, None, Pace::Continuous),
-        (Placement::Random, None, phases),
-        (Placement::Inherit { visits: 50 }, Some(few), Pace::Continuous),
-        (Placement::Random, Some(few), phases),
-        (Placement::Random, None, phases),
-        (Placement::Inherit { visits: 50 }, None, Pace::Continuous),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        // The last ones share their nodes.
-        let (is_shared, force_remote) = (kind > 3, kind == 5);
-        let sharing = if is_shared { Sharing::Process } else { Sharing::Worker };
-        let job = job.placement(placement).replicas(replicas).pace(pace).sharing(sharing).force_remote(force_remote);
+    for placement in [Placement::Inherit { visits: 50 }, Placement::Random] {
+        let job = job.placement(placement);
         for (seed, rollouts) in [1, 2, 15, 16, 17, 1000, 3000].into_iter().enumerate() {
             let overflow = Aggregation::Overflow { limit_bytes: 1 << 20 };
             let batched = Aggregation::Traditional { bytes: 1024 };
@@ -105,31 +82,23 @@ fn search_and_check(me: &Worker, costs: Costs, check_shares: impl Fn(&JobReport,
             assert_shared(me, &report)?;
             let told = report.job.unwrap();
             assert!(told.in_flight_max <= 32 * me.worker_count());
-            // Every worker with a copy of the root starts rollouts.
-            let starters = match is_shared {
-                true => me.threads_per_process()..=me.threads_per_process(),
-                false if replicas.is_some() && rollouts >= 1000 => 1..=me.worker_count(),
-                false => 1..=1,
-            };
-            check_shares(&told, &Shares { starters, is_shared });
+            check_shares(&told);
         }
     }
     Ok(())
 }
 
-/// Every worker takes part in a search of more than a few rollouts. Virtual time shows this: no worker is left without a
-/// processor.
+/// Every worker takes part in a search of more than a few rollouts. Virtual time shows this, since no
+/// worker is left without a processor.
 #[test]
 fn every_worker_takes_part() {
     let costs = Costs { step: Duration::from_micros(1), evaluation: Duration::from_micros(20) };
     for (processes, threads) in [(4, 1), (2, 2)] {
         let searched = simulate(processes, threads, 12, |me| {
-            search_and_check(me, costs, |report, shares| {
-                assert_eq!(report.starters, *shares.starters.end());
+            search_and_check(me, costs, |report| {
                 let (rollouts, workers) = (report.started, &report.workers);
                 assert!(rollouts < 1000 || workers.iter().all(|worker| worker.simulations > 0), "{workers:?}");
-                let own_nodes = rollouts >= 3000 && !shares.is_shared;
-                assert!(!own_nodes || workers.iter().all(|worker| worker.nodes > 0), "{workers:?}");
+                assert!(rollouts < 3000 || workers.iter().all(|worker| worker.nodes > 0), "{workers:?}");
             })
         });
         searched.unwrap();
@@ -162,15 +131,10 @@ fn four_processes(me: &Worker) -> Result<()> {
 }
 
 #[test]
-fn processes_that_share_no_memory() {
+fn processes_without_shared_memory() {
     simulate(5, 1, 11, |me| {
         let hex = Hex::new(5).unwrap();
         let job = OnJob::new(me)?.placement(Placement::Random).in_flight(4);
-        let replicas = Replicas { visits: 50, flush_every: 4 };
-        let copied =
-            Search::new(hex).params(small()).on(job.replicas(replicas)).run(&hex.initial(), Budget::Rollouts(1000))?;
-        assert_adds_up(me, &copied);
-        assert_eq!(copied.job.map(|job| job.starters), Some(5));
         let report = Search::new(hex).params(small()).on(job).run(&hex.initial(), Budget::Rollouts(1000))?;
         assert_adds_up(me, &report);
         assert_shared(me, &report)
@@ -197,17 +161,12 @@ fn searches_of_different_games_follow_one_another(me: &Worker) -> Result<()> {
 }
 
 #[farside::test(processes = 2, threads = 2)]
-fn no_more_memory_is_taken_than_there_is(me: &Worker) -> Result<()> {
+fn the_memory_limit_holds(me: &Worker) -> Result<()> {
     let hex = Hex::new(7).unwrap();
-    for (placement, replicas, sharing) in [
-        (Placement::Random, None, Sharing::Worker),
-        (Placement::Inherit { visits: 100 }, None, Sharing::Worker),
-        (Placement::Random, Some(Replicas { visits: 100, flush_every: 8 }), Sharing::Worker),
-        (Placement::Random, None, Sharing::Process),
-    ] {
+    for placement in [Placement::Random, Placement::Inherit { visits: 100 }] {
         let memory_bytes = 200_000;
         let params = Params { memory_bytes, ..small() };
-        let job = OnJob::new(me)?.placement(placement).replicas(replicas).sharing(sharing);
+        let job = OnJob::new(me)?.placement(placement);
         let mut search = Search::new(hex).params(params).on(job);
         let report = search.run(&hex.initial(), Budget::Rollouts(10_000))?;
         assert_adds_up(me, &report);
@@ -225,7 +184,7 @@ fn time_budgets_and_observers_end_a_search(me: &Worker) -> Result<()> {
     assert!(report.rollouts > 0 && report.elapsed >= budget);
     assert_adds_up(me, &report);
 
-    // Solved at once: this returns, although the budget is a day.
+    // The search solves the position at once, so this returns although the budget is a day.
     let report = Search::new(Nim).on(job).run(&(1, Player::First), Budget::Time(Duration::from_secs(86_400)))?;
     assert_eq!(report.solved, Some(Outcome::Won(Player::First)));
 
@@ -238,14 +197,14 @@ fn time_budgets_and_observers_end_a_search(me: &Worker) -> Result<()> {
         if shown == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     let report = search.run(&hex.initial(), Budget::Rollouts(1_000_000))?;
-    // Those under way when it was stopped count, too.
+    // Rollouts in flight when the observer stopped the search count too.
     assert!((300..2000).contains(&report.rollouts), "{}", report.rollouts);
     assert_adds_up(me, &report);
     Ok(())
 }
 
 #[farside::test(processes = 2, threads = 1)]
-fn senseless_searches_are_refused_everywhere(me: &Worker) -> Result<()> {
+fn invalid_searches_are_refused_on_all_workers(me: &Worker) -> Result<()> {
     let hex = Hex::new(3).unwrap();
     let job = OnJob::new(me)?;
     let refusal = |params: Params, budget| match Search::new(hex).params(params).on(job).run(&hex.initial(), budget) {
@@ -261,7 +220,7 @@ fn senseless_searches_are_refused_everywhere(me: &Worker) -> Result<()> {
     assert_eq!(refusal(Params { memory_bytes: 900, ..fine }, Budget::Rollouts(1)), SearchError::Memory { bytes: 900 });
     let over = Search::new(Nim).on(job).run(&(0, Player::First), Budget::Rollouts(1)).unwrap_err();
     assert!(matches!(over, JobError::Search(SearchError::GameOver(Outcome::Won(Player::Second)))));
-    // Nothing is left of the failures.
+    // The refusals leave no trace.
     let report = Search::new(hex).on(job).run(&hex.initial(), Budget::Rollouts(1000))?;
     assert_adds_up(me, &report);
     Ok(())
