@@ -10,7 +10,9 @@ use crate::global::{
     AccessConflict, AddressFault, GlobalAddress, MovementError, NotificationFault, SLOT_BYTES, SLOT_COUNT, SectionFault,
 };
 use crate::memory::{MemoryRefusal, RemoteMemory};
-use crate::pipe::{PipeCause, PipeName};
+
+use farside_launch::LaunchError;
+pub use farside_launch::{ProcessEnd, RendezvousError};
 
 /// A result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -170,9 +172,6 @@ pub enum Error {
         /// The handle.
         memory: RemoteMemory,
     },
-    /// A remote heap did not do as it was asked.
-    #[error(transparent)]
-    Heap(#[from] crate::heap::HeapError),
     /// Memory that is registered has no global address.
     #[error(
         "a region of {bytes} bytes of {process} has no global addresses: {}", if *bytes > SLOT_BYTES {
@@ -239,14 +238,6 @@ pub enum Error {
         /// How it ended, as far as known.
         why: String,
     },
-    /// A pipe did not do what was asked.
-    #[error("{pipe}: {cause}")]
-    Pipe {
-        /// Which.
-        pipe: PipeName,
-        /// Why not.
-        cause: PipeCause,
-    },
     /// A process of the job failed, and with it the job.
     #[error("{process} failed: {how}")]
     ProcessFailed {
@@ -275,6 +266,10 @@ pub enum Error {
         /// Where.
         on: WorkerId,
     },
+    /// An error of one of the modules with errors of their own, such as [`heap`](crate::heap) or
+    /// [`pipe`](crate::pipe). [`room_error`](Error::room_error) returns it by its type.
+    #[error(transparent)]
+    Room(Box<dyn std::error::Error + Send + Sync>),
     /// A section cannot be, or not here.
     #[error("a section of memory: {0}")]
     Section(#[from] SectionFault),
@@ -290,9 +285,6 @@ pub enum Error {
         /// Where this one is.
         this: String,
     },
-    /// What several work on could not be had.
-    #[error(transparent)]
-    Sync(#[from] crate::sync::SyncError),
     /// The system refused.
     #[error("{doing} failed: {cause}")]
     System {
@@ -356,6 +348,22 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the error of a module, if this error holds one of type `E`.
+    ///
+    /// ```
+    /// use farside::heap::HeapError;
+    ///
+    /// fn is_exhausted(error: &farside::Error) -> bool {
+    ///     matches!(error.room_error(), Some(HeapError::Exhausted { .. }))
+    /// }
+    /// ```
+    pub fn room_error<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        match self {
+            Self::Room(error) => error.downcast_ref(),
+            _ => None,
+        }
+    }
+
     /// A region has no addresses.
     pub(crate) fn no_address(key: RemoteKey) -> Self {
         Self::NoAddress { process: key.process, bytes: key.bytes }
@@ -367,6 +375,26 @@ impl Error {
             Self::PeerLost { process, .. } => Some(*process),
             Self::Movement(MovementError::Failed { cause, .. }) => cause.lost_process(),
             _ => None,
+        }
+    }
+}
+
+impl From<LaunchError> for Error {
+    fn from(error: LaunchError) -> Self {
+        match error {
+            LaunchError::Deadline { doing, after } => Self::Deadline { doing, after },
+            LaunchError::DifferentMachines { a, b } => Self::DifferentMachines { a, b },
+            LaunchError::Fabric(error) => Self::Fabric(error),
+            LaunchError::JobEnded { why } => Self::JobEnded { why },
+            LaunchError::JobShape { processes, threads, why } => Self::JobShape { processes, threads, why },
+            LaunchError::ProcessFailed { process, how } => Self::ProcessFailed { process, how },
+            LaunchError::RingOptions { why } => Self::RingOptions { why },
+            LaunchError::Rendezvous(error) => Self::Rendezvous(error),
+            LaunchError::SecondJob { first, this } => Self::SecondJob { first, this },
+            LaunchError::System { doing, cause } => Self::System { doing, cause },
+            LaunchError::WrongJob { expected, reached, remedy } => Self::WrongJob { expected, reached, remedy },
+            // The enum may grow; its texts say what happened.
+            other => Self::JobEnded { why: other.to_string() },
         }
     }
 }
@@ -402,144 +430,6 @@ impl From<crate::wire::WireError> for NameRefusal {
     fn from(_: crate::wire::WireError) -> Self {
         Self::Malformed
     }
-}
-
-/// Why a process could not come to a job that Farside's launcher did not start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RendezvousError {
-    /// The variables for several groups do not go together.
-    #[error(
-        "a group that joins others needs FARSIDE_JOIN=HOST:PORT, where the first process of group 0 listens, and \
-         FARSIDE_GROUP=INDEX/COUNT, such as 0/2 and 1/2, both in all processes of all groups: correct or unset them"
-    )]
-    GroupVariables,
-    /// Groups did not come in time.
-    #[error(
-        "of {groups} groups, no process of {} came within {after:?}: see that they were started with the same FARSIDE_JOIN and \
-         FARSIDE_SECRET, or raise the deadline (FARSIDE_TIMEOUT_S)",
-        missing.iter().map(|group| format!("group {group}")).collect::<Vec<_>>().join(", ")
-    )]
-    GroupsMissing {
-        /// Which.
-        missing: Vec<u32>,
-        /// How many there are.
-        groups: u32,
-        /// How long.
-        after: Duration,
-    },
-    /// Nothing says where process 0 is.
-    #[error("the launcher's environment does not say where process 0 listens: set {what} for all processes")]
-    NoAddress {
-        /// What is missing.
-        what: &'static str,
-    },
-    /// The launcher's numbers do not fit.
-    #[error(
-        "the launcher says that this is rank {rank} of {processes} processes, which count from 0: correct RANK or WORLD_SIZE"
-    )]
-    NoSuchRank {
-        /// The process's own number.
-        rank: u32,
-        /// How many there are.
-        processes: u32,
-    },
-    /// PMIx, which the launcher offers, is not there, and variables do not do either.
-    #[error(
-        "libpmix cannot be opened ({missing}): install it (Debian: libpmix2) on all machines; without it, {otherwise}"
-    )]
-    NoPmix {
-        /// What the loader said.
-        missing: String,
-        /// What the variables lack.
-        otherwise: String,
-    },
-    /// There is no secret.
-    #[error(
-        "FARSIDE_SECRET is not set: processes that find each other over the network must know a secret; set it to the same \
-         text for all of them, such as the output of `openssl rand -hex 16`"
-    )]
-    NoSecret,
-    /// PMIx could not do its part.
-    #[error("the launcher offers PMIx, and it does not work: {why}; set FARSIDE_START=variables to do without it")]
-    Pmix {
-        /// The reason.
-        why: String,
-    },
-    /// Process 0 cannot listen.
-    #[error(
-        "process 0 cannot listen at port {port}: {cause}; another program uses it, or another job: set FARSIDE_PORT (or \
-         MASTER_PORT) to a free one for all processes"
-    )]
-    Port {
-        /// The port.
-        port: u16,
-        /// The system's reason.
-        cause: String,
-    },
-    /// There was somebody else, of the same number, before.
-    #[error("there is a rank {rank} at {address} already: give each process a RANK of its own")]
-    RankTaken {
-        /// The number.
-        rank: u32,
-        /// Where process 0 listens.
-        address: String,
-    },
-    /// Process 0 takes it for a job of more or fewer groups.
-    #[error(
-        "group {group} was started as one of {groups}, and the process at {address} as one of {host_groups}: give all the same \
-         count in FARSIDE_GROUP"
-    )]
-    OtherGroups {
-        /// This process's group.
-        group: u32,
-        /// How many it takes there to be.
-        groups: u32,
-        /// How many process 0 takes there to be.
-        host_groups: u32,
-        /// Where process 0 listens.
-        address: String,
-    },
-    /// Process 0 takes it for a job of another size.
-    #[error(
-        "rank {rank} was started for a job of {processes} processes, and process 0 at {address} for one of {host_processes}: \
-         give all the same WORLD_SIZE, and each job its own MASTER_PORT"
-    )]
-    OtherSize {
-        /// This process.
-        rank: u32,
-        /// How many it takes there to be.
-        processes: u32,
-        /// How many process 0 takes there to be.
-        host_processes: u32,
-        /// Where process 0 listens.
-        address: String,
-    },
-    /// Process 0 was not found in time.
-    #[error(
-        "rank {rank} did not reach process 0 at {address} within {after:?} ({cause}): see that process 0 has started, that \
-         MASTER_ADDR names its machine, and that no firewall keeps the port closed; or raise the deadline (FARSIDE_TIMEOUT_S)"
-    )]
-    Unreachable {
-        /// This process.
-        rank: u32,
-        /// Where process 0 was looked for.
-        address: String,
-        /// How long.
-        after: Duration,
-        /// What happened at the last attempt.
-        cause: String,
-    },
-    /// The two ends do not have the same secret.
-    #[error(
-        "rank {rank} and the process at {address} do not have the same secret: set FARSIDE_SECRET to the same text for all"
-    )]
-    WrongSecret {
-        /// This process.
-        rank: u32,
-        /// Where process 0 was looked for.
-        address: String,
-    },
 }
 
 /// Who fills a ring: one worker, or all threads of a process together.
@@ -627,68 +517,57 @@ pub enum FullCause {
     },
 }
 
-/// How a process ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ProcessEnd {
-    /// It exited with this status.
-    Exited(i32),
-    /// This signal killed it.
-    Killed(i32),
-    /// It could not be started.
-    NotStarted(String),
-    /// It said so itself before it exited.
-    Reported(String),
-    /// It was stopped because the job took too long.
-    TimedOut,
-}
-
-impl fmt::Display for ProcessEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ProcessEnd::Exited(status) => write!(f, "it exited with status {status}"),
-            ProcessEnd::Killed(signal) => write!(f, "signal {signal} killed it"),
-            ProcessEnd::NotStarted(why) => write!(f, "it could not be started: {why}"),
-            ProcessEnd::Reported(why) => f.write_str(why),
-            ProcessEnd::TimedOut => f.write_str("it was stopped because the job ran longer than its time limit"),
-        }
-    }
-}
-
-impl ProcessEnd {
-    /// The exit status that a shell would report for it.
-    pub fn exit_status(&self) -> i32 {
-        match self {
-            ProcessEnd::Exited(status) => *status,
-            ProcessEnd::Killed(signal) => 128 + signal,
-            ProcessEnd::NotStarted(_) => 127,
-            ProcessEnd::Reported(_) => 1,
-            ProcessEnd::TimedOut => 124,
-        }
-    }
-}
-
 /// A call that was not sent, with its arguments.
 ///
-/// Converts into [`Error`] with `?`, dropping the arguments.
+/// Converts into its error with `?`, dropping the arguments.
 #[derive(Debug)]
-pub struct Refused<A> {
+pub struct Refused<A, E = Error> {
     /// Why.
-    pub error: Error,
+    pub error: E,
     /// The arguments, unharmed.
     pub arguments: A,
 }
 
-impl<A> From<Refused<A>> for Error {
-    fn from(refused: Refused<A>) -> Self {
-        refused.error
+impl<A, E: Into<Error>> From<Refused<A, E>> for Error {
+    fn from(refused: Refused<A, E>) -> Self {
+        refused.error.into()
     }
 }
 
-impl<A> fmt::Display for Refused<A> {
+impl<A, E: fmt::Display> fmt::Display for Refused<A, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl<A: fmt::Debug> std::error::Error for Refused<A> {}
+impl<A: fmt::Debug, E: fmt::Debug + fmt::Display> std::error::Error for Refused<A, E> {}
+
+/// Implements the conversions of a room's error, which has a variant `Job` for an [`Error`].
+///
+/// The error converts into [`Error`]: the error inside `Job` becomes itself again, and all others
+/// become [`Error::Room`]. Errors of the fabric and refused calls convert into the room's error.
+macro_rules! room_error {
+    ($room:ident) => {
+        impl From<$room> for $crate::error::Error {
+            fn from(error: $room) -> Self {
+                match error {
+                    $room::Job(error) => error,
+                    error => Self::Room(Box::new(error)),
+                }
+            }
+        }
+
+        impl From<farside_fabric::FabricError> for $room {
+            fn from(error: farside_fabric::FabricError) -> Self {
+                Self::Job(error.into())
+            }
+        }
+
+        impl<A, E: Into<$room>> From<$crate::error::Refused<A, E>> for $room {
+            fn from(refused: $crate::error::Refused<A, E>) -> Self {
+                refused.error.into()
+            }
+        }
+    };
+}
+pub(crate) use room_error;
