@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::clock::Clock;
 use crate::ids::ProcessId;
+use farside_wire::Wire;
 
 pub use self::completion::Completion;
 pub use self::error::FabricError;
@@ -123,7 +124,8 @@ impl From<Unposted> for FabricError {
 }
 
 /// A change of one word. Its result is what the word held before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub enum AtomicChange<T> {
     /// Nothing: an atomic load.
     Load,
