@@ -10,7 +10,7 @@ use farside_fabric::bell::Fencing;
 use super::error::{PipeCause, PipeName};
 use super::shape::{PipeShape, Slots};
 use crate::error::{Error, Result};
-use crate::invoke::ring::message::Piece;
+use crate::runtime::extent::Extent;
 use crate::runtime::home::Home;
 use crate::runtime::process::{Process, lock};
 
@@ -21,7 +21,7 @@ const OPEN: u64 = u64::MAX;
 #[derive(Debug)]
 pub(super) struct Inlet {
     pub(super) slots: Slots,
-    pub(super) piece: Piece,
+    pub(super) piece: Extent,
     /// The total number of messages, or [`OPEN`]. Written by the thread that receives
     /// `WriterClosed`, read by the reader.
     sent_in_all: AtomicU64,
@@ -35,7 +35,7 @@ pub(super) struct Inlet {
 }
 
 impl Inlet {
-    pub(super) fn new(slots: Slots, piece: Piece) -> Self {
+    pub(super) fn new(slots: Slots, piece: Extent) -> Self {
         slots.reset();
         Self {
             slots,
@@ -91,7 +91,7 @@ pub(super) enum Link {
     /// The memory is mapped here, and so is the reader's doorbell.
     Mapped { slots: Slots, bell: Bell },
     /// The memory is reached by messages and puts.
-    Posted { piece: Piece },
+    Posted { piece: Extent },
 }
 
 /// The state of the writing end that other threads change.

@@ -26,8 +26,8 @@ use super::message::{PipeBody, PipeMessage};
 use super::protocol::{Flag, Kind, deliver};
 use super::shape::{INLINE_BYTES_MAX, PipeShape, Slots};
 use crate::error::{self, Error};
-use crate::invoke::ring::message::Piece;
 use crate::memory::MemoryRefusal;
+use crate::runtime::extent::Extent;
 use crate::runtime::process::{Process, lock};
 use crate::runtime::room::{Room, Seed};
 use farside_launch::kill_point::KillPoint;
@@ -41,7 +41,7 @@ struct Books {
     /// The pipes that are read here, or will be.
     incoming: HashMap<PipeName, Incoming>,
     /// The memory of pipes whose reader is gone and whose writer may still write.
-    leaving: HashMap<(PipeName, u32), Piece>,
+    leaving: HashMap<(PipeName, u32), Extent>,
     /// The pipes that are written here.
     outgoing: HashMap<PipeName, Arc<Outlet>>,
     /// The buffers that closed writers have offered and whose readers may still fetch them.
@@ -338,7 +338,7 @@ impl Process {
 
     /// Makes the link to the memory that the reader's process names. Refuses memory that cannot be
     /// the pipe's.
-    fn link_to(&self, from: ProcessId, outlet: &Outlet, piece: Piece) -> Result<Link> {
+    fn link_to(&self, from: ProcessId, outlet: &Outlet, piece: Extent) -> Result<Link> {
         let why = "its memory is not where its reader says";
         let corrupt = || PipeError::Pipe { pipe: outlet.name, cause: PipeCause::Corrupt { why } };
         if piece.key.process != from || piece.bytes < outlet.shape.bytes() as u64 {

@@ -3,7 +3,7 @@
 use super::error::PipeName;
 use super::shape::PipeShape;
 use crate::Wire;
-use crate::invoke::ring::message::Piece;
+use crate::runtime::extent::Extent;
 
 /// A message about one pipe. The writer's process numbers the pipes that it opens (`session`), to
 /// tell a closed pipe from the next one of the same name.
@@ -19,7 +19,7 @@ pub(crate) enum PipeBody {
     /// To the reader's process: make this pipe.
     Open { shape: PipeShape },
     /// To the writer's process: this is the pipe's memory.
-    Opened { piece: Piece },
+    Opened { piece: Extent },
     /// To the writer's process: there is no memory, because other processes hold `held` bytes of at
     /// most `limit`. Both are 0 if the system has none left.
     NoMemory { held: u64, limit: u64 },
@@ -57,7 +57,7 @@ mod tests {
         let shape = shape.prop_map(|(width, message_bytes, content)| PipeShape { width, message_bytes, content });
         let piece = any::<([u32; 3], [u64; 3])>().prop_map(|([process, slot, generation], [size, offset, bytes])| {
             let process = ProcessId::new(process);
-            Piece { key: RemoteKey { process, slot, generation, reserved: 0, bytes: size }, offset, bytes }
+            Extent { key: RemoteKey { process, slot, generation, reserved: 0, bytes: size }, offset, bytes }
         });
         prop_oneof![
             shape.clone().prop_map(|shape| PipeBody::Open { shape }),

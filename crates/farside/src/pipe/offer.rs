@@ -12,11 +12,10 @@ use super::protocol::{FLAG_BYTES_MAX, Flag, Kind};
 use super::shape::{INLINE_BYTES_MAX, Slots};
 use super::writer::{PipeWriter, flag_of};
 use crate::error::{self, Error, Refused};
-use crate::invoke::ring::message::Piece;
 use crate::memory::{Extent, MemoryRefusal};
 use crate::runtime::worker::Worker;
 
-/// The length of an offer behind its flag: the words of a [`Piece`].
+/// The length of an offer behind its flag: the words of a [`Extent`].
 const PLACE_BYTES: usize = 40;
 
 const _: () = assert!(PLACE_BYTES <= INLINE_BYTES_MAX);
@@ -94,7 +93,7 @@ impl PipeWriter<'_> {
             self.send_inline(flag_of(bytes), &inside[..bytes])?;
             return Ok(0);
         }
-        let place = Piece { key: buffer.key(), offset: buffer.offset(), bytes: bytes as u64 };
+        let place = Extent { key: buffer.key(), offset: buffer.offset(), bytes: bytes as u64 };
         let words = piece_words(&place);
         inside.iter_mut().zip(words.iter().flat_map(|word| word.to_le_bytes())).for_each(|(to, byte)| *to = byte);
         self.send_inline(Flag { kind: Kind::Offered, bytes }, &inside[..PLACE_BYTES])?;
@@ -134,7 +133,7 @@ impl PipeWriter<'_> {
 
 /// The place of an offered message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place(Piece);
+pub(super) struct Place(Extent);
 
 impl Place {
     /// Reads an offer behind the flag of a slot that belongs to the reader. Returns `None` unless
@@ -150,16 +149,16 @@ impl Place {
     }
 }
 
-pub(super) fn piece_words(piece: &Piece) -> [u64; 5] {
+pub(super) fn piece_words(piece: &Extent) -> [u64; 5] {
     let RemoteKey { process, slot, generation, reserved: _, bytes } = piece.key;
     [process.number().into(), u64::from(slot) | u64::from(generation) << 32, bytes, piece.offset, piece.bytes]
 }
 
-fn piece([process, name, region_bytes, offset, bytes]: [u64; 5]) -> Option<Piece> {
+fn piece([process, name, region_bytes, offset, bytes]: [u64; 5]) -> Option<Extent> {
     let process = ProcessId::new(u32::try_from(process).ok()?);
     let (slot, generation) = (name as u32, (name >> 32) as u32);
     let key = RemoteKey { process, slot, generation, reserved: 0, bytes: region_bytes };
-    Some(Piece { key, offset, bytes })
+    Some(Extent { key, offset, bytes })
 }
 
 /// The attached memory of an offered message, which is known to hold all of it.
@@ -177,7 +176,7 @@ impl Source {
     /// [`Error::PeerLost`], and errors of the transport: only the owner knows the size of its
     /// regions.
     pub(super) fn attach(me: &Worker, Place(piece): Place) -> error::Result<Option<Self>> {
-        let region = Extent::of_piece(&piece).region(me.process_handle())?;
+        let region = piece.region(me.process_handle())?;
         let is_inside = usize::try_from(piece.bytes).is_ok_and(|bytes| region.key().check(piece.offset, bytes).is_ok());
         Ok(is_inside.then_some(Self { region, offset: piece.offset }))
     }

@@ -12,7 +12,7 @@ use super::offer::piece_words;
 use super::protocol::{Flag, Kind, Words};
 use super::*;
 use crate::error::Result;
-use crate::invoke::ring::message::Piece;
+use crate::runtime::extent::Extent;
 
 const WRITER: WorkerId = WorkerId::new(0);
 const READER: WorkerId = WorkerId::new(1);
@@ -95,7 +95,7 @@ fn an_offer_of_what_is_not_there_takes_no_memory() {
                 1 => RemoteKey { slot: 777, bytes: 1 << 40, ..there },
                 _ => there,
             };
-            let words = piece_words(&Piece { key, offset: 64, bytes: BYTES });
+            let words = piece_words(&Extent { key, offset: 64, bytes: BYTES });
             let inside = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             let body = PipeBody::Data { number: 1, kind: Kind::Offered as u8, bytes: BYTES as u32, inside };
             let session = reader.inlet.session().expect("its writer has come");

@@ -21,7 +21,6 @@ use super::protocol::{Corrupt, Flag, Kind, Words, Writing};
 use super::shape::{INLINE_BYTES_MAX, PipeShape};
 use super::waking::Waiting;
 use crate::error::{self, Error};
-use crate::invoke::ring::message::Piece;
 use crate::memory::Extent;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
@@ -391,7 +390,7 @@ impl<'w> PipeWriter<'w> {
     }
 
     /// Starts to put a long message into its slot, and sends its flag once the put has completed.
-    fn put(&self, process: &Arc<Process>, piece: Piece, flag: Flag, data: Vec<u8>) {
+    fn put(&self, process: &Arc<Process>, piece: Extent, flag: Flag, data: Vec<u8>) {
         let (outlet, number) = (self.outlet.clone(), self.writing.sent());
         let offset = outlet.shape.data_of(self.writing.slot()) as u64;
         outlet.begin_transfer();
@@ -403,7 +402,7 @@ impl<'w> PipeWriter<'w> {
             // The writer may be waiting for the end of this put, or for room that will never come.
             process.wake(outlet.name.writer);
         };
-        process.start_transfer(Extent::of_piece(&piece), Operation::Put { offset, data }, Box::new(then));
+        process.start_transfer(piece, Operation::Put { offset, data }, Box::new(then));
     }
 
     pub(super) fn error(&self, cause: PipeCause) -> PipeError {
