@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::beds::Bed;
+use crate::tidy::Allowances;
 
 /// The options of all commands, and what to run.
 #[derive(Debug, Default)]
@@ -18,6 +19,8 @@ pub(crate) struct Arguments {
     pub(crate) loss_percent: f32,
     /// How long the whole run may take.
     pub(crate) limit: Option<Duration>,
+    /// Whether `tidy` lowers its allowances.
+    pub(crate) allowances: Allowances,
     /// The program to be run and its arguments; empty for what the bed runs by itself.
     pub(crate) program: Vec<String>,
 }
@@ -31,6 +34,7 @@ impl Arguments {
                 return Err(format!("{command} does not take {word:?}"));
             }
             match word.as_str() {
+                "--lower" => arguments.allowances = Allowances::Lower,
                 "--without" => arguments.without.push(value(&word, words.next())?),
                 "--cut" => arguments.cut_after = Some(Duration::from_millis(value(&word, words.next())?)),
                 "--delay" => arguments.delay_ms = value(&word, words.next())?,
@@ -51,6 +55,7 @@ fn options_of(command: &str) -> &'static [&'static str] {
         "launchers" => &["--without", "--limit", "--"],
         "rdma-vm" => &["--limit", "--"],
         "wheel" => &["--limit"],
+        "tidy" => &["--lower"],
         _ => &[],
     }
 }

@@ -21,10 +21,15 @@ use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use farside_testbed::{Echo, Running};
+
 use crate::arguments::Arguments;
 
 /// The variable that names the providers of libfabric which tests are to use.
 const PROVIDERS: &str = "FARSIDE_TEST_PROVIDERS";
+
+/// The time limit for all beds together. Each bed has a shorter one of its own.
+const BEDS_LIMIT: Duration = Duration::from_secs(600);
 
 /// How long a program of tests may take to say which it has.
 const LISTING_LIMIT: Duration = Duration::from_secs(20);
@@ -87,33 +92,52 @@ impl FromStr for Bed {
     }
 }
 
-/// Runs each bed that is a command, but those left out. (`fabric` and `peers` are none: ordinary tests use them.)
+/// Runs each bed that is a command, except those left out, all at the same time. The beds `fabric` and `peers` are no
+/// commands: ordinary tests use them.
+///
+/// Each bed runs in its own namespaces or emulated machine, so they do not disturb each other. The output of each one is
+/// printed as a whole, when it and those before it have ended.
 pub(crate) fn run_all(arguments: &Arguments) -> Result<(), String> {
     let with = |bed| !arguments.without.contains(&bed);
     let begun = Instant::now();
-    if with(Bed::Netns) {
-        in_process_of_its_own(Bed::Netns.name(), &[])?;
+    // Built first, so that no bed waits for another one's build.
+    build_farside()?;
+    build_test(netns::PACKAGE)?;
+    fabric_test::build()?;
+    let without: Vec<_> = arguments.without.iter().flat_map(|bed| ["--without", bed.name()]).collect();
+    let beds = [
+        // The emulated machine takes the longest.
+        (Bed::RdmaVm.name(), with(Bed::RdmaVm), [].as_slice()),
+        (Bed::Netns.name(), with(Bed::Netns), &[]),
+        ("launchers", with(Bed::Mpi) || with(Bed::Slurm), &without),
+        (Bed::Wheel.name(), with(Bed::Wheel), &[]),
+    ];
+    let mut running = Vec::new();
+    for (command, _, options) in beds.into_iter().filter(|(_, is_wanted, _)| *is_wanted) {
+        running.push((command, start_bed(command, options)?));
+        println!("xtask: bed {command}: started");
     }
-    if with(Bed::Mpi) || with(Bed::Slurm) {
-        in_process_of_its_own("launchers", &arguments.without)?;
+    let mut failed = Vec::new();
+    for (command, bed) in &mut running {
+        let ended = bed.wait(begun + BEDS_LIMIT);
+        println!("xtask: bed {command}: what it printed:\n{}", bed.printed());
+        match ended {
+            Ok(status) if status.success() => println!("xtask: bed {command}: passed"),
+            Ok(status) => failed.push(format!("{command}: {status}")),
+            Err(_) => failed.push(format!("{command}: not done after {} s: killed", BEDS_LIMIT.as_secs())),
+        }
     }
-    if with(Bed::Wheel) {
-        wheel::run(&Arguments::default())?;
-    }
-    if with(Bed::RdmaVm) {
-        in_process_of_its_own(Bed::RdmaVm.name(), &[])?;
+    if !failed.is_empty() {
+        return Err(format!("test beds failed: {}", failed.join(", ")));
     }
     println!("xtask: test beds: passed after {:.0} s", begun.elapsed().as_secs_f64());
     Ok(())
 }
 
-/// Starts this program again with another command: a bed that moves into a cell repeats its own command line there.
-fn in_process_of_its_own(command: &str, without: &[Bed]) -> Result<(), String> {
+/// Starts this program again with the command of a bed. A bed that moves into a cell repeats its own command line there.
+fn start_bed(command: &str, options: &[&str]) -> Result<Running, String> {
     let me = std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
-    let options = without.iter().flat_map(|bed| ["--without", bed.name()]);
-    let mut again = farside_testbed::ended_with_us(me);
-    let status = again.arg(command).args(options).status().map_err(|error| format!("{command}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{command}: {status}")) }
+    Ok(Running::start(command, farside_testbed::ended_with_us(me).arg(command).args(options), Echo::Quiet)?)
 }
 
 /// Tells a test program which beds are there, so that it fails if one does not work, and does without the others.
@@ -130,14 +154,14 @@ pub(crate) fn target_dir() -> Result<PathBuf, String> {
     std::path::absolute(&target).map_err(|error| format!("{}: {error}", target.display()))
 }
 
-/// Builds the command `farside`.
+/// Builds the command `farside` as the tests have it.
 fn build_farside() -> Result<(), String> {
-    crate::steps::run(crate::steps::cargo().args(["build", "--release", "--package", "farside-cli"]))
+    crate::steps::run(crate::steps::cargo().args(["build", "--package", "farside-cli"]))
 }
 
 /// Where the command `farside` is when it has been built.
 fn farside() -> Result<PathBuf, String> {
-    Ok(target_dir()?.join("release/farside"))
+    Ok(target_dir()?.join("debug/farside"))
 }
 
 /// Builds the integration tests of a package and returns the path of the program.

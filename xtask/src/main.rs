@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         "test" => steps::test(&arguments.without),
         "lint" => steps::lint(),
         "ci" => steps::ci(&arguments.without),
-        "tidy" => tidy::check(),
+        "tidy" => tidy::check(arguments.allowances),
         "lines" => lines::print(),
         "loom" => steps::loom(),
         "setup" => beds::setup::setup(&arguments.without),

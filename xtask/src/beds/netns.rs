@@ -13,8 +13,12 @@ use crate::arguments::Arguments;
 /// How long a run may take if nothing else is said.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// The tests of calls, and their package. Each asks for some number of processes, but takes as many as the launcher started.
-const CALLS: (&str, &str) = ("farside", "calls::");
+/// The package of the tests that run here.
+pub(crate) const PACKAGE: &str = "farside";
+
+/// The module of the tests that run here. Each test asks for some number of processes, but takes as many as the launcher
+/// started.
+const CALLS: &str = "calls::";
 
 /// Where the first process of the cell finds their program.
 const CALLS_PROGRAM: &str = "FARSIDE_XTASK_CALLS";
@@ -30,7 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         setup::install(&[Bed::Netns])?;
         if arguments.program.is_empty() {
             build_farside()?;
-            settings.push((CALLS_PROGRAM, build_test(CALLS.0)?.into()));
+            settings.push((CALLS_PROGRAM, build_test(PACKAGE)?.into()));
         }
     }
     cell::inside(limit, &settings, || {
@@ -109,7 +113,7 @@ fn await_listener(pair: &Pair, server: &mut Running, deadline: Instant) -> Resul
 fn calls(pair: &Pair, deadline: Instant) -> Result<(), String> {
     let begun = Instant::now();
     let program = std::env::var_os(CALLS_PROGRAM).ok_or_else(|| format!("{CALLS_PROGRAM} is not set"))?;
-    let tests = tests_of(Path::new(&program), CALLS.1)?;
+    let tests = tests_of(Path::new(&program), CALLS)?;
     for test in &tests {
         let words = ["env", "FARSIDE_FABRIC=ofi:tcp", &program.to_string_lossy(), "--exact", test, "--nocapture"];
         let rank = words.map(str::to_owned).to_vec();

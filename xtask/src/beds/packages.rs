@@ -1,8 +1,9 @@
 //! What each bed needs of the system, and the Debian package that has it.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+
+use farside_testbed::{has_library, has_program};
 
 use super::Bed;
 
@@ -56,10 +57,9 @@ const NEEDS: [Need; 17] = [
 
 /// What of these beds' needs is not there.
 pub(crate) fn missing(beds: &[Bed]) -> Vec<Need> {
-    let libraries = known_libraries();
     let is_there = |thing| match thing {
         Thing::Program(name) => has_program(name),
-        Thing::Library(name) => has_library(&libraries, name),
+        Thing::Library(name) => has_library(name),
         Thing::File(path) => Path::new(path).exists(),
     };
     NEEDS.into_iter().filter(|need| need.is_of(beds) && !is_there(need.thing)).collect()
@@ -81,24 +81,6 @@ impl Need {
     }
 }
 
-/// Whether a program is in the search path or where system programs are.
-pub(crate) fn has_program(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(system).any(|folder| folder.join(name).is_file())
-}
-
-fn has_library(known: &str, name: &str) -> bool {
-    known.lines().any(|line| line.split_whitespace().next() == Some(name))
-}
-
-/// The loader's list.
-fn known_libraries() -> String {
-    let tried = ["/sbin/ldconfig", "ldconfig"].map(|program| Command::new(program).arg("-p").output());
-    let listed = tried.into_iter().flatten().find(|output| output.status.success());
-    listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,12 +91,6 @@ mod tests {
             assert!(NEEDS.iter().any(|need| need.is_of(&[bed])), "{bed}");
         }
         assert!(missing(&[]).is_empty());
-    }
-
-    #[test]
-    fn programs_and_libraries_are_found() {
-        assert!(has_program("sh") && !has_program("no-such-program"));
-        assert!(has_library(&known_libraries(), "libc.so.6") && !has_library(&known_libraries(), "libc.so"));
     }
 
     #[test]

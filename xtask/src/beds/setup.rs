@@ -6,9 +6,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use farside_testbed::{Failure, ended_with_us, is_privileged, run};
+use farside_testbed::{Failure, ended_with_us, has_program, is_privileged, run};
 
-use super::packages::{beds_lacking, has_program, missing, packages};
+use super::packages::{beds_lacking, missing, packages};
 use super::{Bed, vm_pieces, wheel};
 
 /// How long one run of `apt-get` may take.
