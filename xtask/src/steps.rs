@@ -66,7 +66,7 @@ pub(crate) fn loom() -> Result<(), String> {
     // A target folder of its own: other flags would have everything built again, each time.
     let mut command = cargo();
     command.env("RUSTFLAGS", format!("{flags} --cfg loom")).env("CARGO_TARGET_DIR", "target/loom");
-    run(command.args(["test", "--package", "farside-fabric", "--test", "loom"]))
+    run(command.args(["test", "--package", "farside-fabric", "--package", "farside-transmit", "--test", "loom"]))
 }
 
 /// Everything that is checked without running the program.

@@ -35,14 +35,19 @@ const CRATES: [Crate; 13] = [
     Crate {
         name: "farside-fabric",
         below: &["farside-sys", "farside-wire"],
-        for_tests: &["farside-testbed", "farside-conformance"],
+        for_tests: &["farside-testbed", "farside-conformance", "farside-transmit"],
         is_safe: false,
     },
-    Crate { name: "farside-conformance", below: &["farside-fabric", "farside-sys"], for_tests: &[], is_safe: false },
     Crate {
         name: "farside-transmit",
         below: &["farside-fabric", "farside-sys"],
         for_tests: &["farside-testbed", "farside-conformance"],
+        is_safe: false,
+    },
+    Crate {
+        name: "farside-conformance",
+        below: &["farside-transmit", "farside-fabric", "farside-sys"],
+        for_tests: &[],
         is_safe: false,
     },
     Crate {

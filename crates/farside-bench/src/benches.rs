@@ -15,7 +15,7 @@ pub(crate) mod stencil;
 mod sync;
 pub(crate) mod transfer_throughput;
 
-use crate::Bench;
+use crate::matrix::Bench;
 
 pub(crate) const BENCHES: &[Bench] = &[
     Bench {

@@ -1,12 +1,12 @@
 //! What can go wrong, with the facts.
 
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
 /// Why something could not be measured or written.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BenchError {
+pub(crate) enum BenchError {
     /// There is no such bench.
     #[error("no bench is called {name:?}; there are {known}")]
     UnknownBench {
@@ -137,6 +137,30 @@ pub enum BenchError {
     /// A row could not be handed on.
     #[error("writing a row failed: {0}")]
     Row(#[source] io::Error),
+    /// The standard output is gone.
+    #[error("writing to the standard output failed: {0}")]
+    Output(#[source] io::Error),
+}
+
+impl BenchError {
+    /// Whether the command line asks for what does not exist.
+    pub(crate) fn is_usage(&self) -> bool {
+        matches!(self, Self::UnknownBench { .. } | Self::NoSuchCase { .. } | Self::NotOnFabric { .. })
+    }
+}
+
+/// The error and what caused it, where it does not say so itself.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let next_text = next.to_string();
+        if !text.contains(&next_text) {
+            text = format!("{text}\n  because {next_text}");
+        }
+        cause = next.source();
+    }
+    text
 }
 
 fn reason(why: &str) -> String {
@@ -164,3 +188,15 @@ impl From<BenchError> for farside::Error {
         }
     }
 }
+
+macro_rules! job_error {
+    ($($room:ty),*) => {
+        $(impl From<$room> for BenchError {
+            fn from(error: $room) -> Self {
+                Self::Job(error.into())
+            }
+        })*
+    };
+}
+
+job_error!(farside::heap::HeapError, farside::pipe::PipeError, farside::sync::SyncError);

@@ -2,16 +2,15 @@
 
 /// How thoroughly to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Options {
+pub(crate) struct Options {
     /// Measure fewer and shorter runs: each bench takes less than a minute on two cores.
-    pub quick: bool,
+    pub(crate) quick: bool,
     /// The number of operations in a run, instead of what each case finds enough.
-    pub operations: Option<u64>,
+    pub(crate) operations: Option<u64>,
     /// What simulations are replayed by.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Measure programs of others, too, where they are installed.
-    pub peers: bool,
+    pub(crate) peers: bool,
 }
 
 impl Default for Options {
@@ -23,34 +22,34 @@ impl Default for Options {
 impl Options {
     /// The thorough way.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Measures quickly, or not.
     #[must_use]
-    pub fn quick(mut self, quick: bool) -> Self {
+    pub(crate) fn quick(mut self, quick: bool) -> Self {
         self.quick = quick;
         self
     }
 
     /// Sets the number of operations in a run; `None` leaves it to each case.
     #[must_use]
-    pub fn operations(mut self, operations: Option<u64>) -> Self {
+    pub(crate) fn operations(mut self, operations: Option<u64>) -> Self {
         self.operations = operations;
         self
     }
 
     /// Sets what simulations are replayed by.
     #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
+    pub(crate) fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
     /// Measures programs of others, too, or not.
     #[must_use]
-    pub fn peers(mut self, peers: bool) -> Self {
+    pub(crate) fn peers(mut self, peers: bool) -> Self {
         self.peers = peers;
         self
     }

@@ -11,20 +11,21 @@ use crate::benches::{
     transfer_throughput,
 };
 use crate::case::Case;
+use crate::matrix::{Listing, measure_all};
 use crate::name::Name;
 use crate::row::Row;
-use crate::{BenchError, Listing, Options, measure_all};
+use crate::{BenchError, Options};
 
 /// libfabric, with a provider of its or the best there is. Displayed as `--fabric` spells it, `ofi:tcp`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OfiFabric {
+pub(crate) struct OfiFabric {
     provider: Option<String>,
 }
 
 impl OfiFabric {
     /// The fabric of this name: `ofi`, or `ofi:` and a provider. Whether it is there is found out when something is measured.
     #[must_use]
-    pub fn named(text: &str) -> Option<Self> {
+    pub(crate) fn named(text: &str) -> Option<Self> {
         match text.parse() {
             Ok(FabricChoice::Ofi(provider)) => Some(Self { provider }),
             _ => None,
@@ -94,7 +95,7 @@ const BENCHES: &[BenchOverOfi] = &[
 
 /// The benches that exist over libfabric.
 #[must_use]
-pub fn list_over_ofi(fabric: &OfiFabric) -> Vec<Listing> {
+pub(crate) fn list_over_ofi(fabric: &OfiFabric) -> Vec<Listing> {
     let cases = |bench: &BenchOverOfi| (bench.cases)(fabric).into_iter().map(|case| case.name).collect();
     BENCHES.iter().map(|bench| Listing { name: bench.name, about: bench.about, cases: cases(bench) }).collect()
 }
@@ -106,7 +107,7 @@ pub fn list_over_ofi(fabric: &OfiFabric) -> Vec<Listing> {
 /// - [`BenchError::NotOnFabric`] or [`BenchError::NoSuchCase`] before anything is measured;
 /// - [`BenchError::Job`] when libfabric or the provider is not there, before anything is measured, too;
 /// - others as for [`run`](crate::run).
-pub fn run_over_ofi(
+pub(crate) fn run_over_ofi(
     names: &[String],
     options: Options,
     fabric: &OfiFabric,

@@ -58,7 +58,7 @@ pub(crate) const PIPE: Source = Source { name: "pipe.c", text: include_str!("../
 /// What to install for the peers' rows of these benches (or of all, when there are no names) to be there; `None` when nothing is
 /// missing, or there are no such rows.
 #[must_use]
-pub fn missing_peers(names: &[String]) -> Option<String> {
+pub(crate) fn missing_peers(names: &[String]) -> Option<String> {
     let is_chosen = |bench: &&str| names.is_empty() || names.iter().any(|name| Name::of(name).bench == *bench);
     let benches: Vec<_> = BENCHES.into_iter().filter(is_chosen).collect();
     if benches.is_empty() || is_there() {
@@ -289,7 +289,7 @@ mod tests {
     fn benches_without_peers_miss_nothing() {
         assert_eq!(missing_peers(&["invoke-latency".to_owned()]), None);
         for name in BENCHES {
-            assert!(crate::list().iter().any(|listing| listing.name == name), "{name}");
+            assert!(crate::matrix::list().iter().any(|listing| listing.name == name), "{name}");
         }
     }
 }

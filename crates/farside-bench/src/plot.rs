@@ -25,7 +25,7 @@ const NAMES_WIDTH: u32 = 170;
 ///
 /// # Errors
 /// [`BenchError::System`] when a file cannot be written; [`BenchError::Plot`].
-pub fn plot(rows: &[Row], folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
+pub(crate) fn plot(rows: &[Row], folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
     let failed = |doing| move |path: &Path, cause| BenchError::System { doing, path: path.into(), cause };
     std::fs::create_dir_all(folder).map_err(|cause| failed("making the folder")(folder, cause))?;
     let mut pictures: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();

@@ -7,32 +7,31 @@ use crate::stats::{Summary, median};
 
 /// One metric of one case: the median of several runs, beside the limit that was measured in the same run.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Row {
+pub(crate) struct Row {
     /// The bench.
-    pub bench: String,
+    pub(crate) bench: String,
     /// The case, such as `trad/8B`.
-    pub case: String,
+    pub(crate) case: String,
     /// What was measured, such as `calls_per_s`.
-    pub metric: String,
+    pub(crate) metric: String,
     /// The median of all runs.
-    pub value: f64,
+    pub(crate) value: f64,
     /// Its unit: `1/s`, `ns`, `ms`, `B`, or `1` for a share or a count.
-    pub unit: String,
+    pub(crate) unit: String,
     /// The median of what it could be at best.
-    pub limit: Option<f64>,
+    pub(crate) limit: Option<f64>,
     /// How the limit was measured.
-    pub limit_name: Option<String>,
+    pub(crate) limit_name: Option<String>,
     /// `value` ÷ `limit`, whichever of the two is better.
-    pub ratio: Option<f64>,
+    pub(crate) ratio: Option<f64>,
     /// How often it was measured.
-    pub runs: usize,
+    pub(crate) runs: usize,
     /// The smallest value of all runs.
-    pub min: f64,
+    pub(crate) min: f64,
     /// The largest.
-    pub max: f64,
+    pub(crate) max: f64,
     /// Whose row it is, when it is not Farside's.
-    pub peer: Option<String>,
+    pub(crate) peer: Option<String>,
 }
 
 impl Row {
@@ -59,7 +58,7 @@ impl Row {
     /// The row as one line of JSON, without the line's end. `limit`, `limit_name` and `ratio` are null where there is no
     /// limit; `peer` is there only in a peer's row.
     #[must_use]
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         // Written by hand, because an object of serde_json forgets the order.
         let mut fields = vec![
             ("bench", json!(self.bench)),

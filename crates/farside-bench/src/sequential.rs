@@ -7,25 +7,11 @@
 use farside_mcts::games::hex::{Cell, Position, black_wins};
 use farside_mcts::{Params, Player, Rng};
 
-/// What a sequential search did and found.
-#[derive(Clone, Debug)]
-pub struct SequentialReport {
-    /// Descents of the tree.
-    pub rollouts: u64,
-    /// The move visited most.
-    pub best: Cell,
-    /// The share of playouts that the side to move won after it.
-    pub win_rate: f64,
-    /// Nodes of the tree.
-    pub nodes: usize,
-}
-
-/// Searches `position`, in which the game is not over, by `rollouts` (at least one) descents.
+/// Searches `position`, in which the game is not over, by `rollouts` (at least one) descents. Returns the move visited most.
 ///
 /// # Panics
 /// If the game is over, there are no rollouts or simulations to make, or more simulations than 32 bits count.
-#[must_use]
-pub fn run(position: &Position, rollouts: u64, sims_per_leaf: u32, seed: u64) -> SequentialReport {
+pub(crate) fn run(position: &Position, rollouts: u64, sims_per_leaf: u32, seed: u64) -> Cell {
     assert!(position.winner().is_none(), "the game is over");
     assert!(rollouts > 0 && sims_per_leaf > 0, "nothing to do");
     let simulations = rollouts.saturating_mul(sims_per_leaf.into());
@@ -47,13 +33,7 @@ pub fn run(position: &Position, rollouts: u64, sims_per_leaf: u32, seed: u64) ->
         uct.rollout(*position);
     }
     let edges = uct.nodes[0].edges();
-    let best = uct.edges[edges].iter().max_by_key(|edge| edge.visits).expect("a move was tried");
-    SequentialReport {
-        rollouts,
-        best: best.cell,
-        win_rate: f64::from(best.wins) / f64::from(best.visits * sims_per_leaf),
-        nodes: uct.nodes.len(),
-    }
+    uct.edges[edges].iter().max_by_key(|edge| edge.visits).expect("a move was tried").cell
 }
 
 struct Uct {

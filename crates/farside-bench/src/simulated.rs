@@ -6,14 +6,15 @@ use std::io;
 use farside::LogGp;
 
 use crate::benches::{footprint, invoke_throughput, mcts_scaling, pipe_scaling, stencil, transfer_throughput};
+use crate::matrix::Listing;
 use crate::metric::Metric;
 use crate::name::Name;
 use crate::row::Row;
-use crate::{BenchError, Listing, Options};
+use crate::{BenchError, Options};
 
 /// A network to be simulated: one of the [presets](LogGp::PRESETS). Displayed as `--fabric` spells it, `sim:fdr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SimNetwork {
+pub(crate) struct SimNetwork {
     preset: &'static str,
     model: LogGp,
 }
@@ -21,18 +22,18 @@ pub struct SimNetwork {
 impl SimNetwork {
     /// The preset of this name, without `sim:`.
     #[must_use]
-    pub fn of_preset(name: &str) -> Option<Self> {
+    pub(crate) fn of_preset(name: &str) -> Option<Self> {
         LogGp::PRESETS.iter().find(|(known, _)| *known == name).map(|(preset, model)| Self { preset, model: *model })
     }
 
     /// All there are.
-    pub fn all() -> impl Iterator<Item = Self> {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
         LogGp::PRESETS.iter().map(|(preset, model)| Self { preset, model: *model })
     }
 
     /// What things take on it.
     #[must_use]
-    pub fn model(&self) -> LogGp {
+    pub(crate) fn model(&self) -> LogGp {
         self.model
     }
 
@@ -81,7 +82,7 @@ const BENCHES: &[SimulatedBench] = &[
 /// The benches that exist on simulated networks. Their cases are those of the same bench elsewhere, with the network's name
 /// behind; they are not listed.
 #[must_use]
-pub fn list_simulated() -> Vec<Listing> {
+pub(crate) fn list_simulated() -> Vec<Listing> {
     BENCHES.iter().map(|bench| Listing { name: bench.name, about: bench.about, cases: Vec::new() }).collect()
 }
 
@@ -93,7 +94,7 @@ pub fn list_simulated() -> Vec<Listing> {
 ///
 /// # Errors
 /// As for [`run`](crate::run).
-pub fn run_simulated(
+pub(crate) fn run_simulated(
     names: &[String],
     options: Options,
     network: SimNetwork,

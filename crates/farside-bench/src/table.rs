@@ -16,7 +16,7 @@ use crate::row::Row;
 /// # Ok::<(), BenchError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Table {
+pub(crate) struct Table {
     /// The bench of the last row.
     bench: Option<String>,
 }
@@ -24,12 +24,12 @@ pub struct Table {
 impl Table {
     /// A table that has not begun.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// The lines for a row, each with its end: one, or with a heading when another bench begins.
-    pub fn lines(&mut self, row: &Row) -> String {
+    pub(crate) fn lines(&mut self, row: &Row) -> String {
         let mut lines = String::new();
         if self.bench.as_ref() != Some(&row.bench) {
             let gap = if self.bench.is_some() { "\n" } else { "" };

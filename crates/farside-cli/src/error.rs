@@ -46,28 +46,24 @@ pub(crate) enum CliError {
     /// The engine lost its input or output.
     #[error(transparent)]
     Engine(farside::Error),
-    /// The measurement failed.
-    #[error(transparent)]
-    Bench(#[from] farside_bench::BenchError),
+    /// The program that measures could not be started.
+    #[error(
+        "starting {program} failed: {cause}; build it with `cargo build --release -p farside-bench`, and keep it beside \
+         this program",
+        program = program.display()
+    )]
+    NoBench {
+        /// Where it should be.
+        program: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
     /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] farside_fabric::FabricError),
     /// The machine is not to be read.
     #[error(transparent)]
     Topology(#[from] farside_sys::topology::TopologyError),
-    /// Plots were asked for that this program cannot draw.
-    #[error(
-        "this farside was built without plots: build it with `cargo build --release -p farside-cli --features plots`"
-    )]
-    NoPlots,
-    /// A file could not be written.
-    #[error("writing {path} failed: {cause}", path = path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        cause: io::Error,
-    },
     /// The standard output is gone.
     #[error("writing to the standard output failed: {0}")]
     Output(io::Error),
@@ -81,14 +77,8 @@ impl CliError {
             | Self::Hex(_)
             | Self::GameOver { .. }
             | Self::Search(_)
-            | Self::LocalWorkers { .. }
-            | Self::NoPlots => USAGE,
+            | Self::LocalWorkers { .. } => USAGE,
             Self::Job(error) => status_of_job(error),
-            Self::Bench(
-                farside_bench::BenchError::UnknownBench { .. }
-                | farside_bench::BenchError::NoSuchCase { .. }
-                | farside_bench::BenchError::NotOnFabric { .. },
-            ) => USAGE,
             _ => 1,
         }
     }

@@ -12,7 +12,6 @@ mod info;
 mod run;
 mod values;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -32,32 +31,18 @@ enum Command {
     Hex(hex::Arguments),
     Bench(bench::Arguments),
     Info(info::Arguments),
-    /// Takes part in a measurement; `bench` starts it.
-    #[command(name = farside_bench::CHILD_COMMAND, hide = true)]
-    BenchChild {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
 }
 
 fn main() -> ExitCode {
-    main_with(std::env::args_os())
-}
-
-fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
     let result = match cli.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Hex(arguments) => hex::run(&arguments),
-        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Bench(arguments) => Err(bench::run(arguments)),
         Command::Info(arguments) => info::run(&arguments),
-        // The launcher was told what went wrong, and says so; the process itself does not say it again.
-        Command::BenchChild { arguments } => {
-            return if farside_bench::child(&arguments).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Fabric;
+use super::{Fabric, QueueOpener};
 use farside_fabric::sim::Random;
 use farside_fabric::transport::RemoteKey;
 
@@ -67,7 +67,7 @@ impl Trial {
             Ok(ends) => ends,
             Err(error) => fail(&format!("it does not start: {error}")),
         };
-        let shared = Arc::new(Shared::new(self, fabric.patience()));
+        let shared = Arc::new(Shared::new(self, fabric));
         let body = Arc::new(body);
         let (ended, ends_of_processes) = mpsc::channel();
         for end in ends {
@@ -100,6 +100,7 @@ impl Trial {
 struct Shared {
     trial: Trial,
     patience: Duration,
+    open_queue: QueueOpener,
     /// Why the check failed; everybody who waits for something looks here too.
     failure: OnceLock<String>,
     /// How often processes have come to the meeting point.
@@ -109,10 +110,11 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(trial: Trial, patience: Duration) -> Self {
+    fn new(trial: Trial, fabric: &dyn Fabric) -> Self {
         Self {
             trial,
-            patience,
+            patience: fabric.patience(),
+            open_queue: fabric.queue_opener(),
             failure: OnceLock::new(),
             arrivals: AtomicU64::new(0),
             keys: Mutex::new(vec![None; trial.processes as usize]),

@@ -50,6 +50,7 @@ use std::time::Duration;
 
 use farside_fabric::ids::ProcessId;
 use farside_fabric::transport::{FabricError, Transport};
+use farside_transmit::{Queue, QueueOptions};
 
 /// Something that can start a fabric, as often as it is asked to.
 ///
@@ -72,11 +73,20 @@ pub trait Fabric: Sync {
         Box::new(|| ())
     }
 
+    /// Returns how the checks open a queue from one of this fabric's ends. A fabric whose queues
+    /// [`Queue::open`] does not know returns its own.
+    fn queue_opener(&self) -> QueueOpener {
+        Queue::open
+    }
+
     /// How long something that must happen may take before the check gives up. Long: a busy machine is no fault.
     fn patience(&self) -> Duration {
         Duration::from_secs(30)
     }
 }
+
+/// Opens a queue from an end to a peer.
+pub type QueueOpener = fn(&Arc<dyn Transport>, ProcessId, QueueOptions) -> Result<Queue, FabricError>;
 
 /// One check of the suite.
 #[derive(Clone, Copy)]

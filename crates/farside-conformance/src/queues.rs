@@ -6,15 +6,15 @@ use std::thread;
 use super::Fabric;
 use super::harness::{Process, Trial, assert_same, expect, pattern};
 use farside_fabric::ids::ProcessId;
-use farside_fabric::memory::{Circular, CircularOptions, Growth, LinearCircular};
+use farside_fabric::memory::Growth;
 use farside_fabric::region::{LocalRegion, RemoteRegion};
-use farside_fabric::transmit::{Queue, QueueOptions, Span, Transmitter};
 use farside_fabric::transport::FabricError;
+use farside_transmit::{Circular, CircularOptions, LinearCircular, Queue, Span, Transmitter};
 
 const OWNER: ProcessId = ProcessId::new(1);
 
 fn open(process: &Process, depth: usize) -> Queue {
-    expect(Queue::open(process.shared_end(), OWNER, QueueOptions { depth }), "opening a queue")
+    process.open_queue(OWNER, depth)
 }
 
 fn span(region: &LocalRegion, offset: usize, bytes: usize) -> Span<'_> {
@@ -195,8 +195,7 @@ pub fn threads_share_a_transmitter(fabric: &dyn Fabric) {
         if process.id() != OWNER {
             let region = process.attach_starter(OWNER);
             let end = process.shared_end();
-            let options = QueueOptions { depth: 32 };
-            let transmitter = expect(Transmitter::open(end, OWNER, options), "opening a transmitter");
+            let transmitter = Transmitter::over(open(process, 32));
             let deadline = process.deadline();
             let done = AtomicU64::new(0);
             thread::scope(|scope| {
@@ -253,8 +252,7 @@ pub fn a_queue_to_a_process_that_leaves_fails(fabric: &dyn Fabric) {
                 return;
             }
             let end = process.shared_end();
-            let transmitter =
-                expect(Transmitter::open(end, OWNER, QueueOptions { depth: 16 }), "opening a transmitter");
+            let transmitter = Transmitter::over(open(&process, 16));
             let options = CircularOptions { unit_bytes: 4096, units: 4, growth: Growth::Linear, units_max: 64 };
             let mut units = Circular::new(Box::new(end.clone()), options);
             process.meet();

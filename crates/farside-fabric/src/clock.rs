@@ -5,13 +5,49 @@
 //! at a time, and whoever waits hands the turn on. A thread takes part through a [`Seat`].
 
 use std::cell::RefCell;
+use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::sim::turns::{Asleep, SeatNumber, Turn};
+/// Names a thread that takes turns in a simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SeatNumber(pub(crate) usize);
+
+/// A simulation in turns, as one process or an observer sees it. [`sim`](crate::sim) implements it.
+pub(crate) trait Turns: fmt::Debug + Send + Sync {
+    /// Identifies the simulation: equal for two views of the same one.
+    fn simulation(&self) -> usize;
+
+    /// Whether the simulation is over, so that no thread gets another turn.
+    fn is_over(&self) -> bool;
+
+    /// Returns the time at the calling thread.
+    fn now(&self) -> Instant;
+
+    /// Returns how long a computation takes here that takes `time` in a process of normal speed.
+    fn slowed(&self, time: Duration) -> Duration;
+
+    /// Adds a seat for a thread that is about to start.
+    fn new_seat(&self) -> SeatNumber;
+
+    /// Waits for the first turn of a seat.
+    fn await_first(&self, seat: SeatNumber);
+
+    /// Gives a seat up: its thread has done its work.
+    fn leave(&self, seat: SeatNumber);
+
+    /// Sleeps until the thread of `other` has done its work.
+    fn await_end(&self, seat: SeatNumber, other: SeatNumber);
+
+    /// Sleeps for `time`, or if `or_news` until something happens at the process's end of the network.
+    fn sleep(&self, seat: SeatNumber, time: Duration, or_news: bool);
+
+    /// Sleeps while `word` holds `seen`, for `timeout` at most.
+    fn sleep_on(&self, seat: SeatNumber, word: &AtomicU32, seen: u32, timeout: Duration);
+}
 
 /// A clock, and the ways to wait that belong to it.
 ///
@@ -27,7 +63,7 @@ use crate::sim::turns::{Asleep, SeatNumber, Turn};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
-    simulated: Option<Turn>,
+    simulated: Option<Arc<dyn Turns>>,
 }
 
 impl Clock {
@@ -36,8 +72,8 @@ impl Clock {
         Self::default()
     }
 
-    pub(crate) fn simulated(turn: Turn) -> Self {
-        Self { simulated: Some(turn) }
+    pub(crate) fn simulated(turns: impl Turns + 'static) -> Self {
+        Self { simulated: Some(Arc::new(turns)) }
     }
 
     /// Whether time is virtual, and threads take turns.
@@ -48,7 +84,7 @@ impl Clock {
 
     /// Whether the simulation is over, so that a thread which is unwound now waits for nothing any more.
     pub fn is_over(&self) -> bool {
-        self.simulated.as_ref().is_some_and(Turn::is_over)
+        self.simulated.as_ref().is_some_and(|turns| turns.is_over())
     }
 
     /// What time it is.
@@ -69,7 +105,7 @@ impl Clock {
             None => farside_sys::futex::wait(word, seen, timeout),
             Some((turn, seat)) => {
                 turn.sleep_on(seat, word, seen, timeout);
-                turn.leave_if_over();
+                leave_if_over(&**turn);
             }
         }
     }
@@ -86,19 +122,19 @@ impl Clock {
         match self.seated() {
             None => thread::sleep(time),
             Some((turn, seat)) => {
-                turn.sleep(seat, Asleep::for_time(time));
-                turn.leave_if_over();
+                turn.sleep(seat, time, false);
+                leave_if_over(&**turn);
             }
         }
     }
 
     /// Sleeps for a while; in a simulation only until something has happened at this process's end of the network.
-    pub(crate) fn nap_until_news(&self, time: Duration) {
+    pub fn nap_until_news(&self, time: Duration) {
         match self.seated() {
             None => thread::sleep(time),
             Some((turn, seat)) => {
-                turn.sleep(seat, Asleep::for_time(time).or_news());
-                turn.leave_if_over();
+                turn.sleep(seat, time, true);
+                leave_if_over(&**turn);
             }
         }
     }
@@ -107,8 +143,8 @@ impl Clock {
     /// this does nothing.
     pub fn pause(&self) {
         if let Some((turn, seat)) = self.seated() {
-            turn.sleep(seat, Asleep::for_time(LOOK));
-            turn.leave_if_over();
+            turn.sleep(seat, LOOK, false);
+            leave_if_over(&**turn);
         }
     }
 
@@ -116,8 +152,8 @@ impl Clock {
     /// nothing.
     pub fn charge(&self, time: Duration) {
         if let Some((turn, seat)) = self.seated() {
-            turn.sleep(seat, Asleep::for_time(turn.slowed(time)));
-            turn.leave_if_over();
+            turn.sleep(seat, turn.slowed(time), false);
+            leave_if_over(&**turn);
         }
     }
 
@@ -127,9 +163,9 @@ impl Clock {
     }
 
     /// The seat of this thread in the simulation of this clock. A thread without one does not take turns.
-    fn seated(&self) -> Option<(&Turn, SeatNumber)> {
+    fn seated(&self) -> Option<(&Arc<dyn Turns>, SeatNumber)> {
         let turn = self.simulated.as_ref()?;
-        seat_here(turn).map(|seat| (turn, seat))
+        seat_here(&**turn).map(|seat| (turn, seat))
     }
 }
 
@@ -138,18 +174,19 @@ const LOOK: Duration = Duration::from_nanos(100);
 
 thread_local! {
     /// The simulation that this thread takes part in, and its seat.
-    static HERE: RefCell<Option<(Turn, SeatNumber)>> = const { RefCell::new(None) };
+    static HERE: RefCell<Option<(Arc<dyn Turns>, SeatNumber)>> = const { RefCell::new(None) };
 }
 
 /// This thread's seat in a simulation.
-pub(crate) fn seat_here(turn: &Turn) -> Option<SeatNumber> {
-    HERE.with_borrow(|here| here.as_ref().filter(|(other, _)| other.is_same_as(turn)).map(|(_, seat)| *seat))
+pub(crate) fn seat_here(turns: &dyn Turns) -> Option<SeatNumber> {
+    let is_same = |other: &Arc<dyn Turns>| other.simulation() == turns.simulation();
+    HERE.with_borrow(|here| here.as_ref().filter(|(other, _)| is_same(other)).map(|(_, seat)| *seat))
 }
 
 /// A thread's place among those that take turns.
 #[derive(Debug)]
 #[must_use = "a seat that nobody takes is given up"]
-pub struct Seat(Option<(Turn, SeatNumber)>);
+pub struct Seat(Option<(Arc<dyn Turns>, SeatNumber)>);
 
 impl Seat {
     /// What to wait for before the thread is joined.
@@ -163,7 +200,7 @@ impl Seat {
         let outer = HERE.replace(Some((turn.clone(), *seat)));
         let _restore = Restore(outer);
         turn.await_first(*seat);
-        turn.leave_if_over();
+        leave_if_over(&**turn);
         let result = work();
         drop(self);
         result
@@ -179,7 +216,7 @@ impl Drop for Seat {
 }
 
 /// Gives a thread back the seat that it had before.
-struct Restore(Option<(Turn, SeatNumber)>);
+struct Restore(Option<(Arc<dyn Turns>, SeatNumber)>);
 
 impl Drop for Restore {
     fn drop(&mut self) {
@@ -189,14 +226,14 @@ impl Drop for Restore {
 
 /// The end of a thread's seat.
 #[derive(Clone, Debug)]
-pub struct SeatEnd(Option<(Turn, SeatNumber)>);
+pub struct SeatEnd(Option<(Arc<dyn Turns>, SeatNumber)>);
 
 impl SeatEnd {
     /// Waits until the thread has done its work, so that joining it keeps no turn from anybody. Outside of a simulation this
     /// returns at once.
     pub fn wait(&self) {
         if let Some((turn, other)) = &self.0
-            && let Some(seat) = seat_here(turn)
+            && let Some(seat) = seat_here(&**turn)
         {
             turn.await_end(seat, *other);
         }
@@ -207,13 +244,11 @@ impl SeatEnd {
 #[derive(Debug)]
 pub(crate) struct Frozen;
 
-impl Turn {
-    /// A thread whose turn will never come unwinds, so that whoever started it need not wait forever.
-    fn leave_if_over(&self) {
-        // While it unwinds it is let through: what its drops wait for has no time left.
-        if self.is_over() && !thread::panicking() {
-            resume_unwind(Box::new(Frozen));
-        }
+/// Unwinds a thread whose turn will never come, so that its starter need not wait forever.
+fn leave_if_over(turns: &dyn Turns) {
+    // A thread that unwinds is let through: in its drops no wait has any time left.
+    if turns.is_over() && !thread::panicking() {
+        resume_unwind(Box::new(Frozen));
     }
 }
 
@@ -237,6 +272,6 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub fn pause_in_turns() -> bool {
     let here = HERE.with_borrow(Clone::clone);
     let Some((turn, seat)) = here.filter(|(turn, _)| !turn.is_over()) else { return false };
-    turn.sleep(seat, Asleep::for_time(LOOK));
+    turn.sleep(seat, LOOK, false);
     true
 }

@@ -12,8 +12,8 @@
 //! [`ring`] and [`bell`] are the protocols on mapped memory: a stream of records from one worker to another, and how
 //! the receiver sleeps and is woken. They do no I/O and read no clock.
 //!
-//! [`memory`] hands out registered memory, and [`transmit`] puts and gets from there, of which most tell nothing when they
-//! end.
+//! [`memory`] hands out registered memory. [`queue`] is what a transport may offer for transfers from there, most of which
+//! report no completion of their own; the crate `farside-transmit` makes it usable for programs.
 
 pub mod bell;
 pub mod by_message;
@@ -25,6 +25,7 @@ pub mod memory;
 mod nearby;
 pub mod ofi;
 pub mod private;
+pub mod queue;
 pub mod region;
 mod regions;
 pub mod ring;
@@ -32,7 +33,6 @@ pub mod route;
 pub mod shm;
 pub mod sim;
 mod sync;
-pub mod transmit;
 pub mod transport;
 pub mod wait;
 

@@ -5,20 +5,16 @@
 //! allocators divide. A [`ChunkSource`] supplies the chunks.
 
 mod allocator;
-mod circular;
 mod free_space;
 mod growth;
 mod heap;
-mod linear;
 mod node;
 mod size_class;
 
 pub use allocator::{Allocator, AllocatorOptions, AllocatorReport, Registered};
-pub use circular::{Circular, CircularOptions, Unit};
 pub use free_space::{Fit, FreeSpace};
 pub use growth::Growth;
 pub use heap::{Block, Heap, HeapOptions};
-pub use linear::LinearCircular;
 pub use node::{NodeMemory, NodeOptions, NodeReport, SuperchunkReport};
 
 use std::fmt;

@@ -41,22 +41,22 @@
 
 mod endpoint;
 mod model;
-pub(crate) mod network;
+mod network;
 mod parcel;
 mod process;
 mod random;
 #[cfg(test)]
 mod tests;
 mod trace;
-pub(crate) mod turns;
+mod turns;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+pub use self::endpoint::SimEndpoint;
 pub use self::model::LogGp;
 pub use self::random::Random;
 pub use self::trace::Trace;
 
-use self::endpoint::SimEndpoint;
 use self::network::SharedNetwork;
 use self::turns::Turn;
 use crate::clock::Clock;
@@ -80,7 +80,7 @@ pub struct SimOptions {
     pub delay_max_ns: u64,
     /// Maximum number of operations in flight per process.
     pub operations_max: usize,
-    /// Maximum number of operations in a [queue](crate::transmit::Queue). A queue that exceeds it
+    /// Maximum number of operations in a [queue](crate::queue). A queue that exceeds it
     /// breaks, as in hardware: by an operation without a signal where none may follow, or by
     /// completions that are not polled.
     pub queue_depth: usize,
@@ -225,7 +225,7 @@ impl SimFabric {
     pub fn endpoint(&self, process: ProcessId) -> Arc<dyn Transport> {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let end = ends.get_mut(process.index()).expect("the fabric has such a process");
-        end.unused.take().or_else(|| end.handed_out.upgrade()).expect("the process's end has not been dropped")
+        end.unused.take().or_else(|| end.handed_out.upgrade()).expect("the process's endpoint has not been dropped")
     }
 
     /// Kills a process, as a signal would. Connected peers get [`Disconnected`]. Its threads that

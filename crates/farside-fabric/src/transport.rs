@@ -29,6 +29,7 @@
 
 mod operation;
 
+use std::any::Any;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,12 +43,13 @@ use crate::clock::Clock;
 use crate::ids::ProcessId;
 use crate::private::{PrivateMemory, PrivateRegion};
 use crate::region::{LocalRegion, RemoteRegion};
-use crate::transmit::{QueueOptions, TransferQueue};
 
 pub use self::operation::{AtomicChange, Operation, Outcome, Unposted};
 
 /// One process's end of a fabric.
-pub trait Transport: Send + Sync + fmt::Debug {
+///
+/// It is [`Any`], so that a crate above can find out whether an end is of a type with abilities beyond the contract.
+pub trait Transport: Any + Send + Sync + fmt::Debug {
     /// The process whose end this is.
     fn process(&self) -> ProcessId;
 
@@ -124,20 +126,6 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// [`FabricError::QueueFull`] when too many are under way; other errors come here or with the completion. What comes here gives the
     /// operation back, with its buffer.
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted>;
-
-    /// A queue of the transport's own to a peer, for puts and gets between registered memories of which most are not signalled.
-    /// `None` where it has none: [`Queue::open`](crate::transmit::Queue::open) then makes one of what can be [posted](Self::post).
-    ///
-    /// # Errors
-    /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`].
-    fn open_queue(
-        &self,
-        peer: ProcessId,
-        options: QueueOptions,
-    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
-        let _ = (peer, options);
-        Ok(None)
-    }
 
     /// Sends a small message, copied before this returns.
     ///

@@ -1,4 +1,4 @@
-//! The ring, the arrival bits, the doorbell and the counters of transmitters under a model checker, which tries every order in which the threads can run
+//! The ring, the arrival bits and the doorbell under a model checker, which tries every order in which the threads can run
 //! and every value that a load can return (up to load buffering, which it does not know).
 //!
 //! ```console
@@ -27,10 +27,6 @@ mod memory;
 mod ring;
 #[path = "loom/ring_mutants.rs"]
 mod ring_mutants;
-#[path = "loom/signals.rs"]
-mod signals;
-#[path = "loom/signals_mutants.rs"]
-mod signals_mutants;
 #[path = "loom/watchers.rs"]
 mod watchers;
 

@@ -10,7 +10,6 @@ use crate::global::{
     AccessConflict, AddressFault, GlobalAddress, MovementError, NotificationFault, SLOT_BYTES, SLOT_COUNT, SectionFault,
 };
 use crate::memory::{MemoryRefusal, RemoteMemory};
-use crate::pipe::{PipeCause, PipeName};
 
 /// A result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -170,9 +169,6 @@ pub enum Error {
         /// The handle.
         memory: RemoteMemory,
     },
-    /// A remote heap did not do as it was asked.
-    #[error(transparent)]
-    Heap(#[from] crate::heap::HeapError),
     /// Memory that is registered has no global address.
     #[error(
         "a region of {bytes} bytes of {process} has no global addresses: {}", if *bytes > SLOT_BYTES {
@@ -239,14 +235,6 @@ pub enum Error {
         /// How it ended, as far as known.
         why: String,
     },
-    /// A pipe did not do what was asked.
-    #[error("{pipe}: {cause}")]
-    Pipe {
-        /// Which.
-        pipe: PipeName,
-        /// Why not.
-        cause: PipeCause,
-    },
     /// A process of the job failed, and with it the job.
     #[error("{process} failed: {how}")]
     ProcessFailed {
@@ -275,6 +263,10 @@ pub enum Error {
         /// Where.
         on: WorkerId,
     },
+    /// An error of one of the modules with errors of their own, such as [`heap`](crate::heap) or
+    /// [`pipe`](crate::pipe). [`room_error`](Error::room_error) returns it by its type.
+    #[error(transparent)]
+    Room(Box<dyn std::error::Error + Send + Sync>),
     /// A section cannot be, or not here.
     #[error("a section of memory: {0}")]
     Section(#[from] SectionFault),
@@ -290,9 +282,6 @@ pub enum Error {
         /// Where this one is.
         this: String,
     },
-    /// What several work on could not be had.
-    #[error(transparent)]
-    Sync(#[from] crate::sync::SyncError),
     /// The system refused.
     #[error("{doing} failed: {cause}")]
     System {
@@ -356,6 +345,22 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the error of a module, if this error holds one of type `E`.
+    ///
+    /// ```
+    /// use farside::heap::HeapError;
+    ///
+    /// fn is_exhausted(error: &farside::Error) -> bool {
+    ///     matches!(error.room_error(), Some(HeapError::Exhausted { .. }))
+    /// }
+    /// ```
+    pub fn room_error<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        match self {
+            Self::Room(error) => error.downcast_ref(),
+            _ => None,
+        }
+    }
+
     /// A region has no addresses.
     pub(crate) fn no_address(key: RemoteKey) -> Self {
         Self::NoAddress { process: key.process, bytes: key.bytes }
@@ -670,25 +675,55 @@ impl ProcessEnd {
 
 /// A call that was not sent, with its arguments.
 ///
-/// Converts into [`Error`] with `?`, dropping the arguments.
+/// Converts into its error with `?`, dropping the arguments.
 #[derive(Debug)]
-pub struct Refused<A> {
+pub struct Refused<A, E = Error> {
     /// Why.
-    pub error: Error,
+    pub error: E,
     /// The arguments, unharmed.
     pub arguments: A,
 }
 
-impl<A> From<Refused<A>> for Error {
-    fn from(refused: Refused<A>) -> Self {
-        refused.error
+impl<A, E: Into<Error>> From<Refused<A, E>> for Error {
+    fn from(refused: Refused<A, E>) -> Self {
+        refused.error.into()
     }
 }
 
-impl<A> fmt::Display for Refused<A> {
+impl<A, E: fmt::Display> fmt::Display for Refused<A, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl<A: fmt::Debug> std::error::Error for Refused<A> {}
+impl<A: fmt::Debug, E: fmt::Debug + fmt::Display> std::error::Error for Refused<A, E> {}
+
+/// Implements the conversions of a room's error, which has a variant `Job` for an [`Error`].
+///
+/// The error converts into [`Error`]: the error inside `Job` becomes itself again, and all others
+/// become [`Error::Room`]. Errors of the fabric and refused calls convert into the room's error.
+macro_rules! room_error {
+    ($room:ident) => {
+        impl From<$room> for $crate::error::Error {
+            fn from(error: $room) -> Self {
+                match error {
+                    $room::Job(error) => error,
+                    error => Self::Room(Box::new(error)),
+                }
+            }
+        }
+
+        impl From<farside_fabric::FabricError> for $room {
+            fn from(error: farside_fabric::FabricError) -> Self {
+                Self::Job(error.into())
+            }
+        }
+
+        impl<A, E: Into<$room>> From<$crate::error::Refused<A, E>> for $room {
+            fn from(refused: $crate::error::Refused<A, E>) -> Self {
+                refused.error.into()
+            }
+        }
+    };
+}
+pub(crate) use room_error;

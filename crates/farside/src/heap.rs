@@ -1,9 +1,10 @@
 //! Remote heaps: blocks of memory at another worker, allocated without asking there.
 //!
-//! [`Worker::allocate_at`](crate::Worker::allocate_at) asks the owner's service thread for every piece of memory. A [`RemoteHeap`] asks once. It gets a
-//! large piece, and from then on the worker that opened it, its *initiator*, hands out blocks of it by its own books. The
-//! worker at the other end, the *peer*, gets the name of a block by whatever way, reads it in its own memory, and frees it; the
-//! initiator hears of that now and then.
+//! [`Worker::allocate_at`](crate::Worker::allocate_at) asks the owner's service thread for every
+//! piece of memory. A [`RemoteHeap`] asks once, for a large piece. From then on the worker that
+//! opened the heap, its *initiator*, allocates blocks of that memory by its own books. The worker
+//! at the other end, the *peer*, learns the name of a block by any means, reads the block in its
+//! own memory, and frees it. From time to time the peer tells the initiator what it has freed.
 //!
 //! ```no_run
 //! # use farside::prelude::*;
@@ -16,7 +17,7 @@
 //!     // The local view: a slice of this worker's memory.
 //!     block.local_mut().fill(round as u8);
 //!     block.put()?;
-//!     // From here on it is the peer's.
+//!     // From here on the block belongs to the peer.
 //!     let name = block.hand_over()?;
 //!     me.call(heap.peer(), name, |there, name: RemoteBlock| {
 //!         let block = name.open(there).expect("it was handed over");
@@ -25,20 +26,23 @@
 //!         block.free().expect("once");
 //!     })?;
 //! }
-//! heap.close()
+//! Ok(heap.close()?)
 //! # }
 //! ```
 //!
-//! rmalloc (slides 17 to 22) has the idea and the names of its three parts: *R*, the memory at the peer; *S*, the shadow, which is the initiator's books of
-//! it; and *L*, memory of the initiator in which each block has its [local view](Block::local). There may be any number of heaps between two
-//! workers, in both directions.
+//! The idea and the names of the three parts come from rmalloc (slides 17 to 22): *R* is the memory
+//! at the peer; *S*, the shadow, is the initiator's books about *R*; *L* is memory of the initiator
+//! that holds each block's [local view](Block::local). Two workers may have any number of heaps
+//! between them, in both directions.
 //!
 //! # Who frees
 //!
-//! A [`Block`] in the hands of the initiator is its own: dropped, it is free again, and that is local. [Handed over](Block::hand_over) it is the
-//! peer's, which [frees it](OwnedBlock::free) when it has used it. A block that is [lent](Block::lend) is read and written by the peer, and stays
-//! the initiator's: for answers, which it [gets](Block::get). What was handed over to somebody who could not be told of it is
-//! [taken back](RemoteHeap::take_back).
+//! A [`Block`] belongs to the initiator. Dropping it frees it, which is a local operation. After
+//! [`hand_over`](Block::hand_over) the block belongs to the peer, which [frees
+//! it](OwnedBlock::free) after use. A [lent](Block::lend) block still belongs to the initiator,
+//! while the peer reads and writes it. Lend a block to receive an answer, which the initiator
+//! [gets](Block::get). If the peer could not be told the name of a block, the initiator can [take
+//! it back](RemoteHeap::take_back).
 //!
 //! ```no_run
 //! # use farside::prelude::*;
@@ -47,7 +51,9 @@
 //! # let heap = RemoteHeap::open(me, me.neighbor(1), HeapOptions::new(1 << 20))?;
 //! let mut answer = heap.alloc(8)?;
 //! let place = answer.lend()?;
-//! let write = |there: &Worker, place: farside::heap::RemoteBlock| place.open(there).and_then(|place| place.write_at(0, &[7; 8])).is_ok();
+//! let write = |there: &Worker, place: farside::heap::RemoteBlock| {
+//!     place.open(there).and_then(|place| place.write_at(0, &[7; 8])).is_ok()
+//! };
 //! assert!(me.call_return(heap.peer(), place, write)?.wait()?);
 //! answer.get()?;
 //! assert_eq!(answer.local(), [7; 8]);
@@ -55,33 +61,42 @@
 //! # }
 //! ```
 //!
-//! # When the initiator hears of it
+//! # When the initiator learns of freed blocks
 //!
-//! | [`Synchronisation`] | the peer tells | goes with |
+//! | [`Synchronisation`] | the peer reports | default with |
 //! |---|---|---|
-//! | `Deferred` | of many blocks in one transfer: sorted, neighbours joined | [`Fit::Next`] (the default), [`Fit::First`] |
-//! | `Immediate` | of each block as it is freed, in one cache line | [`Fit::Best`], [`Fit::Worst`] |
+//! | `Deferred` | many blocks in one transfer, sorted and merged with their neighbours | [`Fit::Next`] (the default), [`Fit::First`] |
+//! | `Immediate` | each block as it is freed, in one cache line | [`Fit::Best`], [`Fit::Worst`] |
 //!
-//! Either way it costs the initiator no message: what the peer tells lies in the initiator's memory, where every allocation looks first. When there is
-//! no room, [`alloc`](RemoteHeap::alloc) asks the peer for what it has freed and not told, and says
-//! [`HeapError::Exhausted`] only then; [`try_alloc`](RemoteHeap::try_alloc) does not ask, and [`alloc_within`](RemoteHeap::alloc_within) waits for the peer
-//! to free something.
+//! Neither mode costs the initiator a message: the peer puts its lists into the initiator's memory,
+//! and every allocation looks there first. If there is no room, [`alloc`](RemoteHeap::alloc) asks
+//! the peer for the blocks that it has freed but not reported, and only then fails with
+//! [`HeapError::Exhausted`]. [`try_alloc`](RemoteHeap::try_alloc) does not ask.
+//! [`alloc_within`](RemoteHeap::alloc_within) waits until the peer frees something.
 //!
-//! Between processes of different binaries blocks are allocated, put, handed over, opened and freed, and the peer tells of them, for none of that
-//! is a call. What asks is one: there [`alloc`](RemoteHeap::alloc) of an exhausted heap, [`synchronise`](RemoteHeap::synchronise) and
-//! [`close`](RemoteHeap::close) of a heap with blocks at the peer are [`DifferentBinaries`](crate::Error::DifferentBinaries), so use
-//! `Immediate` and [`try_alloc`](RemoteHeap::try_alloc). And the memory of a heap that is closed stays with it until the job ends.
+//! Between processes of different binaries, workers can allocate, put, hand over, open and free
+//! blocks, and the peer reports what it has freed, since none of this is a call. Asking the peer is
+//! a call. There [`alloc`](RemoteHeap::alloc) of an exhausted heap,
+//! [`synchronise`](RemoteHeap::synchronise), and [`close`](RemoteHeap::close) of a heap with blocks
+//! at the peer fail with [`DifferentBinaries`](crate::Error::DifferentBinaries). Use `Immediate`
+//! and [`try_alloc`](RemoteHeap::try_alloc) instead. The memory of a closed heap stays allocated
+//! until the job ends.
 //!
-//! # What cannot go wrong
+//! # Guarantees
 //!
-//! Nobody but the initiator allocates: a [`RemoteHeap`] stays on its worker's thread. Blocks are freed once: what is freed twice, taken back,
-//! stale, damaged or of another heap is an error on whichever side it turns up, for every block has a number that no other block of the heap ever
-//! had, and it is compared where the block is. What the peer writes to the initiator is checked entry by entry against
-//! the books before any of it is believed. When either end dies the other gets [`PeerLost`](crate::Error::PeerLost), the initiator's books stay
-//! right, and the memory at a living peer comes back. The room's README has the protocol.
+//! - Only the initiator allocates: a [`RemoteHeap`] stays on its worker's thread.
+//! - A block is freed once. Every block has a number that no other block of the heap ever has, and
+//!   each access compares it at the block. So a double free, and the use of a name that is stale,
+//!   damaged, taken back or of another heap, are errors on either side.
+//! - The initiator checks every entry of the peer's lists against its books before it believes any
+//!   of them.
+//! - If either end dies, the other gets [`PeerLost`](crate::Error::PeerLost). The initiator's books
+//!   stay correct, and the memory at a living peer is released.
 //!
-//! Over a fabric that does not map the peer's memory, a name that was lent and outlives its block is noticed only when the
-//! place holds another block.
+//! The README of this module describes the protocol.
+//!
+//! Over a fabric that does not map the peer's memory, a lent name that outlives its block is
+//! detected only once the place holds another block.
 
 mod block;
 mod error;

@@ -192,8 +192,8 @@ impl RemoteMemory {
         self.on_region(me, Some(touched), |region, deadline| region.atomic32(inside, change, deadline))
     }
 
-    /// The region that it lies in, attached here, and where in that it begins: for [queues and
-    /// transmitters](farside_fabric::transmit), which do not look whether the memory was released since.
+    /// The region that it lies in, attached here, and where in that it begins: for queues and
+    /// transmitters (the crate `farside-transmit`), which do not look whether the memory was released since.
     ///
     /// *Cost*: as for [`put`](Self::put), without the bytes.
     ///

@@ -78,7 +78,8 @@ use farside_fabric::WorkerId;
 
 pub use self::channel::{Receiver, Sender};
 pub use self::duplex::Duplex;
-pub use self::error::{PipeCause, PipeName};
+use self::error::Result;
+pub use self::error::{PipeCause, PipeError, PipeName};
 pub(crate) use self::meeting::Pipes;
 use self::protocol::Corrupt;
 pub use self::reader::{PipeReader, Received};
@@ -86,7 +87,7 @@ pub use self::shape::{INLINE_BYTES_MAX, PipeShape, WIDTH_MAX};
 pub use self::stream::{ByteReader, ByteWriter};
 pub use self::writer::{Delivery, Loan, PipeWriter};
 use crate::Wire;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::runtime::worker::Worker;
 
 impl From<Corrupt> for PipeCause {
@@ -139,7 +140,7 @@ impl<'w> Pipe<'w> {
     /// Opens the end that writes, from this worker to the other. Waits for nobody: the pipe is connected when it is first used.
     ///
     /// # Errors
-    /// [`Error::Pipe`] with `Width`, `MessageBytes` or `Taken`; [`Error::UnknownWorker`].
+    /// [`PipeError::Pipe`] with `Width`, `MessageBytes` or `Taken`; [`Error::UnknownWorker`].
     pub fn writer(self) -> Result<PipeWriter<'w>> {
         let name = PipeName { writer: self.me.id(), reader: self.peer, number: self.number };
         PipeWriter::open(self.me, name, self.checked(name)?)
@@ -151,7 +152,7 @@ impl<'w> Pipe<'w> {
     /// than [`INLINE_BYTES_MAX`], their length.
     ///
     /// # Errors
-    /// [`Error::Pipe`] with `Width`, `MessageBytes`, `Taken` or `Mismatch`; [`Error::UnknownWorker`]; [`Error::Fabric`] with `Memory` when the machine
+    /// [`PipeError::Pipe`] with `Width`, `MessageBytes`, `Taken` or `Mismatch`; [`Error::UnknownWorker`]; [`Error::Fabric`] with `Memory` when the machine
     /// has none left.
     pub fn reader(self) -> Result<PipeReader<'w>> {
         let name = PipeName { writer: self.peer, reader: self.me.id(), number: self.number };
@@ -161,11 +162,11 @@ impl<'w> Pipe<'w> {
     /// Opens both directions: a writer and a reader.
     ///
     /// # Errors
-    /// Those of both, and [`Error::Pipe`] with `WithItself`.
+    /// Those of both, and [`PipeError::Pipe`] with `WithItself`.
     pub fn duplex(self) -> Result<Duplex<'w>> {
         if self.peer == self.me.id() {
             let pipe = PipeName { writer: self.peer, reader: self.peer, number: self.number };
-            return Err(Error::Pipe { pipe, cause: PipeCause::WithItself });
+            return Err(PipeError::Pipe { pipe, cause: PipeCause::WithItself });
         }
         Ok(Duplex { writer: self.writer()?, reader: self.reader()? })
     }
@@ -192,7 +193,7 @@ impl<'w> Pipe<'w> {
         let process = self.me.process_handle();
         let (peer, _) = process.place_of(self.peer).ok_or_else(|| self.me.unknown(self.peer))?;
         if !process.is_alike(peer) {
-            return Err(Error::DifferentBinaries { a: process.id(), b: peer });
+            return Err(Error::DifferentBinaries { a: process.id(), b: peer }.into());
         }
         self.shape.content = channel::content_of::<T>();
         Ok(self)
@@ -215,6 +216,6 @@ impl<'w> Pipe<'w> {
     }
 
     fn checked(&self, pipe: PipeName) -> Result<PipeShape> {
-        self.shape.check().map_err(|cause| Error::Pipe { pipe, cause })
+        self.shape.check().map_err(|cause| PipeError::Pipe { pipe, cause })
     }
 }

@@ -8,7 +8,7 @@
 //! | have many threads of a process work on one value | [`Combining`], [`Delegated`] |
 //! | let one worker of the job at a time do something | [`LockManager`], [`LockGuard`] |
 //! | keep out one that has lost its lock and does not know | [`Token`], [`Fenced`] |
-//! | change what another worker has, in one step | [`Structures`], [`Operation`], [`Program`] |
+//! | change what another worker has, in one step | [`Structures`], [`Operation`] |
 //!
 //! A lock of the job is the last of them to think of. What is done to one worker's data is done best by calling that worker: calls are one at a time by
 //! themselves.
@@ -43,9 +43,7 @@ pub use delegated::Delegated;
 pub use error::SyncError;
 pub use fenced::Fenced;
 pub use lock::{Lock, LockGuard, LockManager, Token};
-pub use structure::{
-    Compare, NewStructure, Operand, Operation, OperationResult, Program, Step, StopCause, Structure, Structures, Words,
-};
+pub use structure::{NewStructure, Operation, OperationResult, Structure, Structures};
 pub use ticket::Ticket;
 
 thread_local! {

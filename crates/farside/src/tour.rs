@@ -18,13 +18,13 @@
 //!
 //! # (a) A raw endpoint
 //!
-//! A [`Queue`] goes to one peer. Of what is posted to it, the program says which operations are signalled; when one of those is over,
+//! A `Queue` goes to one peer. Of what is posted to it, the program says which operations are signalled; when one of those is over,
 //! so are all before it.
 //!
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use farside::fabric::transmit::{Queue, QueueOptions, Span};
+//! use farside_transmit::{Queue, QueueOptions, Span};
 //! # use farside::prelude::*;
 //! # fn level(me: &Worker) -> farside::Result<()> {
 //! let there = me.process_of(me.neighbor(1));
@@ -45,14 +45,13 @@
 //!
 //! # (b) A transmitter
 //!
-//! A [`Transmitter`] decides that by itself, for any number of threads, without a lock of its own. It tags the units of a [`Circular`] allocator
+//! A `Transmitter` decides that by itself, for any number of threads, without a lock of its own. It tags the units of a `Circular` allocator
 //! as it posts them; one store frees all that are over, and the allocator comes round to them again.
 //!
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use farside::fabric::memory::{Circular, CircularOptions};
-//! use farside::fabric::transmit::{QueueOptions, Transmitter};
+//! use farside_transmit::{Circular, CircularOptions, QueueOptions, Transmitter};
 //! # use farside::prelude::*;
 //! # fn level(me: &Worker) -> farside::Result<()> {
 //! # let there = me.process_of(me.neighbor(1));
@@ -192,6 +191,3 @@
 //! `demonstration` (Seriema's Listing 1), `histogram`, `work_stealing`, `lock_service`, `linked_list`, `pipe` and `stencil` are whole programs.
 //!
 //! [`GlobalPtr`]: crate::GlobalPtr
-//! [`Queue`]: crate::fabric::transmit::Queue
-//! [`Transmitter`]: crate::fabric::transmit::Transmitter
-//! [`Circular`]: crate::fabric::memory::Circular

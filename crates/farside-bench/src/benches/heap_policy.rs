@@ -131,10 +131,10 @@ fn own(heap: &RemoteHeap<'_>, trace: &Trace) -> Result<f64, BenchError> {
 }
 
 /// `None` where there was no room.
-fn allocate<'h>(allocated: farside::Result<Block<'h>>) -> Result<Option<Block<'h>>, BenchError> {
+fn allocate<'h>(allocated: Result<Block<'h>, HeapError>) -> Result<Option<Block<'h>>, BenchError> {
     match allocated {
         Ok(block) => Ok(Some(block)),
-        Err(Error::Heap(HeapError::Exhausted { .. })) => Ok(None),
+        Err(HeapError::Exhausted { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

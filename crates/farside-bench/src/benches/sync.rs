@@ -103,7 +103,7 @@ fn locks(me: &Worker, options: Options, active: fn(&Worker) -> bool) -> Result<V
             Ok(of_all.map(|of_all| median(&of_all.into_iter().filter(|sample| *sample > 0.0).collect::<Vec<_>>())))
         };
         let call = measure(&|| me.call_return(home, 1_u64, |_, x| x)?.wait().map(drop))?;
-        let held = measure(&|| lock.lock().map(drop))?;
+        let held = measure(&|| Ok(lock.lock().map(drop)?))?;
         if let (Some(call), Some(held), true) = (call, held, run > 0) {
             own[0].push(held);
             own[1].push(call);

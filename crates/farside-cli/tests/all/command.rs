@@ -1,7 +1,8 @@
 //! The command line from outside, as scripts see it.
 
+use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -77,18 +78,12 @@ fn budgets_and_numbers_of_nothing_are_refused() {
     assert_refused(&["run", "-n", "0", "true"], 2, &["0 processes", "at least one"]);
     assert_refused(&["run", "-n", "1", "true", ":", "-n", "0", "true"], 2, &["at least one"]);
     assert_refused(&["run", "-n", "1", "-t", "0", "true"], 2, &["at least one worker thread"]);
-    assert_refused(&["bench", "-n", "0"], 2, &["--operations", "at least one"]);
 }
 
 #[test]
 fn fabrics_that_are_not_there_are_refused() {
     assert_refused(&["hex", "--local", "--fabric", "sim:fdr"], 2, &["sim:fdr", "shm", "ofi:PROVIDER"]);
     assert_refused(&["run", "-n", "1", "--fabric", "verbs", "true"], 2, &["verbs", "shm"]);
-    assert_refused(&["bench", "--list", "--fabric", "tcp"], 2, &["tcp", "shm", "ofi:PROVIDER", "sim:aries"]);
-    assert_refused(&["bench", "--list", "--fabric", "sim:myrinet"], 2, &["sim:myrinet", "sim:fdr"]);
-    assert_refused(&["bench", "oversubscribed", "--fabric", "sim:fdr"], 2, &["oversubscribed", "invoke-throughput"]);
-    assert_refused(&["bench", "mcts-scaling", "--fabric", "ofi:tcp"], 2, &["mcts-scaling", "invoke-latency"]);
-    assert_refused(&["bench", "invoke-latency", "--fabric", "ofi:tpc"], 1, &["provider tpc", "farside info"]);
 }
 
 #[test]
@@ -97,9 +92,7 @@ fn what_is_missing_is_said() {
     assert_refused(&["run", "true"], 2, &["-n"]);
     assert_refused(&["run", "-n", "2", "true", ":", "-n", "1"], 2, &["part 2", "no program"]);
     assert_refused(&["run", "-n", "1", "./no-such-program"], 127, &["./no-such-program"]);
-    assert_refused(&["bench", "no-such-bench"], 2, &["no-such-bench", "invoke-latency"]);
     assert_refused(&["conquer"], 2, &["conquer"]);
-    assert_refused(&["bench", "--json", "/no-such-folder/rows", "mcts-scaling"], 1, &["/no-such-folder/rows"]);
 }
 
 #[test]
@@ -248,235 +241,16 @@ fn a_search_for_people_shows_a_board_and_a_move() {
 }
 
 #[test]
-fn the_benches_are_listed() {
-    let text = printed(&["bench", "--list"]);
-    for name in [
-        "invoke-throughput",
-        "invoke-latency",
-        "oversubscribed",
-        "mcts-scaling",
-        "memory",
-        "multi-job",
-        "copy",
-        "local-remote/8B",
-        "remote-remote/16MiB",
-        "notified-put/56B",
-        "overlap/pipes",
-        "8KiB/64/32p",
-        "allocate/64B/first",
-        "trad/8B",
-        "call-buffer/1MiB",
-    ] {
-        assert!(text.contains(name), "{name}: {text}");
-    }
-}
-
-/// Runs a bench with few operations and returns its rows.
-fn rows(bench: &str, fabric: &str, operations: &str) -> Vec<Value> {
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{bench}-{fabric}.json"));
-    let path = file.to_str().expect("a path of letters");
-    let text = printed(&["bench", bench, "--fabric", fabric, "--quick", "-n", operations, "--json", path]);
-    let lines = std::fs::read_to_string(&file).expect("the rows were written");
-    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a row is an object")).collect();
-    // The table has the same rows under two lines of heading.
-    assert_eq!(text.lines().count(), rows.len() + 2, "{text}");
-    rows
-}
-
-/// libfabric, where any machine has it.
-const OVER_TCP: &str = "ofi:tcp";
-
-#[track_caller]
-fn row<'r>(rows: &'r [Value], case: &str, metric: &str) -> &'r Value {
-    let found = rows.iter().find(|row| row["case"] == case && row["metric"] == metric);
-    found.unwrap_or_else(|| panic!("{case} {metric} is not among {rows:?}"))
-}
-
-#[track_caller]
-fn assert_is_row(row: &Value, bench: &str, limit_name: &str) {
-    assert_eq!((&row["bench"], &row["limit_name"]), (&bench.into(), &limit_name.into()), "{row}");
-    let number = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key} is no number: {row}"));
-    assert!(number("min") <= number("value") && number("value") <= number("max"), "{row}");
-    assert!((number("ratio") - number("value") / number("limit")).abs() <= 1e-9 * number("ratio"), "{row}");
-    assert!(number("runs") >= 3.0 && number("value") > 0.0, "{row}");
-    assert!(row["case"].is_string() && row["metric"].is_string() && row["unit"].is_string(), "{row}");
-}
-
-#[test]
-fn a_bench_in_this_process_writes_rows() {
-    let rows = rows("mcts-scaling", "shm", "20");
-    let rates: Vec<_> = rows.iter().filter(|row| row["metric"] == "rollouts_per_s").collect();
-    rates.iter().for_each(|row| assert_is_row(row, "mcts-scaling", "sequential program"));
-    for case in ["sequential", "local", "2x1/trad"] {
-        assert!(rates.iter().any(|row| row["case"] == case), "{case}: {rows:?}");
-    }
-}
-
-#[test]
-fn a_bench_of_two_processes_writes_rows() {
-    let rows = rows("invoke-throughput", "shm", "1000");
-    for (metric, limit) in [("calls_per_s", "raw stream"), ("calls_per_s_in_turns", "write")] {
-        let mut of_metric = rows.iter().filter(|row| row["metric"] == metric).peekable();
-        assert!(of_metric.peek().is_some(), "no {metric}: {rows:?}");
-        of_metric.for_each(|row| assert_is_row(row, "invoke-throughput", limit));
-    }
-    assert!(rows.iter().any(|row| row["case"] == "trad/64B" && row["metric"] == "calls_per_s"), "{rows:?}");
-}
-
-#[test]
-fn memory_by_global_addresses_stands_beside_what_is_below() {
-    let rows = rows("copy", "shm", "20");
-    let limits = [
-        ("local-remote/8B", "copy into the mapping"),
-        ("remote-local/1MiB", "copy into the mapping"),
-        ("start-put/64B", "a put that waits"),
-        ("fetch-add/4B", "the processor's own"),
-        ("notified-put/56B", "one-line ping-pong / 2"),
-        ("private-get/4KiB", "process_vm_readv"),
-        ("private-put/4KiB", "process_vm_writev to oneself"),
-    ];
-    for (case, limit) in limits {
-        assert_is_row(row(&rows, case, "ns"), "copy", limit);
-    }
-    assert_is_row(row(&rows, "remote-remote/1MiB", "bytes_per_s"), "copy", "memcpy");
-    assert!(rows.iter().any(|row| row["case"] == "translate"), "{rows:?}");
-    for metric in ["own_put_ns", "put_ns", "start_put_ns", "call_return_ns"] {
-        assert_is_row(row(&rows, "checked", metric), "copy", "unchecked");
-    }
-}
-
-#[test]
 fn processes_search_over_libfabric() {
     if farside_testbed::is_left_out("fabric") {
         return;
     }
-    for fabric in ["ofi:shm", OVER_TCP] {
+    for fabric in ["ofi:shm", "ofi:tcp"] {
         let text = printed(&["hex", "-n", "2", "--fabric", fabric, "--seconds", "1", "--json"]);
         let found: Value = serde_json::from_str(&text).expect("the line is an object");
         assert_eq!(found["processes"], 2, "{fabric}: {found}");
         assert!(found["messages_per_rollout"].as_f64() > Some(0.0), "{fabric}: {found}");
     }
-}
-
-#[test]
-fn calls_over_libfabric_have_rows() {
-    if farside_testbed::is_left_out("fabric") {
-        return;
-    }
-    let throughput = rows("invoke-throughput", OVER_TCP, "200");
-    for (mode, sizes) in [("send", [8, 64, 256]), ("write", [8, 64, 256]), ("trad", [8, 64, 256])] {
-        for bytes in sizes {
-            let row = row(&throughput, &format!("{mode}/{bytes}B/{OVER_TCP}"), "calls_per_s");
-            assert_is_row(row, "invoke-throughput", &format!("libfabric 4KiB puts / {} B a record", bytes + 8));
-        }
-    }
-    let latency = rows("invoke-latency", OVER_TCP, "50");
-    for size in ["8B", "64B", "1KiB"] {
-        let row = row(&latency, &format!("call-return/{size}/{OVER_TCP}"), "rtt_ns");
-        assert_is_row(row, "invoke-latency", "libfabric ping-pong x2");
-    }
-}
-
-#[test]
-fn transfers_over_libfabric_have_rows() {
-    if farside_testbed::is_left_out("fabric") {
-        return;
-    }
-    let rows = rows("transfer-throughput", OVER_TCP, "70");
-    for size in ["4KiB", "64KiB", "1MiB"] {
-        let put = row(&rows, &format!("put/{size}/{OVER_TCP}"), "msgs_per_s");
-        assert_is_row(put, "transfer-throughput", "libfabric puts");
-    }
-    for size in ["8B", "64B", "4KiB", "64KiB", "1MiB"] {
-        let raw = row(&rows, &format!("raw/{size}/{OVER_TCP}"), "msgs_per_s");
-        assert!(raw["limit"].is_null() && raw["value"].as_f64() > Some(0.0) && raw["peer"] == "libfabric", "{raw}");
-        let manual = row(&rows, &format!("manual/{size}/{OVER_TCP}"), "msgs_per_s");
-        assert_is_row(manual, "transfer-throughput", "libfabric puts");
-        let auto = row(&rows, &format!("auto/{size}/{OVER_TCP}"), "msgs_per_s");
-        assert_is_row(auto, "transfer-throughput", "manual signalling");
-    }
-}
-
-#[test]
-fn transfers_on_shared_memory_have_rows() {
-    let rows = rows("transfer-throughput", "shm", "100");
-    for size in ["8B", "64B", "4KiB", "64KiB", "1MiB"] {
-        let manual = row(&rows, &format!("manual/{size}"), "msgs_per_s");
-        assert_is_row(manual, "transfer-throughput", "copies");
-        let auto = row(&rows, &format!("auto/{size}"), "msgs_per_s");
-        assert_is_row(auto, "transfer-throughput", "manual signalling");
-    }
-}
-
-#[test]
-fn waiting_over_libfabric_has_a_row() {
-    if farside_testbed::is_left_out("fabric") {
-        return;
-    }
-    let rows = rows("oversubscribed", OVER_TCP, "1");
-    let idle = row(&rows, &format!("idle/2p/{OVER_TCP}"), "cpu_fraction");
-    assert!(idle["value"].as_f64() > Some(0.0) && idle["runs"].as_u64() >= Some(3), "{idle}");
-}
-
-#[test]
-fn groups_that_join_have_rows() {
-    for (fabric, suffix) in [("shm", String::new()), (OVER_TCP, format!("/{OVER_TCP}"))] {
-        if fabric == OVER_TCP && farside_testbed::is_left_out("fabric") {
-            continue;
-        }
-        let rows = rows("multi-job", fabric, "3");
-        for case in ["joined", "one-job", "everybody-meets"].map(|case| format!("{case}{suffix}")) {
-            for metric in ["bytes_per_process", "data_bytes", "data_bytes_max"] {
-                let row = row(&rows, &case, metric);
-                assert_is_row(row, "multi-job", "before the first call");
-                assert_eq!(row["unit"], "B");
-            }
-            let reported = row(&rows, &case, "reported_bytes");
-            assert!(reported["value"].as_f64() > Some(4096.0), "{reported}");
-        }
-        let published: Vec<_> = rows.iter().filter_map(|row| row["peer"].as_str()).collect();
-        assert_eq!(published.len(), if fabric == "shm" { 3 } else { 0 }, "{published:?}");
-        assert!(published.iter().all(|peer| peer.starts_with("acp-")), "{published:?}");
-    }
-}
-
-#[test]
-fn groups_that_cannot_join_are_named_with_the_reason() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
-    command.args(["bench", "multi-job", "--quick"]).env("FARSIDE_TIMEOUT_S", "soon").env_remove("FARSIDE_FABRIC");
-    let output = command.output().expect("the command can be started");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    for word in ["process ", "of group ", "launched separately", "exit status: 1", "FARSIDE_TIMEOUT_S=\"soon\""] {
-        assert!(text.contains(word), "{word}: {text}");
-    }
-}
-
-#[test]
-fn a_simulated_bench_is_the_same_every_time() {
-    let run = |number: u32| {
-        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("simulated-{number}.json"));
-        let path = file.to_str().expect("a path of letters");
-        let arguments =
-            ["bench", "invoke-throughput", "--fabric", "sim:fdr", "-n", "300", "--seed", "5", "--json", path];
-        let text = printed(&arguments);
-        assert!(text.starts_with("SIMULATED") && text.contains("seriema-published"), "{text}");
-        std::fs::read_to_string(&file).expect("the rows were written")
-    };
-    let lines = run(1);
-    assert_eq!(run(2), lines);
-    for line in lines.lines() {
-        let row: Value = serde_json::from_str(line).expect("a row is an object");
-        assert!(row["case"].as_str().is_some_and(|case| case.ends_with("/sim:fdr")), "{row}");
-        assert!(row["peer"].is_null() || row["peer"] == "seriema-published", "{row}");
-        assert_is_row(&row, "invoke-throughput", "simulated port");
-    }
-}
-
-#[test]
-fn a_measuring_process_is_not_started_by_hand() {
-    let output = farside(&[farside_bench::CHILD_COMMAND, "invoke-latency"]);
-    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]
@@ -489,19 +263,45 @@ fn the_machine_is_described() {
     assert!(printed(&["info"]).contains("CPUs allowed"));
 }
 
-#[cfg(feature = "plots")]
-#[test]
-fn plots_are_drawn() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plots");
-    let path = folder.to_str().expect("a path of letters");
-    let output = farside(&["bench", "mcts-scaling", "--quick", "-n", "20", "--plots", path]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let svg = std::fs::read_to_string(folder.join("mcts-scaling-rollouts_per_s.svg")).expect("the plot was written");
-    assert!(svg.starts_with("<svg ") && svg.contains("local"), "{svg}");
+/// Puts the command into a folder of its own, with `bench` as the program `farside-bench` beside it.
+fn command_beside(name: &str, bench: Option<&str>) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // An earlier run may have left it.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("the folder can be made");
+    let command = folder.join("farside");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_farside"), &command).expect("both are in the target folder");
+    if let Some(bench) = bench {
+        symlink(bench, folder.join("farside-bench")).expect("the folder is empty");
+    }
+    command
 }
 
-#[cfg(not(feature = "plots"))]
 #[test]
-fn plots_that_cannot_be_drawn_are_refused_at_once() {
-    assert_refused(&["bench", "--plots", "plots"], 2, &["without plots", "--features plots"]);
+fn the_program_that_measures_is_started_in_place_of_the_command() {
+    let farside = command_beside("with-bench", Some("/bin/sh"));
+    let script = "echo $$ $VARIABLE \"$@\"; echo complaint >&2; exit 7";
+    let arguments = ["bench", "-c", script, "zero", "--list", "--help", "a b", "-n", "1"];
+    let mut command = Command::new(&farside);
+    let child = command.args(arguments).env("VARIABLE", "value").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("the command can be started");
+    let expected = format!("{} value --list --help a b -n 1\n", child.id());
+    let output = child.wait_with_output().expect("the command ends");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    assert_eq!((output.status.code(), &*output.stderr), (Some(7), &b"complaint\n"[..]));
+    // It is the same process, so signals reach the program that measures.
+    let output = Command::new(&farside).args(["bench", "-c", "kill -TERM $$; sleep 60"]).output();
+    assert_eq!(output.expect("the command can be started").status.signal(), Some(15));
+}
+
+#[test]
+fn a_program_that_measures_can_be_missing() {
+    let farside = command_beside("without-bench", None);
+    let output = Command::new(farside).args(["bench", "--list"]).output().expect("the command can be started");
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{complaints}");
+    assert!(output.stdout.is_empty() && complaints.starts_with("farside: error: "), "{complaints}");
+    for words in ["without-bench/farside-bench", "No such file", "cargo build --release -p farside-bench"] {
+        assert!(complaints.contains(words), "{words}: {complaints}");
+    }
 }

@@ -6,6 +6,8 @@ use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use farside_transmit::{Queue, QueueOptions};
+
 use super::{Service, Shared, expect};
 use farside_fabric::ids::ProcessId;
 use farside_fabric::region::RemoteRegion;
@@ -58,6 +60,11 @@ impl Process {
 
     pub(crate) fn shared_end(&self) -> &Arc<dyn Transport> {
         &self.end
+    }
+
+    /// Opens a queue to a peer, of the kind that the fabric chooses.
+    pub(crate) fn open_queue(&self, peer: ProcessId, depth: usize) -> Queue {
+        expect((self.seat.shared.open_queue)(&self.end, peer, QueueOptions { depth }), "opening a queue")
     }
 
     pub(crate) fn id(&self) -> ProcessId {

@@ -18,8 +18,8 @@ use super::state::{LIMITS, MESSAGE_BYTES_MAX, OPERATIONS_MAX, State};
 use crate::by_message::RegionName;
 use crate::ids::ProcessId;
 use crate::private::{Lease, PrivateMemory, PrivateRegion};
+use crate::queue::{QueueOptions, TransferQueue};
 use crate::region::{LocalRegion, RemoteRegion};
-use crate::transmit::{QueueOptions, TransferQueue};
 use crate::transport::{
     Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, PrivateReach, RemoteKey, Tag, Transport,
     Unposted,
@@ -157,13 +157,31 @@ impl OfiEndpoint {
             let process = ProcessId::new(addresses.len() as u32);
             return Err(FabricError::Refused { process, why: "it has no address on this fabric" });
         }
-        let token = u64::from_le_bytes(*secret.first_chunk().expect("a secret is longer"));
+        let token = u64::from_le_bytes(*secret.first_chunk().expect("a secret has more than eight bytes"));
         self.lock().introduce(&addresses, token)
     }
 
     /// The provider, as libfabric spells it.
     pub fn provider(&self) -> &str {
         &self.provider
+    }
+
+    /// Opens a queue to a peer, or returns `None` for this process itself, whose memory is reached by copies.
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`].
+    pub fn open_queue(
+        &self,
+        peer: ProcessId,
+        options: QueueOptions,
+    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
+        self.check_process(peer)?;
+        if peer == self.process {
+            return Ok(None);
+        }
+        let (id, limits, frontier) = self.lock().open_queue(peer, options.depth)?;
+        let end = self.this.upgrade().expect("an end that is borrowed is alive");
+        Ok(Some(Box::new(OfiQueue { end, id, limits, frontier })))
     }
 
     /// Number of buffers that libfabric has not released, of operations that ended because their
@@ -339,21 +357,6 @@ impl Transport for OfiEndpoint {
             self.move_on(&mut state);
         }
         posted
-    }
-
-    fn open_queue(
-        &self,
-        peer: ProcessId,
-        options: QueueOptions,
-    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
-        self.check_process(peer)?;
-        if peer == self.process {
-            // This process's own memory is accessed by copies.
-            return Ok(None);
-        }
-        let (id, limits, frontier) = self.lock().open_queue(peer, options.depth)?;
-        let end = self.this.upgrade().expect("a borrowed endpoint is alive");
-        Ok(Some(Box::new(OfiQueue { end, id, limits, frontier })))
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::endpoint::OfiEndpoint;
 use super::queues::QueueId;
-use crate::transmit::{Frontier, QueueLimits, Transfer, TransferQueue};
+use crate::queue::{Frontier, QueueLimits, Transfer, TransferQueue};
 use crate::transport::{FabricError, Transport};
 
 /// One of the [queues](super::queues) of an endpoint.

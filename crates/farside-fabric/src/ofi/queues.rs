@@ -24,7 +24,7 @@ use super::port::{Piece, Port, Posted, Registration};
 use super::transfer::Kind;
 use crate::by_message::NativeAccess;
 use crate::ids::ProcessId;
-use crate::transmit::{self, Frontier, Ledger, QueueLimits, Refusal, Transfer, TransferKind};
+use crate::queue::{Frontier, Ledger, QueueLimits, Refusal, Transfer, TransferKind};
 use crate::transport::{FabricError, RemoteKey};
 
 /// Names a queue of an endpoint.
@@ -310,7 +310,7 @@ impl Open {
         self.check()?;
         self.ledger.admit(signalled).map_err(|refusal| match refusal {
             Refusal::Full => self.full(),
-            Refusal::Overrun => transmit::overrun(self.peer, self.limits),
+            Refusal::Overrun => self.limits.overrun(self.peer),
         })
     }
 

@@ -14,7 +14,6 @@ use crate::private::{Lease, PrivateMemory, PrivateRegion};
 use crate::region::{LocalRegion, RemoteRegion};
 use crate::regions::Names;
 use crate::shm::{ShmConfig, ShmEndpoint};
-use crate::transmit::{QueueOptions, TransferQueue};
 use crate::transport::{
     Capabilities, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Tag, Transport, Unposted,
 };
@@ -108,6 +107,11 @@ impl Routes {
         self.ways.get(process.index()).copied().unwrap_or(Way::Ofi)
     }
 
+    /// Returns the end over libfabric, if `process` is reached by it.
+    pub fn over_ofi(&self, process: ProcessId) -> Option<&OfiEndpoint> {
+        (self.way(process) == Way::Ofi).then_some(&*self.ofi)
+    }
+
     fn to(&self, process: ProcessId) -> &dyn Transport {
         match self.way(process) {
             Way::Shm => &*self.shm,
@@ -193,14 +197,6 @@ impl Transport for Routes {
 
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
         self.to(key.process).post(key, operation)
-    }
-
-    fn open_queue(
-        &self,
-        peer: ProcessId,
-        options: QueueOptions,
-    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
-        self.to(peer).open_queue(peer, options)
     }
 
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {

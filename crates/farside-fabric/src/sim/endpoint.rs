@@ -9,14 +9,13 @@ use farside_sys::net::{self, Interest};
 use farside_sys::shm::SharedMemory;
 
 use super::network::{Network, SharedNetwork};
-use super::turns::{self, Asleep, SeatNumber, Turn};
+use super::turns::{self, Asleep, Turn};
 use crate::by_message::Registration;
-use crate::clock::{self, Clock};
+use crate::clock::{self, Clock, SeatNumber};
 use crate::expected::EXPECTATIONS_MAX;
 use crate::ids::ProcessId;
 use crate::private::{Lease, PrivateMemory, PrivateRegion};
 use crate::region::{LocalRegion, RemoteRegion};
-use crate::transmit::{PostedQueue, Poster, QueueLimits, QueueOptions, TransferQueue};
 use crate::transport::{
     Capabilities, Completion, Event, FabricError, NeedsTarget, Operation, PrivateReach, RemoteKey, Tag, Transport,
     Unposted,
@@ -26,7 +25,8 @@ use crate::transport::{
 const DESCRIPTOR_SLICE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
-pub(super) struct SimEndpoint {
+/// One simulated process's end of the network. [`SimFabric::endpoint`](super::SimFabric::endpoint) returns it.
+pub struct SimEndpoint {
     process: ProcessId,
     network: Arc<SharedNetwork>,
     this: Weak<Self>,
@@ -45,6 +45,18 @@ impl SimEndpoint {
     fn region(&self, key: RemoteKey) -> RemoteRegion {
         let this = self.this.upgrade().expect("a borrowed endpoint is alive");
         RemoteRegion::posted_on(key, this)
+    }
+
+    /// Returns the depth of the deepest queue that this network carries.
+    pub fn queue_depth(&self) -> usize {
+        self.network.options.queue_depth
+    }
+
+    /// Starts an operation of a queue, which has limits of its own instead of
+    /// [`SimOptions::operations_max`](super::SimOptions::operations_max).
+    pub fn post_queued(&self, key: RemoteKey, operation: Operation) -> Completion {
+        self.spend_overhead();
+        self.network.lock().post_queued(self.process, key, operation)
     }
 
     /// This process in a simulation in turns.
@@ -190,18 +202,6 @@ impl Transport for SimEndpoint {
         self.network.lock().post(self.process, key, operation)
     }
 
-    fn open_queue(
-        &self,
-        peer: ProcessId,
-        options: QueueOptions,
-    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
-        self.check_process(peer)?;
-        let poster = Box::new(QueuePoster(self.this.upgrade().expect("a borrowed endpoint is alive")));
-        let depth = options.depth.min(self.network.options.queue_depth);
-        let limits = QueueLimits::of_depth(depth, usize::MAX);
-        Ok(Some(Box::new(PostedQueue::brittle(poster, peer, limits))))
-    }
-
     fn send(&self, to: ProcessId, message: &[u8]) -> Result<(), FabricError> {
         self.spend_overhead();
         self.network.lock().send(self.process, to, message)
@@ -270,21 +270,6 @@ impl Transport for SimEndpoint {
 
     fn forget(&self, process: ProcessId) {
         self.network.lock().forget(self.process, process);
-    }
-}
-
-/// Posts the operations of a queue.
-#[derive(Debug)]
-struct QueuePoster(Arc<SimEndpoint>);
-
-impl Poster for QueuePoster {
-    fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
-        self.0.spend_overhead();
-        Ok(self.0.network.lock().post_queued(self.0.process, key, operation))
-    }
-
-    fn progress(&self) {
-        Transport::progress(&*self.0);
     }
 }
 

@@ -20,7 +20,7 @@ use super::Random;
 use super::model::nanoseconds;
 use super::network::{Network, SharedNetwork};
 use super::trace::Trace;
-use crate::clock;
+use crate::clock::{self, SeatNumber};
 use crate::ids::ProcessId;
 
 /// A thread passes its turn on at one of this many calls of the transport, on average.
@@ -29,10 +29,6 @@ const CALLS_PER_SWITCH: u64 = 8;
 const AHEAD_MAX_NS: u64 = 100_000;
 /// The time after the end of a simulation, when every deadline has passed.
 const END_OF_TIME: Duration = Duration::from_secs(1 << 32);
-
-/// One of the simulated threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SeatNumber(usize);
 
 /// The threads, and the one that has the turn.
 #[derive(Debug)]
@@ -77,7 +73,7 @@ enum State {
 
 /// The conditions that end a sleep; the first one counts.
 #[derive(Debug, Default)]
-pub(crate) struct Asleep {
+pub(super) struct Asleep {
     until_ns: Option<u64>,
     time: Option<Duration>,
     word: Option<Watched>,
@@ -110,18 +106,13 @@ impl Watched {
 
 impl Asleep {
     /// A sleep of this duration.
-    pub(crate) fn for_time(time: Duration) -> Self {
+    pub(super) fn for_time(time: Duration) -> Self {
         Self { time: Some(time), ..Self::default() }
     }
 
     /// A sleep until the deadline, if there is one, or until an event at the endpoint.
     pub(super) fn until(deadline_ns: Option<u64>) -> Self {
         Self { until_ns: deadline_ns, news: true, ..Self::default() }
-    }
-
-    /// Also ends the sleep at an event at the process's endpoint.
-    pub(crate) fn or_news(self) -> Self {
-        Self { news: true, ..self }
     }
 }
 
@@ -285,7 +276,7 @@ impl Turns {
 
 /// A simulation in turns, from the view of a process or of an observer.
 #[derive(Clone, Debug)]
-pub(crate) struct Turn {
+pub(super) struct Turn {
     network: Arc<SharedNetwork>,
     process: Option<ProcessId>,
 }
@@ -296,20 +287,31 @@ impl Turn {
         network.takes_turns.then(|| Self { network: network.clone(), process })
     }
 
-    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.network, &other.network)
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.network.lock().turns().is_over
-    }
-
     /// Ends the simulation: a thread that waits for a turn gets none any more.
     pub(super) fn end(&self) {
         self.network.lock().turns().end();
     }
 
-    pub(crate) fn now(&self) -> Instant {
+    /// Converts a deadline to the network's clock.
+    pub(super) fn nanoseconds_of(&self, deadline: Instant) -> u64 {
+        nanoseconds(deadline.saturating_duration_since(self.network.lock().turns().epoch))
+    }
+
+    fn sleep_till(&self, seat: SeatNumber, asleep: Asleep) {
+        drop(sleep(&self.network, self.network.lock(), seat, asleep));
+    }
+}
+
+impl clock::Turns for Turn {
+    fn simulation(&self) -> usize {
+        Arc::as_ptr(&self.network).addr()
+    }
+
+    fn is_over(&self) -> bool {
+        self.network.lock().turns().is_over
+    }
+
+    fn now(&self) -> Instant {
         let mut network = self.network.lock();
         let now_ns = network.now_ns();
         let turns = network.turns();
@@ -320,15 +322,13 @@ impl Turn {
         turns.epoch + Duration::from_nanos(now_ns + ahead)
     }
 
-    /// The time that computing takes in this process if it takes `time` in a process that is not
-    /// slowed down.
-    pub(crate) fn slowed(&self, time: Duration) -> Duration {
+    fn slowed(&self, time: Duration) -> Duration {
         let Some(process) = self.process else { return time };
         let times = self.network.lock().turns().slowness[process.index()];
         time.saturating_mul(times)
     }
 
-    pub(crate) fn new_seat(&self) -> SeatNumber {
+    fn new_seat(&self) -> SeatNumber {
         let mut network = self.network.lock();
         let turns = network.turns();
         let seat = SeatNumber(turns.seats.len());
@@ -339,16 +339,14 @@ impl Turn {
         seat
     }
 
-    /// Waits for the first turn of a seat.
-    pub(crate) fn await_first(&self, seat: SeatNumber) {
+    fn await_first(&self, seat: SeatNumber) {
         let mut network = self.network.lock();
         network.turns().seats[seat.0].thread = Some(thread::current());
         let next = if network.turns().running.is_none() { network.pass_turn() } else { None };
         drop(await_turn(&self.network, network, seat, next));
     }
 
-    /// Ends a thread's work.
-    pub(crate) fn leave(&self, seat: SeatNumber) {
+    fn leave(&self, seat: SeatNumber) {
         let mut network = self.network.lock();
         let turns = network.turns();
         if turns.is_over {
@@ -369,27 +367,21 @@ impl Turn {
         next.inspect(Thread::unpark);
     }
 
-    /// Sleeps until another thread has ended its work.
-    pub(crate) fn await_end(&self, seat: SeatNumber, other: SeatNumber) {
+    fn await_end(&self, seat: SeatNumber, other: SeatNumber) {
         let mut network = self.network.lock();
         while !network.turns().is_over && !matches!(network.turns().seats[other.0].state, State::Gone) {
             network = sleep(&self.network, network, seat, Asleep { end_of: Some(other), ..Asleep::default() });
         }
     }
 
-    pub(crate) fn sleep(&self, seat: SeatNumber, asleep: Asleep) {
-        drop(sleep(&self.network, self.network.lock(), seat, asleep));
+    fn sleep(&self, seat: SeatNumber, time: Duration, or_news: bool) {
+        self.sleep_till(seat, Asleep { news: or_news, ..Asleep::for_time(time) });
     }
 
-    pub(crate) fn sleep_on(&self, seat: SeatNumber, word: &AtomicU32, seen: u32, timeout: Duration) {
+    fn sleep_on(&self, seat: SeatNumber, word: &AtomicU32, seen: u32, timeout: Duration) {
         // The word stays borrowed until `sleep` has returned, and by then the seat is not asleep.
         let watched = Watched { word, seen };
-        self.sleep(seat, Asleep { word: Some(watched), ..Asleep::for_time(timeout) });
-    }
-
-    /// Converts a deadline to the network's clock.
-    pub(super) fn nanoseconds_of(&self, deadline: Instant) -> u64 {
-        nanoseconds(deadline.saturating_duration_since(self.network.lock().turns().epoch))
+        self.sleep_till(seat, Asleep { word: Some(watched), ..Asleep::for_time(timeout) });
     }
 }
 

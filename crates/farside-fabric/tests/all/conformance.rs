@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use farside_conformance::{CHECKS, Fabric};
+use farside_conformance::{CHECKS, Fabric, QueueOpener};
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::sim::{SimFabric, SimOptions};
 use farside_fabric::{FabricError, ProcessId, Transport};
 
-use crate::faulty::{Fault, FaultyEnd};
+use crate::faulty::{self, Fault, FaultyEnd};
 
 struct Sim {
     seed: u64,
@@ -111,6 +111,10 @@ impl Fabric for Faulty {
         let options = SimOptions { needs_target_progress, ..SimOptions::default() };
         let ends = Sim { seed: self.seed, options }.start(processes, starter_bytes)?;
         Ok(FaultyEnd::around(ends, self.fault))
+    }
+
+    fn queue_opener(&self) -> QueueOpener {
+        faulty::open_queue
     }
 
     fn patience(&self) -> Duration {

@@ -2,19 +2,21 @@
 
 mod queue;
 
+use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-use farside_fabric::transmit::{QueueOptions, TransferQueue};
+use farside_fabric::queue::QueueOptions;
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{
     Capabilities, Completion, Event, FabricError, LocalRegion, NeedsTarget, Operation, Outcome, PrivateMemory,
     PrivateRegion, ProcessId, RemoteKey, RemoteRegion, Tag, Transport, Unposted,
 };
 use farside_sys::shm::SharedMemory;
+use farside_transmit::Queue;
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -396,6 +398,22 @@ impl FaultyEnd {
     }
 }
 
+/// Opens a queue from a faulty end: one with the end's fault if that is a fault of queues, otherwise one made of what
+/// the end can post.
+pub(crate) fn open_queue(
+    end: &Arc<dyn Transport>,
+    peer: ProcessId,
+    options: QueueOptions,
+) -> Result<Queue, FabricError> {
+    let any: &dyn Any = &**end;
+    let faulty = any.downcast_ref::<FaultyEnd>().expect("the end is a faulty one");
+    let sound = farside_transmit::open_queue(&faulty.sound, peer, options)?;
+    Ok(match queue::FaultyQueue::around(sound, faulty.fault) {
+        Some(own) => Queue::over(end, peer, own),
+        None => Queue::open(end, peer, options)?,
+    })
+}
+
 impl Transport for FaultyEnd {
     fn process(&self) -> ProcessId {
         self.sound.process()
@@ -501,16 +519,6 @@ impl Transport for FaultyEnd {
             }
             other => other.map(|_| self.region(key)),
         }
-    }
-
-    fn open_queue(
-        &self,
-        peer: ProcessId,
-        options: QueueOptions,
-    ) -> Result<Option<Box<dyn TransferQueue>>, FabricError> {
-        // A transport without faults of queues has none: they are made of what is posted.
-        let sound = self.sound.open_queue(peer, options)?;
-        Ok(sound.and_then(|sound| queue::FaultyQueue::around(sound, self.fault)))
     }
 
     fn attached(&self, key: RemoteKey) -> Option<RemoteRegion> {

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farside_fabric::memory::{Circular, CircularOptions, Growth};
+use farside_fabric::memory::Growth;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
-use farside_fabric::transmit::{Queue, QueueOptions, Span, Transmitter};
 use farside_fabric::{FabricError, LocalRegion, ProcessId, RemoteKey, RemoteRegion, Transport};
+use farside_transmit::{Circular, CircularOptions, Queue, QueueOptions, Span, Transmitter};
 
 const BYTES: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,23 +1,25 @@
-//! A block in the hands of the initiator, and its name for the peer.
+//! A block at the initiator, and its name for the peer.
 
 use std::fmt;
 
-use super::error::HeapError;
+use super::error::{HeapError, Result};
 use super::layout::{HEADER_BYTES, StampKind, UNIT_BYTES, place_of_bytes};
 use super::owner::OwnedBlock;
 use super::remote_heap::RemoteHeap;
 use super::shadow::{Holder, Taken};
 use crate::Wire;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::global::GlobalAddress;
 use crate::launch::kill_point::KillPoint;
 use crate::memory::RemoteMemory;
 use crate::runtime::worker::Worker;
 
-/// A block of a [`RemoteHeap`], in the hands of the worker that allocated it: so many bytes at the peer, and as many here.
+/// A block of a [`RemoteHeap`] at its initiator: a number of bytes at the peer, and as many in the
+/// local view.
 ///
-/// Dropped, it is free again, and nobody is asked. [Handed over](Self::hand_over) it is the peer's to free. It is in one pair of hands: it cannot be
-/// copied, not be used when it was handed over, and not outlive its heap.
+/// Dropping a block frees it without a message. After [`hand_over`](Self::hand_over) the peer frees
+/// it. A block has one owner: it cannot be copied, used after it was handed over, or kept longer
+/// than its heap.
 ///
 /// ```compile_fail,E0599
 /// # use farside::heap::Block;
@@ -49,9 +51,9 @@ pub struct Block<'h> {
     start: u32,
     serial: u64,
     bytes: u64,
-    /// What its header at the peer says.
+    /// The kind of the header at the peer, once it was written.
     header: Option<StampKind>,
-    /// A write to it was begun and never ended.
+    /// A write to the block began and did not end.
     is_doubtful: bool,
 }
 
@@ -61,40 +63,45 @@ impl<'h> Block<'h> {
         Self { heap, start, serial, bytes, header: None, is_doubtful: false }
     }
 
-    /// Its size.
+    /// Returns the block's size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Where in the heap its bytes begin.
+    /// Returns the offset of the block's bytes in the heap.
     pub fn offset(&self) -> u64 {
         u64::from(self.start) * UNIT_BYTES + HEADER_BYTES
     }
 
-    /// The local view: memory of this worker, as long as the block, which is put across by [`put`](Self::put). At first it
-    /// holds what is left from before.
+    /// Returns the local view: memory of this worker, as long as the block. [`put`](Self::put)
+    /// writes it to the peer. At first it holds old bytes.
     pub fn local(&self) -> &[u8] {
         let place = self.heap.local().place(self.start + 1, self.bytes as usize);
-        // SAFETY: memory of the heap, which outlives the block, and all of it initialised. The shadow gives no byte to two blocks at a time,
-        // and nothing else reads or writes it; this block's are written through `&mut self` only.
+        // SAFETY: the place lies in the local side of the heap, which outlives the block and is
+        // initialised in full. The shadow gives no byte to two blocks at a time, and nothing else
+        // reads or writes this block's bytes; they are written through `&mut self` only.
         unsafe { std::slice::from_raw_parts(place.as_ptr(), self.bytes as usize) }
     }
 
-    /// The local view, to be filled.
+    /// Returns the local view for writing.
     pub fn local_mut(&mut self) -> &mut [u8] {
         let place = self.heap.local().place(self.start + 1, self.bytes as usize);
-        // SAFETY: as for `local`, and `&mut self` is the only way to these bytes.
+        // SAFETY: the place lies in the local side of the heap, which outlives the block and is
+        // initialised in full. The shadow gives no byte to two blocks at a time, and `&mut self` is
+        // the only way to these bytes.
         unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), self.bytes as usize) }
     }
 
-    /// Puts the local view across.
+    /// Writes the local view to the peer.
     ///
-    /// *Completion*: when it returns, the bytes are visible at the peer to whoever is told of them.
+    /// *Completion*: when it returns, the bytes are visible at the peer to every worker that is
+    /// told the name afterwards.
     ///
     /// *Cost*: one put, of the bytes and the block's header.
     ///
     /// # Errors
-    /// Those of [`RemoteMemory::put`]. After [`Error::Deadline`] the bytes may still arrive: the block's place is not used again.
+    /// Those of [`RemoteMemory::put`]. After [`Error::Deadline`] the bytes may still arrive, so the
+    /// block's place is never used again.
     pub fn put(&mut self) -> Result<()> {
         if self.header.is_some() {
             return self.put_part(0, self.bytes);
@@ -103,7 +110,9 @@ impl<'h> Block<'h> {
         let header = self.heap.header(stamp, self.bytes).to_bytes();
         let bytes = self.bytes as usize + header.len();
         let place = self.heap.local().place(self.start, bytes);
-        // SAFETY: the header and the bytes of this block, as in `local_mut`.
+        // SAFETY: the place holds the header and the bytes of this block in the local side of the
+        // heap, which outlives the block and is initialised. The shadow gives no byte of either to
+        // two blocks at a time, and `&mut self` is the only way to them.
         let all = unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), bytes) };
         all[..header.len()].copy_from_slice(&header);
         let at = self.heap.layout().header_at(self.start);
@@ -113,7 +122,7 @@ impl<'h> Block<'h> {
         Ok(())
     }
 
-    /// Puts part of the local view across.
+    /// Writes part of the local view to the peer.
     ///
     /// # Errors
     /// [`HeapError::OutOfRange`], and those of [`put`](Self::put).
@@ -123,19 +132,19 @@ impl<'h> Block<'h> {
         let at = self.heap.layout().bytes_at(self.start) + offset;
         let local = &self.local()[offset as usize..][..bytes as usize];
         let put = self.heap.far().put(self.heap.me(), at, local);
-        self.note_doubt(put)
+        self.note_doubt(put.map_err(HeapError::from))
     }
 
-    /// Reads what is at the peer into the local view.
+    /// Reads the bytes at the peer into the local view.
     ///
     /// # Errors
-    /// Those of [`RemoteMemory::get`]. What is in the local view then is unspecified.
+    /// Those of [`RemoteMemory::get`]. The local view is then unspecified.
     #[track_caller]
     pub fn get(&mut self) -> Result<()> {
         self.get_part(0, self.bytes)
     }
 
-    /// Reads part of what is at the peer into the local view.
+    /// Reads part of the bytes at the peer into the local view.
     ///
     /// # Errors
     /// [`HeapError::OutOfRange`], and those of [`get`](Self::get).
@@ -144,12 +153,14 @@ impl<'h> Block<'h> {
         self.check_inside(offset, bytes)?;
         let at = self.heap.layout().bytes_at(self.start) + offset;
         let heap = self.heap;
-        heap.far().get(heap.me(), at, &mut self.local_mut()[offset as usize..][..bytes as usize])
+        heap.far().get(heap.me(), at, &mut self.local_mut()[offset as usize..][..bytes as usize])?;
+        Ok(())
     }
 
-    /// A name of the block for the peer, which may read and write it, and not free it. It ends with the block.
+    /// Returns a name of the block with which the peer may read and write it, but not free it. The
+    /// name is valid until the block is dropped or handed over.
     ///
-    /// *Cost*: that of a put of a few bytes, the first time.
+    /// *Cost*: a put of a few bytes, the first time.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -158,16 +169,17 @@ impl<'h> Block<'h> {
         Ok(self.name())
     }
 
-    /// Hands the block over to the peer, whose it is to free: its name, to be told there.
+    /// Hands the block over to the peer, which is to free it. Returns the name for the peer.
     ///
-    /// *Cost*: nothing more when the block was [put](Self::put); otherwise that of a put of a few bytes.
+    /// *Cost*: nothing if the block was [put](Self::put); otherwise a put of a few bytes.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put), with the block; [`HeapError::SetAside`] after a put that met its deadline.
+    /// Those of [`put`](Self::put), with the block; [`HeapError::SetAside`] after a put that met
+    /// its deadline.
     pub fn hand_over(mut self) -> Result<RemoteBlock, NotHandedOver<'h>> {
         let (serial, offset) = (self.serial, u64::from(self.start) * UNIT_BYTES);
-        // Whoever has the place next would get what arrives late.
-        let sound = if self.is_doubtful { Err(HeapError::SetAside { serial, offset }.into()) } else { Ok(()) };
+        // A late write would hit the next block at this place.
+        let sound = if self.is_doubtful { Err(HeapError::SetAside { serial, offset }) } else { Ok(()) };
         if let Err(error) = sound.and_then(|()| self.set_header(StampKind::Given)) {
             return Err(NotHandedOver { block: self, error });
         }
@@ -177,7 +189,7 @@ impl<'h> Block<'h> {
         Ok(name)
     }
 
-    /// Makes it free again, as dropping it does.
+    /// Frees the block, as dropping it does.
     pub fn free(self) {}
 
     fn name(&self) -> RemoteBlock {
@@ -201,14 +213,14 @@ impl<'h> Block<'h> {
         Ok(())
     }
 
-    fn across(&mut self, write: impl FnOnce(&RemoteHeap<'h>) -> Result<()>) -> Result<()> {
-        let written = write(self.heap);
+    fn across(&mut self, write: impl FnOnce(&RemoteHeap<'h>) -> Result<(), Error>) -> Result<()> {
+        let written = write(self.heap).map_err(HeapError::from);
         self.note_doubt(written)
     }
 
     fn note_doubt(&mut self, written: Result<()>) -> Result<()> {
-        // What was refused was not begun.
-        self.is_doubtful |= matches!(written, Err(Error::Deadline { .. } | Error::Fabric(_)));
+        // Any other error means that the write did not begin.
+        self.is_doubtful |= matches!(written, Err(HeapError::Job(Error::Deadline { .. } | Error::Fabric(_))));
         written
     }
 
@@ -224,7 +236,7 @@ impl Drop for Block<'_> {
             return self.heap.pass_to(self.start, Holder::Nobody);
         }
         if self.header == Some(StampKind::Lent) && self.heap.is_mapped() {
-            // So that a name that was kept is noticed.
+            // So that the peer detects a name that outlives the block.
             let change = crate::AtomicChange::Swap(0);
             let _ = self.heap.far().atomic64(self.heap.me(), self.heap.layout().header_at(self.start), change);
         }
@@ -244,30 +256,38 @@ impl fmt::Debug for Block<'_> {
     }
 }
 
-/// A block that could not be handed over, and why. As an error of the library it lets the block go.
+/// A block that could not be handed over, and the reason. Converting it into an error drops the
+/// block.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct NotHandedOver<'h> {
     /// The block.
     pub block: Block<'h>,
-    /// Why not.
+    /// The reason.
     #[source]
-    pub error: Error,
+    pub error: HeapError,
 }
 
-impl From<NotHandedOver<'_>> for Error {
+impl From<NotHandedOver<'_>> for HeapError {
     fn from(refused: NotHandedOver<'_>) -> Self {
         refused.error
     }
 }
 
-/// The name of a block of a remote heap: a plain value of 80 bytes, to be told to the peer by whatever way.
+impl From<NotHandedOver<'_>> for Error {
+    fn from(refused: NotHandedOver<'_>) -> Self {
+        refused.error.into()
+    }
+}
+
+/// The name of a block of a remote heap: a plain value of 80 bytes, which may travel to the peer by
+/// any means.
 ///
-/// [`open`](Self::open) is for the worker that the heap leads to. There it is checked: where the block is said to be there must be that very
-/// block, by a number that no other block of the heap ever had.
+/// The peer of the heap [opens](Self::open) it. Opening checks that the place holds this very
+/// block, by a number that no other block of the heap ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub struct RemoteBlock {
-    /// R.
+    /// R, the memory at the peer.
     pub(super) heap: RemoteMemory,
     pub(super) start: u32,
     pub(super) serial: u64,
@@ -275,31 +295,34 @@ pub struct RemoteBlock {
 }
 
 impl RemoteBlock {
-    /// Its size.
+    /// Returns the block's size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The global address of its first byte, for access by whoever has it. Such accesses do not look whether the block is still the one
-    /// of this name: that is noticed only by the name.
+    /// Returns the global address of the block's first byte, for access from any process. Such
+    /// accesses do not check whether the place still holds this block; only opening the name does.
     ///
     /// # Errors
-    /// [`Error::NoAddress`], as for [`RemoteMemory::address`]; [`HeapError::Stale`] for a name that is damaged.
+    /// [`Error::NoAddress`], as for [`RemoteMemory::address`]; [`HeapError::Stale`] for a damaged
+    /// name.
     pub fn address(&self) -> Result<GlobalAddress> {
         let Self { heap, start, serial, .. } = *self;
         let stale = HeapError::Stale { serial, offset: u64::from(start) * UNIT_BYTES };
         let inside = place_of_bytes(&heap, start).ok_or(stale)?;
-        GlobalAddress::in_region(heap.key, inside).ok_or(Error::no_address(heap.key))
+        Ok(GlobalAddress::in_region(heap.key, inside).ok_or(Error::no_address(heap.key))?)
     }
 
-    /// The block, to be read in this worker's own memory.
+    /// Opens the block, to be read in this worker's own memory.
     ///
-    /// *Cost*: a look at its header; for the first block of a heap also at what the heap begins with. No message.
+    /// *Cost*: a load of the block's header; for the first block of a heap also of the heap's
+    /// control block. No message.
     ///
     /// # Errors
-    /// [`HeapError::Freed`], [`HeapError::Stale`]; [`HeapError::OtherHeap`] in a process that the heap does not lead to,
-    /// [`HeapError::OtherWorker`] on another worker; [`HeapError::Closed`]; [`HeapError::CorruptHeap`];
-    /// [`Error::MemoryReleased`] when the heap is gone; [`Error::PeerLost`] when its initiator is.
+    /// [`HeapError::Freed`], [`HeapError::Stale`]; [`HeapError::OtherHeap`] in another process than
+    /// the peer's, [`HeapError::OtherWorker`] on another worker than the peer;
+    /// [`HeapError::Closed`]; [`HeapError::CorruptHeap`]; [`Error::MemoryReleased`] if the heap is
+    /// gone; [`Error::PeerLost`] if its initiator is lost.
     pub fn open(self, me: &Worker) -> Result<OwnedBlock<'_>> {
         OwnedBlock::open(me, self)
     }

@@ -1,173 +1,189 @@
-//! What can go wrong with remote heaps.
+//! The errors of remote heaps.
 
 use farside_fabric::WorkerId;
 
 use super::layout::HEAP_BYTES_MAX;
+use crate::error::{Error, room_error};
 
-/// Why a remote heap did not do as it was asked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// A result of this module.
+pub(super) type Result<T, E = HeapError> = std::result::Result<T, E>;
+
+/// Why an operation on a remote heap failed.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeapError {
-    /// No free piece is large enough, also with all that the peer has told of by now.
+    /// An error of the job, such as [`Error::PeerLost`].
+    #[error(transparent)]
+    Job(#[from] Error),
+    /// No free range is large enough, including everything that the peer has reported as freed.
     #[error(
-        "no free piece of the heap holds {bytes} bytes aligned to {align} and their header: {free_bytes} are free, the largest piece of them has \
-         {largest_bytes}, and the peer has {peer_bytes}: have the peer free what it has used, wait for that (`alloc_within`), or open a larger heap"
+        "no free range of the heap holds {bytes} bytes aligned to {align} and their header: {free_bytes} bytes are free, \
+         {largest_bytes} of them in the largest range, and the peer has {peer_bytes}; have the peer free what it has used, \
+         wait for that (`alloc_within`), or open a larger heap"
     )]
     Exhausted {
-        /// How many bytes were asked for.
+        /// The requested size.
         bytes: u64,
-        /// On a multiple of this.
+        /// The requested alignment.
         align: u64,
-        /// What is free, in all pieces.
+        /// The total of all free ranges.
         free_bytes: u64,
-        /// The largest of them.
+        /// The size of the largest free range.
         largest_bytes: u64,
-        /// What was handed over, and not freed as far as is known here.
+        /// The blocks handed over and, as far as the initiator knows, not freed.
         peer_bytes: u64,
     },
-    /// It would not even fit into the heap if that were empty.
+    /// The block would not fit even into the empty heap.
     #[error(
-        "a block of {bytes} bytes aligned to {align} and its header of 16 do not fit into a heap of {heap_bytes}: open a larger one"
+        "a block of {bytes} bytes aligned to {align} and its header of 16 bytes do not fit into a heap of {heap_bytes}: open a \
+         larger heap"
     )]
     LargerThanHeap {
-        /// How many bytes were asked for.
+        /// The requested size.
         bytes: u64,
-        /// On a multiple of this.
+        /// The requested alignment.
         align: u64,
-        /// How many the heap has.
+        /// The size of the heap.
         heap_bytes: u64,
     },
-    /// Blocks cannot be aligned so.
-    #[error("blocks cannot be aligned to {align}: give a power of two, at most {max}")]
+    /// The requested alignment is not supported.
+    #[error("blocks cannot be aligned to {align}: use a power of two of at most {max}")]
     Alignment {
-        /// What was asked for.
+        /// The requested alignment.
         align: u64,
-        /// The most.
+        /// The largest supported alignment.
         max: u64,
     },
-    /// A heap cannot be as large, or as small.
-    #[error("a heap cannot have {bytes} bytes: give it 1 to {HEAP_BYTES_MAX}")]
+    /// The requested size is not supported.
+    #[error("a heap cannot have {bytes} bytes: use 1 to {HEAP_BYTES_MAX}")]
     HeapBytes {
-        /// What was asked for.
+        /// The requested size.
         bytes: u64,
     },
-    /// There is no memory left in this process for the local side.
-    #[error("this process has no {bytes} bytes left for the local side of the heap: open a smaller one")]
+    /// This process has no memory left for the local side.
+    #[error(
+        "no memory for the local side of the heap: this process cannot allocate {bytes} bytes; open a smaller heap"
+    )]
     NoLocalMemory {
-        /// What was asked for.
+        /// The requested size.
         bytes: u64,
     },
-    /// The block was freed before, or taken back.
-    #[error("block {serial} of the heap, at {offset}, was freed before: free a block once, and keep no name of it")]
+    /// The block was freed or taken back before.
+    #[error("block {serial} of the heap, at {offset}, was already freed: free a block once, and keep no name of it")]
     Freed {
-        /// Which of the heap's blocks it is.
+        /// The block's number in its heap.
         serial: u64,
-        /// Where it was.
+        /// The block's offset in its heap.
         offset: u64,
     },
-    /// Another block, or part of one, is where the block was; or nothing was ever put there.
+    /// The place holds another block, part of one, or nothing that was ever a block.
     #[error(
-        "block {serial} of the heap is not at {offset} (any more): it was freed and its place is in use again, or the name is \
-         damaged"
+        "block {serial} of the heap is not at {offset}: it was freed and its place is in use again, or the name is damaged; \
+         keep no name of a freed block"
     )]
     Stale {
-        /// Which of the heap's blocks it is said to be.
+        /// The block's number according to its name.
         serial: u64,
-        /// Where it is said to be.
+        /// The block's offset according to its name.
         offset: u64,
     },
-    /// The block is lent, and only the initiator may free it.
+    /// The block is lent, so only the initiator may free it.
     #[error(
-        "block {serial} of the heap, at {offset}, is lent: only {initiator} may free it, or hand it over (`Block::hand_over`)"
+        "block {serial} of the heap, at {offset}, is lent: only {initiator} may free it; hand it over instead \
+         (`Block::hand_over`)"
     )]
     Lent {
-        /// Which of the heap's blocks it is.
+        /// The block's number in its heap.
         serial: u64,
-        /// Where it is.
+        /// The block's offset in its heap.
         offset: u64,
-        /// Who may.
+        /// The initiator of the heap.
         initiator: WorkerId,
     },
-    /// A write to the block was begun and never ended. It may still take effect, so the block is never used again.
+    /// A write to the block began and did not end. It may still take effect, so the block is never
+    /// used again.
     #[error(
-        "a put to block {serial} of the heap, at {offset}, was given up and may still arrive: let the block go, and allocate another"
+        "a put to block {serial} of the heap, at {offset}, met its deadline and may still arrive: drop the block and allocate \
+         another"
     )]
     SetAside {
-        /// Which of the heap's blocks it is.
+        /// The block's number in its heap.
         serial: u64,
-        /// Where it is.
+        /// The block's offset in its heap.
         offset: u64,
     },
-    /// The name is of a block of another heap, or of none.
-    #[error("the block is of another heap: free it there, and open it on the worker that its heap leads to")]
+    /// The name belongs to a block of another heap, or of none.
+    #[error("the block belongs to another heap: free it there, and open it on the worker that is the peer of its heap")]
     OtherHeap,
-    /// The block is opened by a worker that its heap does not lead to.
-    #[error("the block's heap leads to {owner}, and it was opened on {here}: open it there")]
+    /// The worker that opens the block is not the peer of its heap.
+    #[error("the peer of the block's heap is {owner}, not {here}: open the block there")]
     OtherWorker {
-        /// Whose heap it is.
+        /// The peer of the heap.
         owner: WorkerId,
-        /// Who opened it.
+        /// The worker that opened the block.
         here: WorkerId,
     },
-    /// An access beyond the block.
-    #[error("{bytes} bytes at {offset} are outside of a block of {block_bytes}")]
+    /// An access extends beyond the block.
+    #[error("{bytes} bytes at {offset} are outside of the block: it has {block_bytes} bytes")]
     OutOfRange {
-        /// Where the access begins.
+        /// The start of the access.
         offset: u64,
-        /// How long it is.
+        /// The length of the access.
         bytes: u64,
         /// The size of the block.
         block_bytes: u64,
     },
-    /// A list of freed blocks cannot be true. Nothing of it was taken over.
+    /// A list of freed blocks is wrong. The initiator ignored all of it.
     #[error(
-        "list {sequence} of freed blocks from {peer} is wrong: {fault}; {peer} has a bug or overwrote its memory. Nothing of the list \
-         was taken over; its blocks count as the peer's"
+        "list {sequence} of freed blocks from {peer} is wrong: {fault}; {peer} has a bug or overwrote its memory. The list \
+         was ignored, and its blocks count as the peer's"
     )]
     CorruptTags {
-        /// Who sent it.
+        /// The sender of the list.
         peer: WorkerId,
-        /// Which it is.
+        /// The number of the list.
         sequence: u64,
-        /// What is wrong.
+        /// What is wrong with the list.
         fault: TagFault,
     },
-    /// What the memory at the peer begins with is not what a heap begins with.
-    #[error("the memory of the heap does not begin as that of a heap does: it was overwritten")]
+    /// The memory at the peer does not begin like a heap.
+    #[error("the memory of the heap does not begin like a heap: it was overwritten")]
     CorruptHeap,
-    /// The heap was closed by its initiator.
-    #[error("the heap was closed by {initiator}, and its memory is given back")]
+    /// The initiator has closed the heap.
+    #[error("the heap was closed by {initiator}, and its memory is released")]
     Closed {
-        /// Who had opened it.
+        /// The initiator of the heap.
         initiator: WorkerId,
     },
-    /// The heap was closed while blocks were not freed.
-    #[error("the heap was closed while {peer} had not freed {blocks} of its blocks")]
+    /// The heap was closed before the peer had freed all blocks.
+    #[error("the heap was closed while {peer} still had {blocks} of its blocks: have the peer free them first")]
     StillInUse {
-        /// Who has them.
+        /// The peer of the heap.
         peer: WorkerId,
-        /// How many.
+        /// The number of blocks not freed.
         blocks: u64,
     },
 }
+
+room_error!(HeapError);
 
 /// What is wrong with a list of freed blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TagFault {
-    /// It names what is no part of the heap.
-    #[error("it names what is outside of the heap")]
+    /// An entry lies outside of the heap.
+    #[error("an entry lies outside of the heap")]
     OutOfRange,
-    /// Its entries are not in order, or overlap.
+    /// Entries overlap or are out of order.
     #[error("its entries overlap or are out of order")]
     Order,
-    /// No block begins or ends where it says.
-    #[error("it names what is no block")]
+    /// An entry does not begin or end where a block does.
+    #[error("an entry is not a block")]
     NoBlock,
-    /// It names a block that was not handed over.
-    #[error("it names a block that was not handed over")]
+    /// An entry names a block that was not handed over.
+    #[error("an entry names a block that was not handed over")]
     NotHandedOver,
-    /// Other blocks were there when it was made.
-    #[error("it names blocks that were there before")]
+    /// An entry names blocks that were at this place before.
+    #[error("an entry names blocks that were there before")]
     OtherBlocks,
 }

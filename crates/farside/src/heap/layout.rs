@@ -1,4 +1,4 @@
-//! What lies where in the memory of a heap, and the numbers by which its parts are recognised.
+//! The layout of a heap's memory, and the numbers that identify its parts.
 //!
 //! ```text
 //! R, at the peer:   control | up to a page | unit 0 | unit 1 | ...          a unit has 16 bytes
@@ -13,40 +13,42 @@ use crate::Wire;
 use crate::memory::RemoteMemory;
 use crate::wire;
 
-/// Blocks begin on multiples of this, and take whole ones.
+/// The unit of allocation. Blocks begin on multiples of it and take whole units.
 pub(super) const UNIT_BYTES: u64 = 16;
-/// The header of a block has as much.
+/// The size of a block's header.
 pub(super) const HEADER_BYTES: u64 = UNIT_BYTES;
 /// The largest alignment of a block.
 pub(super) const ALIGN_MAX: u64 = 4096;
-/// Units are counted in 32 bits.
+/// The largest heap: units are counted in 32 bits.
 pub(super) const HEAP_BYTES_MAX: u64 = (u32::MAX as u64) * UNIT_BYTES;
-/// What R begins with.
+/// The size of the control block at the beginning of R.
 pub(super) const CONTROL_BYTES: u64 = 256;
-/// The last word of it is the number of the last list that the initiator has taken, if it can store that there at once.
+/// The offset of the control block's last word: the number of the last list applied. The initiator
+/// stores it where R is mapped.
 pub(super) const TAKEN_AT: u64 = CONTROL_BYTES - 8;
 
-/// How many units hold so many bytes.
+/// Returns the number of units that hold `bytes`.
 pub(super) fn units_of(bytes: u64) -> u64 {
     bytes.div_ceil(UNIT_BYTES)
 }
 
-/// How much is asked of the peer for a heap of so many units: the first of them begins on a page, wherever the memory begins.
+/// Returns the bytes of R for a heap of `units`. The first unit begins on a page, wherever the
+/// memory begins.
 pub(super) fn far_bytes(units: u32) -> u64 {
     CONTROL_BYTES + ALIGN_MAX + u64::from(units) * UNIT_BYTES
 }
 
-/// Where the first unit is in the region that R lies in. `None` for a place that no memory has.
+/// Returns the first unit's offset in R's region, or `None` if it overflows.
 fn first_unit(far: &RemoteMemory) -> Option<u64> {
     far.offset.checked_add(CONTROL_BYTES)?.checked_next_multiple_of(ALIGN_MAX)
 }
 
-/// Where the bytes of a block are in that region. `None` for what no block can be.
+/// Returns the offset of a block's bytes in R's region, or `None` if it overflows.
 pub(super) fn place_of_bytes(far: &RemoteMemory, start: u32) -> Option<u64> {
     first_unit(far)?.checked_add(u64::from(start) * UNIT_BYTES + HEADER_BYTES)
 }
 
-/// Where the units begin in R.
+/// The place of the units in R.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) units: u32,
@@ -57,64 +59,65 @@ pub(super) struct Layout {
 impl Layout {
     pub(super) fn new(far: &RemoteMemory, units: u32) -> Self {
         let first = first_unit(far).expect("memory that there is ends before the last byte") - far.offset;
-        // Names of memory at one process differ, as long as one of them is in use.
+        // Two pieces of memory of one process never have the same name while either is in use.
         let salt = mix(u64::from(far.generation) << 32 | u64::from(far.id));
         Self { units, first, salt }
     }
 
-    /// Whether so much memory holds all of it.
+    /// Returns whether R has room for all units.
     pub(super) fn fits(&self, far: &RemoteMemory) -> bool {
         self.first + u64::from(self.units) * UNIT_BYTES <= far.bytes
     }
 
-    /// Where in R the header of the block is that begins at this unit.
+    /// Returns the offset in R of the header of the block at unit `start`.
     pub(super) fn header_at(&self, start: u32) -> u64 {
         self.first + u64::from(start) * UNIT_BYTES
     }
 
-    /// Where its bytes are.
+    /// Returns the offset in R of that block's bytes.
     pub(super) fn bytes_at(&self, start: u32) -> u64 {
         self.header_at(start) + HEADER_BYTES
     }
 
-    /// What the header of a block holds while it is one. Never 0.
+    /// Returns the stamp in a block's header while the block exists. Never 0.
     pub(super) fn stamp(&self, serial: u64, start: u32, kind: StampKind) -> u64 {
         let place = mix(serial.wrapping_mul(4).wrapping_add(kind as u64) ^ self.salt);
         mix(place ^ u64::from(start)) | 1
     }
 
-    /// What a list of so many words ends, or begins, with if it is whole.
+    /// Returns the checksum of a list of words.
     pub(super) fn sum_of(&self, words: impl IntoIterator<Item = u64>) -> u64 {
         words.into_iter().fold(self.salt, |sum, word| mix(sum ^ word).wrapping_add(word))
     }
 }
 
-/// What is the case with a block.
+/// The state of a block as its header tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum StampKind {
-    /// It is the peer's, to be read and freed.
+    /// The block was handed over: the peer reads and frees it.
     Given = 1,
-    /// The peer may read and write it.
+    /// The block is lent: the peer may read and write it.
     Lent = 2,
-    /// It was the peer's, and the initiator has taken it back.
+    /// The initiator has taken the block back.
     TakenBack = 3,
 }
 
-/// One to one, and unlike the numbers that programs keep in their memory.
+/// A bijection whose results are unlike the numbers that programs keep in memory.
 fn mix(mut word: u64) -> u64 {
     word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ word >> 31
 }
 
-/// The header of a block, as it goes across.
+/// The header of a block, as written to R.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) stamp: u64,
-    /// Of its bytes, without the header.
+    /// The units of the block's bytes, without the header.
     pub(super) units: u32,
-    /// The last list of freed blocks that the initiator had taken when it wrote this; the lower half of its number.
+    /// The lower half of the number of the last list that the initiator had applied when it wrote
+    /// the header.
     pub(super) taken: u32,
 }
 
@@ -133,7 +136,7 @@ impl Header {
     }
 }
 
-/// The first words of so many bytes.
+/// Returns the first words of `bytes`.
 pub(super) fn words<const COUNT: usize>(bytes: &[u8]) -> [u64; COUNT] {
     let mut words = [0; COUNT];
     for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
@@ -142,21 +145,21 @@ pub(super) fn words<const COUNT: usize>(bytes: &[u8]) -> [u64; COUNT] {
     words
 }
 
-/// What R begins with: all that the peer needs to know of the heap.
+/// The control block at the beginning of R: everything that the peer needs to know of the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) struct Control {
     pub(super) initiator: WorkerId,
     pub(super) owner: WorkerId,
     pub(super) units: u32,
-    /// So many blocks are freed before the initiator is told.
+    /// The number of blocks that the peer frees before it reports them.
     pub(super) batch: u32,
-    /// Where it is told.
+    /// The memory for the peer's lists.
     pub(super) tray: RemoteMemory,
     pub(super) shape: TrayShape,
 }
 
 impl Control {
-    /// As it stands at the beginning of R.
+    /// Returns the bytes of the control block.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = wire::encode(&self, Vec::with_capacity(CONTROL_BYTES as usize));
         bytes.resize(CONTROL_BYTES as usize, 0);
@@ -164,25 +167,26 @@ impl Control {
     }
 }
 
-/// How lists of freed blocks lie in the initiator's memory: the list of each number has its slot, round and round.
+/// The layout of lists of freed blocks in the initiator's memory. List *n* has slot *n mod slots*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) struct TrayShape {
     pub(super) slots: u32,
-    /// No list is longer.
+    /// The largest number of tags in a list.
     pub(super) slot_tags: u32,
 }
 
 impl TrayShape {
-    /// For one list at a time, of what was collected.
+    /// Returns the layout for deferred synchronisation: one list at a time.
     pub(super) fn deferred(batch: u32) -> Self {
-        // There may be more by the time it may be sent.
+        // More than `batch` tags may have gathered by the time a list may be sent.
         Self { slots: 1, slot_tags: batch.clamp(16, 4096) }
     }
 
-    /// For short lists, each in a cache line: 8 bytes that tell that it is whole, and 56 of news.
+    /// The layout for immediate synchronisation: short lists, each in a cache line of an 8-byte
+    /// checksum and 56 bytes of content.
     pub(super) const IMMEDIATE: Self = Self { slots: 64, slot_tags: 3 };
 
-    /// How long the list of so many tags is.
+    /// Returns the bytes of a list of `tags` tags.
     pub(super) fn list_bytes(tags: usize) -> usize {
         HEAD_BYTES + tags * TAG_BYTES
     }
@@ -191,12 +195,12 @@ impl TrayShape {
         u64::from(self.slots) * Self::list_bytes(self.slot_tags as usize) as u64
     }
 
-    /// Where the list of this number lies.
+    /// Returns the offset of the list with this number.
     pub(super) fn offset_of(self, sequence: u64) -> u64 {
         sequence % u64::from(self.slots) * Self::list_bytes(self.slot_tags as usize) as u64
     }
 
-    /// Whether there can be such a tray in so many bytes.
+    /// Returns whether the tray is valid and fits into `bytes`.
     pub(super) fn fits(self, bytes: u64) -> bool {
         self.slots > 0
             && self.slot_tags > 0
@@ -212,7 +216,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Some heap of so many units.
+    /// Returns the layout of an arbitrary heap of `units`.
     pub(in crate::heap) fn layout(generation: u32, units: u32) -> Layout {
         let key = RemoteKey::starter(ProcessId::new(1), 1 << 40);
         Layout::new(&RemoteMemory { key, offset: 64 * 7, bytes: far_bytes(units), id: 3, generation }, units)

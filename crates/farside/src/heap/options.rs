@@ -1,25 +1,26 @@
-//! What a heap is to be like, and what is asked of it.
+//! The options of a heap and of an allocation.
 
 pub use farside_fabric::memory::Fit;
 
-/// When the initiator hears of what the peer has freed.
+/// When the peer reports freed blocks to the initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Synchronisation {
-    /// The peer collects what it has freed, and tells of all of it at once: when it has freed so many blocks, or blocks of a quarter of the heap,
-    /// or when it is asked, since the heap is exhausted. Costs little; what is free at the peer may count as in use for a while.
+    /// The peer collects freed blocks and reports them together: after `batch` blocks, after a
+    /// quarter of the heap, or when the initiator of an exhausted heap asks. This costs little, but
+    /// blocks that the peer has freed may count as in use for a while.
     Deferred {
-        /// How many blocks, at least 1.
+        /// The number of blocks to collect, at least 1.
         batch: u32,
     },
-    /// The peer tells of each block as it frees it, and every allocation first looks at what it has told. So the policy
-    /// chooses among all that is free.
+    /// The peer reports each block as it frees it, and every allocation looks at these reports
+    /// first. So the fit chooses among all free ranges.
     Immediate,
 }
 
-/// So many blocks are collected if nothing else is said.
+/// The default batch of deferred synchronisation.
 const BATCH: u32 = 64;
 
-/// What a [`RemoteHeap`](super::RemoteHeap) is to be like.
+/// The options of a [`RemoteHeap`](super::RemoteHeap).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct HeapOptions {
@@ -29,25 +30,28 @@ pub struct HeapOptions {
 }
 
 impl HeapOptions {
-    /// A heap of so many bytes, the headers of its blocks (16 bytes each) included: next fit, synchronised when the peer frees.
+    /// Returns options for a heap of `bytes`, which include the 16-byte headers of its blocks: next
+    /// fit with deferred synchronisation.
     pub fn new(bytes: u64) -> Self {
         Self { bytes, fit: Fit::Next, synchronisation: None }
     }
 
-    /// As large as that.
+    /// Sets the size of the heap.
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = bytes;
         self
     }
 
-    /// Which of the free pieces that are large enough is taken. First and next fit go with deferred synchronisation unless another is
-    /// [said](Self::synchronisation), best and worst fit with immediate synchronisation: what they choose is as good as what they know.
+    /// Sets which of the large enough free ranges an allocation takes. Unless
+    /// [`synchronisation`](Self::synchronisation) is set, first and next fit use deferred
+    /// synchronisation, best and worst fit immediate synchronisation: those need to know all free
+    /// ranges to choose well.
     pub fn fit(mut self, fit: Fit) -> Self {
         self.fit = fit;
         self
     }
 
-    /// When the initiator hears of what the peer has freed.
+    /// Sets when the peer reports freed blocks to the initiator.
     pub fn synchronisation(mut self, synchronisation: Synchronisation) -> Self {
         self.synchronisation = Some(synchronisation);
         self
@@ -62,7 +66,8 @@ impl HeapOptions {
     }
 }
 
-/// What is asked of a heap: so many bytes, and where they may begin. Made of a number of bytes, or by [`Space::of`].
+/// The size and alignment of an allocation. Converted from a number of bytes, or made by
+/// [`Space::of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Space {
@@ -71,12 +76,12 @@ pub struct Space {
 }
 
 impl Space {
-    /// So many bytes, on a multiple of 16.
+    /// Returns a request for `bytes` on a multiple of 16.
     pub fn of(bytes: u64) -> Self {
         Self { bytes, align: 16 }
     }
 
-    /// On a multiple of `align`, a power of two of at most 4096, at the peer and in the local view.
+    /// Sets the alignment at the peer and in the local view: a power of two of at most 4096.
     pub fn aligned(mut self, align: u64) -> Self {
         self.align = align;
         self

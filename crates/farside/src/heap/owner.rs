@@ -1,4 +1,5 @@
-//! The peer's end: it opens blocks in its own memory, frees them, and tells what it has freed.
+//! The peer's end of a heap: it opens blocks in its own memory, frees them, and reports what it has
+//! freed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,11 +12,10 @@ use farside_fabric::transport::Operation;
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::block::RemoteBlock;
-use super::error::HeapError;
+use super::error::{HeapError, Result};
 use super::layout::{CONTROL_BYTES, Control, HEADER_BYTES, Header, Layout, StampKind, TAKEN_AT, UNIT_BYTES, units_of};
 use super::remote_heap::WHEN_FULL;
 use super::tags::{self, FreedTags, Tag};
-use crate::error::Result;
 use crate::invoke::reply::Reply;
 use crate::launch::kill_point::KillPoint;
 use crate::memory::RemoteMemory;
@@ -24,27 +24,27 @@ use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder};
 use crate::{AtomicChange, Wire};
 
-/// The heaps of others that lead to a worker, and of which it has opened a block.
+/// The heaps of other workers of which this worker has opened a block.
 #[derive(Debug, Default)]
 pub(crate) struct OwnedHeaps {
     by_memory: RefCell<HashMap<RemoteMemory, Rc<OwnedHeap>>>,
-    /// It will hear of losses.
+    /// The callback for losses is registered.
     listens: Cell<bool>,
 }
 
-/// One of them.
+/// A heap as its peer knows it.
 struct OwnedHeap {
     far: RemoteMemory,
     control: Control,
     initiator_process: ProcessId,
     layout: Layout,
     freed: RefCell<FreedTags>,
-    /// The last list that was sent.
+    /// The number of the last list sent.
     sent: Cell<u64>,
-    /// The last that the initiator has taken, as far as is known here.
+    /// The number of the last list that the initiator is known to have applied.
     taken: Cell<u64>,
     landing: Arc<Landing>,
-    /// The initiator waits for whatever is freed.
+    /// The initiator waits for the next freed block.
     is_awaited: Cell<bool>,
     is_closed: Cell<bool>,
 }
@@ -66,20 +66,22 @@ impl OwnedHeaps {
         Ok(heap)
     }
 
-    /// Forgets the heaps of a process that is gone: their memory is given back by now.
+    /// Drops the heaps of a lost process. Their memory is already released.
     fn lose(&self, process: ProcessId) {
         self.by_memory.borrow_mut().retain(|_, heap| heap.initiator_process != process);
     }
 }
 
-/// The lists of one heap that are under way. When none is, nothing is written to the initiator's memory any more.
+/// Counts the lists of one heap that are in transit. At zero, this process no longer writes to the
+/// initiator's memory.
 #[derive(Debug, Default)]
 struct Landing(Mutex<Underway>);
 
 #[derive(Debug, Default)]
 struct Underway {
     lists: u64,
-    /// Who wants to know when the last has arrived. If it never does this is dropped, which is an answer, too.
+    /// The reply to send when the last list has arrived. If none ever does, it is dropped, which
+    /// answers with an error.
     waits: Option<Reply<()>>,
 }
 
@@ -88,7 +90,7 @@ impl Landing {
         lock(&self.0).lists += 1;
     }
 
-    /// One has arrived.
+    /// Notes that a list has arrived.
     fn end(&self) {
         let mut underway = lock(&self.0);
         underway.lists -= 1;
@@ -99,7 +101,7 @@ impl Landing {
         }
     }
 
-    /// Answers as soon as all have.
+    /// Answers when no list is in transit.
     fn answer_at_the_end(&self, reply: Reply<()>) {
         let mut underway = lock(&self.0);
         if underway.lists > 0 {
@@ -111,35 +113,36 @@ impl Landing {
     }
 }
 
-/// What the memory of a heap begins with.
+/// Reads the control block at the beginning of a heap's memory.
 fn control_of(me: &Worker, far: &RemoteMemory) -> Result<Control> {
     let mut control = [0; CONTROL_BYTES as usize];
     far.look(me, 0, &mut control)?;
     let control = wire::decode::<Control>(Decoder::new(&control).within(me), control.len());
-    Ok(control.map_err(|_| HeapError::CorruptHeap)?)
+    control.map_err(|_| HeapError::CorruptHeap)
 }
 
-/// Leaves word in memory that is kept for good, for whoever has a name of a block there: a heap without units is closed.
+/// Marks a heap whose memory is never released as closed, for workers that still have a name of one
+/// of its blocks. A heap without units is closed.
 fn close_for_good(me: &Worker, far: &RemoteMemory) -> Result<()> {
     let control = Control { units: 0, ..control_of(me, far)? };
-    far.put(me, 0, &control.to_bytes())
+    Ok(far.put(me, 0, &control.to_bytes())?)
 }
 
 impl OwnedHeap {
-    /// Finds out from the memory itself what heap it is.
+    /// Opens the heap from the control block in its memory.
     fn open(me: &Worker, far: &RemoteMemory) -> Result<Self> {
         let control = control_of(me, far)?;
         let layout = Layout::new(far, control.units);
         let (initiator_process, _) = me.process_handle().place_of(control.initiator).ok_or(HeapError::CorruptHeap)?;
         let is_sound = layout.fits(far) && control.shape.fits(control.tray.bytes());
         if control.tray.process() != initiator_process || !is_sound {
-            return Err(HeapError::CorruptHeap.into());
+            return Err(HeapError::CorruptHeap);
         }
         if control.units == 0 {
-            return Err(HeapError::Closed { initiator: control.initiator }.into());
+            return Err(HeapError::Closed { initiator: control.initiator });
         }
         if control.owner != me.id() {
-            return Err(HeapError::OtherWorker { owner: control.owner, here: me.id() }.into());
+            return Err(HeapError::OtherWorker { owner: control.owner, here: me.id() });
         }
         Ok(Self {
             far: *far,
@@ -155,13 +158,13 @@ impl OwnedHeap {
         })
     }
 
-    /// Whether there is still anything to be had of it.
+    /// Returns an error if the initiator is lost or the heap is closed.
     fn check(&self, me: &Worker) -> Result<()> {
         if let Some(lost) = me.process_handle().lost(self.initiator_process) {
-            return Err(lost);
+            return Err(lost.into());
         }
         if self.is_closed.get() {
-            return Err(HeapError::Closed { initiator: self.control.initiator }.into());
+            return Err(HeapError::Closed { initiator: self.control.initiator });
         }
         Ok(())
     }
@@ -172,29 +175,30 @@ impl OwnedHeap {
         Ok(Header::from_bytes(header))
     }
 
-    /// The initiator has taken this list, and all before.
+    /// Notes that the initiator has applied this list and all before it.
     fn note_taken(&self, taken: u64) {
-        // Older news may come late; and nobody takes what was not sent.
+        // Older numbers may arrive late, and a number that was never sent is wrong.
         if taken <= self.sent.get() {
             self.taken.set(self.taken.get().max(taken));
         }
     }
 
-    /// As [`note_taken`](Self::note_taken), of the lower half of the number.
+    /// Like [`note_taken`](Self::note_taken), from the lower half of the number in a header.
     fn note_taken_of(&self, header: Header) {
-        // At most half of them behind what was sent.
+        // The initiator is fewer than 2^32 lists behind, so the lower half is enough.
         let behind = (self.sent.get() as u32).wrapping_sub(header.taken);
         self.note_taken(self.sent.get().saturating_sub(behind.into()));
     }
 
-    /// Notes a block that was freed, and tells of it if it is time.
+    /// Adds a freed block to the tags, and reports them if it is time.
     ///
     /// # Errors
     /// [`HeapError::CorruptHeap`].
     fn collect(&self, me: &Worker, block: Tag) -> Result<(), HeapError> {
         let is_due = {
             let mut freed = self.freed.borrow_mut();
-            // Blocks do not overlap, and are freed once: who has changed the header has the block. Unless somebody else wrote that.
+            // Blocks do not overlap, and the compare-and-swap of the header lets each be freed
+            // once. So a failure means that a third party overwrote the memory.
             if !freed.add(block) {
                 return Err(HeapError::CorruptHeap);
             }
@@ -206,10 +210,12 @@ impl OwnedHeap {
         Ok(())
     }
 
-    /// Puts lists of what was freed into the initiator's memory, as many as there is room for. Waits for nothing.
+    /// Puts lists of freed blocks into the initiator's memory, as many as there is room for. Does
+    /// not wait.
     fn tell(&self, me: &Worker) {
         let Control { tray, shape, .. } = self.control;
-        // What is stored here by one who has this memory mapped; otherwise 0. It is this process's own: nothing is waited for.
+        // An initiator that has this memory mapped stores the number here; otherwise it is 0. The
+        // word is in this process, so the load does not wait.
         if let Ok(taken) = self.far.atomic64(me, TAKEN_AT, AtomicChange::Load) {
             self.note_taken(taken);
         }
@@ -221,7 +227,8 @@ impl OwnedHeap {
             let data = tags::encode(&self.layout, sequence, &told);
             let process = me.process_handle();
             process.kill_point(KillPoint::HeapTagsMade);
-            // SYNC: pairs with the acquire fence in `RemoteHeap::take_list`: what was read of the blocks was read before they are told of.
+            // SYNC: pairs with the acquire fence in `RemoteHeap::take_list`: this worker's reads of
+            // the blocks come before the list that reports them.
             fence(Ordering::Release);
             let landing = self.landing.clone();
             landing.begin();
@@ -241,11 +248,13 @@ impl fmt::Debug for OwnedHeap {
     }
 }
 
-/// A block of a remote heap in the memory of this worker's process, opened by its name ([`RemoteBlock::open`]).
+/// A block of a remote heap in the memory of this worker's process, made by [`RemoteBlock::open`].
 ///
-/// Its initiator may still write to it. So there are no slices of it: bytes are copied in and out.
+/// The initiator may still write to the block, so it is never a slice: methods copy bytes in and
+/// out.
 ///
-/// Dropped, it stays as it is, and can be opened again. One that was handed over is to be [freed](Self::free) once.
+/// Dropping it does nothing, and the name can be opened again. A handed-over block must be
+/// [freed](Self::free) once.
 #[must_use = "a block that was handed over is freed with `free`"]
 #[derive(Debug)]
 pub struct OwnedBlock<'w> {
@@ -257,7 +266,7 @@ pub struct OwnedBlock<'w> {
 impl<'w> OwnedBlock<'w> {
     pub(super) fn open(me: &'w Worker, name: RemoteBlock) -> Result<Self> {
         if name.heap.process() != me.process() {
-            return Err(HeapError::OtherHeap.into());
+            return Err(HeapError::OtherHeap);
         }
         let heap = me.owned_heaps().find_or_open(me, &name.heap)?;
         let block = Self { me, heap, name };
@@ -267,35 +276,35 @@ impl<'w> OwnedBlock<'w> {
         Ok(block)
     }
 
-    /// Its size.
+    /// Returns the block's size.
     pub fn bytes(&self) -> u64 {
         self.name.bytes
     }
 
-    /// Its name.
+    /// Returns the block's name.
     pub fn name(&self) -> RemoteBlock {
         self.name
     }
 
-    /// Whose heap it is of.
+    /// Returns the initiator of the block's heap.
     pub fn initiator(&self) -> WorkerId {
         self.heap.control.initiator
     }
 
-    /// Reads from `offset` on, as much as `data` has room for.
+    /// Fills `data` with the bytes from `offset` on.
     ///
-    /// *Cost*: a copy, and a look at the block's header.
+    /// *Cost*: a copy, and a load of the block's header.
     ///
     /// # Errors
-    /// [`HeapError::OutOfRange`], and those of [`RemoteBlock::open`]. What is in `data` then is unspecified.
+    /// [`HeapError::OutOfRange`], and those of [`RemoteBlock::open`]. `data` is then unspecified.
     #[track_caller]
     pub fn read_at(&self, offset: u64, data: &mut [u8]) -> Result<()> {
         let at = self.inside(offset, data.len())?;
         self.check()?;
-        self.heap.far.get(self.me, at, data)
+        Ok(self.heap.far.get(self.me, at, data)?)
     }
 
-    /// Writes `data` from `offset` on, for the initiator to [get](super::Block::get).
+    /// Writes `data` at `offset`, for the initiator to [get](super::Block::get).
     ///
     /// # Errors
     /// Those of [`read_at`](Self::read_at).
@@ -303,10 +312,10 @@ impl<'w> OwnedBlock<'w> {
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         let at = self.inside(offset, data.len())?;
         self.check()?;
-        self.heap.far.put(self.me, at, data)
+        Ok(self.heap.far.put(self.me, at, data)?)
     }
 
-    /// A copy of all of it.
+    /// Returns a copy of the whole block.
     ///
     /// # Errors
     /// Those of [`read_at`](Self::read_at).
@@ -317,13 +326,14 @@ impl<'w> OwnedBlock<'w> {
         Ok(data)
     }
 
-    /// Frees it: this worker has done with it. Its initiator hears of it as the heap's synchronisation says.
+    /// Frees the block. The heap's synchronisation decides when the initiator learns of it.
     ///
-    /// *Cost*: an atomic change of a word of this process, and a place in a tree; now and then a put of a list to the initiator. Waits
-    /// for nothing, and may be used in handlers.
+    /// *Cost*: an atomic change of a word of this process, and a tree operation; now and then a put
+    /// of a list to the initiator. Does not wait; handlers may call it.
     ///
     /// # Errors
-    /// [`HeapError::Freed`], also when the initiator has taken it back; [`HeapError::Lent`]; and those of [`RemoteBlock::open`].
+    /// [`HeapError::Freed`], also if the initiator has taken the block back; [`HeapError::Lent`];
+    /// and those of [`RemoteBlock::open`].
     pub fn free(self) -> Result<()> {
         let Self { me, heap, name } = &self;
         heap.check(me)?;
@@ -331,15 +341,16 @@ impl<'w> OwnedBlock<'w> {
         let [given, lent] = [StampKind::Given, StampKind::Lent].map(|kind| self.stamp(kind));
         if header.stamp == lent {
             let initiator = heap.control.initiator;
-            return Err(HeapError::Lent { serial: name.serial, offset: self.offset(), initiator }.into());
+            return Err(HeapError::Lent { serial: name.serial, offset: self.offset(), initiator });
         }
-        // The initiator may take it back at this moment. Whoever changes the word has the block.
+        // The initiator may be taking the block back at this moment. The end whose compare-and-swap
+        // succeeds owns the block.
         let change = AtomicChange::CompareSwap { expected: given, new: 0 };
         if heap.far.atomic64(me, heap.layout.header_at(name.start), change)? != given {
-            return Err(HeapError::Freed { serial: name.serial, offset: self.offset() }.into());
+            return Err(HeapError::Freed { serial: name.serial, offset: self.offset() });
         }
         me.process_handle().kill_point(KillPoint::HeapBlockFreed);
-        Ok(heap.collect(me, Tag { start: name.start, units: header.units + 1, marks: given })?)
+        heap.collect(me, Tag { start: name.start, units: header.units + 1, marks: given })
     }
 
     fn offset(&self) -> u64 {
@@ -350,22 +361,22 @@ impl<'w> OwnedBlock<'w> {
         self.heap.layout.stamp(self.name.serial, self.name.start, kind)
     }
 
-    /// Looks whether the block is still the one of the name.
+    /// Checks that the place still holds the block of this name.
     fn check(&self) -> Result<Header> {
         self.heap.check(self.me)?;
         let RemoteBlock { start, serial, bytes, .. } = self.name;
         let stale = HeapError::Stale { serial, offset: self.offset() };
         let end = u64::from(start).checked_add(1).and_then(|first| first.checked_add(units_of(bytes)));
         if end.is_none_or(|end| end > self.heap.layout.units.into()) {
-            return Err(stale.into());
+            return Err(stale);
         }
         let header = self.heap.header_of(self.me, start)?;
         let is = |kind| header.stamp == self.stamp(kind);
         if header.stamp == 0 || is(StampKind::TakenBack) {
-            return Err(HeapError::Freed { serial, offset: self.offset() }.into());
+            return Err(HeapError::Freed { serial, offset: self.offset() });
         }
         let is_one = is(StampKind::Given) || is(StampKind::Lent);
-        if is_one && u64::from(header.units) == units_of(bytes) { Ok(header) } else { Err(stale.into()) }
+        if is_one && u64::from(header.units) == units_of(bytes) { Ok(header) } else { Err(stale) }
     }
 
     fn inside(&self, offset: u64, bytes: usize) -> Result<u64, HeapError> {
@@ -378,39 +389,40 @@ impl<'w> OwnedBlock<'w> {
 
 #[cfg(test)]
 impl OwnedBlock<'_> {
-    /// Has a peer that is faulty say that it has sent so many lists.
+    /// Makes a faulty peer claim that it has sent `lists` lists.
     pub(super) fn pretend_to_have_sent(&self, lists: u64) {
         self.heap.sent.set(lists);
     }
 
-    /// Has it say that it has freed more than it tells of.
+    /// Makes a faulty peer claim that it has freed more than it reports.
     pub(super) fn pretend_to_have_more(&self, units: u64) {
         self.heap.freed.borrow_mut().units = units;
     }
 }
 
-/// What an initiator asks when its heap is exhausted.
+/// The question of an initiator whose heap is exhausted.
 #[derive(Clone, Copy, Debug, Wire)]
 pub(super) struct Question {
     pub(super) heap: RemoteMemory,
-    /// The last list that it has taken.
+    /// The number of the last list applied.
     pub(super) taken: u64,
-    /// If there is nothing to tell: to be told as soon as there is.
+    /// If the peer has nothing to report: whether it is to report the next freed block at once.
     pub(super) keep_telling: bool,
 }
 
-/// The answer.
+/// The peer's answer.
 #[derive(Clone, Copy, Debug, Default, Wire)]
 pub(super) struct Collected {
-    /// The last list that was sent.
+    /// The number of the last list sent.
     pub(super) sent: u64,
-    /// Of blocks that are freed, and in no list.
+    /// The bytes of freed blocks that are in no list.
     pub(super) left_bytes: u64,
 }
 
-/// Runs at the peer: tells all that was freed.
+/// Runs at the peer: reports all freed blocks.
 pub(super) fn answer(there: &Worker, question: Question) -> Collected {
-    // It is opened for this if no block of it was before: whoever waits is told of the first one, too.
+    // Opens the heap if this worker has opened no block of it, so that a waiting initiator also
+    // hears of the first one.
     let Ok(heap) = there.owned_heaps().find_or_open(there, &question.heap) else { return Collected::default() };
     heap.note_taken(question.taken);
     heap.is_awaited.set(question.keep_telling);
@@ -425,12 +437,13 @@ struct Closing {
     keeps_memory: bool,
 }
 
-/// Runs at the peer: gives the memory back. It answers when nothing will be written to the initiator's memory any more.
+/// Runs at the peer: releases the memory. Replies once this process no longer writes to the
+/// initiator's memory.
 fn end(there: &Worker, closing: Closing, reply: Reply<()>) {
-    // What is this process's own waits for nothing. It may be given back already.
+    // The memory is in this process, so nothing here waits. It may be released already.
     let _ = match closing.keeps_memory {
         true => close_for_good(there, &closing.heap),
-        false => there.release(closing.heap),
+        false => there.release(closing.heap).map_err(HeapError::from),
     };
     let heap = there.owned_heaps().by_memory.borrow_mut().remove(&closing.heap);
     match heap {
@@ -442,10 +455,11 @@ fn end(there: &Worker, closing: Closing, reply: Reply<()>) {
     }
 }
 
-/// Closes a heap, from the initiator's side. Waits for nothing: it goes on when the peer has answered.
+/// Closes a heap from the initiator's side. Does not wait: it continues when the peer has replied.
 pub(super) fn close(me: &Worker, peer: WorkerId, heap: RemoteMemory, tray: RemoteMemory, keeps_memory: bool) {
     let to_peer = me.to(peer).when_full(WHEN_FULL);
-    // What cannot be asked, or is never answered, leaves the lists' memory out of use: somebody may still write to it.
+    // If the peer cannot be asked or never replies, the tray stays allocated, because the peer may
+    // still write to it.
     let Ok(asked) = to_peer.call_with_reply(Closing { heap, keeps_memory }, end) else { return };
     asked.then(move |me, quiet| {
         if quiet.is_ok() {

@@ -1,4 +1,4 @@
-//! The initiator's end.
+//! The initiator's end of a heap.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farside_fabric::{ProcessId, WorkerId};
 
 use super::block::{Block, RemoteBlock};
-use super::error::HeapError;
+use super::error::{HeapError, Result};
 use super::layout::{
     ALIGN_MAX, Control, HEAP_BYTES_MAX, Header, Layout, StampKind, TAKEN_AT, TrayShape, UNIT_BYTES, far_bytes, units_of,
 };
@@ -18,7 +18,6 @@ use super::owner::{self, Collected, Question};
 use super::report::HeapReport;
 use super::shadow::{Holder, Shadow};
 use super::tags;
-use crate::error::Result;
 use crate::invoke::call::WhenFull;
 use crate::launch::kill_point::KillPoint;
 use crate::launch::settings::FOREVER;
@@ -26,38 +25,40 @@ use crate::memory::RemoteMemory;
 use crate::runtime::worker::Worker;
 use crate::{AtomicChange, Error};
 
-/// A heap in the memory of another worker's process, from which this worker allocates without asking there.
+/// A heap in the memory of another worker's process, from which this worker allocates without a
+/// message.
 ///
-/// See the [module](super) for how it is used. It belongs to the worker that opened it: it cannot be sent to another thread or shared
-/// with one, so nobody else ever allocates from this memory.
+/// The [module](super) documentation shows how to use it. A heap belongs to the worker that opened
+/// it: it is neither `Send` nor `Sync`, so no other thread allocates from its memory.
 ///
-/// Dropped, it gives the memory back, whatever is in it: the peer is told so, and from then on gets
-/// [`HeapError::Closed`] for blocks that it has not freed. [`close`](Self::close) waits for them first.
+/// Dropping the heap releases the memory, including all blocks. From then on the peer gets
+/// [`HeapError::Closed`] for blocks that it has not freed. [`close`](Self::close) waits for those
+/// first.
 pub struct RemoteHeap<'w> {
     me: &'w Worker,
     peer: WorkerId,
-    /// R.
+    /// R, the memory at the peer.
     far: RemoteMemory,
     is_mapped: bool,
-    /// Where the peer puts lists of what it has freed.
+    /// The memory into which the peer puts its lists of freed blocks.
     tray: RemoteMemory,
     shape: TrayShape,
     layout: Layout,
     options: HeapOptions,
-    /// L.
+    /// L, the memory of the local views.
     local: LocalMemory,
     books: RefCell<Books>,
 }
 
 struct Books {
-    /// S.
+    /// S, the books about R.
     shadow: Shadow,
-    /// The last list that was taken.
+    /// The number of the last list applied.
     taken: u64,
     counts: Counts,
 }
 
-/// What happened so far.
+/// Event counts since the heap was opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) allocations: u64,
@@ -69,19 +70,20 @@ pub(super) struct Counts {
 }
 
 impl<'w> RemoteHeap<'w> {
-    /// A heap in the process of `peer`, whose blocks that worker opens and frees.
+    /// Opens a heap in the process of `peer`, whose blocks that worker opens and frees.
     ///
-    /// *Cost*: a round trip to the service thread of the peer's process, which needs no attention of the peer, and two puts. This
-    /// process has as much memory for the [local side](Block::local), of which only pages that are touched cost anything.
-    ///
+    /// *Cost*: two puts and a round trip to the service thread of the peer's process, which needs
+    /// no progress of the peer. This process reserves as much memory for the [local
+    /// side](Block::local), of which only touched pages cost anything.
     /// # Errors
-    /// [`HeapError::HeapBytes`], [`HeapError::NoLocalMemory`]; those of [`Worker::allocate_at`], and [`Error::UnknownWorker`].
+    /// [`HeapError::HeapBytes`], [`HeapError::NoLocalMemory`]; those of [`Worker::allocate_at`],
+    /// and [`Error::UnknownWorker`].
     pub fn open(me: &'w Worker, peer: WorkerId, options: HeapOptions) -> Result<Self> {
         if peer.number() >= me.worker_count() {
-            return Err(Error::UnknownWorker { worker: peer, count: me.worker_count() });
+            return Err(Error::UnknownWorker { worker: peer, count: me.worker_count() }.into());
         }
         if options.bytes == 0 || options.bytes > HEAP_BYTES_MAX {
-            return Err(HeapError::HeapBytes { bytes: options.bytes }.into());
+            return Err(HeapError::HeapBytes { bytes: options.bytes });
         }
         let units = u32::try_from(units_of(options.bytes)).expect("as was just seen");
         let local = LocalMemory::new(units)?;
@@ -92,7 +94,7 @@ impl<'w> RemoteHeap<'w> {
         let tray = me.allocate_at(me.process(), shape.bytes())?;
         tray.put(me, 0, &vec![0; shape.bytes() as usize])?;
         let far = me.allocate_at(peer, far_bytes(units)).inspect_err(|_| {
-            // It is this process's, and nobody else knows of it.
+            // The tray belongs to this process, and no other process knows it yet.
             let _ = me.release(tray);
         })?;
         let layout = Layout::new(&far, units);
@@ -106,46 +108,48 @@ impl<'w> RemoteHeap<'w> {
         Ok(heap)
     }
 
-    /// Room for a block: [`try_alloc`](Self::try_alloc), and if there is none, once more with all that the peer has freed by now. For
-    /// that it asks the peer, and waits for what it says for at most the job's deadline.
+    /// Allocates a block: like [`try_alloc`](Self::try_alloc), but if there is no room, it asks the
+    /// peer for all blocks freed so far and tries again. It waits for the answer for at most the
+    /// job's deadline.
     ///
-    /// What the block holds, at the peer and here, is left from before.
+    /// The block holds old bytes, at the peer and here.
     ///
     /// # Errors
-    /// Those of [`try_alloc`](Self::try_alloc). When it has to ask: [`Error::Deadline`] when the peer makes no progress,
-    /// [`Error::InHandler`], [`Error::DifferentBinaries`].
+    /// Those of [`try_alloc`](Self::try_alloc). If it has to ask: [`Error::Deadline`] if the peer
+    /// makes no progress, [`Error::InHandler`], [`Error::DifferentBinaries`].
     pub fn alloc(&self, space: impl Into<Space>) -> Result<Block<'_>> {
         let space = space.into();
         let found = self.find_or_ask(space, self.me.now() + self.me.default_deadline());
         self.count(found)
     }
 
-    /// Room for a block, if there is any by what is known here: takes over the lists of freed blocks that the peer has put here, if there are
-    /// any, and asks nobody. May be used in handlers.
+    /// Allocates a block if this worker knows of room for it. First applies the lists of freed
+    /// blocks that the peer has put here. Sends no message; handlers may call it.
     ///
-    /// *Cost*: a look at a word of this process, and one or two trees. No message.
+    /// *Cost*: one load from memory of this process, and one or two tree operations.
     ///
     /// # Errors
-    /// [`HeapError::Exhausted`], [`HeapError::LargerThanHeap`], [`HeapError::Alignment`]; [`HeapError::CorruptTags`], once for a list that
-    /// is wrong; [`Error::PeerLost`].
+    /// [`HeapError::Exhausted`], [`HeapError::LargerThanHeap`], [`HeapError::Alignment`];
+    /// [`HeapError::CorruptTags`], once for each wrong list; [`Error::PeerLost`].
     pub fn try_alloc(&self, space: impl Into<Space>) -> Result<Block<'_>> {
         let found = self.find(space.into());
         self.count(found)
     }
 
-    /// Room for a block, as soon as the peer has freed enough for it: waits for that, for at most `time`, and runs what others call here
-    /// meanwhile.
+    /// Allocates a block as soon as the peer has freed enough for it. Waits for at most `time`, and
+    /// runs calls to this worker meanwhile.
     ///
-    /// *Cost*: as for [`alloc`](Self::alloc). Who sleeps here is not woken, and looks every 100 µs.
+    /// *Cost*: as for [`alloc`](Self::alloc). A worker asleep here is not woken by the peer; it
+    /// looks every 100 µs.
     ///
     /// # Errors
-    /// Those of [`alloc`](Self::alloc); [`HeapError::Exhausted`] also when the time is over, and at once when the peer has nothing
-    /// that it could free.
+    /// Those of [`alloc`](Self::alloc); [`HeapError::Exhausted`] when the time is over, or at once
+    /// if the peer has no blocks to free.
     pub fn alloc_within(&self, space: impl Into<Space>, time: Duration) -> Result<Block<'_>> {
         let (space, end) = (space.into(), self.me.now() + time.min(FOREVER));
         loop {
             let found = match self.find_or_ask(space, end) {
-                Err(Error::Heap(HeapError::Exhausted { peer_bytes, .. })) if peer_bytes > 0 => {
+                Err(HeapError::Exhausted { peer_bytes, .. }) if peer_bytes > 0 => {
                     self.wait_for_freed(end).map(|()| None)
                 }
                 found => found.map(Some),
@@ -153,8 +157,8 @@ impl<'w> RemoteHeap<'w> {
             match found {
                 Ok(None) => {}
                 Ok(Some(block)) => return self.count(Ok(block)),
-                // What is known by now decides.
-                Err(Error::Deadline { .. }) => return self.try_alloc(space),
+                // The lists that have arrived by now decide.
+                Err(HeapError::Job(Error::Deadline { .. })) => return self.try_alloc(space),
                 Err(error) => return Err(error),
             }
         }
@@ -162,13 +166,14 @@ impl<'w> RemoteHeap<'w> {
 
     fn find(&self, Space { bytes, align }: Space) -> Result<Block<'_>> {
         if !align.is_power_of_two() || align > ALIGN_MAX {
-            return Err(HeapError::Alignment { align, max: ALIGN_MAX }.into());
+            return Err(HeapError::Alignment { align, max: ALIGN_MAX });
         }
         self.check_peer()?;
         self.take_lists()?;
         let heap_units = u64::from(self.layout.units);
         let align_units = (align / UNIT_BYTES).max(1);
-        // In an empty heap the first place for a header is before the first multiple of the alignment, but for unit 0.
+        // The bytes of a block are aligned, and its header lies before them. So in an empty heap the
+        // first header lies just before the first multiple of the alignment that is not 0.
         let units = units_of(bytes).checked_add(1).filter(|units| align_units - 1 + units <= heap_units);
         let units = units.and_then(|units| u32::try_from(units).ok());
         let units = units.ok_or(HeapError::LargerThanHeap { bytes, align, heap_bytes: heap_units * UNIT_BYTES })?;
@@ -183,11 +188,11 @@ impl<'w> RemoteHeap<'w> {
         Ok(Block::new(self, taken, bytes))
     }
 
-    /// As `find`, and if there is no room, once more with all that the peer has freed.
+    /// Like `find`; if there is no room, asks the peer for freed blocks and tries again.
     fn find_or_ask(&self, space: Space, end: Instant) -> Result<Block<'_>> {
         loop {
             match self.find(space) {
-                Err(Error::Heap(HeapError::Exhausted { peer_bytes, .. })) if peer_bytes > 0 => {}
+                Err(HeapError::Exhausted { peer_bytes, .. }) if peer_bytes > 0 => {}
                 done => return done,
             }
             let before = self.books.borrow().taken;
@@ -202,20 +207,20 @@ impl<'w> RemoteHeap<'w> {
         let counts = &mut self.books.borrow_mut().counts;
         match &found {
             Ok(_) => counts.allocations += 1,
-            Err(Error::Heap(HeapError::Exhausted { .. })) => counts.refusals += 1,
+            Err(HeapError::Exhausted { .. }) => counts.refusals += 1,
             Err(_) => {}
         }
         found
     }
 
-    /// Asks the peer for all that it has freed by now, and takes it over. Says how many bytes of it did not fit into the list: for these
-    /// it has to be asked again.
+    /// Asks the peer for all blocks freed so far, and applies its list. Returns the bytes of freed
+    /// blocks that did not fit into the list; ask again for those.
     ///
-    /// *Cost*: a call there and back, and a transfer.
+    /// *Cost*: a call there and back, and a put from the peer.
     ///
     /// # Errors
-    /// [`Error::PeerLost`]; [`Error::Deadline`] when the peer makes no progress; [`Error::InHandler`]; [`Error::DifferentBinaries`];
-    /// [`HeapError::CorruptTags`].
+    /// [`Error::PeerLost`]; [`Error::Deadline`] if the peer makes no progress;
+    /// [`Error::InHandler`]; [`Error::DifferentBinaries`]; [`HeapError::CorruptTags`].
     pub fn synchronise(&self) -> Result<u64> {
         self.synchronise_by(self.me.now() + self.me.default_deadline())
     }
@@ -229,14 +234,14 @@ impl<'w> RemoteHeap<'w> {
         Ok(left_bytes)
     }
 
-    /// Waits until the peer has freed something more, or might have.
+    /// Waits until the peer reports a freed block, or may have.
     fn wait_for_freed(&self, end: Instant) -> Result<()> {
         let before = self.books.borrow().taken;
         self.ask(true, end)?;
         if self.books.borrow().taken == before { self.wait_for_list(end) } else { Ok(()) }
     }
 
-    /// How long it is until then.
+    /// Returns the time left until `end`.
     fn left_until(&self, end: Instant) -> Duration {
         end.saturating_duration_since(self.me.now())
     }
@@ -251,18 +256,20 @@ impl<'w> RemoteHeap<'w> {
         let question = Question { heap: self.far, taken, keep_telling };
         let mut asked = self.me.call_return(self.peer, question, owner::answer).map_err(Error::from)?;
         self.kill_point(KillPoint::HeapAsked);
-        asked.wait_for(self.left_until(end))
+        Ok(asked.wait_for(self.left_until(end))?)
     }
 
     fn wait_for_list(&self, end: Instant) -> Result<()> {
-        self.me.watch_until("waiting for a list of freed blocks", self.left_until(end), |_| match self.take_lists() {
-            Ok(false) => self.check_peer().err().map(Err),
-            Ok(true) => Some(Ok(())),
-            Err(error) => Some(Err(error)),
-        })
+        self.me.watch_until("waiting for a list of freed blocks", self.left_until(end), |_| {
+            match self.take_lists() {
+                Ok(false) => self.check_peer().err().map(Err),
+                Ok(true) => Some(Ok(Ok(()))),
+                Err(error) => Some(Ok(Err(error))),
+            }
+        })?
     }
 
-    /// Takes over what the peer has put here of what it has freed. Says whether there was anything.
+    /// Applies all lists that the peer has put here. Returns whether there were any.
     fn take_lists(&self) -> Result<bool> {
         let before = self.books.borrow().taken;
         let taken = loop {
@@ -274,13 +281,13 @@ impl<'w> RemoteHeap<'w> {
         };
         let after = self.books.borrow().taken;
         if after != before && self.is_mapped {
-            // Elsewhere the next block or question says so.
+            // If R is not mapped, the next block or question carries the number.
             self.far.atomic64(self.me, TAKEN_AT, AtomicChange::Swap(after))?;
         }
         taken.map(|()| after != before)
     }
 
-    /// Takes over the next list, if it is there.
+    /// Applies the next list, if it has arrived.
     fn take_list(&self) -> Result<bool> {
         let next = self.books.borrow().taken + 1;
         let at = self.shape.offset_of(next);
@@ -293,11 +300,11 @@ impl<'w> RemoteHeap<'w> {
         let mut list = vec![0; TrayShape::list_bytes(count)];
         self.tray.look(self.me, at, &mut list)?;
         let Some((_, tags)) = tags::decode(&self.layout, &list).filter(|(sequence, _)| *sequence == next) else {
-            // It is still coming.
+            // The put of this list has not finished.
             return Ok(false);
         };
-        // SYNC: pairs with the release fence in `OwnedHeap::tell`: what the peer has read of its blocks it has read before what is put
-        // there from now on.
+        // SYNC: pairs with the release fence in `OwnedHeap::tell`: the peer's reads of the freed
+        // blocks come before any later put of this worker to their place.
         fence(Ordering::Acquire);
         self.kill_point(KillPoint::HeapTagsTaken);
         let books = &mut *self.books.borrow_mut();
@@ -311,49 +318,52 @@ impl<'w> RemoteHeap<'w> {
         Ok(true)
     }
 
-    /// Takes a block back that was handed over, if the peer has not freed it: for a name that could not be told. From then on the peer
-    /// cannot open it any more.
+    /// Takes a handed-over block back, unless the peer has freed it. For a name that could not be
+    /// sent. Afterwards the peer can no longer open the block.
     ///
-    /// *Cost*: an atomic change of a word at the peer.
+    /// *Cost*: one atomic change of a word at the peer.
     ///
     /// # Errors
-    /// [`HeapError::Freed`] when the peer was first, or the block was taken back before; [`HeapError::OtherHeap`]; [`HeapError::Lent`] when it was
-    /// not handed over, but lent; those of [`RemoteMemory::atomic64`], after which it may be tried again.
+    /// [`HeapError::Freed`] if the peer was first or the block was taken back before;
+    /// [`HeapError::OtherHeap`]; [`HeapError::Lent`] if the block was lent, not handed over; those
+    /// of [`RemoteMemory::atomic64`], after which the caller may try again.
     pub fn take_back(&self, block: RemoteBlock) -> Result<()> {
         let RemoteBlock { heap, start, serial, .. } = block;
         let held = self.books.borrow().shadow.find(start).copied().filter(|held| held.serial == serial);
         let offset = u64::from(start) * UNIT_BYTES;
         match held {
-            _ if heap != self.far => return Err(HeapError::OtherHeap.into()),
+            _ if heap != self.far => return Err(HeapError::OtherHeap),
             Some(held) if held.holder == Holder::Peer => {}
-            Some(_) => return Err(HeapError::Lent { serial, offset, initiator: self.me.id() }.into()),
+            Some(_) => return Err(HeapError::Lent { serial, offset, initiator: self.me.id() }),
             None if self.books.borrow().shadow.has_given(serial) => {
-                return Err(HeapError::Freed { serial, offset }.into());
+                return Err(HeapError::Freed { serial, offset });
             }
-            None => return Err(HeapError::Stale { serial, offset }.into()),
+            None => return Err(HeapError::Stale { serial, offset }),
         }
         let [given, taken_back] =
             [StampKind::Given, StampKind::TakenBack].map(|kind| self.layout.stamp(serial, start, kind));
         let change = AtomicChange::CompareSwap { expected: given, new: taken_back };
         let before = self.far.atomic64(self.me, self.layout.header_at(start), change)?;
-        // It may have been taken back by an attempt of which nobody heard.
+        // An earlier attempt may have succeeded although its caller got an error.
         if before != given && before != taken_back {
-            return Err(HeapError::Freed { serial, offset }.into());
+            return Err(HeapError::Freed { serial, offset });
         }
         self.books.borrow_mut().shadow.free(start);
         Ok(())
     }
 
-    /// Gives the memory back when the peer has freed all that was handed over. Waits for that for at most the job's deadline.
+    /// Waits until the peer has freed all handed-over blocks, for at most the job's deadline, and
+    /// releases the memory.
     ///
     /// # Errors
-    /// [`HeapError::StillInUse`], [`Error::PeerLost`], and those of [`synchronise`](Self::synchronise); the heap is closed all the same.
+    /// [`HeapError::StillInUse`], [`Error::PeerLost`], and those of
+    /// [`synchronise`](Self::synchronise). The heap is closed in any case.
     pub fn close(self) -> Result<()> {
         self.wait_for_all_freed()
     }
 
-    /// Waits until the peer has freed all that was handed over. Its questions become rarer the longer that takes; meanwhile it takes over what
-    /// it is told.
+    /// Waits until the peer has freed all handed-over blocks. Asks ever more rarely, and applies
+    /// the peer's lists meanwhile.
     pub(super) fn wait_for_all_freed(&self) -> Result<()> {
         let end = self.me.now() + self.me.default_deadline();
         let in_use = || self.books.borrow().shadow.amount_of(Holder::Peer).blocks;
@@ -362,7 +372,8 @@ impl<'w> RemoteHeap<'w> {
         while in_use() > 0 {
             let before = self.books.borrow().taken;
             let more = self.synchronise_by(end).and_then(|left_bytes| {
-                // Who has more to tell, and tells nothing, is waited for, too.
+                // Ask again at once only if the answer says that there is more and a list did
+                // arrive.
                 if in_use() == 0 || left_bytes > 0 && self.books.borrow().taken != before {
                     return Ok(());
                 }
@@ -372,37 +383,37 @@ impl<'w> RemoteHeap<'w> {
                 rested
             });
             more.map_err(|error| match error {
-                Error::Deadline { .. } => HeapError::StillInUse { peer: self.peer, blocks: in_use() }.into(),
+                HeapError::Job(Error::Deadline { .. }) => HeapError::StillInUse { peer: self.peer, blocks: in_use() },
                 other => other,
             })?;
         }
         Ok(())
     }
 
-    /// Takes over what it is told for so long, or until that is enough.
+    /// Applies arriving lists for `time`, or until `is_enough`.
     fn rest(&self, time: Duration, is_enough: impl Fn() -> bool) -> Result<()> {
         let rested = self.me.watch_until("waiting for a peer to free blocks", time, |_| match self.take_lists() {
-            Ok(_) if is_enough() => Some(Ok(())),
+            Ok(_) if is_enough() => Some(Ok(Ok(()))),
             Ok(_) => self.check_peer().err().map(Err),
-            Err(error) => Some(Err(error)),
+            Err(error) => Some(Ok(Err(error))),
         });
         match rested {
             Err(Error::Deadline { .. }) => Ok(()),
-            rested => rested,
+            rested => rested?,
         }
     }
 
-    /// The worker in whose process the memory is.
+    /// Returns the worker in whose process the memory is.
     pub fn peer(&self) -> WorkerId {
         self.peer
     }
 
-    /// What it was opened with.
+    /// Returns the options that the heap was opened with.
     pub fn options(&self) -> HeapOptions {
         self.options
     }
 
-    /// How the heap is used, by the books of the initiator: also when the peer is lost.
+    /// Returns usage figures from the initiator's books. Works after the loss of the peer, too.
     pub fn report(&self) -> HeapReport {
         let books = self.books.borrow();
         HeapReport::new(&books.shadow, books.counts, u64::from(self.layout.units) * UNIT_BYTES)
@@ -425,7 +436,7 @@ impl<'w> RemoteHeap<'w> {
         &self.far
     }
 
-    /// Whether the memory is mapped here.
+    /// Returns whether the memory at the peer is mapped here.
     pub(super) fn is_mapped(&self) -> bool {
         self.is_mapped
     }
@@ -438,7 +449,8 @@ impl<'w> RemoteHeap<'w> {
         &self.local
     }
 
-    /// The header of a block of so many bytes, with the latest news for the peer.
+    /// Returns the header of a block of `bytes`, which also carries the number of the last list
+    /// applied.
     pub(super) fn header(&self, stamp: u64, bytes: u64) -> Header {
         let units = u32::try_from(units_of(bytes)).expect("it was found room for");
         Header { stamp, units, taken: self.books.borrow().taken as u32 }
@@ -452,7 +464,7 @@ impl<'w> RemoteHeap<'w> {
         self.books.borrow_mut().shadow.free(start);
     }
 
-    pub(super) fn check_peer(&self) -> Result<()> {
+    pub(super) fn check_peer(&self) -> Result<(), Error> {
         self.me.process_handle().lost(self.peer_process()).map_or(Ok(()), Err)
     }
 
@@ -464,7 +476,7 @@ impl<'w> RemoteHeap<'w> {
 impl Drop for RemoteHeap<'_> {
     fn drop(&mut self) {
         self.kill_point(KillPoint::HeapClosing);
-        // Where a write may still take effect the memory is not given to others.
+        // A put that never ended may still take effect, so the memory must not be reused.
         let keeps_memory = self.books.borrow().shadow.amount_of(Holder::Nobody).blocks > 0;
         owner::close(self.me, self.peer, self.far, self.tray, keeps_memory);
     }
@@ -477,10 +489,10 @@ impl fmt::Debug for RemoteHeap<'_> {
     }
 }
 
-/// Who closes rests so long between its questions at first,
+/// The first pause of `wait_for_all_freed` between two questions.
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
-/// and twice as long each time, up to this.
+/// The longest pause; pauses double up to this.
 const LAST_PAUSE: Duration = Duration::from_millis(10);
 
-/// How calls about heaps are made: they never wait.
+/// The options of calls about heaps: they never wait.
 pub(super) const WHEN_FULL: WhenFull = WhenFull::Queue;

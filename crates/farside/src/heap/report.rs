@@ -1,43 +1,45 @@
-//! How a heap is used.
+//! Usage figures of a heap.
 
 use super::remote_heap::Counts;
 use super::shadow::{Holder, Shadow};
 
-/// How a [`RemoteHeap`](super::RemoteHeap) is used, by its initiator's books. Bytes of blocks include their headers.
+/// The usage of a [`RemoteHeap`](super::RemoteHeap) according to its initiator. Sizes of blocks
+/// include their headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeapReport {
-    /// All of it.
+    /// The size of the heap.
     pub bytes: u64,
-    /// What can be allocated.
+    /// The bytes that can be allocated.
     pub free_bytes: u64,
-    /// The largest piece of that.
+    /// The size of the largest free range.
     pub largest_free_bytes: u64,
-    /// How many pieces it is in.
+    /// The number of free ranges.
     pub free_pieces: usize,
-    /// Blocks that the initiator has.
+    /// The number of blocks that the initiator has.
     pub own_blocks: u64,
     /// Their bytes.
     pub own_bytes: u64,
-    /// Blocks that were handed over, and of which it is not known here that they were freed.
+    /// The number of blocks handed over and, as far as the initiator knows, not freed.
     pub peer_blocks: u64,
     /// Their bytes.
     pub peer_bytes: u64,
-    /// Blocks whose place is not used again, since a write to it was begun and never ended.
+    /// The number of blocks whose place is never used again, because a write to them began and did
+    /// not end.
     pub set_aside_blocks: u64,
     /// Their bytes.
     pub set_aside_bytes: u64,
-    /// Blocks that were allocated so far.
+    /// The number of allocations so far.
     pub allocations: u64,
-    /// Times that there was no room.
+    /// The number of allocations that failed for lack of room.
     pub refusals: u64,
-    /// Lists of freed blocks that were taken over.
+    /// The number of lists of freed blocks that the initiator has applied.
     pub synchronisations: u64,
-    /// Entries of those lists: each is one block, or several side by side.
+    /// The number of entries in those lists. Each is one block or several adjacent ones.
     pub tags: u64,
-    /// Blocks that the peer has freed.
+    /// The number of blocks that the peer has freed.
     pub freed_by_peer: u64,
-    /// Times that the peer was asked what it has freed.
+    /// The number of times that the initiator asked the peer for freed blocks.
     pub questions: u64,
 }
 
@@ -65,12 +67,13 @@ impl HeapReport {
         }
     }
 
-    /// All that is in use, by whomever.
+    /// Returns the bytes in use by either end.
     pub fn used_bytes(&self) -> u64 {
         self.bytes - self.free_bytes
     }
 
-    /// How much of what is free is not in the largest piece, from 0 to 1. 0 when nothing is free.
+    /// Returns the fraction of the free bytes outside of the largest free range, from 0 to 1.
+    /// Returns 0 if nothing is free.
     pub fn external_fragmentation(&self) -> f64 {
         if self.free_bytes == 0 {
             return 0.0;
@@ -78,7 +81,7 @@ impl HeapReport {
         1.0 - self.largest_free_bytes as f64 / self.free_bytes as f64
     }
 
-    /// How many blocks a list told of on average. 0 without lists.
+    /// Returns the average number of blocks per list. Returns 0 without lists.
     pub fn blocks_per_synchronisation(&self) -> f64 {
         self.freed_by_peer as f64 / self.synchronisations.max(1) as f64
     }

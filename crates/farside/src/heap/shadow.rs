@@ -1,5 +1,6 @@
-//! The shadow: which parts of the memory at the peer are in use, by whom, in the books of the initiator. It alone allocates, so nobody
-//! else needs to see them, and nothing that another process could write is believed here.
+//! The shadow: the initiator's books about the memory at the peer, with the owner of every part.
+//! Only the initiator allocates, so only it needs these books, and no other process can write to
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -9,32 +10,33 @@ use super::error::TagFault;
 use super::layout::UNIT_BYTES;
 use super::tags::Tag;
 
-/// Who has a block.
+/// The owner of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     Initiator,
-    /// It was handed over, and that it was freed is not known here.
+    /// The block was handed over, and is not known to be freed.
     Peer,
-    /// A write to it was begun and never ended. It may still take effect, so the place is not used again.
+    /// A write to the block began and did not end. It may still take effect, so the place is never
+    /// used again.
     Nobody,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
-    /// With the header.
+    /// Includes the header.
     pub(super) units: u32,
     pub(super) serial: u64,
     pub(super) holder: Holder,
 }
 
-/// A block that was found room for.
+/// An allocated block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) start: u32,
     pub(super) serial: u64,
 }
 
-/// How much blocks of one holder have, headers included.
+/// The total of some blocks, headers included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amount {
     pub(super) blocks: u64,
@@ -46,7 +48,7 @@ pub(super) struct Shadow {
     fit: Fit,
     units: u32,
     free: FreeSpace,
-    /// By their first units.
+    /// By the blocks' first units.
     held: BTreeMap<u32, Held>,
     next_serial: u64,
 }
@@ -58,8 +60,8 @@ impl Shadow {
         Self { fit, units, free, held: BTreeMap::new(), next_serial: 1 }
     }
 
-    /// Room for a block of so many units, header included, of which the second lies on a multiple of `align`. No serial number is given
-    /// twice.
+    /// Allocates `units`, header included, such that the second unit lies on a multiple of `align`.
+    /// Serial numbers are never reused.
     pub(super) fn take(&mut self, units: u32, align: u64) -> Option<Taken> {
         let start = self.free.take_aligned(units.into(), self.fit, 1, align)?;
         let start = u32::try_from(start).expect("the heap has no more units");
@@ -69,14 +71,14 @@ impl Shadow {
         Some(Taken { start, serial })
     }
 
-    /// Says who has a block from now on.
+    /// Changes the owner of a block.
     pub(super) fn pass_to(&mut self, start: u32, holder: Holder) {
         if let Some(held) = self.held.get_mut(&start) {
             held.holder = holder;
         }
     }
 
-    /// Makes a block free.
+    /// Frees a block.
     pub(super) fn free(&mut self, start: u32) {
         if let Some(held) = self.held.remove(&start) {
             self.free.release(start.into(), held.units.into());
@@ -87,12 +89,13 @@ impl Shadow {
         self.held.get(&start)
     }
 
-    /// Whether a block was ever given this number.
+    /// Returns whether this serial number was ever given to a block.
     pub(super) fn has_given(&self, serial: u64) -> bool {
         (1..self.next_serial).contains(&serial)
     }
 
-    /// Makes free what the peer says it has freed: all of it, or nothing if any of it cannot be. `mark` is what a block adds to its tag.
+    /// Frees the blocks that a list of the peer names: all of them, or none if any tag is wrong.
+    /// `mark` returns a block's contribution to the marks of its tag.
     pub(super) fn accept(&mut self, tags: &[Tag], mark: impl Fn(u64, u32) -> u64) -> Result<Amount, TagFault> {
         let mut end_before = 0;
         for tag in tags {
@@ -144,7 +147,7 @@ impl Shadow {
         self.free.pieces()
     }
 
-    /// How much somebody has.
+    /// Returns the total of the blocks of `holder`.
     pub(super) fn amount_of(&self, holder: Holder) -> Amount {
         let of_holder = self.held.values().filter(|held| held.holder == holder);
         of_holder.fold(Amount::default(), |sum, held| Amount {
@@ -169,14 +172,14 @@ mod tests {
         |serial, start| layout.stamp(serial, start, StampKind::Given)
     }
 
-    /// A block as the oracle knows it.
+    /// A block in the oracle.
     #[derive(Clone, Copy, Debug)]
     struct Known {
         start: u32,
         units: u32,
         serial: u64,
         holder: Holder,
-        /// The peer has freed it, and the initiator does not know.
+        /// The peer has freed it, and the initiator has not been told.
         is_freed: bool,
     }
 
@@ -187,18 +190,18 @@ mod tests {
             align: u64,
         },
         HandOver(prop::sample::Index),
-        /// By the initiator.
+        /// The initiator frees a block.
         Free(prop::sample::Index),
         SetAside(prop::sample::Index),
         TakeBack(prop::sample::Index),
         PeerFrees(prop::sample::Index),
-        /// The peer makes a list, which travels.
+        /// The peer makes a list, which is then in transit.
         Tell {
             max: usize,
         },
         /// A list arrives.
         Arrive,
-        /// A list arrives again, or one that is wrong.
+        /// A list arrives for a second time, or a wrong list arrives.
         ArriveWrong {
             which: prop::sample::Index,
             start: i8,
@@ -227,7 +230,7 @@ mod tests {
         layout: Layout,
         known: Vec<Known>,
         freed: FreedTags,
-        /// Lists under way.
+        /// The lists in transit.
         lists: std::collections::VecDeque<Vec<Tag>>,
     }
 
@@ -258,8 +261,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is allocated, freed by either side, told late or in pieces: the books are right after each step, and when all is told
-        /// the heap is one piece.
+        /// Allocates and frees in random order from both sides, with lists that are late or split.
+        /// The books are right after each step, and when everything is reported the heap is one
+        /// free range.
         #[test]
         fn the_books_are_right(fit in prop::sample::select(&Fit::ALL[..]), steps in prop::collection::vec(step(), 1..150)) {
             let layout = layout(1, UNITS);
@@ -292,7 +296,7 @@ mod tests {
                         }
                     }
                     Step::TakeBack(which) => {
-                        // The header says who was first.
+                        // The header decides which end was first.
                         if let Some(at) = oracle.pick(which, |block| block.holder == Holder::Peer && !block.is_freed) {
                             shadow.free(oracle.known.swap_remove(at).start);
                         }
@@ -309,7 +313,7 @@ mod tests {
                     Step::Tell { max } => oracle.lists.extend((!oracle.freed.is_empty()).then(|| oracle.freed.take(max))),
                     Step::Arrive => {
                         if let Some(list) = oracle.lists.pop_front() {
-                            // As it travels.
+                            // Through the encoding.
                             let bytes = tags::encode(&oracle.layout, 1, &list);
                             let (_, list) = tags::decode(&oracle.layout, &bytes).expect("it is whole");
                             let freed = shadow.accept(&list, mark(&layout)).expect("the peer has freed it");
@@ -332,7 +336,7 @@ mod tests {
                         if !is_true {
                             prop_assert!(shadow.accept(&[changed], mark(&layout)).is_err());
                         }
-                        // A right one before it is not taken over either.
+                        // Nor does the initiator apply the right tag before a wrong one.
                         let wrong_marks = Tag { start: block.start, units: block.units, marks };
                         let right = oracle.known.iter().find(|other| other.holder == Holder::Peer && other.start < block.start);
                         let right = right.map(|one| Tag {
@@ -346,7 +350,7 @@ mod tests {
                 }
                 oracle.check(&shadow);
             }
-            // Everything is freed, and told in the end.
+            // Free and report everything.
             for block in &oracle.known {
                 match block.holder {
                     Holder::Peer if !block.is_freed => {
@@ -361,7 +365,7 @@ mod tests {
             while !oracle.freed.is_empty() {
                 oracle.lists.push_back(oracle.freed.take(3));
             }
-            // Late, and out of order: each list is true by itself.
+            // Late and out of order: each list is valid by itself.
             while let Some(list) = oracle.lists.pop_back() {
                 shadow.accept(&list, mark(&layout)).expect("the peer has freed it");
                 prop_assert!(shadow.accept(&list, mark(&layout)).is_err(), "a list is taken once");

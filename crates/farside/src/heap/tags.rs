@@ -1,38 +1,39 @@
-//! What the peer has freed, on its way to the shadow.
+//! Lists of freed blocks, from the peer to the shadow.
 
 use std::collections::BTreeMap;
 
 use super::layout::{Layout, words};
 
-/// Blocks side by side that were freed.
+/// One freed block, or several adjacent ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag {
     pub(super) start: u32,
-    /// Of all of them, with their headers.
+    /// The units of all these blocks, headers included.
     pub(super) units: u32,
-    /// The sum of their stamps: other blocks at the same place have another.
+    /// The sum of the blocks' stamps. Other blocks at the same place have another sum.
     pub(super) marks: u64,
 }
 
 pub(super) const TAG_BYTES: usize = 16;
-/// The sum of the list, and then its number and its length.
+/// A list begins with its checksum, and then its number and length in one word.
 pub(super) const HEAD_BYTES: usize = 16;
-/// Bits of the head that are the length. The others are the number: 2^48 lists are more than a job sends.
+/// The bits of the length in the second word. The other 48 bits are the number, which no job
+/// exhausts.
 const COUNT_BITS: u32 = 16;
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 
-/// What was freed and not told, in order and with neighbours joined.
+/// The freed blocks that are not reported yet, sorted, with neighbours merged.
 #[derive(Debug, Default)]
 pub(super) struct FreedTags {
     by_start: BTreeMap<u32, (u32, u64)>,
-    /// How many blocks were added since any were taken out.
+    /// The number of blocks added since the last list.
     pub(super) blocks_since: u64,
-    /// All units in them.
+    /// The total units.
     pub(super) units: u64,
 }
 
 impl FreedTags {
-    /// Adds a block. Says whether it could be: it is nowhere near what is there.
+    /// Adds a block. Returns false if it overlaps another block here.
     pub(super) fn add(&mut self, block: Tag) -> bool {
         let Tag { mut start, mut units, mut marks } = block;
         let Some(end) = start.checked_add(units).filter(|end| *end > start) else { return false };
@@ -60,7 +61,7 @@ impl FreedTags {
         self.by_start.is_empty()
     }
 
-    /// Takes the first of them out, at most so many.
+    /// Removes and returns the first `max` tags.
     pub(super) fn take(&mut self, max: usize) -> Vec<Tag> {
         let first_left = self.by_start.keys().nth(max).copied();
         let rest = first_left.map(|start| self.by_start.split_off(&start)).unwrap_or_default();
@@ -71,7 +72,7 @@ impl FreedTags {
     }
 }
 
-/// A list as it goes across in one transfer. Whoever reads it knows by the sum that it is whole.
+/// Encodes a list for one transfer. The checksum tells its reader when the list is complete.
 pub(super) fn encode(layout: &Layout, sequence: u64, tags: &[Tag]) -> Vec<u8> {
     let mut words = vec![0, sequence << COUNT_BITS | tags.len() as u64];
     for tag in tags {
@@ -81,13 +82,13 @@ pub(super) fn encode(layout: &Layout, sequence: u64, tags: &[Tag]) -> Vec<u8> {
     words.into_iter().flat_map(u64::to_ne_bytes).collect()
 }
 
-/// The number and the length that a list begins with.
+/// Returns the number and the length of a list.
 pub(super) fn read_head(bytes: &[u8; HEAD_BYTES]) -> (u64, usize) {
     let [_, head] = words(bytes);
     (head >> COUNT_BITS, (head & COUNT_MAX) as usize)
 }
 
-/// The list, if it is whole.
+/// Decodes a list, if it is complete.
 pub(super) fn decode(layout: &Layout, bytes: &[u8]) -> Option<(u64, Vec<Tag>)> {
     let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
     let (sequence, count) = read_head(head);
@@ -117,9 +118,9 @@ mod tests {
         #[test]
         fn neighbours_are_joined_and_nothing_is_lost(order in Just((0..40_u32).collect::<Vec<_>>()).prop_shuffle(), count in 0..40_usize, max in 1..6_usize) {
             let mut freed = FreedTags::default();
-            // In no order, so that a block is joined with what is before it, with what is behind it, and with both.
+            // In random order, so that blocks merge with the one before, the one after, and both.
             let added: Vec<u32> = order.into_iter().take(count).collect();
-            // Every other place has two units.
+            // Every other block has two units.
             let block = |at: u32| Tag { start: at * 3, units: 3 - at % 2, marks: 1 << at };
             for at in &added {
                 prop_assert!(freed.add(block(*at)));
@@ -133,7 +134,7 @@ mod tests {
                 let tags = freed.take(max);
                 prop_assert!(!tags.is_empty() && tags.len() <= max);
                 for tag in tags {
-                    // One that ends with two units has a hole behind it.
+                    // A block of two units leaves a hole.
                     prop_assert!(tag.start > end || tag.start == 0 || end == 0, "joined with the one before");
                     end = tag.start + tag.units;
                     marks |= tag.marks;
@@ -164,7 +165,7 @@ mod tests {
         }
     }
 
-    /// A list that is written over an older one is seen as the older one, as the newer one, or as none.
+    /// A list that overwrites an older one reads as the older one, as the newer one, or as none.
     #[test]
     fn a_torn_list_is_none() {
         let layout = layout(1, 1000);
@@ -181,7 +182,7 @@ mod tests {
             }
         }
         assert_eq!(decode(&layout, &new).unwrap().0, 2);
-        // That of another heap is none either.
+        // Nor is it a list of another heap.
         assert_eq!(decode(&super::super::layout::tests::layout(2, 1000), &new), None);
     }
 }

@@ -7,11 +7,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use super::error::PipeCause;
+use super::error::{PipeCause, PipeError, Result};
 use super::reader::{PipeReader, Received};
 use super::writer::{Delivery, PipeWriter};
 use crate::Wire;
-use crate::error::{Error, Refused, Result};
+use crate::error::Refused;
 use crate::wire::{from_bytes_in, write_to};
 
 /// Tells a type from others, in processes of one binary. Never 0.
@@ -63,7 +63,7 @@ impl<'w, T: Wire> Sender<'w, T> {
     ///
     /// # Errors
     /// Those of [`PipeWriter::write`], with the value.
-    pub fn send(&mut self, value: T) -> Result<(), Refused<T>> {
+    pub fn send(&mut self, value: T) -> Result<(), Refused<T, PipeError>> {
         let time = self.writer.default_time();
         self.send_for(value, time)
     }
@@ -72,7 +72,7 @@ impl<'w, T: Wire> Sender<'w, T> {
     ///
     /// # Errors
     /// See there.
-    pub fn send_for(&mut self, value: T, time: Duration) -> Result<(), Refused<T>> {
+    pub fn send_for(&mut self, value: T, time: Duration) -> Result<(), Refused<T, PipeError>> {
         match self.writer.wait_ready(time) {
             Ok(()) => self.try_send(value),
             Err(error) => Err(Refused { error, arguments: value }),
@@ -83,7 +83,7 @@ impl<'w, T: Wire> Sender<'w, T> {
     ///
     /// # Errors
     /// Those of [`send`](Self::send), but for waiting.
-    pub async fn send_async(&mut self, value: T) -> Result<(), Refused<T>> {
+    pub async fn send_async(&mut self, value: T) -> Result<(), Refused<T, PipeError>> {
         match poll_fn(|context| self.writer.poll_ready(context)).await {
             Ok(()) => self.try_send(value),
             Err(error) => Err(Refused { error, arguments: value }),
@@ -94,7 +94,7 @@ impl<'w, T: Wire> Sender<'w, T> {
     ///
     /// # Errors
     /// Those of [`PipeWriter::try_write`], with the value, also if the transport refuses it in the end.
-    pub fn try_send(&mut self, value: T) -> Result<(), Refused<T>> {
+    pub fn try_send(&mut self, value: T) -> Result<(), Refused<T, PipeError>> {
         let bytes = value.wire_bytes();
         let mut loan = match self.writer.try_loan(bytes) {
             Ok(loan) => loan,
@@ -195,7 +195,7 @@ fn value_in<T: Wire>(message: Received<'_, '_>, bytes: &mut Vec<u8>) -> Result<T
     // SAFETY: the message was written by the sender of a channel whose values are of the type `T`: both ends have told each other `content_of` it,
     // and run the same binary, or they would not have been opened. It is read once, for then it is released.
     let value = unsafe { from_bytes_in(bytes, message.process()) };
-    value.map_err(|_| Error::Pipe {
+    value.map_err(|_| PipeError::Pipe {
         pipe: message.pipe(),
         cause: PipeCause::Corrupt { why: "a message that is no value of its type" },
     })

@@ -1,8 +1,8 @@
 //! Both directions at once.
 
+use super::error::Result;
 use super::reader::PipeReader;
 use super::writer::{Delivery, PipeWriter};
-use crate::error::Result;
 
 /// A pipe that is written and read at both ends: one in each direction, of the same number and shape.
 ///

@@ -6,7 +6,30 @@ use farside_fabric::WorkerId;
 
 use super::protocol::FLAG_BYTES_MAX;
 use super::shape::{PipeShape, WIDTH_MAX};
+use crate::error::{Error, room_error};
 use crate::memory::MemoryRefusal;
+
+/// A result of this module.
+pub(super) type Result<T, E = PipeError> = std::result::Result<T, E>;
+
+/// Why an operation on a pipe failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PipeError {
+    /// An error of the job, such as [`Error::PeerLost`].
+    #[error(transparent)]
+    Job(#[from] Error),
+    /// The pipe itself refused the operation or is broken.
+    #[error("{pipe}: {cause}")]
+    Pipe {
+        /// The pipe.
+        pipe: PipeName,
+        /// The reason.
+        cause: PipeCause,
+    },
+}
+
+room_error!(PipeError);
 
 /// Which pipe of the job: one end's worker, the other's, and a number that tells those between the two apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -18,11 +18,11 @@ use farside_fabric::{ProcessId, WorkerId};
 use farside_sys::racy;
 
 use super::ends::{Bell, Inlet, Outlet, Way};
-use super::error::{PipeCause, PipeName};
+use super::error::{PipeCause, PipeError, PipeName, Result};
 use super::message::{PipeBody, PipeMessage};
 use super::protocol::{Flag, Kind, deliver};
 use super::shape::{INLINE_BYTES_MAX, PipeShape, Slots};
-use crate::error::{Error, Result};
+use crate::error::{self, Error};
 use crate::invoke::ring::message::{Piece, SetupMessage};
 use crate::launch::kill_point::KillPoint;
 use crate::memory::MemoryRefusal;
@@ -81,7 +81,7 @@ impl Books {
 
 // The reader's side.
 impl Process {
-    fn new_inlet(&self, shape: PipeShape) -> Result<Arc<Inlet>> {
+    fn new_inlet(&self, shape: PipeShape) -> error::Result<Arc<Inlet>> {
         let piece = self.allocate_piece(shape.bytes())?;
         let memory = self.map_piece(piece)?.expect("own memory is mapped");
         let slots = Slots::new(memory, piece.offset as usize, shape).expect("a piece is as long as was asked for");
@@ -90,7 +90,7 @@ impl Process {
 
     /// Opens the reader's end.
     pub(super) fn open_inlet(&self, name: PipeName, shape: PipeShape) -> Result<Arc<Inlet>> {
-        let refused = |cause| Err(Error::Pipe { pipe: name, cause });
+        let refused = |cause| Err(PipeError::Pipe { pipe: name, cause });
         let mut books = lock(&self.pipes().0);
         let books = &mut *books;
         if let Some(known) = books.incoming.get_mut(&name) {
@@ -114,7 +114,7 @@ impl Process {
     ///
     /// # Errors
     /// Why a writer that has not closed could not be told.
-    pub(super) fn close_inlet(&self, name: PipeName, taken: u64) -> Result<()> {
+    pub(super) fn close_inlet(&self, name: PipeName, taken: u64) -> error::Result<()> {
         let mut books = lock(&self.pipes().0);
         let Some(Incoming { inlet, writer, next, .. }) = books.incoming.remove(&name) else { return Ok(()) };
         // Whose turn it is now is in the books before anybody else looks: it may close at this moment.
@@ -255,7 +255,7 @@ impl Process {
     pub(super) fn open_outlet(&self, name: PipeName, shape: PipeShape) -> Result<Arc<Outlet>> {
         let mut books = lock(&self.pipes().0);
         if books.outgoing.contains_key(&name) {
-            return Err(Error::Pipe { pipe: name, cause: PipeCause::Taken });
+            return Err(PipeError::Pipe { pipe: name, cause: PipeCause::Taken });
         }
         let session = books.sessions;
         books.sessions = session.wrapping_add(1);
@@ -265,7 +265,7 @@ impl Process {
     }
 
     /// Asks the reader's process for the pipe.
-    pub(super) fn ask_for_pipe(&self, outlet: &Outlet) -> Result<()> {
+    pub(super) fn ask_for_pipe(&self, outlet: &Outlet) -> error::Result<()> {
         let asked = self.tell_reader(outlet, PipeBody::Open { shape: outlet.shape });
         self.kill_point(KillPoint::PipeAsked);
         asked
@@ -298,7 +298,7 @@ impl Process {
     }
 
     /// Sends a message about a pipe to its reader's process.
-    pub(super) fn tell_reader(&self, outlet: &Outlet, body: PipeBody) -> Result<()> {
+    pub(super) fn tell_reader(&self, outlet: &Outlet, body: PipeBody) -> error::Result<()> {
         let Outlet { name, session, .. } = *outlet;
         self.try_tell(name.reader, PipeMessage { name, session, body })
     }
@@ -306,7 +306,7 @@ impl Process {
     /// The reader's process says where the pipe is. What cannot be is not believed.
     fn way_into(&self, from: ProcessId, outlet: &Outlet, piece: Piece) -> Result<Way> {
         let why = "its memory is not where its reader says";
-        let corrupt = || Error::Pipe { pipe: outlet.name, cause: PipeCause::Corrupt { why } };
+        let corrupt = || PipeError::Pipe { pipe: outlet.name, cause: PipeCause::Corrupt { why } };
         if piece.key.process != from || piece.bytes < outlet.shape.bytes() as u64 {
             return Err(corrupt());
         }
@@ -322,8 +322,8 @@ impl Process {
             PipeBody::Opened { piece } => match self.way_into(from, outlet, piece) {
                 Ok(way) => outlet.set_answer(Ok(way)),
                 // It has died since it said so, and its loss ends the wait.
-                Err(Error::PeerLost { .. } | Error::JobEnded { .. }) => {}
-                Err(Error::Pipe { cause, .. }) => outlet.set_answer(Err(cause)),
+                Err(PipeError::Job(Error::PeerLost { .. } | Error::JobEnded { .. })) => {}
+                Err(PipeError::Pipe { cause, .. }) => outlet.set_answer(Err(cause)),
                 Err(error) => outlet.set_answer(Err(PipeCause::Unreachable { why: error.to_string() })),
             },
             PipeBody::NoMemory { held: 0, limit: 0 } => {
@@ -387,7 +387,7 @@ impl Process {
         let _ = self.try_tell(worker, message);
     }
 
-    fn try_tell(&self, worker: WorkerId, message: PipeMessage) -> Result<()> {
+    fn try_tell(&self, worker: WorkerId, message: PipeMessage) -> error::Result<()> {
         self.end_accesses();
         match self.place_of(worker) {
             Some((process, _)) if process == self.id() => self.take_pipe_message(process, message),

@@ -6,12 +6,12 @@ use farside_fabric::memory::Registered;
 use farside_fabric::{ProcessId, RemoteRegion};
 use farside_sys::racy;
 
-use super::error::{PipeCause, PipeName};
+use super::error::{PipeCause, PipeError, PipeName, Result};
 use super::message::{piece, piece_words};
 use super::protocol::{FLAG_BYTES_MAX, Flag, Kind};
 use super::shape::{INLINE_BYTES_MAX, Slots};
 use super::writer::{PipeWriter, flag_of};
-use crate::error::{Error, Refused, Result};
+use crate::error::{self, Error, Refused};
 use crate::invoke::ring::message::Piece;
 use crate::memory::{Extent, MemoryRefusal};
 use crate::runtime::worker::Worker;
@@ -43,7 +43,7 @@ impl PipeWriter<'_> {
     /// # Errors
     /// Those of [`write`](Self::write), with the buffer; [`Error::TooLarge`] from 1 GiB on.
     #[expect(clippy::result_large_err, reason = "a refusal gives the buffer back, and is not what is quick")]
-    pub fn offer(&mut self, buffer: Registered) -> Result<(), Refused<Registered>> {
+    pub fn offer(&mut self, buffer: Registered) -> Result<(), Refused<Registered, PipeError>> {
         match self.wait_ready(self.default_time()) {
             Ok(()) => self.try_offer(buffer),
             Err(error) => Err(Refused { error, arguments: buffer }),
@@ -54,7 +54,7 @@ impl PipeWriter<'_> {
     ///
     /// # Errors
     /// Those of [`offer`](Self::offer), but for waiting.
-    pub async fn offer_async(&mut self, buffer: Registered) -> Result<(), Refused<Registered>> {
+    pub async fn offer_async(&mut self, buffer: Registered) -> Result<(), Refused<Registered, PipeError>> {
         match poll_fn(|context| self.poll_ready(context)).await {
             Ok(()) => self.try_offer(buffer),
             Err(error) => Err(Refused { error, arguments: buffer }),
@@ -66,7 +66,7 @@ impl PipeWriter<'_> {
     /// # Errors
     /// Those of [`try_write`](Self::try_write), with the buffer.
     #[expect(clippy::result_large_err, reason = "a refusal gives the buffer back, and is not what is quick")]
-    pub fn try_offer(&mut self, buffer: Registered) -> Result<(), Refused<Registered>> {
+    pub fn try_offer(&mut self, buffer: Registered) -> Result<(), Refused<Registered, PipeError>> {
         match self.send_offer(&buffer) {
             Ok(needs_taken) => {
                 self.offers.push_back(Offer { needs_taken, buffer });
@@ -80,7 +80,7 @@ impl PipeWriter<'_> {
     fn send_offer(&mut self, buffer: &Registered) -> Result<u64> {
         let bytes = buffer.bytes();
         if bytes > FLAG_BYTES_MAX {
-            return Err(Error::TooLarge { what: "an offer to a pipe", bytes, max: FLAG_BYTES_MAX });
+            return Err(Error::TooLarge { what: "an offer to a pipe", bytes, max: FLAG_BYTES_MAX }.into());
         }
         self.check_ready()?;
         let mut inside = [0; INLINE_BYTES_MAX];
@@ -99,7 +99,7 @@ impl PipeWriter<'_> {
     /// The buffer that was offered first of those that were not taken back, if the reader is done with it. Does not wait.
     ///
     /// # Errors
-    /// [`Error::Pipe`] with `Corrupt`.
+    /// [`PipeError::Pipe`] with `Corrupt`.
     pub fn try_take_back(&mut self) -> Result<Option<Registered>> {
         let Some(needs_taken) = self.offers.front().map(|offer| offer.needs_taken) else { return Ok(None) };
         // Of what nobody reads any more all is the writer's.
@@ -111,7 +111,7 @@ impl PipeWriter<'_> {
     /// deadline. `None` when all were taken back.
     ///
     /// # Errors
-    /// [`Error::Deadline`]; [`Error::InHandler`]; [`Error::Pipe`] with `Corrupt`.
+    /// [`Error::Deadline`]; [`Error::InHandler`]; [`PipeError::Pipe`] with `Corrupt`.
     pub fn take_back(&mut self) -> Result<Option<Registered>> {
         if self.offers.is_empty() {
             return Ok(None);
@@ -154,14 +154,14 @@ impl Source {
     ///
     /// # Errors
     /// [`Error::PeerLost`], and what the transport said: the owner alone knows how large its regions are. `None` when the message does not lie in its region.
-    pub(super) fn attach(me: &Worker, Place(piece): Place) -> Result<Option<Self>> {
+    pub(super) fn attach(me: &Worker, Place(piece): Place) -> error::Result<Option<Self>> {
         let region = Extent::of_piece(&piece).region(me.process_handle())?;
         let is_inside = usize::try_from(piece.bytes).is_ok_and(|bytes| region.key().check(piece.offset, bytes).is_ok());
         Ok(is_inside.then_some(Self { region, offset: piece.offset }))
     }
 
     /// Reads the beginning of the message. Where its memory is not mapped this waits for a round trip, also in handlers.
-    pub(super) fn read(&self, me: &Worker, data: &mut [u8]) -> Result<()> {
+    pub(super) fn read(&self, me: &Worker, data: &mut [u8]) -> error::Result<()> {
         let deadline = me.now() + me.default_deadline();
         self.region.get(self.offset, data, deadline).map_err(|error| me.process_handle().explain(error))
     }
@@ -184,7 +184,7 @@ impl Fetched {
     /// Fetches a message of so many bytes.
     ///
     /// # Errors
-    /// Those of [`Source::read`]; [`Error::Pipe`] with `Memory` when this process has not so much.
+    /// Those of [`Source::read`]; [`PipeError::Pipe`] with `Memory` when this process has not so much.
     pub(super) fn fetch(&mut self, me: &Worker, pipe: PipeName, source: &Source, bytes: usize) -> Result<()> {
         self.waits_since = 0;
         self.bytes.clear();
@@ -192,9 +192,9 @@ impl Fetched {
             self.bytes = Vec::new();
         }
         let cause = PipeCause::Memory(MemoryRefusal::NoMemory);
-        self.bytes.try_reserve_exact(bytes).map_err(|_| Error::Pipe { pipe, cause })?;
+        self.bytes.try_reserve_exact(bytes).map_err(|_| PipeError::Pipe { pipe, cause })?;
         self.bytes.resize(bytes, 0);
-        source.read(me, &mut self.bytes)
+        Ok(source.read(me, &mut self.bytes)?)
     }
 
     /// The reader waits for a message, of whatever kind.

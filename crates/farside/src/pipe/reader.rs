@@ -13,12 +13,11 @@ use farside_fabric::wait::WaitPolicy;
 use farside_sys::racy;
 
 use super::ends::{Bell, Inlet};
-use super::error::{PipeCause, PipeName};
+use super::error::{PipeCause, PipeError, PipeName, Result};
 use super::offer::{Fetched, Place, Source};
 use super::protocol::{Flag, Kind, Reading};
 use super::shape::PipeShape;
 use super::waking::Waiting;
-use crate::error::{Error, Result};
 use crate::launch::kill_point::KillPoint;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
@@ -98,7 +97,7 @@ impl<'w> PipeReader<'w> {
     /// [`Received`] is released or dropped.
     ///
     /// # Errors
-    /// [`Error::Pipe`] with `Closed` when the writer is and everything was read, or with what else is wrong with the pipe; [`Error::PeerLost`] when
+    /// [`PipeError::Pipe`] with `Closed` when the writer is and everything was read, or with what else is wrong with the pipe; [`Error::PeerLost`] when
     /// the writer is lost and everything was read that it had written; [`Error::Deadline`]; [`Error::InHandler`] when it has to wait and must not.
     pub fn recv(&mut self) -> Result<Received<'_, 'w>> {
         self.recv_for(self.me.default_deadline())
@@ -256,7 +255,7 @@ impl<'w> PipeReader<'w> {
         }
         match (sent_in_all, lost) {
             (Some(sent), _) if sent == self.reading.read() => Err(self.error(PipeCause::Closed)),
-            (_, Some(lost)) => Err(lost),
+            (_, Some(lost)) => Err(lost.into()),
             // The last messages are under way by themselves.
             (Some(sent), None) if sent > self.reading.read() => Ok(None),
             _ => Err(self.error(PipeCause::Corrupt { why: "fewer messages than came" })),
@@ -278,8 +277,8 @@ impl<'w> PipeReader<'w> {
         self.me.wait_until(
             "waiting for a message of a pipe (the other worker must have its writer of this number open, and write)",
             time,
-            |_| self.next().transpose(),
-        )
+            |_| self.next().transpose().map(Ok),
+        )?
     }
 
     /// Gives the slot of the next message back.
@@ -314,8 +313,8 @@ impl<'w> PipeReader<'w> {
         }
     }
 
-    fn error(&self, cause: PipeCause) -> Error {
-        Error::Pipe { pipe: self.name, cause }
+    fn error(&self, cause: PipeCause) -> PipeError {
+        PipeError::Pipe { pipe: self.name, cause }
     }
 }
 
@@ -328,7 +327,7 @@ impl PipeReader<'_> {
     /// let mut pipe = me.pipe(me.neighbor(1)).reader()?;
     /// let first = pipe.recv()?.to_vec();
     /// // Enough is known.
-    /// pipe.close()
+    /// Ok(pipe.close()?)
     /// # }
     /// ```
     ///
@@ -342,7 +341,7 @@ impl PipeReader<'_> {
         if std::mem::replace(&mut self.is_closed, true) {
             return Ok(());
         }
-        self.me.process_handle().close_inlet(self.name, self.reading.read())
+        Ok(self.me.process_handle().close_inlet(self.name, self.reading.read())?)
     }
 }
 

@@ -6,7 +6,7 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use super::error::PipeCause;
+use super::error::{PipeCause, PipeError, Result};
 use super::reader::PipeReader;
 use super::writer::PipeWriter;
 use crate::error::Error;
@@ -108,7 +108,7 @@ impl<'w> ByteWriter<'w> {
     }
 
     /// Sends what was gathered, where there is room.
-    fn send(&mut self) -> Result<(), Error> {
+    fn send(&mut self) -> Result<()> {
         self.writer.try_write(&self.gathered)?;
         self.gathered.clear();
         Ok(())
@@ -181,7 +181,7 @@ impl<'w> ByteReader<'w> {
             let cause = PipeCause::Corrupt { why: "a message that has become shorter" };
             let pipe = message.pipe();
             message.keep();
-            return Err(Error::Pipe { pipe, cause }.into());
+            return Err(PipeError::Pipe { pipe, cause }.into());
         };
         let is_empty = message.bytes() == 0;
         if read + taken == message.bytes() {
@@ -209,21 +209,39 @@ impl io::Read for ByteReader<'_> {
 }
 
 /// A stream whose writer has closed ends; anything else is an error.
-fn at_the_end(error: Error) -> io::Result<usize> {
+fn at_the_end(error: PipeError) -> io::Result<usize> {
     match error {
-        Error::Pipe { cause: PipeCause::Closed, .. } => Ok(0),
+        PipeError::Pipe { cause: PipeCause::Closed, .. } => Ok(0),
         error => Err(error.into()),
     }
 }
 
+impl From<PipeError> for io::Error {
+    /// The error itself is the source; for [`PipeError::Job`] it is the error of the job.
+    fn from(error: PipeError) -> Self {
+        let PipeError::Pipe { cause, .. } = &error else { return Error::from(error).into() };
+        let kind = match cause {
+            PipeCause::Closed | PipeCause::Undelivered { .. } => io::ErrorKind::BrokenPipe,
+            PipeCause::Full { .. } => io::ErrorKind::WouldBlock,
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
 impl From<Error> for io::Error {
-    /// The error itself is the source.
+    /// The error itself is the source; a [`PipeError`] converts as it does by itself.
     fn from(error: Error) -> Self {
+        let error = match error {
+            Error::Room(room) => match room.downcast::<PipeError>() {
+                Ok(error) => return (*error).into(),
+                Err(room) => Error::Room(room),
+            },
+            error => error,
+        };
         let kind = match &error {
             Error::Deadline { .. } => io::ErrorKind::TimedOut,
             Error::PeerLost { .. } => io::ErrorKind::ConnectionAborted,
-            Error::Pipe { cause: PipeCause::Closed | PipeCause::Undelivered { .. }, .. } => io::ErrorKind::BrokenPipe,
-            Error::Pipe { cause: PipeCause::Full { .. }, .. } => io::ErrorKind::WouldBlock,
             _ => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

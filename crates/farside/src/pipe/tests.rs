@@ -9,6 +9,7 @@ use farside_fabric::RemoteKey;
 use super::message::{PipeBody, PipeMessage, piece_words};
 use super::protocol::{Flag, Kind, Words};
 use super::*;
+use crate::error::Result;
 use crate::invoke::ring::message::Piece;
 
 const WRITER: WorkerId = WorkerId::new(0);
@@ -16,12 +17,12 @@ const READER: WorkerId = WorkerId::new(1);
 
 /// Two workers, of which one writes `message` and the other has the end that reads it.
 fn with_reader(message: &[u8], work: impl Fn(&Worker, Pipe<'_>) -> Result<()> + Send + Sync) {
-    let body = |me: &Worker| {
+    let body = |me: &Worker| -> Result<()> {
         if me.id() == WRITER {
             let mut writer = me.pipe(READER).width(4).message_bytes(8).writer()?;
             writer.write(message)?;
             me.barrier()?;
-            return writer.write(b"next");
+            return Ok(writer.write(b"next")?);
         }
         work(me, me.pipe(WRITER).width(4).message_bytes(8))
     };
@@ -70,8 +71,8 @@ fn a_message_that_becomes_shorter_is_an_error() {
         let short = Flag { kind: Kind::Inline, bytes: 4 };
         reader.reader.inlet.slots.flag(0).store(short.word(0), Ordering::Relaxed);
         let refused = reader.read(&mut bytes).expect_err("five of four were read");
-        let source = refused.get_ref().and_then(|source| source.downcast_ref::<Error>());
-        assert!(matches!(source, Some(Error::Pipe { cause: PipeCause::Corrupt { .. }, .. })), "{refused}");
+        let source = refused.get_ref().and_then(|source| source.downcast_ref::<PipeError>());
+        assert!(matches!(source, Some(PipeError::Pipe { cause: PipeCause::Corrupt { .. }, .. })), "{refused}");
         me.barrier()
     });
 }
@@ -97,7 +98,10 @@ fn an_offer_of_what_is_not_there_takes_no_memory() {
             let message = PipeMessage { name: reader.name(), session, body };
             me.process_handle().take_pipe_message(me.process_of(WRITER), message);
             let refused = reader.try_recv().map(|message| message.map(Received::keep));
-            assert!(matches!(refused, Err(Error::Fabric(_) | Error::Pipe { .. })), "{case}: {refused:?}");
+            assert!(
+                matches!(refused, Err(PipeError::Job(Error::Fabric(_)) | PipeError::Pipe { .. })),
+                "{case}: {refused:?}"
+            );
             assert_eq!(reader.fetched.capacity(), 0);
             reader.read(&mut [0; 8]).expect_err("it is refused again");
             me.barrier()
@@ -109,7 +113,7 @@ fn an_offer_of_what_is_not_there_takes_no_memory() {
 #[test]
 fn what_a_huge_offer_took_is_given_back() {
     const HUGE: usize = 8 << 20;
-    let body = |me: &Worker| {
+    let body = |me: &Worker| -> Result<()> {
         if me.id() == WRITER {
             let mut writer = me.pipe(READER).message_bytes(8).writer()?;
             for bytes in [HUGE, HUGE, 100, HUGE] {
@@ -129,7 +133,7 @@ fn what_a_huge_offer_took_is_given_back() {
         for _ in 0..40 {
             // Sent when this one waits by now.
             let early = reader.recv_for(Duration::from_micros(1)).map(Received::keep);
-            assert!(matches!(early, Err(Error::Deadline { .. })), "{early:?}");
+            assert!(matches!(early, Err(PipeError::Job(Error::Deadline { .. }))), "{early:?}");
             me.barrier()?;
             assert_eq!(*reader.recv()?, *b"short");
         }
@@ -142,7 +146,7 @@ fn what_a_huge_offer_took_is_given_back() {
 /// A value that the transport refuses comes back, as one that finds no room does.
 #[test]
 fn a_value_that_is_not_sent_is_given_back() {
-    let body = |me: &Worker| {
+    let body = |me: &Worker| -> Result<()> {
         let pipe = |peer| me.pipe(peer).message_bytes(1 << 20);
         if me.id() == READER {
             let mut receiver = pipe(WRITER).receiver::<(u64, Vec<u8>)>()?;
@@ -154,7 +158,7 @@ fn a_value_that_is_not_sent_is_given_back() {
         // So that it goes as a message of the transport, which is too long.
         let frame_bytes_max = std::mem::replace(&mut sender.writer.frame_bytes_max, usize::MAX);
         let refused = sender.try_send((1, vec![7; 100_000])).expect_err("messages are not as long");
-        assert!(matches!(refused.error, Error::Fabric(_)), "{:?}", refused.error);
+        assert!(matches!(refused.error, PipeError::Job(Error::Fabric(_))), "{:?}", refused.error);
         assert_eq!(sender.pipe().written(), 0);
         sender.writer.frame_bytes_max = frame_bytes_max;
         sender.send(refused.arguments).map_err(|refused| refused.error)?;
@@ -181,7 +185,7 @@ fn a_lost_process_gets_no_pipe() {
         let mut reader = me.pipe(WRITER).number(3).reader()?;
         me.process_handle().take_pipe_message(me.process_of(WRITER), open);
         assert!(reader.inlet.session().is_none());
-        assert!(matches!(reader.recv(), Err(Error::PeerLost { .. })));
+        assert!(matches!(reader.recv(), Err(PipeError::Job(Error::PeerLost { .. }))));
         is_well.store(true, Ordering::Relaxed);
         Ok(())
     });
@@ -197,18 +201,18 @@ fn what_a_reader_opens_is_its_own() {
         if me.id() == WRITER {
             me.barrier()?;
             // The first is for one that is open, the second for none, and there is no memory for a third.
-            let mut writers = (2..5).map(|number| pipe(READER, number).writer()).collect::<Result<Vec<_>>>()?;
+            let mut writers = (2..5).map(|number| pipe(READER, number).writer()).collect::<Result<Vec<_>, _>>()?;
             writers[0].write(b"open")?;
             writers[1].write(b"not yet open")?;
             let refused = writers[2].write(b"too much");
-            assert!(matches!(refused, Err(Error::Pipe { cause: PipeCause::Memory(_), .. })), "{refused:?}");
+            assert!(matches!(refused, Err(PipeError::Pipe { cause: PipeCause::Memory(_), .. })), "{refused:?}");
             me.barrier()?;
             me.barrier()?;
             // The second is open, and so there is room.
             pipe(READER, 5).writer()?.write(b"now")?;
             return me.barrier();
         }
-        let mut own = (0..3).map(|number| pipe(WRITER, number).reader()).collect::<Result<Vec<_>>>()?;
+        let mut own = (0..3).map(|number| pipe(WRITER, number).reader()).collect::<Result<Vec<_>, _>>()?;
         me.barrier()?;
         assert_eq!(*own[2].recv()?, *b"open");
         me.barrier()?;

@@ -14,13 +14,13 @@ use farside_fabric::transport::{Operation, Outcome};
 use farside_sys::racy;
 
 use super::ends::{Outlet, Way};
-use super::error::{PipeCause, PipeName};
+use super::error::{PipeCause, PipeError, PipeName, Result};
 use super::message::{DATA_OVERHEAD_BYTES, PipeBody};
 use super::offer::Offer;
 use super::protocol::{Corrupt, Flag, Kind, Words, Writing};
 use super::shape::{INLINE_BYTES_MAX, PipeShape};
 use super::waking::Waiting;
-use crate::error::{Error, Result};
+use crate::error::{self, Error};
 use crate::invoke::ring::message::Piece;
 use crate::launch::kill_point::KillPoint;
 use crate::memory::Extent;
@@ -94,7 +94,7 @@ impl<'w> PipeWriter<'w> {
     /// How many of them the reader has taken: a program may count on it that they were read.
     ///
     /// # Errors
-    /// [`Error::Pipe`] with `Corrupt`.
+    /// [`PipeError::Pipe`] with `Corrupt`.
     pub fn taken(&mut self) -> Result<u64> {
         self.look()?;
         Ok(self.writing.taken())
@@ -109,7 +109,7 @@ impl<'w> PipeWriter<'w> {
     /// the transport, or, if it is longer than one of those, a put and a message. The first use asks the reader's service thread, a round trip.
     ///
     /// # Errors
-    /// [`Error::Pipe`] with what is wrong with the pipe; [`Error::TooLarge`]; [`Error::PeerLost`] when the reader is; [`Error::Deadline`];
+    /// [`PipeError::Pipe`] with what is wrong with the pipe; [`Error::TooLarge`]; [`Error::PeerLost`] when the reader is; [`Error::Deadline`];
     /// [`Error::InHandler`] when it has to wait and must not.
     pub fn write(&mut self, data: &[u8]) -> Result<()> {
         self.write_for(data, self.me.default_deadline())
@@ -129,7 +129,7 @@ impl<'w> PipeWriter<'w> {
     /// As [`write`](Self::write), without waiting.
     ///
     /// # Errors
-    /// [`Error::Pipe`] with `Full`, also while the pipe is not connected yet: the first use begins that.
+    /// [`PipeError::Pipe`] with `Full`, also while the pipe is not connected yet: the first use begins that.
     #[inline]
     pub fn try_write(&mut self, data: &[u8]) -> Result<()> {
         self.check_length(data.len())?;
@@ -230,7 +230,7 @@ impl<'w> PipeWriter<'w> {
         if self.way.is_some() && self.writing.free() > 0 && !self.outlet.reader_is_closed() {
             return match self.me.process_handle().lost(self.peer) {
                 None => Ok(true),
-                Some(lost) => Err(lost),
+                Some(lost) => Err(lost.into()),
             };
         }
         self.look_for_room()
@@ -239,7 +239,7 @@ impl<'w> PipeWriter<'w> {
     #[cold]
     fn look_for_room(&mut self) -> Result<bool> {
         if let Some(lost) = self.me.process_handle().lost(self.peer) {
-            return Err(lost);
+            return Err(lost.into());
         }
         if self.outlet.reader_is_closed() {
             return Err(self.error(PipeCause::Closed));
@@ -305,7 +305,7 @@ impl<'w> PipeWriter<'w> {
         mut look: impl FnMut(&mut Self) -> Result<Option<T>>,
     ) -> Result<T> {
         let me = self.me;
-        me.wait_until(doing, time, |_| look(self).transpose())
+        me.wait_until(doing, time, |_| look(self).transpose().map(Ok))?
     }
 
     /// Whether nobody reads any more.
@@ -325,7 +325,7 @@ impl<'w> PipeWriter<'w> {
     #[inline]
     fn check_length(&self, bytes: usize) -> Result<()> {
         let max = self.outlet.shape.message_bytes;
-        if bytes <= max { Ok(()) } else { Err(Error::TooLarge { what: "a message of a pipe", bytes, max }) }
+        if bytes <= max { Ok(()) } else { Err(Error::TooLarge { what: "a message of a pipe", bytes, max }.into()) }
     }
 
     /// Sends a message into the slot that is free.
@@ -382,7 +382,7 @@ impl<'w> PipeWriter<'w> {
         let (outlet, number) = (self.outlet.clone(), self.writing.sent());
         let offset = outlet.shape.data_of(self.writing.slot()) as u64;
         outlet.begin_transfer();
-        let then = move |process: &Arc<Process>, outcome: Result<Outcome>| {
+        let then = move |process: &Arc<Process>, outcome: error::Result<Outcome>| {
             let told = outcome.and_then(|_| process.tell_reader(&outlet, body(number, flag, Vec::new())));
             if let Some(sent) = outlet.end_transfer(told.err().map(|error| error.to_string())) {
                 process.tell_writers_end(&outlet, sent);
@@ -393,18 +393,18 @@ impl<'w> PipeWriter<'w> {
         process.start_transfer(Extent::of_piece(&piece), Operation::Put { offset, data }, Box::new(then));
     }
 
-    pub(super) fn error(&self, cause: PipeCause) -> Error {
-        Error::Pipe { pipe: self.outlet.name, cause }
+    pub(super) fn error(&self, cause: PipeCause) -> PipeError {
+        PipeError::Pipe { pipe: self.outlet.name, cause }
     }
 
     /// That what is not known to be taken never will be.
-    fn undelivered(&self, why: String) -> Error {
+    fn undelivered(&self, why: String) -> PipeError {
         let messages = self.writing.sent() - self.writing.taken();
         self.error(PipeCause::Undelivered { messages, why })
     }
 
     #[cold]
-    fn corrupt(&self, corrupt: Corrupt) -> Error {
+    fn corrupt(&self, corrupt: Corrupt) -> PipeError {
         self.error(corrupt.into())
     }
 }
@@ -444,7 +444,7 @@ impl PipeWriter<'_> {
     /// *Cost*: where the reader's memory is mapped, a look at a word of it and the message that drop sends, too.
     ///
     /// # Errors
-    /// [`Error::Pipe`] with `Undelivered`, which says how many messages nobody has taken or will take: the reader has closed, is lost, or could not be
+    /// [`PipeError::Pipe`] with `Undelivered`, which says how many messages nobody has taken or will take: the reader has closed, is lost, or could not be
     /// reached. [`Error::Deadline`] and [`Error::InHandler`] when puts are under way still. This end is closed all the same.
     pub fn close(mut self) -> Result<Delivery> {
         self.settle()

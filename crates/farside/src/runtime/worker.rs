@@ -309,7 +309,7 @@ impl Worker {
         self.lost.borrow().contains(&process)
     }
 
-    /// What carries the job's bytes, for [queues and transmitters](crate::fabric::transmit) of a program's own. Its messages and events are the
+    /// What carries the job's bytes, for queues and transmitters (the crate `farside-transmit`) of a program's own. Its messages and events are the
     /// job's: a program that takes some away breaks it.
     pub fn transport(&self) -> &Arc<dyn Transport> {
         self.process.transport()

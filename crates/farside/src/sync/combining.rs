@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use farside_fabric::clock::pause_in_turns;
 
 use super::atomics::ValueCell;
-use super::error::SyncError;
+use super::error::{Result, SyncError};
 use super::operation::{After, Asked, Guarded, Outcome, POSTED_MAX, Posted};
 use super::requests::{Ended, List, Requests, run};
 use super::ticket::Ticket;
 use super::{WAIT_POLICY, this_thread};
-use crate::error::{Error, Refused};
+use crate::error::Refused;
 use crate::global::end_accesses_here;
 use crate::invoke::inbox::this_thread_handles;
 
@@ -97,7 +97,7 @@ impl<T> Combining<T> {
     ///
     /// # Errors
     /// [`SyncError::Poisoned`].
-    pub fn into_inner(self) -> Result<T, SyncError> {
+    pub fn into_inner(self) -> Result<T> {
         let Guarded { value, is_poisoned } = self.guarded.into_inner();
         if is_poisoned { Err(SyncError::Poisoned) } else { Ok(value) }
     }
@@ -114,7 +114,7 @@ impl<T: Send> Combining<T> {
     /// # Panics
     /// When the operation does; when it is called by an operation on this same value, which would wait for itself.
     #[track_caller]
-    pub fn run<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R, SyncError> {
+    pub fn run<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R> {
         self.run_after(After::Refuse, operation)
     }
 
@@ -126,7 +126,7 @@ impl<T: Send> Combining<T> {
     /// # Panics
     /// As there.
     #[track_caller]
-    pub fn mend<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R, SyncError> {
+    pub fn mend<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R> {
         self.run_after(After::Mend, operation)
     }
 
@@ -137,10 +137,10 @@ impl<T: Send> Combining<T> {
     ///
     /// # Panics
     /// When the operation does.
-    pub fn try_run<R, F: FnOnce(&mut T) -> R>(&self, operation: F) -> Result<Result<R, SyncError>, Refused<F>> {
+    pub fn try_run<R, F: FnOnce(&mut T) -> R>(&self, operation: F) -> Result<Result<R>, Refused<F, SyncError>> {
         end_accesses_here();
         if !self.requests.try_hold(this_thread()) {
-            return Err(Refused { error: SyncError::Busy.into(), arguments: operation });
+            return Err(Refused { error: SyncError::Busy, arguments: operation });
         }
         let outcome = self.run_here(After::Refuse, operation);
         self.serve(List::empty());
@@ -155,10 +155,10 @@ impl<T: Send> Combining<T> {
     ///
     /// # Errors
     /// With the operation: [`SyncError::Full`] when 1024 were posted that are not done with yet.
-    pub fn post<F: FnOnce(&mut T) + Send + 'static>(&self, operation: F) -> Result<(), Refused<F>> {
+    pub fn post<F: FnOnce(&mut T) + Send + 'static>(&self, operation: F) -> Result<(), Refused<F, SyncError>> {
         if self.posted.fetch_add(1, Ordering::Relaxed) >= POSTED_MAX {
             self.posted.fetch_sub(1, Ordering::Relaxed);
-            return Err(Refused { error: SyncError::Full { max: POSTED_MAX as usize }.into(), arguments: operation });
+            return Err(Refused { error: SyncError::Full { max: POSTED_MAX as usize }, arguments: operation });
         }
         end_accesses_here();
         let mark = this_thread();
@@ -184,7 +184,7 @@ impl<T: Send> Combining<T> {
     ///
     /// # Errors
     /// As for [`post`](Self::post).
-    pub fn start<R, F>(&self, operation: F) -> Result<Ticket<R>, Error>
+    pub fn start<R, F>(&self, operation: F) -> Result<Ticket<R>>
     where
         R: Send + 'static,
         F: FnOnce(&mut T) -> R + Send + 'static,
@@ -195,7 +195,7 @@ impl<T: Send> Combining<T> {
     }
 
     #[track_caller]
-    fn run_after<R: Send>(&self, after: After, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R, SyncError> {
+    fn run_after<R: Send>(&self, after: After, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R> {
         if this_thread_handles() {
             return Err(SyncError::InHandler);
         }

@@ -10,12 +10,12 @@ use std::thread::{self, JoinHandle, ThreadId};
 use farside_fabric::wait::Backoff;
 
 use super::atomics::ValueCell;
-use super::error::SyncError;
+use super::error::{Result, SyncError};
 use super::operation::{After, Asked, Guarded, POSTED_MAX, Posted};
 use super::requests::{Ended, Request, Requests, run};
 use super::ticket::Ticket;
 use super::{WAIT_POLICY, this_thread};
-use crate::error::{Error, Refused, Result};
+use crate::error::{Error, Refused};
 use crate::global::end_accesses_here;
 use crate::invoke::inbox::this_thread_handles;
 
@@ -101,7 +101,7 @@ impl<T> Delegated<T> {
     /// # Panics
     /// When the operation does; when it is called by an operation on this same value, which would wait for itself.
     #[track_caller]
-    pub fn run<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R, SyncError> {
+    pub fn run<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R> {
         self.run_after(After::Refuse, operation)
     }
 
@@ -113,7 +113,7 @@ impl<T> Delegated<T> {
     /// # Panics
     /// As there.
     #[track_caller]
-    pub fn mend<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R, SyncError> {
+    pub fn mend<R: Send>(&self, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R> {
         self.run_after(After::Mend, operation)
     }
 
@@ -124,13 +124,13 @@ impl<T> Delegated<T> {
     ///
     /// # Errors
     /// With the operation: [`SyncError::Full`] when 1024 were posted that were not run yet.
-    pub fn post<F: FnOnce(&mut T) + Send + 'static>(&self, operation: F) -> Result<(), Refused<F>> {
+    pub fn post<F: FnOnce(&mut T) + Send + 'static>(&self, operation: F) -> Result<(), Refused<F, SyncError>> {
         if self.shared.posted.fetch_add(1, Ordering::Relaxed) >= POSTED_MAX {
             self.shared.posted.fetch_sub(1, Ordering::Relaxed);
-            return Err(Refused { error: SyncError::Full { max: POSTED_MAX as usize }.into(), arguments: operation });
+            return Err(Refused { error: SyncError::Full { max: POSTED_MAX as usize }, arguments: operation });
         }
         // SAFETY: it is new, and in a box that stays until it was run.
-        unsafe { self.hand_over(Posted::<T, F>::boxed(operation)) };
+        unsafe { self.submit(Posted::<T, F>::boxed(operation)) };
         Ok(())
     }
 
@@ -149,7 +149,7 @@ impl<T> Delegated<T> {
     }
 
     #[track_caller]
-    fn run_after<R: Send>(&self, after: After, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R, SyncError> {
+    fn run_after<R: Send>(&self, after: After, operation: impl FnOnce(&mut T) -> R + Send) -> Result<R> {
         let is_inside = thread::current().id() == self.owner;
         assert!(!is_inside, "an operation asks for another one on the value that it has itself");
         if this_thread_handles() {
@@ -157,7 +157,7 @@ impl<T> Delegated<T> {
         }
         let asked = Asked::new(after, operation);
         // SAFETY: it is new, and stays here until it was run.
-        unsafe { self.hand_over(asked.as_request()) };
+        unsafe { self.submit(asked.as_request()) };
         let ended = self.shared.requests.wait(asked.request(), WAIT_POLICY, this_thread());
         debug_assert!(matches!(ended, Ended::Done), "the thread of the value chooses nobody");
         asked.into_outcome().into_result()
@@ -165,7 +165,7 @@ impl<T> Delegated<T> {
 
     /// # Safety
     /// The request is a new one, and stays until it was run.
-    unsafe fn hand_over(&self, request: std::ptr::NonNull<Request<Guarded<T>>>) {
+    unsafe fn submit(&self, request: std::ptr::NonNull<Request<Guarded<T>>>) {
         end_accesses_here();
         let mut is_asleep = false;
         // The word is free when the thread sleeps: then it is held for the thread, which is woken when it has something to do.

@@ -2,10 +2,18 @@
 
 use farside_fabric::WorkerId;
 
+use crate::error::{Error, room_error};
+
+/// A result of this module.
+pub(super) type Result<T, E = SyncError> = std::result::Result<T, E>;
+
 /// Why something that several work on could not be had, or was not done.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {
+    /// An error of the job, such as [`Error::PeerLost`].
+    #[error(transparent)]
+    Job(#[from] Error),
     /// Somebody has the value at the moment.
     #[error(
         "the value is in use: use `post`, which leaves the operation to whoever has it, or `run` where waiting is allowed"
@@ -85,12 +93,6 @@ pub enum SyncError {
         /// Whose it is.
         owner: WorkerId,
     },
-    /// A program stopped, and has changed nothing.
-    #[error("step {step} of the program stopped it, and nothing was changed: {why}")]
-    ProgramStopped {
-        /// The step, counted from 0.
-        step: u32,
-        /// Why.
-        why: super::structure::StopCause,
-    },
 }
+
+room_error!(SyncError);

@@ -15,10 +15,10 @@ use farside_fabric::{ProcessId, WorkerId};
 pub use guard::{LockGuard, Token};
 
 use self::table::{Asked, Grants, LOCKS_MAX, Mode, Table, WAITERS_MAX, Wish};
-use super::error::SyncError;
+use super::error::{Result, SyncError};
 use crate::Wire;
 use crate::dist::PerWorker;
-use crate::error::{Error, Refused, Result};
+use crate::error::{Error, Refused};
 use crate::invoke::call::{PutOff, WhenFull};
 use crate::invoke::reply::Reply;
 use crate::launch::settings::FOREVER;
@@ -177,8 +177,8 @@ impl<'w> Lock<'w> {
                 Ok(0) => return Err(full()),
                 Ok(number) => return Ok(LockGuard::new(self.clone(), home, wish, number)),
                 Err(Error::Deadline { .. }) if me.now() < deadline => {
-                    if let Err(error) = self.ask_to_revoke(home) {
-                        break error;
+                    if let Err(refused) = self.ask_to_revoke(home) {
+                        break refused;
                     }
                 }
                 Err(Error::Deadline { .. }) => break Error::Deadline { doing: "waiting for a lock", after: time },
@@ -188,11 +188,11 @@ impl<'w> Lock<'w> {
         drop(pending);
         // The grant may be on its way: then it is given back by this.
         self.give_up(home, wish);
-        Err(error)
+        Err(error.into())
     }
 
     /// Whoever has the lock may have had it for too long. The home has no clock of its own that would strike.
-    fn ask_to_revoke(&self, home: WorkerId) -> Result<()> {
+    fn ask_to_revoke(&self, home: WorkerId) -> Result<(), Error> {
         let Some(lease_ns) = self.manager.lease_ns else { return Ok(()) };
         Ok(self.worker.call(home, (self.manager.parts, self.name.clone(), lease_ns), revoke)?)
     }
@@ -208,11 +208,11 @@ impl<'w> Lock<'w> {
         let answer = me.call_return(home, self.arguments(wish), try_ask)?.wait();
         match answer {
             Ok((0, None)) => Err(full()),
-            Ok((_, Some(owner))) => Err(SyncError::LockHeld { name: self.name.clone(), owner }.into()),
+            Ok((_, Some(owner))) => Err(SyncError::LockHeld { name: self.name.clone(), owner }),
             Ok((number, None)) => Ok(LockGuard::new(self.clone(), home, wish, number)),
             Err(error) => {
                 self.give_up(home, wish);
-                Err(error)
+                Err(error.into())
             }
         }
     }
@@ -235,7 +235,7 @@ impl<'w> Lock<'w> {
                     let lock = Lock { worker: me, manager, name, home: process, mode };
                     Ok(LockGuard::new(lock, home, wish, number))
                 }
-                Err(error) => Err(error),
+                Err(error) => Err(error.into()),
             };
             next(me, granted);
         });
@@ -252,7 +252,7 @@ impl<'w> Lock<'w> {
         let owner = self.worker.call_return(self.home_worker()?, asked, |there, (parts, name): (Parts, String)| {
             parts.here(there).table.borrow().owner(&name)
         })?;
-        owner.wait()
+        Ok(owner.wait()?)
     }
 
     fn arguments(&self, wish: Wish) -> Arguments {
@@ -268,7 +268,7 @@ impl<'w> Lock<'w> {
     fn home_worker(&self) -> Result<WorkerId> {
         let (me, process) = (self.worker, self.home);
         if process.number() >= me.process_count() {
-            return Err(Error::UnknownProcess { process, count: me.process_count() });
+            return Err(Error::UnknownProcess { process, count: me.process_count() }.into());
         }
         let threads = u64::from(me.threads_per_process());
         let local = (hash_name(&self.name) / u64::from(me.process_count())) % threads;
@@ -295,8 +295,8 @@ impl<'w> Lock<'w> {
     }
 }
 
-fn full() -> Error {
-    SyncError::Full { max: LOCKS_MAX.max(WAITERS_MAX) }.into()
+fn full() -> SyncError {
+    SyncError::Full { max: LOCKS_MAX.max(WAITERS_MAX) }
 }
 
 /// Where, which, whether to be shared, and the wish.

@@ -2,9 +2,7 @@
 //!
 //! A structure belongs to the worker that has registered it. Where it is says its *directory*: the worker that the name's hash says. Operations
 //! are functions of the owner's, named by the hash of their names, and run on its thread as handlers: so each is one atomic step, and
-//! needs no lock. What RDMO does with a series of reads, writes and atomics under way in the network, a [`Program`] does at the owner.
-
-mod program;
+//! needs no lock.
 
 use std::any::{Any, type_name};
 use std::cell::{Cell, RefCell};
@@ -17,13 +15,10 @@ use std::rc::Rc;
 
 use farside_fabric::WorkerId;
 
-pub use program::{Compare, Operand, Program, Step, StopCause, Words};
-
-use super::error::SyncError;
+use super::error::{Result, SyncError};
 use super::operation::{After, Guarded, Outcome};
 use crate::Wire;
 use crate::dist::PerWorker;
-use crate::error::{Error, Result};
 use crate::invoke::pending::Pending;
 use crate::runtime::worker::Worker;
 use crate::wire::hash_name;
@@ -87,11 +82,11 @@ impl<T, A, R> fmt::Debug for Operation<T, A, R> {
 /// # }
 /// ```
 ///
-/// An operation that panics does so for its caller ([`Error::RemotePanic`]), and poisons the structure: see [`Combining`](super::Combining).
+/// An operation that panics does so for its caller ([`Error::RemotePanic`](crate::Error::RemotePanic)), and poisons the structure: see [`Combining`](super::Combining).
 /// Structures are found by workers that run the owner's binary.
 ///
 /// When the owner's process dies its structures are gone, and their names free again: those who have found them before get
-/// [`Error::PeerLost`], the others [`SyncError::NoStructure`]. When the directory of a name dies, nobody finds it any more.
+/// [`Error::PeerLost`](crate::Error::PeerLost), the others [`SyncError::NoStructure`]. When the directory of a name dies, nobody finds it any more.
 #[derive(Clone, Copy, Debug, Wire)]
 pub struct Structures {
     parts: PerWorker<Part>,
@@ -183,13 +178,12 @@ impl Structures {
                 parts.here(there).directory.borrow().get(&name).cloned()
             })?;
         match listed.wait()? {
-            None => Err(SyncError::NoStructure { name: name.to_owned() }.into()),
+            None => Err(SyncError::NoStructure { name: name.to_owned() }),
             Some(listed) if listed.type_name != type_name::<T>() => Err(SyncError::OtherType {
                 name: name.to_owned(),
                 registered: listed.type_name,
                 wanted: type_name::<T>(),
-            }
-            .into()),
+            }),
             Some(Listed { owner, number, .. }) => Ok(Structure { structures: self, owner, number, of: PhantomData }),
         }
     }
@@ -207,9 +201,9 @@ impl Structures {
         let removed = me.call_return(directory(me, name), asked, unlist)?.wait()?;
         let own = removed.and_then(|number| self.parts.here(me).own.borrow_mut().remove(&number));
         let owned = own.and_then(|own| Rc::downcast::<Owned<T>>(own).ok()).and_then(Rc::into_inner);
-        let Some(owned) = owned else { return Err(SyncError::NoStructure { name: name.to_owned() }.into()) };
+        let Some(owned) = owned else { return Err(SyncError::NoStructure { name: name.to_owned() }) };
         let Guarded { value, is_poisoned } = owned.guarded.into_inner();
-        if is_poisoned { Err(SyncError::Poisoned.into()) } else { Ok(value) }
+        if is_poisoned { Err(SyncError::Poisoned) } else { Ok(value) }
     }
 }
 
@@ -227,18 +221,6 @@ impl<T: 'static> NewStructure<T> {
         let other = self.owned.operations.insert(hash_name(operation.name), Box::new(function));
         assert!(other.is_none(), "{}: two operations with one name", operation.name);
         self
-    }
-
-    /// Has [programs](Program) run on it.
-    ///
-    /// # Panics
-    /// When it has them already.
-    #[track_caller]
-    pub fn programs(self) -> Self
-    where
-        T: Words,
-    {
-        self.operation(program_on(), |words, program: Program| program.try_run(words))
     }
 
     /// Makes the structure known by this name. It belongs to this worker, on whose thread the operations run, and can be found when this returns.
@@ -261,10 +243,10 @@ impl<T: 'static> NewStructure<T> {
         let listed = Listed { owner: me.id(), number, type_name: type_name::<T>().to_owned() };
         let arguments = (structures.parts, name.to_owned(), listed);
         let call = me.call_return(directory(me, name), arguments.clone(), list);
-        let listed = call.map_err(Error::from).and_then(Pending::wait);
+        let listed = call.map_err(SyncError::from).and_then(|asked| Ok(asked.wait()?));
         let refused = match listed {
             Ok(Ok(())) => return Ok(Structure { structures, owner: me.id(), number, of: PhantomData }),
-            Ok(Err(Some(owner))) => SyncError::NameTaken { name: name.to_owned(), owner }.into(),
+            Ok(Err(Some(owner))) => SyncError::NameTaken { name: name.to_owned(), owner },
             Ok(Err(None)) => full(),
             Err(error) => {
                 // It may be listed, or be about to.
@@ -314,16 +296,6 @@ impl<T: 'static> Structure<T> {
         Ok(me.call_return(self.owner, asked, run_operation::<T, A, R>)?)
     }
 
-    /// Runs a program on the structure's words, as one atomic step, and waits for the results. Not in handlers.
-    ///
-    /// # Errors
-    /// [`SyncError::ProgramStopped`]; [`SyncError::NoOperation`] when it was registered without [programs](NewStructure::programs); otherwise as for
-    /// [`run`](Self::run).
-    pub fn run_program(self, me: &Worker, program: Program) -> Result<Vec<u64>> {
-        let ran = self.run(me, program_on(), program)?;
-        ran.map_err(|(step, why)| SyncError::ProgramStopped { step, why }.into())
-    }
-
     /// Works on the structure at its owner, who alone can, also in handlers. What others call on it meanwhile, because `work` waits for
     /// something, is refused with [`SyncError::Busy`].
     ///
@@ -353,7 +325,7 @@ impl<T: 'static> Structure<T> {
         let mut guarded = own.guarded.try_borrow_mut().map_err(|_| SyncError::Busy)?;
         let outcome = guarded.run(after, work);
         drop(guarded);
-        Ok(outcome.into_result()?)
+        outcome.into_result()
     }
 }
 
@@ -370,16 +342,12 @@ impl<R> OperationResult<R> {
             Err(Refusal::Poisoned) => SyncError::Poisoned,
             Err(Refusal::Busy) => SyncError::Busy,
         };
-        Err(why.into())
+        Err(why)
     }
 }
 
-fn full() -> Error {
-    SyncError::Full { max: STRUCTURES_MAX }.into()
-}
-
-fn program_on<T>() -> Operation<T, Program, Result<Vec<u64>, (u32, StopCause)>> {
-    Operation::new("farside/program")
+fn full() -> SyncError {
+    SyncError::Full { max: STRUCTURES_MAX }
 }
 
 /// Who knows where the structure of this name is.

@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync
 use std::thread;
 use std::time::Duration;
 
-use super::error::SyncError;
-use crate::error::{Error, Result};
+use super::error::{Result, SyncError};
+use crate::error::Error;
 
 /// The result of an operation that was [started](super::Combining::start) on a value, on its way. Dropping it discards the result, and the
 /// operation is run all the same.
@@ -46,7 +46,7 @@ impl<R: Send + 'static> Ticket<R> {
         match self.result.try_recv() {
             Ok(outcome) => Some(Ok(taken(outcome))),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err(SyncError::Poisoned.into())),
+            Err(TryRecvError::Disconnected) => Some(Err(SyncError::Poisoned)),
         }
     }
 
@@ -60,8 +60,10 @@ impl<R: Send + 'static> Ticket<R> {
     pub fn wait_for(&mut self, time: Duration) -> Result<R> {
         match self.result.recv_timeout(time) {
             Ok(outcome) => Ok(taken(outcome)),
-            Err(RecvTimeoutError::Timeout) => Err(Error::Deadline { doing: "waiting for an operation", after: time }),
-            Err(RecvTimeoutError::Disconnected) => Err(SyncError::Poisoned.into()),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(Error::Deadline { doing: "waiting for an operation", after: time }.into())
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(SyncError::Poisoned),
         }
     }
 }

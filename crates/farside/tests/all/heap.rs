@@ -18,7 +18,7 @@ fn all_is_accounted_for(report: HeapReport) {
 macro_rules! is_refused {
     ($result:expr, $error:pat) => {{
         let result = $result;
-        assert!(matches!(result, Err(Error::Heap($error))), "{result:?}");
+        assert!(matches!(result, Err($error)), "{result:?}");
     }};
 }
 
@@ -44,7 +44,7 @@ fn blocks_go_across_and_come_back(me: &Worker) -> Result<()> {
                 block.free().unwrap();
                 // Its initiator may have used the place again by now.
                 let again = name.open(there);
-                let is_gone = matches!(again, Err(Error::Heap(HeapError::Freed { .. } | HeapError::Stale { .. })));
+                let is_gone = matches!(again, Err(HeapError::Freed { .. } | HeapError::Stale { .. }));
                 assert!(is_gone, "{again:?}");
             })?;
         }
@@ -70,8 +70,8 @@ fn everything_freed_is_one_piece(me: &Worker) -> Result<()> {
             match heap.alloc(1 + number * 7 + round) {
                 Ok(block) if number % 3 == 2 => block.free(),
                 Ok(block) => given.push(block.hand_over()?),
-                Err(Error::Heap(HeapError::Exhausted { .. })) => break,
-                Err(error) => return Err(error),
+                Err(HeapError::Exhausted { .. }) => break,
+                Err(error) => return Err(error.into()),
             }
         }
         assert!(given.len() > 10);
@@ -99,7 +99,7 @@ fn blocks_are_aligned(me: &Worker) -> Result<()> {
     }
     for align in [0, 3, 8192] {
         let refused = heap.alloc(Space::of(1).aligned(align));
-        assert!(matches!(refused, Err(Error::Heap(HeapError::Alignment { .. }))), "{refused:?}");
+        assert!(matches!(refused, Err(HeapError::Alignment { .. })), "{refused:?}");
     }
     me.barrier()
 }
@@ -111,10 +111,10 @@ fn mistakes_are_refused(me: &Worker) -> Result<()> {
         is_refused!(RemoteHeap::open(me, peer, HeapOptions::new(bytes)).map(drop), HeapError::HeapBytes { .. });
     }
     let unknown = RemoteHeap::open(me, WorkerId::new(99), HeapOptions::new(1));
-    assert!(matches!(unknown, Err(Error::UnknownWorker { .. })), "{unknown:?}");
+    assert!(matches!(unknown, Err(HeapError::Job(Error::UnknownWorker { .. }))), "{unknown:?}");
     let too_much = RemoteHeap::open(me, peer, HeapOptions::new(1 << 33)).map(drop);
     assert!(
-        matches!(too_much, Err(Error::MemoryRefused { .. } | Error::Heap(HeapError::NoLocalMemory { .. }))),
+        matches!(too_much, Err(HeapError::Job(Error::MemoryRefused { .. }) | HeapError::NoLocalMemory { .. })),
         "{too_much:?}"
     );
 
@@ -141,10 +141,10 @@ fn mistakes_are_refused(me: &Worker) -> Result<()> {
     for local in 0..me.threads_per_process() {
         let worker = WorkerId::new(beside + local);
         let refused = me.call_return(worker, (name, peer), |there, (name, owner)| match name.open(there) {
-            Err(Error::Heap(HeapError::OtherWorker { owner: named, here })) => named == owner && here == there.id(),
+            Err(HeapError::OtherWorker { owner: named, here }) => named == owner && here == there.id(),
             Ok(block) => {
-                assert!(matches!(block.read_at(99, &mut [0; 2]), Err(Error::Heap(HeapError::OutOfRange { .. }))));
-                assert!(matches!(block.write_at(u64::MAX, &[0; 2]), Err(Error::Heap(HeapError::OutOfRange { .. }))));
+                assert!(matches!(block.read_at(99, &mut [0; 2]), Err(HeapError::OutOfRange { .. })));
+                assert!(matches!(block.write_at(u64::MAX, &[0; 2]), Err(HeapError::OutOfRange { .. })));
                 there.id() == owner
             }
             Err(error) => panic!("{error}"),
@@ -153,15 +153,16 @@ fn mistakes_are_refused(me: &Worker) -> Result<()> {
     }
     heap.take_back(name)?;
     is_refused!(heap.take_back(name), HeapError::Freed { .. });
-    let gone =
-        me.call_return(peer, name, |there, name| matches!(name.open(there), Err(Error::Heap(HeapError::Freed { .. }))));
+    let gone = me.call_return(peer, name, |there, name| matches!(name.open(there), Err(HeapError::Freed { .. })));
     assert!(gone?.wait()?, "what was taken back cannot be opened");
     let report = heap.report();
     assert_eq!((report.free_bytes, report.free_pieces, report.peer_blocks), (1008, 1, 0));
     all_is_accounted_for(report);
     heap.close()?;
     // What is gone with its heap.
-    let gone = me.call_return(peer, name, |there, name| matches!(name.open(there), Err(Error::MemoryReleased { .. })));
+    let gone = me.call_return(peer, name, |there, name| {
+        matches!(name.open(there), Err(HeapError::Job(Error::MemoryReleased { .. })))
+    });
     assert!(gone?.wait()?);
     me.barrier()
 }
@@ -177,13 +178,13 @@ fn stale_names_are_noticed(me: &Worker) -> Result<()> {
         block.put()?;
         let name = block.hand_over()?;
         let stale = me.call_return(peer, (name, old.clone()), |there, (name, old): (RemoteBlock, Vec<RemoteBlock>)| {
-            let stale = |name: RemoteBlock| matches!(name.open(there), Err(Error::Heap(HeapError::Stale { .. })));
+            let stale = |name: RemoteBlock| matches!(name.open(there), Err(HeapError::Stale { .. }));
             let all = old.into_iter().all(stale);
             let first = name.open(there).unwrap();
             let second = name.open(there).unwrap();
             first.free().unwrap();
-            assert!(matches!(second.read_at(0, &mut [0]), Err(Error::Heap(HeapError::Freed { .. }))));
-            assert!(matches!(second.free(), Err(Error::Heap(HeapError::Freed { .. }))), "freed once");
+            assert!(matches!(second.read_at(0, &mut [0]), Err(HeapError::Freed { .. })));
+            assert!(matches!(second.free(), Err(HeapError::Freed { .. })), "freed once");
             all
         });
         assert!(stale?.wait()?, "names of blocks that were at the same place");
@@ -214,7 +215,7 @@ fn blocks_are_lent(me: &Worker) -> Result<()> {
             assert_eq!(block.to_vec().unwrap(), [round; 64]);
             block.write_at(1, &[round + 100; 3]).unwrap();
             assert_eq!(block.initiator(), there.neighbor(there.worker_count() - 1));
-            matches!(block.free(), Err(Error::Heap(HeapError::Lent { .. })))
+            matches!(block.free(), Err(HeapError::Lent { .. }))
         });
         assert!(answered?.wait()?, "only its initiator frees it");
         is_refused!(heap.take_back(name), HeapError::Lent { .. });
@@ -288,7 +289,7 @@ fn closing_waits_for_the_peer(me: &Worker) -> Result<()> {
     me.call_return(peer, kept, |there, name| drop(name.open(there).unwrap()))?.wait()?;
     drop(heap);
     let closed = me.call_return(peer, kept, |there, name| {
-        matches!(name.open(there), Err(Error::MemoryReleased { .. } | Error::Heap(HeapError::Closed { .. })))
+        matches!(name.open(there), Err(HeapError::Job(Error::MemoryReleased { .. }) | HeapError::Closed { .. }))
     });
     assert!(closed?.wait()?);
     me.barrier()?;
@@ -343,8 +344,8 @@ impl Traffic<'_> {
                         block.put()?;
                         self.own.push((block, seed));
                     }
-                    Err(Error::Heap(HeapError::Exhausted { .. })) => {}
-                    Err(error) => return Err(error),
+                    Err(HeapError::Exhausted { .. }) => {}
+                    Err(error) => return Err(error.into()),
                 }
             }
             4..=6 if !self.own.is_empty() => {
@@ -385,8 +386,8 @@ impl Traffic<'_> {
                 let is_kept = taken?.wait()?;
                 match self.heap.take_back(name) {
                     Ok(()) => assert!(is_kept),
-                    Err(Error::Heap(HeapError::Freed { .. })) => assert!(!is_kept),
-                    Err(error) => return Err(error),
+                    Err(HeapError::Freed { .. }) => assert!(!is_kept),
+                    Err(error) => return Err(error.into()),
                 }
             }
             _ => drop(me.progress()?),
@@ -463,7 +464,7 @@ fn a_lost_peer_is_an_error_and_everything_is_accounted_for() {
                 let mut go_on = || -> Result<()> {
                     loop {
                         let mut block = match heap.alloc(random.below(300)) {
-                            Err(Error::Heap(HeapError::Exhausted { .. })) => continue,
+                            Err(HeapError::Exhausted { .. }) => continue,
                             block => block?,
                         };
                         block.local_mut().fill(7);
@@ -482,10 +483,10 @@ fn a_lost_peer_is_an_error_and_everything_is_accounted_for() {
                 for refused in
                     [heap.alloc(1_u64).map(drop), heap.try_alloc(1_u64).map(drop), heap.synchronise().map(drop)]
                 {
-                    assert!(lost(&refused.expect_err("it is dead")));
+                    assert!(lost(&refused.expect_err("it is dead").into()));
                 }
                 // A last list may still have come.
-                heap.close()
+                Ok(heap.close()?)
             };
             if me.process() == doomed {
                 return me.wait_while_serving(|| false);
@@ -530,7 +531,8 @@ fn a_lost_initiator_is_an_error_and_its_memory_comes_back() {
             if me.process().number() == 1 {
                 for name in names.lock().unwrap().iter() {
                     let opened = name.open(me);
-                    let is_told = matches!(opened, Err(Error::PeerLost { .. } | Error::MemoryReleased { .. }));
+                    let is_told =
+                        matches!(opened, Err(HeapError::Job(Error::PeerLost { .. } | Error::MemoryReleased { .. })));
                     assert!(is_told, "{opened:?}");
                 }
             }

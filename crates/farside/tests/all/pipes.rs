@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use farside::pipe::{Delivery, INLINE_BYTES_MAX, PipeCause, PipeReader, PipeShape, PipeWriter, WIDTH_MAX};
+use farside::pipe::{Delivery, INLINE_BYTES_MAX, PipeCause, PipeError, PipeReader, PipeShape, PipeWriter, WIDTH_MAX};
 use farside::prelude::*;
 use farside::{Error, Result, Simulation};
 
@@ -29,14 +29,14 @@ fn previous(me: &Worker) -> WorkerId {
     me.neighbor(me.worker_count() - me.threads_per_process())
 }
 
-fn cause<T: std::fmt::Debug>(result: Result<T>) -> PipeCause {
+fn cause<T: std::fmt::Debug>(result: Result<T, PipeError>) -> PipeCause {
     match result {
-        Err(Error::Pipe { cause, .. }) => cause,
+        Err(PipeError::Pipe { cause, .. }) => cause,
         other => panic!("{other:?}"),
     }
 }
 
-fn is_full<T: std::fmt::Debug>(result: Result<T>) -> bool {
+fn is_full<T: std::fmt::Debug>(result: Result<T, PipeError>) -> bool {
     matches!(cause(result), PipeCause::Full { .. })
 }
 
@@ -101,7 +101,7 @@ fn both_ends_wait(me: &Worker) -> Result<()> {
         read(&mut reader)
     } else {
         read(&mut reader)?;
-        write(&mut writer)
+        Ok(write(&mut writer)?)
     }
 }
 
@@ -127,7 +127,7 @@ fn a_full_pipe_says_so(me: &Worker) -> Result<()> {
     }
     assert!(is_full(writer.try_write(b"x")) && is_full(writer.try_loan(1).map(drop)));
     let late = writer.write_for(b"x", Duration::from_millis(20));
-    assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+    assert!(matches!(late, Err(PipeError::Job(Error::Deadline { .. }))), "{late:?}");
     me.barrier()?;
     assert_eq!(*reader.recv()?, 0_u64.to_le_bytes());
     me.barrier()?;
@@ -217,7 +217,7 @@ fn pipes_are_also_at_home(me: &Worker) -> Result<()> {
     }
     let mut alone = me.pipe(me.id()).number(2).width(1).writer()?;
     alone.write(b"for nobody yet")?;
-    assert!(matches!(alone.write_for(b"x", Duration::from_millis(5)), Err(Error::Deadline { .. })));
+    assert!(matches!(alone.write_for(b"x", Duration::from_millis(5)), Err(PipeError::Job(Error::Deadline { .. }))));
     me.barrier()
 }
 
@@ -292,12 +292,12 @@ fn refusals_are_typed(me: &Worker) -> Result<()> {
     }
     assert_eq!(cause(to.message_bytes(1 << 30).writer()), PipeCause::MessageBytes { bytes: 1 << 30 });
     let unknown = me.pipe(WorkerId::new(99)).writer();
-    assert!(matches!(unknown, Err(Error::UnknownWorker { .. })), "{unknown:?}");
+    assert!(matches!(unknown, Err(PipeError::Job(Error::UnknownWorker { .. }))), "{unknown:?}");
     let mut writer = to.message_bytes(100).writer()?;
     let long = writer.write(&[0; 101]);
-    assert!(matches!(long, Err(Error::TooLarge { bytes: 101, max: 100, .. })), "{long:?}");
+    assert!(matches!(long, Err(PipeError::Job(Error::TooLarge { bytes: 101, max: 100, .. }))), "{long:?}");
     let long = writer.try_loan(usize::MAX);
-    assert!(matches!(long, Err(Error::TooLarge { bytes: usize::MAX, max: 100, .. })), "{long:?}");
+    assert!(matches!(long, Err(PipeError::Job(Error::TooLarge { bytes: usize::MAX, max: 100, .. }))), "{long:?}");
     assert_eq!(cause(to.message_bytes(100).writer()), PipeCause::Taken);
     let mut reader = from.message_bytes(100).reader()?;
     assert_eq!(cause(from.message_bytes(100).reader()), PipeCause::Taken);
@@ -334,7 +334,7 @@ fn refusals_are_typed(me: &Worker) -> Result<()> {
     // A handler must not wait, and may do everything else.
     let handled = me.call_return(next(me), me.id(), |there, asker| {
         let mut reader = there.pipe(asker).number(3).reader().expect("nobody else has it");
-        matches!(reader.recv(), Err(Error::InHandler { .. })) && matches!(reader.try_recv(), Ok(None))
+        matches!(reader.recv(), Err(PipeError::Job(Error::InHandler { .. }))) && matches!(reader.try_recv(), Ok(None))
     });
     assert!(handled?.wait()?);
     me.barrier()
@@ -377,7 +377,7 @@ fn offers_are_fetched(me: &Worker) -> Result<()> {
         }
         let refused = writer.try_offer(me.allocate(321)?).unwrap_err();
         assert_eq!(refused.arguments.bytes(), 321);
-        assert!(matches!(refused.error, Error::Pipe { cause: PipeCause::Full { .. }, .. }));
+        assert!(matches!(refused.error, PipeError::Pipe { cause: PipeCause::Full { .. }, .. }));
         me.barrier()?;
         drop(reader);
         for _ in 0..4 {
@@ -429,7 +429,7 @@ fn channels_carry_values(me: &Worker) -> Result<()> {
     }
     let long = (1, Some("y".repeat(200)), Vec::new());
     let refused = sender.send(long.clone()).unwrap_err();
-    assert!(refused.arguments == long && matches!(refused.error, Error::TooLarge { max: 200, .. }));
+    assert!(refused.arguments == long && matches!(refused.error, PipeError::Job(Error::TooLarge { max: 200, .. })));
     sender.send(value(7))?;
     assert_eq!(receiver.recv()?, value(7));
     let channel = async {
@@ -438,7 +438,7 @@ fn channels_carry_values(me: &Worker) -> Result<()> {
             assert_eq!(receiver.recv_async().await?, value(number));
         }
         let refused = sender.send_async(long.clone()).await.unwrap_err();
-        assert!(refused.arguments == long && matches!(refused.error, Error::TooLarge { max: 200, .. }));
+        assert!(refused.arguments == long && matches!(refused.error, PipeError::Job(Error::TooLarge { max: 200, .. })));
         Ok::<_, Error>(())
     };
     me.block_on(channel)??;
@@ -489,8 +489,8 @@ fn streams_carry_bytes(me: &Worker) -> Result<()> {
         }
     };
     assert_eq!(broken.kind(), ErrorKind::BrokenPipe, "{broken}");
-    let source = broken.get_ref().and_then(|source| source.downcast_ref::<Error>());
-    assert!(matches!(source, Some(Error::Pipe { cause: PipeCause::Closed, .. })));
+    let source = broken.get_ref().and_then(|source| source.downcast_ref::<PipeError>());
+    assert!(matches!(source, Some(PipeError::Pipe { cause: PipeCause::Closed, .. })));
     me.barrier()
 }
 
@@ -664,7 +664,7 @@ fn futures_are_woken(me: &Worker) -> Result<()> {
     // One that is forgotten keeps nobody.
     assert!(reader.poll_ready(&mut context).is_pending());
     let too_long = me.block_on(writer.write_async(&[0; 9]))?;
-    assert!(matches!(too_long, Err(Error::TooLarge { .. })));
+    assert!(matches!(too_long, Err(PipeError::Job(Error::TooLarge { .. }))));
     me.barrier()
 }
 
@@ -727,7 +727,7 @@ fn what_a_lost_writer_has_written_is_read_first() {
                 for number in 0.. {
                     writer.write(&pattern(number, SIZES[number as usize % SIZES.len()]))?;
                 }
-                return reader.recv().map(drop);
+                return Ok(reader.recv().map(drop)?);
             }
             let mut reader = me.pipe(other).width(4).message_bytes(LONGEST).reader()?;
             let mut writer = me.pipe(other).writer()?;
@@ -738,10 +738,13 @@ fn what_a_lost_writer_has_written_is_read_first() {
                     Err(error) => break error,
                 }
             };
-            assert!(matches!(lost, Error::PeerLost { process, .. } if process.number() == 1), "{lost:?}");
+            assert!(
+                matches!(lost, PipeError::Job(Error::PeerLost { process, .. }) if process.number() == 1),
+                "{lost:?}"
+            );
             assert!(reader.read_count() > 10);
             let lost = writer.write(b"x");
-            assert!(matches!(lost, Err(Error::PeerLost { .. })), "{lost:?}");
+            assert!(matches!(lost, Err(PipeError::Job(Error::PeerLost { .. }))), "{lost:?}");
             well.fetch_add(1, Ordering::Relaxed);
             Ok(())
         });

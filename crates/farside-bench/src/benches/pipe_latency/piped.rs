@@ -29,7 +29,7 @@ impl Exchange for Piped<'_> {
     #[inline]
     fn send(&mut self, number: u64) -> farside::Result<()> {
         stamp(&mut self.data, number);
-        self.writer.write(&self.data)
+        Ok(self.writer.write(&self.data)?)
     }
 
     #[inline]
@@ -72,7 +72,7 @@ impl Exchange for Offered<'_> {
         let ends = [number as u8];
         buffer.write_at(0, &ends)?;
         buffer.write_at(self.data.len() - 1, &ends)?;
-        self.writer.offer(buffer).map_err(|refused| refused.error)
+        Ok(self.writer.offer(buffer)?)
     }
 
     #[inline]

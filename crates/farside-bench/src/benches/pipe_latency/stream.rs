@@ -24,7 +24,7 @@ pub(super) fn measure(me: &Worker, bytes: usize, options: Options) -> Result<Vec
         let (mut writer, mut data) = (pipe.writer()?, vec![0; bytes]);
         Box::new(move |number| {
             stamp(&mut data, number);
-            writer.write(&data)
+            Ok(writer.write(&data)?)
         })
     } else {
         let mut reader = pipe.reader()?;

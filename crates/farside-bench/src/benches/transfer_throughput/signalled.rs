@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use farside::Worker;
-use farside_fabric::memory::{Circular, CircularOptions, Growth};
-use farside_fabric::transmit::{Queue, QueueOptions, Span, Transmitter};
+use farside_fabric::memory::Growth;
 use farside_fabric::{FabricError, LocalRegion};
+use farside_transmit::{Circular, CircularOptions, Queue, QueueOptions, Span, Transmitter};
 
 use super::MANUAL;
 use super::ends::Ends;

@@ -7,12 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use farside::SimOptions;
-use farside_fabric::memory::{Circular, CircularOptions, Growth};
+use farside_fabric::memory::Growth;
 use farside_fabric::sim::SimFabric;
-use farside_fabric::transmit::{Queue, QueueOptions, Span, Transmitter};
 use farside_fabric::{
     Completion, FabricError, LocalRegion, Operation, Outcome, ProcessId, RemoteKey, RemoteRegion, Transport,
 };
+use farside_transmit::{Circular, CircularOptions, Queue, QueueOptions, Span, Transmitter};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

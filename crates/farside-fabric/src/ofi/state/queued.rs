@@ -7,7 +7,7 @@ use crate::by_message::Engine;
 use crate::ids::ProcessId;
 use crate::ofi::ffi::FiAddr;
 use crate::ofi::queues::{Order, QueueId, Reached};
-use crate::transmit::{Frontier, QueueLimits, Transfer};
+use crate::queue::{Frontier, QueueLimits, Transfer};
 use crate::transport::{FabricError, RemoteKey};
 
 impl State {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::ofi::pool::tests::{BYTES, finish, pair};
     use crate::private::{Lease, PrivateMemory};
-    use crate::transmit::{Span, TransferKind};
+    use crate::queue::{Span, TransferKind};
 
     /// What rides is told of by nobody but what comes behind, and its poster need not be there to post it.
     #[test]

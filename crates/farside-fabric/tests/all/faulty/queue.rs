@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use farside_fabric::transmit::{Frontier, QueueLimits, Span, Transfer, TransferKind, TransferQueue};
+use farside_fabric::queue::{Frontier, QueueLimits, Span, Transfer, TransferKind, TransferQueue};
 use farside_fabric::{FabricError, LocalRegion, RemoteKey};
 
 use super::{Fault, lock};

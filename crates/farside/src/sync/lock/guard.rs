@@ -7,9 +7,8 @@ use farside_fabric::WorkerId;
 use super::table::{Mode, Wish};
 use super::{Lock, leave, renew};
 use crate::Wire;
-use crate::error::Result;
 use crate::runtime::worker::Worker;
-use crate::sync::error::SyncError;
+use crate::sync::error::{Result, SyncError};
 
 /// What says that a lock was granted, and when: to be shown to the values that the lock guards ([`Fenced`](crate::sync::Fenced)).
 ///
@@ -92,7 +91,7 @@ impl<'w> LockGuard<'w> {
             return Ok(());
         }
         self.is_over = true;
-        Err(SyncError::LockLost { name: self.lock.name.clone() }.into())
+        Err(SyncError::LockLost { name: self.lock.name.clone() })
     }
 }
 

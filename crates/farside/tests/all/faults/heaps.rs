@@ -63,7 +63,7 @@ impl Traffic<'_> {
         for number in 0..8 {
             let mut block: Block<'_> = match self.heap.alloc(number * 40) {
                 // What the peer keeps it does not free by itself.
-                Err(Error::Heap(HeapError::Exhausted { .. })) => break,
+                Err(HeapError::Exhausted { .. }) => break,
                 block => block?,
             };
             block.local_mut().fill(content);
@@ -123,7 +123,7 @@ fn go_on(traffic: &mut Vec<Traffic<'_>>, rounds: u64) -> Result<()> {
         if let Some(gone) = gone {
             let Traffic { heap, .. } = traffic.swap_remove(gone);
             let refused = heap.alloc(1);
-            assert!(matches!(refused, Err(Error::PeerLost { .. })), "{refused:?}");
+            assert!(matches!(refused, Err(HeapError::Job(Error::PeerLost { .. }))), "{refused:?}");
         }
     }
     Ok(())
@@ -142,8 +142,8 @@ fn body(me: &Worker) -> Result<()> {
             };
             match RemoteHeap::open(me, me.neighbor(distance), options) {
                 Ok(heap) => traffic.push(Traffic { me, heap, handed: 0, taken_back: 0 }),
-                Err(Error::PeerLost { process, .. }) if process.number() == DOOMED => {}
-                Err(error) => return Err(error),
+                Err(HeapError::Job(Error::PeerLost { process, .. })) if process.number() == DOOMED => {}
+                Err(error) => return Err(error.into()),
             }
         }
         go_on(&mut traffic, ROUNDS_BEFORE)?;
@@ -162,7 +162,7 @@ fn body(me: &Worker) -> Result<()> {
                 Err(error) => return Err(error),
             }
             match heap.close() {
-                Err(Error::PeerLost { process, .. }) if process.number() == DOOMED => {}
+                Err(HeapError::Job(Error::PeerLost { process, .. })) if process.number() == DOOMED => {}
                 other => other?,
             }
         }

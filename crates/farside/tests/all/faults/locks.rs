@@ -77,7 +77,7 @@ fn a_waiter_that_dies_leaves_the_queue() {
             // The doomed one waits first.
             let asked = me.call_return(WorkerId::new(1), locks, |there, locks| {
                 let lock = locks.named(there, "lock").at(there.process_of(HOME));
-                let never = |_: &Worker, _: Result<LockGuard<'_>>| unreachable!("it is dead by then");
+                let never = |_: &Worker, _: Result<LockGuard<'_>, SyncError>| unreachable!("it is dead by then");
                 lock.lock_then(never).expect("the home lives");
             })?;
             asked.wait()?;
@@ -113,8 +113,11 @@ fn a_home_that_dies_takes_its_locks_along() {
         let told: Told = PerWorker::new(me, Cell::new(0))?;
         let home = ProcessId::new(1);
         let lock = locks.named(me, "lock").at(home);
-        let is_told = |result: Result<()>| {
-            assert!(matches!(&result, Err(Error::PeerLost { process, .. }) if *process == home), "{result:?}");
+        let is_told = |result: Result<(), SyncError>| {
+            assert!(
+                matches!(&result, Err(SyncError::Job(Error::PeerLost { process, .. })) if *process == home),
+                "{result:?}"
+            );
         };
         match me.id().number() {
             1 => {
@@ -188,7 +191,7 @@ fn a_holder_that_was_stopped_is_fenced_off() {
             let refused = append(guard.token(), 3)?;
             assert_eq!(refused, Some((guard.token().number(), guard.token().number() + 1)));
             let renewed = guard.renew();
-            assert!(matches!(renewed, Err(Error::Sync(SyncError::LockLost { .. }))), "{renewed:?}");
+            assert!(matches!(renewed, Err(SyncError::LockLost { .. })), "{renewed:?}");
         } else if me.id() == other {
             me.wait_while_serving(|| STOPPED.get() != 0)?;
             signal(STOPPED.get(), "STOP");
@@ -200,7 +203,7 @@ fn a_holder_that_was_stopped_is_fenced_off() {
         me.barrier()?;
         if me.id() == HOME {
             let guard = lock.lock()?;
-            assert_eq!(value.here(me).borrow_mut().read(guard.token()), Ok(&vec![1, 2]));
+            assert_eq!(value.here(me).borrow_mut().read(guard.token())?, &vec![1, 2]);
         }
         me.barrier()
     });
@@ -238,12 +241,12 @@ fn an_owner_that_dies_takes_its_structures_along() {
         }
         me.wait_while_serving(|| me.lost_processes() == [doomed])?;
         let lost = known.run(me, COUNT, 1);
-        assert!(matches!(lost, Err(Error::PeerLost { process, .. }) if process == doomed), "{lost:?}");
+        assert!(matches!(lost, Err(SyncError::Job(Error::PeerLost { process, .. })) if process == doomed), "{lost:?}");
         // The directory may not have heard of it yet, and then this names the owner.
         let mut free = 0;
         for name in &names {
             let found = structures.find::<u64>(me, name);
-            let directory_is_lost = matches!(found, Err(Error::PeerLost { .. }));
+            let directory_is_lost = matches!(found, Err(SyncError::Job(Error::PeerLost { .. })));
             while !directory_is_lost
                 && matches!(structures.find::<u64>(me, name), Ok(found) if found.owner().number() == 2)
             {
@@ -253,7 +256,7 @@ fn an_owner_that_dies_takes_its_structures_along() {
                 free += 1;
                 match register(name) {
                     Ok(mine) => assert!(mine.run(me, COUNT, 5)? >= 5),
-                    Err(error) => assert!(matches!(error, Error::Sync(SyncError::NameTaken { .. })), "{error}"),
+                    Err(error) => assert!(matches!(error, SyncError::NameTaken { .. }), "{error}"),
                 }
             }
         }

@@ -23,8 +23,8 @@ fn message(round: u32, number: u64) -> Vec<u8> {
 }
 
 /// Passes over the loss of the doomed process; says whether that is what it was.
-fn is_loss(result: Result<()>) -> Result<bool> {
-    match result {
+fn is_loss(result: Result<(), impl Into<Error>>) -> Result<bool> {
+    match result.map_err(Into::into) {
         Err(Error::PeerLost { process, .. }) if process.number() == DOOMED => Ok(true),
         other => other.map(|()| false),
     }
@@ -34,8 +34,8 @@ fn is_loss(result: Result<()>) -> Result<bool> {
 fn round(me: &Worker, round: u32) -> Result<()> {
     let others: Vec<WorkerId> = me.workers().filter(|other| *other != me.id()).collect();
     let pipe = |other: &WorkerId| me.pipe(*other).width(3).message_bytes(3000);
-    let mut writers: Vec<_> = others.iter().map(|to| pipe(to).writer().map(Some)).collect::<Result<_>>()?;
-    let mut readers: Vec<_> = others.iter().map(|from| pipe(from).reader().map(Some)).collect::<Result<_>>()?;
+    let mut writers: Vec<_> = others.iter().map(|to| pipe(to).writer().map(Some)).collect::<Result<_, _>>()?;
+    let mut readers: Vec<_> = others.iter().map(|from| pipe(from).reader().map(Some)).collect::<Result<_, _>>()?;
     let end = me.now() + DEADLINE;
     while writers.iter().any(Option::is_some) || readers.iter().any(Option::is_some) {
         assert!(me.now() < end, "round {round} does not end: {writers:?} {readers:?}");

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use farside_sys::racy;
 
-use super::queue::{QueueLimits, QueueOptions, Transfer, TransferKind, TransferQueue, overrun};
-use super::{Frontier, Ledger, Refusal};
-use crate::clock;
-use crate::ids::ProcessId;
-use crate::region::LocalRegion;
-use crate::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Transport, Unposted};
+use farside_fabric::clock;
+use farside_fabric::ids::ProcessId;
+use farside_fabric::queue::{
+    Frontier, Ledger, QueueLimits, QueueOptions, Refusal, Transfer, TransferKind, TransferQueue,
+};
+use farside_fabric::region::LocalRegion;
+use farside_fabric::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Transport, Unposted};
 
 /// Longer buffers are not kept: there may be as many as the queue is deep.
 const SPARE_BYTES_MAX: usize = 16 << 10;
@@ -114,7 +115,7 @@ impl PostedQueue {
     /// The state, if the queue has not failed.
     fn working(&self) -> Result<MutexGuard<'_, State>, FabricError> {
         let mut state = clock::lock(&self.state);
-        if self.is_brittle && state.end.is_none() && state.ledger.ended_signals() > self.limits.completions_max {
+        if self.is_brittle && state.end.is_none() && ended_signals(&state.ledger) > self.limits.completions_max {
             self.fail(&mut state, End::Completions);
         }
         match &state.end {
@@ -127,7 +128,7 @@ impl PostedQueue {
         match end {
             End::Disconnected(process) => FabricError::Disconnected { process: *process },
             End::Stale(key) => FabricError::StaleKey { key: *key },
-            End::Unsignalled => overrun(self.peer, self.limits),
+            End::Unsignalled => self.limits.overrun(self.peer),
             End::Completions => {
                 let (what, max) = ("completions that nobody has polled for", self.limits.completions_max);
                 FabricError::QueueOverrun { process: self.peer, what, max }
@@ -156,7 +157,7 @@ impl PostedQueue {
                 if self.is_brittle {
                     self.fail(state, End::Unsignalled);
                 }
-                Err(overrun(self.peer, self.limits))
+                Err(self.limits.overrun(self.peer))
             }
         }
     }
@@ -259,13 +260,11 @@ impl TransferQueue for PostedQueue {
     }
 }
 
-impl Ledger<Pending> {
-    /// How many signalled operations are over, and nobody knows it.
-    fn ended_signals(&self) -> usize {
-        let has_ended = |pending: &Pending| match pending {
-            Pending::Put(completion) | Pending::Get { completion, .. } => completion.has_ended(),
-            Pending::Nothing => true,
-        };
-        self.iter().filter(|(signalled, pending)| *signalled && has_ended(pending)).count()
-    }
+/// Counts the signalled operations that have completed and that no call to progress has taken in.
+fn ended_signals(ledger: &Ledger<Pending>) -> usize {
+    let has_ended = |pending: &Pending| match pending {
+        Pending::Put(completion) | Pending::Get { completion, .. } => completion.has_ended(),
+        Pending::Nothing => true,
+    };
+    ledger.iter().filter(|(signalled, pending)| *signalled && has_ended(pending)).count()
 }

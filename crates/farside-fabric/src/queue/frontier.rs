@@ -5,7 +5,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// A number that only grows: what is tagged with it or less is over.
 ///
 /// ```
-/// use farside_fabric::transmit::Frontier;
+/// use farside_fabric::queue::Frontier;
 ///
 /// let frontier = Frontier::default();
 /// frontier.raise(7);

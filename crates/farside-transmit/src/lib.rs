@@ -1,6 +1,6 @@
 //! Puts and gets whose local side is registered memory of this process, of which most tell nothing when they end.
 //!
-//! An operation that is [posted](crate::Transport::post) brings its own buffer and its own completion. That is one allocation and
+//! An operation that is [posted](farside_fabric::Transport::post) brings its own buffer and its own completion. That is one allocation and
 //! one answer for each. Here the bytes go from where they lie, and one answer speaks for many: an operation is posted *signalled* or
 //! not, and when a signalled one is over, so are all that were posted to that peer before. There are two levels.
 //!
@@ -8,15 +8,14 @@
 //! without a signal than [the queue takes](QueueLimits::unsignalled_max).
 //!
 //! **By itself**: a [`Transmitter`] is shared by any number of threads and signals as often as is needed. It tags the
-//! [units](crate::memory::Unit) that it was given, and they are free again when its [`Frontier`] has passed the tag: one store frees
+//! [units](Unit) that it was given, and they are free again when its [`Frontier`] has passed the tag: one store frees
 //! all of them at once. `README.md` beside this file shows why that is right.
 //!
 //! ```
 //! # use std::time::{Duration, Instant};
 //! # use farside_fabric::sim::{SimFabric, SimOptions};
 //! # use farside_fabric::{ProcessId, RemoteKey};
-//! use farside_fabric::memory::{Circular, CircularOptions};
-//! use farside_fabric::transmit::{QueueOptions, Transmitter};
+//! use farside_transmit::{Circular, CircularOptions, QueueOptions, Transmitter};
 //!
 //! # let fabric = SimFabric::new(2, 4096, 7, SimOptions::default())?;
 //! # let [here, there] = [0, 1].map(|number| fabric.endpoint(ProcessId::new(number)));
@@ -38,37 +37,26 @@
 //! # Ok::<(), farside_fabric::FabricError>(())
 //! ```
 //!
-//! # The contract of a queue
-//!
-//! 1. Operations are numbered in the order in which they are posted. When a signalled one is over, all before it on this queue are:
-//!    their local memory may be used again, what the gets read is there, and what the puts wrote is visible to whoever is told so.
-//! 2. What is not followed by a signalled operation that is over may be under way, for ever.
-//! 3. A put is seen in pieces, whatever its length. (Words that others use atomically are not put here, but posted.)
-//! 4. The queue takes [a known number](QueueLimits) of operations. What it refuses has not happened: [`FabricError::QueueFull`] when
-//!    polling makes room, [`FabricError::QueueOverrun`] when only a signalled operation may follow. More signalled operations than it
-//!    has completions for must not be under way. A queue may break when either is not minded: hardware does, and so does
-//!    [`sim`](crate::sim).
-//! 5. The first operation that fails ends the queue. Its error is returned from then on, and which of the operations under way have
-//!    taken effect is not known. Local memory is released as soon as the transport has let go of it, and counted as
-//!    [quarantined](Queue::quarantined) until then.
+//! The contract of a queue is that of [`farside_fabric::queue`].
 //!
 //! Where the peer's memory is mapped there is no queue: each operation is a copy by the caller, and over when it returns.
 //!
-//! [`FabricError::QueueFull`]: crate::FabricError::QueueFull
-//! [`FabricError::QueueOverrun`]: crate::FabricError::QueueOverrun
-
-mod frontier;
-mod ledger;
+mod circular;
+mod linear;
 mod looks;
+mod open;
 mod posted;
 mod queue;
 mod signals;
+mod sync;
 mod transmitter;
 
-pub use frontier::Frontier;
-pub use ledger::{Ledger, Refusal};
-pub use posted::{PostedQueue, Poster};
-pub(crate) use queue::overrun;
-pub use queue::{Queue, QueueLimits, QueueOptions, Span, Transfer, TransferKind, TransferQueue};
-pub use signals::{Signals, Step, Ticket, TooMany};
-pub use transmitter::Transmitter;
+pub use farside_fabric::queue::{Frontier, QueueLimits, QueueOptions, Span, Transfer, TransferKind, TransferQueue};
+
+pub use self::circular::{Circular, CircularOptions, Unit};
+pub use self::linear::LinearCircular;
+pub use self::open::open_queue;
+pub use self::posted::{PostedQueue, Poster};
+pub use self::queue::Queue;
+pub use self::signals::{Signals, Step, Ticket, TooMany};
+pub use self::transmitter::Transmitter;

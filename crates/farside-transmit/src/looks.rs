@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::clock::Clock;
-use crate::ids::ProcessId;
-use crate::transport::{FabricError, Transport};
+use farside_fabric::clock::Clock;
+use farside_fabric::ids::ProcessId;
+use farside_fabric::transport::{FabricError, Transport};
 
 /// Fruitless looks before a thread naps between them: longer than an answer takes on a fast network.
 const LOOKS_BEFORE_NAPS: u32 = 1000;

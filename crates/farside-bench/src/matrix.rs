@@ -1,73 +1,30 @@
-//! Every table and figure of the systems that Farside unites, measured against limits of the same run.
-//!
-//! A *bench* has *cases*, and a case has *metrics*; each metric of a case makes one [`Row`]. Beside every value stands a
-//! limit: what the same cores do in the same minute with nothing of Farside in the way, such as a bare cache line that goes
-//! to and fro. Both are measured several times, in turns, and the medians are compared. So the ratio survives a noisy
-//! machine where the numbers do not.
-//!
-//! What needs several processes is measured in jobs. Their processes run the same program again with arguments that begin
-//! with [`CHILD_COMMAND`]; the program hands what follows to [`child`].
-
-#![forbid(unsafe_code)]
-
-mod benches;
-mod case;
-mod error;
-mod launches;
-mod limits;
-mod metric;
-mod name;
-mod options;
-mod over_ofi;
-mod peers;
-#[cfg(feature = "plots")]
-mod plot;
-mod resident;
-mod results;
-mod row;
-mod sequential;
-mod shared;
-mod simulated;
-mod stats;
-mod table;
-mod timing;
+//! The benches of shared memory: listed, run, and taken part in.
 
 use std::io;
 use std::path::Path;
 
-use self::benches::BENCHES;
-use self::case::Case;
-use self::name::Name;
-
-pub use error::BenchError;
-pub use options::Options;
-pub use over_ofi::{OfiFabric, list_over_ofi, run_over_ofi};
-pub use peers::missing_peers;
-#[cfg(feature = "plots")]
-pub use plot::plot;
-pub use row::Row;
-pub use sequential::{SequentialReport, run as run_sequential};
-pub use simulated::{SimNetwork, list_simulated, run_simulated};
-pub use table::Table;
-
-/// The first argument of a process that takes part in a measurement.
-pub const CHILD_COMMAND: &str = "bench-child";
+use crate::benches::BENCHES;
+use crate::case::Case;
+use crate::error::BenchError;
+use crate::name::Name;
+use crate::options::Options;
+use crate::over_ofi;
+use crate::row::Row;
 
 /// A bench, as it is listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Listing {
+pub(crate) struct Listing {
     /// Its name.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// What it measures, in one line.
-    pub about: &'static str,
+    pub(crate) about: &'static str,
     /// The names of its cases.
-    pub cases: Vec<String>,
+    pub(crate) cases: Vec<String>,
 }
 
 /// All benches.
 #[must_use]
-pub fn list() -> Vec<Listing> {
+pub(crate) fn list() -> Vec<Listing> {
     let cases = |bench: &Bench| (bench.cases)().into_iter().map(|case| case.name).collect();
     BENCHES.iter().map(|bench| Listing { name: bench.name, about: bench.about, cases: cases(bench) }).collect()
 }
@@ -81,7 +38,7 @@ pub fn list() -> Vec<Listing> {
 /// - [`BenchError::UnknownBench`] or [`BenchError::NoSuchCase`] before anything is measured.
 /// - [`BenchError::Row`] with what `on_row` said; nothing is measured after that.
 /// - Whatever keeps a case from being measured.
-pub fn run(
+pub(crate) fn run(
     names: &[String],
     options: Options,
     on_row: &mut dyn FnMut(&Row) -> io::Result<()>,
@@ -101,7 +58,7 @@ pub fn run(
 }
 
 /// Measures these cases of a bench, one after the other.
-fn measure_all(
+pub(crate) fn measure_all(
     bench: &str,
     cases: &[Case],
     options: Options,
@@ -122,12 +79,12 @@ fn measure_all(
     Ok(())
 }
 
-/// Takes part in a measurement, in a process that [`run`] has started with these arguments behind [`CHILD_COMMAND`].
+/// Takes part in a measurement, in a process that [`run`] has started with these arguments behind [`CHILD_COMMAND`](crate::CHILD_COMMAND).
 ///
 /// # Errors
 /// [`BenchError::ChildArguments`], [`BenchError::UnknownBench`] or [`BenchError::UnknownCase`] for arguments that `run`
 /// does not give; whatever goes wrong in the measurement. The process that started this one learns of it by itself.
-pub fn child(arguments: &[String]) -> Result<(), BenchError> {
+pub(crate) fn child(arguments: &[String]) -> Result<(), BenchError> {
     let [bench, case, results, quick, operations] = arguments else {
         return Err(BenchError::ChildArguments { what: "there should be five" });
     };
@@ -144,10 +101,10 @@ pub fn child(arguments: &[String]) -> Result<(), BenchError> {
 
 /// A bench.
 #[derive(Debug)]
-struct Bench {
-    name: &'static str,
-    about: &'static str,
-    cases: fn() -> Vec<Case>,
+pub(crate) struct Bench {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) cases: fn() -> Vec<Case>,
 }
 
 fn find_bench(name: &str) -> Result<&'static Bench, BenchError> {

@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::circular::Unit;
 use super::looks::Looks;
-use super::queue::{Queue, QueueOptions, Span, TransferKind, copy_mapped};
+use super::queue::{Queue, copy_mapped};
 use super::signals::{Signals, Step, Ticket};
-use crate::ids::ProcessId;
-use crate::memory::Unit;
-use crate::region::RemoteRegion;
-use crate::transport::{FabricError, Transport};
+use farside_fabric::ids::ProcessId;
+use farside_fabric::queue::{QueueOptions, Span, TransferKind};
+use farside_fabric::region::RemoteRegion;
+use farside_fabric::transport::{FabricError, Transport};
 
 /// A way to one peer, for any number of threads. It signals its operations itself, and memory is tagged with how far it must come to be
 /// free (Seriema, Section 4.1).
@@ -44,9 +45,13 @@ impl Transmitter {
     /// # Errors
     /// Those of [`Queue::open`].
     pub fn open(transport: &Arc<dyn Transport>, peer: ProcessId, options: QueueOptions) -> Result<Self, FabricError> {
-        let queue = Queue::open(transport, peer, options)?;
+        Ok(Self::over(Queue::open(transport, peer, options)?))
+    }
+
+    /// Makes a transmitter of a queue to which nothing has been posted.
+    pub fn over(queue: Queue) -> Self {
         let signals = Signals::new(queue.limits());
-        Ok(Self { shared: Arc::new(Shared { queue, signals }) })
+        Self { shared: Arc::new(Shared { queue, signals }) }
     }
 
     /// To whom it goes.

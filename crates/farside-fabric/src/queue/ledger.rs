@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use super::queue::QueueLimits;
+use super::QueueLimits;
 
 /// The operations of a queue from when they are posted until a signalled one behind them is over.
 ///
 /// `T` is what belongs to an operation as long as it is in here.
 ///
 /// ```
-/// use farside_fabric::transmit::{Ledger, QueueLimits, Refusal};
+/// use farside_fabric::queue::{Ledger, QueueLimits, Refusal};
 ///
 /// let mut ledger = Ledger::new(QueueLimits { depth: 4, unsignalled_max: 2, completions_max: 2, bytes_max: 8 });
 /// let first = ledger.push(None, false, "first");

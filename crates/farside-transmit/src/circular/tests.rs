@@ -6,12 +6,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ids::ProcessId;
-use crate::memory::LinearCircular;
-use crate::region::RemoteRegion;
-use crate::sim::{SimFabric, SimOptions};
-use crate::transmit::QueueOptions;
-use crate::transport::{RemoteKey, Transport};
+use crate::LinearCircular;
+use farside_fabric::ids::ProcessId;
+use farside_fabric::queue::QueueOptions;
+use farside_fabric::region::RemoteRegion;
+use farside_fabric::sim::{SimFabric, SimOptions};
+use farside_fabric::transport::{RemoteKey, Transport};
 
 const STARTER: usize = 64 << 10;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
-use crate::memory::Payload;
+use crate::payload::Payload;
 use crate::signals::{Card, Posted};
 use crate::{check, check_finds};
 

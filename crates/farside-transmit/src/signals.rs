@@ -2,8 +2,8 @@
 //!
 //! This follows Seriema, Section 4.1, where `k` counts the operations and `k'` the flushes. What differs is said in `README.md`.
 
-use super::Frontier;
-use super::queue::QueueLimits;
+use farside_fabric::queue::{Frontier, QueueLimits};
+
 use crate::sync::{AtomicU64, Ordering};
 
 /// The lower bits of the state count the threads that are inside; the upper ones are `k`. At ten million operations a second `k` lasts

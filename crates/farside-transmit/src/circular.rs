@@ -7,10 +7,12 @@ use std::time::Instant;
 
 use farside_sys::racy;
 
-use super::{Chunk, ChunkSource, Growth};
-use crate::region::LocalRegion;
-use crate::transmit::{Span, Transmitter};
-use crate::transport::FabricError;
+use farside_fabric::memory::{Chunk, ChunkSource, Growth};
+use farside_fabric::queue::Span;
+use farside_fabric::region::LocalRegion;
+use farside_fabric::transport::FabricError;
+
+use super::transmitter::Transmitter;
 
 /// What a [`Circular`] is to be like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +95,7 @@ impl Part {
 }
 
 #[derive(Debug)]
-pub(super) struct UnitCell {
+pub(crate) struct UnitCell {
     chunk: Rc<Chunk>,
     /// The chunk's region, and where the unit begins in it: nothing is looked up to write there.
     region: LocalRegion,
@@ -284,7 +286,7 @@ impl UnitCell {
 
 impl Unit {
     /// A part of it, which holds all of it.
-    pub(super) fn cut(&self, at: usize, bytes: usize) -> Self {
+    pub(crate) fn cut(&self, at: usize, bytes: usize) -> Self {
         debug_assert!(at + bytes <= self.bytes());
         Self { cell: self.cell.clone(), part: Part::new(self.part.at() + at, bytes) }
     }
@@ -300,7 +302,7 @@ impl Unit {
         self.cell.is_over()
     }
 
-    /// Such bytes of it, for [queues](crate::transmit::Queue) by hand. Whoever posts them must hold the unit until that is over.
+    /// Such bytes of it, for [queues](crate::Queue) by hand. Whoever posts them must hold the unit until that is over.
     ///
     /// # Panics
     /// When it has not so many.
@@ -308,7 +310,9 @@ impl Unit {
     #[track_caller]
     pub fn part(&self, bytes: Range<usize>) -> Span<'_> {
         self.check(&bytes);
-        Span::inside(&self.cell.region, self.cell.offset + (self.part.at() + bytes.start) as u64, bytes.len())
+        let offset = self.cell.offset + (self.part.at() + bytes.start) as u64;
+        // SAFETY: `check` found the range inside the unit. `grow` made the unit inside its chunk, and a chunk lies inside its region.
+        unsafe { Span::new_unchecked(&self.cell.region, offset, bytes.len()) }
     }
 
     #[inline]

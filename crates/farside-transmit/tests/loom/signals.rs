@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use farside_fabric::transmit::{Frontier, Signals, Step};
+use farside_transmit::{Frontier, Signals, Step};
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use crate::check;
-use crate::memory::Payload;
+use crate::payload::Payload;
 
 /// Threads that may be inside, and so many numbers to a window.
 const INSIDE_MAX: usize = 2;

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::{Circular, Unit};
-use crate::transport::FabricError;
+use super::circular::{Circular, Unit};
+use farside_fabric::transport::FabricError;
 
 /// Pieces begin on multiples of this in their unit: words in them are aligned.
 const ALIGNMENT: usize = 8;

@@ -1,0 +1,38 @@
+//! The counters of transmitters under a model checker, which tries every order in which the threads can run
+//! and every value that a load can return (except load buffering, which it does not model).
+//!
+//! ```console
+//! RUSTFLAGS="--cfg loom" cargo test --package farside-transmit --release --test loom
+//! ```
+//!
+//! Each model is tiny, so that it ends. The *mutants* show that the checker would find an error: each repeats the protocol's
+//! steps with one ordering left out, and the checker must find a failure in it.
+
+#![cfg(loom)]
+
+#[path = "loom/payload.rs"]
+mod payload;
+#[path = "loom/signals.rs"]
+mod signals;
+#[path = "loom/signals_mutants.rs"]
+mod signals_mutants;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Checks a model with at most so many preemptions at moments when a thread could have gone on; `None` for any number.
+fn check(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.check(model);
+}
+
+/// Checks a model of a protocol with something left out, in which a failure must be found that says `expected`.
+#[track_caller]
+fn check_finds(expected: &str, what: &str, model: impl Fn() + Send + Sync + 'static) {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(Some(3), model))) else {
+        panic!("nothing is found with no {what}");
+    };
+    let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    let said = said.expect("a panic says something");
+    assert!(said.contains(expected), "with no {what} is found: {said}");
+}
