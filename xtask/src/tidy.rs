@@ -52,7 +52,7 @@ const CRATES: [Crate; 13] = [
     },
     Crate {
         name: "farside-launch",
-        below: &["farside-fabric", "farside-wire", "farside-macros", "farside-sys"],
+        below: &["farside-fabric", "farside-wire", "farside-sys"],
         for_tests: &["farside-testbed"],
         is_safe: false,
     },

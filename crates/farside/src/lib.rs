@@ -61,7 +61,6 @@ pub mod global;
 pub mod heap;
 mod invoke;
 pub mod job;
-mod launch;
 pub mod memory;
 pub mod pipe;
 mod rooms;
@@ -83,6 +82,8 @@ pub use farside_fabric as fabric;
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
+pub use farside_launch::LaunchError;
+pub use farside_launch::ring_options::RingOptions;
 pub use farside_macros::test;
 pub use global::{
     AccessConflict, AccessKind, AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr,
@@ -102,7 +103,6 @@ pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
 pub use invoke::result_place::ResultPlace;
 pub use job::{Job, Simulated, Simulation, job, simulate};
-pub use launch::ring_options::RingOptions;
 pub use memory::{Registered, RemoteMemory};
 pub use runtime::worker::{Counters, Scope, Worker};
 pub use wire::Wire;

@@ -23,7 +23,6 @@ pub(super) const HOUSES: [Rooms; 2] = [
         package: "farside",
         floors: &[
             &["error"],
-            &["launch"],
             &["runtime", "invoke"],
             &["memory"],
             &["check"],
@@ -46,7 +45,8 @@ pub(super) const HOUSES: [Rooms; 2] = [
             &["bell"],
             &["transport"],
             &["region", "gate", "nearby", "private", "regions"],
-            &["memory", "transmit"],
+            &["queue"],
+            &["memory"],
             &["emulated", "by_message"],
             &["tagged", "expected"],
             &["shm"],

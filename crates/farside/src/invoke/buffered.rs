@@ -11,10 +11,10 @@ use super::reply::{ReplyAddress, Returned, Status, answer};
 use super::result_place::{Content, ResultPlace, store};
 use super::table::Remote;
 use crate::Wire;
-use crate::launch::kill_point::KillPoint;
 use crate::memory::Extent;
 use crate::runtime::worker::Worker;
 use crate::wire;
+use farside_launch::kill_point::KillPoint;
 
 /// A buffer of the sender that the receiver is to read.
 #[derive(Clone, Copy, Debug, Wire)]

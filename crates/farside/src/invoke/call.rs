@@ -26,9 +26,9 @@ use super::reply::Reply;
 use super::reply_slots::{RESULT_BYTES_MAX, ReplySlots};
 use super::table::{Entries, Remote};
 use crate::error::{Error, Refused, Result};
-use crate::launch::kill_point::KillPoint;
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
+use farside_launch::kill_point::KillPoint;
 
 /// The size at which an [`Aggregator`] publishes its batch, unless it is told another: Seriema's 4 KiB.
 pub const AGGREGATE_BYTES: usize = 4096;

@@ -13,11 +13,11 @@ use super::notify::Counted;
 use super::reply::Status;
 use crate::Wire;
 use crate::error::{Error, Result};
-use crate::launch::kill_point::KillPoint;
 use crate::memory::RemoteMemory;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Encoder, Reader, Schema, WireError};
+use farside_launch::kill_point::KillPoint;
 
 /// What stands before the result: its size and status in one word.
 const HEAD_BYTES: u64 = 8;

@@ -17,10 +17,10 @@ use super::{MemoryRefusal, Nodes, Place, RemoteMemory};
 use crate::error::{Error, Result};
 use crate::global::{AccessKind, GlobalAddress, Record, Touch, publish};
 use crate::invoke::ring::message::SetupMessage;
-use crate::launch::kill_point::KillPoint;
-use crate::launch::settings::Settings;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
+use farside_launch::kill_point::KillPoint;
+use farside_launch::settings::Settings;
 
 /// The memory of one process, and what it knows of others'.
 #[derive(Debug)]

@@ -18,8 +18,8 @@ use super::work::{Brought, Spot, Work};
 use crate::global::address::GlobalAddress;
 use crate::global::check::Hold;
 use crate::invoke::ring::message::SetupMessage;
-use crate::launch::kill_point::KillPoint;
 use crate::runtime::process::{Process, lock};
+use farside_launch::kill_point::KillPoint;
 
 /// When what the transport has under way is looked at, if nobody was woken for it.
 const LOOK_AFTER: Duration = Duration::from_micros(100);

@@ -20,9 +20,9 @@ use crate::invoke::notify::{Counted, LatchAddress, Synchronizer};
 use crate::invoke::payload::Arguments;
 use crate::invoke::remote::{ByPointer, Callee, after, read_arguments};
 use crate::invoke::table::Remote;
-use crate::launch::kill_point::KillPoint;
 use crate::memory::{Extent, Registered, RemoteMemory};
 use crate::runtime::worker::Worker;
+use farside_launch::kill_point::KillPoint;
 
 /// The way from a worker to all workers of the job, itself included. Made by [`Worker::everyone`].
 ///

@@ -5,9 +5,9 @@ use farside_fabric::{ProcessId, RemoteKey};
 use crate::global::{CheckMessage, MoveMessage, SignalMessage};
 use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
-use crate::launch::ring_options::CHUNKS_PER_REQUEST_MAX;
 use crate::memory::message::MemoryMessage;
 use crate::pipe::message::PipeMessage;
+use farside_launch::ring_options::CHUNKS_PER_REQUEST_MAX;
 
 /// A piece of a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

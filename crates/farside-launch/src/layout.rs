@@ -17,62 +17,62 @@
 use farside_fabric::bell::{Doorbell, Watchers};
 use farside_fabric::{ProcessId, WorkerId};
 
-use crate::launch::settings::Settings;
+use crate::settings::Settings;
 
 /// Regions of a process that may have global addresses at once.
-pub(crate) const SEGMENT_COUNT: u32 = 1024;
+pub const SEGMENT_COUNT: u32 = 1024;
 /// Calls of one worker that may wait for their results at once.
-pub(crate) const REPLY_SLOT_COUNT: usize = 256;
+pub const REPLY_SLOT_COUNT: usize = 256;
 /// A slot: 8 bytes of state and 56 bytes of result.
-pub(crate) const REPLY_SLOT_BYTES: usize = 64;
+pub const REPLY_SLOT_BYTES: usize = 64;
 /// Room in the slot itself.
-pub(crate) const REPLY_INLINE_BYTES: usize = REPLY_SLOT_BYTES - 8;
+pub const REPLY_INLINE_BYTES: usize = REPLY_SLOT_BYTES - 8;
 /// Room for results that do not fit into their slot: 240 KiB, so that a worker's replies take 256 KiB in all.
-pub(crate) const REPLY_SPACE_BYTES: usize = 240 << 10;
+pub const REPLY_SPACE_BYTES: usize = 240 << 10;
 /// The same for the threads of a process that are no workers, all together: 68 KiB.
-pub(crate) const CALLER_SLOT_COUNT: usize = 64;
-pub(crate) const CALLER_SPACE_BYTES: usize = 64 << 10;
+pub const CALLER_SLOT_COUNT: usize = 64;
+pub const CALLER_SPACE_BYTES: usize = 64 << 10;
 /// Synchronizers of one process that may be in use at once.
-pub(crate) const LATCH_COUNT: usize = 1024;
+pub const LATCH_COUNT: usize = 1024;
 
 /// An entry for a region that has global addresses: its state and its size.
-pub(crate) const SEGMENT_BYTES: usize = 16;
+pub const SEGMENT_BYTES: usize = 16;
 /// What the user's part begins at a multiple of: a pair of cache lines.
 const STARTER_ALIGN: usize = 128;
 
 /// How many processes, and how many workers and service threads each has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
-    pub(crate) processes: u32,
-    pub(crate) threads: u32,
+pub struct Shape {
+    pub processes: u32,
+    pub threads: u32,
     /// Threads without a body: user service threads, and behind them those of the pools.
-    pub(crate) service_threads: u32,
+    pub service_threads: u32,
 }
 
 impl Shape {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub fn new(settings: &Settings) -> Self {
         // That there are no more than 32 bits count was checked with the settings.
         let service_threads = settings.threads_without_body() as u32;
         Self { processes: settings.processes, threads: settings.threads, service_threads }
     }
 
     /// Worker threads of the whole job.
-    pub(crate) fn workers(self) -> u32 {
+    pub fn workers(self) -> u32 {
         self.processes * self.threads
     }
 
     /// Threads that can be called: the workers, and behind them the user service threads.
-    pub(crate) fn callable(self) -> u32 {
+    pub fn callable(self) -> u32 {
         self.processes * (self.threads + self.service_threads)
     }
 
     /// Those of one process.
-    pub(crate) fn callable_per_process(self) -> u32 {
+    pub fn callable_per_process(self) -> u32 {
         self.threads + self.service_threads
     }
 
     /// The process of a worker or service thread, and which of its process it is.
-    pub(crate) fn place_of(self, worker: WorkerId) -> (ProcessId, usize) {
+    pub fn place_of(self, worker: WorkerId) -> (ProcessId, usize) {
         let number = worker.number();
         let workers = self.workers();
         if number < workers {
@@ -84,7 +84,7 @@ impl Shape {
     }
 
     /// The name of a thread of a process: its worker, or behind those its service thread.
-    pub(crate) fn worker_at(self, process: ProcessId, local: usize) -> WorkerId {
+    pub fn worker_at(self, process: ProcessId, local: usize) -> WorkerId {
         let local = local as u32;
         if local < self.threads {
             WorkerId::new(process.number() * self.threads + local)
@@ -94,12 +94,12 @@ impl Shape {
     }
 
     /// The name under which the threads of a process that are no workers get their answers: that of the process's lane.
-    pub(crate) fn callers_of(self, process: ProcessId) -> WorkerId {
+    pub fn callers_of(self, process: ProcessId) -> WorkerId {
         WorkerId::new(self.callable() + process.number())
     }
 
     /// The process whose threads share a reply space, and which of its spaces that is. `None` when there is no such.
-    pub(crate) fn answer_place(self, worker: u32) -> Option<(ProcessId, usize)> {
+    pub fn answer_place(self, worker: u32) -> Option<(ProcessId, usize)> {
         match worker.checked_sub(self.callable()) {
             None => Some(self.place_of(WorkerId::new(worker))),
             Some(process) if process < self.processes => Some((ProcessId::new(process), self.callers())),
@@ -108,19 +108,19 @@ impl Shape {
     }
 
     /// Behind its threads' parts of the starter memory a process has one for the threads that are no workers.
-    pub(crate) fn callers(self) -> usize {
+    pub fn callers(self) -> usize {
         self.callable_per_process() as usize
     }
 
     /// How many rings may lead to one worker: one from each callable thread, and one lane from each process.
-    pub(crate) fn sources(self) -> usize {
+    pub fn sources(self) -> usize {
         (self.callable() + self.processes) as usize
     }
 }
 
 /// Where things lie in a process's starter memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HomeLayout {
+pub struct HomeLayout {
     shape: Shape,
     arrival_bytes: usize,
     thread_bytes: usize,
@@ -128,81 +128,81 @@ pub(crate) struct HomeLayout {
 }
 
 impl HomeLayout {
-    pub(crate) fn shape(&self) -> Shape {
+    pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    pub(crate) fn of(settings: &Settings) -> Self {
+    pub fn of(settings: &Settings) -> Self {
         Self::new(Shape::new(settings), settings.starter_bytes as usize)
     }
 
-    pub(crate) fn new(shape: Shape, starter_bytes: usize) -> Self {
+    pub fn new(shape: Shape, starter_bytes: usize) -> Self {
         let arrival_bytes = shape.sources().div_ceil(64).next_multiple_of(16) * 8;
         let thread_bytes =
             size_of::<Doorbell>() + arrival_bytes + REPLY_SLOT_COUNT * REPLY_SLOT_BYTES + REPLY_SPACE_BYTES;
         Self { shape, arrival_bytes, thread_bytes, starter_bytes }
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.starter() + self.starter_bytes
     }
 
     /// The entry of a slot: its state, and the size of its region.
-    pub(crate) fn segment(&self, slot: u32) -> usize {
+    pub fn segment(&self, slot: u32) -> usize {
         debug_assert!(slot <= SEGMENT_COUNT);
         self.watchers() + size_of::<Watchers>() + slot as usize * SEGMENT_BYTES
     }
 
-    pub(crate) fn watchers(&self) -> usize {
+    pub fn watchers(&self) -> usize {
         self.latches() + LATCH_COUNT * 8
     }
 
     /// Where the user's part begins.
-    pub(crate) fn starter(&self) -> usize {
+    pub fn starter(&self) -> usize {
         self.segment(SEGMENT_COUNT).next_multiple_of(STARTER_ALIGN)
     }
 
-    pub(crate) fn starter_bytes(&self) -> usize {
+    pub fn starter_bytes(&self) -> usize {
         self.starter_bytes
     }
 
-    pub(crate) fn thread(&self, local: usize) -> usize {
+    pub fn thread(&self, local: usize) -> usize {
         debug_assert!(local <= self.shape.callers());
         local * self.thread_bytes
     }
 
-    pub(crate) fn arrival_word(&self, local: usize, word: usize) -> usize {
+    pub fn arrival_word(&self, local: usize, word: usize) -> usize {
         debug_assert!(word * 8 < self.arrival_bytes);
         self.thread(local) + size_of::<Doorbell>() + word * 8
     }
 
-    pub(crate) fn reply_slot(&self, local: usize, slot: usize) -> usize {
+    pub fn reply_slot(&self, local: usize, slot: usize) -> usize {
         debug_assert!(slot <= self.reply_slots(local));
         self.thread(local) + size_of::<Doorbell>() + self.arrival_bytes + slot * REPLY_SLOT_BYTES
     }
 
     /// How many reply slots a thread has, or the callers together.
-    pub(crate) fn reply_slots(&self, local: usize) -> usize {
+    pub fn reply_slots(&self, local: usize) -> usize {
         if local == self.shape.callers() { CALLER_SLOT_COUNT } else { REPLY_SLOT_COUNT }
     }
 
-    pub(crate) fn reply_space(&self, local: usize) -> usize {
+    pub fn reply_space(&self, local: usize) -> usize {
         self.reply_slot(local, self.reply_slots(local))
     }
 
-    pub(crate) fn reply_space_bytes(&self, local: usize) -> usize {
+    pub fn reply_space_bytes(&self, local: usize) -> usize {
         if local == self.shape.callers() { CALLER_SPACE_BYTES } else { REPLY_SPACE_BYTES }
     }
 
-    pub(crate) fn latches(&self) -> usize {
+    pub fn latches(&self) -> usize {
         self.reply_space(self.shape.callers()) + CALLER_SPACE_BYTES
     }
 
-    pub(crate) fn arrival_bytes(&self) -> usize {
+    pub fn arrival_bytes(&self) -> usize {
         self.arrival_bytes
     }
 
-    pub(crate) fn arrival_words(&self) -> usize {
+    pub fn arrival_words(&self) -> usize {
         self.shape.sources().div_ceil(64)
     }
 }

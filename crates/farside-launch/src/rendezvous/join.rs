@@ -11,9 +11,9 @@ use farside_sys::process::random_bytes;
 
 use super::SILENCE_MAX;
 use super::greeting::{Answer, Challenge, Claim, Exchange, GREETING_BYTES_MAX, Request, Seat, Secret, Side};
-use crate::error::{Error, RendezvousError, Result};
-use crate::launch::control::TcpControl;
-use crate::launch::control::frames::{FrameReader, FrameWriter};
+use crate::control::TcpControl;
+use crate::control::frames::{FrameReader, FrameWriter};
+use crate::error::{LaunchError as Error, RendezvousError, Result};
 
 /// How long an address may take to answer before the next is tried.
 const CONNECT_MAX: Duration = Duration::from_secs(3);

@@ -15,7 +15,7 @@ const UNREAD_MAX: Duration = Duration::from_secs(30);
 
 /// The process's end of a socket.
 #[derive(Debug)]
-pub(crate) struct SocketControl {
+pub struct SocketControl {
     socket: MessageSocket,
     /// A message could not be sent. Set by any thread that sends, read by the one that receives; it orders nothing else.
     unsendable: AtomicBool,
@@ -24,7 +24,7 @@ pub(crate) struct SocketControl {
 }
 
 impl SocketControl {
-    pub(crate) fn new(socket: MessageSocket) -> Self {
+    pub fn new(socket: MessageSocket) -> Self {
         Self { socket, unsendable: AtomicBool::new(false), ended: AtomicBool::new(false) }
     }
 

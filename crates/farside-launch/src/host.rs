@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use farside_sys::topology;
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, Result};
-use crate::launch::settings::Lookup;
+use crate::error::{LaunchError as Error, Result};
+use crate::settings::Lookup;
 
 /// Says that processes with different texts are on different machines, and those with the same on the same: for tests, and for
 /// containers that look alike and are not, or the other way round.
@@ -19,7 +19,7 @@ const HOST_ID: &str = "FARSIDE_HOST_ID";
 ///
 /// # Errors
 /// [`Error::System`] where `/proc` is not mounted.
-pub(crate) fn host_id(lookup: Lookup<'_>) -> Result<[u8; 16]> {
+pub fn host_id(lookup: Lookup<'_>) -> Result<[u8; 16]> {
     let digest = match lookup(HOST_ID) {
         Some(text) => Sha256::new().chain_update(b"said").chain_update(text.as_bytes()),
         None => {

@@ -5,7 +5,7 @@
 //! launcher named there.
 //!
 //! A process that was not started so may have been started by a launcher of another make, such as `mpirun`: then it takes its place
-//! in the job by a [rendezvous](crate::launch::rendezvous).
+//! in the job by a [rendezvous](crate::rendezvous).
 //!
 //! # The one piece of process-wide state
 //!
@@ -21,11 +21,11 @@ use farside_fabric::{ProcessId, Transport, ofi};
 use farside_sys::net::MessageSocket;
 use farside_sys::process::{set_default_environment, take_inherited};
 
-use crate::error::{Error, Result};
-use crate::launch::control::{Control, SocketControl, ToCoordinator};
-use crate::launch::kill_point::KillPlan;
-use crate::launch::rendezvous::{Hosting, Way};
-use crate::launch::settings::{self, Choices, Lookup, Settings, own_environment, variable};
+use crate::control::{Control, SocketControl, ToCoordinator};
+use crate::error::{LaunchError as Error, Result};
+use crate::kill_point::KillPlan;
+use crate::rendezvous::{Hosting, Way};
+use crate::settings::{self, Choices, Lookup, Settings, own_environment, variable};
 
 const PROCESS: &str = "FARSIDE_PROCESS";
 const CONTROL: &str = "FARSIDE_CONTROL";
@@ -51,24 +51,24 @@ enum Standing {
 
 /// A process of a job, before it runs anything.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub struct Member {
     /// Which of the job's.
-    pub(crate) process: ProcessId,
+    pub process: ProcessId,
     /// What the job is like.
-    pub(crate) settings: Settings,
+    pub settings: Settings,
     /// The link with the coordinator.
-    pub(crate) control: Arc<dyn Control>,
+    pub control: Arc<dyn Control>,
     /// How it reaches the others.
-    pub(crate) transport: TransportChoice,
+    pub transport: TransportChoice,
     /// Where it is to die, if a test has it so.
-    pub(crate) kill_plan: Option<KillPlan>,
+    pub kill_plan: Option<KillPlan>,
     /// Makes this process one of another binary, if it is not 0. For simulations.
-    pub(crate) build: u64,
+    pub build: u64,
 }
 
 /// Where a process's transport comes from.
 #[derive(Clone, Debug)]
-pub(crate) enum TransportChoice {
+pub enum TransportChoice {
     /// To be opened when it is known where the others are, and the job's secret.
     ByRoute,
     /// It is there already.
@@ -77,7 +77,7 @@ pub(crate) enum TransportChoice {
 
 /// How a job of the program is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub enum Manner {
     /// By running the program as it was run.
     Again,
     /// By running it with arguments that lead to this job.
@@ -86,7 +86,7 @@ pub(crate) enum Manner {
 
 /// What this process has to do for a job.
 #[derive(Debug)]
-pub(crate) enum Role {
+pub enum Role {
     /// Start it.
     Launcher,
     /// Be this process of it.
@@ -101,7 +101,7 @@ pub(crate) enum Role {
 /// - [`Error::SecondJob`], [`Error::WrongJob`].
 /// - [`Error::JobEnded`] when what the launcher left for this process is not there or makes no sense.
 /// - [`Error::JobShape`] for an impossible shape.
-pub(crate) fn role(site: &str, manner: Manner, choices: Choices) -> Result<Role> {
+pub fn role(site: &str, manner: Manner, choices: Choices) -> Result<Role> {
     let mut standing = STANDING.lock().unwrap_or_else(PoisonError::into_inner);
     match &*standing {
         Some(Standing::Failed { why }) => Err(Error::JobEnded { why: why.clone() }),
@@ -192,7 +192,7 @@ pub fn is_reported() -> bool {
 }
 
 /// Tells a child what it is.
-pub(crate) fn write_environment(
+pub fn write_environment(
     command: &mut Command,
     process: ProcessId,
     control: RawFd,
@@ -216,7 +216,7 @@ fn second_job(first: &str, this: &str) -> Error {
 
 /// The error, which the launcher was told, too.
 fn reported(error: Error, control: &dyn Control) -> Error {
-    control.send(ToCoordinator::failed_with(&error));
+    control.send(ToCoordinator::failed_with(&error, None));
     error
 }
 
@@ -297,7 +297,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::launch::control::LocalControl;
+    use crate::control::LocalControl;
 
     type Environment = HashMap<&'static str, String>;
 
@@ -401,6 +401,6 @@ mod tests {
         let (said, hear) = mpsc::channel();
         let control = LocalControl::new(move |message| said.send(message).unwrap(), || {});
         let error = reported(second_job("a.rs:1:1", "b.rs:2:2"), &control);
-        assert_eq!(hear.try_recv(), Ok(ToCoordinator::failed_with(&error)));
+        assert_eq!(hear.try_recv(), Ok(ToCoordinator::failed_with(&error, None)));
     }
 }

@@ -12,12 +12,12 @@ use farside_sys::net::{Interest, MessageSocket, wait_ready};
 use farside_sys::process::{Spawned, spawn};
 
 use super::{Launch, Program};
-use crate::error::{Error, ProcessEnd, Result};
-use crate::launch::child;
-use crate::launch::control::link::{Link, LinkState, News};
-use crate::launch::control::{ToCoordinator, ToProcess};
-use crate::launch::settings::ADDRESS;
-use crate::launch::settings::Choices;
+use crate::child;
+use crate::control::link::{Link, LinkState, News};
+use crate::control::{ToCoordinator, ToProcess};
+use crate::error::{LaunchError as Error, ProcessEnd, Result};
+use crate::settings::ADDRESS;
+use crate::settings::Choices;
 
 /// A process whose link is closed is about to end, unless it closed the link by mistake: how long to find out.
 const CLOSED_TO_END: Duration = Duration::from_millis(200);

@@ -15,8 +15,8 @@ use farside_sys::process::random_bytes;
 use super::super::SILENCE_MAX;
 use super::super::greeting::{self, Answer, Challenge, Claim, Exchange, GREETING_BYTES_MAX, Nonce, Seat, Secret, Side};
 use super::Door;
-use crate::launch::control::frames::{FrameReader, FrameWriter};
-use crate::launch::control::link::Link;
+use crate::control::frames::{FrameReader, FrameWriter};
+use crate::control::link::Link;
 
 /// How long a stranger may take.
 const PATIENCE: Duration = Duration::from_secs(5);

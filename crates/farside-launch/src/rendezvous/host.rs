@@ -17,18 +17,18 @@ use farside_sys::process::random_bytes;
 pub(crate) use self::strangers::{Request, Strangers};
 use super::greeting::{Answer, Secret};
 use super::groups::{Groups, complaint};
-use crate::error::{Error, ProcessEnd, Result};
-use crate::launch::control::SocketControl;
-use crate::launch::control::link::{Link, LinkState, News};
-use crate::launch::coordinator::{Coordinator, Plan};
-use crate::launch::settings::{Limits, Settings};
+use crate::control::SocketControl;
+use crate::control::link::{Link, LinkState, News};
+use crate::coordinator::{Coordinator, Plan};
+use crate::error::{LaunchError as Error, ProcessEnd, Result};
+use crate::settings::{Limits, Settings};
 
 /// How long a process may stay that has failed or was told that the job is over, when it is the only kind left.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The thread that runs the job, for process 0 itself.
 #[derive(Debug)]
-pub(crate) struct Hosting {
+pub struct Hosting {
     thread: JoinHandle<Result<()>>,
     own_end: Arc<OwnEnd>,
 }
@@ -50,29 +50,29 @@ impl OwnEnd {
 
 /// Where the other processes come in.
 #[derive(Debug)]
-pub(crate) struct Door {
-    pub(crate) listener: TcpListener,
-    pub(crate) secret: Secret,
+pub struct Door {
+    pub listener: TcpListener,
+    pub secret: Secret,
     /// By what the others find it.
     #[expect(dead_code, reason = "it is held for as long as others may read what it published")]
-    pub(crate) pmix: Option<Session>,
+    pub pmix: Option<Session>,
 }
 
 /// Who can come to a job, and who has.
 #[derive(Debug)]
-pub(crate) struct Guests {
+pub struct Guests {
     /// Those who have not proven anything. None come to a job of one process.
-    pub(crate) strangers: Option<Strangers>,
-    pub(crate) groups: Groups,
+    pub strangers: Option<Strangers>,
+    pub groups: Groups,
     /// Those who have, and wait to be let in.
-    pub(crate) requests: Vec<Request>,
+    pub requests: Vec<Request>,
 }
 
 /// Starts to run a job. Returns process 0's link with it.
 ///
 /// # Errors
 /// [`Error::JobShape`] when the processes are more than this one may have connections; [`Error::System`].
-pub(crate) fn start(mut guests: Guests, settings: &Settings) -> Result<(Arc<SocketControl>, Hosting)> {
+pub fn start(mut guests: Guests, settings: &Settings) -> Result<(Arc<SocketControl>, Hosting)> {
     settings.check_open_files("process 0", settings.processes.into(), &Limits::here())?;
     let failed = |doing| move |cause| Error::System { doing, cause };
     let random = failed("getting random bytes");
@@ -113,7 +113,7 @@ impl Hosting {
     ///
     /// # Panics
     /// When `run` does.
-    pub(crate) fn see_through(self, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub fn see_through<E: From<Error>>(self, run: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         // The panic goes on below; whatever it left behind, nobody looks at before.
         let outcome = catch_unwind(AssertUnwindSafe(run));
         *self.own_end.lock() = Some(ProcessEnd::Exited(match &outcome {
@@ -126,7 +126,7 @@ impl Hosting {
         let own = outcome.unwrap_or_else(|panic| resume_unwind(panic));
         match verdict.unwrap_or_else(|panic| resume_unwind(panic)) {
             Err(Error::ProcessFailed { process, .. }) if process.number() == 0 && own.is_err() => own,
-            verdict => verdict.and(own),
+            verdict => verdict.map_err(E::from).and(own),
         }
     }
 }

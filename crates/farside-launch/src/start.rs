@@ -19,11 +19,11 @@ use farside_sys::process::random_bytes;
 use farside_sys::topology::Bind;
 
 use self::children::Children;
-use crate::error::{Error, ProcessEnd, Result};
-use crate::launch::coordinator::{Coordinator, Plan};
-use crate::launch::nic::Nics;
-use crate::launch::ring_options::RingOptions;
-use crate::launch::settings::{Check, Choices, Limits, own_environment};
+use crate::coordinator::{Coordinator, Plan};
+use crate::error::{LaunchError as Error, ProcessEnd, Result};
+use crate::nic::Nics;
+use crate::ring_options::RingOptions;
+use crate::settings::{Check, Choices, Limits, own_environment};
 
 /// How long a process may stay that has failed or was told that the job is over, when it is the only kind left.
 const GRACE: Duration = Duration::from_secs(2);
@@ -55,12 +55,12 @@ pub struct Program {
 #[derive(Clone, Debug)]
 #[must_use = "nothing is started before `run`"]
 pub struct Launch {
-    pub(crate) programs: Vec<Program>,
-    pub(crate) choices: Choices,
+    pub programs: Vec<Program>,
+    pub choices: Choices,
     /// Which job of the program the processes are for, if they must come to that one.
-    pub(crate) site: Option<String>,
-    pub(crate) time_limit: Option<Duration>,
-    pub(crate) quiet_stdout: bool,
+    pub site: Option<String>,
+    pub time_limit: Option<Duration>,
+    pub quiet_stdout: bool,
 }
 
 impl Launch {

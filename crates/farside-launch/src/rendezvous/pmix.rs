@@ -16,9 +16,9 @@ use super::greeting::{Claim, Secret};
 use super::host::{Door, Hosting};
 use super::join::Joining;
 use super::{host_job, join_job, listen, time_of};
-use crate::error::{Error, RendezvousError, Result};
-use crate::launch::child::Member;
-use crate::launch::settings::{Choices, Lookup};
+use crate::child::Member;
+use crate::error::{LaunchError as Error, RendezvousError, Result};
+use crate::settings::{Choices, Lookup};
 
 /// Under which process 0 publishes its bulletin.
 const KEY: &std::ffi::CStr = c"farside.rendezvous";

@@ -4,7 +4,7 @@ use farside_sys::process::user_id;
 use sha2::{Digest, Sha256};
 
 use crate::error::{RendezvousError, Result};
-use crate::launch::settings::{Lookup, variable};
+use crate::settings::{Lookup, variable};
 
 /// Where process 0 listens, in front of `MASTER_PORT`, which a program may need for something else.
 const PORT: &str = "FARSIDE_PORT";
@@ -136,7 +136,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::error::Error;
+    use crate::error::LaunchError as Error;
 
     fn place(variables: &[(&str, &str)]) -> Result<Option<Place>> {
         let variables: HashMap<_, _> = variables.iter().copied().collect();

@@ -15,7 +15,7 @@ use std::fmt;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::launch::control::tcp::Pad;
+use crate::control::tcp::Pad;
 
 /// Begins what both sides say first, with the version of all this.
 const MAGIC: [u8; 8] = *b"farside\x01";

@@ -12,11 +12,11 @@ use farside_fabric::route::FabricChoice;
 use farside_sys::limits;
 use farside_sys::topology::Bind;
 
-use crate::error::{Error, Result};
-use crate::launch::control::FABRIC_BYTES_MAX;
-use crate::launch::layout::HomeLayout;
-use crate::launch::nic::Nics;
-use crate::launch::ring_options::RingOptions;
+use crate::control::FABRIC_BYTES_MAX;
+use crate::error::{LaunchError as Error, Result};
+use crate::layout::HomeLayout;
+use crate::nic::Nics;
+use crate::ring_options::RingOptions;
 
 /// A global address names its process in 18 bits, of which 0 stands for null and the last is kept free.
 const PROCESSES_MAX: u32 = (1 << 18) - 2;
@@ -26,10 +26,10 @@ const PROCESS_BYTES_MIN: u64 = 4 << 20;
 const OWN_FILES: u64 = 16;
 
 /// As long as anything may wait: 136 years, which may be added to any point in time. Who says `Duration::MAX` means that.
-pub(crate) const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+pub const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Memory of each process whose addresses everybody knows, unless chosen.
-pub(crate) const STARTER_BYTES: u32 = 4096;
+pub const STARTER_BYTES: u32 = 4096;
 
 /// The default deadline, set by people.
 const TIMEOUT_S: &str = "FARSIDE_TIMEOUT_S";
@@ -53,7 +53,7 @@ const FINALIZE_MS: &str = "FARSIDE_FINALIZE_MS";
 const CHECK: &str = "FARSIDE_CHECK";
 
 /// The variables by which a launcher hands on what was chosen.
-pub(crate) const VARIABLES: [&str; 16] = [
+pub const VARIABLES: [&str; 16] = [
     PROCESSES,
     THREADS,
     SERVICE_THREADS,
@@ -73,12 +73,12 @@ pub(crate) const VARIABLES: [&str; 16] = [
 ];
 
 /// The threads that it takes to have so many consumers.
-pub(crate) fn threads_of_pool(consumers: u32) -> u64 {
+pub fn threads_of_pool(consumers: u32) -> u64 {
     if consumers == 0 { 0 } else { u64::from(consumers) + 1 }
 }
 
 /// The address of this machine at which libfabric is to be reached.
-pub(crate) const ADDRESS: &str = "FARSIDE_ADDRESS";
+pub const ADDRESS: &str = "FARSIDE_ADDRESS";
 
 /// What each process of a machine adds to the time in which all of them open the fabric, when it is busy. One takes 100 ms of processor time:
 /// libfabric has all its providers look for their devices, and that of `verbs` reads the whole of `/proc/kallsyms` for that, twice. With 21
@@ -86,15 +86,15 @@ pub(crate) const ADDRESS: &str = "FARSIDE_ADDRESS";
 const OPENING_EACH: Duration = Duration::from_millis(500);
 
 /// How much longer than other things opening the fabric may take, where so many processes of a machine do so at once.
-pub(crate) fn opening_time(processes: u32) -> Duration {
+pub fn opening_time(processes: u32) -> Duration {
     OPENING_EACH.saturating_mul(processes)
 }
 
 /// Looks up a variable of an environment.
-pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// Looks up a variable of this process.
-pub(crate) fn own_environment(name: &str) -> Option<OsString> {
+pub fn own_environment(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
@@ -137,65 +137,65 @@ pub struct UnknownCheck;
 
 /// What a job is like: every process of it has the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// Processes of the job, at least one.
-    pub(crate) processes: u32,
+    pub processes: u32,
     /// Workers of each process, at least one.
-    pub(crate) threads: u32,
+    pub threads: u32,
     /// Threads of each process that only run what others call on them.
-    pub(crate) service_threads: u32,
+    pub service_threads: u32,
     /// Threads of each process that share the calls on the process.
-    pub(crate) consumer_threads: u32,
+    pub consumer_threads: u32,
     /// Threads of each process that share those which may wait.
-    pub(crate) waiting_threads: u32,
+    pub waiting_threads: u32,
     /// Where the workers run.
-    pub(crate) bind: Bind,
+    pub bind: Bind,
     /// What carries the bytes.
-    pub(crate) fabric: FabricChoice,
+    pub fabric: FabricChoice,
     /// Which network devices the processes use; those that libfabric finds best if none.
-    pub(crate) nics: Option<Nics>,
+    pub nics: Option<Nics>,
     /// How large the ring from one worker to another is, if these do not say otherwise.
-    pub(crate) ring: RingOptions,
+    pub ring: RingOptions,
     /// Memory for all rings that lead to one worker.
-    pub(crate) ring_cap_bytes: usize,
+    pub ring_cap_bytes: usize,
     /// Memory for the calls that wait at one worker to be sent to one destination.
-    pub(crate) queue_cap_bytes: usize,
+    pub queue_cap_bytes: usize,
     /// Memory of each process that others may have in use.
-    pub(crate) remote_memory_limit: u64,
+    pub remote_memory_limit: u64,
     /// Memory of each process whose address everybody knows.
-    pub(crate) starter_bytes: u32,
+    pub starter_bytes: u32,
     /// How long anything waits for another process.
-    pub(crate) deadline: Duration,
+    pub deadline: Duration,
     /// How long the job takes at most to come to rest when its workers have returned.
-    pub(crate) finalize_deadline: Duration,
+    pub finalize_deadline: Duration,
     /// What is checked while it runs.
-    pub(crate) check: Check,
+    pub check: Check,
 }
 
 /// What somebody chose of the settings, and what is left open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Choices {
-    pub(crate) processes: Option<u32>,
-    pub(crate) threads: Option<u32>,
-    pub(crate) service_threads: Option<u32>,
-    pub(crate) consumer_threads: Option<u32>,
-    pub(crate) waiting_threads: Option<u32>,
-    pub(crate) bind: Option<Bind>,
-    pub(crate) fabric: Option<FabricChoice>,
-    pub(crate) nics: Option<Nics>,
-    pub(crate) ring: Option<RingOptions>,
-    pub(crate) ring_cap_bytes: Option<usize>,
-    pub(crate) queue_cap_bytes: Option<usize>,
-    pub(crate) remote_memory_limit: Option<u64>,
-    pub(crate) starter_bytes: Option<u32>,
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) finalize_deadline: Option<Duration>,
-    pub(crate) check: Option<Check>,
+pub struct Choices {
+    pub processes: Option<u32>,
+    pub threads: Option<u32>,
+    pub service_threads: Option<u32>,
+    pub consumer_threads: Option<u32>,
+    pub waiting_threads: Option<u32>,
+    pub bind: Option<Bind>,
+    pub fabric: Option<FabricChoice>,
+    pub nics: Option<Nics>,
+    pub ring: Option<RingOptions>,
+    pub ring_cap_bytes: Option<usize>,
+    pub queue_cap_bytes: Option<usize>,
+    pub remote_memory_limit: Option<u64>,
+    pub starter_bytes: Option<u32>,
+    pub deadline: Option<Duration>,
+    pub finalize_deadline: Option<Duration>,
+    pub check: Option<Check>,
 }
 
 impl Choices {
     /// These, and where they are open the others.
-    pub(crate) fn or(self, others: Choices) -> Choices {
+    pub fn or(self, others: Choices) -> Choices {
         Choices {
             processes: self.processes.or(others.processes),
             threads: self.threads.or(others.threads),
@@ -220,7 +220,7 @@ impl Choices {
     ///
     /// # Errors
     /// [`Error::JobEnded`] when it holds no fabric's name.
-    pub(crate) fn with_forced_fabric(mut self, lookup: Lookup<'_>) -> Result<Choices> {
+    pub fn with_forced_fabric(mut self, lookup: Lookup<'_>) -> Result<Choices> {
         self.fabric = variable(lookup, FABRIC)?.or(self.fabric);
         Ok(self)
     }
@@ -229,7 +229,7 @@ impl Choices {
     ///
     /// # Errors
     /// [`Error::JobShape`]; [`Error::RingOptions`]; [`Error::JobEnded`] when `FARSIDE_TIMEOUT_S` is no time.
-    pub(crate) fn resolve(self, lookup: Lookup<'_>) -> Result<Settings> {
+    pub fn resolve(self, lookup: Lookup<'_>) -> Result<Settings> {
         let deadline = match self.deadline {
             Some(deadline) => deadline.min(FOREVER),
             None => default_deadline(lookup)?.min(FOREVER),
@@ -264,7 +264,7 @@ impl Choices {
     }
 
     /// The variables that tell a process what was chosen. Those that are missing must not be set.
-    pub(crate) fn to_environment(&self) -> Vec<(&'static str, String)> {
+    pub fn to_environment(&self) -> Vec<(&'static str, String)> {
         fn text<T: Display>(value: Option<T>) -> Option<String> {
             value.map(|value| value.to_string())
         }
@@ -293,7 +293,7 @@ impl Choices {
     ///
     /// # Errors
     /// [`Error::JobEnded`] when a variable holds what no launcher writes.
-    pub(crate) fn from_environment(lookup: Lookup<'_>) -> Result<Choices> {
+    pub fn from_environment(lookup: Lookup<'_>) -> Result<Choices> {
         Ok(Choices {
             processes: variable(lookup, PROCESSES)?,
             threads: variable(lookup, THREADS)?,
@@ -342,7 +342,7 @@ impl From<Settings> for Choices {
 ///
 /// # Errors
 /// [`Error::JobEnded`] with the name and the text.
-pub(crate) fn variable<T>(lookup: Lookup<'_>, name: &str) -> Result<Option<T>>
+pub fn variable<T>(lookup: Lookup<'_>, name: &str) -> Result<Option<T>>
 where
     T: FromStr,
     T::Err: Display,
@@ -373,7 +373,7 @@ fn whole_ms(time: Duration) -> u64 {
 
 impl Settings {
     /// Threads of each process that only run what others call on them, of all kinds.
-    pub(crate) fn threads_without_body(&self) -> u64 {
+    pub fn threads_without_body(&self) -> u64 {
         u64::from(self.service_threads) + threads_of_pool(self.consumer_threads) + threads_of_pool(self.waiting_threads)
     }
 
@@ -407,7 +407,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`Error::JobShape`] with the numbers.
-    pub(crate) fn check_limits(&self, limits: &Limits) -> Result<()> {
+    pub fn check_limits(&self, limits: &Limits) -> Result<()> {
         let processes = u64::from(self.processes);
         // The main thread, the workers, the user's service threads and the library's own.
         let tasks = processes * (u64::from(self.threads) + self.threads_without_body() + 2);
@@ -435,7 +435,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`Error::JobShape`] with the numbers.
-    pub(crate) fn check_open_files(&self, who: &str, for_processes: u64, limits: &Limits) -> Result<()> {
+    pub fn check_open_files(&self, who: &str, for_processes: u64, limits: &Limits) -> Result<()> {
         let files = for_processes + OWN_FILES;
         match limits.open_files.filter(|max| files > *max) {
             Some(max) => Err(self.refused(format!(
@@ -452,7 +452,7 @@ impl Settings {
 
 /// What a machine lets its user have.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// Processes and threads.
     tasks: Option<u64>,
     /// Open files of one process.
@@ -463,7 +463,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Those of this process, now.
-    pub(crate) fn here() -> Self {
+    pub fn here() -> Self {
         // The kernel does not count the superuser's processes.
         let counted = farside_sys::process::user_id() != 0;
         Self {

@@ -15,7 +15,7 @@ pub struct Nics(Vec<String>);
 
 impl Nics {
     /// The device of a process.
-    pub(crate) fn of(&self, process: ProcessId) -> &str {
+    pub fn of(&self, process: ProcessId) -> &str {
         &self.0[process.index() % self.0.len()]
     }
 }

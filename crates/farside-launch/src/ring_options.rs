@@ -3,15 +3,15 @@
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
+use crate::error::{LaunchError as Error, Result};
 
 /// The size of the chunks that a ring begins with, and how many.
-pub(crate) const FIRST_CHUNK_BYTES: usize = 4 << 10;
-pub(crate) const FIRST_CHUNK_COUNT: usize = 2;
+pub const FIRST_CHUNK_BYTES: usize = 4 << 10;
+pub const FIRST_CHUNK_COUNT: usize = 2;
 /// The same for lanes, which carry less.
-pub(crate) const FIRST_LANE_CHUNK_BYTES: usize = FIRST_CHUNK_BYTES / 2;
+pub const FIRST_LANE_CHUNK_BYTES: usize = FIRST_CHUNK_BYTES / 2;
 /// Chunks that one request brings.
-pub(crate) const CHUNKS_PER_REQUEST_MAX: usize = 16;
+pub const CHUNKS_PER_REQUEST_MAX: usize = 16;
 /// Chunks of one ring.
 const CHUNKS_MAX: usize = 1024;
 /// Chunks begin and end on such a multiple.
@@ -63,7 +63,7 @@ impl RingOptions {
     ///
     /// # Errors
     /// [`Error::RingOptions`].
-    pub(crate) fn check(&self, cap_bytes: usize) -> Result<()> {
+    pub fn check(&self, cap_bytes: usize) -> Result<()> {
         let refused = |why: String| Err(Error::RingOptions { why });
         if !(2..=CHUNKS_PER_REQUEST_MAX).contains(&self.first_chunks) {
             // The only chunk of a ring is never left, and one that is not left is never credited.
@@ -102,7 +102,7 @@ impl RingOptions {
 
     /// What to ask for when a ring of so many chunks has no room: how many chunks, and of what size. `None` when it is as long as it
     /// may be.
-    pub(crate) fn growth(&self, chunks: usize) -> Option<(usize, usize)> {
+    pub fn growth(&self, chunks: usize) -> Option<(usize, usize)> {
         let count = self.chunks_per_growth.min(self.chunks_max.checked_sub(chunks)?);
         let step = chunks.saturating_sub(self.first_chunks) / self.chunks_per_growth + 1;
         let mut bytes = self.chunk_bytes;
@@ -134,7 +134,7 @@ impl FromStr for RingOptions {
 }
 
 /// The size of a chunk for a record of this size: behind it is room for one more header.
-pub(crate) fn chunk_bytes_for(record_bytes: usize) -> usize {
+pub fn chunk_bytes_for(record_bytes: usize) -> usize {
     (record_bytes + 8).next_multiple_of(FIRST_CHUNK_BYTES)
 }
 

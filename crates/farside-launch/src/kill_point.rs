@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use farside_fabric::ProcessId;
 
 use crate::error::Result;
-use crate::launch::settings::{Lookup, variable};
+use crate::settings::{Lookup, variable};
 
 /// The variable that says who is to die, and where.
 const KILL: &str = "FARSIDE_KILL";
@@ -22,7 +22,7 @@ macro_rules! kill_points {
     ($($(#[$doc:meta])* $point:ident = $name:literal,)*) => {
         /// A place in the life of a process.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum KillPoint {
+        pub enum KillPoint {
             $($(#[$doc])* $point,)*
         }
 
@@ -117,7 +117,7 @@ kill_points! {
 
 /// Where a process is to die.
 #[derive(Debug)]
-pub(crate) struct KillPlan {
+pub struct KillPlan {
     point: KillPoint,
     /// How often the process still comes there, the last time included.
     left: AtomicU32,
@@ -128,14 +128,14 @@ impl KillPlan {
     ///
     /// # Errors
     /// [`Error::JobEnded`](crate::Error::JobEnded) when it makes no sense.
-    pub(crate) fn from_environment(lookup: Lookup<'_>, process: ProcessId) -> Result<Option<Self>> {
+    pub fn from_environment(lookup: Lookup<'_>, process: ProcessId) -> Result<Option<Self>> {
         let order: Option<Order> = variable(lookup, KILL)?;
         let order = order.filter(|order| order.process == process.number());
         Ok(order.map(|order| Self { point: order.point, left: AtomicU32::new(order.nth) }))
     }
 
     /// The process has come to a point. Returns unless it is the one.
-    pub(crate) fn pass(&self, point: KillPoint) {
+    pub fn pass(&self, point: KillPoint) {
         if point == self.point && self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             farside_sys::process::kill_self();
         }

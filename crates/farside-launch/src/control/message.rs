@@ -15,7 +15,7 @@ use farside_fabric::ProcessId;
 use farside_fabric::route::FabricChoice;
 use farside_sys::net::MESSAGE_BYTES_MAX;
 
-use crate::error::Error;
+use crate::error::LaunchError as Error;
 
 /// Raised with every change of a message, so that programs built from different versions part at their first word. Programs of one job may
 /// be built apart: so it is raised, too, when anything else changes that their processes have in common: memory layouts, the messages
@@ -24,15 +24,15 @@ const VERSION: u8 = 4;
 /// The longest text: what a message holds besides version, kind, its other fields (4 B at most) and the length.
 const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 2 - 4 - 2;
 /// The longest card of a process. Everybody gets everybody's.
-pub(crate) const CARD_BYTES_MAX: usize = 256;
+pub const CARD_BYTES_MAX: usize = 256;
 /// The longest name of a fabric.
-pub(crate) const FABRIC_BYTES_MAX: usize = 64;
+pub const FABRIC_BYTES_MAX: usize = 64;
 /// What stands at the end of a text that was cut.
 const CUT: &str = "…";
 
 /// What a process says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ToCoordinator {
+pub enum ToCoordinator {
     /// It is there, and this is what it is.
     Hello(Greeting),
     /// Its workers have returned and it has nothing to do; the answer to [`ToProcess::Confirm`], and unasked for round 0.
@@ -60,44 +60,44 @@ pub(crate) enum ToCoordinator {
 
 /// How a process introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Greeting {
+pub struct Greeting {
     /// Names the build.
-    pub(crate) fingerprint: [u8; 16],
+    pub fingerprint: [u8; 16],
     /// Sums up the functions that can be called.
-    pub(crate) table_hash: u64,
+    pub table_hash: u64,
     /// Names the machine, as far as shared memory reaches.
-    pub(crate) host: [u8; 16],
+    pub host: [u8; 16],
     /// What it takes the job to be like.
-    pub(crate) shape: JobShape,
+    pub shape: JobShape,
     /// What it is to use.
-    pub(crate) fabric: FabricChoice,
+    pub fabric: FabricChoice,
 }
 
 impl Greeting {
     /// What is the same of two processes whose functions are the same.
-    pub(crate) fn build(&self) -> ([u8; 16], u64) {
+    pub fn build(&self) -> ([u8; 16], u64) {
         (self.fingerprint, self.table_hash)
     }
 }
 
 /// What every process of a job must take it to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct JobShape {
+pub struct JobShape {
     /// Processes of the job.
-    pub(crate) processes: u32,
+    pub processes: u32,
     /// Workers of each.
-    pub(crate) threads: u32,
+    pub threads: u32,
     /// Other threads of each that can be called.
-    pub(crate) service_threads: u32,
+    pub service_threads: u32,
 }
 
 /// What a process must know of another to find a way to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PeerCard {
+pub struct PeerCard {
     /// Names its machine, as far as shared memory reaches.
-    pub(crate) host: [u8; 16],
+    pub host: [u8; 16],
     /// Its address on the fabric, which nobody between reads.
-    pub(crate) card: Vec<u8>,
+    pub card: Vec<u8>,
 }
 
 impl PeerCard {
@@ -108,7 +108,7 @@ impl PeerCard {
 
 /// What a process is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ToProcess {
+pub enum ToProcess {
     /// All are there: go.
     Start {
         /// Tells jobs apart.
@@ -155,7 +155,7 @@ pub(crate) enum ToProcess {
 
 /// Why a job is over before its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub enum Ending {
     /// Two processes are on different machines, and shared memory was asked for.
     Apart {
         /// One.
@@ -177,13 +177,13 @@ impl From<Ending> for Error {
 }
 
 impl ToCoordinator {
-    /// The process fails with this error.
-    pub(crate) fn failed_with(error: &Error) -> Self {
-        Self::Failed { message: error.to_string(), because_of: error.lost_process() }
+    /// The process fails with this error, because of the loss of another process if one is named.
+    pub fn failed_with(error: &dyn std::fmt::Display, because_of: Option<ProcessId>) -> Self {
+        Self::Failed { message: error.to_string(), because_of }
     }
 
     /// The message's bytes, at most [`MESSAGE_BYTES_MAX`]. A text that does not fit is cut.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Hello(greeting) => message(1).greeting(greeting),
             Self::Idle { round, sent, executed } => message(2).u32(*round).u64(*sent).u64(*executed),
@@ -195,7 +195,7 @@ impl ToCoordinator {
     }
 
     /// The message that these bytes are, if they are one.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, mut fields) = open(bytes)?;
         let message = match kind {
             1 => Self::Hello(fields.greeting()?),
@@ -211,7 +211,7 @@ impl ToCoordinator {
 
 impl ToProcess {
     /// The message's bytes, at most [`MESSAGE_BYTES_MAX`]. A text that does not fit is cut.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Start { job_id, secret } => message(1).u64(*job_id).bytes(secret),
             Self::Ended { why: Ending::Other(why) } => message(3).text(why),
@@ -231,7 +231,7 @@ impl ToProcess {
     }
 
     /// The message that these bytes are, if they are one.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, mut fields) = open(bytes)?;
         let message = match kind {
             1 => Self::Start { job_id: fields.u64()?, secret: fields.array()? },
@@ -250,7 +250,7 @@ impl ToProcess {
 }
 
 /// The cards of all processes, in as many messages as they need.
-pub(crate) fn peers_messages(cards: impl IntoIterator<Item = PeerCard>) -> Vec<ToProcess> {
+pub fn peers_messages(cards: impl IntoIterator<Item = PeerCard>) -> Vec<ToProcess> {
     // What a message holds besides version, kind and the first number.
     const CARDS_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 2 - 4;
     let mut messages = Vec::new();
@@ -268,7 +268,7 @@ pub(crate) fn peers_messages(cards: impl IntoIterator<Item = PeerCard>) -> Vec<T
 }
 
 /// Which binaries all processes run, in as many messages as they need.
-pub(crate) fn builds_messages(builds: &[u32]) -> impl Iterator<Item = ToProcess> {
+pub fn builds_messages(builds: &[u32]) -> impl Iterator<Item = ToProcess> {
     // What a message holds besides version, kind and the first number.
     const BUILDS_MAX: usize = (MESSAGE_BYTES_MAX - 2 - 4) / 4;
     let parts = (0_u32..).step_by(BUILDS_MAX).zip(builds.chunks(BUILDS_MAX));

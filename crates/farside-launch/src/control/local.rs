@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use super::{Control, ToCoordinator, ToProcess};
 
 /// The process's end. It is never closed: the coordinator outlives the processes.
-pub(crate) struct LocalControl {
+pub struct LocalControl {
     received: Mutex<VecDeque<ToProcess>>,
     say: Box<dyn Fn(ToCoordinator) + Send + Sync>,
     wake: Box<dyn Fn() + Send + Sync>,
@@ -16,15 +16,12 @@ pub(crate) struct LocalControl {
 
 impl LocalControl {
     /// A link on which `say` takes what the process says, and `wake` ends the process's sleep when something arrives for it.
-    pub(crate) fn new(
-        say: impl Fn(ToCoordinator) + Send + Sync + 'static,
-        wake: impl Fn() + Send + Sync + 'static,
-    ) -> Self {
+    pub fn new(say: impl Fn(ToCoordinator) + Send + Sync + 'static, wake: impl Fn() + Send + Sync + 'static) -> Self {
         Self { received: Mutex::default(), say: Box::new(say), wake: Box::new(wake) }
     }
 
     /// For the coordinator: tells the process something.
-    pub(crate) fn deliver(&self, message: ToProcess) {
+    pub fn deliver(&self, message: ToProcess) {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).push_back(message);
         (self.wake)();
     }

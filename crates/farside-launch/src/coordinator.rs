@@ -31,11 +31,9 @@ use farside_fabric::ProcessId;
 use farside_fabric::route::FabricChoice;
 
 use self::census::{Census, Counts};
-use crate::error::{Error, ProcessEnd, Result};
-use crate::launch::control::{
-    Ending, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess, builds_messages, peers_messages,
-};
-use crate::launch::settings::opening_time;
+use crate::control::{Ending, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess, builds_messages, peers_messages};
+use crate::error::{LaunchError as Error, ProcessEnd, Result};
+use crate::settings::opening_time;
 
 /// The pause before a count is repeated that cannot have come out right: some call is still under way.
 const PACE: Duration = Duration::from_millis(1);
@@ -44,22 +42,22 @@ const NAMED_MAX: usize = 16;
 
 /// What the coordinator is told of the job beforehand.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// How many processes there are.
-    pub(crate) processes: u32,
+    pub processes: u32,
     /// Tells jobs apart.
-    pub(crate) job_id: u64,
+    pub job_id: u64,
     /// Known to the processes of this job only.
-    pub(crate) secret: [u8; 16],
+    pub secret: [u8; 16],
     /// How long it takes at most until all have said hello, and then until all have given their cards.
-    pub(crate) start_deadline: Duration,
+    pub start_deadline: Duration,
     /// How long the job takes at most to come to rest.
-    pub(crate) finalize_deadline: Duration,
+    pub finalize_deadline: Duration,
 }
 
 /// One job, from its start to its verdict.
 #[derive(Debug)]
-pub(crate) struct Coordinator {
+pub struct Coordinator {
     plan: Plan,
     phase: Phase,
     processes: Vec<ProcessState>,
@@ -121,7 +119,7 @@ impl From<Failure> for Error {
 
 impl Coordinator {
     /// A job whose processes are being started at time 0.
-    pub(crate) fn new(plan: Plan) -> Self {
+    pub fn new(plan: Plan) -> Self {
         let count = plan.processes as usize;
         Self {
             plan,
@@ -135,14 +133,14 @@ impl Coordinator {
     }
 
     /// Somebody wanted to come to the job and was not let in, for this reason.
-    pub(crate) fn turned_away(&mut self, why: String) {
+    pub fn turned_away(&mut self, why: String) {
         if self.turned_away.len() < NAMED_MAX && !self.turned_away.contains(&why) {
             self.turned_away.push(why);
         }
     }
 
     /// The job cannot be, as whoever starts its processes has found out.
-    pub(crate) fn give_up(&mut self, why: String) {
+    pub fn give_up(&mut self, why: String) {
         if self.has_begun() {
             return;
         }
@@ -150,7 +148,7 @@ impl Coordinator {
     }
 
     /// A process said something. What it cannot mean now is passed over.
-    pub(crate) fn said(&mut self, process: ProcessId, message: ToCoordinator, now: Duration) {
+    pub fn said(&mut self, process: ProcessId, message: ToCoordinator, now: Duration) {
         if !self.is_live(process) {
             return;
         }
@@ -170,7 +168,7 @@ impl Coordinator {
     }
 
     /// A process is no more; everything that it said came before.
-    pub(crate) fn ended(&mut self, process: ProcessId, end: ProcessEnd, now: Duration) {
+    pub fn ended(&mut self, process: ProcessId, end: ProcessEnd, now: Duration) {
         let state = &mut self.processes[process.index()];
         if std::mem::replace(&mut state.ended, true) || state.lost {
             return;
@@ -187,7 +185,7 @@ impl Coordinator {
     }
 
     /// Time has passed.
-    pub(crate) fn tick(&mut self, now: Duration) {
+    pub fn tick(&mut self, now: Duration) {
         if self.next_tick().is_none_or(|at| now < at) {
             return;
         }
@@ -213,7 +211,7 @@ impl Coordinator {
     }
 
     /// When [`tick`](Self::tick) has something to do next; `None` when only the processes can move the job on.
-    pub(crate) fn next_tick(&self) -> Option<Duration> {
+    pub fn next_tick(&self) -> Option<Duration> {
         match self.phase {
             Phase::Gathering => Some(self.plan.start_deadline),
             Phase::Exchanging { since } => Some(since.saturating_add(self.exchange_deadline())),
@@ -226,28 +224,28 @@ impl Coordinator {
     }
 
     /// The next message to be sent.
-    pub(crate) fn next_message(&mut self) -> Option<(ProcessId, ToProcess)> {
+    pub fn next_message(&mut self) -> Option<(ProcessId, ToProcess)> {
         self.messages.pop_front()
     }
 
     /// How the job went, once all processes have ended.
-    pub(crate) fn verdict(&self) -> Option<Result<()>> {
+    pub fn verdict(&self) -> Option<Result<()>> {
         let all_ended = self.processes.iter().all(|state| state.ended);
         all_ended.then(|| self.first_failure.clone().map_or(Ok(()), |failure| Err(failure.into())))
     }
 
     /// All were told to return, so that any of them may end.
-    pub(crate) fn is_finished(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
     }
 
     /// Every process that still runs has failed or was told that the job is over: none has a reason to stay.
-    pub(crate) fn only_stragglers_run(&self) -> bool {
+    pub fn only_stragglers_run(&self) -> bool {
         self.phase == Phase::Ended || self.processes.iter().all(|state| state.ended || state.lost)
     }
 
     /// The processes that have not ended.
-    pub(crate) fn running(&self) -> impl Iterator<Item = ProcessId> {
+    pub fn running(&self) -> impl Iterator<Item = ProcessId> {
         self.select(|state| !state.ended)
     }
 

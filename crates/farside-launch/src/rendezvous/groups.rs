@@ -9,8 +9,8 @@ use farside_sys::net::wait_ready;
 
 use super::greeting::{Answer, Claim, Seat};
 use super::host::{Request, Strangers};
-use crate::error::{Error, RendezvousError, Result};
-use crate::launch::settings::{Lookup, variable};
+use crate::error::{LaunchError as Error, RendezvousError, Result};
+use crate::settings::{Lookup, variable};
 
 /// Where process 0 of the whole job listens: `HOST:PORT`.
 const JOIN: &str = "FARSIDE_JOIN";

@@ -33,14 +33,14 @@ use farside_sys::pmix::Pmix;
 use self::environment::Place;
 use self::greeting::{Claim, Seat, Secret};
 use self::groups::{Groups, Joint};
-pub(crate) use self::host::Hosting;
+pub use self::host::Hosting;
 use self::host::{Door, Guests, Strangers};
 use self::join::Joining;
+use crate::child::{Member, TransportChoice};
+use crate::control::Control;
 use crate::error::{RendezvousError, Result};
-use crate::launch::child::{Member, TransportChoice};
-use crate::launch::control::Control;
-use crate::launch::kill_point::KillPlan;
-use crate::launch::settings::{Choices, Lookup, Settings, variable};
+use crate::kill_point::KillPlan;
+use crate::settings::{Choices, Lookup, Settings, variable};
 
 /// Which launchers count.
 const START: &str = "FARSIDE_START";
@@ -51,7 +51,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// By what a process finds the others of its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     /// PMIx tells.
     Pmix,
     /// Variables tell.
@@ -90,7 +90,7 @@ impl Way {
     ///
     /// # Errors
     /// [`Error::Rendezvous`](crate::Error::Rendezvous) or [`Error::JobEnded`](crate::Error::JobEnded) when variables hold nonsense.
-    pub(crate) fn from_environment(lookup: Lookup<'_>) -> Result<Option<Self>> {
+    pub fn from_environment(lookup: Lookup<'_>) -> Result<Option<Self>> {
         let way = match variable::<Start>(lookup, START)?.unwrap_or_default() {
             Start::Own => return Ok(None),
             Start::Any if pmix::is_offered(lookup) => Some(Self::Pmix),
@@ -106,7 +106,7 @@ impl Way {
     ///
     /// # Errors
     /// [`Error::Rendezvous`](crate::Error::Rendezvous); those of bad settings.
-    pub(crate) fn take(&self, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
+    pub fn take(&self, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
         match self {
             Self::Variables(place) => take_place(place, choices, lookup),
             Self::Pmix => match Pmix::open() {

@@ -3,7 +3,7 @@
 //! A process says hello and is told to start; it says when it is idle or has failed, and is told of others' failures and of
 //! the end. Where shared memory does not reach all, it also gives its address and is told those of the others. That is all:
 //! nothing that processes have to say to each other goes this way. What is said when, the
-//! [coordinator](crate::launch::coordinator) decides.
+//! [coordinator](crate::coordinator) decides.
 
 pub(crate) mod frames;
 pub(crate) mod link;
@@ -15,17 +15,17 @@ pub(crate) mod tcp;
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
 
-pub(crate) use local::LocalControl;
+pub use local::LocalControl;
 pub use message::fuzz_decode;
-pub(crate) use message::{
+pub use message::{
     CARD_BYTES_MAX, Ending, FABRIC_BYTES_MAX, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess, builds_messages,
     peers_messages,
 };
-pub(crate) use socket::SocketControl;
+pub use socket::SocketControl;
 pub(crate) use tcp::TcpControl;
 
 /// A process's end of its link with the coordinator.
-pub(crate) trait Control: Send + Sync + Debug {
+pub trait Control: Send + Sync + Debug {
     /// Says something. It arrives, in order, or the link ends, which [`receive`](Self::receive) tells.
     fn send(&self, message: ToCoordinator);
 
