@@ -55,6 +55,7 @@
 //! On [consumer threads](Worker::consumers_of) several run at a time, each on its own thread; and on threads
 //! [dedicated to that](Worker::waiters_of) they may wait.
 
+mod buffers;
 mod dist;
 mod error;
 pub mod global;
@@ -73,6 +74,7 @@ pub use farside_wire as wire;
 // Derived code and attributes name this crate as its users do.
 extern crate self as farside;
 
+pub use buffers::{Countdown, Counting, Everyone, Lent, LentToAll, ResultPlace, Written};
 /// What [values in global memory](GlobalPtr) are made of: [`Pod`](bytemuck::Pod), to be derived.
 pub use bytemuck;
 pub use dist::{Dist, PerWorker};
@@ -90,18 +92,14 @@ pub use global::{
     GlobalSlice, Handle, Hyperslab, Incoming, MovementError, NotificationFault, Notifications, Order, Section,
     SectionFault, Signal, Until,
 };
-pub use invoke::call::{
-    AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written,
-};
+pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, To, WhenFull};
 pub use invoke::caller::{Caller, CallerPending, CallerTo};
-pub use invoke::countdown::Countdown;
 pub use invoke::named::Named;
 pub use invoke::notify::{On, Synchronizer};
 pub use invoke::outbox::{FlushCause, SendCounters};
 pub use invoke::pending::{ByName, FromLike, Pending, Reading};
 pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
-pub use invoke::result_place::ResultPlace;
 pub use job::{Job, Simulated, Simulation, job, simulate};
 pub use memory::{Registered, RemoteMemory};
 pub use runtime::worker::{Counters, Scope, Worker};

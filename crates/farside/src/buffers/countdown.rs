@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use farside_fabric::transport::{AtomicChange, Operation};
 
-use super::notify::Counted;
 use crate::Wire;
 use crate::error::Result;
+use crate::invoke::notify::Counted;
 use crate::memory::RemoteMemory;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;

@@ -3,14 +3,14 @@
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::fetches::fetch;
-use super::inbox::panic_message;
-use super::notify::{Counted, LatchAddress};
-use super::remote::{Callee, after, read_arguments};
-use super::reply::{ReplyAddress, Returned, Status, answer};
+use super::fetch::fetch;
 use super::result_place::{Content, ResultPlace, store};
-use super::table::Remote;
 use crate::Wire;
+use crate::invoke::inbox::panic_message;
+use crate::invoke::notify::{Counted, LatchAddress};
+use crate::invoke::remote::{Callee, after, read_arguments};
+use crate::invoke::reply::{ReplyAddress, Returned, Status, answer};
+use crate::invoke::table::Remote;
 use crate::memory::Extent;
 use crate::runtime::worker::Worker;
 use crate::wire;

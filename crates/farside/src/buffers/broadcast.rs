@@ -4,23 +4,24 @@
 //! worker of each process does that, and hands the call to the other workers of its process. In the caller's process it is the caller,
 //! and worker 0 in all others.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 
 use farside_fabric::{ProcessId, WorkerId};
 
-use super::{To, WhenFull, Written};
+use super::fetch::fetch;
+use super::lent::Written;
 use crate::Wire;
 use crate::error::{Error, Refused, Result};
 use crate::global::{AccessKind, InUse, Touch};
+use crate::invoke::call::{To, WhenFull};
 use crate::invoke::caller::Waiter;
-use crate::invoke::fetches::fetch;
 use crate::invoke::notify::{Counted, LatchAddress, Synchronizer};
 use crate::invoke::payload::Arguments;
 use crate::invoke::remote::{ByPointer, Callee, after, read_arguments};
 use crate::invoke::table::Remote;
 use crate::memory::{Extent, Registered, RemoteMemory};
+use crate::runtime::worker::PutOff;
 use crate::runtime::worker::Worker;
 use farside_launch::kill_point::KillPoint;
 
@@ -233,7 +234,7 @@ impl<B: Body> Onward<'_, B> {
         let sent = submit::<B>(way, self.operand, (spot, self.counted, self.load.clone()));
         match sent {
             Err((Error::Full { .. } | Error::InHandler { .. }, load)) => {
-                self.worker.put_off(PutOff::of::<B>(to, self.operand, load));
+                self.worker.put_off(put_off::<B>(to, self.operand, load));
                 Ok(())
             }
             other => other.map_err(|(error, _)| error),
@@ -247,47 +248,34 @@ fn submit<B: Body>(way: To<'_>, operand: u32, load: Triple<B>) -> Result<(), (Er
     way.submit::<Broadcast<B>, _>(Ok(operand), Arguments(load)).map_err(|(error, Arguments(load))| (error, load))
 }
 
-/// A call that is to be sent on when there is room.
-pub(crate) struct PutOff(Box<dyn FnMut(&Worker) -> bool>);
-
-impl PutOff {
-    /// To be tried whenever the worker makes progress, until it says that it is done.
-    pub(crate) fn new(again: impl FnMut(&Worker) -> bool + 'static) -> Self {
-        Self(Box::new(again))
-    }
-
-    fn of<B: Body>(to: WorkerId, operand: u32, load: Triple<B>) -> Self {
-        let mut load = Some(load);
-        Self(Box::new(move |worker| {
-            let Some(again) = load.take() else { return true };
-            let root = again.0.root;
-            let place = again.0.place;
-            match submit::<B>(worker.to(to).when_full(WhenFull::Queue), operand, again) {
-                Ok(()) => true,
-                Err((Error::Full { .. }, again)) => {
-                    load = Some(again);
-                    false
-                }
-                Err((_, (_, counted, rest))) => {
-                    if place != LEAF {
-                        let when_full = WhenFull::Queue;
-                        Onward::<B> { worker, operand, root, counted, load: &rest, when_full }.to_children(place);
-                    }
-                    true
-                }
+/// Sends a call on when there is room.
+fn put_off<B: Body>(to: WorkerId, operand: u32, load: Triple<B>) -> PutOff {
+    let mut load = Some(load);
+    PutOff::new(move |worker| {
+        let Some(again) = load.take() else { return true };
+        let root = again.0.root;
+        let place = again.0.place;
+        match submit::<B>(worker.to(to).when_full(WhenFull::Queue), operand, again) {
+            Ok(()) => true,
+            Err((Error::Full { .. }, again)) => {
+                load = Some(again);
+                false
             }
-        }))
-    }
-
-    /// Says whether it is done with.
-    pub(crate) fn try_again(&mut self, worker: &Worker) -> bool {
-        (self.0)(worker)
-    }
+            Err((_, (_, counted, rest))) => {
+                if place != LEAF {
+                    let when_full = WhenFull::Queue;
+                    Onward::<B> { worker, operand, root, counted, load: &rest, when_full }.to_children(place);
+                }
+                true
+            }
+        }
+    })
 }
 
-impl fmt::Debug for PutOff {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PutOff")
+impl Worker {
+    /// The way to all workers of the job, this one included: a tree of calls.
+    pub fn everyone(&self) -> Everyone<'_> {
+        Everyone::new(self)
     }
 }
 

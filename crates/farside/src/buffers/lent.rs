@@ -4,16 +4,16 @@ use std::panic::Location;
 
 use farside_fabric::ProcessId;
 
-use super::To;
+use super::buffered::{CallBufferGet, CallInto, LentBuffer};
+use super::result_place::ResultPlace;
 use crate::Wire;
 use crate::error::{Error, Refused, Result};
 use crate::global::{AccessKind, InUse, Touch};
-use crate::invoke::buffered::{CallBufferGet, CallInto, LentBuffer};
+use crate::invoke::call::To;
 use crate::invoke::notify::{Counted, LatchAddress, On};
 use crate::invoke::payload::Arguments;
 use crate::invoke::pending::{FromLike, Pending};
 use crate::invoke::remote::ByPointer;
-use crate::invoke::result_place::ResultPlace;
 use crate::memory::{Extent, Registered, RemoteMemory};
 use crate::runtime::worker::Worker;
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 use farside_fabric::ProcessId;
 use farside_fabric::transport::{AtomicChange, Operation};
 
-use super::notify::Counted;
-use super::reply::Status;
 use crate::Wire;
 use crate::error::{Error, Result};
+use crate::invoke::notify::Counted;
+use crate::invoke::reply::Status;
 use crate::memory::RemoteMemory;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;

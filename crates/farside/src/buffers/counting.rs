@@ -1,12 +1,14 @@
 //! Calls that count down in registered memory.
 
-use super::{Lent, To, WithBuffer};
+use super::countdown::Countdown;
+use super::lent::Lent;
+use super::result_place::ResultPlace;
 use crate::error::{Refused, Result};
 use crate::global::{AccessKind, Touch};
-use crate::invoke::countdown::Countdown;
+use crate::invoke::call::To;
 use crate::invoke::payload::Arguments;
+use crate::invoke::payload::WithBuffer;
 use crate::invoke::remote::{ByPointer, CallBuffer, CallNotified};
-use crate::invoke::result_place::ResultPlace;
 use crate::memory::Registered;
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
