@@ -74,6 +74,7 @@ pub(crate) fn lint() -> Result<(), String> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     run(cargo().env("RUSTDOCFLAGS", "--deny warnings").args(["doc", "--workspace", "--no-deps"]))?;
+    run(&mut tidy::packages::command())?;
     tidy::check(tidy::Allowances::Keep)
 }
 

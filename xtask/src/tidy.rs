@@ -4,6 +4,7 @@
 
 mod allowances;
 mod language;
+pub(crate) mod packages;
 mod rooms;
 mod tokens;
 
@@ -24,58 +25,67 @@ struct Crate {
     for_tests: &'static [&'static str],
     /// Whether the crate has no unsafe code at all.
     is_safe: bool,
+    /// Whether users may take the crate.
+    is_package: bool,
 }
 
 /// The crates of the workspace, bottom to top.
 const CRATES: [Crate; 13] = [
-    Crate { name: "farside-testbed", below: &[], for_tests: &[], is_safe: true },
-    Crate { name: "farside-sys", below: &[], for_tests: &["farside-testbed"], is_safe: false },
-    Crate { name: "farside-macros", below: &[], for_tests: &[], is_safe: true },
-    Crate { name: "farside-wire", below: &["farside-macros"], for_tests: &[], is_safe: false },
+    Crate { name: "farside-testbed", below: &[], for_tests: &[], is_safe: true, is_package: false },
+    Crate { name: "farside-sys", below: &[], for_tests: &["farside-testbed"], is_safe: false, is_package: true },
+    Crate { name: "farside-macros", below: &[], for_tests: &[], is_safe: true, is_package: true },
+    Crate { name: "farside-wire", below: &["farside-macros"], for_tests: &[], is_safe: false, is_package: true },
     Crate {
         name: "farside-fabric",
         below: &["farside-sys", "farside-wire"],
         for_tests: &["farside-testbed", "farside-conformance", "farside-transmit"],
         is_safe: false,
+        is_package: true,
     },
     Crate {
         name: "farside-transmit",
         below: &["farside-fabric", "farside-sys"],
         for_tests: &["farside-testbed", "farside-conformance"],
         is_safe: false,
+        is_package: true,
     },
     Crate {
         name: "farside-conformance",
         below: &["farside-transmit", "farside-fabric", "farside-sys"],
         for_tests: &[],
         is_safe: false,
+        is_package: true,
     },
     Crate {
         name: "farside-launch",
         below: &["farside-fabric", "farside-wire", "farside-sys"],
         for_tests: &["farside-testbed"],
         is_safe: false,
+        is_package: true,
     },
     Crate {
         name: "farside",
         below: &["farside-launch", "farside-fabric", "farside-wire", "farside-macros", "farside-sys"],
         for_tests: &["farside-testbed", "farside-transmit"],
         is_safe: false,
+        is_package: true,
     },
-    Crate { name: "farside-mcts", below: &["farside"], for_tests: &[], is_safe: true },
+    Crate { name: "farside-mcts", below: &["farside"], for_tests: &[], is_safe: true, is_package: true },
     Crate {
         name: "farside-bench",
         below: &["farside-mcts", "farside", "farside-transmit", "farside-fabric", "farside-sys"],
         for_tests: &["farside-testbed"],
         is_safe: false,
+        is_package: false,
     },
     Crate {
         name: "farside-cli",
         below: &["farside-mcts", "farside", "farside-launch", "farside-fabric", "farside-sys"],
         for_tests: &["farside-testbed"],
         is_safe: true,
+        is_package: true,
     },
-    Crate { name: "xtask", below: &["farside-testbed"], for_tests: &[], is_safe: true },
+    Crate { name: "xtask", below: &["farside-testbed"], for_tests: &[], is_safe: true, is_package: false },
 ];
 
 /// Words that have no place in finished code.
@@ -104,6 +114,7 @@ pub(crate) enum Allowances {
 pub(crate) fn check(allowances: Allowances) -> Result<(), String> {
     let (mut breaches, mut counts) = (Vec::new(), Counts::new());
     check_crates(&mut breaches);
+    packages::check(&mut breaches);
     let mut sources = Vec::new();
     for root in ["crates", "xtask"] {
         collect(Path::new(root), "rs", &mut sources);
