@@ -21,7 +21,7 @@ pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
     needs_linker()?;
     run(beds::tell(cargo().args(["test", "--workspace"]), without))?;
     if !without.contains(&Bed::Fabric) {
-        calls_over_libfabric()?;
+        calls_over_libfabric(without)?;
     }
     loom()?;
     beds::run_all(&Arguments { without: without.to_vec(), ..Arguments::default() })?;
@@ -50,14 +50,14 @@ const OVER_LIBFABRIC: [&str; 16] = [
 ];
 
 /// The tests of calls and memory, and of what is made of them, again, between processes of this machine that share no memory.
-fn calls_over_libfabric() -> Result<(), String> {
+fn calls_over_libfabric(without: &[Bed]) -> Result<(), String> {
     println!("xtask: the next with FARSIDE_FABRIC=ofi:tcp");
     let mut command = cargo();
     command.env("FARSIDE_FABRIC", "ofi:tcp");
     command.args(["test", "--package", "farside", "--test", "all", "--"]).args(OVER_LIBFABRIC);
     // A filter matches anywhere in a test's path, and these modules choose their transports themselves.
     command.args(["--skip", "faults::", "--skip", "ways::"]);
-    run(&mut command)
+    run(beds::tell(&mut command, without))
 }
 
 /// The protocols on shared words, checked in all their interleavings.

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use farside_testbed::{Failure, ended_with_us, ending_with_us, is_privileged, run};
 
+use super::Bed;
+
 /// Set in the process that runs inside.
 const INSIDE: &str = "FARSIDE_XTASK_CELL";
 
@@ -30,6 +32,12 @@ pub(crate) const STATE: &str = "/run";
 /// Whether this process runs in a cell.
 pub(crate) fn is_inside() -> bool {
     env::var_os(INSIDE).is_some()
+}
+
+/// The variable that tells the tests inside which beds they do without.
+pub(crate) fn leaving_out(without: &[Bed]) -> (&'static str, OsString) {
+    let names: Vec<_> = without.iter().map(|bed| bed.name()).collect();
+    (farside_testbed::WITHOUT, names.join(",").into())
 }
 
 /// Runs `bed` inside a cell, with these variables set there. What this returns outside is what became of it.

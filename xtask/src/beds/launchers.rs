@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         return Ok(());
     }
     let limit = arguments.limit.unwrap_or(LIMIT);
-    let mut settings = Vec::new();
+    let mut settings = vec![cell::leaving_out(&arguments.without)];
     if !cell::is_inside() {
         setup::install(&beds)?;
         if arguments.program.is_empty() {

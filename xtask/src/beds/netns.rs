@@ -29,7 +29,7 @@ const PORT: u16 = 7077;
 /// Runs the ranks, and cuts the cable if that is asked for.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let limit = arguments.limit.unwrap_or(LIMIT);
-    let mut settings = Vec::new();
+    let mut settings = vec![cell::leaving_out(&arguments.without)];
     if !cell::is_inside() {
         setup::install(&[Bed::Netns])?;
         if arguments.program.is_empty() {
