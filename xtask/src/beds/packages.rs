@@ -1,4 +1,4 @@
-//! What each bed needs of the system, and the Debian package that has it.
+//! What each bed needs from the system, and the Debian package that brings it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,10 +7,10 @@ use farside_testbed::{has_library, has_program};
 
 use super::Bed;
 
-/// Something that a package brings.
+/// A program, library or file of a package.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Thing {
-    /// A program in the search path, or where system programs are.
+    /// A program in the search path or in the folders of system programs.
     Program(&'static str),
     /// A shared library that the loader knows.
     Library(&'static str),
@@ -23,7 +23,7 @@ pub(crate) enum Thing {
 pub(crate) struct Need {
     /// The Debian package.
     pub(crate) package: &'static str,
-    /// What to look for: it may be there without the package, where there are no Debian packages.
+    /// The thing to look for. Other systems than Debian may have it without this package.
     pub(crate) thing: Thing,
     beds: &'static [Bed],
 }
@@ -36,13 +36,13 @@ const MPI_HEADER: &str = "/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h";
 const NEEDS: [Need; 17] = [
     Need { package: "libfabric1", thing: Thing::Library("libfabric.so.1"), beds: FABRICS },
     Need { package: "libfabric-bin", thing: Thing::Program("fi_pingpong"), beds: FABRICS },
-    // A test compares our declarations with these.
+    // A test compares our declarations with these headers.
     Need { package: "libfabric-dev", thing: Thing::File("/usr/include/rdma/fabric.h"), beds: &[Bed::Fabric] },
     Need { package: "gcc", thing: Thing::Program("cc"), beds: &[Bed::Fabric, Bed::Peers] },
     Need { package: "openmpi-bin", thing: Thing::Program("mpirun"), beds: &[Bed::Mpi, Bed::Peers] },
     Need { package: "libopenmpi-dev", thing: Thing::File(MPI_HEADER), beds: &[Bed::Peers] },
     Need { package: "libpmix2", thing: Thing::Library("libpmix.so.2"), beds: &[Bed::Mpi, Bed::Slurm] },
-    // Slurm loads the library by the name that only this package has.
+    // Slurm loads the library by a name that only this package has.
     Need { package: "libpmix-dev", thing: Thing::Library("libpmix.so"), beds: &[Bed::Slurm] },
     Need { package: "slurm-wlm", thing: Thing::Program("slurmctld"), beds: &[Bed::Slurm] },
     Need { package: "slurm-wlm", thing: Thing::Program("srun"), beds: &[Bed::Slurm] },
@@ -55,7 +55,7 @@ const NEEDS: [Need; 17] = [
     Need { package: "xz-utils", thing: Thing::Program("xz"), beds: &[Bed::RdmaVm] },
 ];
 
-/// What of these beds' needs is not there.
+/// Returns the needs of these beds that this machine lacks.
 pub(crate) fn missing(beds: &[Bed]) -> Vec<Need> {
     let is_there = |thing| match thing {
         Thing::Program(name) => has_program(name),
@@ -65,12 +65,12 @@ pub(crate) fn missing(beds: &[Bed]) -> Vec<Need> {
     NEEDS.into_iter().filter(|need| need.is_of(beds) && !is_there(need.thing)).collect()
 }
 
-/// The packages to be installed, each once.
+/// Returns the packages to install, each once.
 pub(crate) fn packages(needs: &[Need]) -> BTreeSet<&'static str> {
     needs.iter().map(|need| need.package).collect()
 }
 
-/// Those of `beds` that cannot be had with these needs missing.
+/// Returns the beds that do not work without these needs.
 pub(crate) fn beds_lacking(needs: &[Need], beds: &[Bed]) -> Vec<Bed> {
     beds.iter().copied().filter(|bed| needs.iter().any(|need| need.beds.contains(bed))).collect()
 }
