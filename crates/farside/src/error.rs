@@ -6,10 +6,10 @@ use std::time::Duration;
 use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, WorkerId};
 
-use crate::global::{
-    AccessConflict, AddressFault, GlobalAddress, MovementError, NotificationFault, SLOT_BYTES, SLOT_COUNT, SectionFault,
-};
-use crate::memory::{MemoryRefusal, RemoteMemory};
+use crate::check::AccessConflict;
+use crate::global::{AddressFault, MovementError, NotificationFault, SectionFault};
+use crate::memory::address::SLOT_COUNT;
+use crate::memory::{GlobalAddress, MemoryRefusal, RemoteMemory, SLOT_BYTES};
 
 use farside_launch::LaunchError;
 pub use farside_launch::{ProcessEnd, RendezvousError};

@@ -19,42 +19,33 @@
 //!
 //! ACP (Advanced Communication Primitives), the basic layer; the signals of OpenSHMEM and the notifications of GASPI.
 
-mod address;
 mod atomics;
-mod check;
+mod fault;
 mod movement;
 mod notifications;
 mod objects;
 mod pointer;
 mod registration;
+mod room;
 mod section;
-mod segments;
 mod signal;
 mod slice;
 mod space;
 mod until;
 
-pub use self::address::{AddressFault, GlobalAddress};
-pub(crate) use self::address::{SLOT_BYTES, SLOT_COUNT};
 pub use self::atomics::{Integer, Unsigned, Word};
-#[cfg(test)]
-pub(crate) use self::check::any_record;
-pub use self::check::{Access, AccessChecks, AccessConflict, AccessKind, Site};
-pub(crate) use self::check::{CheckMessage, Checks, InUse, Record, Touch, end_accesses_here};
+pub use self::fault::AddressFault;
 pub use self::movement::{Brings, Completing, Handle, Incoming, MovementError, Order};
-pub(crate) use self::movement::{MoveMessage, Movement, Moves};
 pub use self::notifications::{AllNotifications, NotificationFault, Notifications};
 pub use self::objects::{ByteSpace, Distribution, GlobalArray, ObjectError, RacySlice, ReadEpoch, Symmetric};
 pub use self::pointer::GlobalPtr;
-pub(crate) use self::registration::OwnSegments;
 pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment, StillHeld};
+pub(crate) use self::room::GlobalRoom;
 pub use self::section::{Hyperslab, Section, SectionFault};
-pub(crate) use self::segments::publish;
 pub use self::signal::Signal;
-pub(crate) use self::signal::{SignalMessage, SignalRequests};
 pub use self::slice::GlobalSlice;
-pub(crate) use self::space::Space;
 pub use self::until::{Comparison, Until};
+pub use crate::memory::GlobalAddress;
 
 #[cfg(doc)]
 use crate::Worker;

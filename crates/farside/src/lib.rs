@@ -56,6 +56,7 @@
 //! [dedicated to that](Worker::waiters_of) they may wait.
 
 mod buffers;
+pub mod check;
 mod dist;
 mod error;
 pub mod global;
@@ -77,6 +78,7 @@ extern crate self as farside;
 pub use buffers::{Countdown, Counting, Everyone, Lent, LentToAll, ResultPlace, Written};
 /// What [values in global memory](GlobalPtr) are made of: [`Pod`](bytemuck::Pod), to be derived.
 pub use bytemuck;
+pub use check::AccessConflict;
 pub use dist::{Dist, PerWorker};
 pub use error::{CorruptRecord, Error, FullCause, NameRefusal, ProcessEnd, Refused, RendezvousError, Result, Source};
 /// The layer below: transports, registered memory, queues and transmitters.
@@ -88,9 +90,8 @@ pub use farside_launch::LaunchError;
 pub use farside_launch::ring_options::RingOptions;
 pub use farside_macros::test;
 pub use global::{
-    AccessConflict, AccessKind, AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr,
-    GlobalSlice, Handle, Hyperslab, Incoming, MovementError, NotificationFault, Notifications, Order, Section,
-    SectionFault, Signal, Until,
+    AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice, Handle, Hyperslab,
+    Incoming, MovementError, NotificationFault, Notifications, Order, Section, SectionFault, Signal, Until,
 };
 pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, To, WhenFull};
 pub use invoke::caller::{Caller, CallerPending, CallerTo};
@@ -102,6 +103,7 @@ pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
 pub use job::{Job, Simulated, Simulation, job, simulate};
 pub use memory::{Registered, RemoteMemory};
+pub use runtime::observer::AccessKind;
 pub use runtime::worker::{Counters, Scope, Worker};
 pub use wire::Wire;
 

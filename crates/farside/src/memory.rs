@@ -6,14 +6,16 @@
 //! sent anywhere in the job, and with which whoever has it puts, gets, and changes words atomically. The service thread of
 //! the owner answers, so that no worker there need be attentive.
 
-mod extent;
+pub(crate) mod address;
+mod deferred;
 mod grants;
 pub(crate) mod message;
 pub(crate) mod mover;
-mod near;
-mod nodes;
-mod process;
+mod node_memories;
+mod numa;
 pub(crate) mod requests;
+pub(crate) mod segments;
+mod shared;
 
 use std::panic::Location;
 use std::time::Instant;
@@ -21,12 +23,15 @@ use std::time::Instant;
 use farside_fabric::transport::AtomicChange;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion, WorkerId};
 
-pub(crate) use self::extent::Extent;
-pub(crate) use self::near::Nodes;
-pub(crate) use self::process::{ProcessMemory, Regions};
+pub use self::address::GlobalAddress;
+pub(crate) use self::address::SLOT_BYTES;
+pub(crate) use self::numa::Nodes;
+pub(crate) use self::segments::publish;
+pub(crate) use self::shared::ProcessMemory;
 use crate::Wire;
 use crate::error::{Error, Result};
-use crate::global::{AccessKind, GlobalAddress, Touch};
+pub(crate) use crate::runtime::extent::Extent;
+use crate::runtime::observer::{AccessKind, Touch};
 use crate::runtime::worker::Worker;
 pub use farside_fabric::memory::{NodeReport, Registered, SuperchunkReport};
 pub use farside_sys::shm::{PageKind, Pages};

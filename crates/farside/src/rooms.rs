@@ -1,9 +1,13 @@
 //! The rooms of the library, in one list. The runtime knows them by this list alone.
 
+use crate::check::CheckRoom;
+use crate::global::GlobalRoom;
+use crate::memory::ProcessMemory;
 use crate::runtime::room::RoomEntry;
 
 /// The rooms of every process (tags: 1 memory, 2 check, 3 global, 4 heap, 5 pipe, 6 sync, 7 dist, 8 buffers), from the bottom up: a loss is told to them in this order.
-pub(crate) static ROOMS: &[RoomEntry] = &[];
+pub(crate) static ROOMS: &[RoomEntry] =
+    &[RoomEntry::of::<ProcessMemory>(), RoomEntry::of::<CheckRoom>(), RoomEntry::of::<GlobalRoom>()];
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,12 @@
 //! The processes and workers of a job, and how they wait, serve each other and end.
 
+pub(crate) mod address_cache;
 pub(crate) mod collective;
 pub(crate) mod consumers;
+pub(crate) mod extent;
 pub(crate) mod footprint;
 pub(crate) mod home;
+pub(crate) mod observer;
 pub(crate) mod outgoing;
 pub(crate) mod process;
 pub(crate) mod room;

@@ -2,6 +2,7 @@
 
 use super::FabricError;
 use crate::ids::ProcessId;
+use farside_wire::Wire;
 
 /// An access to a peer's region.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +88,8 @@ impl From<Unposted> for FabricError {
 }
 
 /// A change of one word. Its result is what the word held before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_wire")]
 pub enum AtomicChange<T> {
     /// Nothing: an atomic load.
     Load,

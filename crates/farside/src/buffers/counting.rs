@@ -4,12 +4,12 @@ use super::countdown::Countdown;
 use super::lent::Lent;
 use super::result_place::ResultPlace;
 use crate::error::{Refused, Result};
-use crate::global::{AccessKind, Touch};
 use crate::invoke::call::To;
 use crate::invoke::payload::Arguments;
 use crate::invoke::payload::WithBuffer;
 use crate::invoke::remote::{ByPointer, CallBuffer, CallNotified};
 use crate::memory::Registered;
+use crate::runtime::observer::{AccessKind, Touch};
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 

@@ -8,13 +8,13 @@ use super::buffered::{CallBufferGet, CallInto, LentBuffer};
 use super::result_place::ResultPlace;
 use crate::Wire;
 use crate::error::{Error, Refused, Result};
-use crate::global::{AccessKind, InUse, Touch};
 use crate::invoke::call::To;
 use crate::invoke::notify::{Counted, LatchAddress, On};
 use crate::invoke::payload::Arguments;
 use crate::invoke::pending::{FromLike, Pending};
 use crate::invoke::remote::ByPointer;
 use crate::memory::{Extent, Registered, RemoteMemory};
+use crate::runtime::observer::{AccessKind, InUse, Touch};
 use crate::runtime::worker::Worker;
 
 /// Bytes that were written into memory of the process where a function is called, before it was.

@@ -3,9 +3,9 @@
 use bytemuck::Pod;
 use farside_fabric::transport::{AtomicChange, Operation};
 
-use super::address::GlobalAddress;
 use super::pointer::GlobalPtr;
 use crate::error::{Error, Result};
+use crate::memory::address::GlobalAddress;
 use crate::runtime::worker::Worker;
 
 /// Words that can be changed atomically, wherever they lie: `u32`, `u64`, `i32`, `i64`, `f32` and `f64`.

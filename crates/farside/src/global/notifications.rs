@@ -6,7 +6,6 @@ use std::time::Duration;
 use farside_fabric::ProcessId;
 use farside_fabric::transport::AtomicChange;
 
-use super::address::{GlobalAddress, SLOT_BYTES};
 use super::objects::Symmetric;
 use super::pointer::GlobalPtr;
 use super::signal::Signal;
@@ -14,6 +13,7 @@ use super::slice::GlobalSlice;
 use super::until::{Comparison, Until};
 use crate::Wire;
 use crate::error::{Error, Result};
+use crate::memory::address::{GlobalAddress, SLOT_BYTES};
 use crate::runtime::worker::Worker;
 
 /// The numbered notifications of a process: each number is a word in its memory, which holds zero or the value that was notified last.

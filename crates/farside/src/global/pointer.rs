@@ -8,9 +8,9 @@ use std::marker::PhantomData;
 use bytemuck::{Pod, Zeroable};
 use farside_fabric::ProcessId;
 
-use super::address::GlobalAddress;
 use super::slice::GlobalSlice;
 use crate::error::Result;
+use crate::memory::address::GlobalAddress;
 use crate::runtime::worker::Worker;
 use crate::wire::{Decoder, Encoder, Reader, Schema, Wire, WireError};
 

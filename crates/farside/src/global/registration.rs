@@ -26,10 +26,10 @@ use farside_fabric::private::Held;
 
 pub(crate) use self::own::OwnSegments;
 use self::own::Registration;
-use super::address::GlobalAddress;
 use super::objects::RacySlice;
 use super::slice::GlobalSlice;
 use crate::error::{Error, Result};
+use crate::memory::address::GlobalAddress;
 use crate::runtime::worker::Worker;
 use farside_launch::settings::FOREVER;
 

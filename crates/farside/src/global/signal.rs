@@ -14,17 +14,19 @@ use farside_fabric::bell::Fencing;
 use farside_fabric::transport::AtomicChange;
 use farside_sys::racy;
 
-use super::address::{AddressFault, GlobalAddress};
 use super::pointer::GlobalPtr;
 use super::slice::GlobalSlice;
 use super::space::check_alignment;
+use crate::Wire;
 use crate::error::Result;
+use crate::global::AddressFault;
+use crate::memory::address::GlobalAddress;
 use crate::runtime::home::Home;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 
 /// What a signal does to its word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub enum Signal {
     /// Writes this value. For a word that only one process signals, and for flags.
     Set(u64),
@@ -116,10 +118,10 @@ impl Worker {
         place: GlobalAddress,
         what: Signal,
     ) -> bool {
-        let (process, space) = (self.process_handle(), self.space());
+        let process = self.process_handle();
         let Some(home) = place.process().and_then(|owner| process.home_of(owner)) else { return false };
-        let Some(word) = space.mapped(process, place, 8) else { return false };
-        let Some(target) = space.mapped(process, address, data.len()) else { return false };
+        let Some(word) = self.mapped(place, 8) else { return false };
+        let Some(target) = self.mapped(address, data.len()) else { return false };
         // SAFETY: `data` is readable; the space found the target range inside memory that is mapped here.
         unsafe { racy::copy_out(data.as_ptr(), target, data.len()) };
         // SAFETY: aligned, as the caller has looked at, and inside memory that is mapped here, as the space found; nothing was attached or
@@ -168,7 +170,7 @@ impl GlobalPtr<u64> {
         check_alignment::<u64>(place)?;
         let process = me.process_handle();
         if let Some(home) = place.process().and_then(|owner| process.home_of(owner))
-            && let Some(word) = me.space().mapped(process, place, 8)
+            && let Some(word) = me.mapped(place, 8)
         {
             // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found.
             what.raise(process, home, unsafe { racy::atomic_u64(word) });

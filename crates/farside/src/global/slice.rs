@@ -6,9 +6,9 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
-use super::address::AddressFault;
 use super::pointer::GlobalPtr;
 use crate::error::Result;
+use crate::global::AddressFault;
 use crate::runtime::worker::Worker;
 use crate::wire::{Decoder, Encoder, Schema, Wire, WireError, plain_whole};
 
@@ -181,8 +181,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::address::GlobalAddress;
     use super::*;
+    use crate::memory::address::GlobalAddress;
     use crate::wire::{decode, encode, from_bytes, to_bytes};
 
     /// A type that is neither `Wire` nor any of the others.

@@ -1,16 +1,18 @@
-//! What a worker knows of the address space, and its accesses.
+//! A worker's knowledge of the address space, and its accesses.
 //!
-//! # Why the pointers are good
+//! # Why the cached pointers are valid
 //!
-//! A [`Line`] holds pointers into two mappings: the region's, and that of its owner's starter memory. A line is filled only from a
-//! [`Known`] segment of the same `Space`, which keeps both mapped; before a segment is taken out, its line is cleared
-//! ([`Space::forget`], [`Space::forget_retired`]). A line is read and its pointer used within one call that does neither.
+//! A line of the worker's [`AddressCache`](crate::runtime::address_cache::AddressCache) holds
+//! pointers into two mappings: the region's, and that of its owner's starter memory. [`Worker::fill`]
+//! fills a line only from a [`Known`] segment of the same worker, which keeps both mapped. A segment
+//! is taken out of `known` only after its line is cleared ([`Worker::forget_segment`],
+//! [`Worker::forget_retired`]). A pointer found in the cache is used within one call that does
+//! neither.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytemuck::Pod;
@@ -18,61 +20,22 @@ use farside_fabric::transport::AtomicChange;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
 use farside_sys::racy;
 
-use super::address::{AddressFault, GlobalAddress, SLOT_COUNT, Segment};
-use super::check::{AccessKind, Touch};
-use super::segments::{Entry, look_up};
 use crate::error::{Error, Result};
+use crate::global::AddressFault;
+use crate::memory::address::{GlobalAddress, SLOT_COUNT, Segment};
+use crate::memory::segments::{Entry, look_up};
+use crate::runtime::address_cache::{LINE_COUNT, Range};
 use crate::runtime::home::{Home, SEGMENT_BYTES};
+use crate::runtime::observer::{AccessKind, Touch};
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 
-/// Segments that are found at once.
-const LINE_COUNT: usize = 64;
-
-/// The segments that a worker has used.
-#[derive(Debug)]
-pub(crate) struct Space {
-    lines: Box<[Line; LINE_COUNT]>,
-    known: RefCell<HashMap<Segment, Rc<Known>>>,
-    /// How many losses of processes the lines know of.
-    losses: Cell<u32>,
-    /// Lines stay empty, so that every access takes the slow way, where it is checked.
-    is_checked: bool,
-}
-
-/// A segment that is mapped here, as an access needs it.
-#[derive(Debug)]
-struct Line {
-    segment: Cell<Segment>,
-    base: Cell<*mut u8>,
-    /// One more than the bytes that there are, so that nothing ends below 0, which says that the line is empty.
-    end: Cell<u64>,
-    /// The state of the slot in the owner's table, and what it is while the region is there.
-    state: Cell<*const AtomicU64>,
-    expected: Cell<u64>,
-}
-
-impl Line {
-    fn empty() -> Self {
-        Self {
-            segment: Cell::new(Segment::NONE),
-            base: Cell::new(ptr::null_mut()),
-            end: Cell::new(0),
-            state: Cell::new(ptr::null()),
-            expected: Cell::new(0),
-        }
-    }
-
-    /// The segment alone does not tell: any bits may be used as an address.
-    fn clear(&self) {
-        self.segment.set(Segment::NONE);
-        self.end.set(0);
-    }
-}
+/// The segments that a worker has used. They stay attached here.
+pub(super) type KnownSegments = RefCell<HashMap<Segment, Rc<Known>>>;
 
 /// A segment, attached.
 #[derive(Clone, Debug)]
-struct Known {
+pub(super) struct Known {
     region: RemoteRegion,
     /// The owner's starter memory, where it is mapped.
     home: Option<Home>,
@@ -82,52 +45,37 @@ struct Known {
     entry: Entry,
 }
 
-impl Space {
-    pub(crate) fn new(is_checked: bool) -> Self {
-        let lines = Box::new(std::array::from_fn(|_| Line::empty()));
-        Self { lines, known: RefCell::default(), losses: Cell::new(0), is_checked }
-    }
-
-    /// Where an access of so many bytes reaches memory that is mapped here and known, if it does and nothing is wrong with it.
+impl Worker {
+    /// Returns where an access of `bytes` bytes reaches memory that is mapped here, if the worker
+    /// knows the segment and nothing is wrong with it.
     #[inline(always)]
-    pub(super) fn mapped(&self, process: &Process, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
+    pub(super) fn mapped(&self, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
         let segment = address.segment();
-        let line = &self.lines[segment.index(LINE_COUNT)];
-        let offset = u64::from(address.offset());
-        // The size of a section or of a copy is any number. Where it is a constant, the check of the sum goes away.
-        let ends_inside = offset.checked_add(bytes as u64).is_some_and(|end| end < line.end.get());
-        if line.segment.get() != segment || !ends_inside || self.losses.get() != process.losses() {
-            return None;
-        }
-        // SAFETY: the line is filled (nothing ends inside of an empty one), so the pointer leads to an atomic in memory that is mapped while
-        // the line is filled (see the module).
-        let state = unsafe { &*line.state.get() };
-        (state.load(Ordering::Acquire) == line.expected.get()).then(|| line.base.get().wrapping_add(offset as usize))
+        let (line, losses) = (segment.index(LINE_COUNT), self.process_handle().losses());
+        self.address_cache().find(line, segment.bits(), address.offset(), bytes, losses)
     }
 
-    /// A segment's region, attached first if need be.
-    fn known(&self, process: &Process, segment: Segment) -> Result<Rc<Known>, Fault> {
+    /// Returns a segment, attached first if need be.
+    fn known(&self, segment: Segment) -> Result<Rc<Known>, Fault> {
+        let process = self.process_handle();
         let owner = segment.process().ok_or(AddressFault::Null)?;
         let count = process.shape().processes;
         if owner.number() >= count {
             return Err(AddressFault::NoSuchProcess { count }.into());
         }
-        // Counted before the look at this one, so that a loss in between is noticed by the next access.
+        // Counted before the look at this owner, so that the next access notices a loss in between.
         let losses = process.losses();
         if let Some(lost) = process.lost(owner) {
             return Err(lost.into());
         }
-        if self.losses.replace(losses) != losses {
-            // Lines of processes that were lost meanwhile; the others are filled again when they are used.
-            self.lines.iter().for_each(Line::clear);
-        }
-        let known = self.known.borrow().get(&segment).cloned();
+        self.address_cache().note_losses(losses);
+        let known = self.known_segments().borrow().get(&segment).cloned();
         let known = match known.filter(|known| known.is_current()) {
             Some(known) => known,
             None => {
                 self.forget_retired();
                 let found = Rc::new(find(process, owner, segment)?);
-                self.known.borrow_mut().insert(segment, found.clone());
+                self.known_segments().borrow_mut().insert(segment, found.clone());
                 found
             }
         };
@@ -135,42 +83,42 @@ impl Space {
         Ok(known)
     }
 
+    /// Fills the cache line of a segment of this worker that is mapped here. Where accesses are
+    /// observed, all lines stay empty, so that every access takes the slow path, which reports it.
     fn fill(&self, segment: Segment, known: &Known) {
-        if self.is_checked {
+        if self.process_handle().is_observed() {
             return;
         }
         let (Some(memory), Some(home)) = (known.region.mapped(), &known.home) else { return };
-        let line = &self.lines[segment.index(LINE_COUNT)];
-        let state: *const AtomicU64 = home.segment(segment.slot()).0;
-        line.base.set(memory.base().as_ptr().wrapping_add(known.begin as usize));
-        line.end.set(known.bytes.saturating_add(1));
-        line.state.set(state);
-        line.expected.set(known.entry.state);
-        line.segment.set(segment);
+        let range = Range {
+            base: memory.base().as_ptr().wrapping_add(known.begin as usize),
+            bytes: known.bytes,
+            state: home.segment(segment.slot()).0,
+            expected: known.entry.state,
+        };
+        // SAFETY: `known` keeps the region and the owner's starter memory mapped. It is in this
+        // worker's table, and is taken out only after the line is cleared (see the module). The
+        // state is an atomic word of the starter memory. The segment's bytes lie inside the region,
+        // from `begin` on (see `find`).
+        unsafe { self.address_cache().fill(segment.index(LINE_COUNT), segment.bits(), range) };
     }
 
-    /// Lets go of what owners have taken back, so that it does not stay mapped here: other uses of its slot have other segments.
+    /// Drops the segments that their owners have taken back, so that they do not stay mapped here.
+    /// Later uses of their slots are other segments.
     fn forget_retired(&self) {
-        self.known.borrow_mut().retain(|segment, known| {
+        self.known_segments().borrow_mut().retain(|segment, known| {
             let is_current = known.is_current();
             if !is_current {
-                self.clear_line_of(*segment);
+                self.address_cache().clear(segment.index(LINE_COUNT), segment.bits());
             }
             is_current
         });
     }
 
-    /// Lets go of a segment.
-    pub(super) fn forget(&self, segment: Segment) {
-        self.clear_line_of(segment);
-        self.known.borrow_mut().remove(&segment);
-    }
-
-    fn clear_line_of(&self, segment: Segment) {
-        let line = &self.lines[segment.index(LINE_COUNT)];
-        if line.segment.get() == segment {
-            line.clear();
-        }
+    /// Drops a segment.
+    pub(super) fn forget_segment(&self, segment: Segment) {
+        self.address_cache().clear(segment.index(LINE_COUNT), segment.bits());
+        self.known_segments().borrow_mut().remove(&segment);
     }
 }
 
@@ -335,7 +283,7 @@ impl Worker {
     #[inline]
     #[track_caller]
     pub fn put_bytes(&self, address: GlobalAddress, data: &[u8]) -> Result<()> {
-        let Some(target) = self.space().mapped(self.process_handle(), address, data.len()) else {
+        let Some(target) = self.mapped(address, data.len()) else {
             return self.put_slowly(address, data);
         };
         // SAFETY: `data` is readable; the space found the target range inside memory that is mapped here.
@@ -350,7 +298,7 @@ impl Worker {
     #[inline]
     #[track_caller]
     pub fn get_bytes(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
-        let Some(source) = self.space().mapped(self.process_handle(), address, data.len()) else {
+        let Some(source) = self.mapped(address, data.len()) else {
             return self.get_slowly(address, data);
         };
         // SAFETY: `data` is writable; the space found the source range inside memory that is mapped here.
@@ -365,7 +313,7 @@ impl Worker {
     /// Those of [`GlobalPtr::put`](super::GlobalPtr::put), but for [`Error::InHandler`].
     pub fn is_mapped(&self, address: GlobalAddress) -> Result<bool> {
         let process = self.process_handle();
-        let known = self.space().known(process, address.segment()).map_err(|fault| address.explain(fault))?;
+        let known = self.known(address.segment()).map_err(|fault| address.explain(fault))?;
         known.inside(address, 0).map_err(|why| address.refused(why))?;
         Ok(known.region.mapped().is_some() || known.region.key().process == process.id())
     }
@@ -383,7 +331,7 @@ impl Worker {
         if address.process() != Some(process.id()) {
             return None;
         }
-        let known = self.space().known(process, address.segment()).ok()?;
+        let known = self.known(address.segment()).ok()?;
         let offset = known.inside(address, 1).ok()?;
         let base = own_base(process, known.region.key())?;
         Some(base.wrapping_add(offset as usize))
@@ -424,7 +372,7 @@ impl Worker {
     #[track_caller]
     pub(super) fn put_value<T: Pod>(&self, address: GlobalAddress, value: &T) -> Result<()> {
         check_alignment::<T>(address)?;
-        let Some(target) = self.space().mapped(self.process_handle(), address, size_of::<T>()) else {
+        let Some(target) = self.mapped(address, size_of::<T>()) else {
             return self.put_slowly(address, bytemuck::bytes_of(value));
         };
         // SAFETY: regions begin on pages and the starter on a multiple of 128, and the offset was looked at above.
@@ -438,7 +386,7 @@ impl Worker {
     #[track_caller]
     pub(super) fn get_value<T: Pod>(&self, address: GlobalAddress, value: &mut T) -> Result<()> {
         check_alignment::<T>(address)?;
-        let Some(source) = self.space().mapped(self.process_handle(), address, size_of::<T>()) else {
+        let Some(source) = self.mapped(address, size_of::<T>()) else {
             return self.get_slowly(address, bytemuck::bytes_of_mut(value));
         };
         // SAFETY: regions begin on pages and the starter on a multiple of 128, and the offset was looked at above.
@@ -464,7 +412,7 @@ impl Worker {
     #[track_caller]
     pub(super) fn change64(&self, address: GlobalAddress, change: AtomicChange<u64>) -> Result<u64> {
         check_alignment::<u64>(address)?;
-        let Some(word) = self.space().mapped(self.process_handle(), address, 8) else {
+        let Some(word) = self.mapped(address, 8) else {
             let touch = Touch::here(AccessKind::of(&change));
             let access = |region: &RemoteRegion, offset, deadline| region.atomic64(offset, change, deadline);
             return self.on_region_as(address, 8, true, Some(touch), access);
@@ -477,7 +425,7 @@ impl Worker {
     #[track_caller]
     pub(super) fn change32(&self, address: GlobalAddress, change: AtomicChange<u32>) -> Result<u32> {
         check_alignment::<u32>(address)?;
-        let Some(word) = self.space().mapped(self.process_handle(), address, 4) else {
+        let Some(word) = self.mapped(address, 4) else {
             let touch = Touch::here(AccessKind::of(&change));
             let access = |region: &RemoteRegion, offset, deadline| region.atomic32(offset, change, deadline);
             return self.on_region_as(address, 4, true, Some(touch), access);
@@ -494,10 +442,10 @@ impl Worker {
         work: impl FnOnce(&dyn Fn(usize, AtomicChange<u64>) -> Result<u64>) -> Result<R>,
     ) -> Result<R> {
         check_alignment::<u64>(address)?;
-        let (process, bytes) = (self.process_handle(), count.saturating_mul(8));
+        let bytes = count.saturating_mul(8);
         // What is taken is told to others.
         self.end_accesses();
-        if let Some(base) = self.space().mapped(process, address, bytes) {
+        if let Some(base) = self.mapped(address, bytes) {
             return work(&|index, change| {
                 assert!(index < count, "a word that was asked for");
                 // SAFETY: aligned, as was looked at above, and inside memory that is mapped here, as the space found; `work` has nothing of this
@@ -529,8 +477,7 @@ impl Worker {
 
     /// The region that a range lies in, and where in it that begins.
     pub(super) fn find_region(&self, address: GlobalAddress, bytes: u64) -> Result<(RemoteRegion, u64)> {
-        let known =
-            self.space().known(self.process_handle(), address.segment()).map_err(|fault| address.explain(fault))?;
+        let known = self.known(address.segment()).map_err(|fault| address.explain(fault))?;
         let offset = match usize::try_from(bytes) {
             Ok(bytes) => known.inside(address, bytes),
             Err(_) => Err(AddressFault::OutOfRange { bytes, region_bytes: known.bytes }),
@@ -559,9 +506,8 @@ impl Worker {
         touch: Option<Touch>,
         access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
     ) -> Result<T> {
-        let process = self.process_handle();
         let segment = address.segment();
-        let known = self.space().known(process, segment).map_err(|fault| address.explain(fault))?;
+        let known = self.known(segment).map_err(|fault| address.explain(fault))?;
         let offset = known.inside(address, bytes).map_err(|why| address.refused(why))?;
         if known.region.waits(is_word) {
             self.not_in_handler("an access to memory that is not mapped here")?;
@@ -580,7 +526,7 @@ impl Worker {
         self.end_accesses();
         match error {
             FabricError::StaleKey { .. } => {
-                self.space().forget(address.segment());
+                self.forget_segment(address.segment());
                 address.refused(AddressFault::Stale)
             }
             FabricError::ReadOnly { .. } => address.refused(AddressFault::ReadOnly),
@@ -592,7 +538,7 @@ impl Worker {
 
     /// How a range is reached, for several accesses inside of it.
     pub(super) fn reach(&self, address: GlobalAddress, bytes: usize) -> Result<Reach> {
-        if let Some(base) = self.space().mapped(self.process_handle(), address, bytes) {
+        if let Some(base) = self.mapped(address, bytes) {
             return Ok(Reach::Mapped(base));
         }
         self.on_region(address, bytes, None, |region, offset, _| Ok(Reach::of(region, offset)))
@@ -621,7 +567,7 @@ mod tests {
             for round in 0..40_u64 {
                 let segment = me.register(vec![round; 10])?;
                 assert_eq!(segment.slice().at(9)?.get(me)?, round);
-                let known = me.space().known.borrow().len();
+                let known = me.known_segments().borrow().len();
                 assert!(known <= 2, "{known} segments after {round} others");
                 segment.deregister(me)?;
             }

@@ -382,7 +382,7 @@ impl<'w> To<'w> {
         if let Err(error) = process.check_callable(cell.borrow().to_process(), how.entry) {
             return Err(Box::new((error, payload)));
         }
-        if process.checks().is_some() {
+        if process.is_observed() {
             // No call may join a batch past the checker.
             how.batch_bytes = 0;
         }

@@ -104,7 +104,7 @@ impl Process {
     }
 
     fn have_moved(self: &Arc<Self>, memory: Extent, wanted: Wanted, then: Then) {
-        let mover = self.mover();
+        let mover = self.memory().mover();
         let deadline = self.clock().now() + self.settings().deadline;
         mover.unfinished.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = self.ensure_mover() {
@@ -117,7 +117,7 @@ impl Process {
     }
 
     fn ensure_mover(self: &Arc<Self>) -> Result<()> {
-        let mut thread = lock(&self.mover().thread);
+        let mut thread = lock(&self.memory().mover().thread);
         if thread.is_some() {
             return Ok(());
         }
@@ -135,7 +135,7 @@ impl Process {
 
     /// Ends the mover, if it was ever started. What it has under way is given up.
     pub(crate) fn stop_mover(&self) {
-        let mover = self.mover();
+        let mover = self.memory().mover();
         mover.stop.store(true, Ordering::Release);
         mover.ring(self);
         if let Some((thread, end)) = lock(&mover.thread).take() {
@@ -148,7 +148,7 @@ impl Process {
 }
 
 fn move_until_stopped(process: &Arc<Process>) {
-    let mover = process.mover();
+    let mover = process.memory().mover();
     let mut underway: VecDeque<Underway> = VecDeque::new();
     let mut full: VecDeque<Transfer> = VecDeque::new();
     loop {
@@ -191,7 +191,7 @@ fn start(process: &Arc<Process>, transfer: Transfer) -> Started {
     let Transfer { memory, wanted, then, deadline } = transfer;
     let end = |then: Then, result| {
         then(process, result);
-        process.mover().finish(process);
+        process.memory().mover().finish(process);
         Started::Ended
     };
     if process.clock().now() >= deadline {
@@ -242,7 +242,7 @@ fn end_what_has_ended(process: &Arc<Process>, underway: &mut VecDeque<Underway>)
         // It has ended, or is given up.
         transfer.completion.cancel();
         (transfer.then)(process, result);
-        process.mover().finish(process);
+        process.memory().mover().finish(process);
         any = true;
     }
     any

@@ -3,11 +3,10 @@
 use farside_fabric::bell::Doorbell;
 use farside_fabric::ring::RingControl;
 
-use crate::global::SLOT_COUNT;
 use crate::invoke::ring::pool::ALIGN_BYTES;
 use crate::runtime::home::{
     CALLER_SLOT_COUNT, CALLER_SPACE_BYTES, HomeLayout, LATCH_COUNT, REPLY_SLOT_BYTES, REPLY_SLOT_COUNT,
-    REPLY_SPACE_BYTES, SEGMENT_BYTES, Shape,
+    REPLY_SPACE_BYTES, SEGMENT_BYTES, SEGMENT_COUNT, Shape,
 };
 use farside_launch::ring_options::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_LANE_CHUNK_BYTES};
 use farside_launch::settings::STARTER_BYTES;
@@ -41,7 +40,7 @@ pub fn footprint(processes: u32, threads: u32) -> Footprint {
         ("callers' doorbell and bits", (size_of::<Doorbell>() + layout.arrival_bytes()) as u64),
         ("callers' replies", (CALLER_SLOT_COUNT * REPLY_SLOT_BYTES + CALLER_SPACE_BYTES) as u64),
         ("latches", (LATCH_COUNT * 8) as u64),
-        ("segments", (SLOT_COUNT as usize * SEGMENT_BYTES) as u64),
+        ("segments", (SEGMENT_COUNT as usize * SEGMENT_BYTES) as u64),
         ("the program's", STARTER_BYTES.into()),
     ];
     let control = size_of::<RingControl>().next_multiple_of(ALIGN_BYTES);

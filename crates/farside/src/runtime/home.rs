@@ -12,7 +12,7 @@ use farside_sys::shm::SharedMemory;
 
 pub(crate) use farside_launch::layout::{
     CALLER_SLOT_COUNT, CALLER_SPACE_BYTES, HomeLayout, LATCH_COUNT, REPLY_INLINE_BYTES, REPLY_SLOT_BYTES,
-    REPLY_SLOT_COUNT, REPLY_SPACE_BYTES, SEGMENT_BYTES, Shape,
+    REPLY_SLOT_COUNT, REPLY_SPACE_BYTES, SEGMENT_BYTES, SEGMENT_COUNT, Shape,
 };
 
 /// A process's starter memory, mapped here: its own or a peer's.

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
@@ -15,7 +15,6 @@ use farside_launch::LaunchError;
 use farside_sys::fence;
 
 use crate::error::{Error, Result, Source};
-use crate::global::{Checks, Movement, OwnSegments, SignalRequests, publish};
 use crate::invoke::caller::Callers;
 use crate::invoke::named::{NAMED, Names};
 use crate::invoke::notify::Latches;
@@ -26,17 +25,16 @@ use crate::invoke::ring::message::{Piece, RingName, SetupMessage};
 use crate::invoke::ring::pool::RingPool;
 use crate::invoke::ring::rings::Ways;
 use crate::invoke::table::FunctionTable;
-use crate::memory::ProcessMemory;
-use crate::memory::mover::Mover;
 use crate::pipe::Pipes;
 use crate::runtime::consumers::{Pool, PoolKind};
 use crate::runtime::home::{Home, HomeLayout, Shape};
+use crate::runtime::observer::Observer;
 use crate::runtime::outgoing::Outgoing;
 use crate::runtime::room::{self, Room, RoomEntry, Rooms, Seed};
 use crate::runtime::worker::Worker;
 use farside_launch::control::{Control, Ending, ToCoordinator};
 use farside_launch::kill_point::{KillPlan, KillPoint};
-use farside_launch::settings::{Check, Settings};
+use farside_launch::settings::Settings;
 
 /// Values shared by a process's workers, at most.
 const SHARED_MAX: usize = 1024;
@@ -90,14 +88,11 @@ pub(crate) struct Process {
     latches: Mutex<Latches>,
     callers: Callers,
     pools: [Pool; 2],
-    mover: Mover,
-    movement: Movement,
-    memory: ProcessMemory,
-    /// In a job whose accesses are checked.
-    checks: Option<Checks>,
-    own_segments: OwnSegments,
+    /// Set before the process is used, if at all.
+    observer: OnceLock<Arc<dyn Observer>>,
+    /// Memory of this process that other processes have. Written by the room `memory`.
+    remote_memory_bytes: AtomicU64,
     pipes: Pipes,
-    signals: Mutex<SignalRequests>,
     shared: Box<[OnceLock<Box<dyn Any + Send + Sync>>]>,
     kill_plan: Option<KillPlan>,
     rooms: Rooms,
@@ -210,14 +205,10 @@ impl Process {
             pool: Mutex::new(RingPool::new(settings.ring_cap_bytes, threads)),
             latches: Mutex::new(Latches::new()),
             callers: Callers::new(callers),
-            mover: Mover::default(),
-            movement: Movement::new(id, threads),
             pools: PoolKind::ALL.map(|kind| Pool::new(kind, &settings)),
-            memory: ProcessMemory::new(&transport, &settings),
-            checks: (settings.check == Check::Accesses).then(|| Checks::new(threads)),
-            own_segments: OwnSegments::default(),
+            observer: OnceLock::new(),
+            remote_memory_bytes: AtomicU64::new(0),
             pipes: Pipes::default(),
-            signals: Mutex::default(),
             shared: (0..SHARED_MAX).map(|_| OnceLock::new()).collect(),
             transport,
             settings,
@@ -228,7 +219,6 @@ impl Process {
             process.home.doorbell(local).set_fencing(process.fencing());
         }
         process.home.watchers().set_fencing(process.fencing());
-        publish(&process.home, process.starter_key(id));
         process.rooms.begin(&process);
         Arc::new(process)
     }
@@ -365,42 +355,29 @@ impl Process {
         &self.pools[kind as usize]
     }
 
-    pub(crate) fn mover(&self) -> &Mover {
-        &self.mover
-    }
-
-    pub(crate) fn movement(&self) -> &Movement {
-        &self.movement
-    }
-
     pub(crate) fn pools_are_idle(&self) -> bool {
         self.pools.iter().all(Pool::is_idle)
     }
 
-    /// The memory that this process gives to others, and what it has of theirs.
-    pub(crate) fn memory(&self) -> &ProcessMemory {
-        &self.memory
+    /// Memory of this process that other processes have.
+    pub(crate) fn remote_memory_bytes(&self) -> &AtomicU64 {
+        &self.remote_memory_bytes
     }
 
-    /// What finds conflicting accesses, if they are checked.
+    /// The observer of accesses, if there is one.
     #[inline]
-    pub(crate) fn checks(&self) -> Option<&Checks> {
-        self.checks.as_ref()
+    pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
+        self.observer.get()
+    }
+
+    /// Installs an observer of accesses, before the process has workers. The first one stays.
+    pub(crate) fn set_observer(&self, observer: Arc<dyn Observer>) {
+        let _ = self.observer.set(observer);
     }
 
     /// The pipes whose ends this process's workers have.
     pub(crate) fn pipes(&self) -> &Pipes {
         &self.pipes
-    }
-
-    /// What it has registered of its ordinary memory.
-    pub(crate) fn own_segments(&self) -> &OwnSegments {
-        &self.own_segments
-    }
-
-    /// Signals in others' memory that are under way.
-    pub(crate) fn signals(&self) -> MutexGuard<'_, SignalRequests> {
-        lock(&self.signals)
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {
@@ -481,7 +458,7 @@ impl Process {
         Some(self.homes[process.index()].get_or_init(|| Home::new(*self.home.layout(), memory)))
     }
 
-    fn starter_key(&self, process: ProcessId) -> RemoteKey {
+    pub(crate) fn starter_key(&self, process: ProcessId) -> RemoteKey {
         RemoteKey::starter(process, self.home.layout().bytes() as u64)
     }
 
@@ -600,12 +577,7 @@ impl Process {
         self.losses.fetch_add(1, Ordering::Release);
         self.transport.forget(process);
         self.lanes.lose(process);
-        self.memory.lose(process);
-        if let Some(checks) = &self.checks {
-            checks.lose(|worker| self.is_worker_of(worker, process));
-        }
         self.rooms.lose(self, process);
-        self.lose_movement(process);
         self.lose_pipes(process);
         for local in 0..self.mailboxes.len() {
             self.notify(local, Notice::Lost { process });

@@ -75,6 +75,9 @@ pub(crate) trait Room: Debug + Send + Sync + Sized + 'static {
         Ok(Served::NOTHING)
     }
 
+    /// Ends the room's own threads, when the workers and the service thread of the process have ended.
+    fn stop(&self, _process: &Process) {}
+
     /// Says whether `worker` has nothing of the room left that must end before the job does.
     ///
     /// # Errors
@@ -177,13 +180,20 @@ impl Rooms {
         }
     }
 
-    /// Sets whether workers that make progress are to serve this room.
-    pub(crate) fn set_busy<R: Room>(&self, is_busy: bool) {
+    /// Sets whether workers that make progress are to serve this room. Returns whether they were before.
+    pub(crate) fn set_busy<R: Room>(&self, is_busy: bool) -> bool {
         // Nothing is published by this: a worker that sees it late serves the room one step later, and the service thread serves it anyway.
-        match is_busy {
+        let before = match is_busy {
             true => self.busy.fetch_or(1 << R::TAG, Ordering::Relaxed),
             false => self.busy.fetch_and(!(1 << R::TAG), Ordering::Relaxed),
         };
+        before & 1 << R::TAG != 0
+    }
+
+    /// Whether workers that make progress are to serve this room.
+    #[inline(always)]
+    pub(crate) fn is_busy<R: Room>(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) & 1 << R::TAG != 0
     }
 
     /// Whether a room wants workers to serve it.
@@ -225,6 +235,10 @@ impl Rooms {
             }
         }
         Ok(served)
+    }
+
+    pub(crate) fn stop(&self, process: &Process) {
+        self.all().for_each(|room| room.stop(process));
     }
 
     pub(crate) fn are_over(&self, worker: &Worker) -> Result<bool> {
@@ -280,6 +294,7 @@ trait AnyRoom: Debug + Send + Sync {
     fn take(&self, process: &Arc<Process>, from: ProcessId, message: &[u8]) -> Result<()>;
     fn lose(&self, process: &Process, lost: ProcessId);
     fn serve(&self, process: &Arc<Process>) -> Result<Served>;
+    fn stop(&self, process: &Process);
     fn is_over(&self, worker: &Worker) -> Result<bool>;
 }
 
@@ -305,6 +320,10 @@ impl<R: Room> AnyRoom for R {
 
     fn serve(&self, process: &Arc<Process>) -> Result<Served> {
         Room::serve(self, process)
+    }
+
+    fn stop(&self, process: &Process) {
+        Room::stop(self, process);
     }
 
     fn is_over(&self, worker: &Worker) -> Result<bool> {

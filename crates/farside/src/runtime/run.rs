@@ -90,7 +90,7 @@ where
         if let Err(panic) = service.join() {
             resume_unwind(panic);
         }
-        process.stop_mover();
+        process.rooms().stop(process);
         outcomes
     })
 }
@@ -145,7 +145,7 @@ where
     F: Fn(&Worker) -> Result<()>,
 {
     let worker = Worker::new(process.clone(), local);
-    let _seated = process.checks().map(|checks| checks.seat(local));
+    let _seated = process.seat(local);
     let is_worker = local < process.shape().threads as usize;
     let run = || {
         if is_worker {

@@ -30,7 +30,6 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
             take_order(process, message);
         }
         take_events(process);
-        process.advance_movement();
         let waiting = process.serve_waiting();
         let served = process.rooms().serve(process, false);
         drop(taking_in);
@@ -43,12 +42,8 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
             Served::NOTHING
         });
         let backlog_at = process.send_backlog();
-        let sweep_at = process.own_segments().sweep().then(|| process.clock().now());
         let resend_at = process.flush_outgoing().then(|| process.clock().now() + RESEND_AFTER);
-        let next = [serve_at, rooms_at.again, backlog_at, sweep_at, resend_at, process.next_movement()]
-            .into_iter()
-            .flatten()
-            .min();
+        let next = [serve_at, rooms_at.again, backlog_at, resend_at].into_iter().flatten().min();
         let control = process.control().fd();
         process.transport().wait(control.as_slice(), next);
     }
@@ -59,15 +54,13 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
 pub(crate) fn poll(process: &Arc<Process>) -> bool {
     let Ok(_taking_in) = process.taking_in.try_lock() else { return false };
     process.transport().progress();
+    let any = take_events(process);
     let served = process.rooms().serve(process, false).unwrap_or_else(|error| {
         fail(process, &error);
         Served::NOTHING
     });
-    let any = take_events(process) | process.advance_movement() | served.moved;
-    // If there is more, it is done next time.
-    process.own_segments().sweep();
     process.flush_outgoing();
-    any
+    any | served.moved
 }
 
 /// Takes in what the transport has brought. Says whether that was anything.
@@ -159,11 +152,7 @@ fn take_message(process: &Arc<Process>, from: ProcessId, message: SetupMessage) 
                 count_down(process, latch);
             }
         }
-        SetupMessage::Memory(message) => process.take_memory_message(from, message),
-        SetupMessage::Check(message) => process.take_check_message(from, *message),
-        SetupMessage::Move(message) => process.take_move_message(from, message),
         SetupMessage::Pipe(message) => process.take_pipe_message(from, message),
-        SetupMessage::Signal(message) => process.take_signal_message(from, message),
     }
     Ok(())
 }

@@ -12,16 +12,15 @@ pub use scope::Scope;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-use farside_fabric::memory::Allocator;
 use farside_fabric::wait::PollPace;
 use farside_fabric::{MachineId, ProcessId, Transport, WorkerId};
 
 use self::notices::LossHook;
 use crate::error::{Error, Refused, Result};
-use crate::global::{Moves, Space};
 use crate::heap::OwnedHeaps;
 use crate::invoke::call::{Aggregator, To, WhenFull};
 use crate::invoke::caller::{Caller, Waiter};
@@ -34,7 +33,7 @@ use crate::invoke::reply::Reply;
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
 use crate::invoke::ring::message::RingName;
 use crate::invoke::table::FunctionTable;
-use crate::memory::Regions;
+use crate::runtime::address_cache::AddressCache;
 use crate::runtime::collective::Collectives;
 use crate::runtime::consumers::{Pool, PoolKind, Role};
 use crate::runtime::home::Home;
@@ -87,14 +86,10 @@ pub struct Worker {
     /// The count of things that the service thread had for this worker, when it last looked.
     attention_seen: Cell<u32>,
     poll_pace: Cell<PollPace>,
-    /// Memory of others that it has used.
-    regions: RefCell<Regions>,
     /// Heaps of others in its memory.
     owned_heaps: OwnedHeaps,
-    space: Space,
-    moves: Moves,
-    /// Made when it is first used.
-    allocator: OnceCell<Allocator>,
+    /// Ranges of global memory that are mapped here.
+    address_cache: AddressCache,
     /// The rooms' states in this worker.
     rooms: LocalRooms,
     /// The function that was found last, and its offset.
@@ -160,10 +155,7 @@ impl Worker {
             attention_seen: Cell::new(0),
             poll_pace: Cell::default(),
             owned_heaps: OwnedHeaps::default(),
-            allocator: OnceCell::new(),
-            regions: RefCell::new(Regions::new(process.clock().now())),
-            space: Space::new(process.checks().is_some()),
-            moves: Moves::default(),
+            address_cache: AddressCache::new(),
             function: Cell::new((u32::MAX, 0)),
             rooms: process.rooms().locals(&process, local),
             home,
@@ -419,7 +411,7 @@ impl Worker {
         let ring_bytes_here = self.process.ring_memory_bytes() as u64;
         let ring_bytes_registered_here = self.process.ring_memory_registered_bytes() as u64;
         let (executed, refused) = (self.executed.get(), self.refused.get());
-        let remote_memory_bytes_here = self.process.memory().granted_bytes();
+        let remote_memory_bytes_here = self.process.remote_memory_bytes().load(Ordering::Relaxed);
         Counters {
             sent,
             executed,
@@ -477,30 +469,15 @@ impl Worker {
         Some(cell.get_or_init(|| RefCell::new(self.process.new_outbox(self.id.number(), to))))
     }
 
-    /// The regions of others' memory that this worker has used.
-    pub(crate) fn regions(&self) -> &RefCell<Regions> {
-        &self.regions
-    }
-
     /// Heaps of others in this worker's memory.
     pub(crate) fn owned_heaps(&self) -> &OwnedHeaps {
         &self.owned_heaps
     }
 
-    /// What it knows of the address space.
-    #[inline]
-    pub(crate) fn space(&self) -> &Space {
-        &self.space
-    }
-
-    /// What it knows of the operations on memory that it has started.
-    #[inline]
-    pub(crate) fn moves(&self) -> &Moves {
-        &self.moves
-    }
-
-    pub(crate) fn allocator(&self) -> &OnceCell<Allocator> {
-        &self.allocator
+    /// The ranges of global memory that are mapped here.
+    #[inline(always)]
+    pub(crate) fn address_cache(&self) -> &AddressCache {
+        &self.address_cache
     }
 
     pub(crate) fn unknown(&self, worker: WorkerId) -> Error {

@@ -12,8 +12,8 @@ use super::requests::{Ended, List, Requests, run};
 use super::ticket::Ticket;
 use super::{WAIT_POLICY, this_thread};
 use crate::error::Refused;
-use crate::global::end_accesses_here;
 use crate::invoke::inbox::this_thread_handles;
+use crate::runtime::observer::end_accesses_here;
 
 /// A value that many threads work on, each by handing in an operation. Who finds it free runs its own, and then those of all who came
 /// meanwhile; these find theirs done.

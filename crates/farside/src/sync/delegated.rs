@@ -16,8 +16,8 @@ use super::requests::{Ended, Request, Requests, run};
 use super::ticket::Ticket;
 use super::{WAIT_POLICY, this_thread};
 use crate::error::{Error, Refused};
-use crate::global::end_accesses_here;
 use crate::invoke::inbox::this_thread_handles;
+use crate::runtime::observer::end_accesses_here;
 
 /// A value that belongs to a thread of its own. Others hand operations over, and get the results (Calciu, Gottschlich, Herlihy: delegation).
 ///

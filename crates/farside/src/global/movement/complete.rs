@@ -12,7 +12,7 @@ use super::orders::Orders;
 use super::table::COMMANDS_MAX;
 use super::work::Work;
 use crate::error::{Error, Result};
-use crate::global::address::AddressFault;
+use crate::global::AddressFault;
 use crate::runtime::worker::Worker;
 
 /// What a worker does that waits for operations.
@@ -218,7 +218,7 @@ impl Worker {
                 return Err(MovementError::NotStarted { handle, earlier: self.handle(number) }.into());
             }
             Failure::Stale { is_target } => {
-                self.space().forget(address_of(is_target).segment());
+                self.forget_segment(address_of(is_target).segment());
                 fault_at(address_of(is_target), AddressFault::Stale)
             }
             Failure::ReadOnly { is_target } => fault_at(address_of(is_target), AddressFault::ReadOnly),

@@ -3,8 +3,9 @@
 use farside_fabric::{FabricError, ProcessId, WorkerId};
 
 use super::handle::Handle;
+use crate::Wire;
 use crate::error::Error;
-use crate::global::address::GlobalAddress;
+use crate::memory::address::GlobalAddress;
 
 /// Why an operation was not started, or how it ended.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +106,7 @@ pub enum MovementError {
 }
 
 /// How an operation failed, as processes tell each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(in super::super) enum Failure {
     /// Nothing is registered any more at the one end, or the other.
     Stale { is_target: bool },
@@ -125,7 +126,17 @@ pub(in super::super) enum Failure {
     Other { what: String },
 }
 
+/// The longest text of another failure that is sent.
+const TEXT_BYTES_MAX: usize = 200;
+
 impl Failure {
+    /// Another failure, with at most [`TEXT_BYTES_MAX`] bytes of its text.
+    fn other(error: impl ToString) -> Self {
+        let mut what = error.to_string();
+        what.truncate(what.floor_char_boundary(TEXT_BYTES_MAX));
+        Self::Other { what }
+    }
+
     /// What the fabric said, about an access to a region.
     pub(super) fn of(error: FabricError, is_target: bool) -> Self {
         match error {
@@ -135,7 +146,7 @@ impl Failure {
             FabricError::Misaligned { bytes, .. } => Self::Misaligned { is_target, align: bytes as u64 },
             FabricError::Disconnected { process } => Self::Lost { process },
             FabricError::Deadline { .. } => Self::Deadline,
-            other => Self::Other { what: other.to_string() },
+            other => Self::other(other),
         }
     }
 
@@ -145,7 +156,7 @@ impl Failure {
             Error::PeerLost { process, .. } => Self::Lost { process: *process },
             Error::Fabric(FabricError::StaleKey { .. }) => Self::Stale { is_target },
             Error::Deadline { .. } | Error::Fabric(FabricError::Deadline { .. }) => Self::Deadline,
-            other => Self::Other { what: other.to_string() },
+            other => Self::other(other),
         }
     }
 }

@@ -16,11 +16,11 @@ use super::work::{Brought, Spot, Work};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::{Refused, Result};
-use crate::global::address::GlobalAddress;
 use crate::global::atomics::Unsigned;
-use crate::global::check::{AccessKind, Part, Touch};
 use crate::global::pointer::GlobalPtr;
 use crate::global::space::check_alignment;
+use crate::memory::address::GlobalAddress;
+use crate::runtime::observer::{AccessKind, Part, Touch};
 use crate::runtime::worker::Worker;
 
 /// What a worker knows of its operations without a lock.
@@ -111,8 +111,8 @@ impl Worker {
         if self.may_start_at_once(order)
             && let Ok(length) = usize::try_from(bytes)
             && !overlap(target, source, bytes)
-            && let Some(to) = self.space().mapped(self.process_handle(), target, length)
-            && let Some(from) = self.space().mapped(self.process_handle(), source, length)
+            && let Some(to) = self.mapped(target, length)
+            && let Some(from) = self.mapped(source, length)
         {
             // SAFETY: the space found both ranges inside memory that is mapped here.
             unsafe { racy::copy_between(from, to, length) };
@@ -155,7 +155,7 @@ impl Worker {
     pub fn start_put(&self, target: GlobalAddress, data: &[u8], order: Order) -> Result<Handle> {
         if data.len() <= PUT_BYTES_MAX
             && self.may_start_at_once(order)
-            && let Some(to) = self.space().mapped(self.process_handle(), target, data.len())
+            && let Some(to) = self.mapped(target, data.len())
         {
             // SAFETY: `data` is readable; the space found the target range inside memory that is mapped here.
             unsafe { racy::copy_out(data.as_ptr(), to, data.len()) };
@@ -253,7 +253,7 @@ impl Worker {
         order: Order,
     ) -> Result<Incoming<W>> {
         if self.may_start_at_once(order)
-            && let Some(place) = self.space().mapped(self.process_handle(), word.address(), size_of::<W>())
+            && let Some(place) = self.mapped(word.address(), size_of::<W>())
             && place.addr().is_multiple_of(size_of::<W>())
         {
             let previous = word.change(self, change)?;
@@ -378,7 +378,7 @@ impl Worker {
     /// do that it is ordered after.
     fn hold(&self, draft: &mut Draft, order: Order, parts: &[Part]) -> Result<()> {
         let process = self.process_handle();
-        if process.checks().is_none() {
+        if !process.is_observed() {
             return Ok(());
         }
         let touched = touched(&mut draft.work);

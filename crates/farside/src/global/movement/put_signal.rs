@@ -8,10 +8,10 @@ use super::work::{Brought, Spot, Work};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::{Refused, Result};
-use crate::global::address::GlobalAddress;
-use crate::global::check::{AccessKind, Part, Touch};
 use crate::global::pointer::GlobalPtr;
 use crate::global::signal::{RemoteSignal, Signal, check_places};
+use crate::memory::address::GlobalAddress;
+use crate::runtime::observer::{AccessKind, Part, Touch};
 use crate::runtime::worker::Worker;
 
 impl Worker {

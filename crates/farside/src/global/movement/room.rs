@@ -2,23 +2,26 @@
 //! [`orders`](super::orders) and [`table`](super::table) say may be done.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use farside_fabric::ProcessId;
+use farside_fabric::transport::Operation;
 
 use super::error::Failure;
 use super::flow::{Flow, Room, Step};
-use super::message::{About, Command, MoveMessage, Named};
+use super::message::{About, Command, MoveMessage, WordChange};
 use super::orders::{Orders, Start, What};
 use super::table::{COMMANDS_MAX, Origin, Table, Taken};
 use super::work::{Brought, Spot, Work};
-use crate::global::address::GlobalAddress;
-use crate::global::check::Hold;
-use crate::invoke::ring::message::SetupMessage;
+use crate::global::room::{GlobalMessage, GlobalRoom};
+use crate::memory::Extent;
+use crate::memory::address::GlobalAddress;
+use crate::runtime::observer::Hold;
 use crate::runtime::process::{Process, lock};
+use crate::runtime::room::Served;
 use farside_launch::kill_point::KillPoint;
 
 /// When what the transport has under way is looked at, if nobody was woken for it.
@@ -32,8 +35,6 @@ pub(crate) struct Movement {
     inner: Mutex<Inner>,
     /// How many operations of each thread are open. Written under the lock, and read by the thread: none, and it needs no lock.
     open: Box<[AtomicU32]>,
-    /// Something may be gone on with. Written under the lock, read by who comes by.
-    is_busy: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -75,17 +76,7 @@ impl Movement {
     pub(crate) fn new(own: ProcessId, threads: usize) -> Self {
         let threads_of = (0..threads).map(|_| Thread::default()).collect();
         let inner = Inner { threads: threads_of, table: Table::new(own, COMMANDS_MAX), is_cut_short: false };
-        Self {
-            inner: Mutex::new(inner),
-            open: (0..threads).map(|_| AtomicU32::new(0)).collect(),
-            is_busy: AtomicBool::new(false),
-        }
-    }
-
-    /// Whether something may be gone on with.
-    #[inline]
-    pub(crate) fn is_busy(&self) -> bool {
-        self.is_busy.load(Ordering::Relaxed)
+        Self { inner: Mutex::new(inner), open: (0..threads).map(|_| AtomicU32::new(0)).collect() }
     }
 
     /// How many operations of a thread are open.
@@ -93,11 +84,6 @@ impl Movement {
     pub(super) fn open(&self, local: usize) -> u32 {
         // SYNC: pairs with the release in `note_counts`: who finds that an operation is over finds what it did.
         self.open[local].load(Ordering::Acquire)
-    }
-
-    /// Whether an operation of a thread has not ended.
-    pub(crate) fn are_under_way(&self, local: usize) -> bool {
-        self.open(local) > 0 && self.lock().threads[local].orders.are_under_way(u64::MAX)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -113,12 +99,12 @@ impl Movement {
 }
 
 impl Process {
-    /// Goes on with operations, as far as that is possible without waiting. Says whether anything moved.
-    pub(crate) fn advance_movement(self: &Arc<Self>) -> bool {
-        let movement = self.movement();
-        if !movement.is_busy() {
-            return false;
+    /// Continues operations, as far as that is possible without waiting.
+    pub(in super::super) fn advance_movement(self: &Arc<Self>) -> Served {
+        if !self.rooms().is_busy::<GlobalRoom>() {
+            return Served::NOTHING;
         }
+        let movement = self.movement();
         let mut inner = movement.lock();
         let mut moved = false;
         let now = self.clock().now();
@@ -132,25 +118,15 @@ impl Process {
         }
         inner.is_cut_short = room.is_used_up();
         let is_busy = moved || inner.may_go_on();
-        movement.is_busy.store(is_busy, Ordering::Relaxed);
+        self.rooms().set_busy::<GlobalRoom>(is_busy);
+        let again = if is_busy { inner.next_look(self.clock().now()) } else { None };
         self.tell_movement(inner);
-        moved
-    }
-
-    /// When somebody should look again at the operations.
-    pub(crate) fn next_movement(&self) -> Option<Instant> {
-        if !self.movement().is_busy() {
-            return None;
-        }
-        let inner = self.movement().lock();
-        let after = if inner.is_cut_short { Duration::ZERO } else { LOOK_AFTER };
-        let look = inner.table.is_busy().then(|| self.clock().now() + after);
-        inner.threads.iter().filter_map(|thread| thread.orders.next_try()).chain(look).min()
+        Served { moved, again }
     }
 
     /// After something was changed that may let operations go on.
     pub(super) fn stir_movement(&self) {
-        if !self.movement().is_busy.swap(true, Ordering::Relaxed) {
+        if !self.rooms().set_busy::<GlobalRoom>(true) {
             // The service thread is to look at what comes of it, whoever begins.
             self.transport().wake();
         }
@@ -173,12 +149,15 @@ impl Process {
     }
 
     /// Does what another process asks, or notes what it answers.
-    pub(crate) fn take_move_message(self: &Arc<Self>, from: ProcessId, message: MoveMessage) {
+    pub(in super::super) fn take_move_message(self: &Arc<Self>, from: ProcessId, message: MoveMessage) {
         let mut inner = self.movement().lock();
         let MoveMessage { local, number, what } = message;
         let own = (local as usize) < inner.threads.len();
         match what {
             About::Command { epoch, after, command } => {
+                if !command.is_valid() {
+                    return;
+                }
                 let origin = Origin { process: from, local, number };
                 inner.take_command(self, origin, epoch, after, command);
             }
@@ -210,11 +189,11 @@ impl Process {
 
     fn say_of_move(&self, to: ProcessId, local: u32, number: u64, what: About) {
         // Who is gone by now needs no answer.
-        let _ = self.send_setup(to, &SetupMessage::Move(MoveMessage { local, number, what }));
+        let _ = self.send::<GlobalRoom>(to, &GlobalMessage::Move(MoveMessage { local, number, what }));
     }
 
     /// What a process was asked for that is gone fails, and what it has asked for is let go.
-    pub(crate) fn lose_movement(&self, lost: ProcessId) {
+    pub(in super::super) fn lose_movement(&self, lost: ProcessId) {
         let mut inner = self.movement().lock();
         inner.table.lose(lost);
         for thread in &mut inner.threads {
@@ -282,7 +261,10 @@ impl Inner {
                 // A message to who is lost may be taken and dropped. Is that noted after this look, then `lose_movement` finds it sent.
                 let sent = match process.lost(to) {
                     Some(lost) => Err(lost),
-                    None => process.send_setup(to, &SetupMessage::Move(MoveMessage { local, number, what })),
+                    None => {
+                        let message = GlobalMessage::Move(MoveMessage { local, number, what });
+                        process.send::<GlobalRoom>(to, &message)
+                    }
                 };
                 process.kill_point(KillPoint::MoveAsked);
                 if let Err(error) = sent {
@@ -328,6 +310,13 @@ impl Inner {
         }
     }
 
+    /// When the operations are to be looked at again.
+    fn next_look(&self, now: Instant) -> Option<Instant> {
+        let after = if self.is_cut_short { Duration::ZERO } else { LOOK_AFTER };
+        let look = self.table.is_busy().then(|| now + after);
+        self.threads.iter().filter_map(|thread| thread.orders.next_try()).chain(look).min()
+    }
+
     fn may_go_on(&self) -> bool {
         self.table.is_busy() || self.threads.iter().any(|thread| thread.orders.next_try().is_some())
     }
@@ -370,7 +359,7 @@ impl Thread {
 
     /// Has the checker forget what an operation reaches.
     pub(super) fn end_hold(&mut self, process: &Process, number: u64) {
-        if process.checks().is_some()
+        if process.is_observed()
             && let Some(hold) = self.notes.get_mut(&number).and_then(|note| note.hold.take())
         {
             hold.end(process);
@@ -381,29 +370,46 @@ impl Thread {
     pub(super) fn held_before(&self, after: Vec<u64>) -> Vec<u64> {
         let holds =
             self.orders.all_before(after).into_iter().filter_map(|number| self.notes.get(&number)?.hold.as_ref());
-        holds.map(Hold::operation).collect()
+        holds.map(|hold| hold.operation).collect()
     }
 }
 
 impl Command {
+    /// Returns `None` for work that only its own process can do.
     fn of(work: Work) -> Option<Self> {
-        let named = |spot: &Spot| Named { key: spot.key, offset: spot.offset };
+        let extent = |spot: &Spot, bytes: u64| Extent { key: spot.key, offset: spot.offset, bytes };
         Some(match work {
             Work::Copy { target, source, bytes } => {
-                Self::Copy { target: named(&target), source: named(&source), bytes }
+                Self::Copy { target: extent(&target, bytes), source: extent(&source, bytes) }
             }
-            Work::Put { target, data } => Self::Put { target: named(&target), data },
-            Work::Change { target, change } => Self::Change { target: named(&target), change },
+            Work::Put { target, data } => Self::Put { target: extent(&target, data.len() as u64), data },
+            Work::Change { target, change } => {
+                let (bytes, change) = match change {
+                    Operation::Atomic64 { change, .. } => (8, WordChange::Word64(change)),
+                    Operation::Atomic32 { change, .. } => (4, WordChange::Word32(change)),
+                    Operation::Put { .. } | Operation::Get { .. } => return None,
+                };
+                Self::Change { target: extent(&target, bytes), change }
+            }
             Work::Get { .. } | Work::PutSignal { .. } => return None,
         })
     }
 
     fn into_work(self) -> Work {
-        let spot = |named: Named| Spot::named(named.key, named.offset);
+        let spot = |memory: Extent| Spot::named(memory.key, memory.offset);
         match self {
-            Self::Copy { target, source, bytes } => Work::Copy { target: spot(target), source: spot(source), bytes },
+            Self::Copy { target, source } => {
+                Work::Copy { target: spot(target), source: spot(source), bytes: target.bytes }
+            }
             Self::Put { target, data } => Work::Put { target: spot(target), data },
-            Self::Change { target, change } => Work::Change { target: spot(target), change },
+            Self::Change { target, change } => {
+                let offset = target.offset;
+                let change = match change {
+                    WordChange::Word64(change) => Operation::Atomic64 { offset, change },
+                    WordChange::Word32(change) => Operation::Atomic32 { offset, change },
+                };
+                Work::Change { target: spot(target), change }
+            }
         }
     }
 }

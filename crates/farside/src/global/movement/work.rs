@@ -9,11 +9,11 @@ use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
 use super::error::Failure;
-use crate::global::check::{Part, Touch};
-use crate::global::segments::is_published;
 use crate::global::signal::RemoteSignal;
 use crate::global::space::own_region;
 use crate::memory::Extent;
+use crate::memory::segments::is_published;
+use crate::runtime::observer::{Part, Touch};
 use crate::runtime::process::Process;
 
 #[derive(Clone, Debug)]
@@ -173,7 +173,7 @@ impl Spot {
 
     /// What the checker is told of an access to so many bytes from here on.
     pub(super) fn part(&self, bytes: u64, touch: Touch) -> Part {
-        Part { key: self.key, offset: self.offset, bytes: bytes as usize, touch }
+        Part { memory: Extent { key: self.key, offset: self.offset, bytes }, touch }
     }
 
     pub(super) fn is_at_hand(&self) -> bool {

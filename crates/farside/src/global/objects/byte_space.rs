@@ -8,7 +8,7 @@ use super::array::Divisor;
 use super::object_error::ObjectError;
 use super::spread::{BYTES_MAX, ObjectKind, Parts, Spread, Wish};
 use crate::error::Result;
-use crate::global::GlobalAddress;
+use crate::memory::GlobalAddress;
 use crate::runtime::worker::Worker;
 
 /// Bytes that lie in slices, one in each of some processes, and are read and written as those of a file: `read_at` and `write_at` from any worker, at

@@ -13,7 +13,7 @@ use farside_sys::shm::SharedMemory;
 use super::object_error::ObjectError;
 use crate::Wire;
 use crate::error::{Error, Result};
-use crate::global::{GlobalAddress, SLOT_BYTES};
+use crate::memory::address::{GlobalAddress, SLOT_BYTES};
 use crate::memory::{MemoryRefusal, RemoteMemory};
 use crate::runtime::worker::Worker;
 

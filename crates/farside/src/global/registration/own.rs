@@ -8,9 +8,9 @@ use farside_fabric::clock::{Clock, lock};
 use farside_fabric::transport::Completion;
 use farside_fabric::{PrivateMemory, PrivateRegion, RemoteKey};
 
-use super::super::address::{GlobalAddress, SLOT_BYTES};
-use super::super::segments::{publish, retire};
 use crate::error::{Error, Result};
+use crate::memory::address::{GlobalAddress, SLOT_BYTES};
+use crate::memory::segments::{publish, retire};
 use crate::runtime::process::Process;
 
 /// What a thread waits for at a time that must not go on before others are done.

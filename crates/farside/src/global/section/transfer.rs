@@ -10,11 +10,11 @@ use farside_sys::racy;
 use super::pieces::Pieces;
 use super::{Section, SectionFault};
 use crate::error::Result;
-use crate::global::address::GlobalAddress;
-use crate::global::check::{AccessKind, Touch};
 use crate::global::pointer::GlobalPtr;
 use crate::global::slice::GlobalSlice;
 use crate::global::space::{Reach, check_alignment};
+use crate::memory::address::GlobalAddress;
+use crate::runtime::observer::{AccessKind, Touch};
 use crate::runtime::worker::Worker;
 
 impl<T: Pod> GlobalSlice<T> {
@@ -119,7 +119,7 @@ impl<T: Pod> GlobalSlice<T> {
 impl<T: Pod> GlobalSlice<T> {
     /// Has the accesses to parts checked, each given by its place and its bytes, where accesses are.
     fn touch_parts(&self, me: &Worker, mut parts: impl Iterator<Item = (usize, usize)>, touch: Touch) -> Result<()> {
-        if me.process_handle().checks().is_none() {
+        if !me.process_handle().is_observed() {
             return Ok(());
         }
         let start: GlobalPtr<u8> = self.start().cast();

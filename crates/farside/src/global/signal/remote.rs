@@ -2,15 +2,17 @@
 
 use farside_fabric::{FabricError, ProcessId, RemoteRegion};
 
-use super::super::address::{AddressFault, GlobalAddress};
-use super::super::check::{AccessKind, Touch};
 use super::super::movement::Failure;
 use super::super::space::own_range;
 use super::Signal;
 use super::message::{Refusal, Refused, SignalMessage};
 use crate::error::Result;
+use crate::global::AddressFault;
+use crate::global::room::{GlobalMessage, GlobalRoom};
 use crate::invoke::ring::message::SetupMessage;
+use crate::memory::address::GlobalAddress;
 use crate::memory::requests::Requests;
+use crate::runtime::observer::{AccessKind, Touch};
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 
@@ -68,7 +70,7 @@ impl Worker {
         self.not_in_handler(doing)?;
         let process = self.process_handle();
         let request = process.signals().begin(self.thread_index());
-        let asked = process.send_setup(owner, &SetupMessage::Signal(ask(request)));
+        let asked = process.send::<GlobalRoom>(owner, &GlobalMessage::Signal(ask(request)));
         let answer = asked.and_then(|()| {
             self.wait_until(doing, self.default_deadline(), |worker| {
                 if let Some(answer) = worker.process_handle().signals().take(request) {
@@ -82,7 +84,7 @@ impl Worker {
         let Some(Refused { address, why }) = answer? else { return Ok(()) };
         Err(address.refused(match why {
             Refusal::Stale => {
-                self.space().forget(address.segment());
+                self.forget_segment(address.segment());
                 AddressFault::Stale
             }
             Refusal::ReadOnly => AddressFault::ReadOnly,
@@ -144,7 +146,7 @@ impl RemoteSignal {
         let request = process.signals().begin(self.local);
         let data = if self.takes_data { data.to_vec() } else { Vec::new() };
         let raise = SignalMessage::Raise { request, signal: self.place, what: self.what, to: self.to, data };
-        let asked = process.send_setup(owner, &SetupMessage::Signal(raise));
+        let asked = process.send::<GlobalRoom>(owner, &GlobalMessage::Signal(raise));
         if asked.is_err() {
             process.signals().give_up(request);
         }
@@ -172,7 +174,8 @@ impl Process {
             SignalMessage::Raise { request, signal, what, to, data } => {
                 let refused = self.raise_here(signal, what, to, &data).err();
                 // Who is gone by now needs no answer.
-                let _ = self.send_setup(from, &SetupMessage::Signal(SignalMessage::Raised { request, refused }));
+                let _ =
+                    self.send::<GlobalRoom>(from, &GlobalMessage::Signal(SignalMessage::Raised { request, refused }));
             }
             SignalMessage::Raised { request, refused } => {
                 let waiting = self.signals().answer(request, refused);

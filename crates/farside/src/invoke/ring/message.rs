@@ -2,10 +2,8 @@
 
 use farside_fabric::{ProcessId, RemoteKey};
 
-use crate::global::{CheckMessage, MoveMessage, SignalMessage};
 use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
-use crate::memory::message::MemoryMessage;
 use crate::pipe::message::PipeMessage;
 use farside_launch::ring_options::CHUNKS_PER_REQUEST_MAX;
 
@@ -85,16 +83,8 @@ pub(crate) enum SetupMessage {
     CountDown {
         latch: LatchAddress,
     },
-    /// About memory that one process has of another.
-    Memory(MemoryMessage),
-    /// About accesses that may conflict, in a job that is checked.
-    Check(Box<CheckMessage>),
     /// About a pipe between two workers.
     Pipe(PipeMessage),
-    /// About signals in memory that is not mapped at who signals.
-    Signal(SignalMessage),
-    /// About operations on memory.
-    Move(MoveMessage),
 }
 
 impl SetupMessage {
@@ -119,24 +109,8 @@ impl SetupMessage {
                 out.byte(piece.status).u32(piece.total).u32(piece.offset).rest(&piece.bytes)
             }
             Self::CountDown { latch } => out.byte(9).u32(latch.worker).u32(latch.index).u32(latch.generation),
-            Self::Memory(message) => {
-                message.encode(&mut out.byte(20).0);
-                &mut out
-            }
-            Self::Check(message) => {
-                message.encode(&mut out.byte(22).0);
-                &mut out
-            }
-            Self::Move(message) => {
-                message.encode(&mut out.byte(23).0);
-                &mut out
-            }
             Self::Pipe(message) => {
                 message.encode(&mut out.byte(30).0);
-                &mut out
-            }
-            Self::Signal(message) => {
-                message.encode(&mut out.byte(21).0);
                 &mut out
             }
         };
@@ -176,11 +150,7 @@ impl SetupMessage {
                 let latch = LatchAddress { worker: input.u32()?, index: input.u32()?, generation: input.u32()? };
                 Self::CountDown { latch }
             }
-            20 => Self::Memory(MemoryMessage::decode(&input.rest())?),
-            22 => Self::Check(Box::new(CheckMessage::decode(&input.rest())?)),
             30 => Self::Pipe(PipeMessage::decode(&input.rest())?),
-            21 => Self::Signal(SignalMessage::decode(&input.rest())?),
-            23 => Self::Move(MoveMessage::decode(&input.rest())?),
             _ => return None,
         };
         input.0.is_empty().then_some(message)

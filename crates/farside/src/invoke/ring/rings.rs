@@ -74,7 +74,7 @@ impl Process {
         let name = RingName { source, to: to.number() };
         let settings = self.settings();
         // Where accesses are checked every call takes the slow way, which tells the checker.
-        let is_direct = self.is_alike(process) && self.checks().is_none();
+        let is_direct = self.is_alike(process) && !self.is_observed();
         Outbox::new(name, to, process, is_direct, settings.ring, settings.queue_cap_bytes)
     }
 

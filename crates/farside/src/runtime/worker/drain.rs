@@ -28,11 +28,6 @@ impl Worker {
                 Ok(false) => return None,
                 Err(error) => return Some(Err(error)),
             }
-            match worker.movement_is_over() {
-                Ok(true) => {}
-                Ok(false) => return None,
-                Err(error) => return Some(Err(error)),
-            }
             if answered == Some(round) || !worker.is_quiet() {
                 return None;
             }
@@ -41,6 +36,12 @@ impl Worker {
             if let Err(error) = worker.step() {
                 return Some(Err(error));
             }
+            match worker.process.rooms().are_over(worker) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+            // After the look at the rooms, of which one may leave a notice before it says that it is done.
             if worker.is_quiet() {
                 answered = Some(round);
                 let counters = worker.counters();
@@ -57,9 +58,6 @@ impl Worker {
             && self.put_off.borrow().is_empty()
             && !self.process.lanes_are_queued()
             && self.process.pools_are_idle()
-            && self.process.mover().is_idle()
-            && !self.process.movement().are_under_way(self.local)
-            // After the look at the mover, which leaves a notice before it says that it is done.
             && self.fetches.is_empty()
             && !self.has_notices()
             && self.process.callers().may_rest(self.process.shape().callable_per_process())

@@ -247,9 +247,6 @@ impl Worker {
         if self.process.rooms().are_busy() {
             moved |= self.process.rooms().serve(&self.process, true)?.moved;
         }
-        if self.process.movement().is_busy() {
-            moved |= self.process.advance_movement();
-        }
         Ok(moved)
     }
 

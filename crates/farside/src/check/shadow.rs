@@ -1,22 +1,28 @@
-//! What an owner of memory knows of the accesses to it.
+//! The shadow of one process's memory: the accesses to it that may be open.
 //!
-//! Accesses are kept by the order in which they came, and found by their place. For that they are sorted into classes by length, powers of two: in a class
-//! nothing that begins more than its length before a range reaches into it, so that each class is one short walk.
+//! Records are kept in the order in which they came, and found by their place. For the latter they
+//! are sorted into classes by length, in powers of two. Within a class, a record that begins more
+//! than the class's length before a range cannot reach into it, so a search walks a short part of
+//! each class.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::AccessChecks;
 use super::epochs::Life;
-use super::report::{AccessKind, Site};
-use super::{AccessChecks, Span};
+use super::report::{FILE_BYTES_MAX, Site, conflict};
+use crate::Wire;
+use crate::runtime::extent::Extent;
+use crate::runtime::observer::{AccessKind, Part};
+use crate::runtime::worker::Worker;
 
-/// Accesses that are remembered: 64 Ki of some 150 bytes each with their places, 10 MiB.
+/// The most records that are kept: 64 Ki of about 150 bytes each with their places, 10 MiB.
 const REMEMBERED_MAX: usize = 64 << 10;
 
-/// An access that was made, or is about to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An access that was made or is about to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(crate) struct Record {
-    pub(super) span: Span,
+    pub(super) memory: Extent,
     pub(super) worker: u32,
     pub(super) kind: AccessKind,
     pub(super) life: Life,
@@ -24,20 +30,27 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) fn worker(&self) -> u32 {
-        self.worker
+    /// The record of an access by this worker.
+    pub(super) fn new(me: &Worker, part: Part, life: Life) -> Self {
+        let Part { memory, touch } = part;
+        Self { memory, worker: me.id().number(), kind: touch.kind, life, site: Site::of(touch.site) }
+    }
+
+    /// Whether a record from another process has an end and a file name of bounded length.
+    pub(super) fn is_valid(&self) -> bool {
+        self.memory.offset.checked_add(self.memory.bytes).is_some() && self.site.file().len() <= FILE_BYTES_MAX
     }
 }
 
-/// The accesses to one process's memory that may be open.
+/// The accesses to one process's memory that may be open, and its releases.
 #[derive(Debug)]
 pub(super) struct Shadow {
-    /// By the order in which they came.
+    /// By their numbers, which ascend in the order in which they came.
     records: BTreeMap<u64, Record>,
     places: BTreeSet<Place>,
-    /// The latest epoch of a worker that is known.
+    /// The latest known epoch of each worker.
     epochs: HashMap<u32, u64>,
-    /// The accesses that end together.
+    /// The numbers of the accesses that end together.
     lives: HashMap<(u32, Life), BTreeSet<u64>>,
     next: u64,
     max: usize,
@@ -45,11 +58,11 @@ pub(super) struct Shadow {
     forgotten: u64,
 }
 
-/// Where an access is found.
+/// The key by which an access is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     slot: u32,
-    /// Its length is at least two to this, and less than twice that.
+    /// The base-2 logarithm of its length, rounded down.
     class: u32,
     offset: u64,
     number: u64,
@@ -80,52 +93,53 @@ impl Shadow {
         AccessChecks { accesses: self.accesses, remembered, forgotten: self.forgotten }
     }
 
-    /// Writes an access of a worker down that is now in `epoch`, unless one conflicts with it that is not known to have ended: that is returned.
+    /// Records an access of a worker that is now in `epoch`. If an earlier access conflicts with it
+    /// and is not known to have ended, returns that one instead.
     pub(super) fn enter(&mut self, record: Record, epoch: u64) -> Option<&Record> {
         self.begin_epoch(record.worker, epoch);
-        let span = record.span;
+        let memory = record.memory;
         let mut same = None;
-        for number in self.overlapping(span) {
+        for number in self.overlapping(memory) {
             let earlier = &self.records[&number];
-            if earlier.span.generation != span.generation {
-                // Of another use of the slot: that memory is gone.
+            if earlier.memory.key.generation != memory.key.generation {
+                // Of another use of the slot: that memory no longer exists.
                 self.remove(number);
                 continue;
             }
             let is_own = earlier.worker == record.worker
                 && (earlier.life == record.life || matches!(earlier.life, Life::Epoch(_)));
-            if !is_own && earlier.kind.conflicts_with(record.kind) {
+            if !is_own && conflict(earlier.kind, record.kind) {
                 return self.records.get(&number);
             }
             let is_same = earlier.worker == record.worker && earlier.life == record.life;
-            if is_same && earlier.kind == record.kind && earlier.span == span {
+            if is_same && earlier.kind == record.kind && earlier.memory == memory {
                 same = Some(number);
             }
         }
         self.accesses += 1;
         match same.and_then(|number| self.records.get_mut(&number)) {
             Some(same) => same.site = record.site,
-            // A change tells of itself when it is made: it has ended by the time that anybody could conflict with it. And what is to be
-            // released is not released yet.
+            // An atomic change publishes itself when it is made, so it has ended before another
+            // access can conflict with it. A release is recorded when it takes effect.
             None if matches!(record.kind, AccessKind::AtomicChange | AccessKind::Release) => {}
             None => self.insert(record),
         }
         None
     }
 
-    /// Writes an access down, whatever it conflicts with.
+    /// Records an access, whatever it conflicts with.
     #[cfg(test)]
     pub(super) fn force(&mut self, record: Record) {
         self.insert(record);
     }
 
-    /// An access has ended, as its worker's process says.
+    /// Forgets accesses that have ended, as their worker's process says.
     pub(super) fn end(&mut self, worker: u32, life: Life) {
         let ended = self.lives.remove(&(worker, life)).unwrap_or_default();
         ended.into_iter().for_each(|number| self.remove(number));
     }
 
-    /// An operation of a worker has completed: its accesses are those of an epoch.
+    /// Moves the accesses of a completed operation into an epoch of its worker.
     pub(super) fn complete(&mut self, worker: u32, operation: u64, epoch: u64) {
         let completed = self.lives.remove(&(worker, Life::Operation(operation))).unwrap_or_default();
         self.begin_epoch(worker, epoch);
@@ -139,24 +153,24 @@ impl Shadow {
         }
     }
 
-    /// Forgets what was done with these bytes.
-    pub(super) fn renew(&mut self, span: Span) {
-        self.overlapping(span).into_iter().for_each(|number| self.remove(number));
+    /// Forgets all accesses to these bytes.
+    pub(super) fn renew(&mut self, memory: Extent) {
+        self.overlapping(memory).into_iter().for_each(|number| self.remove(number));
     }
 
-    /// Notes that memory is released: until it is given out anew whatever is done there is wrong.
+    /// Records a release. Until the memory is allocated again, every access to it conflicts.
     pub(super) fn release(&mut self, record: Record) {
-        self.renew(record.span);
+        self.renew(record.memory);
         self.insert(record);
     }
 
-    /// Forgets what some workers did, but not what they released.
+    /// Forgets the accesses of lost workers, but not their releases.
     pub(super) fn lose(&mut self, is_lost: impl Fn(u32) -> bool) {
         self.remove_all(|record| is_lost(record.worker) && record.life != Life::Released);
         self.epochs.retain(|worker, _| !is_lost(*worker));
     }
 
-    /// A worker is in this epoch, if not in a later one: what it did in earlier ones has ended.
+    /// Notes that a worker is in this epoch or a later one: its accesses of earlier epochs have ended.
     fn begin_epoch(&mut self, worker: u32, epoch: u64) {
         let latest = self.epochs.entry(worker).or_insert(epoch);
         if *latest < epoch {
@@ -165,21 +179,21 @@ impl Shadow {
         }
     }
 
-    /// The accesses that reach into a range, of any generation of the slot.
-    fn overlapping(&self, span: Span) -> Vec<u64> {
+    /// The numbers of the accesses that reach into a range, of any generation of the slot.
+    fn overlapping(&self, memory: Extent) -> Vec<u64> {
         let mut found = Vec::new();
-        let mut from = Place { slot: span.slot, class: 0, offset: 0, number: 0 };
-        // The next class that has any at all.
-        while let Some(next) = self.places.range(from..).next().filter(|next| next.slot == span.slot) {
+        let mut from = Place { slot: memory.key.slot, class: 0, offset: 0, number: 0 };
+        // The next class that has any record.
+        while let Some(next) = self.places.range(from..).next().filter(|next| next.slot == memory.key.slot) {
             let class = next.class;
             let reach = u64::MAX >> (63 - class);
-            let first = Place { class, offset: span.offset.saturating_sub(reach), number: 0, ..from };
-            let behind = Place { class, offset: span.end(), number: 0, ..from };
+            let first = Place { class, offset: memory.offset.saturating_sub(reach), number: 0, ..from };
+            let behind = Place { class, offset: memory.end(), number: 0, ..from };
             if first < behind {
                 let near = self.places.range(first..behind);
                 found.extend(near.map(|place| place.number).filter(|number| {
-                    let earlier = self.records[number].span;
-                    earlier.offset < span.end() && span.offset < earlier.end()
+                    let earlier = self.records[number].memory;
+                    earlier.offset < memory.end() && memory.offset < earlier.end()
                 }));
             }
             from = Place { class: class + 1, offset: 0, number: 0, ..from };
@@ -197,13 +211,13 @@ impl Shadow {
         let number = self.next;
         self.next += 1;
         self.lives.entry((record.worker, record.life)).or_default().insert(number);
-        self.places.insert(place_of(number, record.span));
+        self.places.insert(place_of(number, record.memory));
         self.records.insert(number, record);
     }
 
     fn remove(&mut self, number: u64) {
         let Some(record) = self.records.remove(&number) else { return };
-        self.places.remove(&place_of(number, record.span));
+        self.places.remove(&place_of(number, record.memory));
         if let Entry::Occupied(mut together) = self.lives.entry((record.worker, record.life)) {
             together.get_mut().remove(&number);
             if together.get().is_empty() {
@@ -218,21 +232,27 @@ impl Shadow {
     }
 }
 
-fn place_of(number: u64, span: Span) -> Place {
-    Place { slot: span.slot, class: span.bytes.max(1).ilog2(), offset: span.offset, number }
+fn place_of(number: u64, memory: Extent) -> Place {
+    Place { slot: memory.key.slot, class: memory.bytes.max(1).ilog2(), offset: memory.offset, number }
 }
 
 #[cfg(test)]
 mod tests {
     use std::panic::Location;
 
+    use farside_fabric::{ProcessId, RemoteKey};
     use proptest::prelude::*;
 
     use super::*;
 
+    fn extent(slot: u32, generation: u32, offset: u64, bytes: u64) -> Extent {
+        let key = RemoteKey { process: ProcessId::new(0), slot, generation, reserved: 0, bytes: 1 << 20 };
+        Extent { key, offset, bytes }
+    }
+
     fn record(worker: u32, kind: AccessKind, offset: u64, bytes: u64) -> Record {
-        let span = Span { slot: 3, generation: 1, offset, bytes };
-        Record { span, worker, kind, life: Life::Epoch(0), site: Site::of(Location::caller()) }
+        let memory = extent(3, 1, offset, bytes);
+        Record { memory, worker, kind, life: Life::Epoch(0), site: Site::of(Location::caller()) }
     }
 
     fn in_epoch(epoch: u64, record: Record) -> Record {
@@ -242,21 +262,21 @@ mod tests {
     use AccessKind::{AtomicChange, AtomicLoad, Read, Release, Write};
 
     #[test]
-    fn who_writes_what_another_has_open_is_told_of_it() {
+    fn a_conflict_with_an_open_access_is_reported() {
         let mut shadow = Shadow::default();
         let first = record(1, Write, 100, 8);
         assert_eq!(shadow.enter(first.clone(), 0), None);
         assert_eq!(shadow.enter(record(2, Read, 107, 1), 0), Some(&first));
         assert_eq!(shadow.enter(record(2, Read, 108, 1), 0), None);
         assert_eq!(shadow.enter(record(2, Read, 92, 8), 0), None);
-        assert_eq!(shadow.enter(record(1, Read, 0, 200), 0), None, "its own");
-        // Its next access tells that what it did before has ended.
+        assert_eq!(shadow.enter(record(1, Read, 0, 200), 0), None, "its own access");
+        // Its next access shows that its earlier ones have ended.
         assert_eq!(shadow.enter(in_epoch(1, record(1, Read, 0, 1)), 1), None);
         assert_eq!(shadow.enter(record(2, Write, 100, 8), 0), None);
     }
 
     #[test]
-    fn an_operations_bytes_are_in_use_for_its_own_worker_too() {
+    fn the_bytes_of_an_operation_are_in_use_for_its_own_worker_too() {
         let mut shadow = Shadow::default();
         let operation = Record { life: Life::Operation(5), ..record(1, Write, 0, 64) };
         assert_eq!(shadow.enter(operation.clone(), 0), None);
@@ -264,13 +284,13 @@ mod tests {
         shadow.complete(1, 5, 7);
         assert_eq!(shadow.enter(in_epoch(7, record(1, Read, 8, 8)), 7), None);
         let met = shadow.enter(record(2, Read, 8, 8), 0).map(|record| record.life);
-        assert_eq!(met, Some(Life::Epoch(7)), "nobody knows yet that it has completed");
+        assert_eq!(met, Some(Life::Epoch(7)), "no other worker knows yet that it has completed");
         shadow.end(1, Life::Epoch(7));
         assert_eq!(shadow.enter(record(2, Write, 0, 64), 0), None);
     }
 
     #[test]
-    fn changes_leave_nothing_behind() {
+    fn atomic_changes_are_not_recorded() {
         let mut shadow = Shadow::default();
         assert_eq!(shadow.enter(record(1, AtomicChange, 0, 8), 0), None);
         assert_eq!(shadow.enter(record(2, Write, 0, 8), 0), None);
@@ -279,27 +299,24 @@ mod tests {
     }
 
     #[test]
-    fn another_use_of_the_slot_is_other_memory() {
+    fn another_generation_of_a_slot_is_other_memory() {
         let mut shadow = Shadow::default();
         assert_eq!(shadow.enter(record(1, Write, 0, 8), 0), None);
-        let in_second = || {
-            let later = record(2, Write, 0, 8);
-            Record { span: Span { generation: 2, ..later.span }, ..later }
-        };
+        let in_second = || Record { memory: extent(3, 2, 0, 8), ..record(2, Write, 0, 8) };
         assert_eq!(shadow.enter(in_second(), 0), None);
         assert_eq!(shadow.counters().remembered, 1);
         assert!(shadow.enter(Record { worker: 1, ..in_second() }, 0).is_some());
-        shadow.renew(Span { slot: 3, generation: 2, offset: 0, bytes: 4 });
+        shadow.renew(extent(3, 2, 0, 4));
         assert_eq!(shadow.counters().remembered, 0);
     }
 
-    /// Slots are numbers that others send: nothing is kept of one but accesses, of which there are so many at most.
+    /// Slots are numbers that other processes send: only records are kept of them, and the number
+    /// of records is bounded.
     #[test]
-    fn wild_slots_take_no_more_room_than_others() {
+    fn unknown_slots_take_no_more_room_than_others() {
         let mut shadow = Shadow::with_room_for(10);
         for (slot, generation) in (u32::MAX - 1000..=u32::MAX).zip(0..) {
-            let wild = record(1, Write, u64::MAX - 8, 8);
-            let wild = Record { span: Span { slot, generation, ..wild.span }, ..wild };
+            let wild = Record { memory: extent(slot, generation, u64::MAX - 8, 8), ..record(1, Write, 0, 8) };
             assert_eq!(shadow.enter(wild, 0), None);
         }
         let Shadow { records, places, epochs, lives, .. } = &shadow;
@@ -307,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operations_accesses_do_not_conflict_with_each_other() {
+    fn accesses_of_one_operation_do_not_conflict_with_each_other() {
         let mut shadow = Shadow::default();
         let operation = |number, kind| Record { life: Life::Operation(number), ..record(1, kind, 0, 8) };
         assert_eq!(shadow.enter(operation(5, Write), 0), None);
@@ -316,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lost_workers_did_is_forgotten() {
+    fn accesses_of_lost_workers_are_forgotten() {
         let mut shadow = Shadow::default();
         assert_eq!(shadow.enter(record(1, Write, 0, 8), 0), None);
         shadow.lose(|worker| worker == 1);
@@ -324,24 +341,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_released_is_nobodys_until_it_is_given_out() {
+    fn released_memory_conflicts_until_it_is_allocated_again() {
         let mut shadow = Shadow::default();
         let release = record(1, Release, 100, 50);
         assert_eq!(shadow.enter(record(2, Write, 120, 8), 0), None);
-        assert_eq!(shadow.enter(release.clone(), 0).map(|met| met.kind), Some(Write), "it is open");
+        assert_eq!(shadow.enter(release.clone(), 0).map(|met| met.kind), Some(Write), "the write is open");
         shadow.end(2, Life::Epoch(0));
         assert_eq!(shadow.enter(release.clone(), 0), None);
         assert_eq!(shadow.enter(record(2, Read, 120, 8), 0), None, "it is not released yet");
         let released = Record { life: Life::Released, ..release };
         shadow.release(released.clone());
-        // Neither who released it may have it, nor anybody after that one is gone.
+        // Neither for the worker that released it, nor for others after that worker is lost.
         for (worker, kind) in [(1, Read), (2, AtomicLoad), (3, Release)] {
             assert_eq!(shadow.enter(record(worker, kind, 149, 8), 7), Some(&released));
         }
         shadow.lose(|worker| worker == 1);
         assert_eq!(shadow.enter(record(2, AtomicChange, 100, 8), 7), Some(&released));
         assert_eq!(shadow.enter(record(2, Write, 150, 8), 7), None);
-        shadow.renew(Span { slot: 3, generation: 1, offset: 96, bytes: 8 });
+        shadow.renew(extent(3, 1, 96, 8));
         assert_eq!(shadow.enter(record(2, AtomicChange, 100, 8), 7), None);
     }
 
@@ -350,7 +367,7 @@ mod tests {
         let mut shadow = Shadow::with_room_for(10);
         for at in 0..15 {
             assert_eq!(shadow.enter(record(1, Write, at * 8, 8), 0), None);
-            // The same again takes no room.
+            // A repeated access takes no room.
             assert_eq!(shadow.enter(record(1, Write, at * 8, 8), 0), None);
         }
         assert_eq!(shadow.counters(), AccessChecks { accesses: 30, remembered: 10, forgotten: 5 });
@@ -380,7 +397,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of everything that is open.
+        /// Compares the shadow with a list of all open accesses.
         #[test]
         fn conflicts_are_those_of_a_plain_list(steps in prop::collection::vec(step(), 1..60)) {
             let mut shadow = Shadow::default();
@@ -392,12 +409,12 @@ mod tests {
                 open.retain(|earlier| earlier.life == Life::Epoch(epochs[earlier.worker as usize]));
                 let meets = |earlier: &&Record| {
                     earlier.worker != new.worker
-                        && earlier.kind.conflicts_with(new.kind)
-                        && earlier.span.offset < new.span.end()
-                        && new.span.offset < earlier.span.end()
+                        && conflict(earlier.kind, new.kind)
+                        && earlier.memory.offset < new.memory.end()
+                        && new.memory.offset < earlier.memory.end()
                 };
                 let expected: Vec<&Record> = open.iter().filter(meets).collect();
-                // As its worker would: ask again until nothing is met that has ended.
+                // As its worker does: ask again until no access is met that has ended.
                 let met = loop {
                     match shadow.enter(new.clone(), epoch).cloned() {
                         Some(met) if met.life != Life::Epoch(epochs[met.worker as usize]) => {
@@ -408,7 +425,7 @@ mod tests {
                 };
                 prop_assert_eq!(met.is_some(), !expected.is_empty());
                 if let Some(met) = met {
-                    prop_assert!(expected.iter().any(|record| record.span == met.span && record.kind == met.kind));
+                    prop_assert!(expected.iter().any(|record| record.memory == met.memory && record.kind == met.kind));
                 } else if new.kind != AtomicChange {
                     open.push(new);
                 }

@@ -12,11 +12,11 @@ const IN_USE: u64 = 1 << 63;
 
 /// What a process's table says of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// The generation of the slot's use; [`IN_USE`].
-    pub(super) state: u64,
+    pub(crate) state: u64,
     /// The size of the region.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Entry {
@@ -25,12 +25,12 @@ impl Entry {
     }
 
     /// The key of the region that an address of this segment lies in; `None` when the region is gone, or never was.
-    pub(super) fn key(self, owner: ProcessId, segment: Segment) -> Option<RemoteKey> {
+    pub(crate) fn key(self, owner: ProcessId, segment: Segment) -> Option<RemoteKey> {
         self.key_of(owner, segment.slot()).filter(|key| segment.is_of(key.generation))
     }
 
     /// The key of the region that is there; `None` when there is none.
-    pub(super) fn key_of(self, owner: ProcessId, slot: u32) -> Option<RemoteKey> {
+    pub(crate) fn key_of(self, owner: ProcessId, slot: u32) -> Option<RemoteKey> {
         let generation = self.state as u32;
         let is_used = self.state & IN_USE != 0;
         is_used.then_some(RemoteKey { process: owner, slot, generation, reserved: 0, bytes: self.bytes })
@@ -68,12 +68,12 @@ pub(crate) fn retire(home: &Home, key: RemoteKey) {
 }
 
 /// Whether a region has addresses, by its owner's table.
-pub(super) fn is_published(home: &Home, key: RemoteKey) -> bool {
+pub(crate) fn is_published(home: &Home, key: RemoteKey) -> bool {
     key.slot < SLOT_COUNT && look_up(home, key.slot) == Entry::of(key)
 }
 
 /// The entry of a slot in a table that is mapped here.
-pub(super) fn look_up(home: &Home, slot: u32) -> Entry {
+pub(crate) fn look_up(home: &Home, slot: u32) -> Entry {
     let (state, bytes) = home.segment(slot);
     Entry { state: state.load(Ordering::Acquire), bytes: bytes.load(Ordering::Acquire) }
 }

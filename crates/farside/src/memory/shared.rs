@@ -1,6 +1,8 @@
 //! The part of memory that the threads of a process share, and how its workers ask for some.
 
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -11,13 +13,15 @@ use farside_sys::topology::Topology;
 
 use super::grants::Grants;
 use super::message::{MemoryMessage, Nearness};
-use super::nodes::NodeMemories;
+use super::mover::Mover;
+use super::node_memories::NodeMemories;
 use super::requests::{Answer, Requests};
-use super::{MemoryRefusal, Nodes, Place, RemoteMemory};
+use super::{GlobalAddress, MemoryRefusal, Nodes, Place, RemoteMemory, publish};
 use crate::error::{Error, Result};
-use crate::global::{AccessKind, GlobalAddress, Record, Touch, publish};
-use crate::invoke::ring::message::SetupMessage;
+use crate::runtime::extent::Extent;
+use crate::runtime::observer::{AccessKind, Touch};
 use crate::runtime::process::Process;
+use crate::runtime::room::{Room, Seed};
 use crate::runtime::worker::Worker;
 use farside_launch::kill_point::KillPoint;
 use farside_launch::settings::Settings;
@@ -30,6 +34,53 @@ pub(crate) struct ProcessMemory {
     released: Mutex<Released>,
     nodes: OnceLock<Nodes>,
     by_node: Arc<NodeMemories>,
+    mover: Mover,
+}
+
+/// What a worker has of the room: its allocator, and the regions that it has used.
+#[derive(Debug)]
+pub(crate) struct WorkerMemory {
+    regions: RefCell<Regions>,
+    /// Made when it is first used.
+    allocator: OnceCell<Allocator>,
+}
+
+impl Room for ProcessMemory {
+    const TAG: u8 = 1;
+    type Message = MemoryMessage;
+    type Local = WorkerMemory;
+
+    fn new(seed: &Seed<'_>) -> Self {
+        Self::new(seed.transport, seed.settings)
+    }
+
+    fn local(&self, process: &Arc<Process>, _local: usize) -> WorkerMemory {
+        WorkerMemory { regions: RefCell::new(Regions::new(process.clock().now())), allocator: OnceCell::new() }
+    }
+
+    fn begin(&self, process: &Process) {
+        publish(process.home(), process.starter_key(process.id()));
+    }
+
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: MemoryMessage) -> Result<()> {
+        process.take_memory_message(from, message);
+        Ok(())
+    }
+
+    /// Takes back the memory that the lost process asked for.
+    fn lose(&self, process: &Process, lost: ProcessId) {
+        let mut grants = lock(&self.grants);
+        grants.release_all_of(lost);
+        process.note_granted(&grants);
+    }
+
+    fn stop(&self, process: &Process) {
+        process.stop_mover();
+    }
+
+    fn is_over(&self, _worker: &Worker) -> Result<bool> {
+        Ok(self.mover.is_idle())
+    }
 }
 
 impl ProcessMemory {
@@ -44,7 +95,12 @@ impl ProcessMemory {
             released: Mutex::default(),
             nodes: OnceLock::new(),
             by_node,
+            mover: Mover::default(),
         }
+    }
+
+    pub(super) fn mover(&self) -> &Mover {
+        &self.mover
     }
 
     /// Refuses a handle that this process has given back.
@@ -55,16 +111,6 @@ impl ProcessMemory {
     /// The region of this key, if it is one of this process's memory.
     pub(crate) fn own_region(&self, key: RemoteKey) -> Option<RemoteRegion> {
         self.by_node.region(key).map(|region| region.as_remote())
-    }
-
-    /// What others have of this process's memory.
-    pub(crate) fn granted_bytes(&self) -> u64 {
-        lock(&self.grants).granted_bytes()
-    }
-
-    /// Takes back what a process asked for that is gone.
-    pub(crate) fn lose(&self, process: ProcessId) {
-        lock(&self.grants).release_all_of(process);
     }
 }
 
@@ -89,6 +135,16 @@ impl Released {
 }
 
 impl Process {
+    /// The room's state in this process.
+    pub(crate) fn memory(&self) -> &ProcessMemory {
+        self.room()
+    }
+
+    /// Notes how much memory of this process others have, for the counters of workers.
+    fn note_granted(&self, grants: &Grants) {
+        self.remote_memory_bytes().store(grants.granted_bytes(), Ordering::Relaxed);
+    }
+
     /// The region of a handle's memory, attached.
     pub(super) fn region_of(&self, memory: &RemoteMemory) -> Result<RemoteRegion> {
         if memory.process() == self.id() {
@@ -114,21 +170,25 @@ impl Process {
             Nearness::Node(node) => return Err(MemoryRefusal::NoSuchNode { node }),
             Nearness::Thread(local) => nodes.of_thread(local as usize),
         };
-        let memory = lock(&self.memory().grants).allocate(to, bytes, node)?;
+        let mut grants = lock(&self.memory().grants);
+        let memory = grants.allocate(to, bytes, node)?;
+        self.note_granted(&grants);
+        drop(grants);
         publish(self.home(), memory.key);
-        if let Some(checks) = self.checks() {
-            checks.renew(memory.key, memory.offset, memory.bytes);
+        if let Some(observer) = self.observer() {
+            observer.renewed(memory.extent());
         }
         Ok(memory)
     }
 
-    /// Takes memory back. Where accesses are checked those who still use it are told `by` whom it was released.
-    fn take_back(&self, memory: &RemoteMemory, by: Option<Record>) -> Result<(), MemoryRefusal> {
+    /// Takes memory back on behalf of a process, whose note an observer of accesses is given.
+    fn take_back(&self, memory: &RemoteMemory, by: ProcessId, note: &[u8]) -> Result<(), MemoryRefusal> {
         let mut grants = lock(&self.memory().grants);
         grants.release(memory)?;
-        if let (Some(checks), Some(by)) = (self.checks(), by) {
-            // Before it can be given out again.
-            checks.release(memory, by);
+        self.note_granted(&grants);
+        if let Some(observer) = self.observer() {
+            // Under the lock: before the memory can be allocated again.
+            observer.released(self, memory.extent(), by, note);
         }
         Ok(())
     }
@@ -158,8 +218,9 @@ impl Process {
                 let answer = match self.grant(from, bytes, near) {
                     // What it asked for before it was lost; what it had was taken back by then.
                     Ok(memory) if self.is_lost(from) => {
-                        let _ = lock(&self.memory().grants).release(&memory);
-                        return;
+                        let mut grants = lock(&self.memory().grants);
+                        let _ = grants.release(&memory);
+                        return self.note_granted(&grants);
                     }
                     Ok(memory) => MemoryMessage::Allocated { request, memory },
                     Err(why) => MemoryMessage::Refused { request, why },
@@ -167,10 +228,8 @@ impl Process {
                 self.kill_point(KillPoint::MemoryGranted);
                 return self.respond_on_memory(from, answer);
             }
-            MemoryMessage::Release { request, memory, by } => {
-                // No process of this job names another's worker.
-                let by = by.filter(|by| self.is_worker_of(by.worker(), from));
-                let answer = match self.take_back(&memory, by.map(|by| *by)) {
+            MemoryMessage::Release { request, memory, note } => {
+                let answer = match self.take_back(&memory, from, &note) {
                     Ok(()) => MemoryMessage::Released { request },
                     Err(why) => MemoryMessage::Refused { request, why },
                 };
@@ -194,16 +253,21 @@ impl Process {
         // Nobody waits for the answer either.
         let request = lock(&self.memory().requests).begin(0);
         lock(&self.memory().requests).give_up(request);
-        self.respond_on_memory(memory.process(), MemoryMessage::Release { request, memory, by: None });
+        self.respond_on_memory(memory.process(), MemoryMessage::Release { request, memory, note: Vec::new() });
     }
 
     fn respond_on_memory(&self, to: ProcessId, message: MemoryMessage) {
         // Who is gone by now needs no answer.
-        let _ = self.send_setup(to, &SetupMessage::Memory(message));
+        let _ = self.send::<ProcessMemory>(to, &message);
     }
 }
 
 impl Worker {
+    /// The regions of other processes that this worker has used.
+    pub(super) fn regions(&self) -> &RefCell<Regions> {
+        &self.room::<ProcessMemory>().regions
+    }
+
     /// A buffer of registered memory of this process, on the NUMA node that this worker is bound to, for this worker or any other
     /// thread. Dropped, it comes back by itself. What it holds is left from before.
     ///
@@ -227,14 +291,14 @@ impl Worker {
     /// # Errors
     /// [`Error::Fabric`] with `Memory` when the machine has none left.
     pub fn allocate(&self, bytes: usize) -> Result<Registered> {
-        let allocator = self.allocator().get_or_init(|| {
+        let allocator = self.room::<ProcessMemory>().allocator.get_or_init(|| {
             let process = self.process_handle();
             let node = process.nodes().of_thread(self.thread_index());
             Allocator::new(process.memory().by_node.on(node), AllocatorOptions::default())
         });
         let buffer = allocator.allocate(bytes)?;
-        if let Some(checks) = self.process_handle().checks() {
-            checks.renew(buffer.key(), buffer.offset(), buffer.bytes() as u64);
+        if let Some(observer) = self.process_handle().observer() {
+            observer.renewed(Extent::of(&buffer));
         }
         Ok(buffer)
     }
@@ -320,12 +384,11 @@ impl Worker {
         let process = self.process_handle();
         let owner = memory.process();
         process.check_process(owner)?;
-        let by = self.check_release(&memory, touch)?;
+        let note = self.check_release(&memory, touch)?;
         if owner == process.id() {
-            return process.take_back(&memory, by).map_err(|why| refused(&memory, why));
+            return process.take_back(&memory, owner, &note).map_err(|why| refused(&memory, why));
         }
-        let by = by.map(Box::new);
-        let ask = |request| MemoryMessage::Release { request, memory, by };
+        let ask = |request| MemoryMessage::Release { request, memory, note };
         match self.ask_for_memory(owner, "giving memory back to another process", ask)? {
             Answer::Refused(why) => Err(refused(&memory, why)),
             _ => {
@@ -333,6 +396,20 @@ impl Worker {
                 Ok(())
             }
         }
+    }
+
+    /// Reports a release to an observer of accesses. Returns its note for the owner, which is empty
+    /// without an observer.
+    ///
+    /// # Errors
+    /// A conflict with an open access of another worker.
+    fn check_release(&self, memory: &RemoteMemory, touch: Touch) -> Result<Vec<u8>> {
+        let Some(observer) = self.process_handle().observer() else { return Ok(Vec::new()) };
+        // A stale handle releases nothing: the owner refuses it.
+        if memory.check(self).is_ok() {
+            self.check_access(memory.key, memory.offset, memory.bytes as usize, touch)?;
+        }
+        Ok(observer.release_note(self, memory.extent(), touch))
     }
 
     /// Asks an owner, and waits for what it says.
@@ -349,7 +426,7 @@ impl Worker {
         }
         let requests = &process.memory().requests;
         let request = lock(requests).begin(self.thread_index());
-        let asked = process.send_setup(owner, &SetupMessage::Memory(ask(request)));
+        let asked = process.send::<ProcessMemory>(owner, &ask(request));
         process.kill_point(KillPoint::MemoryAsked);
         let answer = asked.and_then(|()| {
             self.wait_until(doing, self.default_deadline(), |worker| {

@@ -1,0 +1,190 @@
+//! The access checker of a job that [checks its accesses](crate::Job::check_accesses).
+//!
+//! It finds two workers that access the same bytes with nothing that orders them, buffers that are
+//! used while an operation has them, and memory that is used after its release. See
+//! `docs/checking-accesses.md`.
+//!
+//! # How it works
+//!
+//! Every worker thread has an *epoch*, a number that it increments before it tells another thread
+//! anything: before it makes a call, answers one, counts down, or changes a word atomically. The
+//! owner of memory keeps a *shadow* of it: which thread accessed which bytes in which epoch, and
+//! where in the program. An access is *open* while its thread is in that epoch: no other thread can
+//! know of it yet, so no other access can be ordered after it.
+//!
+//! Before an access, its worker asks the owner. The owner either records the access or names an
+//! earlier one that it conflicts with. The worker then asks the process of the earlier access
+//! whether that one is still open. If it is, the two are not ordered, and the access is refused. If
+//! it is not, the worker tells the owner so and asks again.
+//!
+//! So ending a thread's accesses costs an addition and no message, and can be done anywhere, also
+//! where waiting is not allowed. A report is never wrong: whatever orders two accesses begins with
+//! the first one's thread incrementing its epoch, and that thread has not done so.
+//!
+//! An operation that runs beside its worker keeps its accesses [open](crate::runtime::observer::Hold)
+//! until it ends, for its own worker, too. Its accesses end with it if it was not made, or if
+//! others may know of its end before its worker does (the reader of a lent buffer; a process that
+//! sees what was ordered after the operation). Otherwise they belong to the epoch in which it
+//! completed.
+//!
+//! The owner also records [releases](Life::Released), as it takes the memory back. A release
+//! conflicts with every access, and ends when the memory is allocated again.
+//!
+//! **Cost when it is off**: a branch where a call is answered and on slow paths. Mapped accesses and
+//! calls pay nothing: in a checked job a worker's address cache stays empty and an outbox never has
+//! the ring, so both always take their slow paths, which report to the checker.
+
+mod ask;
+mod epochs;
+mod message;
+mod operation;
+mod report;
+mod shadow;
+
+use std::sync::{Arc, Mutex};
+
+use farside_fabric::ProcessId;
+use farside_fabric::clock::lock;
+
+use self::ask::Desk;
+use self::epochs::{Epochs, Life};
+use self::message::CheckMessage;
+pub use self::report::{Access, AccessConflict, Site};
+use self::shadow::{Record, Shadow};
+use crate::Worker;
+use crate::error::Result;
+use crate::runtime::extent::Extent;
+pub use crate::runtime::observer::AccessKind;
+use crate::runtime::observer::{Hold, Observer, Part, Touch};
+use crate::runtime::process::Process;
+use crate::runtime::room::{Room, Seed};
+use farside_launch::settings::Check;
+
+/// The room of the checker in one process.
+#[derive(Debug)]
+pub(crate) struct CheckRoom {
+    /// `None` unless the job checks its accesses.
+    checks: Option<Arc<Checks>>,
+}
+
+impl Room for CheckRoom {
+    const TAG: u8 = 2;
+    type Message = CheckMessage;
+    type Local = ();
+
+    fn new(seed: &Seed<'_>) -> Self {
+        let threads = seed.shape.callable_per_process() as usize;
+        Self { checks: (seed.settings.check == Check::Accesses).then(|| Arc::new(Checks::new(threads))) }
+    }
+
+    fn local(&self, _process: &Arc<Process>, _local: usize) {}
+
+    fn begin(&self, process: &Process) {
+        if let Some(checks) = &self.checks {
+            process.set_observer(checks.clone());
+        }
+    }
+
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: CheckMessage) -> Result<()> {
+        // Either all processes of a job check accesses, or none does.
+        if let Some(checks) = &self.checks {
+            checks.take_message(process, from, message);
+        }
+        Ok(())
+    }
+
+    fn lose(&self, process: &Process, lost: ProcessId) {
+        if let Some(checks) = &self.checks {
+            checks.lose(process, lost);
+        }
+    }
+}
+
+/// The checker's state in one process.
+#[derive(Debug)]
+pub(crate) struct Checks {
+    epochs: Epochs,
+    /// The accesses to this process's memory.
+    shadow: Mutex<Shadow>,
+    /// The question that each worker thread has asked, and its answer.
+    desks: Box<[Desk]>,
+}
+
+/// Counters of the checker, for the memory of one process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AccessChecks {
+    /// Accesses that the checker recorded.
+    pub accesses: u64,
+    /// Accesses that it remembers now.
+    pub remembered: u64,
+    /// Accesses that it had to forget because there were too many.
+    pub forgotten: u64,
+}
+
+impl Checks {
+    pub(crate) fn new(threads: usize) -> Self {
+        Self {
+            epochs: Epochs::new(threads),
+            shadow: Mutex::default(),
+            desks: (0..threads).map(|_| Desk::default()).collect(),
+        }
+    }
+
+    /// Forgets the accesses of a lost process: no other process can learn what they were.
+    pub(crate) fn lose(&self, process: &Process, lost: ProcessId) {
+        lock(&self.shadow).lose(|worker| process.is_worker_of(worker, lost));
+    }
+}
+
+impl Observer for Checks {
+    fn end_accesses(&self, local: Option<usize>) {
+        self.epochs.end(local);
+    }
+
+    fn access(&self, me: &Worker, part: Part) -> Result<()> {
+        self.check_access(me, part)
+    }
+
+    fn begin(&self, me: &Worker, parts: &[Part], after: &[u64]) -> Result<Hold> {
+        self.begin_operation(me, parts, after)
+    }
+
+    fn complete(&self, process: &Process, hold: Hold) {
+        self.complete_operation(process, hold);
+    }
+
+    fn end(&self, process: &Process, hold: Hold) {
+        self.end_operation(process, hold);
+    }
+
+    fn release_note(&self, me: &Worker, memory: Extent, touch: Touch) -> Vec<u8> {
+        message::encode(&Record::new(me, Part { memory, touch }, Life::Released))
+    }
+
+    fn released(&self, process: &Process, memory: Extent, by: ProcessId, note: &[u8]) {
+        // A note that is malformed, or names a worker of another process, names no releaser.
+        let Some(record) = message::decode::<Record>(note).filter(Record::is_valid) else { return };
+        if process.is_worker_of(record.worker, by) && memory.bytes > 0 {
+            let record = Record { memory, kind: AccessKind::Release, life: Life::Released, ..record };
+            lock(&self.shadow).release(record);
+        }
+    }
+
+    fn renewed(&self, memory: Extent) {
+        lock(&self.shadow).renew(memory);
+    }
+}
+
+impl Worker {
+    /// Returns the checker's counters for this process's memory, or `None` unless accesses are
+    /// [checked](crate::Job::check_accesses).
+    pub fn access_checks(&self) -> Option<AccessChecks> {
+        checks_of(self.process_handle()).map(|checks| lock(&checks.shadow).counters())
+    }
+}
+
+/// The checker of a process, if accesses are checked.
+fn checks_of(process: &Process) -> Option<&Checks> {
+    process.room::<CheckRoom>().checks.as_deref()
+}

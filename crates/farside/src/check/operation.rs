@@ -1,0 +1,69 @@
+//! Operations that run beside their worker, and keep their accesses open until they end.
+
+use farside_fabric::ProcessId;
+use farside_fabric::clock::lock;
+
+use super::Checks;
+use super::epochs::Life;
+use super::message::{self, CheckMessage};
+use super::shadow::Record;
+use crate::error::Result;
+use crate::runtime::observer::{Hold, Part};
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
+
+impl Checks {
+    /// Opens the accesses of an operation that starts now, ordered `after` some operations of the
+    /// same worker.
+    pub(super) fn begin_operation(&self, me: &Worker, parts: &[Part], after: &[u64]) -> Result<Hold> {
+        let operation = self.epochs.begin_operation();
+        let (worker, local) = (me.id().number(), me.thread_index());
+        let mut hold = Hold { worker, local, operation, owners: Vec::new() };
+        let deadline = me.now() + me.default_deadline();
+        for part in parts.iter().copied() {
+            // Before the owner is asked, since it may record the access and its answer get lost.
+            let owner = part.memory.process();
+            if !hold.owners.contains(&owner) {
+                hold.owners.push(owner);
+            }
+            let access = Record::new(me, part, Life::Operation(operation));
+            if let Err(error) = self.open_access(me, access, after, deadline) {
+                self.end_operation(me.process_handle(), hold);
+                return Err(error);
+            }
+        }
+        Ok(hold)
+    }
+
+    /// The operation has completed, and only its own worker can know that: its accesses belong to
+    /// the worker's current epoch.
+    pub(super) fn complete_operation(&self, process: &Process, hold: Hold) {
+        let Hold { worker, local, operation, owners } = hold;
+        let epoch = self.epochs.complete(local, operation);
+        for owner in owners {
+            match owner == process.id() {
+                true => lock(&self.shadow).complete(worker, operation, epoch),
+                false => tell(process, owner, &CheckMessage::Completed { worker, operation, epoch }),
+            }
+        }
+    }
+
+    /// The operation was not made, or others may know of its end before its worker does: its
+    /// accesses are forgotten.
+    pub(super) fn end_operation(&self, process: &Process, hold: Hold) {
+        let Hold { worker, operation, owners, .. } = hold;
+        self.epochs.end_operation(operation);
+        for owner in owners {
+            match owner == process.id() {
+                true => lock(&self.shadow).end(worker, Life::Operation(operation)),
+                false => tell(process, owner, &CheckMessage::Ended { worker, operation }),
+            }
+        }
+    }
+}
+
+/// Tells an owner. The message may get lost: a worker that meets these accesses asks this process
+/// whether they are still open.
+fn tell(process: &Process, owner: ProcessId, message: &CheckMessage) {
+    let _ = message::send(process, owner, message);
+}

@@ -1,0 +1,58 @@
+//! Operations on remote memory that go on without their caller.
+
+use std::sync::Arc;
+
+use farside_fabric::FabricError;
+use farside_fabric::region::execute;
+use farside_fabric::transport::{Operation, Outcome};
+
+use super::{Extent, RemoteMemory};
+use crate::error::Result;
+use crate::runtime::process::Process;
+
+impl RemoteMemory {
+    /// Executes an operation and then calls `go_on`: at once where the memory is mapped, otherwise
+    /// on the transfer thread. If the operation fails, `go_on` is not called.
+    pub(crate) fn change_soon(
+        &self,
+        process: &Arc<Process>,
+        operation: Operation,
+        go_on: impl FnOnce(&Arc<Process>) + Send + 'static,
+    ) {
+        if process.memory().check_known(self).is_err() {
+            return;
+        }
+        if process.home_of(self.process()).is_none() {
+            let then = move |process: &Arc<Process>, outcome: Result<Outcome>| {
+                if outcome.is_ok() {
+                    go_on(process);
+                }
+            };
+            return process.start_transfer(self.extent(), operation, Box::new(then));
+        }
+        let execute_here = || -> Result<()> {
+            let region = process.region_of(self)?;
+            let memory = region.mapped().ok_or(FabricError::StaleKey { key: region.key() })?;
+            self.check_stamp(&region, process.clock().now())?;
+            execute(region.key(), memory, self.extent().inside_operation(operation)?)?;
+            Ok(())
+        };
+        if execute_here().is_ok() {
+            go_on(process);
+        }
+    }
+
+    /// Checks that `bytes` bytes from `offset` on are inside this memory.
+    ///
+    /// # Errors
+    /// [`Error::Fabric`](crate::Error::Fabric) with `OutOfRange`.
+    pub(crate) fn check_inside(&self, offset: u64, bytes: usize) -> Result<()> {
+        self.inside(offset, bytes)?;
+        Ok(())
+    }
+
+    /// The memory, without the number of its grant.
+    pub(super) fn extent(&self) -> Extent {
+        Extent { key: self.key, offset: self.offset, bytes: self.bytes }
+    }
+}

@@ -1,0 +1,115 @@
+//! A worker's cache of the ranges of global memory that are mapped here.
+//!
+//! It is part of the worker itself, so that an access to mapped memory reaches it without a lookup.
+//! The room of global memory fills it, and defines what a segment is; here it is a number.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The number of lines, a power of two.
+pub(crate) const LINE_COUNT: usize = 64;
+
+/// The ranges of memory that are found with one look, by their segments.
+#[derive(Debug)]
+pub(crate) struct AddressCache {
+    lines: Box<[Line; LINE_COUNT]>,
+    /// The number of losses of processes that the lines know of.
+    losses: Cell<u32>,
+}
+
+/// One segment, as an access needs it.
+#[derive(Debug)]
+struct Line {
+    segment: Cell<u32>,
+    base: Cell<*mut u8>,
+    /// End of the segment plus one. 0 marks an empty line, so every bounds check on it fails.
+    end: Cell<u64>,
+    /// The state word of the slot in the owner's table, and its value while the region is there.
+    state: Cell<*const AtomicU64>,
+    expected: Cell<u64>,
+}
+
+impl Line {
+    fn empty() -> Self {
+        Self {
+            segment: Cell::new(0),
+            base: Cell::new(ptr::null_mut()),
+            end: Cell::new(0),
+            state: Cell::new(ptr::null()),
+            expected: Cell::new(0),
+        }
+    }
+
+    /// Empties the line. The end matters: any number may be a segment.
+    fn clear(&self) {
+        self.segment.set(0);
+        self.end.set(0);
+    }
+}
+
+/// What a line holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Range {
+    /// The first byte of the segment.
+    pub(crate) base: *mut u8,
+    pub(crate) bytes: u64,
+    /// The state word of the slot in the owner's table, and its value while the region is there.
+    pub(crate) state: *const AtomicU64,
+    pub(crate) expected: u64,
+}
+
+impl AddressCache {
+    pub(crate) fn new() -> Self {
+        Self { lines: Box::new(std::array::from_fn(|_| Line::empty())), losses: Cell::new(0) }
+    }
+
+    /// Returns where `bytes` bytes at `offset` in a segment are mapped, if the line has that
+    /// segment, the bytes are inside it, its region is still there, and no process was lost since.
+    #[inline(always)]
+    pub(crate) fn find(&self, line: usize, segment: u32, offset: u32, bytes: usize, losses: u32) -> Option<*mut u8> {
+        let line = &self.lines[line];
+        let offset = u64::from(offset);
+        // The size of a section or a copy is any number. Where it is a constant, the compiler
+        // removes the overflow check.
+        let ends_inside = offset.checked_add(bytes as u64).is_some_and(|end| end < line.end.get());
+        if line.segment.get() != segment || !ends_inside || self.losses.get() != losses {
+            return None;
+        }
+        // SAFETY: the line is filled, since nothing ends inside an empty one. So `fill` was called
+        // and the line was not cleared since: by its contract, the pointer leads to an atomic in
+        // memory that is mapped.
+        let state = unsafe { &*line.state.get() };
+        (state.load(Ordering::Acquire) == line.expected.get()).then(|| line.base.get().wrapping_add(offset as usize))
+    }
+
+    /// Fills a line.
+    ///
+    /// # Safety
+    /// Until the line is cleared or filled again, `range.state` points to an atomic word in mapped
+    /// memory, and `range.bytes` bytes from `range.base` on are mapped.
+    pub(crate) unsafe fn fill(&self, line: usize, segment: u32, range: Range) {
+        let line = &self.lines[line];
+        line.base.set(range.base);
+        line.end.set(range.bytes.saturating_add(1));
+        line.state.set(range.state);
+        line.expected.set(range.expected);
+        line.segment.set(segment);
+    }
+
+    /// Notes the number of losses. If it has changed, clears all lines: they are filled again when
+    /// they are used.
+    pub(crate) fn note_losses(&self, losses: u32) {
+        if self.losses.replace(losses) != losses {
+            self.lines.iter().for_each(Line::clear);
+        }
+    }
+
+    /// Clears a line if it has this segment.
+    pub(crate) fn clear(&self, line: usize, segment: u32) {
+        let line = &self.lines[line];
+        if line.segment.get() == segment {
+            line.clear();
+        }
+    }
+}

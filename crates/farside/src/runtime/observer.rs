@@ -1,0 +1,336 @@
+//! The seam between the rooms that access registered memory and an observer of their accesses.
+//!
+//! Rooms report each access, release and loss here, and never name an observer. A job that checks
+//! its accesses installs one in each of its processes. Without an observer, a report costs one
+//! branch that is never taken.
+//!
+//! An access is *open* until its thread ends its accesses, which it does before it tells another
+//! thread anything. An operation that runs beside its worker keeps its accesses open as a [`Hold`].
+
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::Location;
+use std::ptr;
+use std::sync::Arc;
+
+use farside_fabric::memory::Registered;
+use farside_fabric::transport::AtomicChange;
+use farside_fabric::{ProcessId, RemoteKey};
+
+use super::extent::Extent;
+use super::process::Process;
+use super::worker::Worker;
+use crate::Wire;
+use crate::error::Result;
+
+/// Observes the accesses to the registered memory of one process, and those that its workers make.
+pub(crate) trait Observer: fmt::Debug + Send + Sync {
+    /// Ends the accesses of one worker thread of the process, or of all its threads if `local` is
+    /// `None`.
+    fn end_accesses(&self, local: Option<usize>);
+
+    /// Notes an access that `me` is about to make. The access stays open until `me` ends its
+    /// accesses.
+    ///
+    /// # Errors
+    /// A conflict with an open access; the access must not be made then.
+    fn access(&self, me: &Worker, part: Part) -> Result<()>;
+
+    /// Notes an operation that `me` is about to start. Its accesses stay open until it is reported
+    /// to [`complete`](Self::complete) or [`end`](Self::end). It may access what the operations
+    /// `after` of the same worker access.
+    ///
+    /// # Errors
+    /// A conflict with an open access; the operation must not be started then.
+    fn begin(&self, me: &Worker, parts: &[Part], after: &[u64]) -> Result<Hold>;
+
+    /// The operation has completed, and only its own worker can know that.
+    fn complete(&self, process: &Process, hold: Hold);
+
+    /// The operation was not made, or others may know that it has completed.
+    fn end(&self, process: &Process, hold: Hold);
+
+    /// Returns a note on who releases memory and where, for [`released`](Self::released) at the
+    /// owner.
+    fn release_note(&self, me: &Worker, memory: Extent, touch: Touch) -> Vec<u8>;
+
+    /// Memory of this process was released on behalf of a worker of `by`, as `note` says. An empty
+    /// note says nothing.
+    fn released(&self, process: &Process, memory: Extent, by: ProcessId, note: &[u8]);
+
+    /// Memory of this process was allocated, so that earlier accesses to it no longer matter.
+    fn renewed(&self, memory: Extent);
+}
+
+/// The kind of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+pub enum AccessKind {
+    /// A get, or the source of a copy.
+    Read,
+    /// A put, or the target of a copy.
+    Write,
+    /// An atomic load.
+    AtomicLoad,
+    /// Any other atomic change of a word.
+    AtomicChange,
+    /// The memory is [released](crate::Worker::release).
+    Release,
+}
+
+impl AccessKind {
+    /// Returns the kind of access that an atomic change makes to its word.
+    pub(crate) fn of<W>(change: &AtomicChange<W>) -> Self {
+        match change {
+            AtomicChange::Load => Self::AtomicLoad,
+            _ => Self::AtomicChange,
+        }
+    }
+}
+
+impl fmt::Display for AccessKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::AtomicLoad => "atomic load",
+            Self::AtomicChange => "atomic change",
+            Self::Release => "release",
+        })
+    }
+}
+
+/// The kind of an access, and its place in the program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touch {
+    pub(crate) kind: AccessKind,
+    pub(crate) site: &'static Location<'static>,
+}
+
+impl Touch {
+    /// An access at the caller's place in the program.
+    #[track_caller]
+    #[inline]
+    pub(crate) fn here(kind: AccessKind) -> Self {
+        Self { kind, site: Location::caller() }
+    }
+}
+
+/// One access of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) memory: Extent,
+    pub(crate) touch: Touch,
+}
+
+/// An operation whose accesses an observer keeps open. Whoever has it reports the end of the
+/// operation, by [`complete`](Self::complete) or [`end`](Self::end), before it tells anyone.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    /// The worker that started the operation, and its thread in this process.
+    pub(crate) worker: u32,
+    pub(crate) local: usize,
+    /// The number of the operation in its process.
+    pub(crate) operation: u64,
+    /// The owners of the memory that it accesses.
+    pub(crate) owners: Vec<ProcessId>,
+}
+
+impl Hold {
+    /// Reports that the operation has completed, and that only its own worker can know that.
+    pub(crate) fn complete(self, process: &Process) {
+        if let Some(observer) = process.observer() {
+            observer.complete(process, self);
+        }
+    }
+
+    /// Reports that the operation was not made, or that others may know that it has completed.
+    pub(crate) fn end(self, process: &Process) {
+        if let Some(observer) = process.observer() {
+            observer.end(process, self);
+        }
+    }
+}
+
+/// Keeps the accesses to a lent buffer open until it is dropped. The reader of the buffer knows
+/// of the end before the lender does, so dropping it [ends](Hold::end) the accesses.
+#[derive(Debug)]
+pub(crate) struct InUse {
+    process: Arc<Process>,
+    hold: Option<Hold>,
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            hold.end(&self.process);
+        }
+    }
+}
+
+thread_local! {
+    /// The observer of this thread's process and the thread's number in it, if it is a worker's.
+    static HERE: RefCell<Option<(Arc<dyn Observer>, usize)>> = const { RefCell::new(None) };
+}
+
+/// Registers the calling thread with an observer until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Seated(());
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        HERE.set(None);
+    }
+}
+
+/// Registers the calling thread as thread `local` of the observer's process.
+fn seat(observer: &Arc<dyn Observer>, local: usize) -> Seated {
+    HERE.set(Some((observer.clone(), local)));
+    Seated(())
+}
+
+/// Ends the accesses of the calling thread if it is a worker's of the observer's process. Any
+/// other thread may act for each of them, so it ends the accesses of all.
+#[cold]
+fn end_for(observer: &Arc<dyn Observer>) {
+    let local = HERE.with_borrow(|here| match here {
+        Some((own, local)) if ptr::addr_eq(Arc::as_ptr(own), Arc::as_ptr(observer)) => Some(*local),
+        _ => None,
+    });
+    observer.end_accesses(local);
+}
+
+/// Ends the accesses of the calling thread if it is a worker's. For what threads of one process
+/// pass to each other where the process is not known; otherwise see [`Process::end_accesses`].
+#[inline]
+pub(crate) fn end_accesses_here() {
+    HERE.with_borrow(|here| {
+        if let Some((observer, local)) = here {
+            observer.end_accesses(Some(*local));
+        }
+    });
+}
+
+impl Process {
+    /// Whether accesses are observed.
+    #[inline]
+    pub(crate) fn is_observed(&self) -> bool {
+        self.observer().is_some()
+    }
+
+    /// Registers the calling thread as worker thread `local` with the observer, if there is one.
+    pub(crate) fn seat(&self, local: usize) -> Option<Seated> {
+        self.observer().map(|observer| seat(observer, local))
+    }
+
+    /// Orders the accesses of the calling thread before whatever it is about to publish. Called
+    /// before anything from which another thread can learn how far this one is. A thread that is
+    /// no worker may have heard of the accesses of any worker of its process.
+    #[inline]
+    pub(crate) fn end_accesses(&self) {
+        if let Some(observer) = self.observer() {
+            end_for(observer);
+        }
+    }
+}
+
+impl Worker {
+    /// Tells the [checker](crate::Job::check_accesses) that this worker's accesses so far come
+    /// before what others do from now on.
+    ///
+    /// Calls, answers, atomic changes and collectives do that by themselves. This method is for
+    /// what Farside does not see: a mutex, a channel or an atomic variable between threads of a
+    /// process, a file or a socket. Call it before you unlock the mutex or send the message.
+    ///
+    /// *Cost*: none, unless accesses are checked.
+    #[inline]
+    pub fn end_accesses(&self) {
+        self.process_handle().end_accesses();
+    }
+
+    /// Reports an access to `bytes` bytes of a region, from `offset` on. Does nothing if accesses
+    /// are not observed.
+    ///
+    /// # Errors
+    /// A conflict with an open access; the access must not be made then.
+    pub(crate) fn check_access(&self, key: RemoteKey, offset: u64, bytes: usize, touch: Touch) -> Result<()> {
+        let Some(observer) = self.process_handle().observer() else { return Ok(()) };
+        let memory = Extent { key, offset, bytes: bytes as u64 };
+        observer.access(self, Part { memory, touch })
+    }
+
+    /// Reports an operation that is about to start, ordered `after` some operations of this
+    /// worker. Returns `None` if accesses are not observed.
+    ///
+    /// # Errors
+    /// A conflict with an open access; the operation must not be started then.
+    pub(crate) fn open_until_over(&self, parts: &[Part], after: &[u64]) -> Result<Option<Hold>> {
+        let Some(observer) = self.process_handle().observer() else { return Ok(None) };
+        observer.begin(self, parts, after).map(Some)
+    }
+
+    /// Reports that a buffer is lent, until the returned value is dropped. Returns `None` if
+    /// accesses are not observed.
+    ///
+    /// # Errors
+    /// A conflict with an open access; the buffer must not be lent then.
+    pub(crate) fn open_buffer(&self, buffer: &Registered, touch: Touch) -> Result<Option<Box<InUse>>> {
+        let hold = self.open_until_over(&[Part { memory: Extent::of(buffer), touch }], &[])?;
+        let process = self.process_handle();
+        Ok(hold.map(|hold| Box::new(InUse { process: process.clone(), hold: Some(hold) })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Notes whose accesses were ended, and does nothing else.
+    #[derive(Debug, Default)]
+    struct Ended(Mutex<Vec<Option<usize>>>);
+
+    impl Observer for Ended {
+        fn end_accesses(&self, local: Option<usize>) {
+            self.0.lock().unwrap().push(local);
+        }
+
+        fn access(&self, _: &Worker, _: Part) -> Result<()> {
+            Ok(())
+        }
+
+        fn begin(&self, me: &Worker, _: &[Part], _: &[u64]) -> Result<Hold> {
+            let (worker, local) = (me.id().number(), me.thread_index());
+            Ok(Hold { worker, local, operation: 0, owners: Vec::new() })
+        }
+
+        fn complete(&self, _: &Process, _: Hold) {}
+
+        fn end(&self, _: &Process, _: Hold) {}
+
+        fn release_note(&self, _: &Worker, _: Extent, _: Touch) -> Vec<u8> {
+            Vec::new()
+        }
+
+        fn released(&self, _: &Process, _: Extent, _: ProcessId, _: &[u8]) {}
+
+        fn renewed(&self, _: Extent) {}
+    }
+
+    #[test]
+    fn a_worker_ends_its_own_accesses_and_another_thread_those_of_all() {
+        let (here, there) = (Arc::new(Ended::default()), Arc::new(Ended::default()));
+        let (own, other): (Arc<dyn Observer>, Arc<dyn Observer>) = (here.clone(), there.clone());
+        let ended = |observer: &Ended| std::mem::take(&mut *observer.0.lock().unwrap());
+        let seated = seat(&own, 1);
+        end_for(&own);
+        end_accesses_here();
+        assert_eq!(ended(&here), [Some(1), Some(1)]);
+        end_for(&other);
+        assert_eq!(ended(&there), [None], "the thread is no worker of that process");
+        drop(seated);
+        end_for(&own);
+        end_accesses_here();
+        assert_eq!(ended(&here), [None]);
+    }
+}
