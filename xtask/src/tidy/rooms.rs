@@ -25,6 +25,7 @@ pub(super) const HOUSES: [Rooms; 2] = [
             &["error"],
             &["runtime", "invoke"],
             &["memory"],
+            &["buffers"],
             &["check"],
             &["dist"],
             &["global"],
