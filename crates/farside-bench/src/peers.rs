@@ -252,7 +252,7 @@ mod tests {
             "trap 'echo cleared > {}; exit' TERM; while :; do sleep 0.05; done",
             path_of(std::process::id(), note.as_raw_fd()).display()
         );
-        let error = shell(&script, Duration::from_millis(500)).unwrap_err();
+        let error = shell(&script, Duration::from_secs(3)).unwrap_err();
         assert!(error.to_string().contains("did not end"), "{error}");
         let mut text = String::new();
         note.read_to_string(&mut text).unwrap();

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::is_privileged;
 
 /// The variable that names the beds to leave out, separated by commas. `cargo xtask test --without
-/// BED` sets it, and `cargo xtask test` sets it to nothing.
+/// BED` sets it, and `cargo xtask test` alone sets it to an empty list.
 pub const WITHOUT: &str = "FARSIDE_TEST_WITHOUT";
 
 /// Headers and programs of Open MPI and PMIx, where Debian and others put them.

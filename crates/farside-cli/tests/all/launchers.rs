@@ -37,7 +37,7 @@ fn outputs(children: Vec<Child>) -> Vec<Output> {
 
 /// Starts a rank for each command as `torchrun` would.
 fn ranks(commands: Vec<Command>) -> Vec<Output> {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap().port();
+    let port = farside_testbed::free_port();
     let size = commands.len().to_string();
     let start = |(rank, mut command): (usize, Command)| {
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", &size).env("MASTER_ADDR", "127.0.0.1");
