@@ -1,11 +1,11 @@
-//! The command under launchers of other makes: one result, and one report of what went wrong.
+//! The command under other launchers: it prints one result, and reports an error once.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// The longest that anything here takes on a machine that is very busy.
+/// More than any step takes on a very busy machine.
 const LONG: Duration = Duration::from_secs(60);
 const HEX: [&str; 8] = ["hex", "--size", "5", "--rollouts", "300", "--json", "-n", "9"];
 
@@ -20,7 +20,7 @@ fn captured(mut command: Command) -> Command {
     command
 }
 
-/// What the processes print, which is little enough for a pipe, once all have ended.
+/// Waits for all processes and returns what they printed, which fits into a pipe.
 fn outputs(children: Vec<Child>) -> Vec<Output> {
     let deadline = Instant::now() + LONG;
     let end = |mut child: Child| {
