@@ -134,8 +134,8 @@ pub(crate) fn run_all(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts this program again with the command of a bed. A bed that moves into a cell repeats its own
-/// command line there.
+/// Starts this program again with the command of a bed. A bed that moves into a cell repeats its
+/// own command line there.
 fn start_bed(command: &str, options: &[&str]) -> Result<Running, String> {
     let me = std::env::current_exe().map_err(|error| format!("cannot find the path of this program: {error}"))?;
     Ok(Running::start(command, farside_testbed::ended_with_us(me).arg(command).args(options), Echo::Quiet)?)

@@ -15,8 +15,8 @@ pub(crate) fn ci(without: &[Bed]) -> Result<(), String> {
     test(without)
 }
 
-/// Runs every test. The tests need the Rust toolchain, a C linker, and the packages of the beds that
-/// are not left out.
+/// Runs every test. The tests need the Rust toolchain, a C linker, and the packages of the beds
+/// that are not left out.
 pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
     beds::setup::setup(without)?;
     needs_linker()?;
@@ -65,7 +65,8 @@ fn calls_over_libfabric(without: &[Bed]) -> Result<(), String> {
 /// Checks the protocols on shared words in all their interleavings.
 pub(crate) fn loom() -> Result<(), String> {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-    // A target folder of its own: with one folder, each change of the flags would rebuild everything.
+    // A target folder of its own: with one folder, each change of the flags would rebuild
+    // everything.
     let mut command = cargo();
     command.env("RUSTFLAGS", format!("{flags} --cfg loom")).env("CARGO_TARGET_DIR", "target/loom");
     run(command.args(["test", "--package", "farside-fabric", "--package", "farside-transmit", "--test", "loom"]))

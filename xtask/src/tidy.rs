@@ -1,6 +1,7 @@
 //! The rules of the project that no compiler checks.
 //!
-//! Some rules have allowances ([`allowances::FILE`]): how many breaches a place still has. These numbers may only fall.
+//! Some rules have allowances ([`allowances::FILE`]): how many breaches a place still has. These
+//! numbers may only fall.
 
 mod allowances;
 mod language;
@@ -97,7 +98,8 @@ const ENCODED: [&str; 3] = ["farside", "farside-fabric", "farside-launch"];
 /// What hand-written encoding calls.
 const ENCODING: [&str; 4] = ["to_le_bytes", "from_le_bytes", "to_ne_bytes", "from_ne_bytes"];
 
-/// The files that encode by hand, because no codec can do it: records and frames of the hot path, and formats of others.
+/// The files that encode by hand, because no codec can do it: records and frames of the hot path,
+/// and formats of others.
 const ENCODED_BY_HAND: [&str; 0] = [];
 
 /// Whether `check` writes the allowances where they are too high.

@@ -1,9 +1,9 @@
 //! A cell: the process, file-system, network, host-name and IPC namespaces in which a bed runs.
 //!
-//! `cargo xtask BED` starts itself again as the first process of a cell. When that process ends, the
-//! kernel kills all other processes of the cell, even those that became daemons, and drops the
-//! network and the memory file systems of the cell. So a run leaves nothing behind, and several runs
-//! at the same time do not meet.
+//! `cargo xtask BED` starts itself again as the first process of a cell. When that process ends,
+//! the kernel kills all other processes of the cell, even those that became daemons, and drops the
+//! network and the memory file systems of the cell. So a run leaves nothing behind, and several
+//! runs at the same time do not meet.
 
 use std::env;
 use std::ffi::OsString;
@@ -41,7 +41,8 @@ pub(crate) fn leaving_out(without: &[Bed]) -> (&'static str, OsString) {
     (farside_testbed::WITHOUT, names.join(",").into())
 }
 
-/// Runs `bed` inside a cell, with these variables set there. Outside, returns the outcome of the cell.
+/// Runs `bed` inside a cell, with these variables set there. Outside, returns the outcome of the
+/// cell.
 pub(crate) fn inside(
     limit: Duration,
     variables: &[(&str, OsString)],
@@ -85,13 +86,15 @@ fn namespaces() -> Command {
         command.args(split);
         return command;
     }
-    // Gaining privileges resets the signal at the death of the parent, so it is set again afterwards.
+    // Gaining privileges resets the signal at the death of the parent, so it is set again
+    // afterwards.
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--"]).args(ending_with_us()).arg("unshare").args(split);
     command
 }
 
-/// Returns the search path with the folders of system programs, which the search paths of users lack.
+/// Returns the search path with the folders of system programs, which the search paths of users
+/// lack.
 fn search_path() -> String {
     format!("{}:/usr/sbin:/sbin", env::var("PATH").unwrap_or_default())
 }

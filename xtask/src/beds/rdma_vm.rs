@@ -1,8 +1,8 @@
 //! `cargo xtask rdma-vm`: programs of this machine in an emulated machine with a verbs device,
 //! soft-RoCE.
 //!
-//! The emulated machine boots the kernel of Debian and mounts the files of this machine read-only, so
-//! it runs the programs that were built here. Its only network is its own.
+//! The emulated machine boots the kernel of Debian and mounts the files of this machine read-only,
+//! so it runs the programs that were built here. Its only network is its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,16 +25,16 @@ const ADDRESS: &str = "10.77.0.1";
 /// The number of processors of the emulated machine.
 const PROCESSORS: usize = 2;
 
-/// The memory of the emulated machine. An endpoint over verbs takes about a hundred MiB, and two tests
-/// with three endpoints each run at a time.
+/// The memory of the emulated machine. An endpoint over verbs takes about a hundred MiB, and two
+/// tests with three endpoints each run at a time.
 const MEMORY_MIB: usize = 2048;
 
-/// Settings without which the transport refuses verbs. `farside` makes them for the processes that it
-/// starts.
+/// Settings without which the transport refuses verbs. `farside` makes them for the processes that
+/// it starts.
 const REQUIRED: [&str; 2] = ["FI_OFI_RXM_USE_SRX=1", "FI_MR_CACHE_MONITOR=disabled"];
 
-/// Settings of libfabric and of the tests. A completion queue of soft-RoCE has at most 32767 entries,
-/// and libfabric derives its size from the expected number of peers.
+/// Settings of libfabric and of the tests. A completion queue of soft-RoCE has at most 32767
+/// entries, and libfabric derives its size from the expected number of peers.
 const ENVIRONMENT: [(&str, &str); 6] = [
     ("RXE_ADDRESS", ADDRESS),
     ("FI_UNIVERSE_SIZE", "16"),
@@ -159,8 +159,8 @@ fn remove_left(runs: &Path) {
     }
 }
 
-/// Returns the command of the emulator. It emulates every instruction: inside a virtual machine, KVM
-/// behaves differently from host to host, and sometimes refuses or hangs. The tests are short.
+/// Returns the command of the emulator. It emulates every instruction: inside a virtual machine,
+/// KVM behaves differently from host to host, and sometimes refuses or hangs. The tests are short.
 fn emulator(pieces: &Pieces, home: &Home) -> Command {
     let root = pieces.root();
     let mut command = ended_with_us(root.join("usr/bin/qemu-system-x86_64"));

@@ -26,7 +26,8 @@ const PACKAGES: [&str; 2] = ["qemu-system-x86", "busybox-static"];
 const CLASHING: [&str; 2] = ["qemu", "busybox"];
 
 /// The modules to load, in this order, each after its dependencies. soft-RoCE needs `crc32_generic`
-/// without declaring it. `dummy` is its network device. The last modules share folders with the host.
+/// without declaring it. `dummy` is its network device. The last modules share folders with the
+/// host.
 const MODULES: [&str; 8] =
     ["crc32_generic", "virtio_pci", "dummy", "udp_tunnel", "rdma_rxe", "rdma_ucm", "9pnet_virtio", "9p"];
 
@@ -129,7 +130,8 @@ fn kernel_package() -> Result<String, Failure> {
 }
 
 /// Returns the packages to unpack, as `PACKAGE=VERSION`. Asks `apt-get` what it would install if no
-/// conflicting package were installed. If that fails, asks what it would install on an empty system.
+/// conflicting package were installed. If that fails, asks what it would install on an empty
+/// system.
 fn closure(draft: &Path) -> Result<Vec<String>, Failure> {
     let status = fs::read_to_string("/var/lib/dpkg/status").unwrap_or_default();
     let mut last = None;

@@ -18,7 +18,8 @@ const PHRASES: [&str; 11] = [
     "who waits",
 ];
 
-/// The number of comment lines beyond the limit. Rows of a table cannot be wrapped, and addresses cannot either.
+/// The number of comment lines beyond the limit. Rows of a table cannot be wrapped, and addresses
+/// cannot either.
 pub(super) fn wide_comments(source: &str) -> usize {
     let is_wide = |line: &&str| line.chars().count() > COLUMNS_MAX;
     let comments = source.lines().filter(is_wide).filter_map(comment);

@@ -69,8 +69,8 @@ fn stays_inside(folder: &Path, source: &Path, path: &str) -> bool {
     resolved.starts_with(folder)
 }
 
-/// The command that makes all packages without building them. It finds the crates that the packages depend on in the
-/// workspace, so that it needs no network.
+/// The command that makes all packages without building them. It finds the crates that the packages
+/// depend on in the workspace, so that it needs no network.
 pub(crate) fn command() -> Command {
     let mut command = crate::steps::cargo();
     command.args(["package", "--quiet", "--no-verify", "--allow-dirty", "--offline"]);

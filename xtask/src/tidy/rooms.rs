@@ -13,7 +13,8 @@ pub(super) struct Rooms {
     pub(super) package: &'static str,
     /// The rooms, bottom to top. Rooms of the same floor may know each other.
     pub(super) floors: &'static [&'static [&'static str]],
-    /// The modules that put the rooms together. They may know every room, and no room may know them.
+    /// The modules that put the rooms together. They may know every room, and no room may know
+    /// them.
     pub(super) assembly: &'static [&'static str],
 }
 
@@ -99,7 +100,8 @@ pub(super) fn look(rooms: &Rooms, folder: &Path) -> Findings {
     findings
 }
 
-/// The sources of a crate without their tests, by the path of the module. The root has the empty path.
+/// The sources of a crate without their tests, by the path of the module. The root has the empty
+/// path.
 fn products(folder: &Path, sources: &[PathBuf]) -> BTreeMap<Vec<String>, Product> {
     let mut products = BTreeMap::new();
     for source in sources {
@@ -138,7 +140,8 @@ fn exports(root: Option<&Product>, existing: &BTreeSet<String>) -> BTreeMap<Stri
     names
 }
 
-/// The paths in a module that begin with `crate` or leave it by `super`, from the root of the crate.
+/// The paths in a module that begin with `crate` or leave it by `super`, from the root of the
+/// crate.
 fn paths(tokens: &[String], module: &[String]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     // The modules inside this file, each with the depth of braces at which it ends.
@@ -174,7 +177,8 @@ fn paths(tokens: &[String], module: &[String]) -> Vec<Vec<String>> {
     found
 }
 
-/// Reads a path with its groups, and returns where it ends. A name given by `as` takes the place of the last part.
+/// Reads a path with its groups, and returns where it ends. A name given by `as` takes the place of
+/// the last part.
 fn read_tree(tokens: &[String], from: usize, before: Vec<String>, trees: &mut Vec<Vec<String>>) -> usize {
     let (mut path, mut at) = (before, from);
     let token = |at: usize| tokens.get(at).map_or("", String::as_str);

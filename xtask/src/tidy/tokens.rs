@@ -1,7 +1,7 @@
 //! Rust source as words and punctuation, without comments, strings and tests.
 
-/// The tokens of a source: identifiers, numbers, `::`, and single characters of punctuation. Comments are left out; a
-/// string or character literal becomes the one token `"`.
+/// The tokens of a source: identifiers, numbers, `::`, and single characters of punctuation.
+/// Comments are left out; a string or character literal becomes the one token `"`.
 pub(super) fn tokens(text: &str) -> Vec<String> {
     let characters: Vec<char> = text.chars().collect();
     let (mut found, mut at) = (Vec::new(), 0);
@@ -51,7 +51,8 @@ fn behind_block_comment(characters: &[char], from: usize) -> usize {
     at
 }
 
-/// The end of the string or character literal that begins at `at`, if one begins there. A lifetime is no literal.
+/// The end of the string or character literal that begins at `at`, if one begins there. A lifetime
+/// is no literal.
 fn behind_string(characters: &[char], at: usize) -> Option<usize> {
     let prefix_end = position(characters, at, |character| !matches!(character, 'b' | 'c' | 'r'));
     let hashes_end = position(characters, prefix_end, |character| character != '#');
