@@ -20,7 +20,7 @@
 //! ACP (Advanced Communication Primitives), the basic layer; the signals of OpenSHMEM and the notifications of GASPI.
 
 mod atomics;
-mod fault;
+mod error;
 mod movement;
 mod notifications;
 mod objects;
@@ -34,7 +34,7 @@ mod space;
 mod until;
 
 pub use self::atomics::{Integer, Unsigned, Word};
-pub use self::fault::AddressFault;
+pub use self::error::{AddressFault, GlobalError};
 pub use self::movement::{Brings, Completing, Handle, Incoming, MovementError, Order};
 pub use self::notifications::{AllNotifications, NotificationFault, Notifications};
 pub use self::objects::{ByteSpace, Distribution, GlobalArray, ObjectError, RacySlice, ReadEpoch, Symmetric};

@@ -8,6 +8,7 @@
 
 pub(crate) mod address;
 mod deferred;
+mod error;
 mod grants;
 pub(crate) mod message;
 pub(crate) mod mover;
@@ -25,6 +26,7 @@ use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion, WorkerId};
 
 pub use self::address::GlobalAddress;
 pub(crate) use self::address::SLOT_BYTES;
+pub use self::error::MemoryError;
 pub(crate) use self::numa::Nodes;
 pub(crate) use self::segments::publish;
 pub(crate) use self::shared::ProcessMemory;
@@ -69,7 +71,7 @@ const STAMP_BYTES: u64 = 64;
 /// does without the owner, so it can find out less:
 ///
 /// - Where the memory is mapped (on one machine, and in the own process), every access first looks at a word before the memory,
-///   which the owner changes when the memory is released. An access that begins after that is [`Error::MemoryReleased`], unless
+///   which the owner changes when the memory is released. An access that begins after that is [`MemoryError::Released`](crate::memory::MemoryError::Released), unless
 ///   the place has been given out since and what is there happens to be the same word. One that is under way at the time is not noticed.
 /// - Where it is not (libfabric, the simulator), a process knows what its own workers released, and which processes are lost.
 ///   What others released it learns only if it [asks](Self::check), which is a round trip. Until then a put goes to whoever has the
@@ -104,9 +106,9 @@ impl RemoteMemory {
     /// [checked](crate::Job::check_accesses).
     ///
     /// # Errors
-    /// [`Error::NoAddress`] when its owner has too many regions, or memory of it lies in a region of more than 4 GiB.
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) when its owner has too many regions, or memory of it lies in a region of more than 4 GiB.
     pub fn address(&self) -> Result<GlobalAddress> {
-        GlobalAddress::in_region(self.key, self.offset).ok_or(Error::no_address(self.key))
+        GlobalAddress::in_region(self.key, self.offset).ok_or_else(|| MemoryError::no_address(self.key).into())
     }
 
     /// What is expected before the memory while it is this handle's. Never zero for the grants that there can be.
@@ -124,7 +126,7 @@ impl RemoteMemory {
     /// region that this process has not used before attaches it, which the owner's service thread answers.
     ///
     /// # Errors
-    /// [`Error::Fabric`] with `OutOfRange`; [`Error::PeerLost`] when the owner is; [`Error::MemoryReleased`] as far as that is
+    /// [`Error::Fabric`] with `OutOfRange`; [`Error::PeerLost`] when the owner is; [`MemoryError::Released`](crate::memory::MemoryError::Released) as far as that is
     /// noticed (see [above](Self#handles-that-are-stale)); [`Error::InHandler`] where the memory is not mapped.
     #[track_caller]
     pub fn put(&self, me: &Worker, offset: u64, data: &[u8]) -> Result<()> {
@@ -213,16 +215,16 @@ impl RemoteMemory {
     /// *Cost*: a round trip where the memory is not mapped.
     ///
     /// # Errors
-    /// [`Error::MemoryReleased`], and those of [`put`](Self::put).
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released), and those of [`put`](Self::put).
     pub fn check(&self, me: &Worker) -> Result<()> {
         let stamp_at = self.stamp_at()?;
         let stamp =
             self.on_region(me, None, |region, deadline| region.atomic64(stamp_at, AtomicChange::Load, deadline))?;
-        if stamp == self.stamp() { Ok(()) } else { Err(Error::MemoryReleased { memory: *self }) }
+        if stamp == self.stamp() { Ok(()) } else { Err(MemoryError::Released { memory: *self }.into()) }
     }
 
     fn stamp_at(&self) -> Result<u64> {
-        self.offset.checked_sub(STAMP_BYTES).ok_or(Error::MemoryForeign { memory: *self })
+        self.offset.checked_sub(STAMP_BYTES).ok_or_else(|| MemoryError::Foreign { memory: *self }.into())
     }
 
     /// Where in the region an access is, if it is inside of this memory.
@@ -271,7 +273,7 @@ impl RemoteMemory {
     /// Looks whether the owner has taken the memory back.
     fn check_stamp(&self, region: &RemoteRegion, now: Instant) -> Result<()> {
         let stamp = region.atomic64(self.stamp_at()?, AtomicChange::Load, now)?;
-        if stamp == self.stamp() { Ok(()) } else { Err(Error::MemoryReleased { memory: *self }) }
+        if stamp == self.stamp() { Ok(()) } else { Err(MemoryError::Released { memory: *self }.into()) }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use farside_fabric::ProcessId;
 use farside_fabric::transport::AtomicChange;
 
+use super::error::GlobalError;
 use super::objects::Symmetric;
 use super::pointer::GlobalPtr;
 use super::signal::Signal;
@@ -101,7 +102,7 @@ impl Notifications {
     /// *Completion*, cost: those of [`Worker::put_signal`].
     ///
     /// # Errors
-    /// Those of [`Worker::put_signal`]; [`Error::Notification`].
+    /// Those of [`Worker::put_signal`]; [`GlobalError::Notification`](crate::global::GlobalError::Notification).
     pub fn put_notify(&self, me: &Worker, to: GlobalAddress, data: &[u8], number: u32, value: u64) -> Result<()> {
         let slot = self.slot_for(number, value)?;
         me.put_signal(to, data, slot, Signal::Set(value))
@@ -119,7 +120,7 @@ impl Notifications {
     /// it](Until::signalled_by).
     ///
     /// # Errors
-    /// [`Error::Notification`].
+    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification).
     pub fn until(&self, number: u32) -> Result<Until<u64>> {
         Ok(self.slot(number)?.until(Comparison::Ne, 0))
     }
@@ -130,7 +131,7 @@ impl Notifications {
     /// *Cost*: a look at each of the numbers, and again whenever this worker is woken.
     ///
     /// # Errors
-    /// [`Error::Deadline`]; [`Error::Notification`], also where the notifications are another process's; those of
+    /// [`Error::Deadline`]; [`GlobalError::Notification`](crate::global::GlobalError::Notification), also where the notifications are another process's; those of
     /// [`GlobalPtr::load`]; [`Error::InHandler`].
     pub fn wait_some(&self, me: &Worker, numbers: Range<u32>) -> Result<u32> {
         self.wait_some_for(me, numbers, me.default_deadline())
@@ -156,7 +157,7 @@ impl Notifications {
     /// Takes a notification: what it said, or zero when there was none. It is gone then; of several who take it one gets it.
     ///
     /// # Errors
-    /// [`Error::Notification`]; those of [`GlobalPtr::swap`].
+    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification); those of [`GlobalPtr::swap`].
     pub fn take(&self, me: &Worker, number: u32) -> Result<u64> {
         self.slot(number)?.swap(me, 0)
     }
@@ -263,7 +264,7 @@ impl Notifications {
     #[cold]
     fn refused(&self, number: u32, why: NotificationFault) -> Error {
         match self.process() {
-            Some(process) => Error::Notification { process, number, why },
+            Some(process) => GlobalError::Notification { process, number, why }.into(),
             None => self.slots.address().beyond(0, 0),
         }
     }

@@ -77,7 +77,7 @@ impl<T> GlobalPtr<T> {
     /// The address so many values further.
     ///
     /// # Errors
-    /// [`Error::Address`](crate::Error::Address) beyond what a region can have, and for null.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) beyond what a region can have, and for null.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "as pointers of the language have it")]
     pub fn add(self, count: usize) -> Result<Self> {
@@ -90,7 +90,7 @@ impl<T> GlobalPtr<T> {
     /// The address so many values before.
     ///
     /// # Errors
-    /// [`Error::Address`](crate::Error::Address) before the region's first byte, and for null.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) before the region's first byte, and for null.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "as pointers of the language have it")]
     pub fn sub(self, count: usize) -> Result<Self> {
@@ -136,7 +136,7 @@ impl<T: Pod> GlobalPtr<T> {
     /// ACP's copy, with one end a value of the caller's.
     ///
     /// # Errors
-    /// [`Error::Address`](crate::Error::Address) with what is wrong with it; [`Error::PeerLost`](crate::Error::PeerLost) when the
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) with what is wrong with it; [`Error::PeerLost`](crate::Error::PeerLost) when the
     /// owner is; [`Error::Deadline`](crate::Error::Deadline) and [`Error::InHandler`](crate::Error::InHandler) where the memory is not mapped.
     #[inline]
     #[track_caller]

@@ -63,7 +63,7 @@ impl Worker {
     /// ACP's `acp_register_memory`.
     ///
     /// # Errors
-    /// [`Error::NoAddress`] when the process has too many regions, or the memory more than 4 GiB, which is what an address reaches: register more than
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) when the process has too many regions, or the memory more than 4 GiB, which is what an address reaches: register more than
     /// that in parts of at most 4 GiB each. [`Error::Fabric`] for a vector without bytes, and when libfabric registers no more. Nothing stays
     /// registered then.
     pub fn register<T: Pod + Send>(&self, values: Vec<T>) -> Result<Segment<T>> {

@@ -129,7 +129,7 @@ impl Section {
     /// `count` blocks of `block` values each, whose beginnings are `stride` values apart.
     ///
     /// # Errors
-    /// [`Error::Section`](crate::Error::Section), [`TooLarge`](SectionFault::TooLarge).
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section), [`TooLarge`](SectionFault::TooLarge).
     pub fn strided(count: usize, block: usize, stride: usize) -> Result<Self> {
         Self::regular(0, &[Level { extent: count, stride }], block)
     }
@@ -139,7 +139,7 @@ impl Section {
     /// *Cost*: sorts them, to see whether they overlap.
     ///
     /// # Errors
-    /// [`Error::Section`](crate::Error::Section), [`TooLarge`](SectionFault::TooLarge).
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section), [`TooLarge`](SectionFault::TooLarge).
     pub fn indexed(pieces: impl IntoIterator<Item = (usize, usize)>) -> Result<Self> {
         let mut runs: Vec<Run> = Vec::new();
         let (mut length, mut span) = (0_usize, 0);
@@ -162,7 +162,7 @@ impl Section {
     /// dimension goes round first.
     ///
     /// # Errors
-    /// [`Error::Section`](crate::Error::Section), [`TooLarge`](SectionFault::TooLarge),
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section), [`TooLarge`](SectionFault::TooLarge),
     /// [`TooManyDimensions`](SectionFault::TooManyDimensions), [`DimensionsDiffer`](SectionFault::DimensionsDiffer).
     pub fn grid(extents: &[usize], strides: &[usize]) -> Result<Self> {
         check_dimensions(extents.len(), strides.len())?;
@@ -209,7 +209,7 @@ impl Section {
     /// The same, so many values further.
     ///
     /// # Errors
-    /// [`Error::Section`](crate::Error::Section), [`TooLarge`](SectionFault::TooLarge).
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section), [`TooLarge`](SectionFault::TooLarge).
     pub fn shifted(mut self, by: usize) -> Result<Self> {
         if self.is_empty() {
             return Ok(self);

@@ -196,7 +196,7 @@ impl<T: Pod> GlobalSlice<T> {
     /// Writes values from `index` on, and then signals that they are there: [`Worker::put_signal`].
     ///
     /// # Errors
-    /// See there; [`Error::Address`](crate::Error::Address) when the values do not all fit.
+    /// See there; [`GlobalError::Address`](crate::global::GlobalError::Address) when the values do not all fit.
     #[track_caller]
     pub fn put_signal(
         &self,

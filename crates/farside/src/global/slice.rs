@@ -58,7 +58,7 @@ impl<T> GlobalSlice<T> {
     /// The address of one of them.
     ///
     /// # Errors
-    /// [`Error::Address`](crate::Error::Address) when there are not so many.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) when there are not so many.
     #[inline]
     pub fn at(&self, index: usize) -> Result<GlobalPtr<T>> {
         if index < self.length { self.start.add(index) } else { Err(self.outside(index, 1)) }
@@ -67,7 +67,7 @@ impl<T> GlobalSlice<T> {
     /// Some of them.
     ///
     /// # Errors
-    /// [`Error::Address`](crate::Error::Address) when there are not so many, and when the range ends before it begins, where slices of the
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) when there are not so many, and when the range ends before it begins, where slices of the
     /// language panic.
     pub fn part(&self, range: Range<usize>) -> Result<Self> {
         let Some(length) = range.end.checked_sub(range.start) else {

@@ -21,7 +21,7 @@ use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
 use farside_sys::racy;
 
 use crate::error::{Error, Result};
-use crate::global::AddressFault;
+use crate::global::{AddressFault, GlobalError};
 use crate::memory::address::{GlobalAddress, SLOT_COUNT, Segment};
 use crate::memory::segments::{Entry, look_up};
 use crate::runtime::address_cache::{LINE_COUNT, Range};
@@ -247,7 +247,7 @@ impl From<Error> for Fault {
 impl GlobalAddress {
     #[cold]
     pub(super) fn refused(self, why: AddressFault) -> Error {
-        Error::Address { address: self, why }
+        GlobalError::Address { address: self, why }.into()
     }
 
     fn explain(self, fault: Fault) -> Error {

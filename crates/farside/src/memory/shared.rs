@@ -16,7 +16,7 @@ use super::message::{MemoryMessage, Nearness};
 use super::mover::Mover;
 use super::node_memories::NodeMemories;
 use super::requests::{Answer, Requests};
-use super::{GlobalAddress, MemoryRefusal, Nodes, Place, RemoteMemory, publish};
+use super::{GlobalAddress, MemoryError, MemoryRefusal, Nodes, Place, RemoteMemory, publish};
 use crate::error::{Error, Result};
 use crate::launch::kill_point::KillPoint;
 use crate::launch::settings::Settings;
@@ -105,7 +105,7 @@ impl ProcessMemory {
 
     /// Refuses a handle that this process has given back.
     pub(super) fn check_known(&self, memory: &RemoteMemory) -> Result<()> {
-        if lock(&self.released).has(memory) { Err(Error::MemoryReleased { memory: *memory }) } else { Ok(()) }
+        if lock(&self.released).has(memory) { Err(MemoryError::Released { memory: *memory }.into()) } else { Ok(()) }
     }
 
     /// The region of this key, if it is one of this process's memory.
@@ -307,10 +307,10 @@ impl Worker {
     /// goes to the next buffer.
     ///
     /// # Errors
-    /// [`Error::NoAddress`] when the process has too many regions, or a single one of more than 4 GiB.
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) when the process has too many regions, or a single one of more than 4 GiB.
     pub fn address_of(&self, buffer: &Registered) -> Result<GlobalAddress> {
         publish(self.process_handle().home(), buffer.key());
-        GlobalAddress::in_region(buffer.key(), buffer.offset()).ok_or(Error::no_address(buffer.key()))
+        GlobalAddress::in_region(buffer.key(), buffer.offset()).ok_or_else(|| MemoryError::no_address(buffer.key()).into())
     }
 
     /// The registered memory of this process, by NUMA node: how much there is, how much of it is given out, and on what pages it is. Rings
@@ -342,7 +342,7 @@ impl Worker {
     /// Seriema §3.2.
     ///
     /// # Errors
-    /// [`Error::MemoryRefused`] with the reason; [`Error::PeerLost`]; [`Error::Deadline`] (what comes later is given back);
+    /// [`MemoryError::Refused`](crate::memory::MemoryError::Refused) with the reason; [`Error::PeerLost`]; [`Error::Deadline`] (what comes later is given back);
     /// [`Error::UnknownProcess`], [`Error::UnknownWorker`]; [`Error::InHandler`].
     pub fn allocate_at(&self, place: impl Into<Place>, bytes: u64) -> Result<RemoteMemory> {
         let process = self.process_handle();
@@ -355,7 +355,7 @@ impl Worker {
             }
         };
         process.check_process(owner)?;
-        let refused = |why| Error::MemoryRefused { process: owner, bytes, why };
+        let refused = |why| Error::from(MemoryError::Refused { process: owner, bytes, why });
         if owner == process.id() {
             return process.grant(owner, bytes, near).map_err(refused);
         }
@@ -374,10 +374,10 @@ impl Worker {
     /// *Cost*: a round trip to the owner's service thread; nothing much in the own process.
     ///
     /// # Errors
-    /// [`Error::MemoryReleased`] when somebody has released it before, or it was taken back since the process that asked for it is
-    /// lost; [`Error::MemoryForeign`] when its owner never gave it out; [`Error::PeerLost`] when the owner is gone, and the memory with
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) when somebody has released it before, or it was taken back since the process that asked for it is
+    /// lost; [`MemoryError::Foreign`](crate::memory::MemoryError::Foreign) when its owner never gave it out; [`Error::PeerLost`] when the owner is gone, and the memory with
     /// it; [`Error::Deadline`] when it does not answer, and may have taken it back or not; [`Error::InHandler`]. In a job whose accesses are
-    /// [checked](crate::Job::check_accesses) [`Error::AccessConflict`], when another worker may be using it: then it is not released.
+    /// [checked](crate::Job::check_accesses) [`AccessConflict`](crate::AccessConflict), when another worker may be using it: then it is not released.
     #[track_caller]
     pub fn release(&self, memory: RemoteMemory) -> Result<()> {
         let touch = Touch::here(AccessKind::Release);
@@ -448,8 +448,8 @@ impl Worker {
 
 fn refused(memory: &RemoteMemory, why: MemoryRefusal) -> Error {
     match why {
-        MemoryRefusal::Foreign => Error::MemoryForeign { memory: *memory },
-        _ => Error::MemoryReleased { memory: *memory },
+        MemoryRefusal::Foreign => MemoryError::Foreign { memory: *memory }.into(),
+        _ => MemoryError::Released { memory: *memory }.into(),
     }
 }
 

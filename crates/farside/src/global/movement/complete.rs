@@ -12,7 +12,7 @@ use super::orders::Orders;
 use super::table::COMMANDS_MAX;
 use super::work::Work;
 use crate::error::{Error, Result};
-use crate::global::AddressFault;
+use crate::global::{AddressFault, GlobalError};
 use crate::runtime::worker::Worker;
 
 /// What a worker does that waits for operations.
@@ -26,7 +26,7 @@ impl Worker {
     /// ACP's `acp_complete`.
     ///
     /// # Errors
-    /// [`Error::Movement`] with `Failed` or `NotStarted`: the first of them that has failed and was not told before, so that the next call tells the
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Failed` or `NotStarted`: the first of them that has failed and was not told before, so that the next call tells the
     /// next; with `Foreign` or `NeverStarted`. [`Error::Deadline`], and then they go on. [`Error::InHandler`].
     #[inline]
     pub fn complete(&self, handle: Handle) -> Result<()> {
@@ -58,7 +58,7 @@ impl Worker {
     /// ACP's `acp_inquire`, of which it has two meanings; `true` is what its manual says for 0.
     ///
     /// # Errors
-    /// [`Error::Movement`] with `Foreign` or `NeverStarted`.
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Foreign` or `NeverStarted`.
     pub fn inquire(&self, handle: Handle) -> Result<bool> {
         let number = self.check_handle(handle)?;
         Ok(self.none_is_open() || self.look_at(|orders| !orders.are_under_way(number)))
@@ -69,7 +69,7 @@ impl Worker {
     /// One that has failed has ended. It is told when it is [completed](Self::complete).
     ///
     /// # Errors
-    /// [`Error::Movement`] with `Foreign` or `NeverStarted`; [`Error::Deadline`], at once when there are no handles; [`Error::InHandler`].
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Foreign` or `NeverStarted`; [`Error::Deadline`], at once when there are no handles; [`Error::InHandler`].
     pub fn complete_any(&self, handles: &[Handle], time: Duration) -> Result<usize> {
         let some = self.complete_some(handles, time)?;
         some.first().copied().ok_or(Error::Deadline { doing: COMPLETING, after: time })
@@ -212,7 +212,7 @@ impl Worker {
         let address_of = |is_target: bool| {
             note.as_ref().map(|note| if is_target { note.target } else { note.source }).unwrap_or_default()
         };
-        let fault_at = |address, why| Error::Address { address, why };
+        let fault_at = |address, why| Error::from(GlobalError::Address { address, why });
         let cause = match failure {
             Failure::Earlier { number } => {
                 return Err(MovementError::NotStarted { handle, earlier: self.handle(number) }.into());

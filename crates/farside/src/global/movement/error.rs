@@ -17,6 +17,7 @@ pub enum MovementError {
         /// Which.
         handle: Handle,
         /// Why.
+        #[source]
         cause: Box<Error>,
     },
     /// It was not started, for one that it was ordered after has failed.

@@ -45,7 +45,7 @@ impl<T: Brings> Incoming<T> {
     /// Waits until the operation has ended, those before it or not, and takes what it brings.
     ///
     /// # Errors
-    /// Those of [`Worker::complete`], for this operation alone; [`Error::Movement`](crate::Error::Movement) with `Told` when its failure was told
+    /// Those of [`Worker::complete`], for this operation alone; [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Told` when its failure was told
     /// before.
     pub fn take(self, me: &Worker) -> Result<T> {
         let brought = match self.content {

@@ -101,7 +101,7 @@ impl Worker {
     /// ACP's `acp_copy`.
     ///
     /// # Errors
-    /// [`Error::Address`] and [`Error::PeerLost`] as for [`GlobalPtr::put`]; [`Error::Movement`] with `Overlap` when the two places have
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) and [`Error::PeerLost`] as for [`GlobalPtr::put`]; [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Overlap` when the two places have
     /// bytes in common, `Foreign` and `NeverStarted` for the handle in `order`, and `TooMany`; [`Error::Deadline`] when 256
     /// operations of this worker are open and none ends ([`Error::InHandler`] in a handler). Nothing was started then. What
     /// goes wrong later is told when the operation is completed.
@@ -149,7 +149,7 @@ impl Worker {
     /// another process carries out goes there, and is held there.
     ///
     /// # Errors
-    /// Those of [`copy`](Self::copy); [`Error::Movement`] with `TooLong` for more than 64 bytes.
+    /// Those of [`copy`](Self::copy); [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `TooLong` for more than 64 bytes.
     #[inline]
     #[track_caller]
     pub fn start_put(&self, target: GlobalAddress, data: &[u8], order: Order) -> Result<Handle> {
@@ -270,7 +270,7 @@ impl Worker {
     /// ACP's atomics.
     ///
     /// # Errors
-    /// Those of [`copy`](Self::copy), for both places; [`Error::Movement`] with `NotOwn` when `old` is of another process.
+    /// Those of [`copy`](Self::copy), for both places; [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `NotOwn` when `old` is of another process.
     #[track_caller]
     pub fn change_into<W: Unsigned>(
         &self,

@@ -49,7 +49,7 @@ impl Worker {
     /// OpenSHMEM's `shmem_calloc`.
     ///
     /// # Errors
-    /// The same at all workers: [`Error::MemoryRefused`](crate::Error::MemoryRefused) when a process has none left, [`Error::NoAddress`](crate::Error::NoAddress),
+    /// The same at all workers: [`MemoryError::Refused`](crate::memory::MemoryError::Refused) when a process has none left, [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress),
     /// [`ObjectError::TooLong`], [`ObjectError::Unequal`]. What some had is given back then. And those of [`barrier`](Self::barrier), where memory is kept until the
     /// job ends.
     pub fn symmetric<T: Pod>(&self, length: usize) -> Result<Symmetric<T>> {

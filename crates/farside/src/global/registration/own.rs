@@ -8,7 +8,8 @@ use farside_fabric::clock::{Clock, lock};
 use farside_fabric::transport::Completion;
 use farside_fabric::{PrivateMemory, PrivateRegion, RemoteKey};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::memory::MemoryError;
 use crate::memory::address::{GlobalAddress, SLOT_BYTES};
 use crate::memory::segments::{publish, retire};
 use crate::runtime::process::Process;
@@ -76,20 +77,20 @@ pub(super) struct Registration {
 
 impl Registration {
     /// # Errors
-    /// [`Error::NoAddress`], and what the fabric says. The memory is not registered then.
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress), and what the fabric says. The memory is not registered then.
     pub(super) fn new(process: &Arc<Process>, memory: Arc<PrivateMemory>) -> Result<Self> {
         process.own_segments().sweep();
         let (transport, bytes) = (process.transport(), memory.bytes() as u64);
         // Before libfabric pins all of it.
         if bytes > SLOT_BYTES {
-            return Err(Error::NoAddress { process: process.id(), bytes });
+            return Err(MemoryError::NoAddress { process: process.id(), bytes }.into());
         }
         let region = transport.register_private(memory)?;
         let key = region.key();
         let Some(address) = GlobalAddress::in_region(key, 0) else {
             // Nobody has been told of the key, so that this is over at once.
             wait_for(&transport.deregister(key)?, &region, process);
-            return Err(Error::NoAddress { process: process.id(), bytes });
+            return Err(MemoryError::NoAddress { process: process.id(), bytes }.into());
         };
         lock(&process.own_segments().regions).insert(key, region.clone());
         publish(process.home(), key);

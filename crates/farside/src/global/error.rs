@@ -1,4 +1,66 @@
-//! What can be wrong with an address.
+//! The errors of global memory.
+
+use farside_fabric::ProcessId;
+
+use super::movement::MovementError;
+use super::notifications::NotificationFault;
+use super::objects::ObjectError;
+use super::section::SectionFault;
+use crate::error::Error;
+use crate::memory::GlobalAddress;
+
+/// Why an access to global memory, or an operation on it, was refused or failed.
+///
+/// It arrives as an [`Error`]; [`Error::room_error`] returns it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GlobalError {
+    /// An address cannot be used.
+    #[error("{address} cannot be used: {why}")]
+    Address {
+        /// The address.
+        address: GlobalAddress,
+        /// What is wrong with it.
+        why: AddressFault,
+    },
+    /// Operations on memory were refused, or have failed.
+    #[error(transparent)]
+    Movement(#[from] MovementError),
+    /// A numbered notification cannot be given or waited for.
+    #[error("notification {number} of {process}: {why}")]
+    Notification {
+        /// The process whose notification it is.
+        process: ProcessId,
+        /// The number of the notification, or the first of several.
+        number: u32,
+        /// What is wrong.
+        why: NotificationFault,
+    },
+    /// A collective object could not be made or accessed.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// A section is impossible, or does not fit where it is used.
+    #[error("a section of memory: {0}")]
+    Section(#[from] SectionFault),
+}
+
+impl From<GlobalError> for Error {
+    fn from(error: GlobalError) -> Self {
+        Self::Room(Box::new(error))
+    }
+}
+
+macro_rules! into_error {
+    ($($part:ident)*) => {$(
+        impl From<$part> for Error {
+            fn from(error: $part) -> Self {
+                GlobalError::from(error).into()
+            }
+        }
+    )*};
+}
+
+into_error!(MovementError ObjectError SectionFault);
 
 /// What is wrong with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
