@@ -13,14 +13,13 @@ const LAYERS: [(&str, &str, &[&str]); 10] = [
     ("the protocol of a Hex engine", "–", &["crates/farside-mcts/src/games/hex/htp"]),
     ("other games", "–", &["crates/farside-mcts/src/games"]),
     ("tree nodes", "475", &["crates/farside-mcts/src/tree"]),
-    ("what workers do with them, together", "210", &["crates/farside-mcts/src/search/job", JOB]),
+    ("what workers do with them, together", "210", &["crates/farside-mcts/src/search/job"]),
     ("the search in one thread, parameters, reports", "–", &["crates/farside-mcts/src"]),
     ("calls and jobs", "", &["crates/farside/src", "crates/farside-macros/src"]),
     ("moving bytes", "", &["crates/farside-fabric/src"]),
     ("the operating system", "", &["crates/farside-sys/src"]),
 ];
-const INFERIOR: &str = "crates/farside-mcts/src/games/hex/inferior.rs";
-const JOB: &str = "crates/farside-mcts/src/search/job.rs";
+const INFERIOR: &str = "crates/farside-mcts/src/games/hex/inferior";
 /// The last layers, which the seed counts together.
 const BELOW: usize = 3;
 const SEED_BELOW: &str = "10,050";
@@ -64,7 +63,10 @@ pub(crate) fn print() -> Result<(), String> {
 /// The layer with the longest path that the file is below of.
 fn layer_of(source: &Path) -> Option<usize> {
     let length = |layer: &usize| {
-        let paths = LAYERS[*layer].2.iter().filter(|path| source.starts_with(path));
+        let paths = LAYERS[*layer]
+            .2
+            .iter()
+            .filter(|path| source.starts_with(path) || source == Path::new(path).with_extension("rs"));
         paths.map(|path| path.len()).max()
     };
     (0..LAYERS.len()).filter(|layer| length(layer).is_some()).max_by_key(length)
@@ -107,8 +109,8 @@ mod tests {
     #[test]
     fn a_file_belongs_to_the_innermost_layer() {
         let layer = |path: &str| layer_of(Path::new(path)).map(|layer| LAYERS[layer].0);
-        assert_eq!(layer("crates/farside-mcts/src/games/hex/cell.rs"), Some(LAYERS[0].0));
-        assert_eq!(layer("crates/farside-mcts/src/games/hex/connections/mod.rs"), Some(LAYERS[1].0));
+        assert_eq!(layer("crates/farside-mcts/src/games/hex.rs"), Some(LAYERS[0].0));
+        assert_eq!(layer("crates/farside-mcts/src/games/hex/connections.rs"), Some(LAYERS[1].0));
         assert_eq!(layer("crates/farside-mcts/src/games/other.rs"), Some(LAYERS[3].0));
         assert_eq!(layer("crates/farside-mcts/src/search/job/part.rs"), Some(LAYERS[5].0));
         assert_eq!(layer("crates/farside-mcts/src/search/local.rs"), Some(LAYERS[6].0));

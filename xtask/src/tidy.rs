@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 800;
 
 /// Who may depend on whom, besides crates from outside: the rooms below, never those above.
-const BELOW: [(&str, &[&str]); 11] = [
+const BELOW: [(&str, &[&str]); 12] = [
     ("farside-testbed", &[]),
     ("farside-sys", &["farside-testbed"]),
     ("farside-macros", &[]),
@@ -15,9 +15,18 @@ const BELOW: [(&str, &[&str]); 11] = [
     ("farside-fabric", &["farside-sys", "farside-wire", "farside-testbed", "farside-conformance", "farside-transmit"]),
     ("farside-transmit", &["farside-fabric", "farside-sys"]),
     ("farside-conformance", &["farside-fabric", "farside-sys", "farside-transmit"]),
+    ("farside-launch", &["farside-sys", "farside-wire", "farside-fabric"]),
     (
         "farside",
-        &["farside-sys", "farside-wire", "farside-fabric", "farside-macros", "farside-testbed", "farside-transmit"],
+        &[
+            "farside-sys",
+            "farside-wire",
+            "farside-fabric",
+            "farside-launch",
+            "farside-macros",
+            "farside-testbed",
+            "farside-transmit",
+        ],
     ),
     ("farside-mcts", &["farside", "farside-macros"]),
     (

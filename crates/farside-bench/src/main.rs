@@ -31,6 +31,7 @@ mod plot;
 mod resident;
 mod results;
 mod row;
+mod search_modes;
 mod sequential;
 mod shared;
 mod simulated;

@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), CliError> {
     if let Some(Seconds(limit)) = arguments.timeout {
         launch = launch.time_limit(limit);
     }
-    Ok(launch.run()?)
+    Ok(launch.run().map_err(farside::Error::from)?)
 }
 
 /// The programs of a command line; the first one's number of processes stands before it.

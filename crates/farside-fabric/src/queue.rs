@@ -1,4 +1,5 @@
-//! Queues of transfers between registered memories, most of which report no completion of their own.
+//! Queues of transfers between registered memories, most of which report no completion of their
+//! own.
 //!
 //! A transport that can let one completion speak for many operations implements [`TransferQueue`].
 //! [`ofi`](crate::ofi) does. The crate `farside-transmit` builds queues and transmitters for
@@ -6,19 +7,21 @@
 //!
 //! # Contract
 //!
-//! 1. Operations are numbered in the order in which they are posted. Once a *signalled* operation has
-//!    completed, all operations before it on this queue have completed. Their local memory may be used
-//!    again, the data of the gets is there, and the data of the puts is visible to every process that
-//!    learns of the completion.
+//! 1. Operations are numbered in the order in which they are posted. Once a *signalled* operation
+//!    has completed, all operations before it on this queue have completed. Their local memory may
+//!    be used again, the data of the gets is there, and the data of the puts is visible to every
+//!    process that learns of the completion.
 //! 2. An operation that no completed signalled operation follows may stay under way indefinitely.
-//! 3. A put of any length may become visible in pieces. Post words that others use atomically instead.
-//! 4. The queue takes [a known number](QueueLimits) of operations. A refused operation has no effect:
-//!    [`FabricError::QueueFull`] when polling makes room, [`FabricError::QueueOverrun`] when only a
-//!    signalled operation may follow. A queue may break when a program ignores its limits: hardware
-//!    does, and so does [`sim`](crate::sim).
+//! 3. A put of any length may become visible in pieces. Post words that others use atomically
+//!    instead.
+//! 4. The queue takes [a known number](QueueLimits) of operations. A refused operation has no
+//!    effect: [`FabricError::QueueFull`] when polling makes room, [`FabricError::QueueOverrun`]
+//!    when only a signalled operation may follow. A queue may break when a program ignores its
+//!    limits: hardware does, and so does [`sim`](crate::sim).
 //! 5. The first operation that fails ends the queue. All later calls return its error, and it is
-//!    unknown which of the operations under way took effect. Local memory is released as soon as the
-//!    transport has let go of it, and counted as [quarantined](TransferQueue::quarantined) until then.
+//!    unknown which of the operations under way took effect. Local memory is released as soon as
+//!    the transport has let go of it, and counted as [quarantined](TransferQueue::quarantined)
+//!    until then.
 
 mod frontier;
 mod ledger;
@@ -33,10 +36,11 @@ use crate::transport::{FabricError, RemoteKey};
 pub use self::frontier::Frontier;
 pub use self::ledger::{Ledger, Refusal};
 
-/// How large a queue is to be.
+/// Options of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueOptions {
-    /// How many operations it takes at a time. At least 16 and at most 4096: what is less or more is taken for that.
+    /// Maximum number of operations at a time, from 16 to 4096; other values are clamped to this
+    /// range.
     ///
     /// *Cost* over libfabric: 130 bytes for each.
     pub depth: usize,
@@ -48,23 +52,24 @@ impl Default for QueueOptions {
     }
 }
 
-/// What a queue takes.
+/// The limits of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// So many operations, from when they are posted until a signalled one behind them is over.
+    /// Number of operations, from their posting until a later signalled one is over.
     pub depth: usize,
-    /// So many in a row without a signal. Less than the depth, so that in a full queue there is something to wait for.
+    /// Number of consecutive operations without a signal. It is less than the depth, so that a full
+    /// queue holds a signalled operation to wait for.
     pub unsignalled_max: usize,
-    /// So many signalled ones, until they are over and were polled for.
+    /// Number of signalled operations, until they are over and have been polled for.
     pub completions_max: usize,
-    /// So many bytes in one operation.
+    /// Number of bytes of one operation.
     pub bytes_max: usize,
 }
 
 impl QueueLimits {
-    /// The smallest depth of a queue.
+    /// The smallest depth.
     pub const DEPTH_MIN: usize = 16;
-    /// The deepest.
+    /// The largest depth.
     pub const DEPTH_MAX: usize = 4096;
 
     /// The limits of a queue of about this depth.
@@ -89,10 +94,10 @@ pub struct Span<'m> {
 }
 
 impl<'m> Span<'m> {
-    /// So many bytes of a region, from an offset on.
+    /// The `bytes` bytes of a region from `offset` on.
     ///
     /// # Errors
-    /// [`FabricError::OutOfRange`] when the region has not so many.
+    /// [`FabricError::OutOfRange`] if the region is too small.
     #[inline]
     pub fn new(region: &'m LocalRegion, offset: u64, bytes: usize) -> Result<Self, FabricError> {
         region.key().check(offset, bytes)?;
@@ -115,7 +120,7 @@ impl<'m> Span<'m> {
         self.region
     }
 
-    /// Where it begins.
+    /// The offset of the part in the region.
     #[inline]
     pub fn offset(&self) -> u64 {
         self.offset
@@ -127,19 +132,20 @@ impl<'m> Span<'m> {
         self.bytes
     }
 
-    /// Its address.
+    /// The address of the first byte.
     #[inline]
     pub fn start(&self) -> *mut u8 {
         self.region.memory().base().as_ptr().wrapping_add(self.offset as usize)
     }
 
-    /// A part of it.
+    /// Returns a part of this span.
     fn part(&self, at: usize, bytes: usize) -> Self {
         debug_assert!(at + bytes <= self.bytes);
         Self { offset: self.offset + at as u64, bytes, ..*self }
     }
 
-    /// It in pieces of so many bytes, with where each begins. One piece at least.
+    /// Splits the span into pieces of at most `bytes_max` bytes, each with its offset. There is at
+    /// least one piece.
     pub fn pieces(self, bytes_max: usize) -> impl Iterator<Item = (usize, Self)> {
         let count = self.bytes.div_ceil(bytes_max).max(1);
         (0..count).map(move |number| {
@@ -149,44 +155,46 @@ impl<'m> Span<'m> {
     }
 }
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferKind {
-    /// From here to the peer.
+    /// From this process to the peer.
     Put,
-    /// From the peer to here.
+    /// From the peer to this process.
     Get,
 }
 
-/// A put or a get between registered memory here and a peer's, both within their regions.
+/// A put or a get between registered memory of this process and a peer's region.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer<'m> {
-    /// Which way.
+    /// The direction.
     pub kind: TransferKind,
-    /// The memory here.
+    /// The memory of this process.
     pub local: Span<'m>,
-    /// The region there.
+    /// The peer's region.
     pub remote: RemoteKey,
-    /// Where in that.
+    /// The offset in the peer's region.
     pub remote_offset: u64,
 }
 
 /// A queue to a peer. The [module](self) states its contract.
 pub trait TransferQueue: Send + Sync + fmt::Debug {
-    /// What it takes.
+    /// The limits of the queue.
     fn limits(&self) -> QueueLimits;
 
-    /// How far it has come. Raised to the number of each signalled operation when that is over.
+    /// The progress of the queue. Raised to the number of each signalled operation when that
+    /// operation is over.
     fn frontier(&self) -> &Arc<Frontier>;
 
-    /// Posts an operation, with a number if it is signalled. Numbers of two threads may come in another order than they were given.
+    /// Posts an operation, with a number if it is signalled. Numbers of two threads may arrive out
+    /// of order.
     ///
     /// # Errors
-    /// [`FabricError::QueueFull`], [`FabricError::QueueOverrun`], [`FabricError::StaleKey`] when a region is not attached or not
-    /// registered, or why the queue has failed.
+    /// [`FabricError::QueueFull`]; [`FabricError::QueueOverrun`]; [`FabricError::StaleKey`] if a
+    /// region is not attached or not registered; the error of a failed queue.
     fn post(&self, transfer: &Transfer<'_>, signal: Option<u64>) -> Result<(), FabricError>;
 
-    /// Posts a signalled operation that moves nothing.
+    /// Posts a signalled operation that moves no data.
     ///
     /// # Errors
     /// Those of [`post`](Self::post).
@@ -195,9 +203,9 @@ pub trait TransferQueue: Send + Sync + fmt::Debug {
     /// Makes progress.
     ///
     /// # Errors
-    /// Why the queue has failed.
+    /// The error of a failed queue.
     fn progress(&self) -> Result<(), FabricError>;
 
-    /// How many operations of a queue that has failed the transport has not let go of.
+    /// Number of operations of a failed queue that the transport has not released.
     fn quarantined(&self) -> usize;
 }

@@ -661,7 +661,7 @@ impl ShmEndpoint {
     /// # Panics
     /// Never: the caller holds the endpoint.
     pub fn shared(&self) -> Arc<dyn Transport> {
-        self.this.upgrade().expect("an endpoint that is borrowed is alive")
+        self.this.upgrade().expect("a borrowed endpoint is alive")
     }
 }
 

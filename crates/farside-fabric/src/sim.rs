@@ -225,7 +225,7 @@ impl SimFabric {
     pub fn endpoint(&self, process: ProcessId) -> Arc<dyn Transport> {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let end = ends.get_mut(process.index()).expect("the fabric has such a process");
-        end.unused.take().or_else(|| end.handed_out.upgrade()).expect("the process's end has not been dropped")
+        end.unused.take().or_else(|| end.handed_out.upgrade()).expect("the process's endpoint has not been dropped")
     }
 
     /// Kills a process, as a signal would. Connected peers get [`Disconnected`]. Its threads that

@@ -1,10 +1,10 @@
-//! Two processes play a game of four in a row against themselves, and show it.
+//! Two processes play a game of four in a row against themselves, and print it.
 //!
 //! ```sh
 //! cargo run --release -p farside-mcts --example four -- 7 6 "d d"
 //! ```
 //!
-//! The arguments are the board's width and height, and the moves so far; all may be left out.
+//! The optional arguments are the width and height of the board, and the moves so far.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     farside::job().processes(2).run(|me: &Worker| {
         let mut search = Search::new(four).on(OnJob::new(me)?);
         let mut position = begin;
-        // Every worker gets the same reports, so all of them come to the same positions.
+        // All workers get the same reports, so they reach the same positions.
         while four.outcome(&position).is_none() {
             let report = search.run(&position, Budget::Time(Duration::from_millis(500)))?;
             four.play(&mut position, report.best.chosen);

@@ -1,13 +1,16 @@
-//! Records what a real program allocates: a search for Hex by four workers of a simulated job. It writes the trace that `farside bench
-//! heap-policy` replays:
+//! Records the allocations of a real program, a search of Hex by four workers of a simulated job,
+//! and writes the trace that `farside bench heap-policy` replays:
 //!
-//! `cargo run --release -p farside-mcts --example record_allocations > crates/farside-bench/src/benches/heap_policy/recorded.txt`
+//! ```sh
+//! cargo run --release -p farside-mcts --example record_allocations \
+//!     > crates/farside-bench/src/benches/heap_policy/recorded.txt
+//! ```
 //!
-//! A line `+N` is an allocation of N bytes, a line `-K` the end of that which was made K allocations before the latest. Those that live on
-//! have no end. Of what the program allocates, all sizes are recorded that a heap of blocks is for: up to 64 KiB.
+//! A line `+N` is an allocation of N bytes. A line `-K` frees the allocation K before the latest.
+//! The trace contains allocations of up to 64 KiB, the sizes of a heap of blocks.
 //!
-//! All the search's processes are in this one, and one thread runs at a time. So the order is one order, and the same each time, but for what the
-//! standard library does with its threads.
+//! The simulation runs all processes of the search in this one, and one thread at a time. So the
+//! order is the same each time, except for allocations of the standard library for its threads.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::HashMap;
@@ -19,11 +22,11 @@ use farside_mcts::{Budget, Game, OnJob, Params, Search};
 
 const EVENTS_MAX: usize = 8_000;
 const BYTES_MAX: usize = 64 << 10;
-/// Before the recording begins, so that it is of the search and not of its beginning.
+/// Number of rollouts before the recording, so that it does not contain the start of the search.
 const ROLLOUTS_BEFORE: u64 = 2_000;
 const ROLLOUTS: u64 = 100_000;
 
-/// An address, and how many bytes were allocated there, or 0 for the end.
+/// An address, and the number of bytes allocated there, or 0 if it was freed.
 struct Event(AtomicU64, AtomicU64);
 
 static EVENTS: [Event; EVENTS_MAX] = [const { Event(AtomicU64::new(0), AtomicU64::new(0)) }; EVENTS_MAX];
@@ -41,10 +44,11 @@ fn note(address: *mut u8, bytes: usize) {
     }
 }
 
-// SAFETY: the system's allocator does it, and all that is added changes nothing of it and allocates nothing.
+// SAFETY: every call forwards its arguments to the system's allocator and returns its result.
+// `note` does not allocate, so it does not call this allocator again.
 unsafe impl GlobalAlloc for Recorder {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: passed on.
+        // SAFETY: the caller fulfils the same contract, `GlobalAlloc::alloc`, for this layout.
         let address = unsafe { System.alloc(layout) };
         if !address.is_null() && layout.size() <= BYTES_MAX {
             note(address, layout.size());
@@ -53,11 +57,12 @@ unsafe impl GlobalAlloc for Recorder {
     }
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        // Before the place can be another's.
+        // Another thread can get this address as soon as it is free, so note this first.
         if layout.size() <= BYTES_MAX {
             note(address, 0);
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller passes a block of this allocator with its layout, and `alloc` got that
+        // block from `System` with the same layout.
         unsafe { System.dealloc(address, layout) };
     }
 }
@@ -77,7 +82,7 @@ fn main() -> farside::Result<()> {
         Ok(())
     })?;
     RECORDS.store(false, Ordering::Relaxed);
-    // By address, which allocation it is.
+    // The number of the live allocation at each address.
     let mut live = HashMap::new();
     let mut allocations = 0;
     for Event(address, bytes) in &EVENTS[..COUNT.load(Ordering::Relaxed).min(EVENTS_MAX)] {

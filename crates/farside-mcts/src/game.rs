@@ -1,4 +1,4 @@
-//! What a game must say about itself to be searched: [`Game`].
+//! The description of a game: [`Game`].
 
 use std::fmt::{self, Debug};
 use std::ops::{Add, AddAssign};
@@ -7,15 +7,15 @@ use farside::Wire;
 
 use crate::Rng;
 
-/// A game of two players with full information and no chance, described sequentially.
+/// A game of two players with full information and no chance.
 ///
-/// Nothing here knows of trees, threads or processes. A state travels between workers by value, so it holds the whole
-/// position and points at nothing.
+/// The description is sequential: it knows no trees, threads or processes. A state moves between
+/// workers by value, so it contains the whole position and no references.
 ///
 /// ```
 /// use farside_mcts::{Game, Outcome, Player};
 ///
-/// /// Take one, two or three matches; who takes the last one wins.
+/// /// Take one, two or three matches; the player that takes the last one wins.
 /// struct Nim;
 ///
 /// impl Game for Nim {
@@ -40,39 +40,42 @@ use crate::Rng;
 /// }
 /// ```
 pub trait Game: Send + Sync + 'static {
-    /// A position with everything that decides how the game goes on.
+    /// A position, with everything that the rest of the game depends on.
     type State: Wire + Clone;
-    /// A move. Small: a tree keeps one for each edge.
+    /// A move. A tree stores one for each edge, so it should be small.
     type Move: Wire + Sync + Copy + Eq + Debug;
 
-    /// Where a game begins.
+    /// Returns the initial position.
     fn initial(&self) -> Self::State;
 
-    /// Who moves next. Players need not alternate.
+    /// Returns the player to move. Players need not alternate.
     fn to_move(&self, state: &Self::State) -> Player;
 
-    /// Appends every legal move, each once, always in the same order. Never called when the game is over.
+    /// Appends every legal move once, in an order that depends only on the state. The search does
+    /// not call it after the end of the game.
     fn moves(&self, state: &Self::State, moves: &mut Vec<Self::Move>);
 
     /// Plays a legal move.
     fn play(&self, state: &mut Self::State, chosen: Self::Move);
 
-    /// How the game ended, or `None` while it goes on. Called for each new leaf, so it is worth being quick.
+    /// Returns the outcome, or `None` if the game is not over. The search calls it for each new
+    /// leaf, so it should be fast.
     fn outcome(&self, state: &Self::State) -> Option<Outcome>;
 
-    /// What is worth searching in a position in which the game goes on: appends moves to search, at least one, or tells
-    /// how the game ends if both sides play their best. Asked once for each node.
+    /// Either appends at least one move to search, or returns the outcome with best play. The
+    /// search calls it once for each node, while the game is not over.
     ///
-    /// By default all legal moves. A game that knows better leaves out what is no better than a move that it appends.
+    /// By default it appends all legal moves. A game may skip a move that is no better than an
+    /// appended one.
     fn study(&self, state: &Self::State, moves: &mut Vec<Self::Move>) -> Option<Outcome> {
         self.moves(state, moves);
         None
     }
 
-    /// What the first player makes of `simulations` random games played on from `state`.
+    /// Returns the first player's points in `simulations` random games from `state`.
     ///
-    /// By default each is played move by move, every legal move equally likely. A game that can estimate a position
-    /// faster, or better, does so here.
+    /// By default it plays each game move by move, with equal probability for all legal moves. A
+    /// game may replace this by a faster or better estimate.
     fn simulate(&self, state: &Self::State, simulations: u32, rng: &mut Rng) -> Points {
         let mut moves = Vec::new();
         let mut points = Points::default();
@@ -93,17 +96,17 @@ pub trait Game: Send + Sync + 'static {
     }
 }
 
-/// One of the two sides.
+/// One of the two players.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Wire)]
 pub enum Player {
-    /// The side that moves first from the initial position.
+    /// The player to move in the initial position.
     First,
-    /// The other one.
+    /// The other player.
     Second,
 }
 
 impl Player {
-    /// The other side.
+    /// Returns the other player.
     #[must_use]
     #[inline]
     pub const fn opponent(self) -> Self {
@@ -114,12 +117,12 @@ impl Player {
     }
 }
 
-/// How a game ended.
+/// The outcome of a game.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub enum Outcome {
-    /// This side won.
+    /// This player won.
     Won(Player),
-    /// Nobody did.
+    /// No player won.
     Drawn,
 }
 
@@ -133,28 +136,28 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What the first player made of a number of games: 2 for each win, 1 for each draw.
+/// The first player's points in a number of games: 2 for each win, 1 for each draw.
 ///
-/// Whole numbers, so that sums do not depend on the order in which workers report.
+/// Points are integers, so that sums do not depend on their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Wire)]
 pub struct Points(u32);
 
 impl Points {
-    /// So many games won by the first player.
+    /// Returns the points of `count` wins of the first player.
     #[must_use]
     #[inline]
     pub const fn wins(count: u32) -> Self {
         Self(2 * count)
     }
 
-    /// So many drawn games.
+    /// Returns the points of `count` draws.
     #[must_use]
     #[inline]
     pub const fn draws(count: u32) -> Self {
         Self(count)
     }
 
-    /// So many games that all ended like this.
+    /// Returns the points of `count` games with this outcome.
     #[must_use]
     #[inline]
     pub const fn certain(outcome: Outcome, count: u32) -> Self {
@@ -165,7 +168,7 @@ impl Points {
         }
     }
 
-    /// These points of so many games, but no fewer than draws for `player`.
+    /// Returns these points of `count` games, raised to those of draws if `player` has fewer.
     pub(crate) fn at_least_drawn(self, player: Player, count: u32) -> Self {
         match player {
             Player::First => self.max(Self::draws(count)),
@@ -173,7 +176,7 @@ impl Points {
         }
     }
 
-    /// The points of `player`, when these are the first player's of `count` games.
+    /// Returns the points of `player`, if these are the first player's in `count` games.
     #[inline]
     pub(crate) const fn of(self, player: Player, count: u32) -> u32 {
         match player {

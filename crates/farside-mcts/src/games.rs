@@ -1,4 +1,4 @@
-//! Games that come with the crate.
+//! The games of this crate.
 
 pub mod four;
 pub mod hex;

@@ -1,8 +1,8 @@
-//! Random numbers that are the same for ever.
+//! Random numbers that never change.
 //!
-//! A search is replayed from its seed, on any machine and by any later version, so the generator is our own:
-//! xoshiro256++ (Blackman and Vigna, 2019), its state filled by SplitMix64. Neither the sequence of a seed nor the way
-//! a stream is derived may ever change; the tests hold the published values.
+//! A seed replays a search, on any machine and with any later version. So the generator is part of
+//! this crate: xoshiro256++ (Blackman and Vigna, 2019), whose state SplitMix64 fills. The sequence
+//! of a seed and the derivation of a stream must never change; the tests hold the published values.
 
 /// A xoshiro256++ generator.
 ///
@@ -19,23 +19,25 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// The generator of a seed. Equal to stream 0 of that seed.
+    /// Returns the generator of a seed, which is stream 0 of that seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self::stream(seed, 0)
     }
 
-    /// One of 2^64 independent generators of a seed: one for each worker of a job.
+    /// Returns one of 2^64 independent generators of a seed: one for each worker of a job.
     ///
-    /// The stream number is scrambled before it meets the seed, so that neighbouring numbers share no state words.
+    /// The stream number is scrambled before it is combined with the seed, so that consecutive
+    /// streams share no state words.
     #[must_use]
     pub fn stream(seed: u64, stream: u64) -> Self {
         let mut split = SplitMix64 { state: seed ^ scramble(stream) };
-        // Four consecutive outputs of a bijection on distinct inputs: never all zero, which xoshiro could not leave.
+        // Four consecutive outputs of a bijection on distinct inputs are never all zero. xoshiro
+        // could not leave the state of all zeros.
         Self { state: [split.next_u64(), split.next_u64(), split.next_u64(), split.next_u64()] }
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
@@ -46,25 +48,27 @@ impl Rng {
         result
     }
 
-    /// A number from 0 to `bound - 1`, each equally likely (Lemire's method, with his rejection step).
+    /// Returns a number from 0 to `bound - 1`, all equally likely (Lemire's method with its
+    /// rejection step).
     ///
     /// # Panics
     /// If `bound` is 0.
     #[inline]
     #[track_caller]
     pub fn below(&mut self, bound: u32) -> u32 {
-        assert!(bound != 0, "a number below 0 was asked for");
+        assert!(bound != 0, "cannot draw a number below 0: pass a bound of at least 1");
         loop {
             let product = (self.next_u64() >> 32) * u64::from(bound);
             let fraction = product as u32;
-            // 2^32 mod bound fractions are one too many; the division is only reached when they might be hit.
+            // 2^32 mod bound fractions occur once too often and are rejected. The first comparison
+            // avoids most divisions.
             if fraction >= bound || fraction >= bound.wrapping_neg() % bound {
                 return (product >> 32) as u32;
             }
         }
     }
 
-    /// Puts `items` into random order (Fisher and Yates), every order equally likely.
+    /// Puts `items` into random order (Fisher and Yates); all orders are equally likely.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for left in (1..items.len()).rev() {
             let bound = u32::try_from(left + 1).expect("fewer than 2^32 items");
@@ -73,7 +77,7 @@ impl Rng {
     }
 }
 
-/// Steele, Lea and Flood's generator: a Weyl sequence through a bijection.
+/// The generator of Steele, Lea and Flood: a bijection of a Weyl sequence.
 struct SplitMix64 {
     state: u64,
 }
@@ -85,7 +89,7 @@ impl SplitMix64 {
     }
 }
 
-/// SplitMix64's output function; 0 stays 0.
+/// The output function of SplitMix64. It maps 0 to 0.
 fn scramble(z: u64) -> u64 {
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -129,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_seed_fills_the_state_with_splitmix() {
-        // The four published SplitMix64 values of seed 1234567, as stream 0 leaves the seed alone.
+        // The published SplitMix64 values of seed 1234567, since stream 0 does not change the seed.
         assert_eq!(
             Rng::new(1_234_567).state,
             [
@@ -158,14 +162,16 @@ mod tests {
             for _ in 0..draws {
                 count[rng.below(bound) as usize] += 1;
             }
-            // Each count has mean 20,000 and deviation below 142; 6 deviations never happen by chance.
+            // Each count has mean 20,000 and standard deviation below 142; 6 of these never occur
+            // by chance.
             assert!(count.iter().all(|&n| n.abs_diff(20_000) < 850), "below({bound}): {count:?}");
         }
     }
 
     #[test]
-    fn below_rejects_what_would_be_one_too_many() {
-        // With bound 3 * 2^30 a third of all draws must be refused, or the multiples of 3 would come up twice as often.
+    fn below_rejects_surplus_fractions() {
+        // With bound 3 * 2^30 a quarter of all draws is rejected; else multiples of 3 would be
+        // twice as frequent.
         let mut rng = Rng::new(3);
         let bound = 3 << 30;
         let multiples = (0..30_000).filter(|_| rng.below(bound).is_multiple_of(3)).count();

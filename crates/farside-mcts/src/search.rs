@@ -1,4 +1,4 @@
-//! Searching: a game, parameters, where to run, and a budget.
+//! A search: a game, parameters, a place to run, and a budget.
 
 mod budget;
 mod job;
@@ -13,13 +13,13 @@ use std::ops::ControlFlow;
 use crate::game::{Game, Outcome};
 
 pub use budget::{Budget, MAX_ROLLOUTS};
-pub use job::{Costs, JobError, JobReport, JobSession, OnJob, Pace, Placement, Replicas, Sharing, WorkerReport};
+pub use job::{Costs, JobError, JobReport, JobSession, OnJob, Placement, WorkerReport};
 pub use local::Local;
 pub use params::Params;
 pub use report::{MoveReport, Report};
 pub use session::Session;
 
-/// A search of one game, with its parameters and the place where it runs.
+/// A search of one game, with its parameters and its place to run.
 ///
 /// ```
 /// use farside_mcts::{Budget, Game, Local, Params, Search, games::hex::Hex};
@@ -43,8 +43,9 @@ pub struct Search<G: Game, P = Local> {
     pub(crate) observer: Option<Observer<G>>,
 }
 
-/// Who is shown interim reports, and how often.
+/// The receiver of interim reports.
 pub(crate) struct Observer<G: Game> {
+    /// Number of rollouts between two reports.
     pub(crate) every: u64,
     pub(crate) show: Box<ShowReport<G>>,
 }
@@ -52,7 +53,7 @@ pub(crate) struct Observer<G: Game> {
 type ShowReport<G> = dyn FnMut(&Report<<G as Game>::Move>) -> ControlFlow<()> + Send;
 
 impl<G: Game> Search<G> {
-    /// A search with default parameters, in this thread.
+    /// Returns a search with default parameters, in this thread.
     #[must_use]
     pub fn new(game: G) -> Self {
         Self { game, params: Params::default(), place: Local, observer: None }
@@ -67,13 +68,14 @@ impl<G: Game, P> Search<G, P> {
         self
     }
 
-    /// Says where the search runs.
+    /// Sets the place to run: [`Local`] or [`OnJob`](crate::OnJob).
     #[must_use]
     pub fn on<Q>(self, place: Q) -> Search<G, Q> {
         Search { game: self.game, params: self.params, place, observer: self.observer }
     }
 
-    /// Shows an interim report after every so many rollouts (0 counts as 1); a `Break` ends the search there.
+    /// Calls `show` with an interim report after each `every` rollouts (0 counts as 1). If it
+    /// returns `Break`, the search ends.
     ///
     /// *Cost:* a report takes about as long as one rollout.
     #[must_use]
@@ -86,7 +88,7 @@ impl<G: Game, P> Search<G, P> {
         self
     }
 
-    /// The game.
+    /// Returns the game.
     #[must_use]
     pub fn game(&self) -> &G {
         &self.game
@@ -104,27 +106,27 @@ impl<G: Game + fmt::Debug, P: fmt::Debug> fmt::Debug for Search<G, P> {
     }
 }
 
-/// What may be searched at the root of a tree.
+/// Returns the moves to search at the root of a tree.
 ///
 /// # Errors
-/// When that is nothing.
+/// [`SearchError::GameOver`] or [`SearchError::NoMoves`] if there is none.
 fn root_moves<G: Game>(game: &G, state: &G::State) -> Result<Vec<G::Move>, SearchError> {
     if let Some(outcome) = game.outcome(state) {
         return Err(SearchError::GameOver(outcome));
     }
     let mut moves = Vec::new();
     if game.study(state, &mut moves).is_some() {
-        // The outcome is known, but not yet the move that leads there.
+        // The outcome is known, but not the move that leads to it.
         moves.clear();
         game.moves(state, &mut moves);
     }
     if moves.is_empty() { Err(SearchError::NoMoves) } else { Ok(moves) }
 }
 
-/// The position after a move, and what may be searched there.
+/// Returns the position after a move, and the moves to search there.
 ///
 /// # Errors
-/// When the move is not legal, or there is nothing left to search after it.
+/// If the move is illegal, or the position after it has no moves to search.
 fn after<G: Game>(game: &G, state: &G::State, chosen: G::Move) -> Result<(G::State, Vec<G::Move>), SearchError> {
     let mut moves = Vec::new();
     game.moves(state, &mut moves);
@@ -137,46 +139,46 @@ fn after<G: Game>(game: &G, state: &G::State, chosen: G::Move) -> Result<(G::Sta
     Ok((next, moves))
 }
 
-/// Why a search cannot begin.
+/// The errors of a search that cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SearchError {
-    /// There is nothing left to search.
-    #[error("{0}: search a position in which the game still goes on")]
+    /// The game is over.
+    #[error("cannot search: {0}; pass a position in which the game is not over")]
     GameOver(Outcome),
-    /// The game goes on, but says that there are no moves.
-    #[error("the position has no legal move and yet is not over: correct the game's `moves` or `outcome`")]
+    /// The game is not over, but has no moves.
+    #[error("cannot search: the game is not over and has no legal move; correct its `moves` or `outcome`")]
     NoMoves,
-    /// The budget allows for nothing.
-    #[error("the budget is zero: allow at least one rollout, or some time")]
+    /// The budget is zero.
+    #[error("cannot search: the budget is zero; allow at least one rollout, or some time")]
     ZeroBudget,
-    /// The budget is more than visits can be counted.
-    #[error("the budget of {rollouts} rollouts is above the {left} that can still be counted: allow for fewer")]
+    /// The budget exceeds the range of the visit counters.
+    #[error("cannot search: the budget of {rollouts} rollouts exceeds the {left} that can be counted; allow fewer")]
     BudgetTooLarge {
-        /// What was asked for.
+        /// The budget.
         rollouts: u64,
-        /// [`MAX_ROLLOUTS`], without those that were made already.
+        /// [`MAX_ROLLOUTS`] minus the rollouts made before.
         left: u64,
     },
-    /// A session was to go on with a move that cannot be played.
-    #[error("the move is not legal in the position that is searched: advance by moves that the game offers there")]
+    /// A session was advanced by an illegal move.
+    #[error("cannot advance: the move is illegal in the session's position; pass one of the game's moves")]
     IllegalMove,
     /// The number of simulations for a leaf is outside its range.
-    #[error("{simulations} simulations for a leaf: choose 1 to {max}", max = Params::MAX_SIMULATIONS)]
+    #[error("invalid value {simulations} for simulations: expected 1 to {max}", max = Params::MAX_SIMULATIONS)]
     Simulations {
-        /// What was asked for.
+        /// The number.
         simulations: u32,
     },
-    /// The exploration constant is negative or no number.
-    #[error("the exploration constant is {exploration}: choose a number from 0, such as 0.5")]
+    /// The exploration constant is negative or not finite.
+    #[error("invalid value {exploration} for exploration: expected a finite number from 0, such as 0.5")]
     Exploration {
-        /// What was asked for.
+        /// The constant.
         exploration: f32,
     },
-    /// The memory limit leaves no room for the first node.
-    #[error("{bytes} bytes cannot hold a single node: raise the memory limit")]
+    /// The memory limit is too small for one node on each worker.
+    #[error("cannot search: {bytes} bytes of memory cannot hold a node; raise the memory limit")]
     Memory {
-        /// What was asked for.
+        /// The limit.
         bytes: usize,
     },
 }

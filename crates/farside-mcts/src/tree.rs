@@ -1,32 +1,30 @@
 //! The part of a search tree that one worker owns.
 //!
-//! A tree knows nothing of games, nor of how a rollout gets from node to node: it offers the four steps of a rollout,
-//! each on one node, and leaves it to the caller to string them together. In one process that is a loop
-//! ([`Local`](crate::Local)); where nodes belong to different workers, each step runs at the node's owner.
+//! A tree knows neither games nor how a rollout moves from node to node. It offers the four steps
+//! of a rollout, each on one node, and the caller connects them. In one thread the caller is a loop
+//! ([`Local`](crate::Local)). On a job each step runs at the owner of the node.
 //!
 //! | step | operation | changes |
 //! |---|---|---|
-//! | selection | [`Tree::select`] | one visit more in flight on the chosen edge |
+//! | selection | [`Tree::select`] | one more visit in flight on the chosen edge |
 //! | expansion | [`Tree::add`], then [`Tree::link`] at the parent | a new node; the edge leads to it |
 //! | evaluation | none: a [`Sample`] comes from the game | |
 //! | backpropagation | [`Tree::backup`] on each edge of the path, last first | the visit is complete |
 //!
-//! **Unobserved samples** (Liu et al., WU-UCT, 2020): a visit in flight counts as a visit where the rule asks how well
-//! an edge is explored, and not at all where it asks how good the edge is. So rollouts that overlap spread out, and no
-//! loss is invented. A loop never has more than one in flight, and then the rule is plain UCT.
+//! **Unobserved samples** (Liu et al., WU-UCT, 2020): a visit in flight counts in the exploration
+//! term of the UCB rule, but not in an edge's value. So overlapping rollouts spread out, without a
+//! virtual loss. In one thread at most one visit is in flight, and the rule is plain UCT.
 //!
-//! **Proofs** (Winands et al., MCTS-Solver, 2008): a sample may be certain. A node is proven when one of its moves
-//! wins or all of its moves are proven. Proven moves are no longer chosen, as there is nothing left to learn. A side that
-//! has found a draw is taken to get no less than that.
+//! **Proofs** (Winands et al., MCTS-Solver, 2008): a sample may be certain. A node is proven if one
+//! of its moves wins, or all of its moves are proven. Selection skips proven moves. Once a move is
+//! proven a draw, samples count as a draw at least for the side that moves.
 //!
-//! **Invariant:** for every node, its visits are the sum of its edges' visits, complete and in flight.
+//! **Invariant:** the visits of a node are the sum of its edges' visits, complete and in flight.
 
 mod arena;
 mod copy;
 mod keep;
 mod math;
-mod nodes;
-mod shared;
 
 use std::num::NonZeroU32;
 
@@ -38,102 +36,99 @@ use arena::{Block, Slots};
 
 pub(crate) use copy::EdgeCopy;
 pub(crate) use keep::{Kept, Lead};
-pub(crate) use nodes::{Look, Nodes};
-pub(crate) use shared::{Packed, SharedTree};
 
-/// A node of one tree. Counted from 1, so that an edge without a child takes no more room than one with.
+/// The number of a node in its tree, from 1, so that an `Option` of it is as small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeId(NonZeroU32);
 
-/// An edge of one tree: a node and which of its tried moves.
+/// An edge of a tree: a node and the index of one of its tried moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     node: NodeId,
     edge: u32,
 }
 
-/// What a rollout brings back to an edge.
+/// The result of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(crate) struct Sample {
-    /// The first player's, of as many simulations as a leaf gets.
+    /// Points of the first player, in as many simulations as evaluate a leaf.
     points: Points,
-    /// How the game ends from here if both sides play their best, once that is known.
+    /// The outcome with best play, if it is known.
     proof: Option<Outcome>,
 }
 
-/// The answer of [`Tree::select`].
+/// The result of [`Tree::select`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Selected<M, L> {
-    /// The edge, to be backed up once.
+    /// The edge. The caller backs it up once.
     pub(crate) step: Step,
-    /// Its move.
+    /// The move of the edge.
     pub(crate) chosen: M,
-    /// Which visit of the edge this is, from 1.
+    /// The number of this visit of the edge, from 1.
     pub(crate) visit: u32,
-    /// Where the edge leads, if it was expanded.
+    /// The target of the edge, if it was expanded.
     pub(crate) child: Option<L>,
-    /// The outcome of the edge, if it is proven; nothing is left to learn below it.
+    /// The outcome of the edge, if it is proven. A rollout ends there.
     pub(crate) proof: Option<Outcome>,
 }
 
-/// What is known of a tried move.
+/// The statistics of a tried move.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EdgeView<M, L> {
     pub(crate) chosen: M,
     /// Complete visits.
     pub(crate) visits: u32,
-    /// The share of points of the side that moves, exact where proven.
+    /// Share of points of the side that moves, exact if proven.
     pub(crate) win_rate: f64,
     pub(crate) child: Option<L>,
     pub(crate) proof: Option<Outcome>,
 }
 
-/// What stays the same while a tree grows.
+/// The constants of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// The constant c of the UCB rule.
+    /// Constant c of the UCB rule.
     pub(crate) exploration: f32,
-    /// How many simulations make a sample.
+    /// Number of simulations of a sample.
     pub(crate) simulations: u32,
-    /// How many bytes the tree may take.
+    /// Memory limit.
     pub(crate) memory_bytes: usize,
 }
 
-/// Nodes over moves `M`, with edges that lead to `L`: a node of this tree, or whatever names a node elsewhere.
+/// Nodes over moves `M`, with edges to `L`: a node of this tree, or the name of a node elsewhere.
 #[derive(Debug)]
 pub(crate) struct Tree<M, L = NodeId> {
     rules: Rules,
     nodes: Vec<Node>,
-    /// All moves of all nodes: of each node first those tried, in the order of its edges, then the others.
+    /// All moves of all nodes. Of each node the tried ones come first, in the order of its edges.
     moves: Vec<M>,
     slots: Slots<L>,
-    /// A node could not be added, and none ever will be.
+    /// Whether a node was refused.
     full: bool,
 }
 
 #[derive(Debug)]
 struct Node {
-    /// The edges of tried moves lie in this block, from its beginning.
+    /// The edges of the tried moves, from the beginning of this block.
     block: Block,
     tried: u32,
     first_move: u32,
     move_count: u32,
-    /// Complete and in flight.
+    /// Visits, complete and in flight.
     visits: u32,
-    /// How many edges are proven.
+    /// Number of proven edges.
     proven: u32,
-    /// Whether one of them is drawn.
+    /// Whether an edge is a proven draw.
     draw_in_hand: bool,
-    /// Another worker owns it.
-    is_copy: bool,
     to_move: Player,
     proof: Option<Outcome>,
 }
 
-/// What an edge has besides the two numbers that selection reads.
+/// An edge, without the two numbers that selection reads.
 #[derive(Clone, Copy, Debug)]
 struct Edge<L> {
-    /// Of the side that moves, over all complete visits. 64 bits: 32 would overflow after minutes of a large job.
+    /// Points of the side that moves, over all complete visits. 32 bits would overflow after
+    /// minutes of a large job.
     points: u64,
     visits: u32,
     in_flight: u32,
@@ -142,60 +137,47 @@ struct Edge<L> {
 }
 
 impl NodeId {
-    pub(crate) fn number(self) -> u32 {
-        self.0.get()
-    }
-
-    pub(crate) fn of_number(number: u32) -> Option<Self> {
-        NonZeroU32::new(number).map(Self)
-    }
-
     fn index(self) -> usize {
         self.0.get() as usize - 1
     }
 }
 
 impl Sample {
-    /// An estimate.
+    /// Returns an estimate.
     pub(crate) const fn estimated(points: Points) -> Self {
         Self { points, proof: None }
     }
 
-    /// The certainty, if it is one.
-    pub(crate) const fn proof(&self) -> Option<Outcome> {
-        self.proof
-    }
-
-    /// A certainty, worth as many simulations as an estimate.
+    /// Returns a certainty, with the weight of `simulations`.
     pub(crate) const fn proven(outcome: Outcome, simulations: u32) -> Self {
         Self { points: Points::certain(outcome, simulations), proof: Some(outcome) }
     }
 }
 
 impl<M: Copy, L: Copy> Tree<M, L> {
-    /// A tree without nodes.
+    /// Returns a tree without nodes.
     pub(crate) fn new(rules: Rules) -> Self {
         Self { rules, nodes: Vec::new(), moves: Vec::new(), slots: Slots::new(), full: false }
     }
 
-    /// Adds a node, or gives `None` when the memory that new nodes may take is used up.
+    /// Adds a node. Returns `None` if the memory for new nodes is used up.
     ///
-    /// A quarter of the limit is kept for nodes that exist to widen as their moves are tried.
+    /// A quarter of the limit is reserved for existing nodes, which grow as their moves are tried.
     pub(crate) fn add(&mut self, to_move: Player, moves: &[M]) -> Option<NodeId> {
         let added = self.try_add(to_move, moves);
         self.full |= added.is_none();
         added
     }
 
-    /// Whether a node was refused, and further ones are not worth preparing.
+    /// Whether a node was refused. Then all further ones are.
     pub(crate) fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Chooses an edge and puts a visit in flight on it.
+    /// Chooses an edge, and puts a visit in flight on it.
     ///
-    /// Untried moves come first, at random; then the edge that maximises *value* + c √(ln *visits* / *edge visits*).
-    /// A proven node gives the edge that proves it.
+    /// Untried moves come first, in random order. After that it chooses the edge that maximises
+    /// *value* + c √(ln *visits* / *edge visits*). At a proven node it chooses the best edge.
     #[inline]
     pub(crate) fn select(&mut self, id: NodeId, rng: &mut Rng) -> Selected<M, L> {
         let node = &self.nodes[id.index()];
@@ -209,13 +191,13 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         self.depart(Step { node: id, edge })
     }
 
-    /// Makes the edge lead to a node.
+    /// Sets the target of an edge.
     pub(crate) fn link(&mut self, step: Step, child: L) {
         let slot = self.slot(step);
         self.slots.edges[slot].child = Some(child);
     }
 
-    /// Completes a visit, and says what the rollout means for the edge above.
+    /// Completes a visit, and returns the sample for the edge above.
     #[inline]
     pub(crate) fn backup(&mut self, step: Step, sample: Sample) -> Sample {
         let slot = self.slot(step);
@@ -238,7 +220,7 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         up
     }
 
-    /// Says what an edge is worth to selection.
+    /// Updates the value of an edge for selection.
     #[inline]
     fn rate(&mut self, step: Step) {
         let slot = self.slot(step);
@@ -249,45 +231,46 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         };
     }
 
-    /// Visits of a node, complete and in flight.
+    /// Returns the visits of a node, complete and in flight.
     pub(crate) fn visits(&self, id: NodeId) -> u32 {
         self.nodes[id.index()].visits
     }
 
-    /// How the game ends from this node, if that is proven.
+    /// Returns the outcome of a node, if it is proven.
     pub(crate) fn proof(&self, id: NodeId) -> Option<Outcome> {
         self.nodes[id.index()].proof
     }
 
-    /// The moves tried so far.
+    /// Returns the statistics of the tried moves of a node.
     pub(crate) fn edges(&self, id: NodeId) -> impl Iterator<Item = EdgeView<M, L>> {
         let tried = self.nodes[id.index()].tried;
         (0..tried).map(move |edge| self.view(Step { node: id, edge }))
     }
 
-    /// The move to play: one that is proven to be as good as it gets, else the one visited most. `None` before any
-    /// was tried.
+    /// Returns the move to play: a proven best one, else the one with the most visits. `None` if
+    /// none was tried.
     pub(crate) fn best(&self, id: NodeId) -> Option<EdgeView<M, L>> {
         let tried = self.nodes[id.index()].tried;
         (tried > 0).then(|| self.view(Step { node: id, edge: self.best_edge(id) }))
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     pub(crate) fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// How much memory nodes, moves and edges take. Reserve for growth is not counted, as it is never touched.
+    /// Returns the memory of nodes, moves and edges. Spare capacity does not count, as it is never
+    /// touched.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.nodes) + size_of_val(&*self.moves) + self.slots.bytes()
     }
 
-    /// How many bytes the tree may take.
+    /// Returns the memory limit.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.rules.memory_bytes
     }
 
-    /// Whether a tree without nodes could have one with these moves.
+    /// Whether an empty tree has memory for a node with these moves.
     pub(crate) fn could_begin(&self, moves: &[M]) -> bool {
         Self::new(self.rules).add(Player::First, moves).is_some()
     }
@@ -310,7 +293,6 @@ impl<M: Copy, L: Copy> Tree<M, L> {
             visits: 0,
             proven: 0,
             draw_in_hand: false,
-            is_copy: false,
             to_move,
             proof: None,
         });
@@ -337,7 +319,7 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         }
     }
 
-    /// Makes room for one more tried move; false when memory is used up.
+    /// Makes room for one more tried move. Returns `false` if memory is used up.
     fn widen(&mut self, id: NodeId) -> bool {
         let node = &mut self.nodes[id.index()];
         if (node.tried as usize) < node.block.capacity() {
@@ -351,7 +333,7 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         true
     }
 
-    /// Tries a move picked at random among the untried ones: one step of a lazy shuffle.
+    /// Tries a random untried move: one step of a lazy shuffle.
     fn try_move(&mut self, id: NodeId, rng: &mut Rng) -> u32 {
         let node = &mut self.nodes[id.index()];
         let edge = node.tried;
@@ -370,7 +352,7 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         if self.slots.value[node.block.first() + edge as usize] > f32::NEG_INFINITY {
             return edge;
         }
-        // All that was tried is proven, and there is no memory to try the rest.
+        // All tried moves are proven, and there is no memory to try the others.
         self.best_edge(id)
     }
 
@@ -397,10 +379,12 @@ impl<M: Copy, L: Copy> Tree<M, L> {
     }
 }
 
-/// The edge to play, of such as are told by the win rate they are proven to have, their visits, and the rate seen.
+/// Returns the edge to play. Each item is an edge's proven win rate, its visits and its observed
+/// win rate.
 ///
-/// A win, else the one visited most: that is the steadier measure than the rate. A draw is better if that one promises less, and
-/// of lost ones the one visited most takes longest to refute.
+/// The choice is a win, else the open edge with the most visits, which is steadier than the win
+/// rate. A draw is better if that edge's win rate is below one half. Of lost edges the one with the
+/// most visits takes longest to refute.
 fn best_of(edges: impl Iterator<Item = (Option<f64>, u32, f64)>) -> u32 {
     let mut best = (0, (f64::NEG_INFINITY, 0, 0.0));
     let mut open = None;
@@ -419,7 +403,7 @@ fn best_of(edges: impl Iterator<Item = (Option<f64>, u32, f64)>) -> u32 {
 }
 
 impl Node {
-    /// One more edge is proven.
+    /// Notes that one more edge is proven.
     fn learn(&mut self, outcome: Outcome) {
         self.proven += 1;
         self.draw_in_hand |= outcome == Outcome::Drawn;
@@ -434,7 +418,8 @@ impl Node {
 impl<L> Edge<L> {
     const UNTRIED: Self = Self { points: 0, visits: 0, in_flight: 0, child: None, proof: None };
 
-    /// The share of all points; 0 before the first visit is complete, so that a second one goes elsewhere.
+    /// Returns the share of points. It is 0 before the first visit is complete, so that a second
+    /// rollout chooses another edge.
     fn share(&self, simulations: u32) -> f64 {
         let most = 2.0 * f64::from(simulations) * f64::from(self.visits.max(1));
         self.points as f64 / most

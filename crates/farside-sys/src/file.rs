@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_run() {
+    fn a_written_file_can_be_run() {
         let mut file = nameless("test").unwrap();
         file.write_all(b"#!/bin/sh\nexit 7\n").unwrap();
         let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());

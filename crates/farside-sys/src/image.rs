@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_known_starts_any_offset_into_code_will_do() {
+    fn without_known_starts_any_offset_into_code_is_accepted() {
         let image = Image {
             text: 1000..1300,
             executable: vec![1000..1100, 1200..1300],

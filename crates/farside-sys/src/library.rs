@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_library_or_symbol_is_named() {
         // SAFETY: there is no such library.
         let missing = unsafe { Library::open(c"libfarside-does-not-exist.so.9") };
         assert!(missing.unwrap_err().to_string().contains("libfarside-does-not-exist.so.9"));

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_pages_are_wished_for_memory_comes_and_a_peer_can_map_it() {
+    fn memory_comes_for_every_wish_and_a_peer_can_map_it() {
         let kinds = [PageKind::Base, PageKind::Transparent, PageKind::Huge, PageKind::Gigantic];
         for (pages, bytes) in
             kinds.into_iter().flat_map(|kind| [1, 5000, 2 << 20, (4 << 20) + 1].map(|bytes| (kind, bytes)))
@@ -361,7 +361,7 @@ mod tests {
 
     /// Checks what this machine really does, which depends on its administrator.
     #[test]
-    fn what_is_said_of_pages_is_what_the_kernel_lists() {
+    fn reported_pages_are_those_that_the_kernel_lists() {
         let wish = Wish { pages: PageKind::Gigantic, node: Some(NumaNodeId(0)) };
         let memory = SharedMemory::create_as("farside-pages-test", 8 << 20, wish).unwrap();
         println!("8 MiB: {:?} on {:?}", memory.pages(), memory.node());

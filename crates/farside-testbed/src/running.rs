@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_killed() {
+    fn a_command_that_takes_too_long_is_killed() {
         let mut command = shell("echo begun; exec sleep 600");
         let text = run("sleep", &mut command, Duration::from_millis(200)).unwrap_err().to_string();
         assert!(text.contains("not done after 0.") && text.contains("| begun"), "{text}");

@@ -1,4 +1,4 @@
-//! Units of one size, used in turn: one is handed out again when what was sent from it is over.
+//! Units of one size, used cyclically: a unit is reused when the operations on it are over.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -14,16 +14,16 @@ use farside_fabric::transport::FabricError;
 
 use super::transmitter::Transmitter;
 
-/// What a [`Circular`] is to be like.
+/// Options of a [`Circular`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CircularOptions {
     /// The size of a unit. Units begin on multiples of 64 bytes.
     pub unit_bytes: usize,
-    /// How many units it begins with, when the first is asked for.
+    /// Number of units at the start, allocated on first use.
     pub units: usize,
-    /// How it grows when the next unit is not free.
+    /// The growth when the next unit is not free.
     pub growth: Growth,
-    /// How many units there are at most.
+    /// Maximum number of units.
     pub units_max: usize,
 }
 
@@ -34,46 +34,50 @@ impl Default for CircularOptions {
     }
 }
 
-/// Units begin on multiples of this, so that no two share a line of the cache.
+/// Units begin on multiples of this, so that no two share a cache line.
 const ALIGNMENT: usize = 64;
 
 /// A thread's circle of units in registered memory (Seriema, Section 4.2).
 ///
-/// It moves on while the next unit is free: nobody [holds](Unit) it, and every [`Transmitter`] that it was given to has passed its tag.
-/// When it is not, the circle grows there, up to its limit. A transmitter that falls behind so holds up what others could use:
-/// where that matters, give each transmitter a circle of its own.
+/// It advances while the next unit is free: the unit is not [held](Unit), and every [`Transmitter`]
+/// that it was given to has passed its tag. Otherwise the circle grows at this place, up to its
+/// limit. A slow transmitter therefore blocks units that others could use. Where that matters, give
+/// each transmitter a circle of its own.
 ///
-/// Units whose transmitter has failed are set aside until the transport has let go of them, and [counted](Self::quarantined). They
-/// count as held.
+/// Units whose transmitter has failed are set aside until the transport has released them, and
+/// [counted](Self::quarantined). They count as held.
 ///
-/// It belongs to one thread. Its chunks go back to their source when it is dropped, except for those of which a unit is under way:
-/// they stay registered as long as the transport lives.
+/// A circle belongs to one thread. Its chunks return to their source when it is dropped, except
+/// those with a unit in flight: these stay registered as long as the transport lives.
 ///
-/// *Cost* of a unit: some nanoseconds, a load for each transmitter that it was given to. Growing registers memory.
+/// *Cost* of a unit: some nanoseconds, and a load for each transmitter that it was given to.
+/// Growing registers memory.
 #[derive(Debug)]
 pub struct Circular {
     source: Box<dyn ChunkSource>,
     options: CircularOptions,
-    /// From one unit to the next.
+    /// Distance from one unit to the next.
     pitch: usize,
     /// The circle.
     units: Vec<Rc<UnitCell>>,
-    /// Where the next one is taken.
+    /// Index of the next unit.
     next: usize,
     set_aside: Vec<Rc<UnitCell>>,
     chunks: Vec<Rc<Chunk>>,
 }
 
-/// A piece of registered memory, held until it is dropped, and then used until what was posted with it is over.
+/// A piece of registered memory. It is held until it is dropped, and then in use until the
+/// operations posted with it are over.
 ///
-/// Peers that know its region's key may write it at any time; it is written and read by copies.
+/// Peers that know its region's key may write it at any time, so it is written and read by copies.
 #[derive(Debug)]
 pub struct Unit {
     cell: Rc<UnitCell>,
     part: Part,
 }
 
-/// A part of a unit: where it begins and how long it is, in one word, so that a unit is handed on in two registers.
+/// A part of a unit: its start and its length, in one word, so that a unit is passed in two
+/// registers.
 #[derive(Clone, Copy, Debug)]
 struct Part(u64);
 
@@ -97,34 +101,38 @@ impl Part {
 #[derive(Debug)]
 pub(crate) struct UnitCell {
     chunk: Rc<Chunk>,
-    /// The chunk's region, and where the unit begins in it: nothing is looked up to write there.
+    /// The chunk's region, and the unit's offset in it, so that a write needs no lookup.
     region: LocalRegion,
     offset: u64,
     start: *mut u8,
-    /// How far each transmitter that it was given to must come.
+    /// The tag that each transmitter of this unit must pass.
     tags: RefCell<Vec<(Transmitter, u64)>>,
 }
 
-/// Tags of a unit that is taken anew are forgotten when they are so many.
+/// Number of tags from which those of a reused unit are removed.
 const TAGS_KEPT: usize = 4;
 
 impl Circular {
-    /// A circle without units. The first are taken from the source when they are asked for.
+    /// Creates a circle without units. The first units are taken from the source on demand.
     ///
     /// # Panics
-    /// When units have no bytes, or 4 GiB, or there are to be none.
+    /// If units have no bytes, or 4 GiB or more, or if their number is 0.
     #[track_caller]
     pub fn new(source: Box<dyn ChunkSource>, options: CircularOptions) -> Self {
-        assert!(options.unit_bytes > 0 && options.units > 0 && options.units_max > 0, "{options:?}: no unit would do");
+        assert!(
+            options.unit_bytes > 0 && options.units > 0 && options.units_max > 0,
+            "{options:?}: units need a size and a number above 0"
+        );
         assert!(options.unit_bytes <= u32::MAX as usize, "{options:?}: units are shorter than 4 GiB");
         let pitch = options.unit_bytes.next_multiple_of(ALIGNMENT);
         Self { source, options, pitch, units: Vec::new(), next: 0, set_aside: Vec::new(), chunks: Vec::new() }
     }
 
-    /// The next unit.
+    /// Takes the next unit.
     ///
     /// # Errors
-    /// [`FabricError::MemoryLimit`] when it is not free and there are as many as may be; what the source says.
+    /// [`FabricError::MemoryLimit`] if it is not free and the number of units is at its maximum;
+    /// errors of the source.
     #[inline]
     pub fn take(&mut self) -> Result<Unit, FabricError> {
         match self.next_free() {
@@ -133,11 +141,12 @@ impl Circular {
         }
     }
 
-    /// The next unit, as soon as it is free. When there are as many as may be, this waits for what was posted with it.
+    /// Takes the next unit as soon as it is free. If the number of units is at its maximum, this
+    /// waits for the operations on the next one.
     ///
     /// # Errors
-    /// [`FabricError::MemoryLimit`] when the next unit is held, so that waiting is in vain; [`FabricError::Deadline`]; what the source
-    /// says.
+    /// [`FabricError::MemoryLimit`] if the next unit is held, so that waiting is useless;
+    /// [`FabricError::Deadline`]; errors of the source.
     #[inline]
     pub fn take_by(&mut self, deadline: Instant) -> Result<Unit, FabricError> {
         match self.next_free() {
@@ -184,7 +193,7 @@ impl Circular {
             for (transmitter, tag) in tags {
                 match transmitter.wait(tag, deadline) {
                     Ok(()) => {}
-                    // The unit is set aside when it is looked at again.
+                    // The unit is set aside at the next look.
                     Err(_) if transmitter.has_failed() => {}
                     Err(error) => return Err(error),
                 }
@@ -192,7 +201,8 @@ impl Circular {
         }
     }
 
-    /// Takes those out of the circle, from the next on, whose transmitters have failed, and those in that are free by now.
+    /// Removes units from the circle, from the next one on, whose transmitters have failed. Inserts
+    /// those again that are free by now.
     fn sort_out(&mut self) {
         while self.units.get(self.next).is_some_and(|cell| cell.is_in_quarantine()) {
             let cell = self.units.remove(self.next);
@@ -205,7 +215,7 @@ impl Circular {
         self.units.splice(self.next..self.next, free);
     }
 
-    /// Puts more units into the circle, in front of the next.
+    /// Inserts more units into the circle, before the next one.
     fn grow(&mut self) -> Result<(), FabricError> {
         let CircularOptions { units, units_max, growth, .. } = self.options;
         let held = self.unit_count();
@@ -214,11 +224,11 @@ impl Circular {
             let [held, limit] = [held, units_max].map(|units| units.saturating_mul(self.pitch));
             return Err(FabricError::MemoryLimit { bytes: self.pitch, held, limit });
         }
-        // More than can be counted is more than any source has.
+        // An overflowing size exceeds the memory of any source.
         let bytes = count.saturating_mul(self.pitch);
         let chunk = Rc::new(self.source.take(bytes)?);
-        // Units are written without another look at the chunk, and a source may be anybody's.
-        assert!(chunk.bytes() >= bytes, "a source gives as much as it was asked for");
+        // Units are written without another check of the chunk, and a source may be a user's own.
+        assert!(chunk.bytes() >= bytes, "a source gives at least the requested size");
         self.chunks.push(chunk.clone());
         let new = (0..count).map(|number| {
             let offset = chunk.offset() + (number * self.pitch) as u64;
@@ -230,7 +240,7 @@ impl Circular {
         Ok(())
     }
 
-    /// How many units there are, whatever becomes of them.
+    /// Number of units, including those set aside.
     pub fn unit_count(&self) -> usize {
         self.units.len() + self.set_aside.len()
     }
@@ -240,7 +250,8 @@ impl Circular {
         self.options.unit_bytes
     }
 
-    /// How many units are set aside since their transmitters have failed and the transport has not let go of them.
+    /// Number of units set aside because their transmitters have failed and the transport has not
+    /// released them.
     pub fn quarantined(&self) -> usize {
         self.set_aside.len()
     }
@@ -266,7 +277,8 @@ impl UnitCell {
         self.tags.borrow().iter().all(|(transmitter, tag)| transmitter.has_passed(*tag))
     }
 
-    /// Nobody holds it but the circle, which one thread has, and nothing posted with it is under way.
+    /// Returns whether only the circle holds the unit (which only its own thread can change), and
+    /// nothing posted with it is in flight.
     #[inline]
     fn is_free(self: &Rc<Self>) -> bool {
         !self.is_held() && self.is_over()
@@ -285,33 +297,36 @@ impl UnitCell {
 }
 
 impl Unit {
-    /// A part of it, which holds all of it.
+    /// A part of the unit, which holds the whole unit.
     pub(crate) fn cut(&self, at: usize, bytes: usize) -> Self {
         debug_assert!(at + bytes <= self.bytes());
         Self { cell: self.cell.clone(), part: Part::new(self.part.at() + at, bytes) }
     }
 
-    /// How long it is.
+    /// Length in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.part.bytes()
     }
 
-    /// Whether everything that was posted with it is over; or released, where its transmitter [has failed](Transmitter::has_failed).
+    /// Returns whether everything posted with it is over, or released if its transmitter [has
+    /// failed](Transmitter::has_failed).
     pub fn is_over(&self) -> bool {
         self.cell.is_over()
     }
 
-    /// Such bytes of it, for [queues](crate::Queue) by hand. Whoever posts them must hold the unit until that is over.
+    /// A part of the unit, for a [queue](crate::Queue). The caller must hold the unit until the
+    /// operation is over.
     ///
     /// # Panics
-    /// When it has not so many.
+    /// If the range exceeds the unit.
     #[inline]
     #[track_caller]
     pub fn part(&self, bytes: Range<usize>) -> Span<'_> {
         self.check(&bytes);
         let offset = self.cell.offset + (self.part.at() + bytes.start) as u64;
-        // SAFETY: `check` found the range inside the unit. `grow` made the unit inside its chunk, and a chunk lies inside its region.
+        // SAFETY: `check` found the range inside the unit. `grow` created the unit inside its
+        // chunk, and a chunk lies inside its region.
         unsafe { Span::new_unchecked(&self.cell.region, offset, bytes.len()) }
     }
 
@@ -321,7 +336,7 @@ impl Unit {
         assert!(bytes.start <= bytes.end && bytes.end <= self.bytes(), "{bytes:?} of a unit of {} bytes", self.bytes());
     }
 
-    /// The address of such bytes of it.
+    /// The address of a part of the unit.
     #[inline]
     #[track_caller]
     fn start(&self, at: usize, bytes: usize) -> *mut u8 {
@@ -329,32 +344,35 @@ impl Unit {
         self.cell.start.wrapping_add(self.part.at() + at)
     }
 
-    /// Writes bytes into it. Not while what was posted with it is under way: a put may send either.
+    /// Writes bytes into the unit. Must not be called while an operation posted with it is in
+    /// flight: a put may send the old bytes or the new ones.
     ///
     /// # Panics
-    /// When they do not fit.
+    /// If the bytes do not fit.
     #[inline]
     #[track_caller]
     pub fn write(&self, at: usize, data: &[u8]) {
         let to = self.start(at, data.len());
-        // SAFETY: `start` found the range in the unit, which `grow` found in its chunk, and so in its region's mapping; `data` is readable, and elsewhere, since no
+        // SAFETY: `start` found the range inside the unit. `grow` created the unit inside its
+        // chunk, and so inside its region's mapping. `data` is readable, and elsewhere, because no
         // reference points at registered memory.
         unsafe { racy::copy_out(data.as_ptr(), to, data.len()) };
     }
 
-    /// Reads bytes of it.
+    /// Reads bytes of the unit.
     ///
     /// # Panics
-    /// When it has not so many.
+    /// If the range exceeds the unit.
     #[inline]
     #[track_caller]
     pub fn read(&self, at: usize, data: &mut [u8]) {
         let from = self.start(at, data.len());
-        // SAFETY: as in `write`, the other way.
+        // SAFETY: `start` found the range inside the unit, and so inside its region's mapping.
+        // `data` is writable, and elsewhere, because no reference points at registered memory.
         unsafe { racy::copy_in(from, data.as_mut_ptr(), data.len()) };
     }
 
-    /// A transmitter must come so far before it is handed out again.
+    /// Records the tag that a transmitter must pass before the unit is reused.
     #[inline]
     pub(crate) fn tag(&self, transmitter: &Transmitter, tag: u64) {
         let mut tags = self.cell.tags.borrow_mut();

@@ -1,15 +1,19 @@
-//! Puts and gets whose local side is registered memory of this process, of which most tell nothing when they end.
+//! Puts and gets whose local side is registered memory of this process, most of which report no
+//! completion of their own.
 //!
-//! An operation that is [posted](farside_fabric::Transport::post) brings its own buffer and its own completion. That is one allocation and
-//! one answer for each. Here the bytes go from where they lie, and one answer speaks for many: an operation is posted *signalled* or
-//! not, and when a signalled one is over, so are all that were posted to that peer before. There are two levels.
+//! An operation that is [posted](farside_fabric::Transport::post) has its own buffer and its own
+//! completion: one allocation and one answer each. Here the bytes are sent in place, and one answer
+//! covers many operations. An operation is posted *signalled* or not. When a signalled one is over,
+//! so are all that were posted to that peer before it. There are two levels.
 //!
-//! **By hand**: a [`Queue`] is a raw endpoint to one peer. The program says which operations are signalled, and must not post more
-//! without a signal than [the queue takes](QueueLimits::unsignalled_max).
+//! **Manual**: a [`Queue`] is a raw endpoint to one peer. The program decides which operations are
+//! signalled. It must not post more operations without a signal than [the queue
+//! accepts](QueueLimits::unsignalled_max).
 //!
-//! **By itself**: a [`Transmitter`] is shared by any number of threads and signals as often as is needed. It tags the
-//! [units](Unit) that it was given, and they are free again when its [`Frontier`] has passed the tag: one store frees
-//! all of them at once. `README.md` beside this file shows why that is right.
+//! **Automatic**: a [`Transmitter`] is shared by any number of threads and signals as often as
+//! necessary. It tags the [units](Unit) that it was given, and they are free again when its
+//! [`Frontier`] has passed the tag: one store frees all of them at once. `README.md` of this crate
+//! shows why that is correct.
 //!
 //! ```
 //! # use std::time::{Duration, Instant};
@@ -28,7 +32,7 @@
 //!     let unit = buffers.take_by(deadline)?;
 //!     unit.write(0, &number.to_le_bytes());
 //!     transmitter.put_unit(&unit, 0..8, &region, 8 * number, deadline)?;
-//!     // The unit may be dropped at once. It is handed out again when the put is over.
+//!     // The unit may be dropped at once. It is reused when the put is over.
 //! }
 //! transmitter.flush(deadline)?;
 //! # let mut last = [0; 8];
@@ -39,8 +43,8 @@
 //!
 //! The contract of a queue is that of [`farside_fabric::queue`].
 //!
-//! Where the peer's memory is mapped there is no queue: each operation is a copy by the caller, and over when it returns.
-//!
+//! Where the peer's memory is mapped there is no queue: each operation is a copy by the caller, and
+//! is over when it returns.
 mod circular;
 mod linear;
 mod looks;

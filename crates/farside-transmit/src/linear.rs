@@ -5,40 +5,43 @@ use std::time::Instant;
 use super::circular::{Circular, Unit};
 use farside_fabric::transport::FabricError;
 
-/// Pieces begin on multiples of this in their unit: words in them are aligned.
+/// Pieces begin on multiples of this in their unit, so that words in them are aligned.
 const ALIGNMENT: usize = 8;
 
-/// A circle of units of which parts are handed out, so that small pieces do not take a unit each (Seriema, Section 4.2).
+/// A circle of units that are given out in parts, so that small pieces do not take a unit each
+/// (Seriema, Section 4.2).
 ///
-/// A unit is taken again when none of its parts is held and everything posted with any of them is over.
+/// A unit is reused when none of its parts is held and every operation posted with them is over.
 ///
-/// *Cost* of a piece: an addition; of one that does not fit into what is left of its unit, a unit.
+/// *Cost* of a piece: an addition, or a unit if the piece does not fit into the rest of the current
+/// one.
 #[derive(Debug)]
 pub struct LinearCircular {
-    /// The unit that is being cut, and how much of it is given out. Dropped before the circle, which gives back what nobody holds.
+    /// The current unit, and the number of its bytes that are given out. Dropped before the circle,
+    /// whose drop gives back units that are not held.
     current: Option<(Unit, usize)>,
     units: Circular,
 }
 
 impl LinearCircular {
-    /// Cuts the units of a circle.
+    /// Creates a divider of a circle's units.
     pub fn new(units: Circular) -> Self {
         Self { current: None, units }
     }
 
-    /// A piece of so many bytes.
+    /// Takes a piece of `bytes` bytes.
     ///
     /// # Errors
-    /// [`FabricError::OutOfRange`] when that is more than a unit has; those of [`Circular::take`].
+    /// [`FabricError::OutOfRange`] if that exceeds a unit; those of [`Circular::take`].
     #[inline]
     pub fn take(&mut self, bytes: usize) -> Result<Unit, FabricError> {
         self.take_with(bytes, Circular::take)
     }
 
-    /// A piece of so many bytes, as soon as there is one.
+    /// Takes a piece of `bytes` bytes, as soon as there is one.
     ///
     /// # Errors
-    /// [`FabricError::OutOfRange`] when that is more than a unit has; those of [`Circular::take_by`].
+    /// [`FabricError::OutOfRange`] if that exceeds a unit; those of [`Circular::take_by`].
     #[inline]
     pub fn take_by(&mut self, bytes: usize, deadline: Instant) -> Result<Unit, FabricError> {
         self.take_with(bytes, |units| units.take_by(deadline))
@@ -61,7 +64,7 @@ impl LinearCircular {
         if bytes > unit_bytes {
             return Err(FabricError::OutOfRange { offset: 0, bytes, region_bytes: unit_bytes as u64 });
         }
-        // It must not be held when the circle comes to it.
+        // The unit must not be held when the circle reaches it.
         self.current = None;
         let unit = next(&mut self.units)?;
         let piece = unit.cut(0, bytes);

@@ -1,4 +1,4 @@
-//! How a thread waits for a queue, making its progress meanwhile.
+//! A thread's wait for a queue, during which it makes the queue's progress.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,13 +7,14 @@ use farside_fabric::clock::Clock;
 use farside_fabric::ids::ProcessId;
 use farside_fabric::transport::{FabricError, Transport};
 
-/// Fruitless looks before a thread naps between them: longer than an answer takes on a fast network.
+/// Number of looks in vain before a thread naps between them. It takes longer than an answer on a
+/// fast network.
 const LOOKS_BEFORE_NAPS: u32 = 1000;
-/// How often the time is looked up.
+/// Number of looks per reading of the clock.
 const LOOKS_A_CLOCK: u32 = 16;
 const NAP: Duration = Duration::from_micros(50);
 
-/// A thread's fruitless looks so far.
+/// A thread's looks in vain so far.
 #[derive(Debug)]
 pub(crate) struct Looks<'t> {
     transport: &'t Arc<dyn Transport>,
@@ -26,7 +27,7 @@ impl<'t> Looks<'t> {
         Self { transport, clock: transport.clock(), count: 0 }
     }
 
-    /// After a look that brought something, though not what is waited for.
+    /// Continues after a look that found something, though not the awaited event.
     ///
     /// # Errors
     /// [`FabricError::Deadline`].
@@ -39,7 +40,7 @@ impl<'t> Looks<'t> {
         if self.clock.now() >= deadline { Err(FabricError::Deadline { doing, process }) } else { Ok(()) }
     }
 
-    /// After a look that brought nothing.
+    /// Pauses after a look that found nothing.
     ///
     /// # Errors
     /// [`FabricError::Deadline`].

@@ -1,4 +1,4 @@
-//! Opens the best queue that a transport has.
+//! Opens the best queue of a transport.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use farside_fabric::{Completion, FabricError, Operation, ProcessId, RemoteKey, T
 
 use crate::posted::{PostedQueue, Poster};
 
-/// Opens a queue to a peer: libfabric's own, the simulator's brittle one, or one made of posted operations.
+/// Opens a queue to a peer: libfabric's own, the simulator's brittle one, or one made of posted
+/// operations.
 ///
 /// # Errors
 /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`].
@@ -36,14 +37,15 @@ pub fn open_queue(
     Ok(Box::new(PostedQueue::new(Box::new(transport.clone()), peer, options)))
 }
 
-/// Posts the operations of a queue on a simulated end, where the queue's limits replace those of other operations.
+/// Posts the operations of a queue on a simulated endpoint, where the queue's limits replace those
+/// of other operations.
 #[derive(Debug)]
 struct Simulated(Arc<dyn Transport>);
 
 impl Poster for Simulated {
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted> {
         let any: &dyn Any = &*self.0;
-        let end = any.downcast_ref::<SimEndpoint>().expect("only a simulated end is wrapped");
+        let end = any.downcast_ref::<SimEndpoint>().expect("only a simulated endpoint is wrapped");
         Ok(end.post_queued(key, operation))
     }
 

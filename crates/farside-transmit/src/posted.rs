@@ -1,5 +1,5 @@
-//! A queue for transports that have none: each operation is posted by itself, with a buffer and a completion, and what is told is held
-//! back until all before it are over.
+//! A queue for transports without queues. Each operation is posted separately, with a buffer and a
+//! completion. A signal is withheld until all operations before it are over.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,18 +14,18 @@ use farside_fabric::queue::{
 use farside_fabric::region::LocalRegion;
 use farside_fabric::transport::{Completion, FabricError, Operation, Outcome, RemoteKey, Transport, Unposted};
 
-/// Longer buffers are not kept: there may be as many as the queue is deep.
+/// Longer buffers are not kept, because there may be as many as the queue is deep.
 const SPARE_BYTES_MAX: usize = 16 << 10;
 
-/// What operations are posted on.
+/// The target of posted operations.
 pub trait Poster: Send + Sync + fmt::Debug {
-    /// As [`Transport::post`].
+    /// Posts an operation, as [`Transport::post`] does.
     ///
     /// # Errors
     /// Those of [`Transport::post`].
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted>;
 
-    /// As [`Transport::progress`].
+    /// Makes progress, as [`Transport::progress`] does.
     fn progress(&self);
 }
 
@@ -45,7 +45,7 @@ pub struct PostedQueue {
     poster: Box<dyn Poster>,
     peer: ProcessId,
     limits: QueueLimits,
-    /// An overrun is the end of the queue, as it is in hardware.
+    /// Whether an overrun ends the queue, as it does in hardware.
     is_brittle: bool,
     frontier: Arc<Frontier>,
     state: Mutex<State>,
@@ -54,13 +54,13 @@ pub struct PostedQueue {
 #[derive(Debug)]
 struct State {
     ledger: Ledger<Pending>,
-    /// Buffers that came back.
+    /// Returned buffers, for reuse.
     spare: Vec<Vec<u8>>,
     end: Option<End>,
 }
 
 impl State {
-    /// A buffer of so many bytes.
+    /// Returns a buffer of `bytes` bytes.
     fn buffer(&mut self, bytes: usize) -> Vec<u8> {
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.resize(bytes, 0);
@@ -76,43 +76,43 @@ enum Pending {
         into: LocalRegion,
         offset: u64,
     },
-    /// A signal that moves nothing.
+    /// A signal that moves no data.
     Nothing,
 }
 
-/// Why a queue has failed.
+/// The reason why a queue has failed.
 #[derive(Debug)]
 enum End {
     Disconnected(ProcessId),
     Stale(RemoteKey),
-    /// Of operations without a signal.
+    /// Too many operations without a signal.
     Unsignalled,
-    /// Of completions.
+    /// Too many completions.
     Completions,
     Other(String),
 }
 
 impl PostedQueue {
-    /// A queue to a peer.
+    /// Creates a queue to a peer.
     pub fn new(poster: Box<dyn Poster>, peer: ProcessId, options: QueueOptions) -> Self {
         Self::with(poster, peer, QueueLimits::of_depth(options.depth, usize::MAX), false)
     }
 
-    /// One that an overrun breaks: of the operations in a row that are not signalled, and of the signalled ones that are over and that
-    /// nobody has made the [progress](TransferQueue::progress) for.
+    /// Creates a queue that an overrun breaks: by too many operations in a row without a signal, or
+    /// by too many completed signals without a call of [`progress`](TransferQueue::progress).
     pub(crate) fn brittle(poster: Box<dyn Poster>, peer: ProcessId, limits: QueueLimits) -> Self {
         Self::with(poster, peer, limits, true)
     }
 
     fn with(poster: Box<dyn Poster>, peer: ProcessId, limits: QueueLimits, is_brittle: bool) -> Self {
-        // A brittle queue of completions is overrun, not full.
+        // A brittle queue with too many completions is overrun, not full.
         let completions_max = if is_brittle { limits.depth } else { limits.completions_max };
         let ledger = Ledger::new(QueueLimits { completions_max, ..limits });
         let state = Mutex::new(State { ledger, spare: Vec::new(), end: None });
         Self { poster, peer, limits, is_brittle, frontier: Arc::default(), state }
     }
 
-    /// The state, if the queue has not failed.
+    /// Locks the state, if the queue has not failed.
     fn working(&self) -> Result<MutexGuard<'_, State>, FabricError> {
         let mut state = clock::lock(&self.state);
         if self.is_brittle && state.end.is_none() && ended_signals(&state.ledger) > self.limits.completions_max {
@@ -130,7 +130,7 @@ impl PostedQueue {
             End::Stale(key) => FabricError::StaleKey { key: *key },
             End::Unsignalled => self.limits.overrun(self.peer),
             End::Completions => {
-                let (what, max) = ("completions that nobody has polled for", self.limits.completions_max);
+                let (what, max) = ("completions that have not been polled for", self.limits.completions_max);
                 FabricError::QueueOverrun { process: self.peer, what, max }
             }
             End::Other(why) => FabricError::Provider {
@@ -142,7 +142,8 @@ impl PostedQueue {
         }
     }
 
-    /// Nothing under way touches local memory: puts have their copies, and gets are copied here or not at all.
+    /// Fails the queue. No operation in flight touches local memory: puts have their own copies,
+    /// and gets are copied here or not at all.
     fn fail(&self, state: &mut State, end: End) {
         state.end.get_or_insert(end);
         self.frontier.fail();
@@ -162,7 +163,7 @@ impl PostedQueue {
         }
     }
 
-    /// Takes in what is over, in its order.
+    /// Processes operations that are over, in order.
     fn settle(&self, state: &mut State) -> Result<(), FabricError> {
         while let Some((index, pending)) = state.ledger.oldest() {
             let ended = match pending {
@@ -179,7 +180,7 @@ impl PostedQueue {
                     write(into, *offset, &buffer);
                     keep(&mut state.spare, buffer);
                 }
-                (Some(Ok(_)), _) => unreachable!("an operation ends as what it was posted as"),
+                (Some(Ok(_)), _) => unreachable!("an operation ends with the outcome of its kind"),
                 (Some(Err(error)), _) => {
                     let end = match &error {
                         FabricError::Disconnected { process } => End::Disconnected(*process),
@@ -204,10 +205,11 @@ fn keep(spare: &mut Vec<Vec<u8>>, buffer: Vec<u8>) {
     }
 }
 
-/// Writes what a get brought. The range was checked when it was posted.
+/// Writes the data of a get. The range was checked at the posting.
 fn write(into: &LocalRegion, offset: u64, data: &[u8]) {
     let to = into.memory().base().as_ptr().wrapping_add(offset as usize);
-    // SAFETY: the get asked for as many bytes as its span has, which lies inside the region; the mapping is kept by `into`.
+    // SAFETY: the get requested as many bytes as its span has, which lies inside the region; `into`
+    // keeps the mapping.
     unsafe { racy::copy_out(data.as_ptr(), to, data.len()) };
 }
 
@@ -228,7 +230,8 @@ impl TransferQueue for PostedQueue {
         let pending = match transfer.kind {
             TransferKind::Put => {
                 let mut data = state.buffer(local.bytes());
-                // SAFETY: the span lies inside its region; the vector is as long, and our own.
+                // SAFETY: the span lies inside its region; the vector has the same length, and
+                // belongs to this function.
                 unsafe { racy::copy_in(local.start(), data.as_mut_ptr(), data.len()) };
                 Pending::Put(self.poster.post(transfer.remote, Operation::Put { offset, data })?)
             }

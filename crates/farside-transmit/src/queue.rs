@@ -1,4 +1,4 @@
-//! A raw endpoint to one peer, whose operations are signalled by hand.
+//! A raw endpoint to one peer, whose operations are signalled manually.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +11,15 @@ use farside_sys::racy;
 use super::looks::Looks;
 use super::open::open_queue;
 
-/// A raw endpoint to one peer: the program says what is signalled.
+/// A raw endpoint to one peer: the program decides which operations are signalled.
 ///
-/// Its promises are [the contract](farside_fabric::queue). Any number of threads may use it; what one posts is then ordered with what others post
-/// by their own agreement only.
+/// [The contract](farside_fabric::queue) states its guarantees. Any number of threads may use it.
+/// The order of operations of different threads is up to those threads.
 ///
-/// *Cost* of an operation: where the peer's memory is mapped, a copy. Over libfabric a lock and libfabric's own call, nothing that is
-/// allocated or looked up, and an answer only if it is signalled. On a transport that has no queue of its own, the bytes are copied
-/// once more and a [completion](farside_fabric::Completion) is allocated.
+/// *Cost* of an operation: where the peer's memory is mapped, a copy. Over libfabric a lock and
+/// libfabric's own call, no allocation or lookup, and an answer only if it is signalled. On a
+/// transport without queues, one more copy of the bytes and the allocation of a
+/// [completion](farside_fabric::Completion).
 ///
 /// ```
 /// # use std::time::{Duration, Instant};
@@ -47,7 +48,8 @@ pub struct Queue {
     limits: QueueLimits,
     frontier: Arc<Frontier>,
     own: Box<dyn TransferQueue>,
-    /// Something was posted. Written and read by those who post, who agree on their order by themselves.
+    /// Whether something was posted. Written and read by the posting threads, which coordinate
+    /// their order themselves.
     has_posted: AtomicBool,
 }
 
@@ -56,7 +58,8 @@ impl Queue {
     /// [posted](Transport::post) one by one.
     ///
     /// # Errors
-    /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`], or the transport's own reason.
+    /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`], or the transport's own
+    /// reason.
     pub fn open(transport: &Arc<dyn Transport>, peer: ProcessId, options: QueueOptions) -> Result<Self, FabricError> {
         let count = transport.process_count();
         if peer.number() >= count {
@@ -72,52 +75,54 @@ impl Queue {
         Self { transport: transport.clone(), peer, limits, frontier, own, has_posted }
     }
 
-    /// To whom it goes.
+    /// The peer of the queue.
     #[inline]
     pub fn peer(&self) -> ProcessId {
         self.peer
     }
 
-    /// What it takes.
+    /// The limits of the queue.
     #[inline]
     pub fn limits(&self) -> QueueLimits {
         self.limits
     }
 
-    /// How far it has come.
+    /// The progress of the queue.
     #[inline]
     pub fn frontier(&self) -> &Arc<Frontier> {
         &self.frontier
     }
 
-    /// The transport that it is a queue of.
+    /// The transport of the queue.
     #[inline]
     pub fn transport(&self) -> &Arc<dyn Transport> {
         &self.transport
     }
 
-    /// Writes a span to the peer's region, from `offset` on; signalled, if it has a number, which is what
-    /// [`completed`](Self::completed) becomes when it is over. Numbers should grow.
+    /// Writes a span to the peer's region, from `offset` on. With a number the operation is
+    /// signalled: [`completed`](Self::completed) becomes that number when it is over. Numbers
+    /// should increase.
     ///
     /// # Errors
-    /// [`FabricError::OutOfRange`]; [`FabricError::MessageTooLong`] when it is longer than [`QueueLimits::bytes_max`];
-    /// [`FabricError::QueueFull`] and [`FabricError::QueueOverrun`]; [`FabricError::StaleKey`]; why the queue has failed.
+    /// [`FabricError::OutOfRange`]; [`FabricError::MessageTooLong`] if it is longer than
+    /// [`QueueLimits::bytes_max`]; [`FabricError::QueueFull`] and [`FabricError::QueueOverrun`];
+    /// [`FabricError::StaleKey`]; the error of a failed queue.
     ///
     /// # Panics
-    /// When the region is not the peer's.
+    /// If the region is not the peer's.
     #[inline]
     #[track_caller]
     pub fn put(&self, from: Span<'_>, to: &RemoteRegion, offset: u64, signal: Option<u64>) -> Result<(), FabricError> {
         self.transfer(TransferKind::Put, from, to, offset, signal)
     }
 
-    /// Reads the peer's region from `offset` on into a span. Otherwise as [`put`](Self::put).
+    /// Reads the peer's region from `offset` on into a span. Otherwise like [`put`](Self::put).
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
     ///
     /// # Panics
-    /// When the region is not the peer's.
+    /// If the region is not the peer's.
     #[inline]
     #[track_caller]
     pub fn get(
@@ -145,7 +150,8 @@ impl Queue {
         key.check(remote_offset, local.bytes())?;
         if copy_mapped(kind, &local, remote, remote_offset) {
             match signal {
-                // A process may reach its own memory either way. Then what was posted comes first.
+                // A process may access its own memory in either way. Then operations that were
+                // posted come first.
                 Some(number) if self.has_posted.load(Ordering::Relaxed) => return self.own.signal(number),
                 Some(number) => self.frontier.raise(number),
                 None => {}
@@ -161,10 +167,11 @@ impl Queue {
         self.own.post(&Transfer { kind, local, remote: key, remote_offset }, signal)
     }
 
-    /// Posts a signalled operation that moves nothing: when it is over, so is all before.
+    /// Posts a signalled operation that moves no data: when it is over, so are all operations
+    /// before it.
     ///
     /// # Errors
-    /// [`FabricError::QueueFull`]; why the queue has failed.
+    /// [`FabricError::QueueFull`]; the error of a failed queue.
     pub fn signal(&self, number: u64) -> Result<(), FabricError> {
         self.own.signal(number)
     }
@@ -172,14 +179,14 @@ impl Queue {
     /// Makes progress, and returns the largest number of a signalled operation that is over.
     ///
     /// # Errors
-    /// Why the queue has failed.
+    /// The error of a failed queue.
     pub fn poll(&self) -> Result<u64, FabricError> {
         self.own.progress()?;
         Ok(self.frontier.completed())
     }
 
-    /// The largest number of a signalled operation that is over, without looking for more; [`u64::MAX`] when the queue has failed and
-    /// all memory is released. One load.
+    /// The largest number of a signalled operation that is over, without making progress.
+    /// [`u64::MAX`] if the queue has failed and all memory is released. One load.
     #[inline]
     pub fn completed(&self) -> u64 {
         self.frontier.completed()
@@ -188,11 +195,11 @@ impl Queue {
     /// Waits until the signalled operation of this number is over.
     ///
     /// # Errors
-    /// [`FabricError::Deadline`]; why the queue has failed.
+    /// [`FabricError::Deadline`]; the error of a failed queue.
     pub fn wait(&self, number: u64, deadline: Instant) -> Result<(), FabricError> {
         let mut looks = Looks::new(&self.transport);
         loop {
-            // The frontier of a queue that has failed passes everything when it is released.
+            // The frontier of a failed queue passes every number once it is released.
             if self.frontier.has_passed(number) && !self.frontier.has_failed() {
                 return Ok(());
             }
@@ -204,13 +211,14 @@ impl Queue {
         }
     }
 
-    /// How many operations of a queue that has failed the transport has not let go of. Their local memory is not to be used again.
+    /// Number of operations of a failed queue that the transport has not released. Their local
+    /// memory must not be reused.
     pub fn quarantined(&self) -> usize {
         self.own.quarantined()
     }
 }
 
-/// Copies between a span and a peer's region that is mapped here. Says whether it is.
+/// Copies between a span and a peer's region that is mapped here. Returns whether it is mapped.
 #[inline]
 pub(super) fn copy_mapped(kind: TransferKind, local: &Span<'_>, remote: &RemoteRegion, remote_offset: u64) -> bool {
     let Some(memory) = remote.mapped() else { return false };
@@ -219,8 +227,8 @@ pub(super) fn copy_mapped(kind: TransferKind, local: &Span<'_>, remote: &RemoteR
         TransferKind::Put => (local.start(), there),
         TransferKind::Get => (there, local.start()),
     };
-    // SAFETY: the caller has checked that the range there lies inside the region, and a span lies inside its own; both mappings are
-    // kept by what was borrowed.
+    // SAFETY: the caller has checked that the remote range lies inside the region, and a span lies
+    // inside its own; the borrowed arguments keep both mappings.
     unsafe { racy::copy_between(from, to, local.bytes()) };
     true
 }

@@ -1,13 +1,15 @@
-//! Which operations of many threads are signalled, and how their memory is tagged: counters, and nobody waits for anybody.
+//! The choice of signalled operations among those of many threads, and the tags of their memory. It
+//! consists of counters, and no thread waits for another.
 //!
-//! This follows Seriema, Section 4.1, where `k` counts the operations and `k'` the flushes. What differs is said in `README.md`.
+//! This follows Seriema, Section 4.1, where `k` counts the operations and `k'` the flushes.
+//! `README.md` states the differences.
 
 use farside_fabric::queue::{Frontier, QueueLimits};
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// The lower bits of the state count the threads that are inside; the upper ones are `k`. At ten million operations a second `k` lasts
-/// for fourteen years.
+/// The lower bits of the state count the threads that are inside; the upper bits are `k`. At ten
+/// million operations a second, `k` lasts for fourteen years.
 const INSIDE_BITS: u32 = 12;
 const ONE_INSIDE: u64 = 1;
 const ONE_POST: u64 = 1 << INSIDE_BITS;
@@ -15,64 +17,71 @@ const INSIDE_MASK: u64 = ONE_POST - 1;
 
 /// The counters of a transmitter.
 ///
-/// A thread [enters](Self::enter), which numbers its operation, asks for the next [step](Self::step) until that is to post it, posts it,
-/// and [leaves](Self::posted), which brings the tag for its memory. Its [`Frontier`] is raised to the number of each signalled
-/// operation when that is over; it has [passed](Frontier::has_passed) the tag when the operation is over.
+/// A thread [enters](Self::enter), which numbers its operation. It asks for the next
+/// [step](Self::step) until the answer is to post. It posts the operation and
+/// [leaves](Self::posted), which returns the tag for its memory. The [`Frontier`] is raised to the
+/// number of each signalled operation when that is over. It has [passed](Frontier::has_passed) the
+/// tag when the operation is over.
 ///
-/// *Cost*: two atomic additions and two loads for an operation.
+/// *Cost*: two atomic additions and two loads per operation.
 #[derive(Debug)]
 pub struct Signals {
-    /// `k` and the number of threads inside. Written by everybody. The release when a thread leaves is acquired when another
-    /// enters: whoever gets a number that is not below a tag posts after the operation that was tagged.
+    /// `k` and the number of threads inside. Written by every thread. The release when a thread
+    /// leaves pairs with the acquire when another enters: a thread that gets a number not below a
+    /// tag posts after the operation with that tag.
     state: AtomicU64,
-    /// One more than the largest number of a signalled operation that was posted. Written by whoever posted it; read by those who
-    /// have to wait, to know whether there is something to wait for. It is a hint: an old value costs a signal too many.
+    /// The largest number of a posted signalled operation, plus one. Written by the thread that
+    /// posted it; read by threads that must wait, to learn whether there is a signal to wait for.
+    /// It is a hint: an old value costs one unnecessary signal.
     signalled: AtomicU64,
-    /// The same of those that move nothing. There is one of them at a time, but for threads that look at the same time.
+    /// The same for signals that move no data. There is one of them at a time, unless several
+    /// threads check at the same time.
     flushing: AtomicU64,
-    /// A window is so many numbers, as a power of two.
+    /// Base-two logarithm of the window, a number of operations.
     window_bits: u32,
     inside_max: u64,
 }
 
-/// A thread inside, and the number of its operation.
+/// A thread inside, with the number of its operation.
 #[derive(Debug)]
-#[must_use = "whoever entered must leave"]
+#[must_use = "a thread that entered must leave"]
 pub struct Ticket {
     number: u64,
 }
 
 impl Ticket {
-    /// What to signal the operation with.
+    /// The number with which to signal the operation.
     pub fn number(&self) -> u64 {
         self.number
     }
 }
 
-/// What a thread does next.
+/// The next step of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Post the operation.
     Post {
-        /// With a signal.
+        /// Whether to post it with a signal.
         signalled: bool,
     },
-    /// Make progress and ask again: a signalled operation is under way, and there is no room before it is over.
+    /// Make progress and ask again: a signalled operation is in flight, and there is no room before
+    /// it is over.
     Wait,
 }
 
-/// As many threads are inside as may be. Others are let in when one has left.
+/// The maximum number of threads is inside. Another may enter when one has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
 impl Signals {
-    /// The counters for a queue, which is never asked for more than its limits when all its operations are posted so.
+    /// Creates the counters for a queue. If all its operations are posted by these counters, they
+    /// never exceed the queue's limits.
     ///
     /// # Panics
-    /// When the limits are too narrow for one thread: see [`QueueLimits`].
+    /// If the limits are too narrow for one thread: see [`QueueLimits`].
     pub fn new(limits: QueueLimits) -> Self {
-        // Beside two windows, each thread inside may have one late operation, one that it signals for want of a signal, and one that it
-        // flushes with.
+        // In addition to two windows, each thread inside may have one late operation, one that it
+        // signals because no other signal is in flight, and one for a flush.
         let inside_max = (limits.depth / 16).min(limits.completions_max / 4).clamp(1, INSIDE_MASK as usize / 2);
         let room = (limits.depth.saturating_sub(3 * inside_max)).min(limits.unsignalled_max.saturating_sub(inside_max));
         assert!(
@@ -82,7 +91,8 @@ impl Signals {
         Self::with(inside_max, (room / 2).ilog2())
     }
 
-    /// For so many threads at a time, and windows of a power of two operations.
+    /// Creates the counters for `inside_max` threads at a time, and windows of `2^window_bits`
+    /// operations.
     #[doc(hidden)]
     pub fn with(inside_max: usize, window_bits: u32) -> Self {
         // The first number opens a window, so that a frontier of zero is below every number.
@@ -96,44 +106,45 @@ impl Signals {
         }
     }
 
-    /// How many operations are posted for a signal when one thread posts them.
+    /// Number of operations per signal if one thread posts them.
     pub fn window(&self) -> u64 {
         1 << self.window_bits
     }
 
-    /// How many threads may be inside.
+    /// Maximum number of threads inside.
     pub fn inside_max(&self) -> usize {
         self.inside_max as usize
     }
 
-    /// A thread enters with an operation.
+    /// Enters with an operation, and numbers it.
     ///
     /// # Errors
     /// [`TooMany`].
     #[inline]
     pub fn enter(&self) -> Result<Ticket, TooMany> {
-        // Acquire: the partner of the release in `posted`.
+        // SYNC: pairs with the release in `posted`.
         let state = self.state.fetch_add(ONE_POST + ONE_INSIDE, Ordering::Acquire);
         if state & INSIDE_MASK >= self.inside_max {
-            // Its number is nobody's. Nothing needs all of them.
+            // The number stays unused. No other number depends on it.
             self.state.fetch_sub(ONE_INSIDE, Ordering::Release);
             return Err(TooMany);
         }
         Ok(Ticket { number: state >> INSIDE_BITS })
     }
 
-    /// What the thread does next.
+    /// The next step of the thread.
     #[inline]
     pub fn step(&self, ticket: &Ticket, frontier: &Frontier) -> Step {
         let completed = frontier.completed();
         let (window, flushed) = (ticket.number >> self.window_bits, completed >> self.window_bits);
-        // `flushed` windows and all before are over. This one and the next are open, so that the line is busy while the signal of the
-        // first comes back.
+        // `flushed` windows and all before them are over. This window and the next are open, so
+        // that the link stays busy while the signal of the first one returns.
         if window < flushed.saturating_add(2) {
             let opens_window = ticket.number & (self.window() - 1) == 0;
             return Step::Post { signalled: opens_window };
         }
-        // Nobody has a claim to signal: if the thread that should have done so stands still, another does.
+        // No thread has the sole right to signal: if the thread that should have done so is
+        // delayed, another does it.
         if self.signalled.load(Ordering::Relaxed) > completed.saturating_add(1) {
             Step::Wait
         } else {
@@ -141,38 +152,40 @@ impl Signals {
         }
     }
 
-    /// Whether a signal that moves nothing may be posted: no other is under way.
+    /// Returns whether a signal that moves no data may be posted, because no other one is in
+    /// flight.
     pub fn may_flush(&self, frontier: &Frontier) -> bool {
         self.flushing.load(Ordering::Relaxed) <= frontier.completed().saturating_add(1)
     }
 
-    /// A signal that moves nothing is posted.
+    /// Records that a signal that moves no data is posted.
     pub fn flushed(&self, ticket: Ticket) {
         self.flushing.fetch_max(ticket.number + 1, Ordering::Relaxed);
         self.posted(ticket, true);
     }
 
-    /// The operation is posted. Returns the tag for its memory.
+    /// Records that the operation is posted. Returns the tag for its memory.
     #[inline]
     pub fn posted(&self, ticket: Ticket, signalled: bool) -> u64 {
         if signalled {
             self.signalled.fetch_max(ticket.number + 1, Ordering::Relaxed);
         }
-        // Release: the operation is posted before anybody gets a number that is not below the tag.
+        // SYNC: pairs with the acquire in `enter`: the operation is posted before any thread gets a
+        // number that is not below the tag.
         self.state.fetch_sub(ONE_INSIDE, Ordering::Release) >> INSIDE_BITS
     }
 
-    /// The operation was not posted and will not be.
+    /// Records that the operation was not posted and will not be.
     pub fn given_up(&self, _: Ticket) {
         self.state.fetch_sub(ONE_INSIDE, Ordering::Release);
     }
 
-    /// A tag that is passed when all is over that was posted so far.
+    /// A tag that is passed when all operations posted so far are over.
     pub fn tag_now(&self) -> u64 {
         self.state.load(Ordering::Acquire) >> INSIDE_BITS
     }
 
-    /// Whether a signalled operation was posted whose end will pass this tag.
+    /// Returns whether a signalled operation has been posted whose end will pass this tag.
     pub fn is_signalled(&self, tag: u64) -> bool {
         self.signalled.load(Ordering::Relaxed) > tag
     }
@@ -196,19 +209,19 @@ mod tests {
         assert_eq!(posted.iter().map(|(number, ..)| *number).collect::<Vec<_>>(), [4, 5, 6, 7]);
         assert_eq!(posted.iter().map(|(_, signalled, _)| *signalled).collect::<Vec<_>>(), [true, false, false, false]);
         assert!(posted.iter().all(|(number, _, tag)| *tag == number + 1));
-        // The second window is behind the first, whose signal has not come.
+        // The second window must wait for the signal of the first, which has not arrived.
         let ticket = signals.enter().unwrap();
         assert_eq!((ticket.number(), signals.step(&ticket, &frontier)), (8, Step::Wait));
         frontier.raise(4);
         assert_eq!(signals.step(&ticket, &frontier), Step::Post { signalled: true });
         assert_eq!(signals.posted(ticket, true), 9);
-        assert!(!frontier.has_passed(5), "the signal says nothing of those behind it");
+        assert!(!frontier.has_passed(5), "the signal does not cover later operations");
     }
 
     #[test]
     fn who_finds_no_signal_makes_one() {
         let (signals, frontier) = (Signals::with(4, 1), Frontier::default());
-        // The one that should be signalled is given up.
+        // The operation that should be signalled is given up.
         signals.given_up(signals.enter().unwrap());
         assert!(!post(&signals, &frontier).1);
         let (number, signalled, _) = post(&signals, &frontier);

@@ -1,4 +1,4 @@
-//! A queue shared by many threads, which signals as often as is needed.
+//! A queue shared by many threads, which signals as often as necessary.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,21 +13,25 @@ use farside_fabric::queue::{QueueOptions, Span, TransferKind};
 use farside_fabric::region::RemoteRegion;
 use farside_fabric::transport::{FabricError, Transport};
 
-/// A way to one peer, for any number of threads. It signals its operations itself, and memory is tagged with how far it must come to be
-/// free (Seriema, Section 4.1).
+/// A queue to one peer, for any number of threads. It decides itself which operations are
+/// signalled. It tags memory with the point that it must pass before the memory is free (Seriema,
+/// Section 4.1).
 ///
 /// Clones are the same transmitter.
 ///
-/// *Completion*: an operation is over when the transmitter [has passed](Self::has_passed) its tag. That is told in bulk, once a
-/// [window](Self::window), so the last operations are only told of after a [`flush`](Self::flush).
+/// *Completion*: an operation is over when the transmitter [has passed](Self::has_passed) its tag.
+/// Completions are reported in bulk, once per [window](Self::window), so the last operations are
+/// reported only after a [`flush`](Self::flush).
 ///
-/// *Cost*: that of the [`Queue`], and two atomic additions. Where the peer's memory is mapped, nothing but the copy.
+/// *Cost*: that of the [`Queue`], and two atomic additions. Where the peer's memory is mapped, only
+/// the copy.
 ///
 /// # Deadlines
 ///
-/// An operation waits only when two windows are under way, and then for a signal that is under way, not for another thread; or when
-/// more threads post at a time than the queue's depth has places for, a sixteenth of it. When the
-/// deadline passes it was not posted. When the peer is lost every wait ends with [`FabricError::Disconnected`].
+/// An operation waits in two cases. If two windows are in flight, it waits for a signal that is in
+/// flight, not for another thread. It also waits if more threads post at a time than a sixteenth of
+/// the queue's depth. An operation whose deadline passes was not posted. When the peer is lost,
+/// every wait ends with [`FabricError::Disconnected`].
 #[derive(Clone, Debug)]
 pub struct Transmitter {
     shared: Arc<Shared>,
@@ -54,52 +58,56 @@ impl Transmitter {
         Self { shared: Arc::new(Shared { queue, signals }) }
     }
 
-    /// To whom it goes.
+    /// The peer of the transmitter.
     #[inline]
     pub fn peer(&self) -> ProcessId {
         self.shared.queue.peer()
     }
 
-    /// After how many operations a signal comes. Memory for three windows keeps a single thread from waiting.
+    /// Number of operations per signal. Memory for three windows keeps a single thread from
+    /// waiting.
     pub fn window(&self) -> usize {
         self.shared.signals.window() as usize
     }
 
-    /// Writes a span to the peer's region, from `offset` on, and returns the tag of the span. The span may be of any length; it must
-    /// not be written before the tag is [passed](Self::has_passed).
+    /// Writes a span to the peer's region, from `offset` on, and returns the tag of the span. The
+    /// span may be of any length. It must not be written before the tag is
+    /// [passed](Self::has_passed).
     ///
     /// # Errors
-    /// [`FabricError::OutOfRange`], [`FabricError::StaleKey`]; [`FabricError::Deadline`], before which it was not posted, or not
-    /// whole; why the queue has failed.
+    /// [`FabricError::OutOfRange`], [`FabricError::StaleKey`]; [`FabricError::Deadline`], and then
+    /// it was not posted, or not as a whole; the error of a failed queue.
     ///
     /// # Panics
-    /// When the region is not the peer's.
+    /// If the region is not the peer's.
     #[inline]
     #[track_caller]
     pub fn put(&self, from: Span<'_>, to: &RemoteRegion, offset: u64, deadline: Instant) -> Result<u64, FabricError> {
         self.transfer(TransferKind::Put, from, to, offset, deadline)
     }
 
-    /// Reads the peer's region from `offset` on into a span, and returns the tag of the span. Otherwise as [`put`](Self::put).
+    /// Reads the peer's region from `offset` on into a span, and returns the tag of the span.
+    /// Otherwise like [`put`](Self::put).
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
     ///
     /// # Panics
-    /// When the region is not the peer's.
+    /// If the region is not the peer's.
     #[inline]
     #[track_caller]
     pub fn get(&self, into: Span<'_>, from: &RemoteRegion, offset: u64, deadline: Instant) -> Result<u64, FabricError> {
         self.transfer(TransferKind::Get, into, from, offset, deadline)
     }
 
-    /// Writes bytes of a unit to the peer's region, and tags the unit: it is handed out again when the put is over.
+    /// Writes bytes of a unit to the peer's region, and tags the unit: it is reused when the put is
+    /// over.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
     ///
     /// # Panics
-    /// When the region is not the peer's, or the unit has not so many bytes.
+    /// If the region is not the peer's, or the range exceeds the unit.
     #[inline]
     #[track_caller]
     pub fn put_unit(
@@ -113,14 +121,15 @@ impl Transmitter {
         self.transfer_tagged(TransferKind::Put, unit, bytes, to, offset, deadline)
     }
 
-    /// Reads the peer's region into bytes of a unit, and tags the unit. Otherwise as [`put_unit`](Self::put_unit). What was read is
-    /// there when the unit [is over](Unit::is_over), unless the transmitter [has failed](Self::has_failed).
+    /// Reads the peer's region into bytes of a unit, and tags the unit. Otherwise like
+    /// [`put_unit`](Self::put_unit). The data is there when the unit [is over](Unit::is_over),
+    /// unless the transmitter [has failed](Self::has_failed).
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
     ///
     /// # Panics
-    /// When the region is not the peer's, or the unit has not so many bytes.
+    /// If the region is not the peer's, or the range exceeds the unit.
     #[inline]
     #[track_caller]
     pub fn get_unit(
@@ -151,7 +160,7 @@ impl Transmitter {
             Ok(0) => {}
             Ok(tag) => unit.tag(self, *tag),
             Err(_) if local.bytes() > self.shared.queue.limits().bytes_max => {
-                // Some of its pieces may be under way.
+                // Some of its pieces may be in flight.
                 unit.tag(self, self.tag_now());
             }
             Err(_) => {}
@@ -202,7 +211,7 @@ impl Transmitter {
         self.post_late(ticket, deadline, post)
     }
 
-    /// The same for one that must wait, or was refused.
+    /// Posts an operation that must wait, or was refused.
     #[cold]
     fn post_late(
         &self,
@@ -225,7 +234,7 @@ impl Transmitter {
             let waited = refusal.and_then(|()| queue.poll()).and_then(|completed| {
                 let doing = "waiting for room for an operation";
                 if completed > before {
-                    // Others may take the room each time.
+                    // Other threads may take the room each time.
                     return looks.go_on_until(deadline, doing, self.peer());
                 }
                 looks.pause_until(deadline, doing, self.peer())
@@ -237,7 +246,7 @@ impl Transmitter {
         }
     }
 
-    /// Enters when others have left.
+    /// Enters when other threads have left.
     #[cold]
     fn enter_late(&self, deadline: Instant) -> Result<Ticket, FabricError> {
         let Shared { queue, signals } = &*self.shared;
@@ -251,27 +260,29 @@ impl Transmitter {
         }
     }
 
-    /// Whether what has this tag is over; or, where the transmitter [has failed](Self::has_failed), released. One load.
+    /// Returns whether operations with this tag are over, or released if the transmitter [has
+    /// failed](Self::has_failed). One load.
     #[inline]
     pub fn has_passed(&self, tag: u64) -> bool {
         self.shared.queue.frontier().has_passed(tag)
     }
 
-    /// Whether the transmitter has failed, so that what is under way will never be over in the ordinary way.
+    /// Returns whether the transmitter has failed, so that operations in flight will never be over
+    /// in the ordinary way.
     pub fn has_failed(&self) -> bool {
         self.shared.queue.frontier().has_failed()
     }
 
-    /// Whether the two are the same transmitter.
+    /// Returns whether the two are the same transmitter.
     #[inline]
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Waits until what has this tag is over, signalling it if nothing else has.
+    /// Waits until operations with this tag are over. Posts a signal if no other one covers them.
     ///
     /// # Errors
-    /// [`FabricError::Deadline`]; why the queue has failed.
+    /// [`FabricError::Deadline`]; the error of a failed queue.
     pub fn wait(&self, tag: u64, deadline: Instant) -> Result<(), FabricError> {
         if self.has_passed(tag) && !self.has_failed() {
             return Ok(());
@@ -283,7 +294,7 @@ impl Transmitter {
         queue.wait(tag, deadline)
     }
 
-    /// Waits until all is over that was posted so far, by whatever thread.
+    /// Waits until all operations posted so far, by any thread, are over.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -291,8 +302,9 @@ impl Transmitter {
         self.wait(self.tag_now(), deadline)
     }
 
-    /// Posts a signal that moves nothing, unless another comes that passes the tag. While one is under way no other is posted: whoever
-    /// flushes again and again, without time to wait, does not fill the queue.
+    /// Posts a signal that moves no data, unless another one will pass the tag. Only one is in
+    /// flight at a time, so that a thread that flushes repeatedly, without time to wait, does not
+    /// fill the queue.
     fn signal(&self, tag: u64, deadline: Instant) -> Result<(), FabricError> {
         let Shared { queue, signals } = &*self.shared;
         let ticket = match signals.enter() {
@@ -327,7 +339,7 @@ impl Transmitter {
         }
     }
 
-    /// A tag that is passed when all is over that was posted so far, by whatever thread.
+    /// A tag that is passed when all operations posted so far, by any thread, are over.
     pub fn tag_now(&self) -> u64 {
         self.shared.signals.tag_now()
     }
@@ -335,12 +347,12 @@ impl Transmitter {
     /// Makes progress.
     ///
     /// # Errors
-    /// Why the queue has failed.
+    /// The error of a failed queue.
     pub fn progress(&self) -> Result<(), FabricError> {
         self.shared.queue.poll().map(drop)
     }
 
-    /// How many operations of a transmitter that has failed the transport has not let go of.
+    /// Number of operations of a failed transmitter that the transport has not released.
     pub fn quarantined(&self) -> usize {
         self.shared.queue.quarantined()
     }

@@ -1,12 +1,13 @@
-//! The counters of transmitters under a model checker, which tries every order in which the threads can run
-//! and every value that a load can return (except load buffering, which it does not model).
+//! The counters of transmitters under a model checker, which tries every order in which the threads
+//! can run and every value that a load can return (except load buffering, which it does not model).
 //!
 //! ```console
 //! RUSTFLAGS="--cfg loom" cargo test --package farside-transmit --release --test loom
 //! ```
 //!
-//! Each model is tiny, so that it ends. The *mutants* show that the checker would find an error: each repeats the protocol's
-//! steps with one ordering left out, and the checker must find a failure in it.
+//! Each model is tiny, so that its check ends. The *mutants* show that the checker would find an
+//! error: each repeats the protocol's steps without one ordering, and the checker must find a
+//! failure in it.
 
 #![cfg(loom)]
 
@@ -19,20 +20,22 @@ mod signals_mutants;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Checks a model with at most so many preemptions at moments when a thread could have gone on; `None` for any number.
+/// Checks a model with at most `preemptions` preemptions of threads that could have continued;
+/// `None` for any number.
 fn check(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
     builder.check(model);
 }
 
-/// Checks a model of a protocol with something left out, in which a failure must be found that says `expected`.
+/// Checks a model of a protocol without one step. The checker must find a failure whose message
+/// contains `expected`.
 #[track_caller]
 fn check_finds(expected: &str, what: &str, model: impl Fn() + Send + Sync + 'static) {
     let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(Some(3), model))) else {
-        panic!("nothing is found with no {what}");
+        panic!("no failure is found without {what}");
     };
     let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    let said = said.expect("a panic says something");
-    assert!(said.contains(expected), "with no {what} is found: {said}");
+    let said = said.expect("a panic has a message");
+    assert!(said.contains(expected), "without {what} the failure is: {said}");
 }

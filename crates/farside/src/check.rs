@@ -53,12 +53,12 @@ pub use self::report::{Access, AccessConflict, Site};
 use self::shadow::{Record, Shadow};
 use crate::Worker;
 use crate::error::Result;
-use crate::launch::settings::Check;
 use crate::runtime::extent::Extent;
 pub use crate::runtime::observer::AccessKind;
 use crate::runtime::observer::{Hold, Observer, Part, Touch};
 use crate::runtime::process::Process;
 use crate::runtime::room::{Room, Seed};
+use farside_launch::settings::Check;
 
 /// The room of the checker in one process.
 #[derive(Debug)]

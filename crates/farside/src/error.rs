@@ -1,11 +1,13 @@
 //! What can go wrong, with the facts.
 
-use std::{fmt, iter};
 use std::time::Duration;
+use std::{fmt, iter};
 
 use farside_fabric::ring::Corrupt;
 use farside_fabric::{FabricError, ProcessId, WorkerId};
 
+use farside_launch::LaunchError;
+pub use farside_launch::{ProcessEnd, RendezvousError};
 
 /// A result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -298,6 +300,26 @@ impl Error {
     }
 }
 
+impl From<LaunchError> for Error {
+    fn from(error: LaunchError) -> Self {
+        match error {
+            LaunchError::Deadline { doing, after } => Self::Deadline { doing, after },
+            LaunchError::DifferentMachines { a, b } => Self::DifferentMachines { a, b },
+            LaunchError::Fabric(error) => Self::Fabric(error),
+            LaunchError::JobEnded { why } => Self::JobEnded { why },
+            LaunchError::JobShape { processes, threads, why } => Self::JobShape { processes, threads, why },
+            LaunchError::ProcessFailed { process, how } => Self::ProcessFailed { process, how },
+            LaunchError::RingOptions { why } => Self::RingOptions { why },
+            LaunchError::Rendezvous(error) => Self::Rendezvous(error),
+            LaunchError::SecondJob { first, this } => Self::SecondJob { first, this },
+            LaunchError::System { doing, cause } => Self::System { doing, cause },
+            LaunchError::WrongJob { expected, reached, remedy } => Self::WrongJob { expected, reached, remedy },
+            // The enum may grow; its texts say what happened.
+            other => Self::JobEnded { why: other.to_string() },
+        }
+    }
+}
+
 /// Why a named function did not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -329,144 +351,6 @@ impl From<crate::wire::WireError> for NameRefusal {
     fn from(_: crate::wire::WireError) -> Self {
         Self::Malformed
     }
-}
-
-/// Why a process could not come to a job that Farside's launcher did not start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RendezvousError {
-    /// The variables for several groups do not go together.
-    #[error(
-        "a group that joins others needs FARSIDE_JOIN=HOST:PORT, where the first process of group 0 listens, and \
-         FARSIDE_GROUP=INDEX/COUNT, such as 0/2 and 1/2, both in all processes of all groups: correct or unset them"
-    )]
-    GroupVariables,
-    /// Groups did not come in time.
-    #[error(
-        "of {groups} groups, no process of {} came within {after:?}: see that they were started with the same FARSIDE_JOIN and \
-         FARSIDE_SECRET, or raise the deadline (FARSIDE_TIMEOUT_S)",
-        missing.iter().map(|group| format!("group {group}")).collect::<Vec<_>>().join(", ")
-    )]
-    GroupsMissing {
-        /// Which.
-        missing: Vec<u32>,
-        /// How many there are.
-        groups: u32,
-        /// How long.
-        after: Duration,
-    },
-    /// Nothing says where process 0 is.
-    #[error("the launcher's environment does not say where process 0 listens: set {what} for all processes")]
-    NoAddress {
-        /// What is missing.
-        what: &'static str,
-    },
-    /// The launcher's numbers do not fit.
-    #[error(
-        "the launcher says that this is rank {rank} of {processes} processes, which count from 0: correct RANK or WORLD_SIZE"
-    )]
-    NoSuchRank {
-        /// The process's own number.
-        rank: u32,
-        /// How many there are.
-        processes: u32,
-    },
-    /// PMIx, which the launcher offers, is not there, and variables do not do either.
-    #[error(
-        "libpmix cannot be opened ({missing}): install it (Debian: libpmix2) on all machines; without it, {otherwise}"
-    )]
-    NoPmix {
-        /// What the loader said.
-        missing: String,
-        /// What the variables lack.
-        otherwise: String,
-    },
-    /// There is no secret.
-    #[error(
-        "FARSIDE_SECRET is not set: processes that find each other over the network must know a secret; set it to the same \
-         text for all of them, such as the output of `openssl rand -hex 16`"
-    )]
-    NoSecret,
-    /// PMIx could not do its part.
-    #[error("the launcher offers PMIx, and it does not work: {why}; set FARSIDE_START=variables to do without it")]
-    Pmix {
-        /// The reason.
-        why: String,
-    },
-    /// Process 0 cannot listen.
-    #[error(
-        "process 0 cannot listen at port {port}: {cause}; another program uses it, or another job: set FARSIDE_PORT (or \
-         MASTER_PORT) to a free one for all processes"
-    )]
-    Port {
-        /// The port.
-        port: u16,
-        /// The system's reason.
-        cause: String,
-    },
-    /// There was somebody else, of the same number, before.
-    #[error("there is a rank {rank} at {address} already: give each process a RANK of its own")]
-    RankTaken {
-        /// The number.
-        rank: u32,
-        /// Where process 0 listens.
-        address: String,
-    },
-    /// Process 0 takes it for a job of more or fewer groups.
-    #[error(
-        "group {group} was started as one of {groups}, and the process at {address} as one of {host_groups}: give all the same \
-         count in FARSIDE_GROUP"
-    )]
-    OtherGroups {
-        /// This process's group.
-        group: u32,
-        /// How many it takes there to be.
-        groups: u32,
-        /// How many process 0 takes there to be.
-        host_groups: u32,
-        /// Where process 0 listens.
-        address: String,
-    },
-    /// Process 0 takes it for a job of another size.
-    #[error(
-        "rank {rank} was started for a job of {processes} processes, and process 0 at {address} for one of {host_processes}: \
-         give all the same WORLD_SIZE, and each job its own MASTER_PORT"
-    )]
-    OtherSize {
-        /// This process.
-        rank: u32,
-        /// How many it takes there to be.
-        processes: u32,
-        /// How many process 0 takes there to be.
-        host_processes: u32,
-        /// Where process 0 listens.
-        address: String,
-    },
-    /// Process 0 was not found in time.
-    #[error(
-        "rank {rank} did not reach process 0 at {address} within {after:?} ({cause}): see that process 0 has started, that \
-         MASTER_ADDR names its machine, and that no firewall keeps the port closed; or raise the deadline (FARSIDE_TIMEOUT_S)"
-    )]
-    Unreachable {
-        /// This process.
-        rank: u32,
-        /// Where process 0 was looked for.
-        address: String,
-        /// How long.
-        after: Duration,
-        /// What happened at the last attempt.
-        cause: String,
-    },
-    /// The two ends do not have the same secret.
-    #[error(
-        "rank {rank} and the process at {address} do not have the same secret: set FARSIDE_SECRET to the same text for all"
-    )]
-    WrongSecret {
-        /// This process.
-        rank: u32,
-        /// Where process 0 was looked for.
-        address: String,
-    },
 }
 
 /// Who fills a ring: one worker, or all threads of a process together.
@@ -552,47 +436,6 @@ pub enum FullCause {
         /// How many.
         pending: usize,
     },
-}
-
-/// How a process ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ProcessEnd {
-    /// It exited with this status.
-    Exited(i32),
-    /// This signal killed it.
-    Killed(i32),
-    /// It could not be started.
-    NotStarted(String),
-    /// It said so itself before it exited.
-    Reported(String),
-    /// It was stopped because the job took too long.
-    TimedOut,
-}
-
-impl fmt::Display for ProcessEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ProcessEnd::Exited(status) => write!(f, "it exited with status {status}"),
-            ProcessEnd::Killed(signal) => write!(f, "signal {signal} killed it"),
-            ProcessEnd::NotStarted(why) => write!(f, "it could not be started: {why}"),
-            ProcessEnd::Reported(why) => f.write_str(why),
-            ProcessEnd::TimedOut => f.write_str("it was stopped because the job ran longer than its time limit"),
-        }
-    }
-}
-
-impl ProcessEnd {
-    /// The exit status that a shell would report for it.
-    pub fn exit_status(&self) -> i32 {
-        match self {
-            ProcessEnd::Exited(status) => *status,
-            ProcessEnd::Killed(signal) => 128 + signal,
-            ProcessEnd::NotStarted(_) => 127,
-            ProcessEnd::Reported(_) => 1,
-            ProcessEnd::TimedOut => 124,
-        }
-    }
 }
 
 /// A call that was not sent, with its arguments.

@@ -2,12 +2,10 @@
 //!
 //! See `README.md` in this folder for the way of one call, end to end.
 
-pub(crate) mod buffered;
 pub(crate) mod call;
 pub(crate) mod caller;
 #[cfg(test)]
 mod corruption;
-pub(crate) mod countdown;
 pub(crate) mod fetches;
 pub(crate) mod frames;
 pub(crate) mod inbox;
@@ -19,7 +17,6 @@ pub(crate) mod pending;
 pub(crate) mod remote;
 pub(crate) mod reply;
 pub(crate) mod reply_slots;
-pub(crate) mod result_place;
 pub(crate) mod ring;
 pub(crate) mod staged;
 pub(crate) mod table;

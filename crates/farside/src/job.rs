@@ -39,23 +39,23 @@ pub use farside_sys::topology::Bind;
 pub use simulate::{Simulated, Simulation, simulate};
 
 use crate::Worker;
-pub use crate::launch::child::{is_member, is_reported};
-#[doc(hidden)]
-pub use crate::launch::control::fuzz_decode as fuzz_control_decode;
-pub use crate::launch::nic::{Nics, NoNics};
-pub use crate::launch::settings::{Check, UnknownCheck};
-pub use crate::launch::start as launch;
 pub use crate::runtime::footprint::{Footprint, footprint};
+pub use farside_launch::child::{is_member, is_reported};
+#[doc(hidden)]
+pub use farside_launch::control::fuzz_decode as fuzz_control_decode;
+pub use farside_launch::nic::{Nics, NoNics};
+pub use farside_launch::settings::{Check, UnknownCheck};
+pub use farside_launch::start as launch;
 
 use crate::error::Result;
 use crate::invoke::named::{Named, Names};
-use crate::launch::child::{self, Manner, Role};
-use crate::launch::ring_options::RingOptions;
-use crate::launch::settings::{Choices, own_environment};
-use crate::launch::start::{Launch, Program};
 use crate::rooms::ROOMS;
 use crate::runtime::run;
 use crate::wire::Wire;
+use farside_launch::child::{self, Manner, Role};
+use farside_launch::ring_options::RingOptions;
+use farside_launch::settings::{Choices, own_environment};
+use farside_launch::start::{Launch, Program};
 
 /// A job of one process with one worker, until more is asked for.
 pub fn job() -> Job {
@@ -307,7 +307,7 @@ impl Job {
         // Whoever is started gets all of it, so that nobody has to come to the same settings again.
         let settings = self.choices.resolve(&own_environment)?;
         let arguments = self.entry.unwrap_or_else(|| std::env::args_os().skip(1).collect());
-        let program = Program { command: crate::launch::own_program()?, arguments, processes: settings.processes };
+        let program = Program { command: farside_launch::own_program()?, arguments, processes: settings.processes };
         let launch = Launch {
             choices: settings.into(),
             site: Some(site),
@@ -315,6 +315,6 @@ impl Job {
             quiet_stdout: self.quiet_stdout,
             ..Launch::new(vec![program])
         };
-        launch.run()
+        Ok(launch.run()?)
     }
 }

@@ -55,6 +55,7 @@
 //! On [consumer threads](Worker::consumers_of) several run at a time, each on its own thread; and on threads
 //! [dedicated to that](Worker::waiters_of) they may wait.
 
+mod buffers;
 pub mod check;
 mod dist;
 mod error;
@@ -62,7 +63,6 @@ pub mod global;
 pub mod heap;
 mod invoke;
 pub mod job;
-mod launch;
 pub mod memory;
 pub mod pipe;
 mod rooms;
@@ -75,6 +75,7 @@ pub use farside_wire as wire;
 // Derived code and attributes name this crate as its users do.
 extern crate self as farside;
 
+pub use buffers::{Countdown, Counting, Everyone, Lent, LentToAll, ResultPlace, Written};
 /// What [values in global memory](GlobalPtr) are made of: [`Pod`](bytemuck::Pod), to be derived.
 pub use bytemuck;
 pub use check::AccessConflict;
@@ -85,25 +86,22 @@ pub use farside_fabric as fabric;
 pub use farside_fabric::sim::{LogGp, SimOptions, Trace};
 pub use farside_fabric::transport::AtomicChange;
 pub use farside_fabric::{MachineId, ProcessId, WorkerId};
+pub use farside_launch::LaunchError;
+pub use farside_launch::ring_options::RingOptions;
 pub use farside_macros::test;
 pub use global::{
     AddressFault, AllNotifications, Comparison, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice, Handle, Hyperslab,
     Incoming, MovementError, NotificationFault, Notifications, Order, Section, SectionFault, Signal, Until,
 };
-pub use invoke::call::{
-    AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Counting, Everyone, Lent, LentToAll, To, WhenFull, Written,
-};
+pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, To, WhenFull};
 pub use invoke::caller::{Caller, CallerPending, CallerTo};
-pub use invoke::countdown::Countdown;
 pub use invoke::named::Named;
 pub use invoke::notify::{On, Synchronizer};
 pub use invoke::outbox::{FlushCause, SendCounters};
 pub use invoke::pending::{ByName, FromLike, Pending, Reading};
 pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
-pub use invoke::result_place::ResultPlace;
 pub use job::{Job, Simulated, Simulation, job, simulate};
-pub use launch::ring_options::RingOptions;
 pub use memory::{Registered, RemoteMemory};
 pub use runtime::observer::AccessKind;
 pub use runtime::worker::{Counters, Scope, Worker};

@@ -25,13 +25,14 @@ use farside_fabric::transport::AtomicChange;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion, WorkerId};
 
 pub use self::address::GlobalAddress;
-pub(crate) use self::address::SLOT_BYTES;
 pub use self::error::MemoryError;
 pub(crate) use self::numa::Nodes;
 pub(crate) use self::segments::publish;
 pub(crate) use self::shared::ProcessMemory;
 use crate::Wire;
-use crate::error::{Error, Result};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
 pub(crate) use crate::runtime::extent::Extent;
 use crate::runtime::observer::{AccessKind, Touch};
 use crate::runtime::worker::Worker;

@@ -157,7 +157,7 @@ impl OfiEndpoint {
             let process = ProcessId::new(addresses.len() as u32);
             return Err(FabricError::Refused { process, why: "it has no address on this fabric" });
         }
-        let token = u64::from_le_bytes(*secret.first_chunk().expect("a secret is longer"));
+        let token = u64::from_le_bytes(*secret.first_chunk().expect("a secret has more than eight bytes"));
         self.lock().introduce(&addresses, token)
     }
 

@@ -1,4 +1,4 @@
-//! A queue of an endpoint, as its users have it.
+//! A queue of an endpoint, as its users hold it.
 
 use std::sync::Arc;
 

@@ -1,14 +1,16 @@
-//! The queues of an endpoint: puts and gets of which most are not told when they are over.
+//! The queues of an endpoint: puts and gets, most of which report no completion of their own.
 //!
-//! libfabric promises no order of completions over `rxm`. So what is told is found out in one of two ways ([`Open::rides`]):
+//! libfabric guarantees no order of completions over `rxm`. A queue therefore learns of completions
+//! in one of two ways ([`Open::rides`]):
 //!
-//! - Where the provider keeps puts in order at their target, also with gets ([`Attributes::ordered_bytes_max`]), a put without a signal
-//!   asks for no completion, and its target sends no acknowledgement. It *rides* on the next operation that asks for one: that ends when
-//!   it has been carried out there, and so was everything before.
-//! - Otherwise, and for all gets, whose bytes may come in another order than they were asked for, a completion is asked for each,
-//!   and the [`Ledger`] holds what is told back until all before it are over.
+//! - Some providers keep puts in order at their target, also with respect to gets
+//!   ([`Attributes::ordered_bytes_max`]). There a put without a signal requests no completion, and
+//!   its target sends no acknowledgement. It *rides* on the next operation that requests one: that
+//!   operation ends when the target has executed it, and with it everything before.
+//! - Otherwise, and for all gets, whose bytes may arrive out of order, each operation requests a
+//!   completion. The [`Ledger`] withholds a signal until all operations before it are over.
 //!
-//! A failure is reported for those that ride, too. It ends the queue.
+//! A failure is reported for riding operations, too. It ends the queue.
 //!
 //! [`Attributes::ordered_bytes_max`]: super::port::Attributes::ordered_bytes_max
 
@@ -30,12 +32,12 @@ use crate::transport::{FabricError, RemoteKey};
 /// Names a queue of an endpoint.
 pub(super) type QueueId = u64;
 
-/// Those that are open, and those that were closed with something under way.
+/// The open queues, and closed ones with operations in flight.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     queues: BTreeMap<QueueId, Open>,
     next: QueueId,
-    /// By where their contexts begin.
+    /// The queues by the address of their first context.
     by_contexts: BTreeMap<usize, QueueId>,
 }
 
@@ -43,32 +45,33 @@ pub(super) struct Queues {
 struct Open {
     peer: ProcessId,
     limits: QueueLimits,
-    /// Puts without a signal are not told.
+    /// Whether puts without a signal ride, that is, request no completion.
     rides: bool,
     ledger: Ledger<UnderWay>,
-    /// One for each place in the ledger, in turns.
+    /// One context for each place in the ledger, used cyclically.
     contexts: Contexts,
     frontier: Arc<Frontier>,
     end: Option<End>,
     is_closing: bool,
-    /// A signal of our own is under way, behind all that rides to a region which was taken back.
+    /// Whether a signal of the endpoint itself is in flight, behind all operations that ride to a
+    /// withdrawn region.
     is_hurried: bool,
-    /// Where the last signal of one that is closing goes, if there was no room for it.
+    /// The peer's address for the last signal of a closing queue, if there was no room for it.
     owed: Option<FiAddr>,
-    /// The region of the last operation, since the next one is mostly for the same.
+    /// The region of the last operation, because the next operation is usually on the same one.
     last_access: Option<(RemoteKey, Reached)>,
-    /// Where a signal that moves nothing can go.
+    /// The place for a signal that moves no data.
     last_rider: Option<Place>,
 }
 
-/// What stays as it is while an operation is under way.
+/// Kept unchanged while an operation is in flight.
 #[derive(Debug)]
 struct UnderWay {
     memory: Option<Arc<SharedMemory>>,
     key: Option<RemoteKey>,
 }
 
-/// How a peer's region is reached.
+/// The access to a peer's region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reached {
     pub(super) access: NativeAccess,
@@ -84,20 +87,20 @@ struct Place {
     remote_key: u64,
 }
 
-/// Why a queue has failed.
+/// The reason why a queue has failed.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Disconnected,
     Stale(RemoteKey),
 }
 
-/// An operation to be posted, with what the endpoint knows of it.
+/// An operation to post, with what the endpoint knows of it.
 #[derive(Debug)]
 pub(super) struct Order<'o> {
     pub(super) transfer: &'o Transfer<'o>,
     pub(super) signal: Option<u64>,
     pub(super) address: FiAddr,
-    /// Of the local memory, where the provider asks for that.
+    /// The registration of the local memory, where the provider requires one.
     pub(super) registration: Option<Registration>,
 }
 
@@ -128,7 +131,7 @@ impl Queues {
         (id, limits, frontier)
     }
 
-    /// Nobody uses the queue any more. It goes when nothing is under way.
+    /// Closes a queue that has no user any more. It is removed when nothing is in flight.
     pub(super) fn close(&mut self, port: &Port, id: QueueId, address: Option<FiAddr>) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         queue.is_closing = true;
@@ -138,24 +141,24 @@ impl Queues {
         self.remove_if_done(id);
     }
 
-    /// How many there are.
+    /// Number of queues.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.queues.len()
     }
 
-    /// How many operations of a queue are not over.
+    /// Number of operations of a queue that are not over.
     #[cfg(test)]
     pub(super) fn under_way(&self, id: QueueId) -> usize {
         self.queues[&id].ledger.under_way()
     }
 
-    /// To whom it goes.
+    /// The peer of a queue.
     pub(super) fn peer(&self, id: QueueId) -> Option<ProcessId> {
         self.queues.get(&id).map(|queue| queue.peer)
     }
 
-    /// Posts an operation. `access` looks up how a region is reached.
+    /// Posts an operation. `access` looks up the access to a region.
     pub(super) fn post(
         &mut self,
         port: &Port,
@@ -173,33 +176,33 @@ impl Queues {
         queue.post(port, order, reached.access)
     }
 
-    /// Posts a signal that moves nothing.
+    /// Posts a signal that moves no data.
     pub(super) fn signal(&mut self, port: &Port, id: QueueId, address: FiAddr, number: u64) -> Result<(), FabricError> {
         let queue = self.queues.get_mut(&id).expect("a queue is closed by its last user");
         queue.admit(true)?;
         queue.signal(port, address, number)
     }
 
-    /// Why a queue has failed, if it has.
+    /// Fails if a queue has failed.
     ///
     /// # Errors
-    /// The reason.
+    /// The reason for the failure.
     pub(super) fn check(&self, id: QueueId) -> Result<(), FabricError> {
         self.queues.get(&id).map_or(Ok(()), Open::check)
     }
 
-    /// How many operations of a queue are under way though it has failed.
+    /// Number of operations of a failed queue that are still in flight.
     pub(super) fn quarantined(&self, id: QueueId) -> usize {
         let failed = self.queues.get(&id).filter(|queue| queue.end.is_some());
         failed.map_or(0, |queue| queue.ledger.under_way())
     }
 
-    /// The same of all queues.
+    /// Number of operations of all failed queues that are still in flight.
     pub(super) fn all_quarantined(&self) -> usize {
         self.queues.keys().map(|id| self.quarantined(*id)).sum()
     }
 
-    /// An operation has ended. Says whether there was one with this context.
+    /// Records that an operation has ended. Returns whether there was one with this context.
     pub(super) fn landed(&mut self, port: &Port, context: *mut c_void) -> bool {
         let Some((id, index)) = self.find(context) else { return false };
         let queue = self.queues.get_mut(&id).expect("it was just found");
@@ -211,7 +214,7 @@ impl Queues {
         true
     }
 
-    /// An operation has failed. Returns the peer that is lost with it, if it is.
+    /// Records that an operation has failed. Returns the peer, if it is lost with the operation.
     pub(super) fn failed(&mut self, context: *mut c_void, is_refused: bool) -> Option<ProcessId> {
         let (id, index) = self.find(context)?;
         let queue = self.queues.get_mut(&id).expect("it was just found");
@@ -224,29 +227,30 @@ impl Queues {
         matches!(end, End::Disconnected).then_some(peer)
     }
 
-    /// A region was taken back: nothing more is posted to it.
+    /// Forgets a withdrawn region: nothing more is posted to it.
     pub(super) fn forget_access(&mut self, key: RemoteKey) {
         for queue in self.queues.values_mut() {
             queue.last_access.take_if(|(known, _)| *known == key);
         }
     }
 
-    /// Whether something is under way to a peer's region.
+    /// Returns whether an operation to a peer's region is in flight.
     pub(super) fn reaches(&self, key: RemoteKey) -> bool {
         self.queues.values().any(|queue| queue.reaches(key))
     }
 
-    /// Whether something is under way from or to this memory of this process.
+    /// Returns whether an operation from or to this memory of this process is in flight.
     pub(super) fn uses(&self, memory: &Arc<SharedMemory>) -> bool {
         self.queues.values().any(|queue| queue.uses(memory))
     }
 
-    /// Sees to it that what rides to a region is told of soon, whatever its poster does.
+    /// Makes the operations that ride to a region complete soon, even if their poster posts nothing
+    /// more.
     pub(super) fn hurry_to(&mut self, port: &Port, key: RemoteKey, address: impl Fn(ProcessId) -> Option<FiAddr>) {
         self.hurry(port, address, |queue| queue.reaches(key));
     }
 
-    /// The same for what rides from this memory of this process.
+    /// Makes the operations that ride from this memory of this process complete soon.
     pub(super) fn hurry_from(
         &mut self,
         port: &Port,
@@ -259,14 +263,14 @@ impl Queues {
     fn hurry(&mut self, port: &Port, address: impl Fn(ProcessId) -> Option<FiAddr>, is_meant: impl Fn(&Open) -> bool) {
         for queue in self.queues.values_mut().filter(|queue| is_meant(queue)) {
             let Some(address) = address(queue.peer) else { continue };
-            // One signal is enough, and one that has no place is tried again.
+            // One signal is enough; one for which there is no room is tried again.
             if queue.ledger.has_riders() && !queue.is_hurried && queue.ledger.admit(true).is_ok() {
                 queue.is_hurried = queue.signal(port, address, 0).is_ok();
             }
         }
     }
 
-    /// A peer is gone.
+    /// Fails the queues to a peer that is gone.
     pub(super) fn lose(&mut self, peer: ProcessId) {
         self.queues.values_mut().filter(|queue| queue.peer == peer).for_each(|queue| queue.fail(End::Disconnected));
     }
@@ -348,9 +352,10 @@ impl Open {
         };
         let rides = self.rides && kind == Kind::Put && order.signal.is_none();
         let piece = self.piece(kind, place, local.bytes(), order.address, !rides);
-        // SAFETY: the span lies in registered memory, which `UnderWay` keeps mapped until the operation is over; to write there
-        // meanwhile is what registered memory is for, and whoever does so accesses it by racy copies. The context is the operation's
-        // own: the ledger has a place for it, and none under way has the same.
+        // SAFETY: the span lies in registered memory, which `UnderWay` keeps mapped until the
+        // operation is over. Other code may write registered memory meanwhile, and does so only by
+        // racy copies. The context belongs to this operation alone: the ledger has a place for it,
+        // and no operation in flight has the same place.
         let posted = unsafe { port.transfer(&piece, local.start()) }?;
         if matches!(posted, Posted::Later) {
             return Err(self.full());
@@ -369,15 +374,15 @@ impl Open {
             Some(place) => {
                 let piece = self.piece(Kind::Put, place, 0, address, true);
                 let start = std::ptr::without_provenance_mut(place.start);
-                // SAFETY: no byte is accessed. The context is the operation's own, as in `post`; the registration is that of an
-                // operation under way.
+                // SAFETY: no byte is accessed. The context belongs to this operation alone, as in
+                // `post`; the registration is that of an operation in flight.
                 let posted = unsafe { port.transfer(&piece, start) }?;
                 if matches!(posted, Posted::Later) {
                     return Err(self.full());
                 }
                 self.ledger.push(Some(number), false, under_way);
             }
-            // All that is under way is told by itself.
+            // Every operation in flight requests its own completion.
             None => {
                 let index = self.ledger.push(Some(number), false, under_way);
                 self.landed(index);
@@ -386,14 +391,16 @@ impl Open {
         Ok(())
     }
 
-    /// Signals those that ride on nothing, since nobody will. In a full queue a signalled one is under way, after which there is room. If the
-    /// provider has none, they stay until the end.
+    /// Signals the operations that have no later operation to ride on. In a full queue a signalled
+    /// one is in flight; when it is over there is room. If the provider has no room, they stay
+    /// until the end.
     fn signal_last(&mut self, port: &Port, address: FiAddr) {
         let signalled = self.admit(true).and_then(|()| self.signal(port, address, u64::MAX - 1));
         self.owed = signalled.is_err().then_some(address);
     }
 
-    /// An operation in the next place of the ledger. The caller has seen that there is one.
+    /// Builds the operation for the next place of the ledger. The caller has checked that there is
+    /// one.
     fn piece(&self, kind: Kind, place: Place, bytes: usize, peer: FiAddr, is_told: bool) -> Piece {
         Piece {
             kind,
@@ -407,11 +414,11 @@ impl Open {
         }
     }
 
-    /// An operation that is told is over, and so are those before it that ride.
+    /// Records that an operation with a completion is over, and thus the riding ones before it.
     fn landed(&mut self, index: u64) {
         self.is_hurried = false;
         if self.end.is_some() {
-            // Those before it that ride are over, too, well or not.
+            // The riding operations before it are over, too, successful or not.
             self.ledger.end_with_all_before(index);
             return self.release_if_done();
         }
@@ -426,7 +433,7 @@ impl Open {
         self.release_if_done();
     }
 
-    /// The provider has let go of an operation of a queue that has failed.
+    /// Records that the provider has released an operation of a failed queue.
     fn let_go(&mut self, index: u64) {
         self.ledger.end(index);
         self.release_if_done();

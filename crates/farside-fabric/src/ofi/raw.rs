@@ -10,7 +10,7 @@
 //!
 //! # fn swap(card: Vec<u8>) -> Vec<u8> { card }
 //! let mut end = RawEnd::open(Some("tcp"), None, 1 << 20)?;
-//! Exchanged by other means, such as a pipe.
+//! // Exchanged by other means, such as a pipe.
 //! let card_of_the_other = swap(end.card()?);
 //! end.introduce(&card_of_the_other)?;
 //! while !end.try_put(0, 4096)? {
@@ -349,7 +349,7 @@ impl Target {
     }
 
     fn decode(bytes: &[u8; TARGET_BYTES]) -> Self {
-        let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("three words are there"));
+        let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("the bytes are three words"));
         Self { key: word(0), base: word(8), bytes: word(16) }
     }
 }

@@ -1,8 +1,8 @@
-//! How far a queue has come.
+//! The progress of a queue.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// A number that only grows: what is tagged with it or less is over.
+/// A number that only grows: an operation with this tag or a smaller one is over.
 ///
 /// ```
 /// use farside_fabric::queue::Frontier;
@@ -15,25 +15,27 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// ```
 #[derive(Debug, Default)]
 pub struct Frontier {
-    /// Raised by whoever makes the transport's progress, when a signalled operation is over; read by whoever wants its memory back.
-    /// The release of `raise` is acquired by `completed`: what the operations read of local memory comes before it is used again.
+    /// Raised by the thread that makes the transport's progress, when a signalled operation is
+    /// over. Read by threads that want to reuse memory. The release of `raise` pairs with the
+    /// acquire of `completed`: the operations have read local memory before it is used again.
     completed: AtomicU64,
     /// Set once, when the queue has failed.
     failed: AtomicU32,
 }
 
 impl Frontier {
-    /// A signalled operation of this number is over. For queues.
+    /// Records that the signalled operation of this number is over. Called by queues.
     pub fn raise(&self, number: u64) {
         self.completed.fetch_max(number, Ordering::Release);
     }
 
-    /// The queue has failed: what is under way will never be over in the ordinary way. For queues.
+    /// Records that the queue has failed: operations in flight will never be over in the ordinary
+    /// way. Called by queues.
     pub fn fail(&self) {
         self.failed.store(1, Ordering::Release);
     }
 
-    /// The transport has let go of all memory. For queues that have failed.
+    /// Records that the transport has released all memory. Called by queues that have failed.
     pub fn release(&self) {
         self.raise(u64::MAX);
     }
@@ -44,13 +46,13 @@ impl Frontier {
         self.completed.load(Ordering::Acquire)
     }
 
-    /// Whether what has this tag is over.
+    /// Returns whether operations with this tag are over.
     #[inline]
     pub fn has_passed(&self, tag: u64) -> bool {
         self.completed() >= tag
     }
 
-    /// Whether the queue has failed.
+    /// Returns whether the queue has failed.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire) != 0
     }

@@ -1,12 +1,13 @@
-//! Which operations of a queue are over, and how many more it takes. It does no I/O and has no lock.
+//! The operations of a queue that are over, and the number that it still accepts. This module does
+//! no I/O and has no lock.
 
 use std::collections::VecDeque;
 
 use super::QueueLimits;
 
-/// The operations of a queue from when they are posted until a signalled one behind them is over.
+/// The operations of a queue, from their posting until a later signalled one is over.
 ///
-/// `T` is what belongs to an operation as long as it is in here.
+/// `T` is the data of an operation, kept while the operation is in the ledger.
 ///
 /// ```
 /// use farside_fabric::queue::{Ledger, QueueLimits, Refusal};
@@ -28,43 +29,43 @@ use super::QueueLimits;
 pub struct Ledger<T> {
     limits: QueueLimits,
     operations: VecDeque<Posted<T>>,
-    /// The index of the first operation in the queue.
+    /// The index of the first operation in the ledger.
     first: u64,
-    /// So many from the first on are over.
+    /// Number of operations, from the first one on, that are over.
     over: usize,
-    /// So many were posted since the last signalled one.
+    /// Number of operations posted since the last signalled one.
     unsignalled: usize,
-    /// So many in here are signalled.
+    /// Number of signalled operations in the ledger.
     signalled: usize,
 }
 
 #[derive(Debug)]
 struct Posted<T> {
-    /// What is told when it is over.
+    /// The number to report when it is over.
     signal: Option<u64>,
-    /// Its end is told by a later one's.
+    /// Whether the end of a later operation reports the end of this one.
     rides: bool,
     is_over: bool,
     content: T,
 }
 
-/// Why an operation is not taken.
+/// The reason why an operation is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is no room until some are over.
+    /// There is no room until some operations are over.
     Full,
-    /// Too many are not signalled. This would be one more.
+    /// Too many operations in a row have no signal.
     Overrun,
 }
 
 impl<T> Ledger<T> {
-    /// A ledger without operations.
+    /// Creates an empty ledger.
     pub fn new(limits: QueueLimits) -> Self {
         let operations = VecDeque::with_capacity(limits.depth);
         Self { limits, operations, first: 0, over: 0, unsignalled: 0, signalled: 0 }
     }
 
-    /// Whether one more is taken.
+    /// Checks whether one more operation is accepted.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -80,8 +81,9 @@ impl<T> Ledger<T> {
         }
     }
 
-    /// Notes an operation that was posted, and returns its index. The end of one that `rides` is not told, but comes before that of
-    /// any later one that [ends with all before](Self::end_with_all_before).
+    /// Records a posted operation, and returns its index. The end of one that `rides` is not
+    /// reported. It comes before that of any later one that [ends with all
+    /// before](Self::end_with_all_before).
     pub fn push(&mut self, signal: Option<u64>, rides: bool, content: T) -> u64 {
         match signal {
             Some(_) => {
@@ -94,18 +96,19 @@ impl<T> Ledger<T> {
         self.next() - 1
     }
 
-    /// The index that the next operation gets.
+    /// The index of the next operation.
     pub fn next(&self) -> u64 {
         self.first + self.operations.len() as u64
     }
 
-    /// What belongs to the operation of this index.
+    /// The data of the operation with this index.
     pub fn get(&self, index: u64) -> Option<&T> {
         let at = index.checked_sub(self.first)?;
         self.operations.get(at as usize).map(|operation| &operation.content)
     }
 
-    /// The index of the operation in a place, when each is in the place of its index modulo the depth.
+    /// The index of the operation in a place, if each operation is in the place of its index modulo
+    /// the depth.
     pub fn index_at(&self, place: usize) -> Option<u64> {
         let depth = self.limits.depth as u64;
         let index = self.first + (place as u64 + depth - self.first % depth) % depth;
@@ -118,35 +121,36 @@ impl<T> Ledger<T> {
         Some((self.first + self.over as u64, &operation.content))
     }
 
-    /// All that are in here, in their order: whether they are signalled, and what belongs to them.
+    /// All operations in order: whether they are signalled, and their data.
     pub fn iter(&self) -> impl Iterator<Item = (bool, &T)> {
         self.operations.iter().map(|operation| (operation.signal.is_some(), &operation.content))
     }
 
-    /// What belongs to those that are not over.
+    /// The data of the operations that are not over.
     pub fn open(&self) -> impl Iterator<Item = &T> {
         let open = self.operations.iter().skip(self.over).filter(|operation| !operation.is_over);
         open.map(|operation| &operation.content)
     }
 
-    /// How many are not over.
+    /// Number of operations that are not over.
     pub fn under_way(&self) -> usize {
         self.open().count()
     }
 
-    /// Whether some ride and are not over, so that only a later one tells their end.
+    /// Returns whether riding operations are not over, so that only a later one reports their end.
     pub fn has_riders(&self) -> bool {
         self.operations.iter().skip(self.over).any(|operation| operation.rides && !operation.is_over)
     }
 
-    /// The operation of this index is over. When all before some signalled one are, returns the number of the last such.
+    /// Records that the operation with this index is over. If all operations before some signalled
+    /// one are over, returns the number of the last such one.
     pub fn end(&mut self, index: u64) -> Option<u64> {
         let operation = index.checked_sub(self.first).and_then(|at| self.operations.get_mut(at as usize))?;
         operation.is_over = true;
         self.advance()
     }
 
-    /// The same for one whose end tells that of those before it that ride.
+    /// Records the same for an operation whose end reports that of the riding ones before it.
     pub fn end_with_all_before(&mut self, index: u64) -> Option<u64> {
         let count = index.saturating_sub(self.first) as usize;
         for operation in self.operations.iter_mut().take(count).skip(self.over) {
@@ -160,7 +164,7 @@ impl<T> Ledger<T> {
         while self.operations.get(self.over).is_some_and(|operation| operation.is_over) {
             self.over += 1;
             if let Some(number) = self.operations[self.over - 1].signal {
-                // Two threads may post in another order than they were numbered.
+                // Two threads may post in another order than their numbers.
                 told = told.max(Some(number));
                 self.signalled -= 1;
                 self.first += self.over as u64;
@@ -184,7 +188,7 @@ mod tests {
             signalled: bool,
             rides: bool,
         },
-        /// One of those that tell their end.
+        /// One of the operations that report their end.
         End(usize),
     }
 
@@ -196,7 +200,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of everything that was ever posted.
+        /// Compares the ledger with a list of all operations ever posted.
         #[test]
         fn a_signal_is_told_when_all_before_it_are_over(steps in prop::collection::vec(step(), 0..200)) {
             let limits = QueueLimits { depth: 6, unsignalled_max: 3, completions_max: 2, bytes_max: 8 };
@@ -207,7 +211,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Post { signalled, rides } => {
-                        // A signalled one tells its end.
+                        // A signalled operation reports its end.
                         let rides = rides && !signalled;
                         let run = all.iter().rev().take_while(|(signalled, ..)| !signalled).count();
                         let signals = all[freed..].iter().filter(|(signalled, ..)| *signalled).count();

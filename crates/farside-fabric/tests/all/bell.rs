@@ -1,6 +1,7 @@
-//! The doorbell with real sleep and real threads. What order the steps need is checked in `loom.rs`; here is the futex.
+//! The doorbell with real sleep and real threads. `loom.rs` checks the order of the steps; these
+//! tests check the futex.
 //!
-//! All sleeps are given an hour. Whoever is not woken is found by the watchdog.
+//! All sleeps have a timeout of an hour. The watchdog finds a thread that is not woken.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -25,7 +26,7 @@ fn watched(test: impl FnOnce() + Send + 'static) {
         done.send(()).expect("the watchdog waits");
     });
     match finished.recv_timeout(WATCHDOG) {
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("somebody sleeps for ever"),
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("a thread sleeps for ever"),
         Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => running.join().expect("the test itself succeeds"),
     }
 }
@@ -46,7 +47,7 @@ fn prepare(bell: &Doorbell) -> SleepToken {
     bell.prepare(bell.fencing(), || {})
 }
 
-/// Whether a ring would wake the owner now. (It counts as one.)
+/// Returns whether a ring would wake the owner now. (The call counts as a ring.)
 fn rings(bell: &Doorbell) -> bool {
     let mut rang = false;
     bell.ring_with(|_| rang = true);
@@ -75,7 +76,7 @@ fn a_ring_between_preparing_and_sleeping_is_not_lost() {
         bell.ring_if_asleep();
         bell.sleep(token, HOUR);
         assert!(!rings(&bell));
-        // And so it is for several, and for one after another sleep.
+        // The same holds for several rings, and for a further sleep.
         let token = prepare(&bell);
         (0..3).for_each(|_| bell.ring_if_asleep());
         bell.sleep(token, HOUR);
@@ -170,10 +171,10 @@ fn send(workers: &Workers, number: usize, mut sender: Sender<MappedChunk, Mapped
     }
 }
 
-/// Takes out what is there. Says how much.
+/// Takes all records out of a ring. Returns their number.
 fn drain(workers: &Workers, number: usize, receiver: &mut Receiver<MappedChunk, MappedControl>, next: &mut u64) -> u64 {
     let before = *next;
-    while let Next::Record { payload, end, .. } = receiver.peek().expect("the sender writes what it should") {
+    while let Next::Record { payload, end, .. } = receiver.peek().expect("the sender writes valid records") {
         assert_eq!(receiver.chunk().word(payload).load(Ordering::Relaxed), *next);
         receiver.consume(end);
         *next += 1;

@@ -1,4 +1,4 @@
-//! The allocators of registered memory, against what anybody can count.
+//! The allocators of registered memory, compared with simple accounts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -23,7 +23,7 @@ fn transport() -> Arc<dyn Transport> {
     SimFabric::new(1, 4096, 1, SimOptions::default()).unwrap().endpoint(ProcessId::new(0))
 }
 
-/// Small, and of ordinary pages, so that it is made quickly.
+/// Small, and of ordinary pages, so that it is created quickly.
 fn small() -> NodeOptions {
     NodeOptions {
         pages: PageKind::Base,
@@ -34,7 +34,7 @@ fn small() -> NodeOptions {
     }
 }
 
-/// A source that counts what is out.
+/// A source that counts the bytes of the chunks that are out.
 #[derive(Debug)]
 struct Counting {
     node: NodeMemory,
@@ -96,7 +96,7 @@ fn options(limit_bytes: usize) -> impl Strategy<Value = HeapOptions> {
     })
 }
 
-/// Where a block lies: region, beginning and end.
+/// The place of a block: its region, beginning and end.
 fn range(heap: &Heap, block: &Block) -> (u32, u64, u64) {
     let (region, offset) = heap.place_of(block);
     (region.key().slot, offset, offset + heap.block_bytes(block) as u64)
@@ -180,7 +180,7 @@ proptest! {
                 }
                 Step::Release(which) | Step::ReleaseElsewhere(which) if !live.is_empty() => {
                     let (buffer, mark) = live.swap_remove(which.index(live.len()));
-                    prop_assert!(check(&buffer, mark), "somebody wrote into a buffer");
+                    prop_assert!(check(&buffer, mark), "a buffer was overwritten");
                     if matches!(step, Step::Release(_)) { drop(buffer) } else { elsewhere.send(buffer).unwrap() }
                 }
                 Step::Release(_) | Step::ReleaseElsewhere(_) => {}
@@ -196,7 +196,7 @@ proptest! {
         drop(elsewhere);
         helper.join().unwrap();
         for (buffer, mark) in &live {
-            prop_assert!(check(buffer, *mark), "somebody wrote into a buffer");
+            prop_assert!(check(buffer, *mark), "a buffer was overwritten");
         }
         live.clear();
         prop_assert_eq!(allocator.report().used_bytes, 0);
@@ -205,7 +205,7 @@ proptest! {
     }
 }
 
-/// A thread that drops what it is sent.
+/// A thread that drops the buffers that it receives.
 fn helper() -> (mpsc::Sender<Registered>, thread::JoinHandle<()>) {
     let (send, receive) = mpsc::channel::<Registered>();
     (send, thread::spawn(move || receive.into_iter().for_each(drop)))
@@ -227,10 +227,10 @@ fn a_buffer_outlives_its_allocator() {
         drop(there);
         done.send(()).unwrap();
     });
-    watch.recv_timeout(Duration::from_secs(60)).expect("a drop waits for nobody");
+    watch.recv_timeout(Duration::from_secs(60)).expect("a drop does not wait");
     assert!(source.out_bytes() > 0);
     drop(here);
-    assert_eq!(source.out_bytes(), 0, "the last one lets go of the chunks");
+    assert_eq!(source.out_bytes(), 0, "the last reference releases the chunks");
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn superchunks_grow_are_cut_up_and_used_again() {
         taken.into_iter().for_each(|chunk| node.give_back(chunk));
         assert_eq!((node.report().used_bytes, node.report().registered_bytes), (0, report.registered_bytes));
         drop(node.take(CHUNK).unwrap());
-        assert_eq!(node.report().registered_bytes, report.registered_bytes, "what came back is used again");
+        assert_eq!(node.report().registered_bytes, report.registered_bytes, "returned chunks are reused");
     }
 }
 
@@ -361,7 +361,7 @@ fn more_than_the_machine_has_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-#[should_panic = "where it came from"]
+#[should_panic = "a chunk is given back once, to its source"]
 fn a_chunk_goes_back_to_its_own_node_only() {
     let fabric = SimFabric::new(1, 4096, 1, SimOptions::default()).unwrap();
     let [one, other] = [(); 2].map(|()| NodeMemory::new(fabric.endpoint(ProcessId::new(0)), small()));
@@ -391,7 +391,7 @@ fn what_a_superchunk_got_is_reported() {
         let [superchunk] = report.superchunks[..] else { panic!("{report:?}") };
         assert_eq!((report.node, superchunk.bytes), (node, 2 << 20));
         assert!(superchunk.pages.kind <= pages && superchunk.pages.huge_bytes <= superchunk.bytes);
-        // A node that is not there is none that memory can be on.
+        // Memory cannot be on a node that does not exist.
         assert!(superchunk.node.is_none_or(|found| node_id.is_some() && found.0 != 777), "{report:?}");
         println!("{report:?}");
     }

@@ -1,4 +1,5 @@
-//! The ring against an oracle: every record comes out once, in order and unharmed, and nobody writes where it must not.
+//! The ring against an oracle: every record comes out once, in order and intact, and neither side
+//! writes outside its own memory.
 
 mod corruption;
 mod harness;
@@ -15,10 +16,10 @@ use memory::{Heap, Mapped, Source};
 
 const CHUNK_BYTES_MAX: usize = 8 << 10;
 const OPERATIONS_MAX: usize = 400;
-/// The control block, the first chunks, and a granted one for each operation.
+/// The control block, the first chunks, and a granted chunk for each operation.
 const MAPPED_BYTES: usize = 64 + (6 + OPERATIONS_MAX) * CHUNK_BYTES_MAX;
 
-/// Powers of two and their neighbours, the smallest most often; and anything between.
+/// Powers of two and their neighbours, the smallest most often; and any size in between.
 fn chunk_bytes() -> impl Strategy<Value = usize> {
     let near_power =
         (6_u32..=13, -1_isize..=1).prop_map(|(power, words)| (1_usize << power).wrapping_add_signed(words * 8));
@@ -60,7 +61,7 @@ fn drive<S: Source>(source: S, chunks: &[usize], operations: &[Operation]) {
         harness.apply(*operation);
     }
     harness.drain();
-    // Whatever happened: a record that a chunk is long enough for gets through, and again.
+    // After any operations, a record that fits into a chunk gets through, twice.
     for record_bytes in std::iter::repeat_n(harness.longest_record(), 2).flatten() {
         with_patience(&mut harness, Operation::Publish { record_bytes });
     }
@@ -91,7 +92,8 @@ proptest! {
     }
 }
 
-/// Does what needs room, taking records out until there is some. Panics if that never helps.
+/// Applies an operation that needs room, and takes records out until there is some. Panics if that
+/// never helps.
 fn with_patience<S: Source>(harness: &mut Harness<S>, operation: Operation) {
     for _ in 0..8 {
         if harness.may_try(operation) && harness.apply(operation) {
@@ -104,7 +106,7 @@ fn with_patience<S: Source>(harness: &mut Harness<S>, operation: Operation) {
 
 #[test]
 fn long_records_carry_their_length_in_front() {
-    // The longest payload whose length still stands in the header.
+    // The longest payload whose length fits into the header.
     let longest_short = (usize::from(u16::MAX) - 2) * 8;
     let near = [-9, -8, -1, 0, 1, 8, 9].map(|more| longest_short.wrapping_add_signed(more));
     let mut harness = Harness::new(Heap, &[1 << 20, (2 << 20) + 8, 1 << 20]);
@@ -131,7 +133,7 @@ fn the_only_chunk_that_is_long_enough_can_be_used_again() {
 fn a_ring_of_one_chunk_asks_for_another() {
     let mut harness = Harness::new(Heap, &[64]);
     assert!(harness.apply(Operation::Publish { record_bytes: 56 }));
-    // Nobody can leave the only chunk, so nobody can finish it.
+    // The only chunk cannot be left, so it is never finished.
     assert!(!harness.apply(Operation::Publish { record_bytes: 8 }));
     assert_eq!(harness.needed_chunk_bytes(), Some(CHUNK_BYTES_MIN));
     harness.apply(Operation::Grant { chunk_bytes: CHUNK_BYTES_MIN });

@@ -1,4 +1,4 @@
-//! Arrival bits and the doorbell: no record is left while its receiver sleeps for ever.
+//! Arrival bits and the doorbell: no record stays behind while its receiver sleeps for ever.
 
 use std::sync::Arc;
 
@@ -10,30 +10,30 @@ use crate::check;
 use crate::futex::Futex;
 use crate::memory::{ModelReceiver, ring, send, try_receive};
 
-/// How senders tell a receiver of their records, and how it sleeps until then.
+/// The way in which senders announce records to a receiver, and in which it sleeps until then.
 pub(crate) trait Protocol: Send + Sync + 'static {
     type Token;
 
-    /// A sender has published something in the ring that this bit stands for.
+    /// A sender has published a record in the ring of this bit.
     fn announce(&self, mask: u64);
 
     /// The bits that are set.
     fn bits(&self) -> u64;
 
-    /// The receiver watches the rings of these bits no longer.
+    /// The receiver stops watching the rings of these bits.
     fn clear(&self, mask: u64);
 
-    /// The receiver is about to sleep, and watches the rings of these bits no longer.
+    /// The receiver is about to sleep, and stops watching the rings of these bits.
     fn prepare(&self, watched: u64) -> Self::Token;
 
-    /// It does not sleep after all.
+    /// The receiver does not sleep after all.
     fn cancel(&self, token: Self::Token);
 
-    /// It sleeps.
+    /// The receiver sleeps.
     fn sleep(&self, token: Self::Token);
 }
 
-/// The crate's own.
+/// The implementation of the crate.
 struct Real {
     bits: AtomicU64,
     bell: Doorbell,
@@ -75,17 +75,18 @@ impl Protocol for Real {
     }
 }
 
-/// When a receiver stops watching a ring.
+/// The time at which a receiver stops watching a ring.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Leaves {
-    /// As soon as it is empty.
+    /// As soon as the ring is empty.
     Awake,
-    /// On the way to sleep.
+    /// When the receiver goes to sleep.
     Asleep,
 }
 
-/// Receives from rings, of which number `n` has bit `n`, until `wanted` records have come. Watches a ring from when its bit is set,
-/// and sleeps when there is nothing. `look` takes what there is out of one ring and says how much it was.
+/// Receives from rings, of which number `n` has bit `n`, until `wanted` records have arrived. It
+/// watches a ring once its bit is set, and sleeps when all are empty. `look` takes all records out
+/// of one ring and returns their number.
 pub(crate) fn receive_sleeping<P: Protocol>(
     protocol: &P,
     leaves: Leaves,
@@ -116,7 +117,7 @@ pub(crate) fn receive_sleeping<P: Protocol>(
     }
 }
 
-/// Takes out what is there.
+/// Takes all records out. Returns their number.
 fn drain(receiver: &mut ModelReceiver) -> usize {
     std::iter::from_fn(|| try_receive(receiver)).count()
 }
@@ -146,7 +147,7 @@ fn a_sleeping_receiver_is_woken_for_every_record() {
     two_records(Leaves::Asleep, Fencing::Mutual);
 }
 
-/// As far as the model can tell, which has whole fences for light ones.
+/// The model has full fences in place of light ones, so this checks only the rest.
 #[test]
 fn a_sleeping_receiver_that_fences_for_its_senders_is_woken() {
     two_records(Leaves::Asleep, Fencing::ByReceiver);

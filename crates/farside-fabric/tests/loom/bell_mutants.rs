@@ -1,4 +1,4 @@
-//! The steps of `bell.rs` once more, each in turn left out or weakened: the checker finds what comes of it.
+//! The steps of `bell.rs`, each in turn omitted or weakened: the checker finds the consequence.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::bell::{Leaves, Protocol, receive_sleeping};
 use crate::futex::Futex;
 use crate::{check, check_finds};
 
-/// What is missing.
+/// The missing step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mutation {
     Nothing,
@@ -86,7 +86,8 @@ impl Protocol for Steps {
     }
 }
 
-/// One sender publishes two records, and the receiver sleeps until they have come. A ring is a count of records here.
+/// One sender publishes two records, and the receiver sleeps until they have arrived. A ring is a
+/// count of records here.
 fn two_records(mutation: Mutation, leaves: Leaves) {
     let protocol = Arc::new(Steps::new(mutation));
     let published = Arc::new(AtomicU64::new(0));

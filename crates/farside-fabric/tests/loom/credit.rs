@@ -37,10 +37,10 @@ fn a_sender_that_waits_for_credit_is_woken_by_it() {
             }
         });
         assert_eq!(receive(&mut receiver), 1);
-        // Here the receiver passes from the first chunk to the second, and credits the first.
+        // Here the receiver moves from the first chunk to the second, and credits the first.
         assert_eq!(receive(&mut receiver), 2);
         if receiver.credited_sender_waits() {
-            // What `Doorbell::ring_if_asleep` does.
+            // The steps of `Doorbell::ring_if_asleep`.
             fence(Ordering::SeqCst);
             sleeper.bell.ring_with(|_| sleeper.futex.wake());
         }

@@ -3,7 +3,8 @@
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
 
-/// Those who sleep on one word. The lock is that of the kernel's queue: the word is compared under it.
+/// The sleepers on one word. The lock is that of the kernel's queue, under which the word is
+/// compared.
 #[derive(Debug)]
 pub(crate) struct Futex {
     queue: Mutex<()>,
@@ -15,7 +16,7 @@ impl Futex {
         Self { queue: Mutex::new(()), woken: Condvar::new() }
     }
 
-    /// Sleeps if the word is still what it was, until somebody wakes.
+    /// Sleeps until a wake-up, if the word still has the value `seen`.
     pub(crate) fn wait(&self, word: &AtomicU32, seen: u32) {
         let queue = self.queue.lock().unwrap();
         if word.load(Ordering::Relaxed) == seen {

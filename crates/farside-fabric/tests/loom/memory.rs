@@ -1,4 +1,5 @@
-//! A ring's memory under the model checker: headers are its atomics, payloads its cells, which report races.
+//! A ring's memory under the model checker: headers are the checker's atomics, payloads are its
+//! cells, which report races.
 
 use std::sync::Arc;
 
@@ -7,10 +8,10 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
-/// The bytes of a record with one word of payload.
+/// The size of a record with one word of payload.
 pub(crate) const RECORD_BYTES: usize = 16;
 
-/// A chunk for so many records of one payload word.
+/// The size of a chunk for `records` records of one payload word.
 pub(crate) const fn chunk_bytes(records: usize) -> usize {
     records * RECORD_BYTES + 8
 }
@@ -28,17 +29,18 @@ struct Words {
 #[derive(Debug, Default)]
 pub(crate) struct Payload(UnsafeCell<u64>);
 
-// SAFETY: the model checker fails the test when two threads access the cell unordered, and runs one thread at a time.
+// SAFETY: the model checker fails the test if two threads access the cell without an order, and
+// runs one thread at a time.
 unsafe impl Sync for Payload {}
 
 impl Payload {
     pub(crate) fn write(&self, value: u64) {
-        // SAFETY: nobody else accesses the cell now, or the checker would have failed the test.
+        // SAFETY: nothing else accesses the cell now, or the checker would have failed the test.
         self.0.with_mut(|word| unsafe { *word = value });
     }
 
     pub(crate) fn read(&self) -> u64 {
-        // SAFETY: nobody writes the cell now, or the checker would have failed the test.
+        // SAFETY: nothing writes the cell now, or the checker would have failed the test.
         self.0.with(|word| unsafe { *word })
     }
 }
@@ -73,14 +75,15 @@ impl RingControlMemory for Control {
 pub(crate) type ModelSender = Sender<Chunk, Control>;
 pub(crate) type ModelReceiver = Receiver<Chunk, Control>;
 
-/// Both ends of a ring of chunks for so many records each.
+/// Creates both ends of a ring, whose chunks hold this many records each.
 pub(crate) fn ring(chunks: &[usize]) -> (ModelSender, ModelReceiver) {
     let control = Control(Arc::new(RingControl::default()));
     let chunks: Vec<_> = chunks.iter().map(|records| Chunk::new(*records)).collect();
     (Sender::new(control.clone(), chunks.clone()), Receiver::new(control, chunks))
 }
 
-/// Writes a record of one payload word where [`Sender::reserve`] found room, and says what its header is.
+/// Writes a record of one payload word where [`Sender::reserve`] found room, and returns its
+/// header.
 pub(crate) fn fill(sender: &ModelSender, offset: usize, value: u64) -> Header {
     sender.chunk().0.payload[offset / 8 + 1].write(value);
     Header::new(0, value as u32, RECORD_BYTES)
@@ -103,7 +106,7 @@ pub(crate) fn send(sender: &mut ModelSender, value: u64) {
 
 /// Takes the next record out, if there is one.
 pub(crate) fn try_receive(receiver: &mut ModelReceiver) -> Option<u64> {
-    match receiver.peek().expect("the sender writes what it should") {
+    match receiver.peek().expect("the sender writes valid records") {
         Next::Empty => None,
         Next::Record { header, payload, end } => {
             let value = receiver.chunk().0.payload[payload / 8].read();
@@ -114,7 +117,7 @@ pub(crate) fn try_receive(receiver: &mut ModelReceiver) -> Option<u64> {
     }
 }
 
-/// Takes the next record out as soon as it comes.
+/// Takes the next record out as soon as it arrives.
 pub(crate) fn receive(receiver: &mut ModelReceiver) -> u64 {
     loop {
         match try_receive(receiver) {

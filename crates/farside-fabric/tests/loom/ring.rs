@@ -1,4 +1,4 @@
-//! Records, batches, rotation, credit and splicing, between a sender and a receiver that keep looking.
+//! Records, batches, rotation, credit and splicing, between a sender and a receiver that both poll.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use loom::thread;
 use crate::check;
 use crate::memory::{Chunk, ModelReceiver, RECORD_BYTES, fill, receive, ring, send};
 
-/// Takes out the records 1 to `count`.
+/// Takes the records 1 to `count` out.
 fn receive_all(receiver: &mut ModelReceiver, count: u64) {
     for expected in 1..=count {
         assert_eq!(receive(receiver), expected);
@@ -108,7 +108,7 @@ fn a_granted_chunk_is_spliced_in_where_the_sender_stands() {
                 (2..=4).for_each(|value| send(&mut sender, value));
             }
         });
-        // The receiver learns of it first.
+        // The receiver learns of the chunk first.
         receiver.grant(chunk);
         is_granted.store(true, Ordering::Release);
         receive_all(&mut receiver, 4);

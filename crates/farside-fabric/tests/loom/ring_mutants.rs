@@ -1,4 +1,4 @@
-//! The orderings of the ring once more, each in turn weakened: the checker finds what comes of it.
+//! The orderings of the ring, each in turn weakened: the checker finds the consequence.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{check, check_finds};
 
 const ROTATE: u64 = u64::MAX;
 
-/// What is missing.
+/// The missing ordering.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mutation {
     Nothing,
@@ -38,7 +38,7 @@ impl Mutation {
     }
 }
 
-/// A chunk for one record: its header, its payload, and the header behind.
+/// A chunk for one record: its header, its payload, and the next header.
 #[derive(Default)]
 struct Chunk {
     header: AtomicU64,
@@ -54,7 +54,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// Sends record `number`, the first being 1, in the chunk filling of the same number.
+    /// Sends record `number`, counted from 1, in the chunk filling of the same number.
     fn send(&self, number: u64, mutation: Mutation) {
         let chunk = &self.chunks[number as usize % 2];
         if number > 1 {
@@ -94,7 +94,7 @@ impl Ring {
     }
 }
 
-/// Each chunk is used twice.
+/// Uses each chunk twice.
 fn four_records(mutation: Mutation) {
     let ring = Arc::new(Ring::default());
     let sending = thread::spawn({
@@ -105,7 +105,7 @@ fn four_records(mutation: Mutation) {
     sending.join().unwrap();
 }
 
-/// Two records of which the first header is withheld.
+/// Sends two records and withholds the first header.
 fn batch(mutation: Mutation) {
     let records = Arc::new([Chunk::default(), Chunk::default()]);
     let sending = thread::spawn({
@@ -124,7 +124,8 @@ fn batch(mutation: Mutation) {
     sending.join().unwrap();
 }
 
-/// A sender that waits for credit, without a doorbell: it looks once more, and then sleeps until it is woken.
+/// A sender that waits for credit, without a doorbell: it looks once more, and then sleeps until it
+/// is woken.
 fn one_credit(mutation: Mutation) {
     struct Shared {
         consumed: AtomicU64,

@@ -1,4 +1,5 @@
-//! Those who sleep until a word changes: none sleeps for ever when it was changed. With the steps of `bell.rs` once more, each in turn left out.
+//! Sleeping until a word changes: no watcher sleeps for ever after a change. The mutants omit each
+//! step of `bell.rs` in turn.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use loom::thread;
 use crate::futex::Futex;
 use crate::{check, check_finds};
 
-/// How a word is signalled, and how one sleeps until it is.
+/// The way in which a word is signalled, and in which a watcher sleeps until then.
 trait Protocol: Send + Sync + 'static {
     type Token;
 
@@ -19,11 +20,11 @@ trait Protocol: Send + Sync + 'static {
     /// The watcher is about to sleep.
     fn prepare(&self) -> Self::Token;
 
-    /// It sleeps, or does not after all. Then it is awake.
+    /// The watcher sleeps, or does not after all. Then it is awake.
     fn sleep(&self, token: Self::Token, for_real: bool);
 }
 
-/// The crate's own.
+/// The implementation of the crate.
 struct Real {
     watchers: Watchers,
     bell: Doorbell,
@@ -66,7 +67,7 @@ impl Protocol for Real {
     }
 }
 
-/// What is missing.
+/// The missing step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mutation {
     Nothing,
@@ -127,7 +128,7 @@ impl Protocol for Steps {
     }
 }
 
-/// One signals twice, and the other sleeps until both have come.
+/// One thread signals twice, and the other sleeps until both signals have arrived.
 fn two_signals<P: Protocol>(protocol: P, by_change: bool) {
     let shared = Arc::new((protocol, AtomicU64::new(0)));
     let signalling = thread::spawn({

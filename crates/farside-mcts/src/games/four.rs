@@ -1,8 +1,8 @@
-//! Four in a row: two players drop discs into columns, and who first has four in a line wins.
+//! Four in a row: two players drop discs into columns, and the first with four in a line wins.
 //!
-//! The line may be upright, level or slanting. When the board is full and nobody has one, the game is drawn. The board may
-//! have any width and height whose bits fit into 64 ([`FourInARow::new`]); the usual one is 7 wide and 6 high. A move is a
-//! column, named by its letter from the left.
+//! The line may be vertical, horizontal or diagonal. If the board is full without a line, the game
+//! is drawn. The board has any width and height that fit into 64 bits ([`FourInARow::new`]);
+//! usually it is 7 wide and 6 high. A move is a column, named by its letter from the left.
 //!
 //! ```
 //! use farside_mcts::games::four::FourInARow;
@@ -32,7 +32,7 @@ use board::Board;
 pub use error::FourError;
 pub use position::Position;
 
-/// The game on a board of some width and height, for [`Search`](crate::Search).
+/// Four in a row on a board of one width and height, for [`Search`](crate::Search).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub struct FourInARow {
     board: Board,
@@ -44,7 +44,7 @@ pub struct FourInARow {
 pub struct Column(u8);
 
 impl Column {
-    /// The column's number, from 0 on the left.
+    /// Returns the number of the column, from 0 on the left.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -58,26 +58,27 @@ impl fmt::Display for Column {
 }
 
 impl FourInARow {
-    /// The game by nothing but its rules.
+    /// Returns the game with no knowledge besides the rules.
     ///
     /// # Errors
-    /// [`FourError::Board`] unless the board has at least one column and one row, and (height + 1) × width is at most 64.
+    /// [`FourError::Board`] unless the board has at least one column and one row, and (height + 1)
+    /// × width is at most 64.
     pub fn new(width: usize, height: usize) -> Result<Self, FourError> {
         let board = Board::new(width, height).ok_or(FourError::Board { width, height })?;
         Ok(Self { board, sees_threats: false })
     }
 
-    /// Lets the search see that a line can be finished at once, must be stopped, or cannot be, and leaves out moves that
-    /// make way for one.
+    /// Lets the search recognise lines that a player can finish at once or must stop. It then skips
+    /// moves that let the opponent finish a line.
     #[must_use]
     pub fn with_threats(self) -> Self {
         Self { sees_threats: true, ..self }
     }
 
-    /// The position after some moves, separated by white space.
+    /// Returns the position after moves separated by white space.
     ///
     /// # Errors
-    /// [`FourError`], which names the first move that cannot be played.
+    /// [`FourError`], which names the first illegal move.
     pub fn after(&self, moves: &str) -> Result<Position, FourError> {
         let mut position = self.initial();
         for (text, number) in moves.split_whitespace().zip(1..) {
@@ -143,7 +144,7 @@ impl Game for FourInARow {
         if forced.count_ones() > 1 {
             return Some(Outcome::Won(mover.opponent()));
         }
-        // A disc just below a danger lets the opponent reach it.
+        // A disc directly below a danger lets the opponent reach it.
         let sound = if forced == 0 { drops } else { forced } & !(dangers >> 1);
         moves.extend(board.columns_of(sound));
         moves.is_empty().then_some(Outcome::Won(mover.opponent()))

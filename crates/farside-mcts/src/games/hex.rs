@@ -1,9 +1,11 @@
-//! Hex: two players colour the cells of a rhombus, and who joins his two edges wins.
+//! Hex: two players put stones on the cells of a rhombus, and the player that joins its two edges
+//! wins.
 //!
-//! Black is [`Player::First`] and joins the top (row 1) with the bottom; white is [`Player::Second`] and joins the left
-//! (column a) with the right. A cell is named by its column's letter and its row's number: `a1` is the acute corner at
-//! the top left. The neighbours of column c, row r are (c ± 1, r), (c, r ± 1), (c + 1, r − 1) and (c − 1, r + 1). A full
-//! board has exactly one winner.
+//! Black is [`Player::First`] and joins the top (row 1) with the bottom. White is
+//! [`Player::Second`] and joins the left (column a) with the right. The name of a cell is the
+//! letter of its column and the number of its row: `a1` is the acute corner at the top left. The
+//! neighbours of column c, row r are (c ± 1, r), (c, r ± 1), (c + 1, r − 1) and (c − 1, r + 1). A
+//! full board has exactly one winner.
 //!
 //! ```
 //! use farside_mcts::Player;
@@ -44,12 +46,12 @@ pub use playout::black_wins;
 pub use position::Position;
 pub use render::Diagram;
 
-/// The sizes a board may have.
+/// The sizes of boards.
 pub const SIZES: RangeInclusive<usize> = 2..=flood::MAX_SIZE;
 
-/// The game of Hex on a board of some size, for [`Search`](crate::Search).
+/// The game of Hex on a board of one size, for [`Search`](crate::Search).
 ///
-/// Leaves are evaluated by [`black_wins`].
+/// [`black_wins`] evaluates leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub struct Hex {
     empty: Position,
@@ -57,7 +59,7 @@ pub struct Hex {
 }
 
 impl Hex {
-    /// Hex on a board of `size` × `size` cells, by nothing but its rules.
+    /// Returns Hex on a board of `size` × `size` cells, with no knowledge besides the rules.
     ///
     /// # Errors
     /// [`HexError::Size`] unless the size is one of [`SIZES`].
@@ -65,14 +67,15 @@ impl Hex {
         Ok(Self { empty: Position::new(size)?, sees_connections: false })
     }
 
-    /// Lets the search see which stones are as good as joined, and which cells and moves no longer matter.
+    /// Lets the search recognise connected stones, and cells and moves that no longer matter.
     ///
-    /// It then knows that a game is decided long before it is over, and leaves out moves that do not stop a threat or
-    /// are no better than others. Far stronger for the same number of rollouts: every opening of 6 × 6 is solved within
-    /// a hundred thousand, most within ten thousand.
+    /// The search then knows the winner long before the game is over. It skips moves that do not
+    /// stop a threat, and inferior ones. It is far stronger for the same number of rollouts: a
+    /// hundred thousand solve every opening of 6 × 6, and ten thousand most of them.
     ///
-    /// *Cost:* for each node 0.1 ms on 6 × 6, some 0.4 to 0.9 ms on 11 × 11 and at most about 2 ms on 16 × 16: the search
-    /// for connections ends after so many steps. The default parameters spend some 25 µs of playouts on a node.
+    /// *Cost:* for each node 0.1 ms on 6 × 6, about 0.4 to 0.9 ms on 11 × 11, and at most about 2
+    /// ms on 16 × 16, as the search for connections has a limit. The default parameters spend about
+    /// 25 µs of playouts on a node.
     #[must_use]
     pub fn with_connections(self) -> Self {
         Self { sees_connections: true, ..self }
@@ -130,7 +133,7 @@ impl Game for Hex {
             Prospect::Threat(cells) => moves.retain(|&cell| cells.contains(cell)),
             Prospect::Won => moves.clear(),
         }
-        // Who has no move that might win has lost.
+        // A player without a move that might win has lost.
         moves.is_empty().then_some(Outcome::Won(mover.opponent()))
     }
 }

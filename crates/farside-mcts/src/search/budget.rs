@@ -1,4 +1,4 @@
-//! When a search ends.
+//! The budget of a search.
 
 use std::time::{Duration, Instant};
 
@@ -6,23 +6,24 @@ use farside::Wire;
 
 use super::SearchError;
 
-/// The most rollouts of one search: what 32 bits count.
+/// Maximum number of rollouts of one search. Visit counters have 32 bits.
 pub const MAX_ROLLOUTS: u64 = u32::MAX as u64;
 
-/// How long a search goes on. It ends earlier once the position is solved.
+/// The budget of a search. The search ends earlier if it solves the position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub enum Budget {
-    /// So many descents of the tree, which with those of earlier runs of a session are at most [`MAX_ROLLOUTS`].
+    /// Number of rollouts. Together with those of a session's earlier runs at most
+    /// [`MAX_ROLLOUTS`].
     Rollouts(u64),
-    /// So much time, or less if [`MAX_ROLLOUTS`] is reached.
+    /// Duration. The search ends earlier if it reaches [`MAX_ROLLOUTS`].
     Time(Duration),
 }
 
-/// How often a budget of time looks at the clock, in rollouts.
+/// Number of rollouts between two reads of the clock.
 const CLOCK_INTERVAL: u64 = 16;
 
 impl Budget {
-    /// How many rollouts there may be, when the root has been visited so often before.
+    /// Returns the maximum number of rollouts, for a root with `kept` visits.
     pub(crate) fn rollouts_max(self, kept: u64) -> Result<u64, SearchError> {
         let left = MAX_ROLLOUTS.saturating_sub(kept);
         match self {
@@ -33,7 +34,7 @@ impl Budget {
         }
     }
 
-    /// Whether the time is up after so many rollouts. There is to be something to report, so never before the first.
+    /// Whether the time is up after `rollouts`. Never before the first, as a report needs one.
     #[inline]
     pub(crate) fn is_timed_out(self, rollouts: u64, start: Instant) -> bool {
         match self {

@@ -1,40 +1,36 @@
 //! The search on a job: one tree, whose nodes belong to all workers (Seriema §5.3).
 //!
-//! Every node is owned by one worker, and touched by nobody else, so it lies in plain memory. ([`Sharing::Process`] is the seed's
-//! way: touched by all workers of the owner's process.) A rollout goes from owner
-//! to owner:
+//! One worker owns each node. Only the owner touches it, so it lies in plain memory. A rollout goes
+//! from owner to owner:
 //!
 //! | message | what the receiver does |
 //! |---|---|
-//! | [`Descend`](message::Descend) | goes on selecting from a node of its own |
-//! | [`Expand`](message::Expand) | makes a node, and goes on from there |
-//! | [`Expanded`](message::Expanded) | lets an edge lead to the new node, and sends on the rollouts that waited for it |
-//! | [`Evaluate`](message::Evaluate) | plays the games of a leaf, for a worker that has more to do than this one |
-//! | [`BackUp`](message::BackUp) | completes the visits that it has put in flight, and passes the sample on |
-//! | [`Spare`](message::Spare) | gives some leaf to the worker that has nothing to do |
-//! | [`Replicate`](message::Replicate) | has a copy of a node that is visited very often |
-//! | [`Flush`](message::Flush) | adds what came to a copy to its own node |
-//! | [`Refresh`](message::Refresh) | learns how the original of its copy stands |
-//! | [`Grant`](message::Grant) | starts rollouts at its copy of the root |
-//! | [`Done`](message::Done) | counts rollouts that others have started and completed, and grants more |
-//! | [`Keep`](message::Keep) | between two runs of a session: keeps what is below a node |
+//! | [`Descend`](message::Descend) | continues selection from one of its nodes |
+//! | [`Expand`](message::Expand) | makes a node, and continues selection from there |
+//! | [`Expanded`](message::Expanded) | lets an edge lead to the new node, and continues the rollouts that waited for it |
+//! | [`Evaluate`](message::Evaluate) | plays the random games of a leaf for a busier worker |
+//! | [`BackUp`](message::BackUp) | completes the visits of a trail, and passes the sample on |
+//! | [`Spare`](message::Spare) | gives a leaf to an idle worker |
+//! | [`Keep`](message::Keep) | between two runs of a session: keeps the nodes below one of its nodes |
 //!
-//! **A rollout leaves a trail.** Where it goes on to another worker, the steps that it made since it came stay behind
-//! under a number, together with the number of the trail before. The sample comes back along these numbers, all steps of
-//! a trail at once. So a message is some ten words short, however deep the tree; only an expansion or an evaluation
-//! carries a state. (The seed sends that with `call_buffer`; here it is an argument of a plain call, which travels in the
-//! call's own record just the same, and keeps its type.)
+//! **A rollout leaves a trail.** When it moves on to another worker, the steps that it made here
+//! stay here under a number, together with the number of the trail before. The sample returns along
+//! these numbers, one message for all steps of a trail. So a message has some ten words, however
+//! deep the tree. Only an expansion or an evaluation carries a state. (Seriema sends the state by
+//! `call_buffer`. Here it is an argument of the call, which travels in the same record and keeps
+//! its type.)
 //!
-//! **Who owns what.** A child belongs to the owner of its parent until that has many visits, and then to a worker chosen
-//! at random ([`Placement`]): spread where rollouts are many, together where messages would be.
+//! **Ownership.** A child belongs to the owner of its parent until the parent has many visits, and
+//! after that to a worker chosen at random ([`Placement`]). So nodes are spread where rollouts are
+//! many, and stay together where spreading would cost more messages than it saves.
 //!
-//! **Who does what.** Worker 0 owns the root and the budget. It starts all rollouts, unless others have copies of the root
-//! ([`Replicas`]): those it grants shares of the budget. It sees to it that no other worker runs dry, by
-//! giving leaves away. A worker that has nothing to do all the same says so to worker 0, which tells the one that has most.
+//! **Distribution of work.** Worker 0 owns the root and the budget, and starts all rollouts. It
+//! gives leaves to other workers so that none runs out of work. A worker that is idle nevertheless
+//! tells worker 0, which tells the busiest worker.
 //!
-//! **Invariants:** a rollout is in one place: in a task, in a message, or waiting at an edge; and all the way back to the
-//! root there is a live trail for each worker that it came through. When as many rollouts are complete as were started,
-//! nothing is left anywhere but tree.
+//! **Invariant:** a rollout is in exactly one place: in a task, in a message, or waiting at an
+//! edge. Each worker on its way back to the root holds a live trail for it. Once as many rollouts
+//! are complete as were started, only the tree is left.
 
 mod desk;
 mod error;
@@ -51,13 +47,12 @@ mod tests;
 mod trails;
 
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::time::Duration;
 
-use farside::{Aggregation, Dist, PerWorker, Worker, WorkerId};
+use farside::{Aggregation, PerWorker, Worker};
 
-use self::desk::{Address, Desk, Seat, Shelf};
-use self::part::{Commons, Part, Place, Team};
+use self::desk::{Address, Desk, Seat};
+use self::part::Part;
 use self::serve::at;
 use super::{Budget, Report, Search};
 use crate::game::Game;
@@ -86,19 +81,19 @@ pub use statistics::{JobReport, WorkerReport};
 /// }
 /// ```
 ///
-/// One `OnJob` serves any number of searches, one after another, of any games: it is `Copy`.
+/// An `OnJob` is `Copy`. It serves any number of searches of any games, one after another.
 #[derive(Clone, Copy, Debug)]
 pub struct OnJob<'w> {
     me: &'w Worker,
     desk: PerWorker<RefCell<Desk>>,
-    commons: Dist<Shelf>,
     settings: Settings,
 }
 
-/// Who owns a new node.
+/// The owner of a new node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The owner of its parent until that has had more visits than this, then any worker, at random.
+    /// The owner of its parent while the parent has at most this many visits. After that any
+    /// worker, at random.
     Inherit {
         /// Visits of the parent.
         visits: u32,
@@ -107,53 +102,13 @@ pub enum Placement {
     Random,
 }
 
-/// When nodes are copied to all workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replicas {
-    /// A node with more visits than this is.
-    pub visits: u32,
-    /// A copy tells the owner what came to it after so many visits, and is told in turn how the node stands.
-    pub flush_every: u32,
-}
-
-impl Default for Replicas {
-    /// More than 1000 visits, told every 32.
-    fn default() -> Self {
-        Self { visits: 1000, flush_every: 32 }
-    }
-}
-
-/// How a run goes on from its first rollout to its last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pace {
-    /// Without a pause.
-    #[default]
-    Continuous,
-    /// In phases of so many rollouts for each worker. All of them are complete, and all workers meet, before the next phase
-    /// begins. The seed's have up to 4096 (Seriema §5.3.2).
-    Phases {
-        /// For each worker; 0 counts as 1.
-        rollouts: u32,
-    },
-}
-
-/// Who touches a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sharing {
-    /// Its owner, in plain memory; others by message.
-    #[default]
-    Worker,
-    /// All workers of the owner's process, in shared memory with relaxed virtual loss; those of other processes by message. All
-    /// workers of the first process start rollouts. (Seriema §5.3.2.)
-    Process,
-}
-
-/// What computing takes in a [simulation](farside::Simulation), where it takes no time by itself.
+/// The simulated durations of computations, for a [simulation](farside::Simulation), in which they
+/// otherwise take no time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// A step of selection, and its part in backing up.
+    /// Duration of a step of selection and its part in backpropagation.
     pub step: Duration,
-    /// The evaluation of a leaf, with all of its random games.
+    /// Duration of the evaluation of a leaf, with all its random games.
     pub evaluation: Duration,
 }
 
@@ -161,115 +116,80 @@ pub struct Costs {
 struct Settings {
     costs: Costs,
     placement: Placement,
-    sharing: Sharing,
-    force_remote: bool,
-    replicas: Option<Replicas>,
-    pace: Pace,
     in_flight: u32,
     aggregation: Aggregation,
 }
 
-/// A node's children are spread once it has been visited more often than this, with few workers.
+/// Number of visits after which the children of a node are spread, with few workers.
 ///
-/// On 11 × 11 cells the children of a node are made around its 1000th visit. So with 4000 those of the root stay with it,
-/// and the grandchildren are spread. With 1000 two workers are as quick and send as many messages, but four on two CPUs are
-/// a seventh slower, since they wake each other more often. With 300 two workers send a third more messages.
+/// On 11 × 11 cells, children are made around the 1000th visit of a node. So with 4000 the children
+/// of the root stay at worker 0, and the grandchildren are spread. With 1000 two workers are as
+/// fast and send as many messages, but four workers on two CPUs are a seventh slower, as they wake
+/// each other more often. With 300 two workers send a third more messages.
 const INHERIT_VISITS_MAX: u32 = 4000;
-/// The more workers there are, the less the owner of the root can do for each, and the sooner they need nodes of their own:
-/// the limit is this, divided by their number.
+/// Dividend of the number above with many workers; the divisor is the number of workers.
+///
+/// The more workers there are, the less work worker 0 has for each, and the sooner they need nodes
+/// of their own.
 const INHERIT_VISITS_SHARED: u32 = 16_000;
-/// Rollouts under way for each worker. With 8 two workers wait for each other 3 to 5 % of the time, with 32 hardly ever; and
-/// they find as many winning moves as a search in one thread.
+/// Number of rollouts in flight for each worker.
+///
+/// With 8 two workers wait for each other 3 to 5 % of the time, with 32 hardly ever. They find as
+/// many winning moves as a search in one thread.
 const IN_FLIGHT: u32 = 32;
-/// What may be kept at one worker for another. Rollouts under way bound it anyway: 64 workers have 2048, of some hundred bytes each.
+/// Maximum backlog of one worker for another. The rollouts in flight bound it anyway: 64 workers
+/// have 2048 of them, of about a hundred bytes each.
 const OVERFLOW_BYTES: usize = 64 << 20;
 
 impl<'w> OnJob<'w> {
-    /// Prepares the workers for searches. All workers of the job call this, in the same order as other collectives.
+    /// Prepares the workers for searches. All workers of the job call this, in the same order as
+    /// other collectives.
     ///
     /// # Errors
-    /// Those of [`PerWorker::new`] and [`Dist::new`]; it takes one of the job's per-worker values.
+    /// Those of [`PerWorker::new`]; it takes one of the job's per-worker values.
     pub fn new(me: &'w Worker) -> farside::Result<Self> {
         let visits = (INHERIT_VISITS_SHARED / me.worker_count()).min(INHERIT_VISITS_MAX);
-        let placement = Placement::Inherit { visits };
         let settings = Settings {
             costs: Costs::default(),
-            placement,
-            sharing: Sharing::Worker,
-            force_remote: false,
-            replicas: None,
-            pace: Pace::Continuous,
+            placement: Placement::Inherit { visits },
             in_flight: IN_FLIGHT,
             aggregation: Aggregation::Overflow { limit_bytes: OVERFLOW_BYTES },
         };
-        let desk = PerWorker::new(me, RefCell::default())?;
-        Ok(Self { me, desk, commons: Dist::new(me, Shelf::default)?, settings })
+        Ok(Self { me, desk: PerWorker::new(me, RefCell::default())?, settings })
     }
 
-    /// Who owns new nodes. By default a child stays with its parent until that has 4000 visits; with more than four workers,
-    /// 16,000 divided by their number.
+    /// Sets the owners of new nodes. By default a child inherits its owner until its parent has
+    /// 4000 visits or, with more than four workers, 16,000 divided by their number.
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Self {
         self.settings.placement = placement;
         self
     }
 
-    /// Who touches nodes. By default their owners alone.
+    /// Sets the maximum number of rollouts in flight, for each worker of the job (0 counts as 1).
+    /// Default 32.
     ///
-    /// Shared nodes spare messages inside a process, and cost what cache lines cost that several CPUs write. The same seed gives
-    /// the same search only with one worker of a process, and another one than with nodes of its own.
-    #[must_use]
-    pub fn sharing(mut self, sharing: Sharing) -> Self {
-        self.settings.sharing = sharing;
-        self
-    }
-
-    /// Has workers that share their nodes go to those of another owner by message all the same, as if he were in another
-    /// process; to compare.
-    #[must_use]
-    pub fn force_remote(mut self, force: bool) -> Self {
-        self.settings.force_remote = force;
-        self
-    }
-
-    /// Has nodes that are visited very often copied to all workers, or not, which is the default.
-    ///
-    /// With copies of the root every worker starts rollouts, and the owners of nodes that all rollouts go through are no
-    /// bottleneck. In return what a copy knows is a few visits behind. Nodes that are [shared](Self::sharing) are not copied.
-    #[must_use]
-    pub fn replicas(mut self, replicas: impl Into<Option<Replicas>>) -> Self {
-        self.settings.replicas = replicas.into();
-        self
-    }
-
-    /// How a run goes on. By default without a pause.
-    #[must_use]
-    pub fn pace(mut self, pace: Pace) -> Self {
-        self.settings.pace = pace;
-        self
-    }
-
-    /// How many rollouts may be under way at once, for each worker of the job (0 counts as 1). Default 32.
-    ///
-    /// Fewer make better use of what the rollouts before have found, more keep the workers busy.
+    /// With fewer, each rollout benefits more from the ones before. With more, workers are idle
+    /// less.
     #[must_use]
     pub fn in_flight(mut self, rollouts: u32) -> Self {
         self.settings.in_flight = rollouts.max(1);
         self
     }
 
-    /// In a simulation: charges workers for what they compute. Otherwise this does nothing.
+    /// Sets the simulated durations of computations. Has no effect outside a simulation.
     #[must_use]
     pub fn costs(mut self, costs: Costs) -> Self {
         self.settings.costs = costs;
         self
     }
 
-    /// How messages are published: always in batches (which also go when a worker has done a few steps), or, which is the default, each at
-    /// once as long as its way takes it.
+    /// Sets how messages are published. By default each is published at once, while the receiver's
+    /// ring accepts it. The alternative is batches, which are also published every few steps.
     ///
-    /// On shared memory that makes no difference that could be measured: what a message costs is that two CPUs touch the
-    /// same line, and they do so once for several messages anyway.
+    /// In shared memory the difference is too small to measure. The cost of a message is the
+    /// transfer of a cache line between two CPUs, and one transfer serves several messages in
+    /// either mode.
     #[must_use]
     pub fn aggregation(mut self, aggregation: Aggregation) -> Self {
         self.settings.aggregation = aggregation;
@@ -278,56 +198,48 @@ impl<'w> OnJob<'w> {
 }
 
 impl<G: Game + Clone> Search<G, OnJob<'_>> {
-    /// Searches the best move for the side to move in `state`, together with all workers of the job.
+    /// Searches for the best move for the side to move in `state`, together with all workers of the
+    /// job.
     ///
-    /// All workers call this with the same game, state, parameters and budget, in the same order as other collectives,
-    /// and all get the same report. The memory limit is divided among them. Worker 0 owns the root, keeps time, and is
-    /// the one whose [observer](Self::observe) is shown interim reports; of nodes, memory, games and depth these count only
-    /// its own share.
+    /// All workers call this with the same game, state, parameters and budget, in the same order as
+    /// other collectives. All get the same report. The memory limit is divided among them. Worker 0
+    /// owns the root and keeps the time. Its [observer](Self::observe) gets the interim reports,
+    /// which count only worker 0's own nodes, memory, games and depth.
     ///
-    /// With one worker the same seed and budget of rollouts give the same report, apart from the time it took. With
-    /// several they do not, as it depends on who is quicker.
+    /// With one worker, the same seed and budget of rollouts give the same report, except for the
+    /// elapsed time. With several workers the report depends on their timing.
     ///
-    /// *Cost*: besides the search two barriers' worth of messages. While a worker has nothing to do, it sleeps.
+    /// *Cost*: besides the search, the messages of two barriers. An idle worker sleeps.
     ///
     /// # Errors
-    /// [`JobError::Search`] if the game is over, or the budget or a parameter makes no sense; the same on all workers.
-    /// [`JobError::Job`] with [`PeerLost`](farside::Error::PeerLost) as soon as any process of the job is gone, and with
-    /// whatever else keeps workers from talking to each other. [`JobError::Mismatch`] if they did not agree on what to
-    /// search.
+    /// [`JobError::Search`] if the game is over, or the budget or a parameter is invalid; the same
+    /// on all workers. [`JobError::Job`] with [`PeerLost`](farside::Error::PeerLost) once a process
+    /// of the job is lost, and with other errors of calls. [`JobError::Mismatch`] if the workers'
+    /// arguments differed.
     pub fn run(&mut self, state: &G::State, budget: Budget) -> Result<Report<G::Move>, JobError> {
         let address = self.open(state)?;
         let report = self.search(address, 0, budget);
-        address.close(self.place.me, self.place.commons.here(self.place.me));
+        address.close(self.place.me);
         report
     }
 
     /// Takes a seat for a search of this position.
     fn open(&self, state: &G::State) -> Result<Address, JobError> {
-        let OnJob { me, desk, commons, settings } = self.place;
-        let count = me.threads_per_process();
-        let team = Team { first: WorkerId::new(me.id().number() / count * count), count };
-        let place = Place { me: me.id(), workers: me.worker_count(), team };
-        let search = desk.here(me).borrow().next_search()?;
-        let share = |make: &dyn Fn() -> Commons<G>| commons.here(me).of_search(search, || Arc::new(make()));
-        let part = Part::new(self.game.clone(), &self.params, settings, state, place, share)?;
-        let address = Address::open(me, desk, part);
-        if settings.sharing == Sharing::Process {
-            // Everybody has found it before the next search can take its place.
-            me.barrier()?;
-        }
-        Ok(address)
+        let OnJob { me, desk, settings } = self.place;
+        desk.here(me).borrow().check_free()?;
+        let part = Part::new(self.game.clone(), &self.params, settings, state, me.id(), me.worker_count())?;
+        Ok(Address::open(me, desk, part))
     }
 
-    /// Searches on from a root that has been visited so often.
+    /// Continues the search from a root with `kept` visits.
     fn search(&mut self, address: Address, kept: u64, budget: Budget) -> Result<Report<G::Move>, JobError> {
         let me = self.place.me;
         let rollouts_max = budget.rollouts_max(kept)?;
         at(me, address, |seat: &mut Seat<G>| seat.begin(rollouts_max));
-        // Nobody sends before everybody has a part to receive it.
+        // No worker sends a message before all workers have a part that can receive it.
         me.barrier()?;
         let (start, sent_before) = (me.now(), me.counters().sent);
-        self.serve_phases(address, budget, start)?;
+        self.serve(address, budget, start)?;
         let elapsed = me.now() - start;
         let report = finish::report::<G>(me, address, &sent_before, elapsed)?;
         Ok(report.expect("a rollout was made, or the root proven by an earlier one"))

@@ -1,4 +1,4 @@
-//! The sequential search: one thread, one tree, one loop.
+//! The search in one thread.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -9,24 +9,24 @@ use crate::game::{Game, Outcome, Player};
 use crate::rng::Rng;
 use crate::tree::{NodeId, Sample, Step, Tree};
 
-/// Runs a search in the calling thread. The yardstick of every other place.
+/// Runs a search in the calling thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Local;
 
 impl<G: Game> Search<G, Local> {
-    /// Searches the best move for the side to move in `state`.
+    /// Searches for the best move for the side to move in `state`.
     ///
-    /// The same game, state, parameters and budget of rollouts give the same report, apart from the time it took, on
-    /// every machine.
+    /// The same game, state, parameters and budget of rollouts give the same report on every
+    /// machine, except for the elapsed time.
     ///
     /// # Errors
-    /// [`SearchError`] if the game is over, or the budget or a parameter makes no sense.
+    /// [`SearchError`] if the game is over, or the budget or a parameter is invalid.
     pub fn run(&mut self, state: &G::State, budget: Budget) -> Result<Report<G::Move>, SearchError> {
         Descent::new(&self.game, &self.params, state)?.run(self, state, budget)
     }
 }
 
-/// A tree and what it takes to go down and up in it.
+/// A tree with the state of the search in it.
 pub(super) struct Descent<G: Game> {
     tree: Tree<G::Move>,
     root: NodeId,
@@ -36,7 +36,7 @@ pub(super) struct Descent<G: Game> {
     tally: Tally,
 }
 
-/// What stays as it is during a search.
+/// The constants of a search.
 struct Given<'a, G> {
     game: &'a G,
     params: &'a Params,
@@ -53,7 +53,7 @@ impl<G: Game> Descent<G> {
         Ok(Self { tree, root, rng: Rng::new(params.seed), path: Vec::new(), moves, tally })
     }
 
-    /// Searches on from the root, which is `state`.
+    /// Continues the search from the root, whose state is `state`.
     pub(super) fn run(
         &mut self,
         search: &mut Search<G, Local>,
@@ -85,7 +85,8 @@ impl<G: Game> Descent<G> {
         Ok(self.report(start).expect("a rollout was made, or the root proven by an earlier one"))
     }
 
-    /// Keeps what is below a move of the root, where `to_move` has these moves, and drops the rest.
+    /// Makes the child of the root by a move the new root, and drops the nodes that are not below
+    /// it. If there is no child, the new root gets `to_move` and `moves`.
     pub(super) fn advance(&mut self, to_move: Player, chosen: G::Move, moves: &[G::Move]) -> Result<(), SearchError> {
         let bytes = self.tree.memory_bytes();
         let mut kept = self.tree.nothing_kept();
@@ -114,7 +115,7 @@ impl<G: Game> Descent<G> {
         self.tally.max_depth = self.tally.max_depth.max(depth);
     }
 
-    /// Selects down to a leaf, expands it if it is due, and evaluates it.
+    /// Selects down to a leaf, expands it if it has enough visits, and evaluates it.
     fn descend(&mut self, given: &Given<'_, G>, state: &mut G::State) -> Sample {
         let mut node = self.root;
         loop {
@@ -177,21 +178,21 @@ impl<G> Given<'_, G> {
     }
 }
 
-/// What became of a leaf that was due to get a node.
+/// The result of an expansion.
 enum Expanded {
     Node(NodeId),
     Proven(Outcome),
-    /// Nothing, for want of memory.
+    /// No node, because memory is used up.
     Full,
 }
 
-/// The moves that lead to an edge, and its visits, win rate and proof.
+/// The moves to an edge, and its visits, win rate and proof.
 #[cfg(test)]
 pub(super) type KnownEdge<M> = (Vec<M>, u32, f64, Option<Outcome>);
 
 #[cfg(test)]
 impl<G: Game> Descent<G> {
-    /// What is known of every edge below the root.
+    /// Returns the statistics of every edge below the root.
     pub(super) fn knowledge(&self) -> Vec<KnownEdge<G::Move>> {
         let mut known = Vec::new();
         let mut open = vec![(self.root, Vec::new())];

@@ -5,21 +5,22 @@ use farside::Wire;
 use super::SearchError;
 use crate::tree::Rules;
 
-/// The parameters of a search. All have sensible defaults.
+/// The parameters of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Wire)]
 pub struct Params {
-    /// The constant c of the UCB rule: what a seldom visited move is worth. Default 0.5.
+    /// Constant c of the UCB rule: the weight of rarely visited moves. Default 0.5.
     pub exploration: f32,
-    /// How many random games evaluate a leaf. Default 16, as in Seriema §5.3.
+    /// Number of random games that evaluate a leaf. Default 16, as in Seriema §5.3.
     pub simulations: u32,
-    /// A move gets a node of its own on its first visit after so many. Default 8.
+    /// Number of visits of a move before the next visit makes a node for it. Default 8.
     pub expand_after: u32,
-    /// What the tree may take. Default 1 GiB.
+    /// Memory limit of the tree. Default 1 GiB.
     ///
-    /// When three quarters are used, no nodes are added: rollouts end at the leaves there are, and go on sampling them.
-    /// The last quarter lets existing nodes try more of their moves; when that is used up too, they keep to those tried.
+    /// New nodes use three quarters of it. After that rollouts continue to sample existing leaves.
+    /// The last quarter lets existing nodes try more of their moves. When it is used up too, nodes
+    /// select among the moves they have tried.
     pub memory_bytes: usize,
-    /// The same seed gives the same search. Default 0.
+    /// Seed of the random numbers. Default 0.
     pub seed: u64,
 }
 
@@ -30,7 +31,7 @@ impl Default for Params {
 }
 
 impl Params {
-    /// The most simulations for a leaf.
+    /// Maximum of [`simulations`](Self::simulations).
     pub const MAX_SIMULATIONS: u32 = 1 << 20;
 
     pub(crate) fn check(&self) -> Result<(), SearchError> {

@@ -1,4 +1,4 @@
-//! What a search found.
+//! The result of a search.
 
 use std::time::Duration;
 
@@ -6,71 +6,75 @@ use farside::Wire;
 
 use super::JobReport;
 use crate::game::Outcome;
-use crate::tree::{EdgeView, Lead, Look, NodeId};
+use crate::tree::{EdgeView, Lead, NodeId, Tree};
 
-/// What a search found, and what it took.
+/// The result of a search, and its statistics.
 #[derive(Clone, Debug, PartialEq, Wire)]
 #[non_exhaustive]
 pub struct Report<M> {
-    /// The move to play: one that is proven to be as good as it gets, else the one visited most.
+    /// The move to play: a proven best one, else the one with the most visits.
     pub best: MoveReport<M>,
-    /// Every move that was tried, by falling number of visits.
+    /// The moves that were tried, in descending order of visits.
     pub moves: Vec<MoveReport<M>>,
-    /// How the game would go on: the best move, the best answer, and so on.
+    /// The expected line of play: the best move, the best answer, and so on.
     pub line: Vec<M>,
-    /// How the game ends if both sides play their best, if that was proven.
+    /// The outcome with best play by both sides, if it was proven.
     pub solved: Option<Outcome>,
-    /// Descents of the tree, by this run.
+    /// Number of rollouts of this run.
     pub rollouts: u64,
-    /// Visits of the root by earlier runs that were kept: those of all moves are so many more than the rollouts.
+    /// Number of visits of the root that earlier runs made and the tree kept. The visits of all
+    /// moves add up to this number plus `rollouts`.
     pub kept: u64,
-    /// Random games. A rollout that ends in a certainty plays none.
+    /// Number of random games. A rollout with a certain outcome plays none.
     pub simulations: u64,
-    /// Moves from the root to the deepest leaf.
+    /// Number of moves from the root to the deepest leaf.
     pub max_depth: u32,
-    /// Moves from the root to a leaf, over all rollouts of this run; 0 if it made none.
+    /// Mean number of moves from the root to a leaf, over all rollouts of this run; 0 without
+    /// rollouts.
     pub mean_depth: f64,
-    /// Nodes of the tree.
+    /// Number of nodes of the tree.
     pub nodes: usize,
-    /// What the tree takes.
+    /// Memory of the tree.
     pub tree_bytes: usize,
-    /// How long it took.
+    /// Duration of this run.
     pub elapsed: Duration,
-    /// How a search on a job went about it; `None` of one in one thread.
+    /// Statistics of a search on a job; `None` for a search in one thread.
     pub job: Option<JobReport>,
 }
 
-/// What a search knows of one move.
+/// The statistics of one move.
 #[derive(Clone, Copy, Debug, PartialEq, Wire)]
 #[non_exhaustive]
 pub struct MoveReport<M> {
     /// The move.
     pub chosen: M,
-    /// How many rollouts went through it.
+    /// Number of rollouts through this move.
     pub visits: u32,
-    /// Won games of the side to move (a drawn one counts half), from 0 to 1. Exact once the outcome is proven.
+    /// Share of games that the side to move won, from 0 to 1. A draw counts half. Exact once the
+    /// outcome is proven.
     pub win_rate: f64,
-    /// How the game ends after this move, if that was proven.
+    /// The outcome after this move with best play, if it was proven.
     pub outcome: Option<Outcome>,
 }
 
-/// What a tree alone does not tell.
+/// Statistics that the tree does not hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) rollouts: u64,
-    /// Visits of the root before that.
+    /// Visits of the root before this run.
     pub(crate) kept: u64,
     pub(crate) simulations: u64,
     pub(crate) max_depth: u32,
-    /// The sum over all rollouts.
+    /// Sum over all rollouts.
     pub(crate) depth: u64,
 }
 
 impl<M: Copy> Report<M> {
-    /// Reads the tree below `root`, as far as it goes; `None` before the first rollout.
-    pub(crate) fn of<L: Lead>(tree: &impl Look<M, L>, root: NodeId, tally: Tally, elapsed: Duration) -> Option<Self> {
+    /// Reads the tree below `root`, as far as this tree goes. Returns `None` before the first
+    /// rollout.
+    pub(crate) fn of<L: Lead>(tree: &Tree<M, L>, root: NodeId, tally: Tally, elapsed: Duration) -> Option<Self> {
         let best = tree.best(root)?.into();
-        let mut moves: Vec<_> = tree.edges(root).into_iter().map(MoveReport::from).collect();
+        let mut moves: Vec<_> = tree.edges(root).map(MoveReport::from).collect();
         moves.sort_by_key(|known| std::cmp::Reverse(known.visits));
         let mut line = Vec::new();
         let mut node = Some(root);
@@ -95,7 +99,7 @@ impl<M: Copy> Report<M> {
         })
     }
 
-    /// Rollouts for each second.
+    /// Returns the number of rollouts per second.
     #[must_use]
     pub fn rollouts_per_s(&self) -> f64 {
         self.rollouts as f64 / self.elapsed.as_secs_f64().max(1e-9)

@@ -1,4 +1,4 @@
-//! A search in one thread that goes on from move to move.
+//! A search in one thread that keeps its tree from move to move.
 
 use std::fmt;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use super::local::Descent;
 use super::{Budget, Local, Report, Search, SearchError, after};
 use crate::game::Game;
 
-/// A search that keeps its tree: it can be continued, and follow the game as moves are played.
+/// A search that keeps its tree between runs, and follows the game as moves are played.
 ///
 /// ```
 /// use farside_mcts::{Budget, Game, Search, games::hex::Hex};
@@ -29,10 +29,10 @@ pub struct Session<G: Game> {
 }
 
 impl<G: Game> Search<G, Local> {
-    /// Begins a search that can be continued.
+    /// Begins a search that keeps its tree.
     ///
     /// # Errors
-    /// [`SearchError`] if the game is over, or a parameter makes no sense.
+    /// [`SearchError`] if the game is over or a parameter is invalid.
     pub fn session(self, state: &G::State) -> Result<Session<G>, SearchError> {
         let descent = Descent::new(&self.game, &self.params, state)?;
         Ok(Session { search: self, descent, state: state.clone() })
@@ -40,25 +40,25 @@ impl<G: Game> Search<G, Local> {
 }
 
 impl<G: Game> Session<G> {
-    /// Searches on, in the tree that there is. The report's moves count the visits of all runs, its other figures are of
-    /// this one.
+    /// Continues the search in its tree. The moves of the report count the visits of all runs; its
+    /// other figures are those of this run.
     ///
     /// # Errors
-    /// [`SearchError`] if the budget makes no sense. The session is as it was.
+    /// [`SearchError`] if the budget is invalid. The session is unchanged.
     pub fn run(&mut self, budget: Budget) -> Result<Report<G::Move>, SearchError> {
         self.descent.run(&mut self.search, &self.state, budget)
     }
 
-    /// Plays a move: the position after it is searched from now on. What is known of it is kept, the rest of the tree is
-    /// dropped, and its memory used again.
+    /// Plays a move. The next run searches the position after it.
     ///
-    /// Any legal move will do, also one that was not searched; the tree then begins anew.
+    /// Keeps the part of the tree below the move, and frees the rest. A legal move that was not
+    /// searched leaves an empty tree.
     ///
-    /// *Cost*: the tree is walked through once, and what is kept is moved.
+    /// *Cost*: one walk through the tree, which moves the nodes that stay.
     ///
     /// # Errors
-    /// [`SearchError::IllegalMove`]; [`SearchError::GameOver`] or [`SearchError::NoMoves`] if there is nothing to search
-    /// after this move. The session is as it was.
+    /// [`SearchError::IllegalMove`]; [`SearchError::GameOver`] or [`SearchError::NoMoves`] if the
+    /// position after the move cannot be searched. The session is unchanged.
     pub fn advance(&mut self, chosen: G::Move) -> Result<(), SearchError> {
         let (state, moves) = after(&self.search.game, &self.state, chosen)?;
         self.descent.advance(self.search.game.to_move(&state), chosen, &moves)?;
@@ -66,25 +66,25 @@ impl<G: Game> Session<G> {
         Ok(())
     }
 
-    /// What is known without searching on. `None` if nothing is.
+    /// Returns a report of the kept tree without a run, or `None` if the tree is empty.
     #[must_use]
     pub fn report(&self) -> Option<Report<G::Move>> {
         self.descent.report(Instant::now())
     }
 
-    /// The position that is searched.
+    /// Returns the position of the next run.
     #[must_use]
     pub fn state(&self) -> &G::State {
         &self.state
     }
 
-    /// The game.
+    /// Returns the game.
     #[must_use]
     pub fn game(&self) -> &G {
         &self.search.game
     }
 
-    /// The search that this was, without its tree.
+    /// Drops the tree and returns the search.
     #[must_use]
     pub fn end(self) -> Search<G, Local> {
         self.search
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn advancing_keeps_what_is_known_and_gives_the_rest_back() {
+    fn advancing_keeps_the_nodes_below_the_move_and_frees_the_rest() {
         for seed in 0..4 {
             let mut session = session(5, Params { seed, expand_after: 1, ..Params::default() });
             for ply in 0..5 {
@@ -121,7 +121,7 @@ mod tests {
                     report.moves.iter().map(|known| u64::from(known.visits)).sum::<u64>(),
                     report.kept + report.rollouts
                 );
-                // The best move, and others.
+                // Different moves, the best one among them.
                 let chosen = report.moves[(seed as usize * ply) % 3].chosen;
                 let known = session.descent.knowledge();
                 let expected: Vec<_> = known
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_on_where_the_last_one_ended() {
+    fn a_run_continues_the_last_one() {
         let mut in_steps = session(6, Params::default());
         in_steps.run(SOME).unwrap();
         let steps = in_steps.run(SOME).unwrap();
@@ -155,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn a_move_that_was_never_tried_begins_anew() {
+    fn an_untried_move_leaves_an_empty_tree() {
         let mut session = session(9, Params::default());
         let report = session.run(Budget::Rollouts(1)).unwrap();
         let untried = session.state().empty_cells().find(|cell| *cell != report.best.chosen).unwrap();
         session.advance(untried).unwrap();
         assert_eq!(session.report(), None);
         assert_eq!(session.run(SOME).unwrap().kept, 0);
-        // The memory of a tree that is full is free again.
+        // Advancing frees the memory of a full tree.
         let mut session = self::session(9, Params { memory_bytes: 40_000, expand_after: 1, ..Params::default() });
         let full = session.run(SOME).unwrap();
         let known = session.descent.knowledge();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_and_changes_nothing() {
+    fn invalid_arguments_are_refused_and_change_nothing() {
         let mut session = session(2, Params { expand_after: 0, ..Params::default() });
         let report = session.run(SOME).unwrap();
         assert!(report.solved.is_some() && report.rollouts < 3000);
@@ -184,7 +184,7 @@ mod tests {
         let rollouts = MAX_ROLLOUTS;
         let left = MAX_ROLLOUTS - report.rollouts;
         assert_eq!(session.run(Budget::Rollouts(rollouts)), Err(SearchError::BudgetTooLarge { rollouts, left }));
-        // Solved already: nothing is left to do.
+        // The position is solved, so a run makes no rollouts.
         let again = session.run(SOME).unwrap();
         assert_eq!((again.rollouts, again.kept, again.solved), (0, report.rollouts, report.solved));
         session.advance("a2".parse().unwrap()).unwrap();

@@ -1,13 +1,13 @@
-//! Where edges live: parallel arrays, in which each node has one contiguous block.
+//! The memory of edges: parallel arrays, in which each node has one contiguous block.
 
 use std::ops::Range;
 
 use super::Edge;
 
-/// Scans go over groups of so many slots, as the vector units like it.
+/// Number of slots in a group. Scans process whole groups, to use vector instructions.
 pub(super) const GROUP: usize = 8;
 
-/// Slots of one node. A node begins with one block of few slots, for most nodes never try all of their moves.
+/// The slots of one node. A node begins with few slots, as most nodes never try all of their moves.
 #[derive(Debug)]
 pub(super) struct Block {
     first: u32,
@@ -23,7 +23,7 @@ impl Block {
         self.capacity as usize
     }
 
-    /// The slots of the first `tried` edges, up to a whole group.
+    /// Returns the slots of the first `tried` edges, rounded up to whole groups.
     pub(super) fn scanned(&self, tried: u32) -> Range<usize> {
         self.first()..self.first() + (tried as usize).next_multiple_of(GROUP)
     }
@@ -32,13 +32,14 @@ impl Block {
 /// All slots of a tree.
 #[derive(Debug)]
 pub(super) struct Slots<L> {
-    /// The share of points of the side that moves, so far; minus infinity if it is proven, and in the unused
-    /// rest of a group.
+    /// Share of points of the side that moves. Minus infinity for proven edges and for the unused
+    /// slots of a group.
     pub(super) value: Vec<f32>,
-    /// 1 / √visits, those in flight included. What selection would otherwise compute for every edge at every visit.
+    /// 1 / √visits, including visits in flight. Stored because selection reads it for every edge at
+    /// every visit.
     pub(super) rarity: Vec<f32>,
     pub(super) edges: Vec<Edge<L>>,
-    /// Blocks that were outgrown, by the binary logarithm of their capacity.
+    /// First slots of free blocks, by the binary logarithm of their capacity.
     free: Vec<Vec<u32>>,
 }
 
@@ -49,12 +50,12 @@ impl<L: Copy> Slots<L> {
         Self { value: Vec::new(), rarity: Vec::new(), edges: Vec::new(), free: Vec::new() }
     }
 
-    /// How many slots a node with so many moves begins with.
+    /// Returns the initial capacity of a node with `move_count` moves.
     pub(super) fn first_capacity(move_count: usize) -> usize {
         if move_count > GROUP { 2 * GROUP } else { GROUP }
     }
 
-    /// How many bytes more a block of this capacity would take.
+    /// Returns the number of bytes that a block of this capacity adds.
     pub(super) fn cost(&self, capacity: usize) -> usize {
         match self.free.get(capacity.ilog2() as usize) {
             Some(blocks) if !blocks.is_empty() => 0,
@@ -62,7 +63,7 @@ impl<L: Copy> Slots<L> {
         }
     }
 
-    /// A block whose slots hold anything; `None` when slots can no longer be numbered.
+    /// Returns a block with arbitrary contents, or `None` if the slot numbers are used up.
     pub(super) fn take(&mut self, capacity: usize) -> Option<Block> {
         let outgrown = self.free.get_mut(capacity.ilog2() as usize).and_then(Vec::pop);
         let first = match outgrown {
@@ -79,7 +80,7 @@ impl<L: Copy> Slots<L> {
         Some(Block { first, capacity: capacity as u32 })
     }
 
-    /// Moves a full block to one of twice its size, if that takes no more than `bytes_left`.
+    /// Moves a full block to one of twice its capacity, if that adds at most `bytes_left`.
     pub(super) fn grow(&mut self, old: &Block, bytes_left: usize) -> Option<Block> {
         if self.cost(2 * old.capacity()) > bytes_left {
             return None;
@@ -97,7 +98,7 @@ impl<L: Copy> Slots<L> {
         Some(new)
     }
 
-    /// Makes a slot ready for an edge, and with the first of a group the whole group ready to be scanned.
+    /// Prepares a slot for an edge. The first slot of a group prepares the whole group for scans.
     pub(super) fn open(&mut self, block: &Block, edge: u32) {
         let slot = block.first() + edge as usize;
         if slot.is_multiple_of(GROUP) {
@@ -108,7 +109,7 @@ impl<L: Copy> Slots<L> {
         self.edges[slot] = Edge::UNTRIED;
     }
 
-    /// Moves these blocks to the front, in the order in which they lie, and gives up everything else.
+    /// Moves these blocks to the front, in their order, and frees all other blocks.
     pub(super) fn compact(&mut self, mut blocks: Vec<&mut Block>) {
         blocks.sort_unstable_by_key(|block| block.first);
         let mut end = 0;

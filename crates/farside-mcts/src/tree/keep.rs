@@ -1,15 +1,15 @@
-//! Keeping a part of a tree, and giving the rest of its memory back to it.
+//! Keeps a part of a tree, and frees the memory of the rest.
 
 use std::num::NonZeroU32;
 
 use super::{Edge, NodeId, Tree};
 
-/// Where an edge may lead.
+/// The target of an edge.
 pub(crate) trait Lead: Copy {
-    /// The node, if it is one of the same tree.
+    /// Returns the node, if it is in the same tree.
     fn here(self) -> Option<NodeId>;
 
-    /// The same, when nodes of this tree have other numbers or none. `None` if an edge is to lead nowhere now.
+    /// Returns the target after nodes of this tree got new numbers, or `None` if the edge loses it.
     fn renumbered(self, new: impl Fn(NodeId) -> Option<NodeId>) -> Option<Self>;
 }
 
@@ -23,33 +23,35 @@ impl Lead for NodeId {
     }
 }
 
-/// Which nodes of a tree stay, and what numbers they get.
+/// The nodes of a tree that stay, and their new numbers.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    /// By the number a node has now: its next number, or 0 if it goes. Until [`Tree::keep`] any number that is not 0.
+    /// New number of each node, or 0 if the node is dropped. Before [`Tree::keep`], 1 for each node
+    /// that stays.
     pub(super) numbers: Vec<u32>,
 }
 
 impl Kept {
-    /// Gives those that stay their numbers.
+    /// Numbers the nodes that stay.
     pub(super) fn number(&mut self) {
         let stays = |number: &&mut u32| **number != 0;
         self.numbers.iter_mut().filter(stays).zip(1..).for_each(|(number, next)| *number = next);
     }
 
-    /// The number that a node has after [`Tree::keep`]; `None` if it went.
+    /// Returns the number of a node after [`Tree::keep`], or `None` if it was dropped.
     pub(crate) fn new_id(&self, old: NodeId) -> Option<NodeId> {
         NonZeroU32::new(self.numbers[old.index()]).map(NodeId)
     }
 }
 
 impl<M: Copy, L: Lead> Tree<M, L> {
-    /// No node stays, as yet.
+    /// Returns a set that keeps no node.
     pub(crate) fn nothing_kept(&self) -> Kept {
         Kept { numbers: vec![0; self.nodes.len()] }
     }
 
-    /// Marks a node and all below it as far as they are in this tree, and tells of edges that lead elsewhere.
+    /// Adds a node, and all nodes of this tree below it. Calls `elsewhere` with the targets of
+    /// edges that leave the tree.
     pub(crate) fn mark(&self, top: NodeId, kept: &mut Kept, mut elsewhere: impl FnMut(L)) {
         let mut open = vec![top];
         while let Some(id) = open.pop() {
@@ -63,10 +65,9 @@ impl<M: Copy, L: Lead> Tree<M, L> {
         }
     }
 
-    /// Drops all nodes but those marked, with which it moves to the front of its memory. Everything behind is free to be
-    /// used again.
+    /// Drops all nodes that are not in `kept`, and moves the others to the front of the memory.
     ///
-    /// *Cost*: every node is looked at, and those that stay are copied at most once.
+    /// *Cost*: one pass over all nodes; each node that stays is copied at most once.
     pub(crate) fn keep(&mut self, kept: &mut Kept) {
         kept.number();
         let mut index = 0;
@@ -74,7 +75,7 @@ impl<M: Copy, L: Lead> Tree<M, L> {
             index += 1;
             kept.numbers[index - 1] != 0
         });
-        // Moves lie in the order of their nodes.
+        // Moves have the order of their nodes.
         let mut end = 0;
         for node in &mut self.nodes {
             let first = node.first_move as usize;

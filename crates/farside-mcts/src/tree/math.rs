@@ -4,11 +4,12 @@ use std::array;
 
 use super::arena::GROUP;
 
-/// The index of the largest `value + weight * rarity`, the first of equals; 0 if all are minus infinity.
+/// Returns the index of the largest `value + weight * rarity`, the first of equal ones. Returns 0
+/// if all are minus infinity.
 ///
-/// Two passes, one for the maximum and one for where it was: keeping track of both at once costs three times as many
-/// instructions on a machine that has no more than SSE2. Every lane looks after its own column, so that nothing branches
-/// on a single bound. The slices are of equal length, a multiple of the group.
+/// The slices have equal lengths, a multiple of [`GROUP`]. The first pass finds the maximum, the
+/// second its index: a single pass takes three times as many instructions with SSE2. Each lane
+/// keeps its own maximum, so no branch depends on a single bound.
 #[inline]
 pub(super) fn argmax(value: &[f32], rarity: &[f32], weight: f32) -> u32 {
     let groups = || value.as_chunks::<GROUP>().0.iter().zip(rarity.as_chunks::<GROUP>().0);
@@ -31,10 +32,11 @@ pub(super) fn argmax(value: &[f32], rarity: &[f32], weight: f32) -> u32 {
     0
 }
 
-/// The natural logarithm of a positive whole number.
+/// Returns the natural logarithm of a positive integer, with an error of at most 1e-9.
 ///
-/// Our own, because that of the system's library may differ in the last bit from one machine to the next, and with it
-/// the whole search. Only additions, multiplications and one division: the same everywhere. Exact to 1e-9.
+/// The result of the system's library may differ in the last bit between machines, and that would
+/// change the search. This function uses only operations with exactly defined results: additions,
+/// multiplications and a division.
 #[inline]
 pub(super) fn ln(n: u32) -> f32 {
     const MANTISSA_BITS: u32 = 52;
@@ -42,12 +44,12 @@ pub(super) fn ln(n: u32) -> f32 {
     let bits = f64::from(n).to_bits();
     let power = (bits >> MANTISSA_BITS) as i32 - 1023;
     let from_1_to_2 = f64::from_bits(ONE | bits & ((1 << MANTISSA_BITS) - 1));
-    // n = 2^power * fraction, with the fraction from 1/√2 to √2, where the series below is short.
+    // n = 2^power * fraction. With a fraction from 1/√2 to √2 the series below is short.
     let upper = from_1_to_2 > std::f64::consts::SQRT_2;
     let power = f64::from(power + i32::from(upper));
     let fraction = if upper { from_1_to_2 / 2.0 } else { from_1_to_2 };
     let t = (fraction - 1.0) / (fraction + 1.0);
-    // By pairs, since a selection waits for the result.
+    // Pairs of terms shorten the chain of dependent operations.
     let (t2, t4) = (t * t, t * t * t * t);
     let (first, second, third) = (1.0 + t2 * (1.0 / 3.0), 0.2 + t2 * (1.0 / 7.0), 1.0 / 9.0 + t2 * (1.0 / 11.0));
     let series = 2.0 * t * (first + t4 * (second + t4 * third));
@@ -64,7 +66,8 @@ mod tests {
         let mut rng = Rng::new(1);
         for groups in 0..6 {
             for _ in 0..500 {
-                // Few different values, so that there are ties, and some that may not be chosen.
+                // Few different values give ties. Minus infinity marks edges that may not be
+                // chosen.
                 let mut draw = |kinds| rng.below(kinds) as f32 / 4.0;
                 let rarity: Vec<f32> = (0..groups * GROUP).map(|_| draw(3)).collect();
                 let value: Vec<f32> =

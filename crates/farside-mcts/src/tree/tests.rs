@@ -1,4 +1,4 @@
-//! Each operation on its own, against what the rules say.
+//! Tests of each operation against the rules.
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn selection_follows_the_rule_while_the_node_widens() {
     for move_count in [1, 7, 8, 9, 16, 17, 121] {
         let (mut tree, root) = node(Player::First, move_count);
         let mut rng = Rng::new(5);
-        // The oracle keeps its own books, in double precision.
+        // The oracle counts by itself, in double precision.
         let mut wins = vec![0.0; move_count.into()];
         let mut visits = vec![0.0; move_count.into()];
         for round in 0..2000_u32 {

@@ -1,4 +1,4 @@
-//! Searching games other than Hex, and what every search promises.
+//! Searches of games other than Hex, and the guarantees of every search.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use farside_mcts::{
     Budget, Game, Local, MAX_ROLLOUTS, Outcome, Params, Player, Points, Report, Rng, Search, SearchError,
 };
 
-/// Take one to three matches; who takes the last one wins.
+/// Take one to three matches; the player that takes the last one wins.
 struct Nim;
 
 impl Game for Nim {
@@ -67,7 +67,7 @@ impl Game for TicTacToe {
     }
 }
 
-/// A game that claims to go on, but has no moves.
+/// A game that is not over, but has no moves.
 struct Stuck;
 
 impl Game for Stuck {
@@ -109,7 +109,7 @@ fn nim_is_solved_from_every_heap() {
 #[test]
 fn tic_tac_toe_is_a_draw() {
     let params = Params { expand_after: 1, ..Params::default() };
-    // A corner and the centre, then good play, then a mistake.
+    // A corner and the centre, then best play, then a mistake.
     let mut state = 1 << 0 | 1 << (9 + 4);
     for (cell, outcome) in [(8, Outcome::Drawn), (1, Outcome::Drawn), (2, Outcome::Won(Player::Second))] {
         TicTacToe.play(&mut state, cell);
@@ -167,7 +167,7 @@ fn the_same_seed_gives_the_same_search() {
 
 #[test]
 fn a_search_is_the_same_on_every_machine() {
-    // Pinned: the generator, the playouts and the arithmetic of selection must not change what a seed gives.
+    // Pinned: the generator, the playouts and the arithmetic of selection must not change.
     let hex = Hex::new(11).unwrap();
     let report = search(hex, &hex.initial(), 50_000);
     let top: Vec<_> = report.moves.iter().take(3).map(|known| (known.chosen.to_string(), known.visits)).collect();
@@ -180,7 +180,7 @@ fn time_budgets_end() {
     let budget = Duration::from_millis(20);
     let report = Search::new(hex).run(&hex.initial(), Budget::Time(budget)).unwrap();
     assert!(report.rollouts > 0 && report.elapsed >= budget);
-    // Solved at once: this returns, although the budget is a day.
+    // The search solves the position at once, so this returns although the budget is a day.
     let report = Search::new(Nim).run(&(1, Player::First), Budget::Time(Duration::from_secs(86_400))).unwrap();
     assert_eq!(report.solved, Some(Outcome::Won(Player::First)));
 }
@@ -211,7 +211,7 @@ fn memory_is_bounded() {
 }
 
 #[test]
-fn senseless_searches_are_refused() {
+fn invalid_searches_are_refused() {
     let refusal = |params: Params, budget| {
         let hex = Hex::new(3).unwrap();
         Search::new(hex).params(params).run(&hex.initial(), budget).unwrap_err()

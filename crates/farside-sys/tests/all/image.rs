@@ -54,7 +54,7 @@ fn the_middle_of_a_function_is_refused() -> Result<(), ImageError> {
 }
 
 #[test]
-fn what_lies_outside_the_text_is_refused() -> Result<(), ImageError> {
+fn addresses_outside_the_text_are_refused() -> Result<(), ImageError> {
     let image = Image::of_this_program()?;
     let text = image.text();
     assert_eq!(image.text_offset(text.start), Some(0));

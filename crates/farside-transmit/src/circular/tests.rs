@@ -15,7 +15,7 @@ use farside_fabric::transport::{RemoteKey, Transport};
 
 const STARTER: usize = 64 << 10;
 
-/// A source that counts what it has given out.
+/// A source that counts the chunks that it has given out.
 #[derive(Debug)]
 struct Counted {
     end: Arc<dyn Transport>,
@@ -34,7 +34,7 @@ impl ChunkSource for Counted {
     }
 }
 
-/// Two simulated processes; the one here has transmitters to the other.
+/// Two simulated processes; the first has transmitters to the second.
 struct Here {
     fabric: SimFabric,
     end: Arc<dyn Transport>,
@@ -65,13 +65,13 @@ fn later() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-/// Where a unit lies: its region and its offset there.
+/// The place of a unit: its region and its offset there.
 fn place(unit: &Unit) -> (u32, u64) {
     let part = unit.part(0..unit.bytes());
     (part.region().key().slot, part.offset())
 }
 
-/// A source that gives less than it was asked for.
+/// A source that gives less than the requested size.
 #[derive(Debug)]
 struct Short(Arc<dyn Transport>);
 
@@ -85,7 +85,7 @@ impl ChunkSource for Short {
 }
 
 #[test]
-#[should_panic = "as much as it was asked for"]
+#[should_panic = "at least the requested size"]
 fn no_unit_lies_beyond_its_chunk() {
     let here = Here::new(5);
     let _ = Circular::new(Box::new(Short(here.end.clone())), CircularOptions::default()).take();
@@ -107,7 +107,7 @@ fn it_grows_to_its_limit_and_says_so() {
         assert!(places.len() == 7 && places.iter().all(|(_, offset)| offset.is_multiple_of(64)));
         let refused = circular.take().unwrap_err();
         assert!(matches!(refused, FabricError::MemoryLimit { bytes: 128, held: 896, limit: 896 }), "{refused}");
-        // What the caller holds itself is not waited for.
+        // A unit that the caller holds itself is not waited for.
         assert!(matches!(circular.take_by(later()), Err(FabricError::MemoryLimit { .. })));
         drop(held);
         assert!(circular.take().is_ok());
@@ -138,7 +138,7 @@ fn flushes_that_have_no_time_do_not_overrun_the_queue() {
     }
     let deadline = later();
     while !transmitter.has_passed(tag) {
-        assert!(Instant::now() < deadline, "the put does not end");
+        assert!(Instant::now() < deadline, "the put has not ended by the deadline");
         there.progress();
         transmitter.progress().unwrap();
     }
@@ -148,7 +148,7 @@ fn flushes_that_have_no_time_do_not_overrun_the_queue() {
 fn waiting_for_a_unit_signals_what_nobody_has() {
     let here = Here::new(2);
     let transmitter = here.transmitter();
-    // Fewer units than a window has operations: no signal comes by itself.
+    // There are fewer units than operations in a window, so no signal is due.
     let options = CircularOptions { unit_bytes: 8, units: 2, growth: Growth::Linear, units_max: 2 };
     let mut circular = here.circular(options);
     for number in 0..100_u64 {
@@ -181,7 +181,7 @@ fn units_of_a_transmitter_that_failed_come_back_or_are_set_aside() {
         transmitter.put_unit(&unit, 0..8, &here.region, 0, later()).unwrap();
     }
     here.fabric.kill(ProcessId::new(1));
-    // The simulator copies what is sent, and so lets go at once.
+    // The simulator copies the data of a put, and so releases the memory at once.
     let unit = circular.take_by(later()).unwrap();
     let lost = transmitter.put_unit(&unit, 0..8, &here.region, 0, later());
     assert!(matches!(lost, Err(FabricError::Disconnected { .. })), "{lost:?}");
@@ -226,7 +226,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the test knows of a piece that was handed out.
+/// The test's record of a unit that was taken.
 struct Piece {
     unit: Unit,
     pattern: u8,
@@ -235,8 +235,9 @@ struct Piece {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Nothing that is held or under way overlaps what is handed out, and what is put is what was written when it was posted: the
-    /// simulator takes the bytes when a put is posted, so memory is filled with something else as soon as it is handed out again.
+    /// Nothing held or in flight overlaps a newly taken unit, and a put sends the bytes that were
+    /// there at its posting. The simulator takes the bytes at the posting, so a unit is filled with
+    /// another pattern as soon as it is reused.
     #[test]
     fn what_is_in_use_is_never_handed_out(seed: u64, steps in prop::collection::vec(step(), 0..300), cuts: bool) {
         let here = Here::new(seed);
@@ -245,7 +246,7 @@ proptest! {
         let mut whole = here.circular(options);
         let mut linear = LinearCircular::new(here.circular(options));
         let mut held: Vec<Piece> = Vec::new();
-        // By region and offset of a byte: the tags that must be passed before it is handed out again.
+        // By region and offset of a byte: the tags that must be passed before the byte is reused.
         let mut under_way: BTreeMap<(u32, u64), Vec<(usize, u64)>> = BTreeMap::new();
         let mut next_pattern = 0_u8;
         for step in steps {

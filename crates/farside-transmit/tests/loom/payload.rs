@@ -6,17 +6,18 @@ use loom::cell::UnsafeCell;
 #[derive(Debug, Default)]
 pub(crate) struct Payload(UnsafeCell<u64>);
 
-// SAFETY: the model checker fails the test when two threads access the cell unordered, and runs one thread at a time.
+// SAFETY: the model checker fails the test if two threads access the cell without an order, and
+// runs one thread at a time.
 unsafe impl Sync for Payload {}
 
 impl Payload {
     pub(crate) fn write(&self, value: u64) {
-        // SAFETY: nobody else accesses the cell now, or the checker would have failed the test.
+        // SAFETY: nothing else accesses the cell now, or the checker would have failed the test.
         self.0.with_mut(|word| unsafe { *word = value });
     }
 
     pub(crate) fn read(&self) -> u64 {
-        // SAFETY: nobody writes the cell now, or the checker would have failed the test.
+        // SAFETY: nothing writes the cell now, or the checker would have failed the test.
         self.0.with(|word| unsafe { *word })
     }
 }

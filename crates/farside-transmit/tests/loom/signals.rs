@@ -1,4 +1,5 @@
-//! The counters of a transmitter: threads that post, a network card that carries out what was posted, and memory that is used again.
+//! The counters of a transmitter: threads that post, a network card that executes posted
+//! operations, and memory that is reused.
 
 use std::sync::Arc;
 
@@ -10,19 +11,19 @@ use loom::thread;
 use crate::check;
 use crate::payload::Payload;
 
-/// Threads that may be inside, and so many numbers to a window.
+/// Maximum number of threads inside, and the size of a window.
 const INSIDE_MAX: usize = 2;
 const WINDOW_BITS: u32 = 0;
-/// What the sums in `README.md` say: two windows, and one operation for each thread.
+/// The sum in `README.md`: two windows, and one operation for each thread.
 pub(crate) const UNSIGNALLED_MAX: usize = 2 * (1 << WINDOW_BITS) + INSIDE_MAX;
 
-/// A queue and the card behind it.
+/// A queue and the card that executes it.
 #[derive(Default)]
 pub(crate) struct Card {
     queue: Mutex<Vec<Posted>>,
 }
 
-/// An operation: to send a word that lies somewhere.
+/// An operation that sends a word of memory.
 pub(crate) struct Posted {
     pub(crate) memory: Arc<Payload>,
     pub(crate) value: u64,
@@ -37,15 +38,15 @@ impl Card {
         assert!(unsignalled <= UNSIGNALLED_MAX, "the queue is overrun");
     }
 
-    /// Carries out the oldest operation, if there is one, and tells of it by `tell`.
+    /// Executes the oldest operation, if there is one, and reports it by `tell`.
     pub(crate) fn step(&self, tell: impl FnOnce(u64)) -> bool {
         let mut queue = self.queue.lock().unwrap();
         if queue.is_empty() {
             return false;
         }
         let Posted { memory, value, signal } = queue.remove(0);
-        assert_eq!(memory.read(), value, "what was posted is sent");
-        // Whoever learns of it does so by the frontier, and not by this lock.
+        assert_eq!(memory.read(), value, "the posted value is sent");
+        // The poster must learn of the end by the frontier, not by this lock.
         drop(queue);
         if let Some(number) = signal {
             tell(number);
@@ -54,15 +55,16 @@ impl Card {
     }
 }
 
-/// Posts so many values from one piece of memory, when the piece is free, and else from another. Who waits drives the card.
+/// Posts `count` values from one piece of memory when it is free, and from another otherwise. A
+/// waiting thread drives the card.
 fn post_all(signals: &Signals, frontier: &Frontier, card: &Card, count: u64) {
     let memory = Arc::new(Payload::default());
     let mut tag = 0;
     for value in 1..=count {
-        // Only what is free for certain is used again; the signal for the rest may never come.
+        // Only memory that is certainly free is reused; the signal for the rest may never arrive.
         let memory = if frontier.has_passed(tag) { memory.clone() } else { Arc::default() };
         memory.write(value);
-        let ticket = signals.enter().expect("there are no more threads than may be");
+        let ticket = signals.enter().expect("the model has no more threads than may be inside");
         let signalled = loop {
             match signals.step(&ticket, frontier) {
                 Step::Post { signalled } => break signalled,
@@ -96,7 +98,7 @@ fn one_thread_never_waits_for_a_signal_that_does_not_come() {
     check(Some(2), || posting_threads([3, 1]));
 }
 
-/// Whoever has a number that is not below a tag posts after the operation that has the tag.
+/// A thread with a number that is not below a tag posts after the operation with that tag.
 #[test]
 fn a_tag_comes_after_its_post() {
     check(None, || {

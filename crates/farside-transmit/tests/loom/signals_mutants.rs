@@ -1,4 +1,4 @@
-//! The steps of a transmitter once more, each in turn left out or weakened: the checker finds what comes of it.
+//! The steps of a transmitter, each in turn omitted or weakened: the checker finds the consequence.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::payload::Payload;
 use crate::signals::{Card, Posted};
 use crate::{check, check_finds};
 
-/// What is wrong.
+/// The error in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mutation {
     Nothing,
@@ -53,7 +53,7 @@ impl Counters {
         self.k.fetch_add(0, mutation.order(Mutation::ReleaseInPosted, Ordering::Release))
     }
 
-    /// Posts from memory that is used again when it is free.
+    /// Posts from memory that is reused when it is free.
     fn post_all(&self, card: &Card, signals: impl Fn(u64) -> bool, count: u64, mutation: Mutation) {
         let memory = Arc::new(Payload::default());
         let mut tag = 0;
@@ -86,7 +86,7 @@ impl Counters {
         while self.send(card, mutation) {}
     }
 
-    /// The card carries out an operation, if there is one.
+    /// Lets the card execute an operation, if there is one.
     fn send(&self, card: &Card, mutation: Mutation) -> bool {
         let release = mutation.order(Mutation::ReleaseInRaise, Ordering::Release);
         card.step(|number| {
@@ -107,17 +107,17 @@ fn run(posters: &[u64], signals: fn(u64) -> bool, mutation: Mutation) {
     posting.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Two threads, every operation of which is signalled.
+/// Two threads that signal every operation.
 fn two_threads(mutation: Mutation) {
     run(&[2, 2], |_| true, mutation);
 }
 
-/// One thread, of whose first operations none is signalled by the window.
+/// One thread, whose window signals none of its first operations.
 fn forgetful(mutation: Mutation) {
     run(&[6], |_| false, mutation);
 }
 
-/// Whoever has a number that is not below a tag posts after what has the tag.
+/// A thread with a number that is not below a tag posts after the operation with that tag.
 fn tags_and_posts(mutation: Mutation) {
     let counters = Arc::new(Counters::new());
     let posts: Arc<[(Payload, AtomicU64); 2]> = Arc::default();
@@ -144,7 +144,7 @@ fn the_whole_protocol_harms_nothing() {
 }
 
 const RACE: &str = "Causality violation";
-const OVERWRITTEN: &str = "what was posted is sent";
+const OVERWRITTEN: &str = "the posted value is sent";
 const OVERRUN: &str = "the queue is overrun";
 const ENDLESS: &str = "exceeded maximum number of branches";
 

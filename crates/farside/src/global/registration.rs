@@ -29,9 +29,9 @@ use self::own::Registration;
 use super::objects::RacySlice;
 use super::slice::GlobalSlice;
 use crate::error::{Error, Result};
-use crate::launch::settings::FOREVER;
 use crate::memory::address::GlobalAddress;
 use crate::runtime::worker::Worker;
+use farside_launch::settings::FOREVER;
 
 impl Worker {
     /// Gives a vector's memory a global address, for others to read and write. It stays where it is, and comes back by

@@ -10,9 +10,9 @@ use super::shadow::{Holder, Taken};
 use crate::Wire;
 use crate::error::Error;
 use crate::global::GlobalAddress;
-use crate::launch::kill_point::KillPoint;
 use crate::memory::{MemoryError, RemoteMemory};
 use crate::runtime::worker::Worker;
+use farside_launch::kill_point::KillPoint;
 
 /// A block of a [`RemoteHeap`] at its initiator: a number of bytes at the peer, and as many in the
 /// local view.

@@ -17,12 +17,12 @@ use super::layout::{CONTROL_BYTES, Control, HEADER_BYTES, Header, Layout, StampK
 use super::remote_heap::WHEN_FULL;
 use super::tags::{self, FreedTags, Tag};
 use crate::invoke::reply::Reply;
-use crate::launch::kill_point::KillPoint;
 use crate::memory::RemoteMemory;
 use crate::runtime::process::lock;
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder};
 use crate::{AtomicChange, Wire};
+use farside_launch::kill_point::KillPoint;
 
 /// The heaps of other workers of which this worker has opened a block.
 #[derive(Debug, Default)]

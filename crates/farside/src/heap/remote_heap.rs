@@ -19,11 +19,11 @@ use super::report::HeapReport;
 use super::shadow::{Holder, Shadow};
 use super::tags;
 use crate::invoke::call::WhenFull;
-use crate::launch::kill_point::KillPoint;
-use crate::launch::settings::FOREVER;
 use crate::memory::RemoteMemory;
 use crate::runtime::worker::Worker;
 use crate::{AtomicChange, Error};
+use farside_launch::kill_point::KillPoint;
+use farside_launch::settings::FOREVER;
 
 /// A heap in the memory of another worker's process, from which this worker allocates without a
 /// message.

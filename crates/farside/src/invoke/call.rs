@@ -1,15 +1,7 @@
 //! Calling functions on other workers.
 
 mod aggregator;
-mod broadcast;
-mod buffer;
 mod by_name;
-mod counting;
-
-pub(crate) use self::broadcast::PutOff;
-pub use self::broadcast::{Everyone, LentToAll};
-pub use self::buffer::{Lent, Written};
-pub use self::counting::Counting;
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -26,9 +18,9 @@ use super::reply::Reply;
 use super::reply_slots::{RESULT_BYTES_MAX, ReplySlots};
 use super::table::{Entries, Remote};
 use crate::error::{Error, Refused, Result};
-use crate::launch::kill_point::KillPoint;
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
+use farside_launch::kill_point::KillPoint;
 
 /// The size at which an [`Aggregator`] publishes its batch, unless it is told another: Seriema's 4 KiB.
 pub const AGGREGATE_BYTES: usize = 4096;
@@ -104,13 +96,13 @@ pub enum WhenFull {
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct To<'w> {
-    worker: &'w Worker,
+    pub(crate) worker: &'w Worker,
     entries: Entries,
-    to: WorkerId,
+    pub(crate) to: WorkerId,
     /// `None` when there is no such worker.
     outbox: Option<&'w RefCell<Outbox>>,
     when_full: Option<WhenFull>,
-    notify: Option<(LatchAddress, On)>,
+    pub(crate) notify: Option<(LatchAddress, On)>,
     lane: bool,
     /// On a lane, or with a latch: not the way of most calls.
     special: bool,
@@ -318,7 +310,7 @@ impl<'w> To<'w> {
     }
 
     #[inline(always)]
-    fn submit<T: Remote, P: Payload>(&self, operand: Result<u32>, payload: P) -> Result<(), (Error, P)> {
+    pub(crate) fn submit<T: Remote, P: Payload>(&self, operand: Result<u32>, payload: P) -> Result<(), (Error, P)> {
         let operand = match operand {
             Ok(operand) => operand,
             Err(error) => return Err((error, payload)),

@@ -20,10 +20,10 @@ use super::reply::{Reply, ReplyAddress};
 use super::reply_slots::{RESULT_BYTES_MAX, RESULT_BYTES_UNKNOWN, ReplySlots, SlotHandle};
 use super::table::Remote;
 use crate::error::{Error, Refused, Result};
-use crate::launch::settings::FOREVER;
 use crate::runtime::process::{Process, lock};
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Wire};
+use farside_launch::settings::FOREVER;
 
 /// The longest sleep of one who waits; who has something for it rings.
 const NAP_MAX: Duration = Duration::from_secs(1);

@@ -3,18 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 
 use farside_fabric::ProcessId;
-use farside_fabric::transport::Outcome;
 
 use crate::error::Result;
-use crate::memory::Extent;
-use crate::runtime::process::{Notice, Process};
 use crate::runtime::worker::Worker;
 
 /// What is to be done with the bytes.
-type Go = Box<dyn FnOnce(&Worker, Result<Vec<u8>>)>;
+pub(crate) type Go = Box<dyn FnOnce(&Worker, Result<Vec<u8>>)>;
 
 /// The calls of one worker that wait.
 #[derive(Default)]
@@ -64,31 +60,20 @@ impl Fetches {
         found.sort_unstable();
         found
     }
-}
 
-/// Reads memory for a call that is being run, and goes on with `go`: at once where the memory is mapped or this thread may wait, otherwise
-/// when the mover has it, and what the same sender has called since waits until then; or, `aside`, when the mover has it and nothing
-/// waits.
-pub(crate) fn fetch(worker: &Worker, memory: Extent, aside: bool, go: impl FnOnce(&Worker, Result<Vec<u8>>) + 'static) {
-    let fetches = worker.fetches();
-    let process = worker.process_handle();
-    let in_stream = fetches.in_stream.get();
-    // A sender that has a ring is mapped, but may pass on what is another's.
-    let is_mapped = || process.connect(memory.process()).is_ok_and(|home| home.is_some());
-    // A consumer has its copy of the record, whichever way that came, and keeps nobody waiting. What came to it as a notice would run as
-    // a handler, perhaps inside of a function that waits.
-    if worker.is_consumer() || (!aside && !in_stream && is_mapped()) {
-        return go(worker, memory.read_in_handler(worker));
+    /// Whether the record that is being run came by a stream, and not by a ring.
+    pub(crate) fn is_in_stream(&self) -> bool {
+        self.in_stream.get()
     }
-    let fetch = fetches.next.replace(fetches.next.get() + 1);
-    fetches.waiting.borrow_mut().insert(fetch, (memory.process(), Box::new(go)));
-    if !aside && in_stream {
-        fetches.hold.set(Some(fetch));
+
+    /// Notes a call that waits for memory of `owner`, and returns the name of the fetch. If `hold`, the stream that is being run stops
+    /// until it has ended.
+    pub(crate) fn begin(&self, owner: ProcessId, go: Go, hold: bool) -> u64 {
+        let fetch = self.next.replace(self.next.get() + 1);
+        self.waiting.borrow_mut().insert(fetch, (owner, go));
+        if hold {
+            self.hold.set(Some(fetch));
+        }
+        fetch
     }
-    let (local, of, bytes) = (worker.thread_index(), memory.process(), memory.bytes() as usize);
-    let then = move |process: &Arc<Process>, outcome: Result<Outcome>| {
-        let outcome = outcome.and_then(|outcome| Ok(outcome.into_bytes(of, bytes)?));
-        process.notify(local, Notice::Fetched { fetch, outcome });
-    };
-    process.start_reading(memory, Box::new(then));
 }

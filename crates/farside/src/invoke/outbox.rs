@@ -26,8 +26,8 @@ use super::notify::{LatchAddress, count_down};
 use super::payload::Payload;
 use crate::error::{Error, Result};
 use crate::invoke::ring::message::{Piece, RingName};
-use crate::launch::ring_options::RingOptions;
 use crate::runtime::process::Process;
+use farside_launch::ring_options::RingOptions;
 
 /// The chunk in which records are batched that go as frames.
 pub(crate) const FRAME_CHUNK_BYTES: usize = 16 << 10;

@@ -62,7 +62,7 @@ const NUMBER_BYTES_MAX: usize = 16;
 /// # Safety
 /// As for [`Trampoline`](super::table::Trampoline), with `A` what the sender wrote.
 #[inline(always)]
-pub(super) unsafe fn read_arguments<A: Wire>(worker: &Worker, payload: *const u8, end: *const u8) -> Option<A> {
+pub(crate) unsafe fn read_arguments<A: Wire>(worker: &Worker, payload: *const u8, end: *const u8) -> Option<A> {
     let bytes = end.addr() - payload.addr();
     if A::PLAIN && bytes != const { size_of::<A>().next_multiple_of(8) } {
         return None;
@@ -83,7 +83,7 @@ pub(super) unsafe fn read_arguments<A: Wire>(worker: &Worker, payload: *const u8
 
 /// Where a record ended whose arguments were read.
 #[inline(always)]
-pub(super) fn after<A: Wire>(payload: *const u8, end: *const u8) -> *const u8 {
+pub(crate) fn after<A: Wire>(payload: *const u8, end: *const u8) -> *const u8 {
     if A::PLAIN { payload.wrapping_add(const { size_of::<A>().next_multiple_of(8) }) } else { end }
 }
 

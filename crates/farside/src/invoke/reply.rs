@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use farside_fabric::ProcessId;
 
 use crate::invoke::ring::message::SetupMessage;
-use crate::launch::kill_point::KillPoint;
 use crate::runtime::process::Process;
 use crate::wire::{Reader, Wire, WireError};
+use farside_launch::kill_point::KillPoint;
 
 /// Where a result belongs. Travels with the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, farside_macros::Wire)]

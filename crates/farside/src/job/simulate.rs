@@ -13,14 +13,14 @@ use farside_fabric::{FabricError, ProcessId, Transport};
 use crate::Worker;
 use crate::error::{ProcessEnd, Result};
 use crate::invoke::named::{Named, Names};
-use crate::launch::child::{Member, TransportChoice};
-use crate::launch::control::{LocalControl, ToCoordinator};
-use crate::launch::coordinator::{Coordinator, Plan};
-use crate::launch::settings::{Check, Choices, Settings, own_environment};
 use crate::rooms::ROOMS;
 use crate::runtime::home::HomeLayout;
 use crate::runtime::run::run_process;
 use crate::wire::Wire;
+use farside_launch::child::{Member, TransportChoice};
+use farside_launch::control::{LocalControl, ToCoordinator};
+use farside_launch::coordinator::{Coordinator, Plan};
+use farside_launch::settings::{Check, Choices, Settings, own_environment};
 
 /// The signal by which processes die that were to be killed.
 const KILLED: i32 = 9;
@@ -381,7 +381,7 @@ fn coordinate(mut coordinator: Coordinator, links: &[Arc<LocalControl>], news: &
             links[process.index()].deliver(message);
         }
         if let Some(verdict) = coordinator.verdict() {
-            return verdict;
+            return Ok(verdict?);
         }
         let next = coordinator.next_tick().into_iter().chain(deaths.last().map(|(after, _)| *after)).min();
         let patience = next.map_or(NAP_MAX, |at| at.saturating_sub(elapsed()));

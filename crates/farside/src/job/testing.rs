@@ -5,12 +5,12 @@ use std::time::Duration;
 use crate::Worker;
 use crate::error::Result;
 use crate::invoke::named::Names;
-use crate::launch::child::{self, Manner, Role};
-use crate::launch::own_program;
-use crate::launch::settings::Choices;
-use crate::launch::start::{Launch, Program};
 use crate::rooms::ROOMS;
 use crate::runtime::run::run_process;
+use farside_launch::child::{self, Manner, Role};
+use farside_launch::own_program;
+use farside_launch::settings::Choices;
+use farside_launch::start::{Launch, Program};
 
 /// What a test asks for.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ fn run(name: &str, shape: TestShape, body: fn(&Worker) -> Result<()>) -> Result<
                 processes: shape.processes,
             };
             let launch = Launch { choices, site: Some(name.into()), ..Launch::new(vec![program]) };
-            launch.time_limit(Duration::from_secs(shape.timeout_s)).quiet_stdout().run()
+            launch.time_limit(Duration::from_secs(shape.timeout_s)).quiet_stdout().run().map_err(Into::into)
         }
     }
 }

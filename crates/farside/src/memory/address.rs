@@ -17,7 +17,7 @@ const PROCESS_SHIFT: u32 = SLOT_SHIFT + SLOT_BITS;
 
 /// Regions of one process that can have addresses.
 pub(crate) const SLOT_COUNT: u32 = 1 << SLOT_BITS;
-const _: () = assert!(SLOT_COUNT == crate::launch::layout::SEGMENT_COUNT);
+const _: () = assert!(SLOT_COUNT == farside_launch::layout::SEGMENT_COUNT);
 /// Bytes of a region that one slot names: the most that a region with addresses has.
 pub(crate) const SLOT_BYTES: u64 = 1 << OFFSET_BITS;
 

@@ -18,13 +18,13 @@ use super::node_memories::NodeMemories;
 use super::requests::{Answer, Requests};
 use super::{GlobalAddress, MemoryError, MemoryRefusal, Nodes, Place, RemoteMemory, publish};
 use crate::error::{Error, Result};
-use crate::launch::kill_point::KillPoint;
-use crate::launch::settings::Settings;
 use crate::runtime::extent::Extent;
 use crate::runtime::observer::{AccessKind, Touch};
 use crate::runtime::process::Process;
 use crate::runtime::room::{Room, Seed};
 use crate::runtime::worker::Worker;
+use farside_launch::kill_point::KillPoint;
+use farside_launch::settings::Settings;
 
 /// The memory of one process, and what it knows of others'.
 #[derive(Debug)]
@@ -310,7 +310,8 @@ impl Worker {
     /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) when the process has too many regions, or a single one of more than 4 GiB.
     pub fn address_of(&self, buffer: &Registered) -> Result<GlobalAddress> {
         publish(self.process_handle().home(), buffer.key());
-        GlobalAddress::in_region(buffer.key(), buffer.offset()).ok_or_else(|| MemoryError::no_address(buffer.key()).into())
+        GlobalAddress::in_region(buffer.key(), buffer.offset())
+            .ok_or_else(|| MemoryError::no_address(buffer.key()).into())
     }
 
     /// The registered memory of this process, by NUMA node: how much there is, how much of it is given out, and on what pages it is. Rings

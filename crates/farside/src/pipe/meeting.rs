@@ -24,9 +24,9 @@ use super::protocol::{Flag, Kind, deliver};
 use super::shape::{INLINE_BYTES_MAX, PipeShape, Slots};
 use crate::error::{self, Error};
 use crate::invoke::ring::message::{Piece, SetupMessage};
-use crate::launch::kill_point::KillPoint;
 use crate::memory::MemoryRefusal;
 use crate::runtime::process::{Process, lock};
+use farside_launch::kill_point::KillPoint;
 
 /// The pipes whose ends are in one process.
 #[derive(Debug, Default)]

@@ -18,9 +18,9 @@ use super::offer::{Fetched, Place, Source};
 use super::protocol::{Flag, Kind, Reading};
 use super::shape::PipeShape;
 use super::waking::Waiting;
-use crate::launch::kill_point::KillPoint;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
+use farside_launch::kill_point::KillPoint;
 
 /// Looks at the flag alone, before a reader waits as everything does and serves calls between its looks, which takes longer than the way of a
 /// cache line: together less than 2 us.

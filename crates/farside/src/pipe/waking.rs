@@ -5,7 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::task::Waker;
 
-use crate::invoke::call::PutOff;
+use crate::runtime::worker::PutOff;
 use crate::runtime::worker::Worker;
 
 /// Belongs to one end of a pipe. Who waits there last is woken; the end itself, when it is gone, is forgotten.

@@ -22,10 +22,10 @@ use super::shape::{INLINE_BYTES_MAX, PipeShape};
 use super::waking::Waiting;
 use crate::error::{self, Error};
 use crate::invoke::ring::message::Piece;
-use crate::launch::kill_point::KillPoint;
 use crate::memory::Extent;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
+use farside_launch::kill_point::KillPoint;
 
 /// The end of a pipe that writes. Dropped, it tells the reader, who still reads all that was written, be it nothing at all.
 ///

@@ -17,9 +17,9 @@ use farside_fabric::ring::Header;
 
 use crate::error::{Result, Source};
 use crate::invoke::inbox::run_handed_over;
-use crate::launch::settings::{Settings, threads_of_pool};
 use crate::runtime::process::{Process, lock};
 use crate::runtime::worker::Worker;
+use farside_launch::settings::{Settings, threads_of_pool};
 
 /// How long a receiver that has no room sleeps at most before it looks whether the job is over.
 const NAP: Duration = Duration::from_millis(100);
@@ -230,7 +230,7 @@ mod tests {
     use farside_fabric::ProcessId;
 
     use super::*;
-    use crate::launch::settings::Choices;
+    use farside_launch::settings::Choices;
 
     #[test]
     fn a_record_without_arguments_takes_room_in_the_queue() {

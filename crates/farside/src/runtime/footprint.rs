@@ -4,12 +4,12 @@ use farside_fabric::bell::Doorbell;
 use farside_fabric::ring::RingControl;
 
 use crate::invoke::ring::pool::ALIGN_BYTES;
-use crate::launch::ring_options::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_LANE_CHUNK_BYTES};
-use crate::launch::settings::STARTER_BYTES;
 use crate::runtime::home::{
     CALLER_SLOT_COUNT, CALLER_SPACE_BYTES, HomeLayout, LATCH_COUNT, REPLY_SLOT_BYTES, REPLY_SLOT_COUNT,
     REPLY_SPACE_BYTES, SEGMENT_BYTES, SEGMENT_COUNT, Shape,
 };
+use farside_launch::ring_options::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_LANE_CHUNK_BYTES};
+use farside_launch::settings::STARTER_BYTES;
 
 /// Shared memory that a job takes.
 #[derive(Clone, Debug, PartialEq, Eq)]

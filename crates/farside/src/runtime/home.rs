@@ -10,7 +10,7 @@ use farside_fabric::bell::{self, Doorbell, Fencing, Watchers};
 use farside_sys::racy;
 use farside_sys::shm::SharedMemory;
 
-pub(crate) use crate::launch::layout::{
+pub(crate) use farside_launch::layout::{
     CALLER_SLOT_COUNT, CALLER_SPACE_BYTES, HomeLayout, LATCH_COUNT, REPLY_INLINE_BYTES, REPLY_SLOT_BYTES,
     REPLY_SLOT_COUNT, REPLY_SPACE_BYTES, SEGMENT_BYTES, SEGMENT_COUNT, Shape,
 };

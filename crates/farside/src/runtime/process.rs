@@ -11,6 +11,7 @@ use farside_fabric::clock::Clock;
 pub(crate) use farside_fabric::clock::lock;
 use farside_fabric::wait::WaitPolicy;
 use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, RemoteRegion, Transport, WorkerId};
+use farside_launch::LaunchError;
 use farside_sys::fence;
 
 use crate::error::{Error, Result, Source};
@@ -24,9 +25,6 @@ use crate::invoke::ring::message::{Piece, RingName, SetupMessage};
 use crate::invoke::ring::pool::RingPool;
 use crate::invoke::ring::rings::Ways;
 use crate::invoke::table::FunctionTable;
-use crate::launch::control::{Control, Ending, ToCoordinator};
-use crate::launch::kill_point::{KillPlan, KillPoint};
-use crate::launch::settings::Settings;
 use crate::pipe::Pipes;
 use crate::runtime::consumers::{Pool, PoolKind};
 use crate::runtime::home::{Home, HomeLayout, Shape};
@@ -34,6 +32,9 @@ use crate::runtime::observer::Observer;
 use crate::runtime::outgoing::Outgoing;
 use crate::runtime::room::{self, Room, RoomEntry, Rooms, Seed};
 use crate::runtime::worker::Worker;
+use farside_launch::control::{Control, Ending, ToCoordinator};
+use farside_launch::kill_point::{KillPlan, KillPoint};
+use farside_launch::settings::Settings;
 
 /// Values shared by a process's workers, at most.
 const SHARED_MAX: usize = 1024;
@@ -652,7 +653,7 @@ impl Process {
     pub(crate) fn check_ended(&self) -> Result<()> {
         match self.ended.get() {
             None => Ok(()),
-            Some(why) => Err(why.clone().into()),
+            Some(why) => Err(LaunchError::from(why.clone()).into()),
         }
     }
 

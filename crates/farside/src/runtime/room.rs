@@ -27,7 +27,7 @@ use super::home::Shape;
 use super::process::Process;
 use super::worker::Worker;
 use crate::error::Result;
-use crate::launch::settings::Settings;
+use farside_launch::settings::Settings;
 
 /// Number of tags, and so of rooms.
 const TAG_COUNT: usize = 16;

@@ -8,9 +8,9 @@ use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::{FabricError, MachineId, ProcessId, Transport};
 
 use crate::error::Result;
-use crate::launch::control::{CARD_BYTES_MAX, PeerCard};
-use crate::launch::settings::{ADDRESS, Lookup, Settings};
 use crate::runtime::home::HomeLayout;
+use farside_launch::control::{CARD_BYTES_MAX, PeerCard};
+use farside_launch::settings::{ADDRESS, Lookup, Settings};
 
 /// What a process knows of its job when it starts.
 #[derive(Debug)]

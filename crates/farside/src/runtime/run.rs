@@ -10,6 +10,7 @@ use farside_fabric::clock::Clock;
 use farside_fabric::ofi::OfiEndpoint;
 use farside_fabric::route::FabricChoice;
 use farside_fabric::{ProcessId, Transport};
+use farside_launch::LaunchError;
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::topology::{self, Topology};
 
@@ -17,17 +18,17 @@ use crate::error::{Error, Result};
 use crate::invoke::inbox::panic_message;
 use crate::invoke::named::Names;
 use crate::invoke::table::FunctionTable;
-use crate::launch::child::{Member, TransportChoice};
-use crate::launch::control::{Control, Greeting, JobShape, ToCoordinator, ToProcess};
-use crate::launch::host::host_id;
-use crate::launch::kill_point::KillPoint;
-use crate::launch::settings::{Settings, opening_time, own_environment};
 use crate::runtime::home::Shape;
 use crate::runtime::process::{Functions, Process};
 use crate::runtime::room::RoomEntry;
 use crate::runtime::route::{StartOrders, open_fabric, open_route};
 use crate::runtime::service::serve;
 use crate::runtime::worker::Worker;
+use farside_launch::child::{Member, TransportChoice};
+use farside_launch::control::{Control, Greeting, JobShape, ToCoordinator, ToProcess};
+use farside_launch::host::host_id;
+use farside_launch::kill_point::KillPoint;
+use farside_launch::settings::{Settings, opening_time, own_environment};
 
 /// How long a transport without descriptors sleeps between looks for the start.
 const START_NAP: Duration = Duration::from_micros(10);
@@ -53,7 +54,7 @@ where
     let outcomes = match start(member, names, rooms) {
         Ok(process) => run_started(&process, body),
         Err(error) => {
-            control.send(ToCoordinator::failed_with(&error));
+            control.send(ToCoordinator::failed_with(&error, error.lost_process()));
             Err(error)
         }
     };
@@ -190,7 +191,7 @@ fn unless_the_link_broke(
 /// Tells everybody that this process is over, and lets its other workers know.
 fn fail(process: &Process, message: String, because_of: Option<ProcessId>) {
     process.control().send(ToCoordinator::Failed { message: message.clone(), because_of });
-    process.end(crate::launch::control::Ending::Other(message));
+    process.end(farside_launch::control::Ending::Other(message));
 }
 
 fn places(process: &Process) -> Result<Vec<Option<topology::CpuSet>>> {
@@ -289,7 +290,7 @@ fn wait_for_start(
                 }
                 builds.extend(more);
             }
-            Some(ToProcess::Ended { why }) => return Err(why.into()),
+            Some(ToProcess::Ended { why }) => return Err(LaunchError::from(why).into()),
             Some(ToProcess::Lost { process, why }) => return Err(Error::PeerLost { process, why }),
             Some(ToProcess::Confirm { .. } | ToProcess::Finish) => {}
             None if clock.now() >= deadline => {

@@ -13,10 +13,10 @@ use crate::error::Error;
 use crate::invoke::notify::count_down;
 use crate::invoke::reply::take_piece;
 use crate::invoke::ring::message::{RingName, SetupMessage};
-use crate::launch::control::{ToCoordinator, ToProcess};
-use crate::launch::kill_point::KillPoint;
 use crate::runtime::process::{Notice, Process, lock};
 use crate::runtime::room::{self, Served};
+use farside_launch::control::{ToCoordinator, ToProcess};
+use farside_launch::kill_point::KillPoint;
 
 /// When a transport that was full is tried again. It does not say when it has room.
 const RESEND_AFTER: Duration = Duration::from_millis(1);
@@ -94,8 +94,8 @@ fn take_events(process: &Arc<Process>) -> bool {
 
 /// This process cannot go on.
 fn fail(process: &Process, error: &Error) {
-    process.control().send(ToCoordinator::failed_with(error));
-    process.end(crate::launch::control::Ending::Other(error.to_string()));
+    process.control().send(ToCoordinator::failed_with(error, error.lost_process()));
+    process.end(farside_launch::control::Ending::Other(error.to_string()));
 }
 
 /// Does what the coordinator says.

@@ -2,10 +2,12 @@
 
 mod drain;
 mod notices;
+mod put_off;
 mod scope;
 mod waiting;
 mod ways;
 
+pub(crate) use put_off::PutOff;
 pub use scope::Scope;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
@@ -20,7 +22,7 @@ use farside_fabric::{MachineId, ProcessId, Transport, WorkerId};
 use self::notices::LossHook;
 use crate::error::{Error, Refused, Result};
 use crate::heap::OwnedHeaps;
-use crate::invoke::call::{Aggregator, Everyone, PutOff, To, WhenFull};
+use crate::invoke::call::{Aggregator, To, WhenFull};
 use crate::invoke::caller::{Caller, Waiter};
 use crate::invoke::fetches::Fetches;
 use crate::invoke::inbox::Inbox;
@@ -313,11 +315,6 @@ impl Worker {
     #[inline]
     pub fn to(&self, worker: WorkerId) -> To<'_> {
         To::new(self, worker)
-    }
-
-    /// The way to all workers of the job, this one included: a tree of calls.
-    pub fn everyone(&self) -> Everyone<'_> {
-        Everyone::new(self)
     }
 
     /// Batches calls to a worker.

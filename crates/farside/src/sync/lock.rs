@@ -19,11 +19,12 @@ use super::error::{Result, SyncError};
 use crate::Wire;
 use crate::dist::PerWorker;
 use crate::error::{Error, Refused};
-use crate::invoke::call::{PutOff, WhenFull};
+use crate::invoke::call::WhenFull;
 use crate::invoke::reply::Reply;
-use crate::launch::settings::FOREVER;
+use crate::runtime::worker::PutOff;
 use crate::runtime::worker::Worker;
 use crate::wire::hash_name;
+use farside_launch::settings::FOREVER;
 
 /// How often, at most, one who waits asks whether the lease is over.
 const ASK_AGAIN_MIN: Duration = Duration::from_millis(1);

@@ -1,6 +1,7 @@
 //! Every way of reaching memory by an address × everything that can be wrong with an address: each is refused with what is wrong, and nothing
 //! is written anywhere. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator.
 
+use farside::global::GlobalError;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -122,9 +123,15 @@ const WAYS: &[Way] = &[
 fn fault(result: Result<()>) -> Option<(GlobalAddress, AddressFault)> {
     match result {
         Ok(()) => None,
-        Err(Error::Address { address, why }) => Some((address, why)),
-        Err(Error::Movement(MovementError::Failed { cause, .. })) => fault(Err(*cause)),
-        Err(other) => panic!("{other} is not about an address"),
+        Err(error) => Some(fault_of(&error)),
+    }
+}
+
+fn fault_of(error: &Error) -> (GlobalAddress, AddressFault) {
+    match error.room_error() {
+        Some(GlobalError::Address { address, why }) => (*address, *why),
+        Some(GlobalError::Movement(MovementError::Failed { cause, .. })) => fault_of(cause),
+        _ => panic!("{error} is not about an address"),
     }
 }
 

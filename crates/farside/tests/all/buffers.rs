@@ -1,6 +1,7 @@
 //! Calls by way of registered memory: buffers that are written first or read by the receiver, results and countdowns. Each over shared
 //! memory, libfabric and the simulator, by ring and by lane.
 
+use farside::memory::MemoryError;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -279,7 +280,7 @@ fn bad_input(me: &Worker) -> Result<()> {
     me.barrier()?;
     me.release(there)?;
     let late = put(to, (there, 0), 8).unwrap_err();
-    assert!(matches!(late.error, Error::MemoryReleased { .. }), "{late:?}");
+    assert!(matches!(late.error.room_error(), Some(MemoryError::Released { .. })), "{late:?}");
     // In a handler what waits is refused, and what does not is not.
     let in_handler = me.call_return(to, me.id(), |there, back| {
         let buffer = buffer_of(there, &[1; 10]).expect("there is memory");

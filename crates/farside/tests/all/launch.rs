@@ -70,9 +70,9 @@ fn a_job_of_no_processes_is_refused() {
         farside::job().processes(0).entry(["unused"]).run(|_| Ok(())),
         farside::job().threads_per_process(0).entry(["unused"]).run(|_| Ok(())),
         farside::job().processes(1 << 18).entry(["unused"]).run(|_| Ok(())),
-        Launch::new(Vec::new()).run(),
-        Launch::new(vec![program("unused", &[], 0)]).run(),
-        Launch::new(vec![program("unused", &[], 1), program("unused", &[], 0)]).run(),
+        Launch::new(Vec::new()).run().map_err(Error::from),
+        Launch::new(vec![program("unused", &[], 0)]).run().map_err(Error::from),
+        Launch::new(vec![program("unused", &[], 1), program("unused", &[], 0)]).run().map_err(Error::from),
     ];
     for refused in refused {
         assert!(matches!(refused, Err(Error::JobShape { .. })), "{refused:?}");
@@ -84,7 +84,7 @@ fn a_program_that_is_not_there_is_named_and_nothing_stays() {
     // A number that nobody else sleeps for.
     let (sleeper, missing) = ("86421.35", "./there/is/no/such/program");
     let launch = Launch::new(vec![program("sleep", &[sleeper], 2), program(missing, &[], 1)]);
-    let (process, how) = failure(within_time(|| launch.run()));
+    let (process, how) = failure(within_time(|| launch.run().map_err(Error::from)));
     assert_eq!((process, how.exit_status()), (2, 127));
     assert!(matches!(&how, ProcessEnd::NotStarted(why) if why.contains(missing)), "{how}");
     assert_eq!(running_with(&[sleeper]), HashSet::new());
@@ -93,9 +93,9 @@ fn a_program_that_is_not_there_is_named_and_nothing_stays() {
 #[test]
 fn a_program_that_comes_to_no_job_is_named() {
     let launch = |command, arguments: &[&str]| Launch::new(vec![program(command, arguments, 2)]).quiet_stdout();
-    let (_, why) = report(within_time(|| launch("true", &[]).run()));
+    let (_, why) = report(within_time(|| launch("true", &[]).run().map_err(Error::from)));
     assert_eq!(why, "it ended without coming to the job");
-    let (_, how) = failure(within_time(|| launch("sh", &["-c", "exit 7"]).run()));
+    let (_, how) = failure(within_time(|| launch("sh", &["-c", "exit 7"]).run().map_err(Error::from)));
     assert_eq!(how, ProcessEnd::Exited(7));
 }
 

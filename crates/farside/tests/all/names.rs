@@ -196,7 +196,7 @@ fn a_refused_call_that_nobody_waits_for_ends_the_job() {
     }
     let arguments = only(test);
     let programs = vec![program(example("histogram"), &[], 2), program(this_program(), &arguments, 1)];
-    match within_time(|| Launch::new(programs).quiet_stdout().run()) {
+    match within_time(|| Launch::new(programs).quiet_stdout().run().map_err(Error::from)) {
         Err(Error::ProcessFailed { process, how: ProcessEnd::Reported(why) }) => {
             assert_eq!(process.number(), 0);
             assert!(why.contains("\"histogram/add\" from worker 2") && why.contains("other types"), "{why}");

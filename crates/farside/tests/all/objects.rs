@@ -1,6 +1,8 @@
 //! Objects that all workers have together: symmetric memory, arrays, byte spaces. The bodies run as processes, over whatever
 //! `FARSIDE_FABRIC` says, and in the simulator.
 
+use crate::support::room;
+use farside::global::GlobalError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -9,9 +11,9 @@ use farside::prelude::*;
 use farside::{Error, GlobalArray, Result, Simulation};
 
 fn why<T: std::fmt::Debug>(result: Result<T>) -> ObjectError {
-    match result {
-        Err(Error::Object(why)) => why,
-        other => panic!("{other:?} is not about an object"),
+    match room(&result) {
+        Some(GlobalError::Object(why)) => *why,
+        _ => panic!("{result:?} is not about an object"),
     }
 }
 

@@ -1,5 +1,8 @@
 //! Ordinary memory under global addresses. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator.
 
+use crate::support::room;
+use farside::global::GlobalError;
+use farside::memory::MemoryError;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -10,9 +13,9 @@ use farside::{AddressFault, Error, GlobalAddress, GlobalPtr, GlobalSlice, Result
 use farside_sys::process::private_memory_bytes;
 
 fn why<T: std::fmt::Debug>(result: Result<T>) -> AddressFault {
-    match result {
-        Err(Error::Address { why, .. }) => why,
-        other => panic!("{other:?} is not about an address"),
+    match room(&result) {
+        Some(GlobalError::Address { why, .. }) => *why,
+        _ => panic!("{result:?} is not about an address"),
     }
 }
 
@@ -324,7 +327,7 @@ fn a_process_has_so_many_regions_and_no_more() {
                     Err(error) => break error,
                 }
             };
-            assert!(matches!(refused, Error::NoAddress { .. }), "{refused}");
+            assert!(matches!(refused.room_error(), Some(MemoryError::NoAddress { .. })), "{refused}");
             assert!((900..1024).contains(&segments.len()), "{}", segments.len());
             assert!(matches!(me.register::<u64>(Vec::new()), Err(Error::Fabric(_))));
         }
@@ -334,7 +337,8 @@ fn a_process_has_so_many_regions_and_no_more() {
         let mut held = None;
         for _ in 0..10 {
             let refused = me.symmetric::<u8>(40 << 20);
-            let of_one = matches!(&refused, Err(Error::NoAddress { process, .. }) if process.number() == 1);
+            let of_one =
+                matches!(room(&refused), Some(MemoryError::NoAddress { process, .. }) if process.number() == 1);
             assert!(of_one, "{refused:?}");
             // The first time more is taken from the machine; then what was given back is there.
             assert_eq!(used(me), *held.get_or_insert_with(|| used(me)));
@@ -355,7 +359,7 @@ fn memory_that_is_too_long_for_addresses_is_not_registered() {
         let bytes = (4_u64 << 30) + 1;
         let is_refused = |error: &Error| {
             let says = error.to_string().contains("in parts of at most 4 GiB");
-            says && matches!(error, Error::NoAddress { process, bytes: long } if *process == me.process() && *long == bytes)
+            says && matches!(error.room_error(), Some(MemoryError::NoAddress { process, bytes: long }) if *process == me.process() && *long == bytes)
         };
         // Zeros that nobody has written take no pages.
         let mut long = vec![0_u8; bytes as usize];
@@ -514,7 +518,7 @@ fn a_lender_may_be_lost() {
                 }
             })?;
             // Another may have heard of it first, and taken its memory back.
-            let is_stale = matches!(lost, Err(Error::Address { why: AddressFault::Stale, .. }));
+            let is_stale = matches!(room(&lost), Some(GlobalError::Address { why: AddressFault::Stale, .. }));
             assert!(is_stale || matches!(lost, Err(Error::PeerLost { .. })), "{lost:?}");
             assert!(array[0] == 7 || array[0] == 1);
             well.fetch_add(1, Ordering::Relaxed);

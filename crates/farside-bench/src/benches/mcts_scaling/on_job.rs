@@ -6,11 +6,12 @@
 use std::time::Instant;
 
 use farside::{AGGREGATE_BYTES, Aggregation, Worker};
-use farside_mcts::{Budget, Game, JobError, OnJob, Pace, Placement, Replicas, Report, Search, Sharing};
+use farside_mcts::{Budget, Game, JobError, OnJob, Placement, Report, Search};
 
 use super::{ROLLOUTS, SEQUENTIAL, hex, params, quality, sequential_rollouts_per_s};
 use crate::case::Case;
 use crate::metric::Metric;
+use crate::search_modes::seriema::{Figures, Seriema};
 use crate::{BenchError, Options};
 
 /// Processes and threads of each. The last ones are more than many machines have CPUs, and still ought to work.
@@ -41,59 +42,62 @@ impl Mode {
         }
     }
 
-    pub(super) fn on(self, job: OnJob<'_>) -> OnJob<'_> {
+    pub(super) fn aggregation(self) -> Aggregation {
         match self {
-            Self::Trad => job.aggregation(Aggregation::Traditional { bytes: AGGREGATE_BYTES }),
-            Self::Ovfl => job.aggregation(Aggregation::Overflow { limit_bytes: OVERFLOW_BYTES }),
+            Self::Trad => Aggregation::Traditional { bytes: AGGREGATE_BYTES },
+            Self::Ovfl => Aggregation::Overflow { limit_bytes: OVERFLOW_BYTES },
         }
+    }
+
+    pub(super) fn on(self, job: OnJob<'_>) -> OnJob<'_> {
+        job.aggregation(self.aggregation())
     }
 }
 
 /// A way to search, other than the usual one.
 pub(super) type Way = (&'static str, for<'w> fn(OnJob<'w>) -> OnJob<'w>);
 
-/// Nodes as the seed has them: shared by a process, owned at random, in phases of 4096 rollouts a worker (Seriema §5.3.2).
-pub(super) fn as_seed(job: OnJob<'_>) -> OnJob<'_> {
-    job.sharing(Sharing::Process).placement(Placement::Random).pace(Pace::Phases { rollouts: 4096 })
-}
-
 /// As it is when nothing else is said.
 pub(super) fn usual(job: OnJob<'_>) -> OnJob<'_> {
     job
-}
-
-fn as_seed_forced(job: OnJob<'_>) -> OnJob<'_> {
-    as_seed(job).force_remote(true)
-}
-
-fn shared(job: OnJob<'_>) -> OnJob<'_> {
-    job.sharing(Sharing::Process)
-}
-
-pub(super) fn replicas(job: OnJob<'_>) -> OnJob<'_> {
-    job.replicas(Replicas::default())
 }
 
 fn random(job: OnJob<'_>) -> OnJob<'_> {
     job.placement(Placement::Random)
 }
 
-/// Ways beside the usual one, and the shapes that they are measured in. 8 threads beside 2 processes of 4 is the comparison of
-/// Seriema §5.3.3.
-const WAYS: [(Way, &[(u32, u32)]); 5] = [
-    (("shared", shared), &[(1, 2), (2, 2)]),
-    (("seed", as_seed), &[(1, 2), (2, 1), (1, 8), (2, 4)]),
-    (("seed-forced", as_seed_forced), &[(1, 2), (2, 4)]),
-    (("replicas", replicas), &[(2, 1), (4, 1)]),
-    (("random", random), &[(2, 1)]),
-];
+/// Ways beside the usual one, and the shapes that they are measured in.
+const WAYS: [(Way, &[(u32, u32)]); 1] = [(("random", random), &[(2, 1)])];
 
 pub(super) fn cases() -> Vec<Case> {
     let plain = SHAPES
         .into_iter()
         .flat_map(|shape| Mode::ALL.map(|mode| (shape, mode, ("", usual as for<'w> fn(OnJob<'w>) -> OnJob<'w>))));
     let others = WAYS.into_iter().flat_map(|(way, shapes)| shapes.iter().map(move |shape| (*shape, Mode::Ovfl, way)));
-    plain.chain(others).map(|(shape, mode, way)| case(shape, mode, way)).collect()
+    let jobs = plain.chain(others).map(|(shape, mode, way)| case(shape, mode, way));
+    jobs.chain(SERIEMA_SHAPES.map(seriema_case)).collect()
+}
+
+/// Processes, threads and whether expansions inside a process are sent by calls too. 8 threads beside
+/// 2 processes of 4 is the comparison of Seriema §5.3.3.
+const SERIEMA_SHAPES: [(u32, u32, bool); 6] =
+    [(1, 2, false), (2, 1, false), (1, 8, false), (2, 4, false), (1, 2, true), (2, 4, true)];
+
+fn seriema_case((processes, threads, force_remote): (u32, u32, bool)) -> Case {
+    let forced = if force_remote { "-forced" } else { "" };
+    let name = format!("{processes}x{threads}/{}/seed{forced}", Mode::Ovfl.name());
+    Case::job(name, processes, move |me, options| {
+        let search = Seriema::new(me, Mode::Ovfl.aggregation())?.force_remote(force_remote);
+        let position = hex().initial();
+        let mut metrics = in_turns(me, options, |seed, rollouts| {
+            let start = Instant::now();
+            let found = search.run(&position, rollouts, &params(seed))?;
+            Ok((found.figures, start.elapsed().as_secs_f64()))
+        })?;
+        metrics.push(chunks_max(me)?);
+        Ok(metrics)
+    })
+    .threads(threads)
 }
 
 fn case((processes, threads): (u32, u32), mode: Mode, (way, with): Way) -> Case {
@@ -109,26 +113,46 @@ fn case((processes, threads): (u32, u32), mode: Mode, (way, with): Way) -> Case 
 /// Measures the search and, on worker 0, the sequential program in turns, with the same seeds.
 fn measure(me: &Worker, options: Options, job: OnJob<'_>) -> Result<Vec<Metric>, BenchError> {
     let position = hex().initial();
+    let mut metrics = in_turns(me, options, |seed, rollouts| {
+        let start = Instant::now();
+        let search = Search::new(hex()).params(params(seed)).on(job).run(&position, Budget::Rollouts(rollouts));
+        let report = search.map_err(search_error)?;
+        Ok((figures_of(&report), start.elapsed().as_secs_f64()))
+    })?;
+    metrics.push(chunks_max(me)?);
+    let rollouts = options.operations_or(ROLLOUTS);
+    metrics.extend(quality::hit_rates(job, me, options.runs() as u64, rollouts.div_ceil(HIT_SHARE))?);
+    Ok(metrics)
+}
+
+/// Measures a search, which returns its figures and seconds, and on worker 0 the sequential program.
+/// Run 0 is not counted: it sets up the rings.
+fn in_turns(
+    me: &Worker,
+    options: Options,
+    mut search: impl FnMut(u64, u64) -> Result<(Figures, f64), BenchError>,
+) -> Result<Vec<Metric>, BenchError> {
     let rollouts = options.operations_or(ROLLOUTS);
     let mut samples = Samples::default();
-    // The first run is for the rings to be set up.
     for run in 0..=options.runs() as u64 {
         me.barrier()?;
         let is_first = me.id().number() == 0;
-        let limit = if is_first { sequential_rollouts_per_s(&position, rollouts, run)? } else { 0.0 };
+        let limit = if is_first { sequential_rollouts_per_s(&hex().initial(), rollouts, run)? } else { 0.0 };
         me.barrier()?;
-        let start = Instant::now();
-        let search = Search::new(hex()).params(params(run)).on(job).run(&position, Budget::Rollouts(rollouts));
-        let report = search.map_err(search_error)?;
+        let (figures, seconds) = search(run, rollouts)?;
         if run > 0 {
-            samples.add(&report, start.elapsed().as_secs_f64());
+            samples.add(figures, seconds);
             samples.limits.push(limit);
         }
     }
-    let mut metrics = samples.into_metrics(SEQUENTIAL);
-    metrics.push(chunks_max(me)?);
-    metrics.extend(quality::hit_rates(job, me, options.runs() as u64, rollouts.div_ceil(HIT_SHARE))?);
-    Ok(metrics)
+    Ok(samples.into_metrics(SEQUENTIAL))
+}
+
+/// Returns what a search on a job did.
+pub(super) fn figures_of<M>(report: &Report<M>) -> Figures {
+    let (messages, steps) = report.job.as_ref().map_or((0, 0), |job| (job.messages(), job.steps()));
+    let Report { rollouts, simulations, max_depth, .. } = *report;
+    Figures { rollouts, steps, simulations, messages, max_depth }
 }
 
 /// The most chunks that were filled with messages for one worker, since it was behind (Seriema §5.3.3).
@@ -137,11 +161,11 @@ pub(super) fn chunks_max(me: &Worker) -> Result<Metric, BenchError> {
     Ok(Metric::new("chunks_max", "1", vec![chunks as f64]))
 }
 
-/// What was measured, run by run.
+/// The measurements of several runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Samples {
     rollouts_per_s: Vec<f64>,
-    pub(super) limits: Vec<f64>,
+    limits: Vec<f64>,
     visits_per_s: Vec<f64>,
     completions_per_s: Vec<f64>,
     messages_per_rollout: Vec<f64>,
@@ -150,15 +174,14 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    pub(super) fn add<M>(&mut self, report: &Report<M>, seconds: f64) {
-        let rollouts = report.rollouts as f64;
-        let (messages, steps) = report.job.as_ref().map_or((0, 0), |job| (job.messages(), job.steps()));
+    pub(super) fn add(&mut self, figures: Figures, seconds: f64) {
+        let rollouts = figures.rollouts as f64;
         self.rollouts_per_s.push(rollouts / seconds);
-        self.visits_per_s.push(steps as f64 / seconds);
-        self.completions_per_s.push(report.simulations as f64 / seconds);
-        self.messages_per_rollout.push(messages as f64 / rollouts);
-        self.depths.push(report.mean_depth);
-        self.depths_max.push(report.max_depth.into());
+        self.visits_per_s.push(figures.steps as f64 / seconds);
+        self.completions_per_s.push(figures.simulations as f64 / seconds);
+        self.messages_per_rollout.push(figures.messages as f64 / rollouts);
+        self.depths.push(figures.steps as f64 / rollouts);
+        self.depths_max.push(figures.max_depth.into());
     }
 
     pub(super) fn into_metrics(self, limit: &str) -> Vec<Metric> {

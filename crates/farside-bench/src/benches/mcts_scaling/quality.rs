@@ -1,9 +1,9 @@
 //! How good the moves are, at equal rollouts: rollouts a second alone can hide a worse search.
 
 use farside::{Worker, WorkerId};
-use farside_mcts::{Budget, OnJob, Replicas, Search};
+use farside_mcts::{Budget, OnJob, Search};
 
-use super::on_job::{Way, as_seed, search_error, usual};
+use super::on_job::search_error;
 use super::params;
 use super::positions::{self, Known};
 use crate::case::Case;
@@ -15,28 +15,17 @@ const TWO_SIDED_95: f64 = 1.96;
 
 /// Rollouts for each position, when quality alone is measured and nothing else is asked for.
 const ROLLOUTS_EACH: u64 = 40_000;
-/// A node is copied after so few visits that copies matter long before a position's rollouts are made.
-const REPLICAS: Replicas = Replicas { visits: 200, flush_every: 32 };
 /// Processes and threads.
 const SHAPE: (u32, u32) = (2, 2);
 
-fn with_replicas(job: OnJob<'_>) -> OnJob<'_> {
-    job.replicas(REPLICAS)
-}
-
-/// Quality alone, on more workers than small machines have CPUs: with nodes of their own, with copies, and as the seed has it.
+/// Quality alone, on more workers than small machines have CPUs.
 pub(super) fn cases() -> Vec<Case> {
-    let ways: [Way; 3] = [("owner", usual), ("replicas", with_replicas), ("seed", as_seed)];
     let (processes, threads) = SHAPE;
-    let case = |(way, with): Way| {
-        let name = format!("{processes}x{threads}/quality/{way}");
-        let body = move |me: &Worker, options: Options| {
-            let each = options.operations_or(ROLLOUTS_EACH);
-            Ok(hit_rates(OnJob::new(me).map(with)?, me, 2 * options.runs() as u64, each)?.into())
-        };
-        Case::job(name, processes, body).threads(threads)
+    let body = move |me: &Worker, options: Options| {
+        let each = options.operations_or(ROLLOUTS_EACH);
+        Ok(hit_rates(OnJob::new(me)?, me, 2 * options.runs() as u64, each)?.into())
     };
-    ways.map(case).into()
+    vec![Case::job(format!("{processes}x{threads}/quality/owner"), processes, body).threads(threads)]
 }
 
 /// In how many of the positions with known winning moves such a move is found by the job, beside a search in one thread with

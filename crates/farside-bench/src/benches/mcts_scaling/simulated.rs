@@ -1,9 +1,10 @@
-//! The search on a simulated network, for the shapes of Seriema's Figure 3 that no small machine has.
+//! The searches on a simulated network, for the shapes of Seriema's Figure 3 that no small machine
+//! has.
 //!
-//! **Simulated, not measured**: messages cost what a model of the network says, and computing what it is charged for, which is what
-//! was measured once on one machine. So the rates are those of such CPUs behind such a network, with no other cost of a message than
-//! the model's, and none of memory that several CPUs write. All processes are a network apart, also those that would share a machine, but
-//! threads of a process share its memory where nodes are shared. The same seed gives the same rows.
+//! **Simulated, not measured**: a model of the network determines the cost of a message. Computations
+//! cost what they took once on one machine. Nothing else of a message costs time, nor does memory that
+//! several CPUs write. All processes are a network apart, also those of one machine. The same seed
+//! gives the same rows.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -11,10 +12,11 @@ use std::time::Duration;
 use farside::{SimOptions, Simulation, Worker};
 use farside_mcts::{Budget, Costs, Game, OnJob, Search};
 
-use super::on_job::{Mode, Samples, Way, as_seed, chunks_max, replicas, usual};
+use super::on_job::{Mode, Samples, chunks_max, figures_of};
 use super::{hex, params};
 use crate::metric::Metric;
 use crate::row::Row;
+use crate::search_modes::seriema::Seriema;
 use crate::simulated::SimNetwork;
 use crate::{BenchError, Options};
 
@@ -34,13 +36,12 @@ pub(crate) fn run(
     options: Options,
     on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
 ) -> Result<(), BenchError> {
-    let ways: [Way; 3] = [("seed", as_seed), ("owner", usual), ("replicas", replicas)];
-    for (way, with) in ways {
+    for way in ["seed", "owner"] {
         for mode in Mode::ALL {
             let mut of_one = None;
             for shape @ (machines, processes, threads) in SHAPES {
                 let per_worker = options.operations_or(ROLLOUTS_PER_WORKER);
-                let mut metrics = simulate(network, shape, per_worker, options.seed, |job| with(mode.on(job)))?;
+                let mut metrics = simulate(network, shape, per_worker, options.seed, mode, way == "seed")?;
                 let workers = f64::from(machines * processes * threads);
                 let rate = &mut metrics[0];
                 let of_one = of_one.get_or_insert_with(|| rate.samples.clone());
@@ -60,7 +61,8 @@ fn simulate(
     (machines, processes, threads): (u32, u32, u32),
     rollouts_per_worker: u64,
     seed: u64,
-    with: impl Fn(OnJob<'_>) -> OnJob<'_> + Sync,
+    mode: Mode,
+    as_seed: bool,
 ) -> Result<Vec<Metric>, BenchError> {
     let found = Mutex::new(None);
     let network = network.model();
@@ -68,14 +70,23 @@ fn simulate(
         SimOptions { network, delay_max_ns: 0, message_bytes_max: MESSAGE_BYTES_MAX, ..SimOptions::default() };
     let workers = u64::from(machines * processes * threads);
     let search = |me: &Worker| -> farside::Result<()> {
-        let job = with(OnJob::new(me)?).costs(COSTS);
+        let job = mode.on(OnJob::new(me)?).costs(COSTS);
+        let seriema = Seriema::new(me, mode.aggregation())?.costs(COSTS);
         let mut samples = Samples::default();
         // The first run is for the rings to be set up.
         for rollouts in [4 * workers, rollouts_per_worker * workers] {
-            let mut search = Search::new(hex()).params(params(seed)).on(job);
-            let report = search.run(&hex().initial(), Budget::Rollouts(rollouts))?;
+            let position = hex().initial();
+            let (figures, elapsed) = if as_seed {
+                let start = me.now();
+                let found = seriema.run(&position, rollouts, &params(seed))?;
+                (found.figures, me.now() - start)
+            } else {
+                let mut search = Search::new(hex()).params(params(seed)).on(job);
+                let report = search.run(&position, Budget::Rollouts(rollouts))?;
+                (figures_of(&report), report.elapsed)
+            };
             samples = Samples::default();
-            samples.add(&report, report.elapsed.as_secs_f64());
+            samples.add(figures, elapsed.as_secs_f64());
         }
         let chunks = chunks_max(me)?;
         if me.id().number() == 0 {

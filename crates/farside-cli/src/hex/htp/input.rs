@@ -10,8 +10,8 @@ use farside_mcts::games::hex::htp::{Line, Lines};
 
 use super::{IDLE, system};
 
-/// Maximum number of lines read ahead. The reader blocks at this number, and does not see an interrupt
-/// behind these lines.
+/// Maximum number of lines read ahead. The reader blocks at this number, and does not see an
+/// interrupt behind these lines.
 const LINES_AHEAD_MAX: usize = 1024;
 
 /// The standard input, line by line.
@@ -36,8 +36,8 @@ pub(super) struct Interruption {
 }
 
 impl Interruption {
-    /// Whether an interrupt has arrived after the command. One that arrived before it does not count,
-    /// even if the engine had not yet begun the command.
+    /// Whether an interrupt has arrived after the command. One that arrived before it does not
+    /// count, even if the engine had not yet begun the command.
     pub(super) fn has_come(&self) -> bool {
         self.before.load(Ordering::Relaxed) > self.number
     }
@@ -53,8 +53,8 @@ impl Input {
         Ok(Self { lines, interrupted })
     }
 
-    /// Waits for the next line, and calls `idle` repeatedly meanwhile. Returns `None` at the end of the
-    /// input.
+    /// Waits for the next line, and calls `idle` repeatedly meanwhile. Returns `None` at the end of
+    /// the input.
     pub(super) fn next(&self, mut idle: impl FnMut() -> farside::Result<()>) -> farside::Result<Option<Numbered>> {
         loop {
             match self.lines.recv_timeout(IDLE) {

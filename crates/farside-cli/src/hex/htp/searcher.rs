@@ -16,10 +16,11 @@ use super::input::Interruption;
 use super::tree::{Kept, Task};
 use super::write;
 
-/// Number of rollouts between two calls of the watch: some milliseconds with connections, a tenth of
-/// that without.
+/// Number of rollouts between two calls of the watch: some milliseconds with connections, a tenth
+/// of that without.
 const LOOK_ROLLOUTS: u64 = 64;
-/// Maximum wait for a task. A person may think for any time, so only a task or a lost process ends it.
+/// Maximum wait for a task. A person may think for any time, so only a task or a lost process ends
+/// it.
 const ORDERS_MAX: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// A place to search.
@@ -71,8 +72,8 @@ impl Searcher for Alone {
 pub(super) struct Together<'w> {
     me: &'w Worker,
     place: OnJob<'w>,
-    /// Tasks from worker 0, in order. Several can wait here: worker 0 may refuse one and send the next
-    /// before this worker has taken the first.
+    /// Tasks from worker 0, in order. Several can wait here: worker 0 may refuse one and send the
+    /// next before this worker has taken the first.
     orders: PerWorker<RefCell<VecDeque<Joint>>>,
     kept: Kept<JobSession<'w, Hex>>,
     lookout: Lookout,
@@ -88,7 +89,8 @@ impl<'w> Together<'w> {
         Ok(Self { me, place, orders, kept: Kept::default(), lookout: Lookout::default() })
     }
 
-    /// On the other workers: takes part in the searches of worker 0 until [`dismiss`](Self::dismiss).
+    /// On the other workers: takes part in the searches of worker 0 until
+    /// [`dismiss`](Self::dismiss).
     pub(super) fn follow(&mut self) -> farside::Result<()> {
         let orders = self.orders.here(self.me);
         loop {
@@ -152,7 +154,8 @@ fn task(order: &Order) -> Task {
     Task { game, position, params, budget, reuses }
 }
 
-/// Observer of all searches. A kept search continues under the next order, which brings its own watch.
+/// Observer of all searches. A kept search continues under the next order, which brings its own
+/// watch.
 #[derive(Clone, Default)]
 struct Lookout(Arc<Mutex<Option<Present>>>);
 

@@ -1,4 +1,4 @@
-//! What queues ask of an endpoint.
+//! The requests of queues to an endpoint.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ impl State {
         self.queues.close(&self.port, id, address);
     }
 
-    /// Posts an operation of a queue. No more progress is made: whoever waits for it makes some.
+    /// Posts an operation of a queue. This makes no progress: the thread that waits for the
+    /// operation does.
     pub(in crate::ofi) fn post_queued(
         &mut self,
         id: QueueId,
@@ -66,12 +67,12 @@ impl State {
     }
 }
 
-/// How a region is reached natively.
+/// Looks up libfabric's access to a region.
 fn look_up(engine: &Engine, key: RemoteKey) -> Result<Reached, FabricError> {
     if !engine.is_attached(key) {
         return Err(FabricError::StaleKey { key });
     }
-    let why = "its owner carries out every access to this memory: post them, since queues do not reach it";
+    let why = "only its owner executes accesses to this memory: post them, because queues cannot reach it";
     let access = engine.native(key).ok_or(FabricError::Refused { process: key.process, why })?;
     Ok(Reached { access, is_writable: engine.is_writable(key) })
 }
@@ -85,7 +86,7 @@ mod tests {
     use crate::private::{Lease, PrivateMemory};
     use crate::queue::{Span, TransferKind};
 
-    /// What rides is told of by nobody but what comes behind, and its poster need not be there to post it.
+    /// Only a later operation reports a riding one, and the poster need not be there to post it.
     #[test]
     fn what_rides_does_not_hold_a_deregistration_up() {
         let mut ends = pair();
@@ -104,7 +105,7 @@ mod tests {
         let over = ends[1].deregister(region.key()).unwrap();
         finish(&mut ends, &over);
         assert_eq!(region.memory().take_back().unwrap()[..24], [7; 24]);
-        assert_eq!(frontier.completed(), 0, "the poster is told of nothing that it has not numbered");
+        assert_eq!(frontier.completed(), 0, "the poster sees no signal that it has not numbered");
         let local = Span::new(&memory, 0, 8).unwrap();
         let late = Transfer { kind: TransferKind::Put, local, remote: region.key(), remote_offset: 0 };
         let refused = ends[0].post_queued(id, &late, None);
@@ -112,7 +113,7 @@ mod tests {
         ends[0].check_queue(id).unwrap();
     }
 
-    /// The last signal, which tells of those that ride, has a place only when others are over.
+    /// The last signal, which reports the riding operations, has a place only when others are over.
     #[test]
     fn a_full_queue_that_is_closed_goes() {
         let mut ends = pair();
@@ -133,11 +134,11 @@ mod tests {
         assert_eq!((ends[0].queues.count(), ends[0].queues.under_way(id)), (1, limits.depth));
         let deadline = Instant::now() + Duration::from_secs(30);
         while ends[0].queues.count() > 0 {
-            assert!(Instant::now() < deadline, "the queue does not go");
+            assert!(Instant::now() < deadline, "the queue has not ended by the deadline");
             ends.iter_mut().for_each(|end| {
                 end.progress();
             });
         }
-        assert_eq!(frontier.completed(), u64::MAX - 1, "those that rode are over");
+        assert_eq!(frontier.completed(), u64::MAX - 1, "the riding operations are over");
     }
 }

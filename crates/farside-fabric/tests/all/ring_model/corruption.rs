@@ -1,4 +1,5 @@
-//! What a receiver makes of memory that no sender of ours has written, and a sender of credit that no receiver gave.
+//! The reaction of a receiver to memory that no correct sender wrote, and of a sender to credit
+//! that no receiver gave.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +20,7 @@ const REFUSED: u16 = 3;
 
 type HeapReceiver = Receiver<HeapChunk, HeapControl>;
 
-/// Headers, good and bad, and words that are none.
+/// Headers, valid and invalid, and words that are not headers.
 fn garbage() -> impl Strategy<Value = u64> {
     let header =
         |units: std::ops::Range<u64>| (0..9_u64, units).prop_map(|(entry, units)| 1 | entry << 32 | units << 48);
@@ -34,7 +35,8 @@ fn garbage() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Looks at the ring, and goes on if it holds a record. Panics when that reaches outside its chunk.
+/// Looks at the ring, and consumes a record if there is one. Panics if the record reaches outside
+/// its chunk.
 fn look(receiver: &mut HeapReceiver) {
     match receiver.peek() {
         Ok(Next::Record { header, payload, end }) => {
@@ -52,7 +54,7 @@ fn look(receiver: &mut HeapReceiver) {
     }
 }
 
-/// As [`look`], taking several records at once.
+/// Looks at the ring like [`look`], but takes several records at once.
 fn look_at_some(receiver: &mut Receiver<MappedChunk, MappedControl>, all: &[MappedChunk]) {
     let mut ran = 0;
     let run = |header: Header, payload: *const u8, end: *const u8| {
@@ -83,7 +85,7 @@ fn writes() -> impl Strategy<Value = Vec<Write>> {
     vec((any::<Index>(), any::<Index>(), garbage()), LOOKS..4 * LOOKS)
 }
 
-/// Half of the garbage is there at first, the rest is written while the receiver looks.
+/// Writes half of the garbage first, and the rest while the receiver looks.
 fn look_at_garbage<S: Source>(
     mut source: S,
     [circle_words, granted_words]: [Vec<usize>; 2],
@@ -126,7 +128,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1000) })]
 
-    /// It may write over what was not read, to the receiver's harm, but only in its own chunks.
+    /// Wrong credit may make the sender overwrite unread records, but only in its own chunks.
     #[test]
     fn whatever_credit_says_a_sender_stays_in_its_chunks(
         chunk_words in vec(8..40_usize, 1..=6),
@@ -160,7 +162,7 @@ fn a_splice_needs_a_granted_chunk() {
     let mut receiver = receiver_of(&[&[ROTATE_AND_SPLICE], &[ROTATE_AND_SPLICE]]);
     assert_eq!(receiver.peek(), Err(Corrupt::Rotation));
     assert_eq!(receiver.peek(), Err(Corrupt::Rotation));
-    // It is found again when the grant comes late.
+    // The splice still fails if the grant comes late.
     receiver.grant(HeapChunk::new(64));
     assert_eq!(receiver.peek(), Ok(Next::Empty));
     assert_eq!(receiver.peek(), Ok(Next::Empty));
@@ -177,7 +179,7 @@ fn a_circle_of_rotations_ends() {
 
 #[test]
 fn a_record_reaches_at_most_to_the_last_word() {
-    // A chunk of 8 words: the last is for the header behind.
+    // A chunk of 8 words: the last one is for the next header.
     for units in 0..=9 {
         let header = Header::from_word(7 | units << 48);
         let mut receiver = receiver_of(&[&[header.word()]]);
@@ -201,7 +203,7 @@ fn a_long_record_reaches_at_most_to_the_last_word() {
         };
         assert_eq!(receiver.peek(), expected);
     }
-    // Where there is no room for the length itself.
+    // A record without room for the length itself.
     let short = Header::from_word(7 | 6 << 48);
     let mut receiver = receiver_of(&[&[short.word(), 0, 0, 0, 0, 0, header.word(), 16]]);
     assert!(matches!(receiver.peek(), Ok(Next::Record { end: 48, .. })));

@@ -7,31 +7,32 @@ use farside_fabric::ring::{Header, Next, Receiver, RingControlMemory, RingMemory
 use crate::ring_model::memory::{Guarded, Ledger, Source, payload_word, poison};
 use crate::ring_model::oracle::{Chunk, Item, Oracle};
 
-/// What can be done with a ring.
+/// An operation on a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operation {
-    /// Reserve, fill and publish a record of so many bytes.
+    /// Reserves, fills and publishes a record of this length.
     Publish { record_bytes: usize },
-    /// Reserve, fill and batch it; it joins the open batch while that is shorter than [`JOIN_BYTES`].
+    /// Reserves, fills and batches a record; it joins the open batch while that is shorter than
+    /// [`JOIN_BYTES`].
     Batch { record_bytes: usize },
-    /// Publish the batch.
+    /// Publishes the batch.
     Flush,
-    /// Take so many records out.
+    /// Takes this many records out.
     Receive { count: usize },
-    /// Take so many records out in one go.
+    /// Takes this many records out in one call.
     Run { count: usize },
-    /// The receiver learns of a chunk of this size.
+    /// Tells the receiver of a chunk of this size.
     Grant { chunk_bytes: usize },
-    /// The sender learns of the chunk that was granted longest ago.
+    /// Tells the sender of the oldest chunk that it does not know yet.
     Deliver,
-    /// The sender begins or ends to wait for credit.
+    /// Begins or ends the sender's wait for credit.
     Wait { begin: bool },
 }
 
-/// How long batches get that records join.
+/// Maximum length of a batch that records join.
 const JOIN_BYTES: usize = 256;
 
-/// Both ends of a ring, and what they ought to do.
+/// Both ends of a ring, and their oracle.
 pub(crate) struct Harness<S: Source> {
     source: S,
     control: S::Control,
@@ -39,9 +40,9 @@ pub(crate) struct Harness<S: Source> {
     receiver: Receiver<S::Chunk, S::Control>,
     oracle: Oracle,
     ledger: Ledger,
-    /// All chunks, by their number.
+    /// All chunks, by number.
     chunks: Vec<Guarded<S::Chunk>>,
-    /// Granted, and not known to the sender.
+    /// Granted chunks that the sender does not know yet.
     undelivered: std::collections::VecDeque<usize>,
     sender_waits: bool,
     needed_chunk_bytes: Option<usize>,
@@ -66,8 +67,8 @@ impl<S: Source> Harness<S> {
         }
     }
 
-    /// Does as told, compares with the oracle, and with it everything that can be asked without doing anything. Says
-    /// whether there was room, if that was the question.
+    /// Applies an operation, and compares its result and every query without side effects with the
+    /// oracle. Returns whether there was room, for operations that need some.
     pub(crate) fn apply(&mut self, operation: Operation) -> bool {
         let mut done = true;
         match operation {
@@ -125,7 +126,7 @@ impl<S: Source> Harness<S> {
         done
     }
 
-    /// Whether the sender says that it is worth while to try.
+    /// Returns whether the sender considers an attempt worthwhile.
     pub(crate) fn may_try(&self, operation: Operation) -> bool {
         match operation {
             Operation::Publish { record_bytes } | Operation::Batch { record_bytes } => {
@@ -135,17 +136,18 @@ impl<S: Source> Harness<S> {
         }
     }
 
-    /// The longest record for which no further chunk is needed. None for a ring that cannot leave its only chunk.
+    /// The longest record that needs no further chunk. `None` for a ring that cannot leave its only
+    /// chunk.
     pub(crate) fn longest_record(&self) -> Option<usize> {
         self.oracle.longest_record()
     }
 
-    /// The size of the chunk without which the last record that found no room never will.
+    /// The size of the chunk that the last refused record needs, however much is consumed.
     pub(crate) fn needed_chunk_bytes(&self) -> Option<usize> {
         self.needed_chunk_bytes
     }
 
-    /// Publishes what is batched, and takes everything out.
+    /// Publishes the batch, and takes every record out.
     pub(crate) fn drain(&mut self) {
         self.apply(Operation::Flush);
         while !self.oracle.is_empty() {
@@ -155,7 +157,7 @@ impl<S: Source> Harness<S> {
         assert!(self.receiver.is_empty());
     }
 
-    /// The header of the record that comes next.
+    /// The header of the next record.
     fn header(&self, record_bytes: usize) -> Header {
         let sequence = self.oracle.sequence();
         Header::new((sequence % Header::ENTRY_COUNT_MAX as u64) as u16, sequence as u32, record_bytes)
@@ -174,9 +176,9 @@ impl<S: Source> Harness<S> {
                 return false;
             }
         };
-        assert!(has_room, "what finds room was said to");
+        assert!(has_room, "`has_room` predicted the room");
         assert!(at_once.is_none_or(|at_once| at_once == offset));
-        // Whoever reserves twice gets the same place.
+        // A second reservation gets the same place.
         assert_eq!(self.sender.try_reserve(record_bytes), Some(offset));
         fill(self.sender.chunk(), offset, record_bytes, self.oracle.sequence());
         true
@@ -185,7 +187,7 @@ impl<S: Source> Harness<S> {
     fn receive(&mut self) {
         assert_eq!(self.receiver.is_empty(), self.oracle.is_empty());
         let (expected, finished) = self.oracle.next();
-        let found = self.receiver.peek().expect("the sender writes what it should");
+        let found = self.receiver.peek().expect("the sender writes valid records");
         self.note_finished(&finished);
         match (found, expected) {
             (Next::Empty, None) => {}
@@ -236,18 +238,18 @@ impl<S: Source> Harness<S> {
         self.note_finished(&finished);
     }
 
-    /// These chunks were credited.
+    /// Records that these chunks were credited.
     fn note_finished(&mut self, finished: &[usize]) {
         for number in finished {
-            // Whatever still read the chunk would find this.
+            // A receiver that still read the chunk would find the poison.
             self.ledger.credit(*number);
             poison(&self.chunks[*number], 0);
         }
         assert_eq!(self.receiver.credited_sender_waits(), self.sender_waits && !finished.is_empty());
-        assert!(!self.receiver.credited_sender_waits(), "credit is told once");
+        assert!(!self.receiver.credited_sender_waits(), "credit is reported once");
     }
 
-    /// What was published belongs to the receiver from now on.
+    /// Records that the published items belong to the receiver from now on.
     fn note_published(&mut self) {
         for item in self.oracle.take_published() {
             match item {

@@ -42,7 +42,7 @@ impl RingControlMemory for HeapControl {
     }
 }
 
-/// Where a ring gets its chunks from.
+/// A source of a ring's chunks.
 pub(crate) trait Source {
     type Chunk: RingMemory;
     type Control: RingControlMemory + Clone;
@@ -51,7 +51,7 @@ pub(crate) trait Source {
 
     fn chunk(&mut self, bytes: usize) -> Self::Chunk;
 
-    /// Takes up to so many records out in one go.
+    /// Takes up to `count` records out in one call.
     fn run(receiver: &mut Receiver<Self::Chunk, Self::Control>, count: usize) -> (Vec<Taken>, RunEnd);
 }
 
@@ -81,7 +81,7 @@ impl Source for Heap {
     fn run(receiver: &mut Receiver<HeapChunk, HeapControl>, count: usize) -> (Vec<Taken>, RunEnd) {
         let mut taken = Vec::new();
         while taken.len() < count {
-            match receiver.peek().expect("the sender writes what it should") {
+            match receiver.peek().expect("the sender writes valid records") {
                 Next::Empty => return (taken, RunEnd::Empty),
                 Next::Record { header, payload, end } => {
                     let word = |offset| receiver.chunk().word(offset).load(Ordering::Relaxed);
@@ -94,7 +94,7 @@ impl Source for Heap {
     }
 }
 
-/// Chunks in shared memory, one behind the other.
+/// Chunks in shared memory, one after the other.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     memory: Arc<SharedMemory>,
@@ -103,7 +103,7 @@ pub(crate) struct Mapped {
 
 impl Mapped {
     pub(crate) fn new(bytes: usize) -> Self {
-        let memory = SharedMemory::create("ring-model", bytes).expect("the machine has so much memory");
+        let memory = SharedMemory::create("ring-model", bytes).expect("the machine has enough memory");
         Self { memory: Arc::new(memory), used_bytes: 0 }
     }
 
@@ -132,41 +132,42 @@ impl Source for Mapped {
         let mut taken = Vec::new();
         let run = |header: Header, payload: *const u8, end: *const u8| {
             let words = (0..(end.addr() - payload.addr()) / 8).map(|index| payload.cast::<u64>().wrapping_add(index));
-            // SAFETY: the receiver found that the record lies in its chunk, which stays mapped as long as the receiver lives.
+            // SAFETY: the receiver checked that the record lies in its chunk, which stays mapped as
+            // long as the receiver lives.
             let payload = words.map(|word| unsafe { racy::load(word) }).collect();
             taken.push(Taken { header, payload });
             end
         };
         // SAFETY: the closure returns the end that it was given, or null.
         let ended = unsafe { receiver.run(count, run) };
-        (taken, ended.expect("the sender writes what it should"))
+        (taken, ended.expect("the sender writes valid records"))
     }
 }
 
-/// Which words of which chunk belong to the receiver: published and not credited.
+/// The words of each chunk that belong to the receiver: published and not credited.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger(Rc<RefCell<Vec<Vec<bool>>>>);
 
 impl Ledger {
-    /// Knows one more chunk, and returns its number.
+    /// Adds a chunk, and returns its number.
     pub(crate) fn add(&self, bytes: usize) -> usize {
         let mut chunks = self.0.borrow_mut();
         chunks.push(vec![false; bytes / 8]);
         chunks.len() - 1
     }
 
-    /// These bytes were published.
+    /// Records that these bytes were published.
     pub(crate) fn publish(&self, chunk: usize, from: usize, end: usize) {
         self.0.borrow_mut()[chunk][from / 8..end / 8].fill(true);
     }
 
-    /// The whole chunk was credited.
+    /// Records that the whole chunk was credited.
     pub(crate) fn credit(&self, chunk: usize) {
         self.0.borrow_mut()[chunk].fill(false);
     }
 }
 
-/// The sender's view of a chunk. An access to what belongs to the receiver panics.
+/// The sender's view of a chunk. An access to words that belong to the receiver panics.
 #[derive(Clone, Debug)]
 pub(crate) struct Guarded<M> {
     pub(crate) chunk: M,
@@ -186,7 +187,8 @@ impl<M: RingMemory> RingMemory for Guarded<M> {
     }
 }
 
-/// Fills a chunk, from `offset` on, with words of which some look like headers of records and of rotations.
+/// Fills a chunk, from `offset` on, with words, some of which look like headers of records and
+/// rotations.
 pub(crate) fn poison(chunk: &impl RingMemory, offset: usize) {
     let looks = [Header::new(1, 1, 16).word(), u64::MAX, Header::new(2, 2, 64).word(), 0xffff << 32 | 1 << 48];
     for (word, look) in (offset..chunk.bytes()).step_by(8).zip(looks.into_iter().cycle()) {
@@ -194,7 +196,7 @@ pub(crate) fn poison(chunk: &impl RingMemory, offset: usize) {
     }
 }
 
-/// The payload's word number `index` of the record number `sequence`.
+/// The word `index` of the payload of record `sequence`.
 pub(crate) fn payload_word(sequence: u64, index: usize) -> u64 {
     (sequence << 20 | index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -1,17 +1,18 @@
-//! What a ring must do, in a shape of its own: no indices and no counted fillings, but two queues.
+//! The required behaviour of a ring, in a different form: two queues, without indices and counted
+//! fillings.
 
 use std::collections::VecDeque;
 
 use farside_fabric::ring::{CHUNK_BYTES_MIN, NoRoom};
 
-/// A chunk as the oracle sees it.
+/// A chunk, as the oracle sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
     pub(crate) number: usize,
     pub(crate) bytes: usize,
 }
 
-/// What lies in the ring.
+/// An item in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     Record { sequence: u64, chunk: usize, offset: usize, end: usize },
@@ -21,7 +22,8 @@ pub(crate) enum Item {
 /// The oracle.
 #[derive(Debug)]
 pub(crate) struct Oracle {
-    /// The chunk being filled, then those that are free, then those that the receiver has not finished, oldest first.
+    /// The chunk being filled, then the free chunks, then those that the receiver has not finished,
+    /// oldest first.
     circle: VecDeque<Chunk>,
     free: usize,
     granted: VecDeque<Chunk>,
@@ -29,7 +31,7 @@ pub(crate) struct Oracle {
     batch: Vec<Item>,
     /// Published and not received.
     stream: VecDeque<Item>,
-    /// Published since the harness last asked.
+    /// Published since the last call of `take_published`.
     published: Vec<Item>,
     pub(crate) consumed: u64,
     sequence: u64,
@@ -56,7 +58,7 @@ impl Oracle {
         self.offset + record_bytes + 8 <= self.circle[0].bytes
     }
 
-    /// How many chunks the sender goes on, apart from granted ones.
+    /// Number of chunks that the sender moves on, apart from granted ones.
     fn steps(&self, record_bytes: usize) -> usize {
         let long_enough = |chunk: &Chunk| record_bytes + 8 <= chunk.bytes;
         match self.circle.iter().skip(1).position(long_enough) {
@@ -102,7 +104,7 @@ impl Oracle {
         self.offset = 0;
     }
 
-    /// A record was reserved and filled.
+    /// Records that a record was reserved and filled.
     pub(crate) fn batch(&mut self, record_bytes: usize) {
         let (chunk, offset, sequence) = (self.circle[0].number, self.offset, self.sequence);
         self.offset += record_bytes;
@@ -122,17 +124,17 @@ impl Oracle {
         self.published.push(item);
     }
 
-    /// The sender learns of a chunk.
+    /// Tells the sender of a chunk.
     pub(crate) fn grant(&mut self, chunk: Chunk) {
         self.granted.push_back(chunk);
     }
 
-    /// What became visible since this was last asked.
+    /// The items that became visible since the last call.
     pub(crate) fn take_published(&mut self) -> Vec<Item> {
         std::mem::take(&mut self.published)
     }
 
-    /// What the receiver finds next, and the chunks it finishes on the way there.
+    /// The next item for the receiver, and the chunks that it finishes on the way.
     pub(crate) fn next(&mut self) -> (Option<Item>, Vec<usize>) {
         let mut finished = Vec::new();
         while let Some(Item::Rotation { chunk, .. }) = self.stream.front() {
@@ -144,7 +146,7 @@ impl Oracle {
         (self.stream.front().copied(), finished)
     }
 
-    /// The receiver is done with the record that is next.
+    /// Consumes the next record.
     pub(crate) fn consume(&mut self) {
         self.stream.pop_front();
     }
@@ -153,7 +155,7 @@ impl Oracle {
         self.stream.is_empty()
     }
 
-    /// Whether a record may join the batch, when it may do so until that has a length.
+    /// Returns whether a record may join the batch, if the batch may have `batch_bytes` bytes.
     pub(crate) fn may_join(&self, record_bytes: usize, batch_bytes: usize) -> bool {
         let is_open = !self.batch.is_empty();
         is_open
@@ -182,7 +184,7 @@ impl Oracle {
         longest.filter(|_| self.chunk_count() > 1)
     }
 
-    /// The number of the record that is batched next.
+    /// The number of the next record.
     pub(crate) fn sequence(&self) -> u64 {
         self.sequence
     }

@@ -28,7 +28,7 @@ impl Patience {
     }
 }
 
-/// How long a record is, drawn from its number.
+/// The length of a record, derived from its number.
 fn payload_words(sequence: u64) -> usize {
     let draw = payload_word(sequence, 0);
     // Most records are short.
@@ -45,7 +45,7 @@ fn send(sender: &mut Sender<MappedChunk, MappedControl>, grants: &mpsc::Receiver
                 Ok(offset) => break offset,
                 Err(no_room) => {
                     assert_eq!(no_room.needs_chunk_bytes, None);
-                    assert_eq!(sender.batched_bytes(), 0, "what was batched is published");
+                    assert_eq!(sender.batched_bytes(), 0, "the batch is published");
                     grants.try_iter().for_each(|chunk| sender.grant(chunk));
                     patience.pause();
                 }
@@ -82,10 +82,10 @@ fn receive(
         };
         // SAFETY: the closure returns the end that it was given, or null.
         let ended = unsafe { receiver.run(RECORDS_PER_TURN, run) };
-        match ended.expect("the sender writes what it should") {
+        match ended.expect("the sender writes valid records") {
             RunEnd::Empty if sequence == before => patience.pause(),
             RunEnd::Empty | RunEnd::Enough => patience = Patience::default(),
-            RunEnd::Refused { header } => panic!("nobody refused {header:?}"),
+            RunEnd::Refused { header } => panic!("no record is refused, but {header:?} was"),
         }
         if sequence / grant_every > granted
             && let Some(chunk) = to_grant.pop()
@@ -103,7 +103,8 @@ fn check_record(sequence: u64, header: Header, payload: *const u8, end: *const u
     assert_eq!(header.operand(), sequence as u32);
     assert_eq!(end.addr() - payload.addr(), payload_words(sequence) * 8);
     for index in 0..payload_words(sequence) {
-        // SAFETY: the receiver found that the record lies in its chunk, which stays mapped as long as the receiver lives.
+        // SAFETY: the receiver checked that the record lies in its chunk, which stays mapped as
+        // long as the receiver lives.
         let found = unsafe { racy::load(payload.cast::<u64>().wrapping_add(index)) };
         assert_eq!(found, payload_word(sequence, index), "word {index} of {sequence}");
     }

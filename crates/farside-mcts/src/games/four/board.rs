@@ -1,21 +1,21 @@
-//! The geometry of a board: which bits are which cells.
+//! The geometry of a board: the bits of cells and lines.
 
 use farside::Wire;
 
 use super::Column;
 
-/// A set of cells. Column c has the bits from c × (height + 1) on, the lowest cell first. The bit above the highest is
-/// always clear, so that lines do not run on in the next column.
+/// A set of cells. Column c begins at bit c × (height + 1), with the lowest cell first. The bit
+/// above the highest cell is always clear, so that lines do not continue in the next column.
 pub(super) type Cells = u64;
 
-/// A board's width and height.
+/// The width and height of a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub(super) struct Board {
     pub(super) width: u8,
     pub(super) height: u8,
 }
 
-/// Discs that make a line.
+/// Number of discs in a line.
 const LINE: u32 = 4;
 
 impl Board {
@@ -24,19 +24,19 @@ impl Board {
         (width > 0 && height > 0 && bits <= 64).then_some(Self { width: width as u8, height: height as u8 })
     }
 
-    /// From a cell to its neighbour in the next column.
+    /// Returns the distance from a cell to its neighbour in the next column.
     #[inline]
     const fn pitch(self) -> u32 {
         self.height as u32 + 1
     }
 
-    /// The steps along lines: upright, level, falling and rising.
+    /// Returns the steps along lines: vertical, horizontal, falling and rising.
     #[inline]
     fn steps(self) -> [u32; 4] {
         [1, self.pitch(), self.pitch() - 1, self.pitch() + 1]
     }
 
-    /// The lowest cell of every column.
+    /// Returns the lowest cells of all columns.
     #[inline]
     fn bottom(self) -> Cells {
         (0..u32::from(self.width)).fold(0, |cells, column| cells | 1 << (column * self.pitch()))
@@ -47,20 +47,20 @@ impl Board {
         ((1 << self.height) - 1) << (u32::from(column.0) * self.pitch())
     }
 
-    /// All cells.
+    /// Returns all cells.
     #[inline]
     pub(super) fn cells(self) -> Cells {
         self.bottom() * ((1 << self.height) - 1)
     }
 
-    /// Where the next disc of each column would come to lie.
+    /// Returns the cells of the next disc in each column that is not full.
     #[inline]
     pub(super) fn drops(self, discs: Cells) -> Cells {
-        // A carry runs through the discs of a column to the first cell without one.
+        // The carry runs through the discs of a column to its first empty cell.
         discs.wrapping_add(self.bottom()) & self.cells()
     }
 
-    /// Where a disc would come to lie; empty if the column is full.
+    /// Returns the cell of the next disc in a column; empty if the column is full.
     #[inline]
     pub(super) fn drop_in(self, discs: Cells, column: Column) -> Cells {
         self.drops(discs) & self.column(column)
@@ -74,7 +74,7 @@ impl Board {
         self.columns_of(self.drops(discs))
     }
 
-    /// The columns of single cells.
+    /// Returns the columns of cells, of which each column has at most one.
     pub(super) fn columns_of(self, mut cells: Cells) -> impl Iterator<Item = Column> + use<> {
         let pitch = self.pitch();
         std::iter::from_fn(move || {
@@ -84,7 +84,7 @@ impl Board {
         })
     }
 
-    /// Whether there are four in a line.
+    /// Whether four of these discs form a line.
     #[inline]
     pub(super) fn has_line(self, discs: Cells) -> bool {
         self.steps().into_iter().any(|step| {
@@ -93,12 +93,13 @@ impl Board {
         })
     }
 
-    /// Cells, of the board or beyond it, that together with three of these discs make a line.
+    /// Returns the cells, on the board or beyond it, that complete a line with three of these
+    /// discs.
     pub(super) fn completions(self, discs: Cells) -> Cells {
         let mut cells = 0;
         for step in self.steps() {
             for place in 0..LINE {
-                // The cell is at this place of the line, the discs at the other three.
+                // The cell has this place in the line, the discs have the other three.
                 cells |= (0..LINE).filter(|other| *other != place).fold(Cells::MAX, |cells, other| {
                     let shifted = match place.checked_sub(other) {
                         Some(places) => up(discs, places * step),
@@ -118,13 +119,14 @@ impl Board {
     }
 }
 
-/// Moves all cells along a line. What leaves the 64 bits is gone: on narrow boards lines are longer than the board.
+/// Moves all cells along a line. Cells that leave the 64 bits are lost: on narrow boards lines are
+/// longer than the board.
 #[inline]
 fn up(cells: Cells, distance: u32) -> Cells {
     cells.checked_shl(distance).unwrap_or(0)
 }
 
-/// As [`up`], backwards.
+/// Moves all cells along a line in the opposite direction of [`up`].
 #[inline]
 fn down(cells: Cells, distance: u32) -> Cells {
     cells.checked_shr(distance).unwrap_or(0)

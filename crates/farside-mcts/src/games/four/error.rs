@@ -1,44 +1,44 @@
-//! Why there is no such position.
+//! The errors of boards and positions.
 
 use super::Column;
 use crate::game::Outcome;
 
-/// Why there is no such board or position.
+/// The errors of boards and positions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FourError {
-    /// No board is like this.
-    #[error("a board of {width} x {height}: at least 1 x 1, and width x (height + 1) at most 64")]
+    /// The width or height is outside its range.
+    #[error("invalid board of {width} x {height}: expected at least 1 x 1, and width x (height + 1) at most 64")]
     Board {
-        /// The width that was asked for.
+        /// The width.
         width: usize,
-        /// The height that was asked for.
+        /// The height.
         height: usize,
     },
-    /// A move that names no column of the board.
-    #[error("move {number}, {text:?}, is no column: they run from a to {last}")]
+    /// A move names no column of the board.
+    #[error("invalid move {number}, {text:?}: expected a column from a to {last}")]
     NoColumn {
-        /// Which move, counted from 1.
+        /// Number of the move, from 1.
         number: usize,
         /// The move.
         text: String,
         /// The last column.
         last: Column,
     },
-    /// A move into a full column.
-    #[error("move {number}, {column}, is illegal: the column is full")]
+    /// The column of a move is full.
+    #[error("illegal move {number}, {column}: the column is full; choose another")]
     Full {
-        /// Which move, counted from 1.
+        /// Number of the move, from 1.
         number: usize,
         /// The column.
         column: Column,
     },
-    /// A move after the end of the game.
-    #[error("move {number} comes after the end: {outcome}")]
+    /// A move follows the end of the game.
+    #[error("illegal move {number}: {outcome}; leave out this move")]
     GameOver {
-        /// Which move, counted from 1.
+        /// Number of the move, from 1.
         number: usize,
-        /// How it ended.
+        /// The outcome of the game.
         outcome: Outcome,
     },
 }

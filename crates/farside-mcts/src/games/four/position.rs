@@ -1,4 +1,4 @@
-//! Discs on a board.
+//! Positions of four in a row.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use super::board::{Board, Cells};
 use crate::game::{Outcome, Player};
 use crate::rng::Rng;
 
-/// Discs on a board. Who is to move follows from their number.
+/// Discs on a board. Their number determines the player to move.
 ///
-/// Shown as text, `X` is the first player's and `O` the second's:
+/// As text, `X` is a disc of the first player and `O` one of the second:
 ///
 /// ```
 /// use farside_mcts::games::four::FourInARow;
@@ -34,14 +34,14 @@ impl Position {
         Self { board, discs: [0; 2] }
     }
 
-    /// Who moves next.
+    /// Returns the player to move.
     #[must_use]
     #[inline]
     pub const fn to_move(&self) -> Player {
         if self.discs().count_ones().is_multiple_of(2) { Player::First } else { Player::Second }
     }
 
-    /// How many discs lie on the board.
+    /// Returns the number of discs on the board.
     #[must_use]
     pub const fn disc_count(&self) -> u32 {
         self.discs().count_ones()
@@ -57,7 +57,7 @@ impl Position {
         self.discs[player as usize]
     }
 
-    /// Drops a disc of the side to move into a column that is not full.
+    /// Drops a disc of the player to move into a column that is not full.
     #[inline]
     pub(super) fn drop_disc(&mut self, column: Column) {
         let cell = self.board.drop_in(self.discs(), column);
@@ -65,7 +65,8 @@ impl Position {
         self.discs[self.to_move() as usize] |= cell;
     }
 
-    /// How the game ended, if it has: only who moved last can have a line.
+    /// Returns the outcome of the game, if it is over. Only the player that moved last can have a
+    /// line.
     #[inline]
     pub(super) fn outcome(&self) -> Option<Outcome> {
         let last = self.to_move().opponent();
@@ -76,7 +77,7 @@ impl Position {
         }
     }
 
-    /// How a random game goes on from here, every open column equally likely.
+    /// Plays a random game to its end, with equal probability for all open columns.
     pub(super) fn played_out(&self, rng: &mut Rng) -> Outcome {
         let mut position = *self;
         let mut player = position.to_move();

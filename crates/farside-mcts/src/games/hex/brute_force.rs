@@ -1,4 +1,4 @@
-//! Hex by trying everything, for tests.
+//! Perfect play of Hex by exhaustive search, for tests.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::rng::Rng;
 
 pub(super) const BOTH: [Player; 2] = [Player::First, Player::Second];
 
-/// Perfect play from one position.
+/// An exhaustive search with a table of known winners.
 #[derive(Default)]
 pub(super) struct BruteForce {
     known: HashMap<Position, Player>,
@@ -29,7 +29,7 @@ impl BruteForce {
         winner
     }
 
-    /// Whether the side to move wins by this move.
+    /// Whether the player to move wins by this move.
     pub(super) fn wins_by(&mut self, position: &Position, cell: Cell) -> bool {
         let mut next = *position;
         next.play(cell);
@@ -37,7 +37,7 @@ impl BruteForce {
     }
 }
 
-/// A random board with so many empty cells, which need not come from any game, and may be won.
+/// Returns a random board with `empty` empty cells. It need not come from a game, and may be won.
 pub(super) fn random_board(size: usize, empty: usize, rng: &mut Rng) -> Position {
     let mut position = Position::new(size).unwrap();
     for _ in empty..size * size {
@@ -50,7 +50,8 @@ pub(super) fn random_board(size: usize, empty: usize, rng: &mut Rng) -> Position
     position
 }
 
-/// Random boards that are not won, of several sizes, with few enough empty cells to try everything.
+/// Returns random boards of several sizes without a winner, with few enough cells for exhaustive
+/// search.
 pub(super) fn undecided_boards(seed: u64) -> impl Iterator<Item = Position> {
     let mut rng = Rng::new(seed);
     let kinds = [(3, 8), (4, 10), (4, 11), (5, 11), (4, 12), (5, 12), (6, 12)];

@@ -7,7 +7,7 @@ use farside::Wire;
 
 use super::flood::MAX_SIZE;
 
-/// A cell of a board, such as `c4`. It knows nothing of the board's size.
+/// A cell of a board of any size, such as `c4`.
 ///
 /// ```
 /// use farside_mcts::games::hex::Cell;
@@ -19,32 +19,32 @@ use super::flood::MAX_SIZE;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Wire)]
 pub struct Cell {
-    /// The row in the upper four bits, the column in the lower: the cell's bit in a board of 16 rows of 16 bits.
+    /// Row in the upper four bits, column in the lower four: the cell's bit in 16 rows of 16 bits.
     index: u8,
 }
 
 impl Cell {
-    /// The cell of a column and a row, both counted from 0; `None` if no board has it.
+    /// Returns the cell of a column and a row, both counted from 0, or `None` if no board has it.
     #[must_use]
     pub const fn new(column: usize, row: usize) -> Option<Self> {
         if column < MAX_SIZE && row < MAX_SIZE { Some(Self::from_index((row << 4 | column) as u8)) } else { None }
     }
 
-    /// The column, counted from 0.
+    /// Returns the column, counted from 0.
     #[must_use]
     #[inline]
     pub const fn column(self) -> usize {
         self.index as usize & 15
     }
 
-    /// The row, counted from 0.
+    /// Returns the row, counted from 0.
     #[must_use]
     #[inline]
     pub const fn row(self) -> usize {
         self.index as usize >> 4
     }
 
-    /// The cell on the other side of the long diagonal: column and row change places.
+    /// Returns the reflection in the long diagonal, which exchanges column and row.
     #[must_use]
     pub const fn reflected(self) -> Self {
         Self::from_index(self.index.rotate_left(4))
@@ -67,15 +67,15 @@ impl fmt::Display for Cell {
     }
 }
 
-/// Why a text names no cell.
+/// The errors of a text that names no cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CellError {
-    /// It is no letter followed by a number.
-    #[error("not a cell: write a letter and a number, such as c4")]
+    /// The text is not a letter followed by a number.
+    #[error("not a cell: expected a letter and a number, such as c4")]
     Unreadable,
-    /// It looks like a cell, but lies outside of even the largest board.
-    #[error("off every board: cells run from a1 to p16")]
+    /// The cell is outside the largest board.
+    #[error("not a cell of any board: expected a1 to p16")]
     OffBoard,
 }
 
@@ -89,7 +89,7 @@ impl FromStr for Cell {
         if !letter.is_ascii_lowercase() || !is_number || number.starts_with('0') {
             return Err(CellError::Unreadable);
         }
-        // A number too long for the type is off every board, too.
+        // A number too large for the type is outside every board.
         let row: usize = number.parse().unwrap_or(usize::MAX);
         Self::new(usize::from(letter - b'a'), row - 1).ok_or(CellError::OffBoard)
     }

@@ -5,22 +5,22 @@ use std::array;
 use super::Cell;
 use super::flood::MAX_SIZE;
 
-/// A set of cells of any board: the bit of a cell is its index.
+/// A set of cells. The bit of a cell is its index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CellSet([u64; 4]);
 
 impl CellSet {
     pub(super) const EMPTY: Self = Self([0; 4]);
 
-    /// The set whose cells of row r are the bits of `row(r)`.
+    /// Returns the set whose cells in row r are the bits of `row(r)`.
     #[inline]
     pub(super) fn from_rows(row: impl Fn(usize) -> u16) -> Self {
         let word = |first: usize| (0..4).fold(0, |bits, i| bits | u64::from(row(first + i)) << (16 * i));
-        // Not by `array::from_fn`, which calls the closure out of line.
+        // `array::from_fn` would not inline the closure.
         Self([word(0), word(4), word(8), word(12)])
     }
 
-    /// A random set, every one equally likely.
+    /// Returns a random set; all sets are equally likely.
     #[inline]
     pub(super) fn random(mut word: impl FnMut() -> u64) -> Self {
         Self(array::from_fn(|_| word()))
@@ -40,7 +40,7 @@ impl CellSet {
         self.0[cell.index() / 64] |= 1 << (cell.index() % 64);
     }
 
-    /// Takes the cell out, and says whether it was there: 1 if so, else 0.
+    /// Removes a cell. Returns 1 if it was in the set, else 0.
     #[inline]
     pub(super) fn take(&mut self, cell: Cell) -> u32 {
         let word = &mut self.0[cell.index() / 64];
@@ -69,7 +69,7 @@ impl CellSet {
         Self(array::from_fn(|word| self.0[word] ^ other.0[word]))
     }
 
-    /// The cells, row by row.
+    /// Returns the cells, row by row.
     pub(super) fn iter(self) -> Cells {
         Cells { left: self, word: 0 }
     }
@@ -78,7 +78,7 @@ impl CellSet {
 /// The cells of a set.
 pub(super) struct Cells {
     left: CellSet,
-    /// All words before this one are empty.
+    /// Index of the first word that may not be empty.
     word: usize,
 }
 

@@ -1,31 +1,35 @@
-//! Connections that hold whoever moves: Anshelevich's H-search (*A hierarchical approach to computer Hex*, 2002).
+//! Virtual connections, by Anshelevich's H-search (*A hierarchical approach to computer Hex*,
+//! 2002).
 //!
-//! Two stones that share two empty neighbours form a *bridge*: if the opponent takes one of the two cells, the other
-//! joins the stones. Whole chains from edge to edge are made of such links, so a game is often decided long before it
-//! is over, and before that there are few moves that put it off. This module finds out, from a player's stones.
+//! Two stones that share two empty neighbours form a *bridge*: if the opponent takes one of the two
+//! cells, the other joins the stones. Such links form whole chains from edge to edge. So a game is
+//! often decided long before it is over, and shortly before that few moves delay the decision. This
+//! module derives both from a player's stones.
 //!
-//! The ends of a connection are [points](board::Point): empty cells (as if the player's stone lay there), edges, and
-//! chains of his stones. The cells that a connection needs, its ends left out, are its *carrier*.
+//! The ends of a connection are [points](board::Point): empty cells (as if the player had a stone
+//! there), edges, and chains of the player's stones. The cells that a connection needs, without its
+//! ends, are its *carrier*.
 //!
-//! **Invariant:** every carrier recorded keeps its promise, if nothing but cells of the carrier is played:
+//! **Invariant:** if both players play only in the carrier, then
 //!
-//! - a **full** connection's ends get joined although the opponent moves first;
-//! - a **semi** connection's ends get joined if its owner moves first.
+//! - the owner of a **full** connection joins its ends even if the opponent moves first;
+//! - the owner of a **semi** connection joins its ends if it moves first.
 //!
-//! Both are built from adjacent points, which are fully connected over no cell at all, by two rules:
+//! Adjacent points have a full connection with an empty carrier. All others follow by two rules:
 //!
-//! - **and:** two full connections meet in a point. They have no cell in common, and neither goes through an end of the other.
-//!   Over a chain they make a full connection of the outer ends: wherever the opponent intrudes, one is answered and the
-//!   other stays whole. Over an empty cell they make a semi one, whose owner begins by taking the cell;
-//! - **or:** semis of the same ends, no cell in common to all, make a full one: whatever the opponent takes, one of
-//!   them is left whole.
+//! - **and:** two full connections meet in a point. Their carriers are disjoint, and neither
+//!   contains an end of the other. If the point is a chain, the outer ends have a full connection:
+//!   where the opponent intrudes, the owner answers, and the other connection stays intact. If the
+//!   point is an empty cell, the outer ends have a semi connection: the owner first takes the cell.
+//! - **or:** semi connections of the same ends, whose carriers have no cell in common to all, form
+//!   a full connection: whichever cell the opponent takes, one of them stays intact.
 //!
-//! An opponent who has to stop a semi connection from edge to edge must play in its carrier, and if there are several,
-//! in all of them.
+//! To stop a semi connection from edge to edge, the opponent must play in its carrier. If there are
+//! several, it must play in the intersection of their carriers.
 //!
-//! How many carriers are kept for two ends, how many semis are put together and how many connections are tried on each
-//! other is [limited](search), which costs completeness, but never truth. Nor is an edge ever the point in which
-//! connections meet: that seldom tells anything new.
+//! The numbers of carriers for two ends, of combined semi connections and of combinations are
+//! [limited](search). The limits cost completeness, but not soundness. Connections do not meet in
+//! an edge, as that seldom yields a new one.
 
 mod board;
 mod carrier;
@@ -38,29 +42,29 @@ use crate::game::Player;
 use board::Board;
 use search::{Search, Until};
 
-/// How close a player is to joining his edges, when the opponent is to move.
+/// A player's certainty of joining its edges, with the opponent to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Prospect {
     /// Nothing is certain.
     Open,
-    /// He wins unless the opponent plays on one of these cells now.
+    /// The player wins unless the opponent plays on one of these cells now.
     Threat(CellSet),
-    /// He wins whatever the opponent does.
+    /// The player wins against any play.
     Won,
 }
 
-/// What `player`, who has not yet won, can count on when the opponent is to move.
+/// Returns the prospect of `player`, which has not won yet, with the opponent to move.
 pub(super) fn prospect(position: &Position, player: Player) -> Prospect {
     look(position, player, Until::Full)
 }
 
-/// Whether `player`, who has not yet won, is seen to win when he is to move himself.
+/// Whether `player`, which has not won yet, certainly wins with `player` to move.
 pub(super) fn can_join(position: &Position, player: Player) -> bool {
     look(position, player, Until::Semi) != Prospect::Open
 }
 
 fn look(position: &Position, player: Player, until: Until) -> Prospect {
-    // A stone seldom holds more than two rows on either side of it; nor does the stone still to be played.
+    // A stone, including the next one, seldom connects more than two rows on either side of it.
     if 4 * (position.stones_of(player).len() as usize + 1) + 1 < position.size() {
         return Prospect::Open;
     }
@@ -73,7 +77,7 @@ fn look(position: &Position, player: Player, until: Until) -> Prospect {
         }
     };
     let board = Board::new(position.size(), seen(position.stones_of(player)), seen(position.empty_set()));
-    // No wider carriers than it takes.
+    // Uses the narrowest carriers that hold all empty cells.
     let prospect = match board.cells.len() {
         0..=64 => Search::<1>::new(&board).run(until),
         65..=128 => Search::<2>::new(&board).run(until),

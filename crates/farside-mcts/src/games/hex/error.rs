@@ -1,57 +1,57 @@
-//! Why there is no such position.
+//! The errors of boards and positions.
 
 use super::{Cell, SIZES};
 use crate::game::Player;
 
-/// Why there is no such board or position.
+/// The errors of boards and positions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HexError {
     /// No board has this size.
-    #[error("a board of size {size}: choose {min} to {max}", min = SIZES.start(), max = SIZES.end())]
+    #[error("invalid board size {size}: expected {min} to {max}", min = SIZES.start(), max = SIZES.end())]
     Size {
-        /// What was asked for.
+        /// The size.
         size: usize,
     },
-    /// A move that is neither a cell nor `pass`.
-    #[error("move {number}, {text:?}, cannot be read: write a letter and a number such as c4, or pass")]
+    /// A move is neither a cell nor `pass`.
+    #[error("invalid move {number}, {text:?}: expected a letter and a number such as c4, or pass")]
     Unreadable {
-        /// Which move, counted from 1.
+        /// Number of the move, from 1.
         number: usize,
         /// The move.
         text: String,
     },
-    /// A move outside of the board.
-    #[error("move {number}, {text}, is off the board: on size {size} cells run from a1 to {last}", last = last_cell(*size))]
+    /// A move is outside the board.
+    #[error("invalid move {number}, {text}: off the board; on size {size} use a1 to {last}", last = last_cell(*size))]
     OffBoard {
-        /// Which move, counted from 1.
+        /// Number of the move, from 1.
         number: usize,
         /// The move.
         text: String,
         /// The size of the board.
         size: usize,
     },
-    /// A move to a cell that has a stone.
-    #[error("move {number}, {cell}, is illegal: the cell is occupied")]
+    /// The cell of a move has a stone.
+    #[error("illegal move {number}, {cell}: the cell is occupied; choose an empty one")]
     Occupied {
-        /// Which move, counted from 1.
+        /// Number of the move, from 1.
         number: usize,
         /// The move.
         cell: Cell,
     },
-    /// A move after the end of the game.
-    #[error("move {number}, {text}, comes after the end: {} has won", colour(*winner))]
+    /// A move follows the end of the game.
+    #[error("illegal move {number}, {text}: {} has won; leave out this move", colour(*winner))]
     GameOver {
-        /// Which move, counted from 1.
+        /// Number of the move, from 1.
         number: usize,
         /// The move.
         text: String,
-        /// Who has won.
+        /// The winner.
         winner: Player,
     },
 }
 
-/// What the players of Hex are called.
+/// Returns the name of a player.
 pub(super) const fn colour(player: Player) -> &'static str {
     match player {
         Player::First => "black",

@@ -1,22 +1,24 @@
-//! Whether stones join two edges: a flood over rows of bits, several boards at a time.
+//! Finds out whether stones join two edges, by a flood over rows of bits, for several boards at
+//! once.
 
-/// The largest board.
+/// The size of the largest board.
 pub(super) const MAX_SIZE: usize = 16;
 
-/// `L` boards side by side: `rows[r][lane]` has bit c set where that board has a stone in row r, column c.
+/// `L` boards side by side: `rows[r][lane]` has bit c set where that board has a stone in row r,
+/// column c.
 ///
-/// The boards of all lanes are flooded in lockstep; lanes of 16 bits fill the vector registers, and the alignment keeps
-/// each vector within a cache line.
+/// The flood processes all lanes in lockstep. Lanes of 16 bits fill the vector registers, and the
+/// alignment keeps each vector within a cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Rows<const L: usize>(pub(super) [[u16; L]; MAX_SIZE]);
 
-/// In which lanes the stones join the first row with the last.
+/// Returns for each lane whether the stones join the first row with the last.
 #[inline]
 pub(super) fn top_to_bottom<const L: usize>(stones: &Rows<L>, size: usize) -> [bool; L] {
     let mut reached = Rows([[0; L]; MAX_SIZE]);
     reached.0[0] = stones.0[0];
-    // A sweep leaves nothing to do in its own direction: one that changes nothing after one the other way ends it.
+    // A sweep completes its own direction. So the flood ends with a sweep that changes nothing.
     sweep_down(stones, size, &mut reached);
     loop {
         let changed = sweep_up(stones, size, &mut reached);
@@ -31,9 +33,9 @@ pub(super) fn top_to_bottom<const L: usize>(stones: &Rows<L>, size: usize) -> [b
     reached.0[size - 1].map(|row| row != 0)
 }
 
-/// The board with rows and columns exchanged, which leaves neighbours neighbours and makes left to right top to bottom.
+/// Exchanges rows and columns. Neighbours stay neighbours, and left to right becomes top to bottom.
 ///
-/// Swaps ever smaller squares off the diagonal.
+/// Swaps smaller and smaller squares beside the diagonal.
 pub(super) fn transposed(mut rows: [u16; MAX_SIZE]) -> [u16; MAX_SIZE] {
     for (side, mask) in [(8, 0x00FF), (4, 0x0F0F), (2, 0x3333), (1, 0x5555)] {
         for row in (0..MAX_SIZE).filter(|row| row & side == 0) {
@@ -45,13 +47,13 @@ pub(super) fn transposed(mut rows: [u16; MAX_SIZE]) -> [u16; MAX_SIZE] {
     rows
 }
 
-/// Whether each lane has arrived in the last row, or has nothing left to do.
+/// Whether each lane has reached the last row or did not change.
 #[inline]
 fn settled<const L: usize>(changed: [u16; L], last_row: [u16; L]) -> bool {
     (0..L).all(|lane| changed[lane] == 0 || last_row[lane] != 0)
 }
 
-/// Spreads along each row and to the row below; returns which bits of any row changed.
+/// Spreads along each row and to the row below. Returns the bits that changed in any row.
 #[inline]
 fn sweep_down<const L: usize>(stones: &Rows<L>, size: usize, reached: &mut Rows<L>) -> [u16; L] {
     let mut above = [0; L];
@@ -67,7 +69,7 @@ fn sweep_down<const L: usize>(stones: &Rows<L>, size: usize, reached: &mut Rows<
     changed
 }
 
-/// Spreads along each row and to the row above.
+/// Spreads along each row and to the row above. Returns the bits that changed in any row.
 #[inline]
 fn sweep_up<const L: usize>(stones: &Rows<L>, size: usize, reached: &mut Rows<L>) -> [u16; L] {
     let mut below = [0; L];
@@ -83,12 +85,12 @@ fn sweep_up<const L: usize>(stones: &Rows<L>, size: usize, reached: &mut Rows<L>
     changed
 }
 
-/// The runs of `stones` that hold a bit of `entered`, whole; `entered` lies within `stones`.
+/// Returns the whole runs of `stones` that contain a bit of `entered`, a subset of `stones`.
 #[inline]
 fn spread(entered: u16, stones: u16) -> u16 {
-    // Towards higher columns by carry: adding to a run ripples up from the lowest bit added.
+    // Towards higher columns: the carry of an addition runs up from the lowest bit added to a run.
     let mut filled = ((stones.wrapping_add(entered) ^ stones) | entered) & stones;
-    // Towards lower columns by strides of 1, 2, 4 and 8, through stones without a gap.
+    // Towards lower columns: strides of 1, 2, 4 and 8, through stones without gaps.
     let mut gapless = stones;
     for stride in [1, 2, 4, 8] {
         filled |= gapless & filled >> stride;
@@ -104,7 +106,7 @@ mod tests {
 
     #[test]
     fn spread_fills_whole_runs() {
-        // Every row of 10 stones at both ends of the word, every bit entered alone and with the highest.
+        // Every pattern of 10 stones at both ends of the word; each bit alone and with the highest.
         for stones in 0..1_u16 << 10 {
             for stones in [stones, stones << 6] {
                 for first in (0..16).filter(|bit| stones >> bit & 1 == 1) {

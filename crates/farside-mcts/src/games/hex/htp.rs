@@ -99,7 +99,8 @@ pub struct Order {
     /// Whether the search may reuse the tree of the last one. It can if this position follows from
     /// that one ([`Position::moves_to`]).
     pub reuses: bool,
-    /// Observer of interim reports, to be called some hundred times a second. It can end the search.
+    /// Observer of interim reports, to be called some hundred times a second. It can end the
+    /// search.
     pub watch: Watch,
 }
 

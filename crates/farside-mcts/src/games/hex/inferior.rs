@@ -1,23 +1,26 @@
-//! Cells that no longer matter, and moves that need not be searched.
+//! Inferior cells: cells that no longer matter, and moves that the search can skip.
 //!
-//! A cell is **dead** if no completion of the board depends on it. It is when its neighbours, however they get filled,
-//! fall into at most one run of each colour around it: what a stone there would join hangs together without it. Two
-//! adjacent cells are **captured** by a player if his stone on either kills the other: wherever the opponent intrudes,
-//! the reply leaves a dead stone. Who wins does not change if captured cells get their owner's stones, and dead ones
-//! anybody's (van Rijswijck, *Set colouring games*, 2006).
+//! A cell is **dead** if no completion of the board depends on it. That holds if its neighbours, in
+//! every completion, form at most one run of each colour around it: a stone there joins nothing
+//! that is not joined without it. A player **captures** two adjacent cells if its stone on either
+//! kills the other: wherever the opponent intrudes, the reply leaves a dead stone. The winner stays
+//! the same if captured cells get their owner's stones, and dead cells any stones (van Rijswijck,
+//! *Set colouring games*, 2006).
 //!
-//! Of the moves left, two kinds are no better than others:
+//! The search can skip two kinds of moves:
 //!
-//! - a **vulnerable** one, which a reply would kill: the opponent would have gained the reply for nothing. So who wins
-//!   by it, wins even against that gain, by another move. Following that up, the opponent's gains add up until the other
-//!   move is not vulnerable, for there are only so many cells to gain;
-//! - a **dominated** one, which another move would kill or capture: the other move gains both cells.
+//! - a **vulnerable** move, which a reply would kill. The reply would then be a free stone of the
+//!   opponent. So if the vulnerable move wins, the mover wins even against that free stone, by
+//!   another move. If that move is vulnerable too, the argument repeats with one more free stone.
+//!   It ends at a move that is not vulnerable, since the number of cells is finite.
+//! - a **dominated** move, which another move would kill or capture: the other move gains both
+//!   cells.
 
 use super::flood::MAX_SIZE;
 use super::{Cell, Position};
 use crate::game::Player;
 
-/// What lies on a cell.
+/// The content of a cell.
 type Colour = u16;
 
 const EMPTY: Colour = 0;
@@ -32,7 +35,7 @@ type Ring = u16;
 /// The value of each digit.
 const UNIT: [Ring; 6] = [1, 3, 9, 27, 81, 243];
 
-/// For each ring whether the cell inside is dead.
+/// For each ring, whether the cell inside it is dead.
 static DEAD: [bool; 729] = {
     let mut dead = [false; 729];
     let mut ring = 0;
@@ -60,7 +63,7 @@ const fn is_dead(ring: Ring) -> bool {
     changes <= 2
 }
 
-/// The position with stones on all cells found dead or captured. Whoever wins the one wins the other.
+/// Returns the position with stones on all cells found dead or captured. Both have the same winner.
 pub(super) fn filled(position: &Position) -> Position {
     let mut grid = Grid::new(position);
     let mut filled = *position;
@@ -72,7 +75,7 @@ pub(super) fn filled(position: &Position) -> Position {
     filled
 }
 
-/// The empty cells without some that are no better moves than others: if any wins, then one that is left does.
+/// Returns the empty cells without inferior moves. If any move wins, so does one of these.
 pub(super) fn worthwhile_moves(position: &Position) -> Vec<Cell> {
     let mover = position.to_move();
     let mut grid = Grid::new(position);
@@ -82,13 +85,13 @@ pub(super) fn worthwhile_moves(position: &Position) -> Vec<Cell> {
     while let Some(&place) = places.get(next) {
         let dominated = grid.gained_by(place, mover);
         places.retain(|other| !dominated.contains(other));
-        // Some of those gone may have come before it.
+        // Some of the removed moves may have come before it.
         next = places.iter().position(|&other| other == place).expect("no move dominates itself") + 1;
     }
     places.into_iter().map(cell_at).collect()
 }
 
-/// A board with a margin in the colours of its edges.
+/// A board with a margin that has the colours of its edges.
 struct Grid {
     size: usize,
     colours: [Colour; WIDTH * WIDTH],
@@ -96,7 +99,7 @@ struct Grid {
 
 const WIDTH: usize = MAX_SIZE + 2;
 
-/// From a place to its neighbours, in turning order.
+/// Offsets from a place to its neighbours, in turning order.
 const AROUND: [isize; 6] = [1, WIDTH as isize, WIDTH as isize - 1, -1, -(WIDTH as isize), 1 - WIDTH as isize];
 
 fn place_of(cell: Cell) -> usize {
@@ -114,7 +117,8 @@ impl Grid {
         for along in 0..size + 2 {
             for side in [0, size + 1] {
                 grid.colours[along * WIDTH + side] = colour(Player::Second);
-                // Corners end up black. They might as well be white: they touch one cell, and there both edges.
+                // The corners become black. Their colour does not matter: each touches one cell,
+                // which touches both edges.
                 grid.colours[side * WIDTH + along] = colour(Player::First);
             }
         }
@@ -126,7 +130,7 @@ impl Grid {
         grid
     }
 
-    /// What a stone on an empty place would kill, or capture for its owner.
+    /// Returns the places that a stone on an empty place would kill or capture.
     fn gained_by(&mut self, place: usize, player: Player) -> Vec<usize> {
         self.colours[place] = colour(player);
         let gained = self.fill(self.neighbours(place).collect(), &[player]);
@@ -136,7 +140,8 @@ impl Grid {
         gained
     }
 
-    /// Fills those of the suspects that are dead or captured, and what else then is. Returns what was filled.
+    /// Fills the dead and captured places among `suspects`, and those that become so. Returns the
+    /// filled places.
     fn fill(&mut self, mut suspects: Vec<usize>, captors: &[Player]) -> Vec<usize> {
         let mut filled = Vec::new();
         while let Some(place) = suspects.pop() {
@@ -159,7 +164,7 @@ impl Grid {
         filled
     }
 
-    /// A neighbour that is captured together with an empty place, and by whom.
+    /// Returns a neighbour that is captured together with an empty place, and the captor.
     fn captured_with(&self, place: usize, captors: &[Player]) -> Option<(usize, Player)> {
         let ring = self.ring(place);
         (0..6).filter(|&turn| digit(ring, turn) == EMPTY).find_map(|turn| {
@@ -184,7 +189,7 @@ impl Grid {
         (0..6).map(|turn| self.colours[place.wrapping_add_signed(AROUND[turn])] * UNIT[turn]).sum()
     }
 
-    /// The neighbours that are on the board.
+    /// Returns the neighbours that are on the board.
     fn neighbours(&self, place: usize) -> impl Iterator<Item = usize> + use<> {
         let on_board = 1..=self.size;
         let around = AROUND.into_iter().map(move |offset| place.wrapping_add_signed(offset));
@@ -198,14 +203,15 @@ mod tests {
     use crate::games::hex::brute_force::{BruteForce, undecided_boards};
 
     #[test]
-    fn what_a_stone_near_the_edge_makes_certain() {
+    fn a_stone_near_the_edge_fills_cells() {
         let stones_of = |position: &Position, player| position.stones_of(player).iter().map(|cell| cell.to_string());
-        // Black's bridge to his edge is as good as played, and cuts off the acute corner. White's stone gains nothing.
+        // Black's bridge to its edge is captured, and cuts off the acute corner. White's stone
+        // gains nothing.
         let position = Position::from_moves(5, "c2 c4").unwrap();
         let filled = filled(&position);
         assert_eq!(stones_of(&filled, Player::First).collect::<Vec<_>>(), ["a1", "b1", "c1", "d1", "a2", "b2", "c2"]);
         assert_eq!(stones_of(&filled, Player::Second).collect::<Vec<_>>(), ["c4"]);
-        // On an empty board nothing is certain, but a move next to the acute corner is no good.
+        // On an empty board no cell is filled, but moves next to the acute corner are inferior.
         let empty = Position::new(5).unwrap();
         assert_eq!(super::filled(&empty), empty);
         let moves = worthwhile_moves(&empty);

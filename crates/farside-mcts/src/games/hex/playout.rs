@@ -1,9 +1,10 @@
 //! Random games of Hex, many at a time.
 //!
-//! A random game ends like a full board: who moves when does not matter, only which cells are whose. So a playout is a
-//! random set of the empty cells, of exactly as many as black still gets, and a flood. Random bits for all cells at once
-//! give a set that is nearly of that size; single cells drawn at random put right the rest (some four on 11 × 11).
-//! Every set of the right size stays equally likely, since neither step tells one cell from another.
+//! The result of a random game depends only on the owners of the cells, not on the order of the
+//! moves. So a playout is a random subset of the empty cells, with as many cells as black still
+//! gets, and a flood. Random bits for all cells at once give a subset of nearly this size. Cells
+//! drawn one by one correct the rest (about four on 11 × 11). All subsets of the right size are
+//! equally likely, since both steps treat all cells alike.
 
 use super::cell_set::CellSet;
 use super::flood::{MAX_SIZE, Rows, top_to_bottom};
@@ -11,14 +12,15 @@ use super::{Cell, Position};
 use crate::game::Player;
 use crate::rng::Rng;
 
-/// How many boards are flooded at once.
+/// Number of boards that are flooded at once.
 const LANES: usize = 16;
 
-/// In how many of `playouts` random games black joins his edges.
+/// Plays random games, and returns the number of black's wins.
 ///
-/// Both sides go on in turn, from the side to move, each empty cell equally likely. A game that is over stays won.
+/// The players alternate from the player to move, and choose each empty cell with equal
+/// probability. If the game is over, its winner wins all games.
 ///
-/// *Cost:* some 60 ns for each on 11 × 11, and 100 ns once.
+/// *Cost:* about 60 ns for each game on 11 × 11, and 100 ns for each call.
 #[must_use]
 pub fn black_wins(position: &Position, playouts: u32, rng: &mut Rng) -> u32 {
     let fill = Fill::new(position);
@@ -32,22 +34,22 @@ pub fn black_wins(position: &Position, playouts: u32, rng: &mut Rng) -> u32 {
                 stones[lane] = row;
             }
         }
-        // Unused lanes have no stones, and so no winner.
+        // Unused lanes have no stones, so black does not win there.
         wins += top_to_bottom(&stones, position.size()).map(u32::from).iter().sum::<u32>();
         left -= count;
     }
     wins
 }
 
-/// What all random completions of a position share.
+/// The data common to all random completions of a position.
 struct Fill {
     black: CellSet,
     empty: CellSet,
-    /// How many of the empty cells black gets.
+    /// Number of empty cells that black gets.
     share: u32,
-    /// The empty cells, then one that is not empty, over and over.
+    /// The empty cells, then copies of a cell that is not empty.
     cells: [Cell; 256],
-    /// As many bits as number the empty cells.
+    /// Number of bits of an index into the empty cells.
     index_bits: u32,
 }
 
@@ -76,18 +78,18 @@ impl Fill {
         }
     }
 
-    /// Black's stones on a full board.
+    /// Returns black's stones on a random full board.
     #[inline]
     fn draw(&self, rng: &mut Rng) -> CellSet {
         let random = CellSet::random(|| rng.next_u64()).and(self.empty);
         let count = random.len();
-        // Whose cells are too many loses some at random; white's are those that are not black's.
+        // The player with too many cells loses some at random. White's cells are the complement.
         let flip = if count > self.share { CellSet::EMPTY } else { self.empty };
         let right = self.thin_out(random.xor(flip), count.abs_diff(self.share), rng);
         right.xor(flip).or(self.black)
     }
 
-    /// Takes `excess` cells out of a set of empty ones, each equally likely.
+    /// Removes `excess` random cells from a set of empty cells.
     #[inline]
     fn thin_out(&self, mut set: CellSet, mut excess: u32, rng: &mut Rng) -> CellSet {
         let tries_per_word = 64 / self.index_bits;
@@ -95,7 +97,7 @@ impl Fill {
         while excess > 0 {
             let mut word = rng.next_u64();
             for _ in 0..tries_per_word {
-                // A cell that is not in the set, because it is not empty, the other side's or gone, changes nothing.
+                // Nothing changes if the cell is not in the set.
                 excess -= set.take(self.cells[usize::from((word & mask) as u8)]);
                 word >>= self.index_bits;
                 if excess == 0 {
@@ -117,7 +119,7 @@ mod tests {
         for _ in 0..stones {
             let empty: Vec<Cell> = position.empty_cells().collect();
             position.play(empty[rng.below(empty.len() as u32) as usize]);
-            // Sides need not have alternated.
+            // The players need not alternate.
             if rng.below(4) == 0 {
                 position.pass();
             }
@@ -170,7 +172,8 @@ mod tests {
 
     #[test]
     fn every_set_is_as_likely_as_another() {
-        // 2 x 2: six ways to give black two cells. 3 x 3 with four stones: ten ways to give black three of five.
+        // 2 x 2: six ways to give black two cells. 3 x 3 with four stones: ten ways to give it
+        // three of five.
         let mut rng = Rng::new(3);
         for (size, stones, ways) in [(2, 0, 6), (3, 4, 10)] {
             let position = random_position(size, stones, &mut Rng::new(12));

@@ -7,12 +7,12 @@ use super::flood::{MAX_SIZE, Rows, top_to_bottom, transposed};
 use super::{Cell, CellError, HexError, SIZES};
 use crate::game::Player;
 
-/// Stones on a board, and who is to move.
+/// Stones on a board, and the player to move.
 ///
-/// The numbers of stones need not match: passing is allowed in the game so far, and problems begin anywhere.
+/// Any numbers of stones are allowed, since players may pass and positions may be set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub struct Position {
-    /// The stones of each player: one word a row, bit c for column c.
+    /// Stones of each player: one word for each row, bit c for column c.
     stones: [[u16; MAX_SIZE]; 2],
     stone_count: u16,
     size: u8,
@@ -20,7 +20,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The empty board, black to move.
+    /// Returns the empty board, with black to move.
     ///
     /// # Errors
     /// [`HexError::Size`] unless the size is one of [`SIZES`].
@@ -31,10 +31,10 @@ impl Position {
         Ok(Self { stones: [[0; MAX_SIZE]; 2], stone_count: 0, size: size as u8, to_move: Player::First })
     }
 
-    /// The position after a game's moves, black's first, separated by white space. `pass` hands over the turn.
+    /// Returns the position after moves separated by white space, black's first. `pass` passes.
     ///
     /// # Errors
-    /// [`HexError`], which names the first move that cannot be played.
+    /// [`HexError`], which names the first illegal move.
     pub fn from_moves(size: usize, moves: &str) -> Result<Self, HexError> {
         let mut position = Self::new(size)?;
         for (text, number) in moves.split_whitespace().zip(1..) {
@@ -52,10 +52,11 @@ impl Position {
         Ok(position)
     }
 
-    /// A position given by its stones.
+    /// Returns the position with these stones.
     ///
     /// # Errors
-    /// [`HexError::Size`], [`HexError::OffBoard`] or [`HexError::Occupied`]; stones are counted from 1, black's first.
+    /// [`HexError::Size`], [`HexError::OffBoard`] or [`HexError::Occupied`]. The number of a stone
+    /// counts from 1, black's first.
     pub fn from_stones(size: usize, black: &[Cell], white: &[Cell], to_move: Player) -> Result<Self, HexError> {
         let mut position = Self::new(size)?;
         let black = black.iter().map(|&cell| (cell, Player::First));
@@ -67,21 +68,21 @@ impl Position {
         Ok(position)
     }
 
-    /// The length of a side of the board.
+    /// Returns the number of cells of a side.
     #[must_use]
     #[inline]
     pub const fn size(&self) -> usize {
         self.size as usize
     }
 
-    /// Who moves next.
+    /// Returns the player to move.
     #[must_use]
     #[inline]
     pub const fn to_move(&self) -> Player {
         self.to_move
     }
 
-    /// Whose stone lies on a cell of the board.
+    /// Returns the owner of the stone on a cell, if there is one.
     #[must_use]
     pub fn stone(&self, cell: Cell) -> Option<Player> {
         let has = |player: Player| self.stones[player as usize][cell.row()] >> cell.column() & 1 == 1;
@@ -94,15 +95,15 @@ impl Position {
         cell.column() < self.size() && cell.row() < self.size()
     }
 
-    /// The cells without a stone, row by row.
+    /// Returns the cells without a stone, row by row.
     pub fn empty_cells(&self) -> impl Iterator<Item = Cell> + use<> {
         self.empty_set().iter()
     }
 
-    /// Puts a stone of the side to move on an empty cell, and hands over the turn.
+    /// Adds a stone of the player to move on an empty cell; then the opponent is to move.
     ///
-    /// Whether the cell is on the board and empty is only checked in debug builds: a search plays millions of moves a
-    /// second. [`from_moves`](Self::from_moves) checks what comes from outside.
+    /// Only builds with debug assertions check that the cell is on the board and empty, as a search
+    /// plays millions of moves a second. [`from_moves`](Self::from_moves) checks its input.
     #[inline]
     pub fn play(&mut self, cell: Cell) {
         debug_assert!(self.contains(cell) && self.stone(cell).is_none(), "{cell} cannot be played");
@@ -110,24 +111,24 @@ impl Position {
         self.pass();
     }
 
-    /// Hands over the turn.
+    /// Passes: the opponent is to move.
     #[inline]
     pub fn pass(&mut self) {
         self.to_move = self.to_move.opponent();
     }
 
-    /// Who has joined his edges, if anybody has.
+    /// Returns the player that has joined its edges, if there is one.
     ///
-    /// *Cost:* none while there are fewer stones than a chain takes, a few nanoseconds while nobody has one in every row or
-    /// column, some tens otherwise.
+    /// *Cost:* none with too few stones for a chain. A few nanoseconds if no player has a stone in
+    /// every row or column. Otherwise some tens of nanoseconds.
     #[must_use]
     #[inline]
     pub fn winner(&self) -> Option<Player> {
         if usize::from(self.stone_count) < self.size() { None } else { self.who_joined() }
     }
 
-    /// Moves that lead from here to a later position, if the players can have come there in turn. Which of several stones of
-    /// a colour came first does not show; they are taken row by row.
+    /// Returns moves that lead to a later position, if alternating moves can lead there. The order
+    /// of the stones of a colour is unknown, so they come row by row.
     #[must_use]
     pub fn moves_to(&self, later: &Self) -> Option<Vec<Cell>> {
         let [new, next] = [self.to_move, self.to_move.opponent()].map(|player| {
@@ -168,14 +169,14 @@ impl Position {
         CellSet::from_rows(|row| on_board(row) & !(black[row] | white[row]))
     }
 
-    /// Puts a stone on an empty cell, whoever is to move.
+    /// Adds a stone of either player on an empty cell.
     #[inline]
     pub(super) fn add_stone(&mut self, cell: Cell, player: Player) {
         self.stones[player as usize][cell.row()] |= 1 << cell.column();
         self.stone_count += 1;
     }
 
-    /// Whether there are no stones.
+    /// Whether there is no stone.
     pub(super) const fn is_empty(&self) -> bool {
         self.stone_count == 0
     }

@@ -1,4 +1,4 @@
-//! A position as text.
+//! Positions as text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use super::{Cell, Position};
 use crate::game::Player;
 
-/// A board as text: a rhombus with `B` and `W` for stones, and percentages in empty cells if there are any.
+/// A board as text: a rhombus with `B` and `W` for stones, and optional percentages in empty cells.
 ///
 /// ```
 /// use farside_mcts::games::hex::{Diagram, Position};
@@ -36,13 +36,13 @@ pub struct Diagram {
 }
 
 impl Diagram {
-    /// The stones of a position.
+    /// Returns a diagram of the stones of a position.
     #[must_use]
     pub fn new(position: &Position) -> Self {
         Self { position: *position, shares: BTreeMap::new() }
     }
 
-    /// Writes a share from 0 to 1, of visits or of wins, into a cell as a percentage. A stone there hides it.
+    /// Adds a share from 0 to 1 as a percentage in a cell. A stone on the cell hides it.
     #[must_use]
     pub fn share(mut self, cell: Cell, share: f64) -> Self {
         self.shares.insert(cell, share);
@@ -71,7 +71,8 @@ impl fmt::Display for Diagram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = self.position.size();
         let number_width = size.to_string().len();
-        // A space and a symbol, or three digits where percentages are shown. Each row lies half a cell further right.
+        // A space and a symbol, or three digits with percentages. Each row is half a cell further
+        // right.
         let pitch = if self.shares.is_empty() { 2 } else { 4 };
         self.write_columns(f, number_width, pitch)?;
         for row in 0..size {

@@ -1,9 +1,8 @@
-//! Where functions that are called on a worker find its part in the search.
+//! Finds a worker's part in a search, for functions that other workers call on it.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use farside::{PerWorker, Wire, Worker};
 
@@ -11,74 +10,47 @@ use super::JobError;
 use super::part::Part;
 use crate::game::Game;
 
-/// What a worker works on: one search at a time, of any game.
+/// The current search of a worker, of any game. There is one search at a time.
 #[derive(Default)]
 pub(super) struct Desk {
-    /// Counts the searches, so that a late message of the last one is not taken for one of this.
+    /// Number of searches so far. It tells a late message of an earlier search from one of this
+    /// search.
     search: u32,
-    /// A [`Seat`] of the game that is searched.
+    /// A [`Seat`] of the game.
     seat: Option<Box<dyn Any>>,
 }
 
-/// Where the workers of a process find what they have in common in a search: what the first of them left there.
-#[derive(Default)]
-pub(super) struct Shelf {
-    /// By the number of the search.
-    latest: Mutex<Option<(u32, Arc<dyn Any + Send + Sync>)>>,
-}
-
-impl Shelf {
-    /// What belongs to this search; made if nobody has yet.
-    pub(super) fn of_search<T: Send + Sync + 'static>(&self, search: u32, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = latest.as_ref().filter(|(number, _)| *number == search).map(|(_, shared)| Arc::clone(shared));
-        if let Some(found) = found.and_then(|shared| shared.downcast().ok()) {
-            return found;
-        }
-        let made = make();
-        *latest = Some((search, Arc::clone(&made) as Arc<dyn Any + Send + Sync>));
-        made
-    }
-
-    /// Keeps nothing of this search or of earlier ones any longer.
-    fn clear(&self, search: u32) {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        if latest.as_ref().is_some_and(|(number, _)| *number <= search) {
-            *latest = None;
-        }
-    }
-}
-
 impl Desk {
-    /// The number of the search that comes next.
+    /// Checks that no search is in progress.
     ///
     /// # Errors
-    /// When there is one already.
-    pub(super) fn next_search(&self) -> Result<u32, JobError> {
-        if self.seat.is_some() { Err(JobError::InUse) } else { Ok(self.search.wrapping_add(1)) }
+    /// [`JobError::InUse`] otherwise.
+    pub(super) fn check_free(&self) -> Result<(), JobError> {
+        if self.seat.is_some() { Err(JobError::InUse) } else { Ok(()) }
     }
 }
 
-/// A part, and what the search around it has to know.
+/// A part of a search, with the state of the search around it.
 pub(super) struct Seat<G: Game> {
     pub(super) part: Part<G>,
     pub(super) traffic: Traffic,
-    /// Worker 0 has said that nothing is left to do.
+    /// Whether worker 0 has ended the run.
     pub(super) is_over: bool,
-    /// The expected line of play, once it has come back to worker 0.
+    /// The expected line of play, once it has arrived at worker 0.
     pub(super) line: Option<Vec<G::Move>>,
-    /// What went wrong in a function that was called here.
+    /// The first error in a function that another worker called here.
     pub(super) failure: Option<farside::Error>,
 }
 
-/// Messages of a search, at one worker. Summed over all workers, as many were sent as were received when none is under way.
+/// Numbers of messages of a search at one worker. Over all workers, both sums are equal if no
+/// message is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Wire)]
 pub(super) struct Traffic {
     pub(super) sent: u64,
     pub(super) received: u64,
 }
 
-/// A search, as all workers know it.
+/// The name of a search, valid on all workers.
 #[derive(Clone, Copy, Debug, Wire)]
 pub(super) struct Address {
     desk: PerWorker<RefCell<Desk>>,
@@ -86,7 +58,7 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Begins the next search at this worker's desk, which is free.
+    /// Begins the next search at this worker. Its desk is free.
     pub(super) fn open<G: Game>(me: &Worker, desk: PerWorker<RefCell<Desk>>, part: Part<G>) -> Self {
         let mut here = desk.here(me).borrow_mut();
         here.search = here.search.wrapping_add(1);
@@ -95,13 +67,12 @@ impl Address {
         Self { desk, search: here.search }
     }
 
-    /// Ends the search here. What still comes for it is ignored.
-    pub(super) fn close(self, me: &Worker, shelf: &Shelf) {
+    /// Ends the search at this worker. Messages that arrive for it later are ignored.
+    pub(super) fn close(self, me: &Worker) {
         self.desk.here(me).borrow_mut().seat = None;
-        shelf.clear(self.search);
     }
 
-    /// Does something at this worker's seat; nothing if the search is over here.
+    /// Calls `act` with this worker's seat. Returns `None` if the search is over at this worker.
     #[inline]
     pub(super) fn at<G: Game, R>(self, me: &Worker, act: impl FnOnce(&mut Seat<G>) -> R) -> Option<R> {
         let mut desk = self.desk.here(me).borrow_mut();
@@ -113,26 +84,22 @@ impl Address {
 }
 
 impl<G: Game> Seat<G> {
-    /// Begins a run of so many rollouts.
+    /// Begins a run with a budget of `rollouts`.
     pub(super) fn begin(&mut self, rollouts: u64) {
         self.part.begin(rollouts);
         (self.is_over, self.line) = (false, None);
     }
 
+    /// Reports errors in functions that other workers called here.
+    ///
     /// # Errors
-    /// What went wrong in functions that were called here, once.
+    /// The first of them, once.
     pub(super) fn check(&mut self, me: &Worker) -> Result<(), JobError> {
         match (self.failure.take(), self.part.mismatch()) {
             (Some(failure), _) => Err(failure.into()),
             (None, Some(what)) => Err(JobError::Mismatch { worker: me.id(), what }),
             (None, None) => Ok(()),
         }
-    }
-}
-
-impl fmt::Debug for Shelf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shelf").finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Why a search on a job failed.
+//! The errors of a search on a job.
 
 use std::io;
 
@@ -6,33 +6,35 @@ use farside::WorkerId;
 
 use crate::search::SearchError;
 
-/// Why a search on a job failed.
+/// An error of a search on a job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
-    /// It could not begin.
+    /// The search could not begin.
     #[error(transparent)]
     Search(#[from] SearchError),
-    /// The workers could not talk to each other, or one of them is gone.
+    /// A call between workers failed, or a process is lost.
     #[error(transparent)]
     Job(#[from] farside::Error),
-    /// Another search is under way with the same [`OnJob`](crate::OnJob).
-    #[error("another search uses the same `OnJob`: end its session first, or make an `OnJob` for each")]
-    InUse,
-    /// A message named something that its receiver does not have.
+    /// Another search is in progress with the same [`OnJob`](crate::OnJob).
     #[error(
-        "{worker} was sent a message about {what} that it does not have: have all workers of the job search the same game \
-         from the same state with the same parameters"
+        "cannot begin a search: another one uses the same `OnJob`; drop its session first, or make a second `OnJob`"
+    )]
+    InUse,
+    /// A message named a thing that its receiver does not have.
+    #[error(
+        "the search failed: {worker} got a message about {what} that it does not have; call the search on all workers \
+         with the same game, state and parameters"
     )]
     Mismatch {
         /// The receiver.
         worker: WorkerId,
-        /// What was named.
+        /// The thing that the message named.
         what: &'static str,
     },
 }
 
-/// For the body of a job, which fails with errors of the library.
+/// For the body of a job, which returns [`farside::Error`].
 impl From<JobError> for farside::Error {
     fn from(error: JobError) -> Self {
         match error {

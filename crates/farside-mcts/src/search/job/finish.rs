@@ -1,4 +1,4 @@
-//! From the last rollout to the report.
+//! Ends a run and makes the report.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use crate::game::Game;
 use crate::search::Report;
 use crate::search::report::Tally;
 
-/// Who owns the root.
+/// The owner of the root.
 pub(super) const FIRST: WorkerId = WorkerId::new(0);
 
-/// On worker 0: has the expected line of play brought here, from wherever its nodes are.
+/// At worker 0: collects the expected line of play from the owners of its nodes.
 pub(super) fn find_line<G: Game>(me: &Worker, address: Address) -> Result<(), JobError> {
     at::<G, _>(me, address, |seat| extend_line(seat, me, address, None, Vec::new()));
     me.wait_together(WAIT_MAX, || at::<G, _>(me, address, |seat| seat.line.is_some() || seat.failure.is_some()))?;
     at::<G, _>(me, address, |seat| seat.check(me))
 }
 
-/// On worker 0: tells the others that nothing is left to do.
+/// At worker 0: ends the run at the other workers.
 pub(super) fn tell_end<G: Game>(me: &Worker, address: Address) -> Result<(), JobError> {
     for other in me.workers().skip(1) {
         let end = farside::remote!(|there, address: Address| {
@@ -34,8 +34,8 @@ pub(super) fn tell_end<G: Game>(me: &Worker, address: Address) -> Result<(), Job
     Ok(())
 }
 
-/// Goes on with the expected line from a node of this worker, or the root; then sends it to whoever has the next node, or
-/// to worker 0.
+/// Extends the expected line from a node of this worker, or from the root. Then sends it to the
+/// owner of the next node or, at its end, to worker 0.
 fn extend_line<G: Game>(
     seat: &mut Seat<G>,
     me: &Worker,
@@ -69,7 +69,7 @@ fn extend_line<G: Game>(
     }
 }
 
-/// Gathers what every worker did, and brings the report to all.
+/// Gathers the statistics of all workers, and returns the same report to each.
 pub(super) fn report<G: Game>(
     me: &Worker,
     address: Address,
@@ -92,7 +92,7 @@ fn own_report<G: Game>(part: &Part<G>) -> WorkerReport {
     WorkerReport {
         simulations: deeds.tally.simulations,
         steps: deeds.steps,
-        nodes: part.node_count(),
+        nodes: part.tree().node_count(),
         tree_bytes: part.tree_bytes(),
         deferred: deeds.deferred,
         given_away: deeds.given_away,
@@ -105,8 +105,7 @@ fn own_report<G: Game>(part: &Part<G>) -> WorkerReport {
 fn whole_report<G: Game>(seat: &mut Seat<G>, workers: Vec<WorkerReport>, elapsed: Duration) -> Option<Report<G::Move>> {
     let mut report = part_report(&seat.part, elapsed)?;
     let root = seat.part.root()?;
-    let job =
-        JobReport { workers, started: root.started, in_flight_max: root.in_flight_max(), starters: root.starters() };
+    let job = JobReport { workers, started: root.started, in_flight_max: root.in_flight_max() };
     report.line = seat.line.take().unwrap_or_default();
     report.simulations = job.sum(|worker| worker.simulations);
     report.max_depth = job.workers.iter().map(|worker| worker.max_depth).max().unwrap_or_default();
@@ -117,7 +116,8 @@ fn whole_report<G: Game>(seat: &mut Seat<G>, workers: Vec<WorkerReport>, elapsed
     Some(report)
 }
 
-/// A report of what the owner of the root knows alone. `None` before the first rollout.
+/// Returns a report from the root and this worker's statistics alone, or `None` before the first
+/// rollout.
 pub(super) fn part_report<G: Game>(part: &Part<G>, elapsed: Duration) -> Option<Report<G::Move>> {
     let root = part.root()?;
     let tally = Tally { rollouts: root.completed, kept: root.kept, ..part.deeds().tally };

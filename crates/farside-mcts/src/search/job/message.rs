@@ -1,154 +1,108 @@
-//! What workers tell each other about rollouts, and the way it goes out.
+//! The messages between workers.
+//!
+//! A message is a struct with an implementation of [`Message`], which says what its receiver does.
 
 use farside::{Wire, WorkerId};
 
+use super::part::Part;
 use crate::game::{Game, Outcome};
-use crate::tree::{EdgeCopy, Sample};
+use crate::tree::Sample;
 
-/// A node that is known to other workers: a number at its owner.
+/// A message to the part of another worker.
+pub(super) trait Message<G: Game>: Wire {
+    /// Handles the message at the receiver.
+    fn receive(self, part: &mut Part<G>, post: &mut impl Post<G>);
+}
+
+/// Sends messages to other workers. Never blocks, and keeps the order of messages between two
+/// workers.
+pub(super) trait Post<G: Game> {
+    fn send<T: Message<G>>(&mut self, to: WorkerId, message: T);
+}
+
+/// The number of a node that other workers know, at its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub(super) struct EntryId(pub(super) u32);
 
-/// Steps that wait for a sample: a number at the worker that made them.
+/// The number of steps that wait for a sample, at the worker that made them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) struct TrailId(pub(super) u32);
 
-/// An edge whose node is being made elsewhere: a number at the edge's owner.
+/// The number of an edge whose node another worker is making, at the edge's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) struct BirthId(pub(super) u32);
 
-/// Where a sample goes next on its way to the root.
+/// The next destination of a sample on its way to the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) struct Return {
     pub(super) to: WorkerId,
     pub(super) trail: TrailId,
 }
 
-/// Selection goes on from a node of the receiver.
+/// Asks the receiver to continue selection from one of its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) struct Descend {
     pub(super) entry: EntryId,
     pub(super) back: Return,
-    /// Moves from the root to this node.
+    /// Number of moves from the root to this node.
     pub(super) depth: u32,
 }
 
-/// The receiver is to own a new node, and selection goes on from there.
+/// Asks the receiver to own a new node and to continue selection from there.
 #[derive(Clone, Debug, Wire)]
 pub(super) struct Expand<S> {
     pub(super) state: S,
-    /// The edge that will lead to the node, at the sender.
+    /// The sender's edge that will lead to the node.
     pub(super) birth: BirthId,
     pub(super) back: Return,
     pub(super) depth: u32,
 }
 
-/// What became of [`Expand`], for the edge.
+/// The answer to [`Expand`], for the edge.
 #[derive(Clone, Copy, Debug, Wire)]
 pub(super) struct Expanded {
     pub(super) birth: BirthId,
     pub(super) child: Child,
 }
 
-/// What became of a leaf that was due to get a node.
+/// The result of [`Expand`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) enum Child {
+    /// The new node.
     Node(EntryId),
-    /// It needs none.
+    /// The outcome, which makes a node unnecessary.
     Proven(Outcome),
-    /// Its owner has no room for it.
+    /// No node, because the receiver has no memory for it.
     Refused,
 }
 
-/// The receiver is to evaluate a leaf, although it has no part in the way there.
+/// Asks the receiver to evaluate a leaf. It owns no node on the path to this leaf.
 #[derive(Clone, Debug, Wire)]
 pub(super) struct Evaluate<S> {
     pub(super) state: S,
     pub(super) back: Return,
-    /// The receiver had asked for it.
+    /// Whether this answers a [`Spare`] of the receiver.
     pub(super) is_answer: bool,
 }
 
-/// A sample comes back to the steps of a trail.
+/// Brings a sample back to the steps of a trail.
 #[derive(Clone, Copy, Debug, Wire)]
 pub(super) struct BackUp {
     pub(super) trail: TrailId,
     pub(super) sample: Sample,
 }
 
-/// A worker has nothing to do, and would evaluate a leaf for the receiver. Of each worker there is one at most, until it is answered
-/// by [`Evaluate`]: else a receiver that is behind would get ever more of them.
+/// Tells the receiver that `worker` is idle and would evaluate a leaf for it.
+///
+/// Each worker has at most one such message under way, until an [`Evaluate`] answers it. Otherwise
+/// a receiver that is behind would accumulate them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) struct Spare {
     pub(super) worker: WorkerId,
 }
 
-/// A node as it stands, for others than its owner: its moves, and what is known of each and where it leads.
-#[derive(Clone, Debug, Wire)]
-pub(super) struct NodeCopy<M> {
-    pub(super) moves: Vec<M>,
-    pub(super) edges: Vec<KnownEdge>,
-}
-
-pub(super) type KnownEdge = (EdgeCopy, Option<(WorkerId, EntryId)>);
-
-/// The receiver is to have a copy of a node that is visited very often.
-#[derive(Clone, Debug, Wire)]
-pub(super) struct Replicate<S, M> {
-    pub(super) owner: WorkerId,
-    pub(super) entry: EntryId,
-    pub(super) is_root: bool,
-    pub(super) state: S,
-    pub(super) copy: NodeCopy<M>,
-}
-
-/// What came to some edges of a copy since the owner was told last.
-#[derive(Clone, Debug, Wire)]
-pub(super) struct Flush {
-    pub(super) from: WorkerId,
-    pub(super) entry: EntryId,
-    pub(super) more: Vec<(u32, EdgeCopy)>,
-}
-
-/// How a node stands by now: the answer to [`Flush`].
-#[derive(Clone, Debug, Wire)]
-pub(super) struct Refresh {
-    pub(super) owner: WorkerId,
-    pub(super) entry: EntryId,
-    pub(super) edges: Vec<KnownEdge>,
-}
-
-/// The receiver may start so many rollouts at its copy of the root.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
-pub(super) struct Grant {
-    pub(super) count: u32,
-}
-
-/// So many of the rollouts granted are complete, and the sender would start others. The first time that is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
-pub(super) struct Done {
-    pub(super) from: WorkerId,
-    pub(super) count: u32,
-}
-
-/// The receiver keeps a node of its own, and all below it, when the tree gets a new root.
+/// Asks the receiver to keep one of its nodes, and all nodes below it, when the root changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) struct Keep {
     pub(super) entry: EntryId,
-}
-
-/// The way to other workers. Never waits. What one worker sends another arrives in order.
-pub(super) trait Post<G: Game> {
-    fn descend(&mut self, to: WorkerId, message: Descend);
-    fn expand(&mut self, to: WorkerId, message: Expand<G::State>);
-    fn expanded(&mut self, to: WorkerId, message: Expanded);
-    fn evaluate(&mut self, to: WorkerId, message: Evaluate<G::State>);
-    fn back_up(&mut self, to: WorkerId, message: BackUp);
-    fn spare(&mut self, to: WorkerId, message: Spare);
-    fn replicate(&mut self, to: WorkerId, message: Replicate<G::State, G::Move>);
-    fn flush(&mut self, to: WorkerId, message: Flush);
-    fn refresh(&mut self, to: WorkerId, message: Refresh);
-    fn grant(&mut self, to: WorkerId, message: Grant);
-    fn done(&mut self, to: WorkerId, message: Done);
-    fn keep(&mut self, to: WorkerId, message: Keep);
 }

@@ -1,4 +1,4 @@
-//! The loop of a worker, from the first rollout to the last.
+//! The main loop of a worker.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -8,64 +8,37 @@ use farside::Worker;
 use super::desk::{Address, Seat};
 use super::finish::{FIRST, find_line, part_report, tell_end};
 use super::part::{Part, Root};
-use super::settle::settle;
-use super::{JobError, OnJob, Pace};
+use super::{JobError, OnJob};
 use crate::game::Game;
 use crate::search::{Budget, Report, Search};
 
-/// Things done before a look at what came. More of them share the cost of that look, and of the sender's touching the
-/// same lines; fewer let a sample find its way back sooner.
+/// Number of steps between two polls for messages.
+///
+/// More steps share the cost of a poll and of cache lines that the sender writes. Fewer steps let
+/// samples return sooner.
 const STEPS_PER_TURN: usize = 8;
-/// Turns between looks at whether a process is gone, while there is enough to do.
+/// Number of turns between two checks for lost processes.
 const TURNS_PER_CENSUS: u64 = 64;
-/// A worker has nothing to do for as long as the others need none of its nodes. What ends that is their word, or the loss
-/// of one of them.
+/// Maximum wait for a message. A worker may be idle for any time, so only a message or a lost
+/// process ends its wait.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// What a turn found.
+/// The result of a turn.
 enum Turn {
     Worked(Duration),
-    /// There was nothing to do.
+    /// There was nothing to do yet.
     Idle,
-    /// And there never will be.
+    /// The run is over.
     Over,
 }
 
 impl<G: Game + Clone> Search<G, OnJob<'_>> {
-    /// Takes part in the search until all rollouts are complete, in one phase or several.
-    pub(super) fn serve_phases(&mut self, address: Address, budget: Budget, start: Instant) -> Result<(), JobError> {
-        let (me, settings) = (self.place.me, self.place.settings);
-        let mut clock = Clock { budget, start, shown: 0 };
-        match settings.pace {
-            Pace::Continuous => self.serve(address, &mut clock)?,
-            Pace::Phases { rollouts } => loop {
-                let rollouts = u64::from(rollouts.max(1)) * u64::from(me.worker_count());
-                let left = at(me, address, |seat: &mut Seat<G>| {
-                    seat.is_over = false;
-                    seat.part.root_mut().map(|root| {
-                        root.begin_phase(rollouts);
-                        root.left()
-                    })
-                });
-                if me.broadcast(FIRST, left)? == 0 {
-                    break;
-                }
-                me.barrier()?;
-                self.serve(address, &mut clock)?;
-            },
-        }
-        if settings.replicas.is_some() {
-            at(me, address, |seat: &mut Seat<G>| seat.act(me, address, |part, mail| part.flush_all(mail)));
-            settle::<G>(me, address)?;
-        }
-        if me.id() == FIRST { find_line::<G>(me, address) } else { Ok(()) }
-    }
-
-    /// Takes part until all rollouts of a phase are complete.
-    fn serve(&mut self, address: Address, clock: &mut Clock) -> Result<(), JobError> {
+    /// Takes part in the search until all rollouts are complete.
+    pub(super) fn serve(&mut self, address: Address, budget: Budget, start: Instant) -> Result<(), JobError> {
         let me = self.place.me;
+        let mut clock = Clock { budget, start, shown: 0 };
         for turn in 1.. {
-            self.keep_time(address, clock);
+            self.keep_time(address, &mut clock);
             match at(me, address, |seat: &mut Seat<G>| take_turn(seat, me, address)) {
                 Turn::Over => break,
                 Turn::Worked(work) => {
@@ -73,7 +46,7 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
                     me.flush();
                     me.progress()?;
                 }
-                // Publishes what is batched, too.
+                // This also publishes batches.
                 Turn::Idle => me.wait_together(WAIT_MAX, || at(me, address, has_news::<G>))?,
             }
             if turn % TURNS_PER_CENSUS == 0 && !me.lost_processes().is_empty() {
@@ -81,14 +54,16 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
             }
             at(me, address, |seat: &mut Seat<G>| seat.check(me))?;
         }
-        if me.id().number() == 0 {
+        if me.id() == FIRST {
             tell_end::<G>(me, address)?;
+            find_line::<G>(me, address)?;
         }
         Ok(())
     }
 
-    /// Stops the search when it is time to. The observer is shown a report while nothing here is in use, so that it may do
-    /// with the worker what it likes.
+    /// Stops the search when its budget is spent or the observer asks for it.
+    ///
+    /// Calls the observer while no seat is borrowed, so that it may use the worker.
     fn keep_time(&mut self, address: Address, clock: &mut Clock) {
         let me = self.place.me;
         let every = self.observer.as_ref().map(|observer| observer.every);
@@ -106,7 +81,7 @@ impl<G: Game + Clone> Search<G, OnJob<'_>> {
     }
 }
 
-/// What happens at the seat of a search that is not over here.
+/// Calls `act` with the seat of a search that is not over at this worker.
 pub(super) fn at<G: Game, R>(me: &Worker, address: Address, act: impl FnOnce(&mut Seat<G>) -> R) -> R {
     address.at(me, act).expect("the seat is taken until the search returns")
 }
@@ -131,16 +106,16 @@ fn is_over<G: Game>(seat: &Seat<G>) -> bool {
     seat.part.root().map_or(seat.is_over, Root::is_complete)
 }
 
-/// When worker 0 stops, and shows how far it is.
+/// The time limit of a run, and the schedule of interim reports.
 struct Clock {
     budget: Budget,
     start: Instant,
-    /// Rollouts that were complete when the observer was shown a report.
+    /// Number of complete rollouts at the last interim report.
     shown: u64,
 }
 
 impl Clock {
-    /// On worker 0: whether the budget is spent, and a report if it is due.
+    /// At worker 0: returns whether the time is up, and an interim report if one is due.
     fn look<G: Game>(
         &mut self,
         part: &Part<G>,
@@ -150,7 +125,7 @@ impl Clock {
         let root = part.root()?;
         let is_spent = match self.budget {
             Budget::Rollouts(_) => false,
-            // There is to be something to report.
+            // A report needs at least one rollout.
             Budget::Time(limit) => root.completed > 0 && now - self.start >= limit,
         };
         let is_due = every.is_some_and(|every| root.completed - self.shown >= every);

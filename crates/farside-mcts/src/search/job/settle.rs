@@ -1,4 +1,4 @@
-//! Waiting until no message of a search is under way.
+//! Waits for quiescence: no message of a search is under way.
 
 use farside::Worker;
 
@@ -7,10 +7,11 @@ use super::desk::{Address, Traffic};
 use super::serve::at;
 use crate::game::Game;
 
-/// Returns when every message that was sent has been received, while nobody does anything but answer.
+/// Returns once every message has been received. Meanwhile workers only answer messages.
 ///
-/// Workers are asked one after another, so a message may be missed by one count and seen by the other; two equal counts in a row
-/// cannot both be wrong (Mattern, 1987, the four counters).
+/// Workers report their counts one after another. So a message may be absent from the count of sent
+/// messages and present in that of received ones. Two equal results in a row cannot both be wrong
+/// (Mattern, 1987, four-counter method).
 pub(super) fn settle<G: Game>(me: &Worker, address: Address) -> Result<(), JobError> {
     let mut last = None;
     loop {

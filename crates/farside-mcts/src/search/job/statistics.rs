@@ -1,65 +1,63 @@
-//! What a search on a job tells about itself.
+//! The statistics of a search on a job.
 
 use farside::Wire;
 
-/// How a search on a job went about it.
+/// Statistics of a search on a job.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[non_exhaustive]
 pub struct JobReport {
-    /// What each worker did.
+    /// Statistics of each worker.
     pub workers: Vec<WorkerReport>,
-    /// Rollouts that were started; as many as there were in the end.
+    /// Number of rollouts started. All of them were completed.
     pub started: u64,
-    /// The most rollouts under way at once.
+    /// Maximum number of rollouts in flight at once.
     pub in_flight_max: u32,
-    /// How many workers started rollouts: with [`Replicas`](crate::Replicas) those that got a copy of the root, else one.
-    pub starters: u32,
 }
 
-/// What one worker did in a search.
+/// Statistics of one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Wire)]
 #[non_exhaustive]
 pub struct WorkerReport {
-    /// Random games that it played.
+    /// Number of random games it played.
     pub simulations: u64,
-    /// Steps of selection that it made.
+    /// Number of its steps of selection.
     pub steps: u64,
-    /// Nodes that it owns.
+    /// Number of nodes it owns.
     pub nodes: usize,
-    /// What these take.
+    /// Memory of these nodes.
     pub tree_bytes: usize,
-    /// Calls that it made to others.
+    /// Number of calls it made to other workers.
     pub messages: u64,
-    /// Their bytes, with headers.
+    /// Bytes of these calls, including headers.
     pub bytes: u64,
-    /// Rollouts that waited at one of its nodes until another worker had made the next.
+    /// Number of rollouts that waited at one of its nodes while another worker made the next node.
     pub deferred: u64,
-    /// Leaves that it let others evaluate.
+    /// Number of leaves it had other workers evaluate.
     pub given_away: u64,
     pub(super) depth: u64,
     pub(super) max_depth: u32,
 }
 
 impl JobReport {
-    /// Calls between workers.
+    /// Returns the number of calls between workers.
     #[must_use]
     pub fn messages(&self) -> u64 {
         self.sum(|worker| worker.messages)
     }
 
-    /// The bytes of these, with headers.
+    /// Returns the bytes of these calls, including headers.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.sum(|worker| worker.bytes)
     }
 
-    /// Steps of selection: what Seriema calls visits.
+    /// Returns the number of steps of selection, which Seriema calls visits.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.sum(|worker| worker.steps)
     }
 
-    /// Rollouts that waited for a node to be made.
+    /// Returns the number of rollouts that waited for a node.
     #[must_use]
     pub fn deferred(&self) -> u64 {
         self.sum(|worker| worker.deferred)

@@ -1,33 +1,30 @@
-//! Whole searches in one thread: every worker's part, and a network that delivers in an order chosen by a seed.
+//! Whole searches in one thread: the parts of all workers, and a network that delivers in random
+//! order.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use farside::{Aggregation, WorkerId};
 
 use super::finish::part_report;
-use super::message::{
-    BackUp, BirthId, Child, Descend, Done, EntryId, Evaluate, Expand, Expanded, Flush, Grant, Keep, Post, Refresh,
-    Replicate, Return, Spare, TrailId,
-};
-use super::part::{Commons, Link, Part, Place, Team, Whereabouts};
-use super::{Costs, Pace, Placement, Replicas, Settings, Sharing};
+use super::message::{BackUp, BirthId, Child, Descend, EntryId, Expanded, Keep, Message, Post, Return, Spare, TrailId};
+use super::part::{Link, Part, Whereabouts};
+use super::{Costs, Placement, Settings};
 use crate::game::{Game, Outcome, Player};
 use crate::rng::Rng;
 use crate::search::{Budget, Params, Search, SearchError};
-use crate::tree::{EdgeCopy, Look, NodeId, Sample};
+use crate::tree::{NodeId, Sample};
 
-/// Take one, two or three matches. Who takes the last one wins; only if the second player takes the last three at once,
-/// nobody does.
+/// Take one, two or three matches. The player that takes the last one wins, except that the game is
+/// drawn if the second player takes the last three at once.
 #[derive(Clone, Copy, Debug)]
 struct Matches {
-    /// How many there are.
+    /// Number of matches at the beginning.
     count: u32,
-    /// Positions with so few are not searched, as their outcome is known.
+    /// `study` returns the outcome of positions with fewer matches.
     known_below: u32,
 }
 
-/// Matches left, taken last, and whether the second player is to move.
+/// Matches left, matches taken last, and whether the second player is to move.
 type State = (u32, u32, bool);
 
 impl Game for Matches {
@@ -66,7 +63,7 @@ impl Game for Matches {
     }
 }
 
-/// How a game ends if both sides play their best.
+/// Returns the outcome with best play.
 fn solve(game: &Matches, state: &State) -> Outcome {
     if let Some(outcome) = game.outcome(state) {
         return outcome;
@@ -92,78 +89,31 @@ fn solve(game: &Matches, state: &State) -> Outcome {
     outcomes.max_by_key(worth).expect("there is a move")
 }
 
-#[derive(Debug)]
-enum Letter {
-    Descend(Descend),
-    Expand(Expand<State>),
-    Expanded(Expanded),
-    Evaluate(Evaluate<State>),
-    BackUp(BackUp),
-    Spare(Spare),
-    Replicate(Replicate<State, u32>),
-    Flush(Flush),
-    Refresh(Refresh),
-    Grant(Grant),
-    Done(Done),
-    Keep(Keep),
-}
+/// A message under way: delivers itself to a part.
+type Letter = Box<dyn FnOnce(&mut Part<Matches>, &mut Mouth<'_>)>;
 
-/// What is under way, by sender and receiver. As in a job, what goes from one worker to another keeps its order.
+/// The messages under way, by sender and receiver. As in a job, those between two workers keep
+/// their order.
 struct Net {
     queues: Vec<Vec<VecDeque<Letter>>>,
 }
 
-/// The net, as one worker sees it.
+/// The net as one worker sees it: its queues to the others.
 struct Mouth<'a> {
     to: &'a mut [VecDeque<Letter>],
 }
 
 impl Post<Matches> for Mouth<'_> {
-    fn descend(&mut self, to: WorkerId, message: Descend) {
-        self.to[to.index()].push_back(Letter::Descend(message));
-    }
-    fn expand(&mut self, to: WorkerId, message: Expand<State>) {
-        self.to[to.index()].push_back(Letter::Expand(message));
-    }
-    fn expanded(&mut self, to: WorkerId, message: Expanded) {
-        self.to[to.index()].push_back(Letter::Expanded(message));
-    }
-    fn evaluate(&mut self, to: WorkerId, message: Evaluate<State>) {
-        self.to[to.index()].push_back(Letter::Evaluate(message));
-    }
-    fn back_up(&mut self, to: WorkerId, message: BackUp) {
-        self.to[to.index()].push_back(Letter::BackUp(message));
-    }
-    fn spare(&mut self, to: WorkerId, message: Spare) {
-        self.to[to.index()].push_back(Letter::Spare(message));
-    }
-    fn replicate(&mut self, to: WorkerId, message: Replicate<State, u32>) {
-        self.to[to.index()].push_back(Letter::Replicate(message));
-    }
-    fn flush(&mut self, to: WorkerId, message: Flush) {
-        self.to[to.index()].push_back(Letter::Flush(message));
-    }
-    fn refresh(&mut self, to: WorkerId, message: Refresh) {
-        self.to[to.index()].push_back(Letter::Refresh(message));
-    }
-    fn grant(&mut self, to: WorkerId, message: Grant) {
-        self.to[to.index()].push_back(Letter::Grant(message));
-    }
-    fn done(&mut self, to: WorkerId, message: Done) {
-        self.to[to.index()].push_back(Letter::Done(message));
-    }
-    fn keep(&mut self, to: WorkerId, message: Keep) {
-        self.to[to.index()].push_back(Letter::Keep(message));
+    fn send<T: Message<Matches>>(&mut self, to: WorkerId, message: T) {
+        self.to[to.index()].push_back(Box::new(move |part, post| message.receive(part, post)));
     }
 }
 
-/// What to search, and by whom.
+/// A search and its workers.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     game: Matches,
     workers: u32,
-    /// Of a process.
-    threads: u32,
     rollouts: u64,
     params: Params,
     settings: Settings,
@@ -172,36 +122,19 @@ struct Setup {
 impl Setup {
     fn new(workers: u32, rollouts: u64, seed: u64) -> Self {
         let placement = if seed.is_multiple_of(2) { Placement::Random } else { Placement::Inherit { visits: 20 } };
-        let replicas = (!seed.is_multiple_of(3)).then_some(Replicas { visits: 30, flush_every: 4 });
         let in_flight = 1 + (seed % 7) as u32;
-        let sharing = if seed % 4 == 3 { Sharing::Process } else { Sharing::Worker };
-        let threads = if sharing == Sharing::Process && workers.is_multiple_of(2) { 2 } else { 1 };
-        let (pace, force_remote) = (Pace::Continuous, seed % 8 == 7);
-        let costs = Costs::default();
         let aggregation = Aggregation::Traditional { bytes: 1 };
-        let settings = Settings { costs, placement, sharing, force_remote, replicas, pace, in_flight, aggregation };
+        let settings = Settings { costs: Costs::default(), placement, in_flight, aggregation };
         let params = Params { seed, simulations: 2, expand_after: (seed % 4) as u32, ..Params::default() };
-        Self { game: Matches { count: 11, known_below: 0 }, workers, threads, rollouts, params, settings }
+        Self { game: Matches { count: 11, known_below: 0 }, workers, rollouts, params, settings }
     }
 
     fn part(&self, number: u32) -> Result<Part<Matches>, SearchError> {
-        self.part_of(number, 1, &mut None)
+        let me = WorkerId::new(number);
+        Part::new(self.game, &self.params, self.settings, &self.game.initial(), me, self.workers)
     }
 
-    /// The part of a worker whose process has so many. Workers of one process are made with the same commons.
-    fn part_of(
-        &self,
-        number: u32,
-        threads: u32,
-        commons: &mut Option<Arc<Commons<Matches>>>,
-    ) -> Result<Part<Matches>, SearchError> {
-        let team = Team { first: WorkerId::new(number / threads * threads), count: threads };
-        let place = Place { me: WorkerId::new(number), workers: self.workers, team };
-        let share = |make: &dyn Fn() -> Commons<Matches>| Arc::clone(commons.get_or_insert_with(|| Arc::new(make())));
-        Part::new(self.game, &self.params, self.settings, &self.game.initial(), place, share)
-    }
-
-    /// A whole search.
+    /// Makes a whole search.
     fn run(&self) -> Vec<Part<Matches>> {
         let mut parts = self.parts();
         self.run_on(&mut parts);
@@ -209,24 +142,16 @@ impl Setup {
     }
 
     fn parts(&self) -> Vec<Part<Matches>> {
-        let mut commons = Vec::new();
-        commons.resize_with(self.workers.div_ceil(self.threads) as usize, || None);
-        let part = |number| self.part_of(number, self.threads, &mut commons[(number / self.threads) as usize]).unwrap();
-        (0..self.workers).map(part).collect()
+        (0..self.workers).map(|number| self.part(number).unwrap()).collect()
     }
 
-    /// A run in the tree that there is.
+    /// Makes a run in the trees of these parts.
     fn run_on(&self, parts: &mut [Part<Matches>]) {
         parts.iter_mut().for_each(|part| part.begin(self.rollouts));
         self.exchange(parts, Net::new(self.workers));
-        let mut net = Net::new(self.workers);
-        for (part, to) in parts.iter_mut().zip(&mut net.queues) {
-            part.flush_all(&mut Mouth { to });
-        }
-        self.exchange(parts, net);
     }
 
-    /// Has everybody work, and delivers what they send, until nothing is left to do.
+    /// Lets all parts work, and delivers their messages, until nothing is left to do.
     fn exchange(&self, parts: &mut [Part<Matches>], mut net: Net) {
         let mut rng = Rng::stream(self.params.seed, 77);
         let mut fruitless = 0;
@@ -242,11 +167,10 @@ impl Setup {
         assert!(net.queues.iter().flatten().all(VecDeque::is_empty));
     }
 
-    /// Makes the position after a move the root. Says whether it was brought from another worker.
+    /// Makes the position after a move the root. Returns whether its node came from another worker.
     fn advance(&self, parts: &mut [Part<Matches>], chosen: u32, state: &State) -> bool {
         let mut moves = Vec::new();
         self.game.moves(state, &mut moves);
-        parts.iter_mut().for_each(Part::drop_copies);
         let uprooted = match parts[0].whereabouts(chosen).unwrap() {
             Whereabouts::There(owner, entry) => Some(parts[owner.index()].uproot(entry).unwrap()),
             Whereabouts::First | Whereabouts::Nowhere => None,
@@ -255,9 +179,7 @@ impl Setup {
         let mut net = Net::new(self.workers);
         parts[0].keep_below(chosen, uprooted.as_ref(), &mut Mouth { to: &mut net.queues[0] });
         self.exchange(parts, net);
-        parts.iter_mut().for_each(Part::compact);
         parts.iter_mut().for_each(|part| part.end_keeping((state, &moves), uprooted.clone()));
-        parts.iter_mut().for_each(|part| part.adopt_root(state));
         uprooted.is_some()
     }
 }
@@ -268,45 +190,21 @@ impl Net {
         Self { queues: (0..workers).map(|_| queue()).collect() }
     }
 
-    /// Delivers the next letter from one worker to another, if there is one.
+    /// Delivers the next message from one worker to another, if there is one.
     fn deliver(&mut self, from: usize, to: usize, parts: &mut [Part<Matches>]) -> bool {
         let Some(letter) = self.queues[from][to].pop_front() else { return false };
         let part = &mut parts[to];
         let mut post = Mouth { to: &mut self.queues[to] };
-        match letter {
-            Letter::Descend(message) => part.receive_descend(message),
-            Letter::Expand(message) => part.receive_expand(message, &mut post),
-            Letter::Expanded(message) => part.receive_expanded(message, &mut post),
-            Letter::Evaluate(message) => part.receive_evaluate(message),
-            Letter::BackUp(message) => part.receive_back_up(message, &mut post),
-            Letter::Spare(message) => part.receive_spare(message, &mut post),
-            Letter::Replicate(message) => part.receive_replicate(message, &mut post),
-            Letter::Flush(message) => part.receive_flush(message, &mut post),
-            Letter::Refresh(message) => {
-                let name = (message.owner, message.entry);
-                let before = part.copy_visits(name);
-                part.receive_refresh(message, &mut post);
-                assert!(part.copy_visits(name) >= before, "a copy has lost visits");
-            }
-            Letter::Grant(message) => part.receive_grant(message),
-            Letter::Done(message) => part.receive_done(message, &mut post),
-            Letter::Keep(message) => part.receive_keep(message, &mut post),
-        }
+        letter(part, &mut post);
         true
     }
 }
 
-/// The node that this one is a copy of, or itself.
-fn original(parts: &[Part<Matches>], owner: WorkerId, node: NodeId) -> (WorkerId, NodeId) {
-    let found = parts[owner.index()].original(node);
-    found.map_or((owner, node), |(there, entry)| (there, parts[there.index()].node_of(entry).unwrap()))
-}
-
-/// Checks a node and all below it: visits add up, and proofs are right. Returns the node's visits.
+/// Checks the visits and proofs of a node and of all nodes below it. Returns the node's visits.
 fn check_node(parts: &[Part<Matches>], game: &Matches, owner: WorkerId, node: NodeId, state: State) -> u32 {
     let tree = parts[owner.index()].tree();
     let visits = tree.visits(node);
-    assert_eq!(visits, tree.edges(node).iter().map(|edge| edge.visits).sum::<u32>(), "all visits are complete");
+    assert_eq!(visits, tree.edges(node).map(|edge| edge.visits).sum::<u32>(), "all visits are complete");
     if let Some(outcome) = tree.proof(node) {
         assert_eq!(outcome, solve(game, &state));
     }
@@ -317,12 +215,9 @@ fn check_node(parts: &[Part<Matches>], game: &Matches, owner: WorkerId, node: No
             assert_eq!(outcome, solve(game, &next));
         }
         let below = match edge.child {
-            Some(Link::Here(child)) => {
-                let (there, child) = original(parts, owner, child);
-                check_node(parts, game, there, child, next)
-            }
+            Some(Link::Here(child)) => check_node(parts, game, owner, child, next),
             Some(Link::There(there, entry)) => {
-                assert!(there != owner || parts[owner.index()].is_shared());
+                assert_ne!(there, owner);
                 let child = parts[there.index()].node_of(entry).expect("the entry is there");
                 check_node(parts, game, there, child, next)
             }
@@ -348,7 +243,7 @@ fn check(setup: &Setup, parts: &[Part<Matches>]) {
     assert_eq!(u64::from(visits), root.kept + root.completed);
 }
 
-/// What is known of everything below a node: the moves that lead to an edge, its visits, its win rate and its proof.
+/// The moves to an edge, and its visits, win rate and proof.
 type Known = (Vec<u32>, u32, f64, Option<Outcome>);
 
 fn knowledge(parts: &[Part<Matches>], owner: WorkerId, node: NodeId, path: &[u32], known: &mut Vec<Known>) {
@@ -356,10 +251,7 @@ fn knowledge(parts: &[Part<Matches>], owner: WorkerId, node: NodeId, path: &[u32
         let path = [path, &[edge.chosen]].concat();
         known.push((path.clone(), edge.visits, edge.win_rate, edge.proof));
         match edge.child {
-            Some(Link::Here(child)) => {
-                let (there, child) = original(parts, owner, child);
-                knowledge(parts, there, child, &path, known);
-            }
+            Some(Link::Here(child)) => knowledge(parts, owner, child, &path, known),
             Some(Link::There(there, entry)) => {
                 let child = parts[there.index()].node_of(entry).unwrap();
                 knowledge(parts, there, child, &path, known);
@@ -369,7 +261,7 @@ fn knowledge(parts: &[Part<Matches>], owner: WorkerId, node: NodeId, path: &[u32
     }
 }
 
-/// What is known below the root, after its move `chosen` if there is one.
+/// Returns the statistics of all edges below the root, or below its move `chosen`.
 fn knowledge_after(parts: &[Part<Matches>], chosen: Option<u32>) -> Vec<Known> {
     let mut known = Vec::new();
     knowledge(parts, WorkerId::new(0), parts[0].root().unwrap().node, &[], &mut known);
@@ -383,7 +275,7 @@ fn bytes(parts: &[Part<Matches>]) -> usize {
 }
 
 #[test]
-fn a_new_root_keeps_all_that_is_below_it() {
+fn a_new_root_keeps_all_nodes_below_it() {
     let (mut brought, mut anew) = (0, 0);
     for seed in 0..60 {
         let mut setup =
@@ -394,7 +286,7 @@ fn a_new_root_keeps_all_that_is_below_it() {
         let mut parts = setup.run();
         let mut state = setup.game.initial();
         for ply in 0..4 {
-            // Seldom visited moves too, and one that was perhaps never tried.
+            // Any move: often visited, rarely visited, or never tried.
             let chosen = 1 + (seed as u32 / 5 + ply) % 3;
             setup.game.play(&mut state, chosen);
             let expected = knowledge_after(&parts, Some(chosen));
@@ -425,21 +317,17 @@ fn sum(parts: &[Part<Matches>], of: impl Fn(&Part<Matches>) -> u64) -> u64 {
 }
 
 #[test]
-fn every_rollout_comes_back_in_whatever_order() {
+fn every_rollout_comes_back_in_any_order() {
     let (mut deferred, mut given_away, mut spread) = (0, 0, 0);
-    let (mut started_elsewhere, mut copies) = (0, 0);
     for seed in 0..60 {
         let setup = Setup::new(1 + seed as u32 % 5, 300, seed);
         let parts = setup.run();
         check(&setup, &parts);
         deferred += sum(&parts, |part| part.deeds().deferred);
         given_away += sum(&parts[1..], |part| part.deeds().given_away);
-        started_elsewhere += parts[0].root().unwrap().starters() - 1;
-        copies += sum(&parts, |part| (part.tree().node_count() - part.node_count()) as u64);
         spread += sum(&parts[1..], |part| part.tree().node_count() as u64);
     }
-    // All of it has happened.
-    assert!(started_elsewhere > 0 && copies > 20, "{started_elsewhere} {copies}");
+    // Each of these has happened.
     assert!(deferred > 0 && given_away > 0 && spread > 0, "{deferred} {given_away} {spread}");
 }
 
@@ -462,9 +350,7 @@ fn a_small_game_is_solved() {
 #[test]
 fn one_worker_does_what_a_loop_does() {
     for seed in 0..10 {
-        let mut setup = Setup { game: Matches { count: 14, known_below: seed as u32 % 4 }, ..Setup::new(1, 500, seed) };
-        // Shared nodes try moves in another order.
-        setup.settings.sharing = Sharing::Worker;
+        let setup = Setup { game: Matches { count: 14, known_below: seed as u32 % 4 }, ..Setup::new(1, 500, seed) };
         let parts = setup.run();
         let report = part_report(&parts[0], Default::default()).unwrap();
         let mut local = Search::new(setup.game).params(setup.params);
@@ -474,7 +360,7 @@ fn one_worker_does_what_a_loop_does() {
 }
 
 #[test]
-fn rollouts_go_on_without_memory() {
+fn rollouts_continue_without_memory() {
     let mut refused = 0;
     for seed in 0..30 {
         let mut setup = Setup::new(3, 400, seed);
@@ -493,26 +379,24 @@ fn rollouts_go_on_without_memory() {
     }
 }
 
+/// Sends a message to worker 1 of 2, and returns what it names that the worker does not have.
+fn mismatch_of(message: impl Message<Matches>) -> Option<&'static str> {
+    let setup = Setup::new(2, 1, 0);
+    let mut parts = [0, 1].map(|number| setup.part(number).unwrap());
+    let mut net = Net::new(2);
+    Mouth { to: &mut net.queues[0] }.send(WorkerId::new(1), message);
+    net.deliver(0, 1, &mut parts);
+    parts[1].work(&mut Mouth { to: &mut net.queues[1] });
+    parts[1].mismatch()
+}
+
 #[test]
-fn what_does_not_exist_is_noted() {
+fn unknown_names_are_noted() {
     let back = Return { to: WorkerId::new(0), trail: TrailId(0) };
     let sample = Sample::proven(Outcome::Drawn, 2);
-    let expanded = Expanded { birth: BirthId(5), child: Child::Refused };
-    let astray = (EdgeCopy::default(), Some((WorkerId::new(2), EntryId(0))));
-    let letters = [
-        (Letter::Descend(Descend { entry: EntryId(3), back, depth: 1 }), "a node"),
-        (Letter::Expanded(expanded), "an edge"),
-        (Letter::BackUp(BackUp { trail: TrailId(9), sample }), "a trail"),
-        (Letter::Spare(Spare { worker: WorkerId::new(2) }), "a worker"),
-        (Letter::Refresh(Refresh { owner: WorkerId::new(0), entry: EntryId(0), edges: vec![astray] }), "a worker"),
-    ];
-    for (letter, what) in letters {
-        let setup = Setup::new(2, 1, 0);
-        let mut parts = [0, 1].map(|number| setup.part(number).unwrap());
-        let mut net = Net::new(2);
-        net.queues[0][1].push_back(letter);
-        net.deliver(0, 1, &mut parts);
-        parts[1].work(&mut Mouth { to: &mut net.queues[1] });
-        assert_eq!(parts[1].mismatch(), Some(what));
-    }
+    assert_eq!(mismatch_of(Descend { entry: EntryId(3), back, depth: 1 }), Some("a node"));
+    assert_eq!(mismatch_of(Keep { entry: EntryId(3) }), Some("a node"));
+    assert_eq!(mismatch_of(Expanded { birth: BirthId(5), child: Child::Refused }), Some("an edge"));
+    assert_eq!(mismatch_of(BackUp { trail: TrailId(9), sample }), Some("a trail"));
+    assert_eq!(mismatch_of(Spare { worker: WorkerId::new(2) }), Some("a worker"));
 }

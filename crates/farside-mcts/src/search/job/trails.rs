@@ -1,35 +1,35 @@
-//! The steps of rollouts that have gone on to another worker.
+//! The steps of rollouts that have moved on to another worker.
 
 use farside::WorkerId;
 
 use super::message::{Return, TrailId};
 use crate::tree::Step;
 
-/// Trails by number. Numbers and memory are used again.
+/// Trails by number. Numbers and memory are reused.
 #[derive(Debug, Default)]
 pub(super) struct Trails {
     slots: Vec<Slot>,
     free: Vec<u32>,
 }
 
-/// Where the two ends of a trail are.
+/// The two ends of a trail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ends {
-    /// Where the rollout came from; `None` at the root.
+    /// Destination of the sample after this trail; `None` at the root.
     pub(super) back: Option<Return>,
-    /// Who has the rollout now; `None` while it waits for a node to be made.
+    /// Worker that has the rollout now; `None` while the rollout waits for a node.
     pub(super) ahead: Option<WorkerId>,
 }
 
 #[derive(Debug)]
 struct Slot {
-    /// Steps that this worker made for one rollout, one after another. Empty, with room, while there is no trail.
+    /// Consecutive steps of one rollout. Empty, but with capacity, while there is no trail.
     steps: Vec<Step>,
     trail: Option<Ends>,
 }
 
 impl Trails {
-    /// Keeps a trail, and takes its steps out of `path`.
+    /// Adds a trail, and moves its steps out of `path`.
     pub(super) fn keep(&mut self, path: &mut Vec<Step>, ends: Ends) -> TrailId {
         let id = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { steps: Vec::new(), trail: None });
@@ -41,13 +41,13 @@ impl Trails {
         TrailId(id)
     }
 
-    /// Notes that a rollout goes on. `None` if there is no such trail.
+    /// Notes the worker that has the rollout now. Returns `None` if there is no such trail.
     pub(super) fn lead_to(&mut self, id: TrailId, worker: WorkerId) -> Option<()> {
         self.slots.get_mut(id.0 as usize)?.trail.as_mut()?.ahead = Some(worker);
         Some(())
     }
 
-    /// Ends a trail, and puts its steps into `path`. `None` if there is no such trail.
+    /// Removes a trail, and moves its steps into `path`. Returns `None` if there is no such trail.
     pub(super) fn end(&mut self, id: TrailId, path: &mut Vec<Step>) -> Option<Ends> {
         let slot = self.slots.get_mut(id.0 as usize)?;
         let ends = slot.trail.take()?;
@@ -57,7 +57,6 @@ impl Trails {
         Some(ends)
     }
 
-    /// How many there are.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn trails_that_never_were_are_refused() {
+    fn unknown_trails_are_refused() {
         let mut trails = Trails::default();
         assert_eq!(trails.end(TrailId(0), &mut Vec::new()), None);
         assert_eq!(trails.lead_to(TrailId(u32::MAX), WorkerId::new(0)), None);

@@ -1,11 +1,11 @@
-//! The same game, played cell by cell, and a solver that tries everything.
+//! The same game, played cell by cell, and an exhaustive solver.
 
 use std::collections::HashMap;
 
 use farside_mcts::games::four::{Column, FourInARow, Position};
 use farside_mcts::{Game, Outcome, Player};
 
-/// A board of which every cell says whose it is.
+/// A board as an array of cells, each with its owner.
 #[derive(Clone)]
 pub(crate) struct Cells {
     width: usize,
@@ -66,7 +66,7 @@ impl Cells {
     }
 }
 
-/// How games end if both sides play their best, by trying all moves.
+/// Outcomes with best play, by exhaustive search.
 #[derive(Default)]
 pub(crate) struct Solver(HashMap<Position, Outcome>);
 
@@ -93,7 +93,7 @@ impl Solver {
         best
     }
 
-    /// How it ends after each move.
+    /// Returns the outcome of each move.
     pub(crate) fn outcomes(&mut self, four: &FourInARow, position: &Position) -> Vec<(Column, Outcome)> {
         let mut moves = Vec::new();
         four.moves(position, &mut moves);

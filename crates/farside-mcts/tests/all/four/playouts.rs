@@ -1,9 +1,9 @@
-//! Random games.
+//! Tests of random games.
 
 use farside_mcts::games::four::{FourInARow, Position};
 use farside_mcts::{Game, Outcome, Player, Points, Rng};
 
-/// The game as the trait plays it when it is told nothing more.
+/// Four in a row with the default methods of `Game`.
 struct Plain(FourInARow);
 
 impl Game for Plain {
@@ -29,7 +29,7 @@ impl Game for Plain {
 
 #[test]
 fn random_games_are_those_of_the_rules() {
-    // With the same random numbers the same columns are drawn, so the games are not only alike but the same.
+    // The same random numbers give the same columns, so both play the same games.
     let four = FourInARow::new(7, 6).unwrap();
     for (moves, seed) in [("", 1), ("d d d", 2), ("a b a b a", 3), ("d c d c e e c", 4)] {
         let position = four.after(moves).unwrap();
@@ -44,12 +44,13 @@ fn random_games_are_those_of_the_rules() {
 
 #[test]
 fn points_are_what_chance_gives() {
-    // One column, and then one more: the game can only be drawn; with four rows in each the first player may finish his.
+    // With one column the game is always drawn. With two columns of four rows the first player can
+    // finish a line.
     let four = FourInARow::new(1, 5).unwrap();
     assert_eq!(four.simulate(&four.initial(), 10, &mut Rng::new(1)), Points::draws(10));
     let four = FourInARow::new(2, 4).unwrap();
     let position = four.after("a b a b a b").unwrap();
-    // Either he finishes his line, or stops the other's and is stopped himself.
+    // Either the first player finishes its line, or both players stop each other's line.
     let wins = (0..1000).filter(|seed| four.simulate(&position, 1, &mut Rng::new(*seed)) == Points::wins(1)).count();
     assert!(wins.abs_diff(500) < 80, "{wins}");
 }

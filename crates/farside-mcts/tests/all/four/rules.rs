@@ -1,4 +1,4 @@
-//! The rules.
+//! Tests of the rules.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ fn moves(four: &FourInARow, position: &Position) -> Vec<Column> {
     moves
 }
 
-/// Plays at random to the end, on both boards.
+/// Plays a random game to its end, on both boards.
 fn play_along(width: usize, height: usize, rng: &mut Rng) -> Outcome {
     let four = FourInARow::new(width, height).unwrap();
     let (mut position, mut cells) = (four.initial(), Cells::new(width, height));
@@ -48,7 +48,8 @@ fn games_go_as_they_do_cell_by_cell() {
 
 #[test]
 fn positions_are_as_many_as_published() {
-    // Sequence A212693 of the OEIS: distinct positions of the usual board after so many moves.
+    // Sequence A212693 of the OEIS: the number of positions of the usual board after each number of
+    // moves.
     let four = FourInARow::new(7, 6).unwrap();
     let mut positions = HashSet::from([four.initial()]);
     for count in [1, 7, 49, 238, 1120, 4263, 16_422, 54_859, 184_275] {
@@ -68,7 +69,7 @@ fn positions_are_as_many_as_published() {
 
 #[test]
 fn games_are_as_many_as_can_be_counted_by_hand() {
-    // Seven moves fill no column twice over: only the 7 games that drop all discs in one column are impossible.
+    // Seven moves overfill a column only if all are in the same one. So 7 games are impossible.
     fn games(four: &FourInARow, position: &Position, left: u32) -> u64 {
         if left == 0 {
             return 1;

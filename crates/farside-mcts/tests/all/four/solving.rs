@@ -1,4 +1,4 @@
-//! Searches that prove what is won and what is drawn, in one thread and on a job.
+//! Searches that prove wins and draws, in one thread and on a job.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +11,7 @@ use crate::four::oracle::Solver;
 
 #[test]
 fn small_boards_are_draws() {
-    // Allis (1988) and Tromp have these as draws.
+    // Draws, according to Allis (1988) and Tromp.
     let mut solver = Solver::default();
     for (width, height) in [(3, 3), (4, 4), (5, 4)] {
         let four = FourInARow::new(width, height).unwrap();
@@ -19,10 +19,10 @@ fn small_boards_are_draws() {
     }
 }
 
-/// A position, and what every move leads to.
+/// A position, and the outcome of every move.
 type Known = (FourInARow, Position, Vec<(Column, Outcome)>);
 
-/// Positions that leave few enough cells to try everything.
+/// Returns positions with few enough empty cells for an exhaustive search.
 fn late_positions(count: usize) -> Vec<Known> {
     let mut rng = Rng::new(3);
     let mut found = Vec::new();
@@ -49,7 +49,7 @@ fn best(player: Player, outcomes: &[(Column, Outcome)]) -> Outcome {
     by_rank.into_iter().find(|outcome| has(*outcome)).unwrap_or(Outcome::Won(player.opponent()))
 }
 
-/// The report proves what there is to prove, and nothing else.
+/// Checks that the report proves the outcome, and nothing false.
 fn check(player: Player, report: &Report<Column>, outcomes: &[(Column, Outcome)], position: &Position) {
     assert_eq!(report.solved, Some(best(player, outcomes)), "{position}");
     let real = |column| outcomes.iter().find(|(other, _)| *other == column).map(|(_, outcome)| *outcome);

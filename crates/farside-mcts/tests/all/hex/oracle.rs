@@ -1,11 +1,11 @@
-//! Hex in the plainest way: a flood that walks from cell to cell, and a search of the whole tree.
+//! The simplest implementation of Hex: a flood from cell to cell, and an exhaustive search.
 
 use std::collections::HashMap;
 
 use farside_mcts::games::hex::{Cell, Position};
 use farside_mcts::{Player, Rng};
 
-/// Whether the player's stones join his edges, by walking from cell to cell.
+/// Whether the player's stones join its edges, by a flood from cell to cell.
 pub(crate) fn joins(position: &Position, player: Player) -> bool {
     let size = position.size();
     let has = |column: usize, row: usize| position.stone(Cell::new(column, row).unwrap()) == Some(player);
@@ -37,7 +37,7 @@ pub(crate) fn joins(position: &Position, player: Player) -> bool {
     false
 }
 
-/// Whose stone a random cell gets, or nobody's: a board that need not come from any game.
+/// Returns the stones of a random board, which need not come from a game.
 pub(crate) fn random_stones(size: usize, percent_full: u32, rng: &mut Rng) -> [Vec<Cell>; 2] {
     let mut stones = [Vec::new(), Vec::new()];
     for row in 0..size {
@@ -50,14 +50,14 @@ pub(crate) fn random_stones(size: usize, percent_full: u32, rng: &mut Rng) -> [V
     stones
 }
 
-/// Perfect play, by searching everything once.
+/// Perfect play, by an exhaustive search with a table.
 #[derive(Default)]
 pub(crate) struct Minimax {
     known: HashMap<Position, Player>,
 }
 
 impl Minimax {
-    /// Who wins.
+    /// Returns the winner.
     pub(crate) fn winner(&mut self, position: &Position) -> Player {
         if let Some(winner) = position.winner() {
             return winner;
@@ -72,7 +72,7 @@ impl Minimax {
         winner
     }
 
-    /// The moves after which the side to move wins.
+    /// Returns the winning moves of the player to move.
     pub(crate) fn winning_moves(&mut self, position: &Position) -> Vec<Cell> {
         let mover = position.to_move();
         position.empty_cells().filter(|&cell| self.winner(&after(position, cell)) == mover).collect()

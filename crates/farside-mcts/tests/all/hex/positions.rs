@@ -64,7 +64,7 @@ fn openings_are_solved() {
         for (row, marks) in map["rows"].as_array().unwrap().iter().enumerate() {
             for (column, mark) in marks.as_str().unwrap().chars().enumerate() {
                 if row * size + column > size * size / 2 {
-                    // Half a turn maps the board onto itself.
+                    // A rotation by 180 degrees maps the board to itself.
                     continue;
                 }
                 let opening = Cell::new(column, row).unwrap();

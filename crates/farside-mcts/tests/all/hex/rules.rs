@@ -1,4 +1,4 @@
-//! Boards, moves and winners.
+//! Tests of boards, moves and winners.
 
 use farside_mcts::games::hex::{Cell, Hex, HexError, Position, SIZES, black_wins};
 use farside_mcts::{Game, Player, Points, Rng};
@@ -41,7 +41,7 @@ fn a_full_board_has_exactly_one_winner() {
 
 #[test]
 fn winding_chains_are_followed_to_their_end() {
-    // A snake that crosses every row from side to side, on every size.
+    // On every size a snake that crosses every row from side to side.
     for size in SIZES {
         let mut snake = Vec::new();
         for row in 0..size {
@@ -92,7 +92,7 @@ fn playouts_agree_with_random_games_move_by_move() {
     }
 }
 
-/// Hex without its own playouts.
+/// Hex with the default playouts of `Game`.
 struct MoveByMove(Hex);
 
 impl Game for MoveByMove {
@@ -147,7 +147,7 @@ fn bad_games_are_refused_by_number_and_name() {
         refusal(2, "a1 pass a2 pass b1"),
         HexError::GameOver { number: 4, text: text("pass"), winner: Player::First }
     );
-    assert_eq!(refusal(3, "a1 b1 a2 b2 a3 c1").to_string(), "move 6, c1, comes after the end: black has won");
+    assert_eq!(refusal(3, "a1 b1 a2 b2 a3 c1").to_string(), "illegal move 6, c1: black has won; leave out this move");
     assert_eq!(
         refusal(2, "pass a1 pass b1 a2"),
         HexError::GameOver { number: 5, text: text("a2"), winner: Player::Second }

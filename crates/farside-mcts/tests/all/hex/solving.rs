@@ -1,4 +1,4 @@
-//! Search and study against perfect play.
+//! Tests of searches and of `study` against perfect play.
 
 use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, Game, Outcome, Params, Player, Rng, Search};
@@ -9,7 +9,7 @@ fn eager() -> Params {
     Params { expand_after: 1, ..Params::default() }
 }
 
-/// Every position that play from the empty board leads to, the game not over.
+/// Returns every position that moves from the empty board reach, unless the game is over.
 fn all_positions(size: usize) -> Vec<Position> {
     let mut positions = vec![Position::new(size).unwrap()];
     let mut known = std::collections::HashSet::new();
@@ -46,12 +46,12 @@ fn boards_of_two_and_three_are_solved_from_everywhere() {
 
 #[test]
 fn what_connections_tell_is_true() {
-    // Random boards that need not come from a game, few enough empty cells to search them all.
+    // Random boards that need not come from a game, with few enough empty cells to search them all.
     let kinds = [(3, 30, 9), (4, 45, 11), (5, 60, 11), (4, 25, 12), (6, 70, 12), (4, 12, 14)];
     let mut rng = Rng::new(7);
     let [mut proofs, mut undecided] = [0, 0];
     for round in 0..2400 {
-        // The last kind takes longest, and is the only one of which much is left open.
+        // The last kind takes longest, and is the only one with many open positions.
         let (size, percent_full, empty_max) = kinds[if round < 2300 { round % 5 } else { 5 }];
         let [black, white] = random_stones(size, percent_full, &mut rng);
         let to_move = [Player::First, Player::Second][rng.below(2) as usize];
@@ -87,19 +87,20 @@ fn well_known_connections_are_seen() {
         (outcome, candidates)
     };
     let black_wins = Some(Outcome::Won(Player::First));
-    // Bridges from edge to edge hold although white moves; so do white's when turned over.
+    // Black's bridges from edge to edge hold although white moves, and so do white's on the
+    // transposed board.
     assert_eq!(study(5, "c2 b4", "", Player::Second).0, black_wins);
     assert_eq!(study(5, "", "b3 d2", Player::First).0, Some(Outcome::Won(Player::Second)));
-    // The ziggurat: a stone of the third row is joined to the edge.
+    // The ziggurat joins a stone in the third row to the edge.
     assert_eq!(study(5, "c3 b5", "", Player::Second).0, black_wins);
     assert_eq!(study(5, "c3", "", Player::Second).0, black_wins);
-    // One stone is missing: black wins if he is to move. White can break either bridge or one of the links to the edges,
-    // but black has so many ways to make up for that, that only one cell is left to try.
+    // One stone is missing: black wins if it is to move. White can break a bridge or a link to an
+    // edge. But black has so many answers that only one cell is worth a try.
     assert_eq!(study(7, "e2 d4", "", Player::First).0, black_wins);
     assert_eq!(study(7, "e2 d4", "", Player::Second), (None, cells("d5")));
-    // A stone in the middle is half of the way, on either board.
+    // A stone in the middle decides both boards.
     assert_eq!(study(7, "d4", "", Player::First).0, black_wins);
     assert_eq!(study(6, "c4", "", Player::Second), (None, cells("c3 b5")));
-    // Few stones on a large board: nothing is known but that most moves near the edges are of no use.
+    // With few stones on a large board, `study` only skips most moves near the edges.
     assert_eq!(study(11, "f6", "e7", Player::First).1.len(), 93);
 }

@@ -1,4 +1,4 @@
-//! A search on a job finds what a search in one thread finds.
+//! A search on a job gives the same results as a search in one thread.
 
 use farside::Result;
 use farside::prelude::*;
@@ -21,14 +21,14 @@ fn one_worker_finds_the_very_same(me: &Worker) -> Result<()> {
         let mut report =
             Search::new(hex).params(params(seed)).on(job).run(&hex.initial(), Budget::Rollouts(ROLLOUTS))?;
         assert!(report.job.take().is_some());
-        // Edges of a tree on a job may lead further, and take a little more room.
+        // Edges on a job have larger targets, so the tree takes a little more memory.
         (report.tree_bytes, report.elapsed) = (local.tree_bytes, local.elapsed);
         assert_eq!(report, local);
     }
     Ok(())
 }
 
-/// What share of its visits the root gave to each cell, over many searches.
+/// The share of the root's visits of each cell, over many searches.
 #[derive(Default)]
 struct Shares {
     sums: [f64; SIZE * SIZE],
@@ -51,12 +51,13 @@ impl Shares {
         self.sums[cell] / self.count
     }
 
-    /// The square of the standard error of the mean.
+    /// Returns the square of the standard error of the mean.
     fn uncertainty(&self, cell: usize) -> f64 {
         (self.squares[cell] / self.count - self.mean(cell).powi(2)) / (self.count - 1.0)
     }
 
-    /// The largest distance of two means, in standard errors of their difference, and as a share of all visits.
+    /// Returns the largest difference of two means, in standard errors and as a share of all
+    /// visits.
     fn distance(&self, other: &Self) -> (f64, f64) {
         let of = |cell: usize| {
             let difference = (self.mean(cell) - other.mean(cell)).abs();
@@ -66,10 +67,12 @@ impl Shares {
     }
 }
 
-/// 200 searches on a job against 200 in one thread, by the mean share of visits that each cell gets. Seeds are fixed, but
-/// what four workers do depends on who is quicker. Two sets of searches in one thread are up to 1.5 standard errors apart
-/// at one of the 16 cells, and a job was from 1.2 to 2.2. More than 5 comes by chance once in 100,000 runs; the second bound
-/// is for a difference that is as clear as it is small.
+/// Compares 200 searches on a job with 200 in one thread, by the mean share of visits of each cell.
+///
+/// The seeds are fixed, but the searches of four workers depend on their timing. Two sets of
+/// searches in one thread differ by up to 1.5 standard errors at one of the 16 cells; a job
+/// differed by 1.2 to 2.2. More than 5 occurs by chance once in 100,000 runs. The second bound
+/// accepts a difference that is significant but small.
 #[farside::test(processes = 4, threads = 1, timeout_s = 120)]
 fn four_workers_visit_what_one_visits(me: &Worker) -> Result<()> {
     let hex = Hex::new(SIZE).unwrap();

@@ -9,10 +9,10 @@ use farside::{Error, ProcessEnd};
 use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, Game, JobError, OnJob, Outcome, Player, Points, Rng, Search};
 
-/// Leaves that are evaluated before the process that does so dies.
+/// Number of leaves that a process evaluates before it dies.
 static FUSE: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// Hex, until the fuse has burnt down.
+/// Hex that ends the process after a number of evaluations.
 #[derive(Clone, Copy)]
 struct Doomed(Hex);
 
@@ -43,13 +43,13 @@ impl Game for Doomed {
     }
 }
 
-/// Where a worker tells that its search ended as it should. The first failure of a job is its verdict, so nothing that
-/// comes after it can be told otherwise.
+/// Returns the file by which a worker reports the expected end of its search. The verdict of a job
+/// is its first failure, so a worker cannot report anything later through the job.
 fn mark(launcher: &str, worker: u32) -> PathBuf {
     std::env::temp_dir().join(format!("farside-mcts-loss-{launcher}-{worker}"))
 }
 
-/// Has a process die in a search that would otherwise take a minute. Everybody who is left learns of it from that search.
+/// Ends a process during a search of a minute. The search of each other process returns the loss.
 fn lose(test: &str, processes: u32, victim: u32) {
     let arguments = [test, "--exact", "--nocapture", "--test-threads=1"];
     let job = farside::job().processes(processes).entry(arguments).quiet_stdout().time_limit(Duration::from_secs(30));

@@ -1,4 +1,4 @@
-//! Positions with known winning moves, searched by several processes.
+//! Searches of positions with known winning moves, by several processes.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +8,7 @@ use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, OnJob, Outcome, Params, Placement, Player, Report, Search};
 use serde_json::Value;
 
-/// A position, and all moves that win.
+/// A position, and all its winning moves.
 struct Known {
     id: String,
     size: usize,
@@ -47,7 +47,7 @@ impl Known {
         Ok(search.run(&self.position, Budget::Rollouts(rollouts))?)
     }
 
-    /// The report names a winning move, and nothing in it is proven wrongly.
+    /// Checks that the report names a winning move, and that its proofs are right.
     fn check(&self, report: &Report<Cell>) {
         let to_move = self.position.to_move();
         assert!(self.winning.contains(&report.best.chosen), "{}: {}", self.id, report.best.chosen);

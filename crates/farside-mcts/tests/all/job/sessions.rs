@@ -1,33 +1,24 @@
-//! Searches that keep their tree while a game is played.
+//! Sessions, which keep their tree while a game is played.
 
 use farside::prelude::*;
 use farside::{Result, simulate};
 use farside_mcts::games::hex::Hex;
-use farside_mcts::{Budget, Game, JobError, OnJob, Pace, Params, Placement, Replicas, Search, SearchError, Sharing};
+use farside_mcts::{Budget, Game, JobError, OnJob, Params, Placement, Search, SearchError};
 
 const SOME: Budget = Budget::Rollouts(1500);
 
-/// Small numbers, so that nodes are spread early.
+/// Small parameters, so that nodes are spread early.
 fn small(seed: u64) -> Params {
     Params { simulations: 2, expand_after: 2, seed, ..Params::default() }
 }
 
-/// Plays games by the best and by other moves, and looks at what becomes of the tree.
+/// Plays games by the best and by other moves, and checks what the tree keeps.
 fn play(me: &Worker) -> Result<()> {
     let hex = Hex::new(5).unwrap();
     let job = OnJob::new(me)?;
-    let few = Replicas { visits: 100, flush_every: 8 };
-    let kinds = [
-        (Placement::Random, None, Pace::Continuous),
-        (Placement::Inherit { visits: 50 }, Some(few), Pace::Continuous),
-        (Placement::Random, Some(few), Pace::Phases { rollouts: 200 }),
-        (Placement::Random, None, Pace::Phases { rollouts: 200 }),
-        (Placement::Inherit { visits: 50 }, None, Pace::Continuous),
-    ];
-    for (seed, (placement, replicas, pace)) in kinds.into_iter().enumerate() {
-        // The last ones share their nodes.
-        let sharing = if seed > 2 { Sharing::Process } else { Sharing::Worker };
-        let job = job.placement(placement).replicas(replicas).pace(pace).sharing(sharing);
+    let placements = [Placement::Random, Placement::Inherit { visits: 50 }];
+    for (seed, placement) in placements.into_iter().cycle().take(4).enumerate() {
+        let job = job.placement(placement);
         let search = Search::new(hex).params(small(seed as u64)).on(job);
         let mut session = search.session(&hex.initial())?;
         assert!(session.report()?.is_none());
@@ -40,7 +31,7 @@ fn play(me: &Worker) -> Result<()> {
             assert!(report.rollouts == 1500 || report.solved.is_some());
             let known = session.report()?.unwrap();
             assert_eq!((&known.moves, &known.line, known.nodes), (&report.moves, &report.line, report.nodes));
-            // A move that the tree knows something about.
+            // A move that was tried.
             let tried = &report.moves[ply % 3];
             if report.solved.is_some() && ply > 3 {
                 break;
@@ -72,7 +63,7 @@ fn two_processes_of_two_threads_play(me: &Worker) -> Result<()> {
 }
 
 #[test]
-fn processes_that_share_no_memory_play() {
+fn processes_without_shared_memory_play() {
     simulate(4, 1, 5, play).unwrap();
 }
 
@@ -84,7 +75,7 @@ fn one_session_at_a_time(me: &Worker) -> Result<()> {
     let mut session = search().session(&hex.initial())?;
     assert!(matches!(search().session(&hex.initial()), Err(JobError::InUse)));
     assert!(matches!(search().run(&hex.initial(), SOME), Err(JobError::InUse)));
-    // Refused everywhere, and nothing is changed.
+    // All workers refuse these, and nothing changes.
     let refused = session.run(Budget::Rollouts(0));
     assert!(matches!(refused, Err(JobError::Search(SearchError::ZeroBudget))));
     let refused = session.advance("e5".parse().unwrap());

@@ -1,4 +1,4 @@
-//! What every search promises, on jobs of several shapes.
+//! The guarantees of a search, on jobs of several shapes.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -6,12 +6,9 @@ use std::time::Duration;
 use farside::prelude::*;
 use farside::{Aggregation, Result, simulate};
 use farside_mcts::games::hex::Hex;
-use farside_mcts::{
-    Budget, Game, JobError, OnJob, Outcome, Pace, Params, Placement, Player, Replicas, Report, Search, SearchError,
-    Sharing,
-};
+use farside_mcts::{Budget, Game, JobError, OnJob, Outcome, Params, Placement, Player, Report, Search, SearchError};
 
-/// Take one to three matches; who takes the last one wins.
+/// Take one to three matches; the player that takes the last one wins.
 #[derive(Clone, Copy)]
 struct Nim;
 
@@ -36,12 +33,12 @@ impl Game for Nim {
     }
 }
 
-/// Small numbers, so that nodes are spread early.
+/// Small parameters, so that nodes are spread early.
 fn small() -> Params {
     Params { simulations: 2, expand_after: 2, ..Params::default() }
 }
 
-/// Every worker has got the same report.
+/// Checks that all workers have the same report.
 fn assert_shared<M: Wire + Copy + PartialEq + std::fmt::Debug>(me: &Worker, report: &Report<M>) -> Result<()> {
     let all = me.gather(WorkerId::new(0), report.clone())?;
     assert!(all.is_none_or(|all| all.iter().all(|other| other == report)));
@@ -64,23 +61,8 @@ fn assert_adds_up<M: Copy + PartialEq + std::fmt::Debug>(me: &Worker, report: &R
 fn search_several_times(me: &Worker) -> Result<()> {
     let hex = Hex::new(5).unwrap();
     let job = OnJob::new(me)?;
-    let phases = Pace::Phases { rollouts: 100 };
-    let few = Replicas { visits: 100, flush_every: 8 };
-    for (kind, (placement, replicas, pace)) in [
-        (Placement::Inherit { visits: 50 }, None, Pace::Continuous),
-        (Placement::Random, None, phases),
-        (Placement::Inherit { visits: 50 }, Some(few), Pace::Continuous),
-        (Placement::Random, Some(few), phases),
-        (Placement::Random, None, phases),
-        (Placement::Inherit { visits: 50 }, None, Pace::Continuous),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        // The last ones share their nodes.
-        let (is_shared, force_remote) = (kind > 3, kind == 5);
-        let sharing = if is_shared { Sharing::Process } else { Sharing::Worker };
-        let job = job.placement(placement).replicas(replicas).pace(pace).sharing(sharing).force_remote(force_remote);
+    for placement in [Placement::Inherit { visits: 50 }, Placement::Random] {
+        let job = job.placement(placement);
         for (seed, rollouts) in [1, 2, 15, 16, 17, 1000, 3000].into_iter().enumerate() {
             let overflow = Aggregation::Overflow { limit_bytes: 1 << 20 };
             let batched = Aggregation::Traditional { bytes: 1024 };
@@ -91,18 +73,11 @@ fn search_several_times(me: &Worker) -> Result<()> {
             assert_adds_up(me, &report);
             assert_shared(me, &report)?;
             let workers = &report.job.as_ref().unwrap().workers;
-            // Everybody takes part in what is more than a few rollouts.
+            // All workers take part in more than a few rollouts.
             assert!(rollouts < 1000 || workers.iter().all(|worker| worker.simulations > 0), "{workers:?}");
-            assert!(rollouts < 3000 || is_shared || workers.iter().all(|worker| worker.nodes > 0), "{workers:?}");
+            assert!(rollouts < 3000 || workers.iter().all(|worker| worker.nodes > 0), "{workers:?}");
             let told = report.job.unwrap();
             assert!(told.in_flight_max <= 32 * me.worker_count());
-            // Whoever has a copy of the root starts rollouts.
-            let starters = match is_shared {
-                true => me.threads_per_process(),
-                false if replicas.is_some() && rollouts >= 1000 => me.worker_count(),
-                false => 1,
-            };
-            assert_eq!(told.starters, starters, "{rollouts}");
         }
     }
     Ok(())
@@ -134,15 +109,10 @@ fn four_processes(me: &Worker) -> Result<()> {
 }
 
 #[test]
-fn processes_that_share_no_memory() {
+fn processes_without_shared_memory() {
     simulate(5, 1, 11, |me| {
         let hex = Hex::new(5).unwrap();
         let job = OnJob::new(me)?.placement(Placement::Random).in_flight(4);
-        let replicas = Replicas { visits: 50, flush_every: 4 };
-        let copied =
-            Search::new(hex).params(small()).on(job.replicas(replicas)).run(&hex.initial(), Budget::Rollouts(1000))?;
-        assert_adds_up(me, &copied);
-        assert_eq!(copied.job.map(|job| job.starters), Some(5));
         let report = Search::new(hex).params(small()).on(job).run(&hex.initial(), Budget::Rollouts(1000))?;
         assert_adds_up(me, &report);
         assert_shared(me, &report)
@@ -169,17 +139,12 @@ fn searches_of_different_games_follow_one_another(me: &Worker) -> Result<()> {
 }
 
 #[farside::test(processes = 2, threads = 2)]
-fn no_more_memory_is_taken_than_there_is(me: &Worker) -> Result<()> {
+fn the_memory_limit_holds(me: &Worker) -> Result<()> {
     let hex = Hex::new(7).unwrap();
-    for (placement, replicas, sharing) in [
-        (Placement::Random, None, Sharing::Worker),
-        (Placement::Inherit { visits: 100 }, None, Sharing::Worker),
-        (Placement::Random, Some(Replicas { visits: 100, flush_every: 8 }), Sharing::Worker),
-        (Placement::Random, None, Sharing::Process),
-    ] {
+    for placement in [Placement::Random, Placement::Inherit { visits: 100 }] {
         let memory_bytes = 200_000;
         let params = Params { memory_bytes, ..small() };
-        let job = OnJob::new(me)?.placement(placement).replicas(replicas).sharing(sharing);
+        let job = OnJob::new(me)?.placement(placement);
         let mut search = Search::new(hex).params(params).on(job);
         let report = search.run(&hex.initial(), Budget::Rollouts(10_000))?;
         assert_adds_up(me, &report);
@@ -197,7 +162,7 @@ fn time_budgets_and_observers_end_a_search(me: &Worker) -> Result<()> {
     assert!(report.rollouts > 0 && report.elapsed >= budget);
     assert_adds_up(me, &report);
 
-    // Solved at once: this returns, although the budget is a day.
+    // The search solves the position at once, so this returns although the budget is a day.
     let report = Search::new(Nim).on(job).run(&(1, Player::First), Budget::Time(Duration::from_secs(86_400)))?;
     assert_eq!(report.solved, Some(Outcome::Won(Player::First)));
 
@@ -210,14 +175,14 @@ fn time_budgets_and_observers_end_a_search(me: &Worker) -> Result<()> {
         if shown == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     let report = search.run(&hex.initial(), Budget::Rollouts(1_000_000))?;
-    // Those under way when it was stopped count, too.
+    // Rollouts in flight when the observer stopped the search count too.
     assert!((300..2000).contains(&report.rollouts), "{}", report.rollouts);
     assert_adds_up(me, &report);
     Ok(())
 }
 
 #[farside::test(processes = 2, threads = 1)]
-fn senseless_searches_are_refused_everywhere(me: &Worker) -> Result<()> {
+fn invalid_searches_are_refused_on_all_workers(me: &Worker) -> Result<()> {
     let hex = Hex::new(3).unwrap();
     let job = OnJob::new(me)?;
     let refusal = |params: Params, budget| match Search::new(hex).params(params).on(job).run(&hex.initial(), budget) {
@@ -233,7 +198,7 @@ fn senseless_searches_are_refused_everywhere(me: &Worker) -> Result<()> {
     assert_eq!(refusal(Params { memory_bytes: 900, ..fine }, Budget::Rollouts(1)), SearchError::Memory { bytes: 900 });
     let over = Search::new(Nim).on(job).run(&(0, Player::First), Budget::Rollouts(1)).unwrap_err();
     assert!(matches!(over, JobError::Search(SearchError::GameOver(Outcome::Won(Player::Second)))));
-    // Nothing is left of the failures.
+    // The refusals leave no trace.
     let report = Search::new(hex).on(job).run(&hex.initial(), Budget::Rollouts(1000))?;
     assert_adds_up(me, &report);
     Ok(())

@@ -17,12 +17,12 @@ use super::orders::{Orders, Start, What};
 use super::table::{COMMANDS_MAX, Origin, Table, Taken};
 use super::work::{Brought, Spot, Work};
 use crate::global::room::{GlobalMessage, GlobalRoom};
-use crate::launch::kill_point::KillPoint;
 use crate::memory::Extent;
 use crate::memory::address::GlobalAddress;
 use crate::runtime::observer::Hold;
 use crate::runtime::process::{Process, lock};
 use crate::runtime::room::Served;
+use farside_launch::kill_point::KillPoint;
 
 /// When what the transport has under way is looked at, if nobody was woken for it.
 const LOOK_AFTER: Duration = Duration::from_micros(100);

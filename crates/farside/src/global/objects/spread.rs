@@ -109,8 +109,8 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Unequal { a, b } => ObjectError::Unequal { a, b }.into(),
-            Failure::Refused { process, bytes, why } => Self::MemoryRefused { process, bytes, why },
-            Failure::NoAddress { process, bytes } => Self::NoAddress { process, bytes },
+            Failure::Refused { process, bytes, why } => MemoryError::Refused { process, bytes, why }.into(),
+            Failure::NoAddress { process, bytes } => MemoryError::NoAddress { process, bytes }.into(),
         }
     }
 }

@@ -18,9 +18,9 @@ use crate::invoke::notify::{LatchAddress, count_down};
 use crate::invoke::payload::Payload;
 use crate::invoke::ring::message::{RingName, SetupMessage};
 use crate::invoke::staged::Staged;
-use crate::launch::kill_point::KillPoint;
-use crate::launch::ring_options::{RingOptions, chunk_bytes_for};
 use crate::runtime::process::{Process, lock};
+use farside_launch::kill_point::KillPoint;
+use farside_launch::ring_options::{RingOptions, chunk_bytes_for};
 
 /// For so long a receiver that granted no chunk is not asked for another of the size. It may have memory again by then.
 const REFUSAL_HOLDS: Duration = Duration::from_millis(10);

@@ -4,8 +4,8 @@ use farside_fabric::{ProcessId, RemoteKey};
 
 use crate::invoke::notify::LatchAddress;
 use crate::invoke::reply::{AnswerPiece, ReplyAddress};
-use crate::launch::ring_options::CHUNKS_PER_REQUEST_MAX;
 use crate::pipe::message::PipeMessage;
+use farside_launch::ring_options::CHUNKS_PER_REQUEST_MAX;
 
 /// A piece of a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

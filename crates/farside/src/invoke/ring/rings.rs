@@ -16,10 +16,10 @@ use crate::error::{Error, Result, Source};
 use crate::invoke::outbox::{Answer, FRAME_CHUNK_BYTES, FrameBatch, Outbox, Ring, SharedWay};
 use crate::invoke::ring::message::{Piece, RingName, SetupMessage};
 use crate::invoke::ring::pool::{RingPool, Waiting};
-use crate::launch::kill_point::KillPoint;
-use crate::launch::ring_options::{CHUNKS_PER_REQUEST_MAX, FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT};
 use crate::runtime::home::Announcer;
 use crate::runtime::process::{Notice, Process, lock};
+use farside_launch::kill_point::KillPoint;
+use farside_launch::ring_options::{CHUNKS_PER_REQUEST_MAX, FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT};
 
 /// Whoever asks for a chunk when the cap is reached waits while the others are asked, and then are asked again, whether they need theirs:
 /// what was not used between the two is idle.

@@ -2,8 +2,8 @@
 
 use super::Worker;
 use crate::error::Result;
-use crate::launch::settings::FOREVER;
 use crate::runtime::consumers::Role;
+use farside_launch::settings::FOREVER;
 
 impl Worker {
     /// After the body: serves until the whole job is quiet.

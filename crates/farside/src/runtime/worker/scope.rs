@@ -10,8 +10,8 @@ use farside_fabric::clock::{Clock, SeatEnd};
 use super::Worker;
 use crate::error::{Error, Result};
 use crate::invoke::caller::Caller;
-use crate::launch::settings::FOREVER;
 use crate::runtime::process::Process;
+use farside_launch::settings::FOREVER;
 
 /// Where a worker starts threads for a while: [`Worker::scope`].
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::invoke::inbox::{Handling, run_arrivals, tell_credit};
 use crate::invoke::pending::Continuation;
 use crate::invoke::reply_slots::SlotHandle;
-use crate::launch::settings::FOREVER;
 use crate::runtime::service::poll;
+use farside_launch::settings::FOREVER;
 
 /// The longest sleep. Whoever has something for a sleeper rings; this only bounds what a lost ring could cost.
 const NAP_MAX: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use farside_fabric::WorkerId;
 use super::Worker;
 use crate::error::{Error, Result};
 use crate::invoke::outbox::SendCounters;
-use crate::launch::ring_options::RingOptions;
+use farside_launch::ring_options::RingOptions;
 
 impl Worker {
     /// Sets the way to a worker up and waits until it stands; at most for the job's deadline. Nobody has to: the first call does it in the

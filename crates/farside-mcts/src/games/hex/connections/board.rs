@@ -1,25 +1,25 @@
-//! A board as points, and which of them are adjacent.
+//! A board as points, and their adjacency.
 
 use super::super::Cell;
 use super::super::cell_set::CellSet;
 
-/// An end of a connection. First come the empty cells, in order, then both edges, then chains of stones that hang
-/// together by adjacency. A chain that touches an edge is part of it.
+/// An end of a connection. The numbers are those of the empty cells, in order, then both edges,
+/// then chains of adjacent stones. A chain that touches an edge is part of it.
 pub(super) type Point = u16;
 
-/// The board from the point of view of a player who joins the first row with the last.
+/// The board for a player that joins the first row with the last.
 pub(super) struct Board {
     /// The empty cells, by their points.
     pub(super) cells: Vec<Cell>,
     pub(super) point_count: usize,
-    /// Points with nothing between them; some more than once.
+    /// Pairs of adjacent points; some occur more than once.
     pub(super) adjacent: Vec<(Point, Point)>,
 }
 
-/// By how many columns and rows one cell lies from another.
+/// The distance of two cells in columns and rows.
 type Offset = (isize, isize);
 
-/// The offsets of three neighbours; the other three lie opposite.
+/// The offsets of three neighbours; those of the other three are opposite.
 const FORWARD: [Offset; 3] = [(1, 0), (0, 1), (-1, 1)];
 const BACKWARD: [Offset; 3] = [(-1, 0), (0, -1), (1, -1)];
 
@@ -55,13 +55,13 @@ impl Board {
         board
     }
 
-    /// The first and the last.
+    /// Returns the first and the last edge.
     pub(super) fn edges(&self) -> [Point; 2] {
         let first = self.cells.len() as Point;
         [first, first + 1]
     }
 
-    /// Makes a stone, and all stones that hang together with it, one point.
+    /// Makes one point of a stone and all stones connected to it.
     fn add_chain(&mut self, stone: Cell, size: usize, stones: CellSet, points: &mut [Option<Point>; 256]) {
         let [first_edge, last_edge] = self.edges();
         let mut chain = self.point_count as Point;

@@ -1,4 +1,4 @@
-//! The cells that a connection needs.
+//! The carrier of a connection.
 
 use std::array;
 
@@ -6,14 +6,14 @@ use super::board::Point;
 
 /// A set of empty cells, by their points: at most 64 `W` of them.
 ///
-/// The search does little else than compare carriers, so they are no wider than the position needs.
+/// The search mostly compares carriers, so they are as narrow as the position allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Carrier<const W: usize>([u64; W]);
 
 impl<const W: usize> Carrier<W> {
     pub(super) const EMPTY: Self = Self([0; W]);
 
-    /// Whether the point is one of the cells. Edges and chains never are.
+    /// Whether the set contains a point. It contains no edges and chains.
     #[inline]
     pub(super) fn contains(self, point: Point) -> bool {
         let point = usize::from(point);

@@ -1,4 +1,4 @@
-//! How connections are put together.
+//! The search for connections.
 
 use std::mem;
 
@@ -7,45 +7,48 @@ use super::board::{Board, Point};
 use super::carrier::Carrier;
 use crate::games::hex::cell_set::CellSet;
 
-/// How many full connections are kept for each two ends.
+/// Maximum number of full connections for two ends.
 const FULLS_MAX: usize = 4;
-/// How many semis are kept for each two ends.
+/// Maximum number of semi connections for two ends.
 const SEMIS_MAX: usize = 8;
-/// How many semis the or-rule puts together.
+/// Maximum number of semi connections that the or-rule combines.
 const CHOICES_MAX: u32 = 4;
-/// After how many pairs of full connections tried on each other the search ends. Few on 6 × 6 take 10 000.
+/// Maximum number of pairs of full connections that the and-rule tries. Few positions on 6 × 6 take
+/// 10,000.
 const TRIES_MAX: usize = 20_000;
 
-/// When enough is known.
+/// The goal of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
-    /// One semi connection from edge to edge.
+    /// A semi connection from edge to edge.
     Semi,
-    /// A full one.
+    /// A full connection from edge to edge.
     Full,
 }
 
-/// What is known of a board so far.
+/// The connections found on a board so far.
 ///
-/// A full connection is *found*, waits, and is *settled* when it has been tried on all that were settled before. Those
-/// with the smallest carriers come first: larger ones are often made of them, or superseded by them.
+/// A full connection is *found*, waits, and is *settled* once the and-rule has combined it with all
+/// settled ones. Those with the smallest carriers come first: they often form or supersede larger
+/// ones.
 pub(super) struct Search<'a, const W: usize> {
     board: &'a Board,
-    /// The number of the record of each two points, counted from 1; 0 for none.
+    /// Number of the record of each two points, from 1; 0 for none.
     records: Vec<u32>,
     known: Vec<Known<W>>,
-    /// Full connections found and not settled, by the size of their carriers.
+    /// Full connections that wait, by the size of their carriers.
     waiting: Vec<Vec<Full<W>>>,
-    /// No full connection with a smaller carrier waits.
+    /// Lower bound for the size of the carriers that wait.
     smallest: usize,
-    /// From each point: the settled ones, by their other ends.
+    /// Settled full connections of each point, with their other ends.
     settled: Vec<Vec<(Point, Carrier<W>)>>,
     tries: usize,
-    /// What all semis from edge to edge have in common; nothing if there is a full one.
+    /// Intersection of all semi connections from edge to edge; empty if there is a full one.
     common: Option<Carrier<W>>,
 }
 
-/// Minimal carriers of connections between two points: none holds another, and no semi holds a full one.
+/// Minimal carriers of connections between two points: none contains another, and no semi
+/// connection contains a full one.
 struct Known<const W: usize> {
     fulls: Vec<Carrier<W>>,
     semis: Vec<Carrier<W>>,
@@ -72,7 +75,7 @@ impl<'a, const W: usize> Search<'a, W> {
         }
     }
 
-    /// Searches until enough is known, or nothing new is found, or the limit is reached.
+    /// Searches until the goal or the limit is reached, or nothing is left to combine.
     pub(super) fn run(mut self, until: Until) -> Prospect {
         for &(one, other) in &self.board.adjacent {
             self.add_full([one, other], Carrier::EMPTY);
@@ -96,7 +99,7 @@ impl<'a, const W: usize> Search<'a, W> {
         }
     }
 
-    /// Takes out one of the smallest that wait, and were not superseded.
+    /// Removes and returns a smallest connection that waits and was not superseded.
     fn next_waiting(&mut self) -> Option<Full<W>> {
         while self.smallest < self.waiting.len() {
             match self.waiting[self.smallest].pop() {
@@ -108,7 +111,7 @@ impl<'a, const W: usize> Search<'a, W> {
         None
     }
 
-    /// The and-rule, for a full connection and all those settled before.
+    /// Applies the and-rule to a full connection and all settled ones.
     fn settle(&mut self, Full { ends: [one, other], carrier }: Full<W>) {
         for (end, middle) in [(one, other), (other, one)] {
             if self.board.edges().contains(&middle) {
@@ -138,7 +141,8 @@ impl<'a, const W: usize> Search<'a, W> {
 
     fn add_semi(&mut self, ends: [Point; 2], carrier: Carrier<W>) {
         if self.joins_edges(ends) {
-            // The or-rule needs no record here: all semis found count.
+            // The or-rule needs no record here, since the intersection includes all semi
+            // connections.
             self.common = Some(self.common.map_or(carrier, |common| common.and(carrier)));
             return;
         }
@@ -182,7 +186,7 @@ impl<'a, const W: usize> Search<'a, W> {
         edges.contains(&one) && edges.contains(&other)
     }
 
-    /// The record of two points.
+    /// Returns the record of two points.
     fn known(&mut self, [one, other]: [Point; 2]) -> &mut Known<W> {
         let number =
             &mut self.records[usize::from(one.min(other)) * self.board.point_count + usize::from(one.max(other))];
@@ -194,8 +198,8 @@ impl<'a, const W: usize> Search<'a, W> {
     }
 }
 
-/// The or-rule: adds to `found` the union of `all` with up to `most` of the semis that have no cell in common with each
-/// other and `common`. Each one chosen must bring that nearer.
+/// Applies the or-rule: adds to `found` the unions of `all` with up to `most` semi connections
+/// whose intersection with `common` is empty. Each of them must make the intersection smaller.
 fn choose<const W: usize>(
     semis: &[Carrier<W>],
     common: Carrier<W>,

@@ -1,4 +1,4 @@
-//! What is told of connections, against brute force.
+//! Tests of connections against brute force.
 
 use super::*;
 use crate::games::hex::Cell;
@@ -14,7 +14,7 @@ fn with_to_move(position: &Position, player: Player) -> Position {
 }
 
 #[test]
-fn promises_are_kept() {
+fn connections_hold() {
     let [mut open, mut threats, mut won, mut joins] = [0; 4];
     for position in undecided_boards(1) {
         let mut brute_force = BruteForce::default();
@@ -47,10 +47,10 @@ fn promises_are_kept() {
 }
 
 #[test]
-fn wider_carriers_tell_the_same() {
+fn the_width_of_carriers_does_not_matter() {
     let mut rng = Rng::new(3);
     let mut told = 0;
-    // Around 64 empty cells, the most that the narrowest carriers hold.
+    // Around 64 empty cells, the capacity of the narrowest carriers.
     for round in 0..60 {
         let empty = 63 + round % 3;
         let board = loop {

@@ -8,8 +8,8 @@ use crate::game::{Outcome, Player};
 use crate::games::hex::Cell;
 use crate::search::Report;
 
-/// Divisor of the average visit count. An opening with fewer visits than the quotient is ignored, as
-/// its win rate says little.
+/// Divisor of the average visit count. An opening with fewer visits than the quotient is ignored,
+/// as its win rate says little.
 const OPENING_VISITS_SHARE: u64 = 4;
 
 /// Returns the move that needs no search: on solved boards, swapping a stone that is known to win.

@@ -35,9 +35,10 @@ const fn entry(
 /// All commands.
 ///
 /// HexGui sends `name`, `version`, `hexgui-analyze_commands`, `boardsize`, `clear_board`, `play`,
-/// `undo`, `genmove`, `showboard`, `quit`, `gogui-gfx-analyze`, and what [`ANALYZE_COMMANDS`] lists.
-/// The protocol asks for `protocol_version`, `list_commands` and `known_command`. The presence of
-/// `gogui-interrupt` tells a front end that the engine understands the comment `# interrupt`.
+/// `undo`, `genmove`, `showboard`, `quit`, `gogui-gfx-analyze`, and what [`ANALYZE_COMMANDS`]
+/// lists. The protocol asks for `protocol_version`, `list_commands` and `known_command`. The
+/// presence of `gogui-interrupt` tells a front end that the engine understands the comment `#
+/// interrupt`.
 static COMMANDS: [Entry; 21] = [
     entry("all_legal_moves", "", |engine, given, _| given.exactly().and_then(|[]| engine.all_legal_moves())),
     entry("boardsize", "WIDTH [HEIGHT]", |engine, given, _| engine.boardsize(given)),
@@ -215,7 +216,8 @@ impl Engine {
         match given.words()[..] {
             [] => answer(format!("Black: {}, White: {}", of(Player::First), of(Player::Second))),
             [player] => answer(of(read_colour(player)?)),
-            // As in Go, the last number counts the stones to play in this time. 0 means all of them.
+            // As in Go, the last number counts the stones to play in this time. 0 means all of
+            // them.
             [player, left] | [player, left, "0"] => {
                 self.clocks.set(read_colour(player)?, seconds("time_left", left, 0.0)?);
                 answer("")

@@ -13,7 +13,8 @@ use crate::search::{MAX_ROLLOUTS, Params};
 pub(super) struct GameParameters {
     pub(super) allow_swap: bool,
     pub(super) swap_mode: SwapMode,
-    /// Whether the engine answers `swap` instead of `swap-pieces`, as the site Little Golem expects.
+    /// Whether the engine answers `swap` instead of `swap-pieces`, as the site Little Golem
+    /// expects.
     pub(super) on_little_golem: bool,
     /// Time of each player for a game; `None` is no limit.
     pub(super) game_time: Option<Duration>,

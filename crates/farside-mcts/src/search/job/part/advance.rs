@@ -1,80 +1,92 @@
-//! A new root for the tree: one of the old root's children. Nothing may be under way.
+//! Makes a child of the root the new root. No rollout may be under way.
 //!
-//! The node goes to worker 0, if it is not there; all below it stays where it is. Every worker then keeps what the new root
-//! leads to, as told by messages where an edge leads from one worker to another, and gives up the rest.
-
-use std::sync::Arc;
+//! The child moves to worker 0, if another worker owns it; all nodes below it stay at their owners.
+//! Every worker then keeps the nodes below the new root and drops the rest. Where an edge leads
+//! from one worker to another, a [`Keep`] message tells the owner to keep its node.
 
 use farside::{Wire, WorkerId};
 
-use super::commons::lock;
-use super::{Commons, Link, Part};
+use super::{Link, Part};
 use crate::game::{Game, Player};
 use crate::search::SearchError;
-use crate::search::job::message::{EntryId, Keep, NodeCopy, Post};
-use crate::tree::{Kept, Lead, Look, NodeId, Nodes};
+use crate::search::job::message::{EntryId, Keep, Message, Post};
+use crate::tree::{EdgeCopy, Kept, Lead, NodeId};
 
-/// Where the node of a move of the root is.
+/// The owner of a child of the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(in super::super) enum Whereabouts {
-    /// There is none.
+    /// There is no node.
     Nowhere,
-    /// At worker 0.
+    /// Worker 0.
     First,
-    /// At another worker.
+    /// Another worker.
     There(WorkerId, EntryId),
 }
 
-/// What a worker has been told to keep.
-#[derive(Debug, Default)]
+/// A node that moves to worker 0: its moves, and the statistics and targets of its tried ones.
+#[derive(Clone, Debug, Wire)]
+pub(in super::super) struct Uprooted<M> {
+    moves: Vec<M>,
+    edges: Vec<(EdgeCopy, Option<(WorkerId, EntryId)>)>,
+}
+
+/// The nodes that a worker keeps.
+#[derive(Debug)]
 pub(super) struct Keeping {
-    /// Of a tree of its own. Workers that share one mark in what they have in common.
-    kept: Option<Kept>,
+    kept: Kept,
     entries: Vec<EntryId>,
-    /// On worker 0: the new root, by its old number.
+    /// At worker 0: the old number of the new root.
     top: Option<NodeId>,
 }
 
 impl<G: Game> Part<G> {
-    /// On worker 0: where the node of this move is.
+    /// At worker 0: returns the owner of the node of a move.
     pub(in super::super) fn whereabouts(&self, chosen: G::Move) -> Option<Whereabouts> {
         let root = self.root.as_ref()?;
-        let edge = self.root_edge(root.node, chosen);
-        Some(match edge {
+        Some(match self.root_edge(root.node, chosen) {
             Some(Link::Here(_)) => Whereabouts::First,
             Some(Link::There(owner, entry)) => Whereabouts::There(owner, entry),
             Some(Link::Awaited(_) | Link::Leaf) | None => Whereabouts::Nowhere,
         })
     }
 
-    /// A node of this worker, for worker 0 to own. Children for whose entries there is no room are lost.
-    pub(in super::super) fn uproot(&mut self, id: EntryId) -> Option<NodeCopy<G::Move>> {
-        let copy = self.copy(id);
-        self.copies.forget_given(id);
-        copy
+    /// Returns a node of this worker for worker 0. Its children become entries; those for which
+    /// there is no room are lost.
+    pub(in super::super) fn uproot(&mut self, id: EntryId) -> Option<Uprooted<G::Move>> {
+        let entry = self.entries.get(id)?;
+        let (node, state) = (entry.node, entry.state.clone());
+        let moves = self.tree.moves(node).to_vec();
+        let edges = self.tree.copy_edges(node).into_iter().zip(&moves).map(|((known, link), &chosen)| {
+            let link = match link {
+                Some(Link::There(owner, entry)) => Some((owner, entry)),
+                Some(Link::Here(child)) if self.entries.room() > 0 => {
+                    let mut state = state.clone();
+                    self.game.play(&mut state, chosen);
+                    Some((self.me, self.entries.add(child, state)))
+                }
+                Some(Link::Here(_) | Link::Awaited(_) | Link::Leaf) | None => None,
+            };
+            (known, link)
+        });
+        let edges = edges.collect();
+        Some(Uprooted { moves, edges })
     }
 
     fn root_edge(&self, root: NodeId, chosen: G::Move) -> Option<Link> {
-        self.tree.edges(root).into_iter().find(|edge| edge.chosen == chosen)?.child
+        self.tree.edges(root).find(|edge| edge.chosen == chosen)?.child
     }
 
-    /// Begins to keep what is told from now on.
+    /// Begins to record which nodes to keep.
     pub(in super::super) fn begin_keeping(&mut self) {
-        let mut keeping = Keeping::default();
-        match &self.commons {
-            Some(commons) if self.counts_nodes() => *lock(&commons.kept) = Some(self.tree.nothing_kept()),
-            Some(_) => {}
-            None => keeping.kept = Some(self.tree.nothing_kept()),
-        }
-        self.keeping = Some(keeping);
+        self.keeping = Some(Keeping { kept: self.tree.nothing_kept(), entries: Vec::new(), top: None });
     }
 
-    /// On worker 0: keeps what is below a move of the root, or below the node that came from another worker for it. Everybody
-    /// has begun.
+    /// At worker 0: keeps the nodes below a move of the root, or below the node that another worker
+    /// sent for it. All workers have called [`begin_keeping`](Self::begin_keeping).
     pub(in super::super) fn keep_below(
         &mut self,
         chosen: G::Move,
-        uprooted: Option<&NodeCopy<G::Move>>,
+        uprooted: Option<&Uprooted<G::Move>>,
         post: &mut impl Post<G>,
     ) {
         let Some(root) = &self.root else { return };
@@ -88,76 +100,37 @@ impl<G: Game> Part<G> {
         for &(owner, entry) in uprooted.edges.iter().filter_map(|(_, link)| link.as_ref()) {
             match self.entries.get(entry).filter(|_| owner == self.me).map(|entry| entry.node) {
                 Some(node) => self.keep_node(node, post),
-                None => post.keep(owner, Keep { entry }),
+                None => post.send(owner, Keep { entry }),
             }
         }
     }
 
     fn keep_node(&mut self, node: NodeId, post: &mut impl Post<G>) {
-        let mut elsewhere = Vec::new();
-        let own = self.keeping.as_mut().and_then(|keeping| keeping.kept.as_mut());
-        let mut shared = self.commons.as_ref().map(|commons| lock(&commons.kept));
-        match own.or_else(|| shared.as_mut()?.as_mut()) {
-            Some(kept) => self.tree.mark(node, kept, |link| elsewhere.push(link)),
-            None => self.mismatch = Some("a new root"),
-        }
-        drop(shared);
-        // Only now, as nothing is sent while others may want what is in common.
-        for link in elsewhere {
-            if let Link::There(owner, entry) = link {
-                post.keep(owner, Keep { entry });
-            }
-        }
-    }
-
-    pub(in super::super) fn receive_keep(&mut self, message: Keep, post: &mut impl Post<G>) {
-        let Some(node) = self.entries.get(message.entry).map(|entry| entry.node) else {
-            self.mismatch = Some("a node");
+        let Some(keeping) = &mut self.keeping else {
+            self.mismatch = Some("a new root");
             return;
         };
-        self.keep_node(node, post);
-        if let Some(keeping) = &mut self.keeping {
-            keeping.entries.push(message.entry);
-        }
+        self.tree.mark(node, &mut keeping.kept, |link| {
+            if let Link::There(owner, entry) = link {
+                post.send(owner, Keep { entry });
+            }
+        });
     }
 
-    /// Gives up all nodes that are not kept. Everybody has been told what to keep. Where nodes are shared, one worker does so for
-    /// all, and nobody uses them until that is done.
-    pub(in super::super) fn compact(&mut self) {
-        let own = self.keeping.as_mut().and_then(|keeping| keeping.kept.as_mut());
-        match (&mut self.tree, &self.commons) {
-            (Nodes::Own(tree), _) => {
-                if let Some(kept) = own {
-                    tree.keep(kept);
-                }
-            }
-            (Nodes::Shared(tree), Some(commons)) if self.me == self.team.first => {
-                let next = lock(&commons.kept).as_mut().map(|kept| Arc::new(Commons::of(tree.kept(kept))));
-                *lock(&commons.next) = next;
-            }
-            (Nodes::Shared(_), _) => {}
-        }
-    }
-
-    /// Goes on with what is kept. On worker 0 `state` becomes the root, with these moves if nothing is known of it.
+    /// Drops all nodes that are not kept, and continues with the rest. No [`Keep`] message is under
+    /// way.
+    ///
+    /// At worker 0 `state` becomes the root. It gets `moves` if its node is unknown.
     pub(in super::super) fn end_keeping(
         &mut self,
         (state, moves): (&G::State, &[G::Move]),
-        uprooted: Option<NodeCopy<G::Move>>,
+        uprooted: Option<Uprooted<G::Move>>,
     ) {
-        let Some(Keeping { kept, entries, top }) = self.keeping.take() else { return };
+        let Some(Keeping { mut kept, entries, top }) = self.keeping.take() else { return };
         self.neighbours.have_room_again();
-        (self.root_entry, self.source) = (None, None);
-        let old = self.commons.clone();
-        let shared = old.as_ref().map(|commons| lock(&commons.kept));
-        let Some(kept) = kept.as_ref().or_else(|| shared.as_ref()?.as_ref()) else { return };
-        if let Some(next) = old.as_ref().and_then(|commons| lock(&commons.next).clone()) {
-            self.tree = Nodes::Shared(Arc::clone(&next.tree));
-            self.births = Arc::clone(&next.births);
-            self.commons = Some(next);
-        }
+        self.tree.keep(&mut kept);
         let new = |link: Link| link.renumbered(|node| kept.new_id(node));
-        let edges: Option<(_, Vec<_>)> = uprooted.map(|NodeCopy { moves, edges }| {
+        let edges: Option<(_, Vec<_>)> = uprooted.map(|Uprooted { moves, edges }| {
             let own = |(owner, entry): (WorkerId, EntryId)| match self.entries.get(entry) {
                 Some(entry) if owner == self.me => new(Link::Here(entry.node)),
                 _ => Some(Link::There(owner, entry)),
@@ -176,43 +149,42 @@ impl<G: Game> Part<G> {
             (None, top) => top.and_then(|node| kept.new_id(node)),
         };
         let node = known.unwrap_or_else(|| self.begin_anew(to_move, moves));
-        drop(shared);
-        self.take_root(node, state);
-        if let Some(commons) = &self.commons {
-            *lock(&commons.root) = Some(node);
-        }
+        self.root = Some(super::Root::new(node, state.clone()));
     }
 
-    /// A root of which nothing is known.
+    /// Makes a root without statistics.
     fn begin_anew(&mut self, to_move: Player, moves: &[G::Move]) -> NodeId {
-        let mut moves = moves.to_vec();
-        if let Some(node) = self.tree.add(to_move, &mut moves, &mut self.rng) {
+        if let Some(node) = self.tree.add(to_move, moves) {
             return node;
         }
-        // What is left here takes all room. Nothing leads there from a new root.
-        if let Nodes::Own(tree) = &mut self.tree {
-            tree.keep(&mut tree.nothing_kept());
-            self.entries.renumber(|_, _| None);
-        }
-        self.tree.restore(to_move, &moves, &[]).expect("a tree of one node was found to fit")
+        // The nodes that are left here use all memory. A new root does not lead to them, so drop
+        // them.
+        self.tree.keep(&mut self.tree.nothing_kept());
+        self.entries.renumber(|_, _| None);
+        self.tree.add(to_move, moves).expect("a tree of one node fits, as `check_room` has found")
     }
 
-    /// Where nodes are shared: starts from the new root, which worker 0 has made.
-    pub(in super::super) fn adopt_root(&mut self, state: &G::State) {
-        let root = self.commons.as_ref().and_then(|commons| *lock(&commons.root));
-        if let Some(node) = root.filter(|_| self.root.is_none()) {
-            self.take_root(node, state);
-        }
-    }
-
-    /// Whether a tree with these moves could begin here; the same on every worker.
+    /// Checks that a tree with these moves at its root fits; the same on every worker.
     pub(in super::super) fn check_room(&self, moves: &[G::Move]) -> Result<(), SearchError> {
         let bytes = self.params.memory_bytes;
         if self.tree.could_begin(moves) { Ok(()) } else { Err(SearchError::Memory { bytes }) }
     }
 
-    /// Visits of the root, on worker 0.
+    /// At worker 0: returns the visits of the root. Elsewhere 0.
     pub(in super::super) fn root_visits(&self) -> u64 {
         self.root.as_ref().map_or(0, |root| u64::from(self.tree.visits(root.node)))
+    }
+}
+
+impl<G: Game> Message<G> for Keep {
+    fn receive(self, part: &mut Part<G>, post: &mut impl Post<G>) {
+        let Some(node) = part.entries.get(self.entry).map(|entry| entry.node) else {
+            part.mismatch = Some("a node");
+            return;
+        };
+        part.keep_node(node, post);
+        if let Some(keeping) = &mut part.keeping {
+            keeping.entries.push(self.entry);
+        }
     }
 }

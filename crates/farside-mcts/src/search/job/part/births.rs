@@ -5,7 +5,7 @@ use farside::WorkerId;
 use crate::search::job::message::{BirthId, Return};
 use crate::tree::Step;
 
-/// An edge whose node is being made, and the rollouts that wait for it.
+/// An edge whose node another worker is making, with the rollouts that wait for it.
 #[derive(Debug)]
 pub(super) struct Birth<S> {
     pub(super) edge: Step,
@@ -22,7 +22,7 @@ pub(super) struct Deferred<S> {
     pub(super) state: S,
 }
 
-/// Births by number. Numbers are used again.
+/// Births by number. Numbers are reused.
 #[derive(Debug)]
 pub(super) struct Births<S> {
     slots: Vec<Option<Birth<S>>>,
@@ -43,19 +43,17 @@ impl<S> Births<S> {
         BirthId(id)
     }
 
-    /// The birth of this number, if it is at this edge.
-    pub(super) fn at(&mut self, id: BirthId, edge: Step) -> Option<&mut Birth<S>> {
-        self.slots.get_mut(id.0 as usize)?.as_mut().filter(|birth| birth.edge == edge)
+    pub(super) fn get_mut(&mut self, id: BirthId) -> Option<&mut Birth<S>> {
+        self.slots.get_mut(id.0 as usize)?.as_mut()
     }
 
-    /// Ends a birth. `None` if there is no such birth.
+    /// Removes a birth. Returns `None` if there is no such birth.
     pub(super) fn end(&mut self, id: BirthId) -> Option<Birth<S>> {
         let birth = self.slots.get_mut(id.0 as usize)?.take()?;
         self.free.push(id.0);
         Some(birth)
     }
 
-    /// How many there are.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()

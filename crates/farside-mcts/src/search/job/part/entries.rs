@@ -1,16 +1,16 @@
-//! Nodes that other workers know.
+//! The nodes that other workers know.
 
 use crate::search::job::message::EntryId;
 use crate::tree::NodeId;
 
-/// A node that rollouts come to from other workers. Its state stays here, so that they need not bring it.
+/// A node that rollouts from other workers reach. Its state is stored here, so messages carry none.
 #[derive(Debug)]
 pub(super) struct Entry<S> {
     pub(super) node: NodeId,
     pub(super) state: S,
 }
 
-/// Entries by number. Numbers are used again once nobody knows them.
+/// Entries by number. Numbers are reused once no other worker knows them.
 #[derive(Debug)]
 pub(super) struct Entries<S> {
     slots: Vec<Option<Entry<S>>>,
@@ -19,9 +19,9 @@ pub(super) struct Entries<S> {
 }
 
 impl<S> Entries<S> {
-    /// Room for as many as so many bytes hold.
+    /// Returns an empty table that holds at most as many entries as fit into `bytes`.
     pub(super) fn new(bytes: usize) -> Self {
-        // Countable in 32 bits, however much memory there is.
+        // A number has 32 bits.
         let count_max = (bytes / size_of::<Option<Entry<S>>>()).min(u32::MAX as usize);
         Self { slots: Vec::new(), free: Vec::new(), count_max }
     }
@@ -30,12 +30,12 @@ impl<S> Entries<S> {
         self.slots.get(id.0 as usize)?.as_ref()
     }
 
-    /// How many more there may be.
+    /// Returns the number of entries that can be added.
     pub(super) fn room(&self) -> usize {
         self.count_max - self.slots.len() + self.free.len()
     }
 
-    /// Adds an entry. There must be [room](Self::room).
+    /// Adds an entry. The caller has checked that there is [room](Self::room).
     pub(super) fn add(&mut self, node: NodeId, state: S) -> EntryId {
         let entry = Some(Entry { node, state });
         match self.free.pop() {
@@ -50,7 +50,8 @@ impl<S> Entries<S> {
         }
     }
 
-    /// Renumbers the nodes of all entries; those without a number go.
+    /// Renumbers the nodes of all entries, and removes the entries for which `new_node` returns
+    /// `None`.
     pub(super) fn renumber(&mut self, new_node: impl Fn(EntryId, NodeId) -> Option<NodeId>) {
         for (slot, id) in self.slots.iter_mut().zip(0..) {
             let Some(entry) = slot else { continue };
@@ -75,7 +76,7 @@ mod tests {
     use crate::tree::{Rules, Tree};
 
     #[test]
-    fn numbers_are_used_again_and_no_room_is_exceeded() {
+    fn numbers_are_reused_and_the_limit_holds() {
         let mut tree = Tree::<u8>::new(Rules { exploration: 0.5, simulations: 1, memory_bytes: 1 << 20 });
         let nodes = [0, 1].map(|_| tree.add(crate::Player::First, &[1]).unwrap());
         let mut entries = Entries::new(2 * size_of::<Option<Entry<u64>>>());

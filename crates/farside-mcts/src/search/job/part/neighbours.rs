@@ -1,4 +1,4 @@
-//! What a worker knows of the others: how much they have to do, and for whom there is room.
+//! A worker's knowledge of the others: their load, and whether they have memory for nodes.
 
 use std::collections::VecDeque;
 
@@ -8,13 +8,15 @@ use farside::WorkerId;
 #[derive(Debug)]
 pub(super) struct Neighbours {
     me: WorkerId,
-    /// Rollouts that each has got from here and not brought back.
+    /// Number of rollouts that each worker got from here and has not returned.
     outstanding: Vec<u32>,
-    /// Who refused a node, for want of memory.
+    /// Whether each worker has refused a node for lack of memory.
     is_full: Vec<bool>,
-    /// Who said that he has nothing to do, each once.
+    /// Idle workers that have asked for work, each listed once.
     spare: VecDeque<WorkerId>,
-    /// Who was looked at last when work was to be given away.
+    /// Whether this worker has asked for work and got no answer yet.
+    pub(super) has_said_spare: bool,
+    /// The worker that `find_idle` looked at last.
     last_seen: u32,
 }
 
@@ -22,19 +24,25 @@ impl Neighbours {
     pub(super) fn new(me: WorkerId, workers: u32) -> Self {
         let count = workers as usize;
         let (outstanding, is_full) = (vec![0; count], vec![false; count]);
-        Self { me, outstanding, is_full, spare: VecDeque::new(), last_seen: me.number() }
+        Self { me, outstanding, is_full, spare: VecDeque::new(), has_said_spare: false, last_seen: me.number() }
+    }
+
+    /// Begins a run: forgets who has asked for work.
+    pub(super) fn begin(&mut self) {
+        self.spare.clear();
+        self.has_said_spare = false;
     }
 
     pub(super) fn count(&self) -> u32 {
         self.outstanding.len() as u32
     }
 
-    /// A rollout goes there.
+    /// Counts a rollout that moves to a worker.
     pub(super) fn send_to(&mut self, worker: WorkerId) {
         self.outstanding[worker.index()] += 1;
     }
 
-    /// It has come back.
+    /// Counts a rollout that has come back from a worker.
     pub(super) fn receive_from(&mut self, worker: WorkerId) {
         self.outstanding[worker.index()] -= 1;
     }
@@ -43,7 +51,7 @@ impl Neighbours {
         self.is_full[worker.index()] = true;
     }
 
-    /// All have given nodes up.
+    /// Notes that all workers have freed memory.
     pub(super) fn have_room_again(&mut self) {
         self.is_full.fill(false);
     }
@@ -52,23 +60,19 @@ impl Neighbours {
         !self.is_full[worker.index()]
     }
 
-    /// Somebody has nothing to do.
+    /// Notes an idle worker that asks for work.
     pub(super) fn add_spare(&mut self, worker: WorkerId) {
         if !self.spare.contains(&worker) {
             self.spare.push_back(worker);
         }
     }
 
-    pub(super) fn forget_spare(&mut self) {
-        self.spare.clear();
-    }
-
-    /// Somebody who had nothing to do when he said so.
+    /// Removes and returns the idle worker that asked first.
     pub(super) fn take_spare(&mut self) -> Option<WorkerId> {
         self.spare.pop_front()
     }
 
-    /// Somebody who has less than `enough` from here. Looks at one worker only, and at the next one the next time.
+    /// Returns the next worker in turn, if it has fewer than `enough` rollouts from here.
     pub(super) fn find_idle(&mut self, enough: u32) -> Option<WorkerId> {
         self.last_seen = (self.last_seen + 1) % self.count();
         if self.last_seen == self.me.number() {
@@ -78,7 +82,8 @@ impl Neighbours {
         (worker != self.me && self.outstanding[worker.index()] < enough).then_some(worker)
     }
 
-    /// Who has the most from here, if that is more than `enough`, and it is not this worker.
+    /// Returns the worker other than `other` with the most rollouts from here, if these are more
+    /// than `enough`.
     pub(super) fn find_busiest_but(&self, other: WorkerId, enough: u32) -> Option<WorkerId> {
         let workers = (0..self.count()).map(WorkerId::new).filter(|worker| *worker != other);
         let busiest = workers.max_by_key(|worker| self.outstanding[worker.index()])?;
@@ -105,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_busiest_has_more_than_enough() {
+    fn the_busiest_worker_has_more_than_enough() {
         let mut all = Neighbours::new(worker(0), 3);
         assert_eq!(all.find_busiest_but(worker(0), 0), None);
         all.send_to(worker(1));
@@ -119,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_spare_is_noted_once() {
+    fn an_idle_worker_is_listed_once() {
         let mut all = Neighbours::new(worker(0), 3);
         [2, 1, 2].into_iter().for_each(|number| all.add_spare(worker(number)));
         assert_eq!([(); 3].map(|()| all.take_spare()), [Some(worker(2)), Some(worker(1)), None]);

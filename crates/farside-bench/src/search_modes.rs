@@ -1,0 +1,3 @@
+//! Searches that the library does not offer, to compare with it.
+
+pub(crate) mod seriema;

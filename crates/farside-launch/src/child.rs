@@ -1,0 +1,406 @@
+//! Finding out what this process is: a launcher of jobs, or a process of one.
+//!
+//! A launcher tells its children what they are in their environment, and leaves the control link open for them under a
+//! number. Because their own children inherit the environment too, a process believes it only when its parent is the
+//! launcher named there.
+//!
+//! A process that was not started so may have been started by a launcher of another make, such as `mpirun`: then it takes its place
+//! in the job by a [rendezvous](crate::rendezvous).
+//!
+//! # The one piece of process-wide state
+//!
+//! The environment and the inherited descriptor are a process's own, once: whoever takes the descriptor must know that
+//! nobody took it before, and a second job must know of the first. So what this process became stands in one static,
+//! [`STANDING`]. It is written once, by the first job that is run, and hangs on no job's work after that.
+
+use std::os::fd::RawFd;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farside_fabric::{ProcessId, Transport, ofi};
+use farside_sys::net::MessageSocket;
+use farside_sys::process::{set_default_environment, take_inherited};
+
+use crate::control::{Control, SocketControl, ToCoordinator};
+use crate::error::{LaunchError as Error, Result};
+use crate::kill_point::KillPlan;
+use crate::rendezvous::{Hosting, Way};
+use crate::settings::{self, Choices, Lookup, Settings, own_environment, variable};
+
+const PROCESS: &str = "FARSIDE_PROCESS";
+const CONTROL: &str = "FARSIDE_CONTROL";
+const LAUNCHER: &str = "FARSIDE_LAUNCHER";
+const SITE: &str = "FARSIDE_SITE";
+
+/// What this process came to with its first job.
+static STANDING: Mutex<Option<Standing>> = Mutex::new(None);
+
+#[derive(Debug)]
+enum Standing {
+    /// It launched a job that is started by running the program again just as it was.
+    Launched {
+        /// Where that job is in the source.
+        first: String,
+    },
+    /// It came to the job that it was started for. The link stays open until the process ends, so that the launcher can
+    /// be told of what goes wrong later.
+    Joined { first: String, control: Arc<dyn Control>, is_host: bool },
+    /// It was started for a job and could not come to it; it must not launch jobs instead.
+    Failed { why: String },
+}
+
+/// A process of a job, before it runs anything.
+#[derive(Debug)]
+pub struct Member {
+    /// Which of the job's.
+    pub process: ProcessId,
+    /// What the job is like.
+    pub settings: Settings,
+    /// The link with the coordinator.
+    pub control: Arc<dyn Control>,
+    /// How it reaches the others.
+    pub transport: TransportChoice,
+    /// Where it is to die, if a test has it so.
+    pub kill_plan: Option<KillPlan>,
+    /// Makes this process one of another binary, if it is not 0. For simulations.
+    pub build: u64,
+}
+
+/// Where a process's transport comes from.
+#[derive(Clone, Debug)]
+pub enum TransportChoice {
+    /// To be opened when it is known where the others are, and the job's secret.
+    ByRoute,
+    /// It is there already.
+    Ready(Arc<dyn Transport>),
+}
+
+/// How a job of the program is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// By running the program as it was run.
+    Again,
+    /// By running it with arguments that lead to this job.
+    Entry,
+}
+
+/// What this process has to do for a job.
+#[derive(Debug)]
+pub enum Role {
+    /// Start it.
+    Launcher,
+    /// Be this process of it.
+    Member(Member),
+    /// Be process 0 of it, and run it for the others.
+    Host(Member, Hosting),
+}
+
+/// What this process has to do for the job at `site`, of which the program says `choices`.
+///
+/// # Errors
+/// - [`Error::SecondJob`], [`Error::WrongJob`].
+/// - [`Error::JobEnded`] when what the launcher left for this process is not there or makes no sense.
+/// - [`Error::JobShape`] for an impossible shape.
+pub fn role(site: &str, manner: Manner, choices: Choices) -> Result<Role> {
+    let mut standing = STANDING.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*standing {
+        Some(Standing::Failed { why }) => Err(Error::JobEnded { why: why.clone() }),
+        Some(Standing::Joined { first, control, .. }) => Err(reported(second_job(first, site), &**control)),
+        Some(Standing::Launched { first }) if manner == Manner::Again => Err(second_job(first, site)),
+        Some(Standing::Launched { .. }) => Ok(Role::Launcher),
+        None => match Calling::of_this_process()? {
+            Some(calling) => {
+                let (role, control) = match calling.follow(site, choices) {
+                    Ok((member, hosting)) => {
+                        let control = member.control.clone();
+                        let role = match hosting {
+                            Some(hosting) => Role::Host(member, hosting),
+                            None => Role::Member(member),
+                        };
+                        (role, control)
+                    }
+                    Err(error) => {
+                        *standing = Some(Standing::Failed { why: error.to_string() });
+                        return Err(error);
+                    }
+                };
+                let is_host = matches!(role, Role::Host(..));
+                *standing = Some(Standing::Joined { first: site.into(), control, is_host });
+                Ok(role)
+            }
+            None => {
+                if manner == Manner::Again {
+                    *standing = Some(Standing::Launched { first: site.into() });
+                }
+                Ok(Role::Launcher)
+            }
+        },
+    }
+}
+
+/// What somebody wants of this process.
+#[derive(Debug)]
+enum Calling {
+    /// Farside's launcher started it.
+    Invitation(Invitation),
+    /// Another launcher did.
+    Rendezvous(Way),
+}
+
+impl Calling {
+    /// `None` when nobody started this process for a job.
+    fn of_this_process() -> Result<Option<Self>> {
+        let invitation = Invitation::from_environment(&own_environment, std::os::unix::process::parent_id())?;
+        match invitation {
+            Some(invitation) => Ok(Some(Self::Invitation(invitation))),
+            None => Ok(Way::from_environment(&own_environment)?.map(Self::Rendezvous)),
+        }
+    }
+
+    /// Comes to the job at `site`. Called once in the life of the process.
+    fn follow(self, site: &str, choices: Choices) -> Result<(Member, Option<Hosting>)> {
+        match self {
+            Self::Invitation(invitation) => Ok((invitation.accept(site, choices)?, None)),
+            Self::Rendezvous(way) => {
+                // Farside's launcher sets it for those that it starts. Before anything else, which may start threads; where there are
+                // some, libfabric takes more memory, and providers that are not safe without it say so.
+                set_default_environment(&ofi::ENVIRONMENT);
+                way.take(&choices, &own_environment)
+            }
+        }
+    }
+}
+
+/// Whether this process is one of a job that somebody else started: Farside's launcher, or another such as `mpirun`.
+pub fn is_member() -> bool {
+    !matches!(Calling::of_this_process(), Ok(None))
+}
+
+/// Whether another process reports for this one what goes wrong in their job: Farside's launcher does so for all processes, and where
+/// there is none, process 0 does for those that have reached it.
+///
+/// A program that reports errors to its user asks this, so that not every process of a job reports the same.
+pub fn is_reported() -> bool {
+    match Calling::of_this_process() {
+        Ok(Some(Calling::Invitation(_))) => true,
+        Ok(Some(Calling::Rendezvous(_))) => match &*STANDING.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(Standing::Joined { control, is_host, .. }) => !is_host && control.is_heard(),
+            _ => false,
+        },
+        Ok(None) | Err(_) => false,
+    }
+}
+
+/// Tells a child what it is.
+pub fn write_environment(
+    command: &mut Command,
+    process: ProcessId,
+    control: RawFd,
+    site: Option<&str>,
+    choices: &[(&'static str, String)],
+) {
+    // The launcher itself may be the child of another.
+    for name in settings::VARIABLES.into_iter().chain([SITE]) {
+        command.env_remove(name);
+    }
+    command.env(PROCESS, process.number().to_string());
+    command.env(CONTROL, control.to_string());
+    command.env(LAUNCHER, std::process::id().to_string());
+    command.envs(site.map(|site| (SITE, site)));
+    command.envs(choices.iter().map(|(name, value)| (name, value)));
+}
+
+fn second_job(first: &str, this: &str) -> Error {
+    Error::SecondJob { first: first.into(), this: this.into() }
+}
+
+/// The error, which the launcher was told, too.
+fn reported(error: Error, control: &dyn Control) -> Error {
+    control.send(ToCoordinator::failed_with(&error, None));
+    error
+}
+
+/// What a launcher left in the environment of its child.
+#[derive(Debug, PartialEq, Eq)]
+struct Invitation {
+    launcher: u32,
+    control: RawFd,
+}
+
+impl Invitation {
+    /// `None` when this process was not started by a launcher.
+    fn from_environment(lookup: Lookup<'_>, parent: u32) -> Result<Option<Self>> {
+        match variable(lookup, LAUNCHER)? {
+            Some(launcher) if launcher == parent => {
+                let missing = || Error::JobEnded { why: format!("{LAUNCHER} is set and {CONTROL} is not") };
+                Ok(Some(Self { launcher, control: variable(lookup, CONTROL)?.ok_or_else(missing)? }))
+            }
+            // An inherited environment: a process of a job, or a program between, started this one.
+            _ => Ok(None),
+        }
+    }
+
+    /// Comes to the job at `site`. Called once in the life of the process.
+    fn accept(self, site: &str, choices: Choices) -> Result<Member> {
+        let control = Arc::new(SocketControl::new(self.link()?));
+        self.read(&own_environment, site, choices, control.clone()).map_err(|error| reported(error, &*control))
+    }
+
+    fn link(&self) -> Result<MessageSocket> {
+        // SAFETY: the launcher opened the descriptor for this purpose before this program began, so nothing in the program
+        // opened or owns it; `role` comes here once, under the lock of `STANDING`, where it notes that it did.
+        let descriptor = unsafe { take_inherited(self.control) };
+        let link = descriptor.map(MessageSocket::from_fd);
+        let from_launcher = |link: &MessageSocket| {
+            link.peer().is_ok_and(|peer| peer.pid.is_some_and(|pid| pid.cast_unsigned() == self.launcher))
+        };
+        link.filter(from_launcher).ok_or_else(|| Error::JobEnded {
+            why: format!(
+                "descriptor {} is not the link with the launcher (process {}): the program must not close descriptors that \
+                 it did not open",
+                self.control, self.launcher
+            ),
+        })
+    }
+
+    fn read(&self, lookup: Lookup<'_>, site: &str, choices: Choices, control: Arc<dyn Control>) -> Result<Member> {
+        match lookup(SITE) {
+            Some(expected) if expected != site => {
+                return Err(Error::WrongJob {
+                    expected: expected.to_string_lossy().into_owned(),
+                    reached: site.into(),
+                    remedy: "a program comes to its first job first, whatever job was meant. Give each job arguments that \
+                             lead straight to it, with `Job::entry`",
+                });
+            }
+            _ => {}
+        }
+        let settings = Choices::from_environment(lookup)?.or(choices).resolve(lookup)?;
+        match variable(lookup, PROCESS)? {
+            Some(number) if number < settings.processes => {
+                let process = ProcessId::new(number);
+                let kill_plan = KillPlan::from_environment(lookup, process)?;
+                Ok(Member { process, settings, control, transport: TransportChoice::ByRoute, kill_plan, build: 0 })
+            }
+            number => Err(Error::JobEnded {
+                why: format!("{PROCESS} is {number:?} in a job of {} processes: unset it", settings.processes),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::ffi::OsString;
+    use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::control::LocalControl;
+
+    type Environment = HashMap<&'static str, String>;
+
+    /// What a launcher leaves for process 1 of 3.
+    fn environment() -> Environment {
+        let choices = Choices { processes: Some(3), threads: Some(2), ..Choices::default() }.to_environment();
+        let mut command = Command::new("unused");
+        write_environment(&mut command, ProcessId::new(1), 7, Some("here"), &choices);
+        let names = [PROCESS, CONTROL, LAUNCHER, SITE].into_iter().chain(settings::VARIABLES);
+        let mut left: HashMap<_, _> = command.get_envs().collect();
+        let value = |value: &std::ffi::OsStr| value.to_str().unwrap().to_owned();
+        let environment =
+            names.filter_map(|name| Some((name, value(left.remove(name.as_ref() as &std::ffi::OsStr)??))));
+        let environment: Environment = environment.collect();
+        assert!(left.values().all(Option::is_none), "no variable is set that is not read: {left:?}");
+        environment
+    }
+
+    fn lookup(environment: &Environment) -> impl Fn(&str) -> Option<OsString> {
+        |name| environment.get(name).map(OsString::from)
+    }
+
+    fn invitation(environment: &Environment, parent: u32) -> Result<Option<Invitation>> {
+        Invitation::from_environment(&lookup(environment), parent)
+    }
+
+    fn read(environment: &Environment, site: &str, choices: Choices) -> Result<Member> {
+        let invitation = Invitation { launcher: 1, control: 7 };
+        let control = Arc::new(LocalControl::new(|_| {}, || {}));
+        invitation.read(&lookup(environment), site, choices, control)
+    }
+
+    #[test]
+    fn a_child_of_the_launcher_is_invited_and_nobody_else() {
+        let here = std::process::id();
+        let invited = invitation(&environment(), here).unwrap();
+        assert_eq!(invited, Some(Invitation { launcher: here, control: 7 }));
+        assert_eq!(invitation(&environment(), here + 1).unwrap(), None);
+        assert_eq!(invitation(&Environment::new(), here).unwrap(), None);
+    }
+
+    #[test]
+    fn a_member_takes_what_the_launcher_says_before_what_the_program_says() {
+        let choices = Choices { processes: Some(8), threads: Some(8), queue_cap_bytes: Some(99), ..Choices::default() };
+        let member = read(&environment(), "here", choices).unwrap();
+        assert_eq!(member.process, ProcessId::new(1));
+        assert_eq!((member.settings.processes, member.settings.threads), (3, 2));
+        assert_eq!(member.settings.queue_cap_bytes, 99);
+    }
+
+    #[test]
+    fn another_job_than_the_one_meant_is_an_error() {
+        let error = read(&environment(), "there", Choices::default()).unwrap_err();
+        assert!(
+            matches!(error, Error::WrongJob { expected, reached, .. } if (&*expected, &*reached) == ("here", "there"))
+        );
+        let mut any_site = environment();
+        any_site.remove(SITE);
+        read(&any_site, "there", Choices::default()).unwrap();
+    }
+
+    #[test]
+    fn nonsense_is_an_error_that_names_it() {
+        for (name, value) in [(PROCESS, "3"), (PROCESS, "-1"), (PROCESS, ""), (settings::VARIABLES[0], "many")] {
+            let mut environment = environment();
+            environment.insert(name, value.into());
+            let error = read(&environment, "here", Choices::default()).unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+        }
+        let here = std::process::id();
+        let mut environment = environment();
+        environment.remove(CONTROL);
+        assert!(invitation(&environment, here).unwrap_err().to_string().contains(CONTROL));
+        environment.insert(LAUNCHER, "my shell".into());
+        assert!(invitation(&environment, here).unwrap_err().to_string().contains(LAUNCHER));
+    }
+
+    #[test]
+    fn only_a_socket_of_the_launcher_is_a_link() {
+        let here = std::process::id();
+        let (_near, far) = MessageSocket::pair().unwrap();
+        let own = Invitation { launcher: here, control: OwnedFd::from(far).into_raw_fd() };
+        own.link().unwrap();
+
+        let (_near, far) = MessageSocket::pair().unwrap();
+        let foreign = Invitation { launcher: here + 1, control: OwnedFd::from(far).into_raw_fd() };
+        foreign.link().unwrap_err();
+
+        let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let no_socket = Invitation { launcher: here, control: file.into_raw_fd() };
+        no_socket.link().unwrap_err();
+
+        let closed = Invitation { launcher: here, control: 1 << 20 };
+        closed.link().unwrap_err();
+        let standard = Invitation { launcher: here, control: std::io::stdin().as_raw_fd() };
+        standard.link().unwrap_err();
+    }
+
+    #[test]
+    fn the_launcher_is_told_what_went_wrong() {
+        let (said, hear) = mpsc::channel();
+        let control = LocalControl::new(move |message| said.send(message).unwrap(), || {});
+        let error = reported(second_job("a.rs:1:1", "b.rs:2:2"), &control);
+        assert_eq!(hear.try_recv(), Ok(ToCoordinator::failed_with(&error, None)));
+    }
+}

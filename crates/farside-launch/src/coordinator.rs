@@ -1,0 +1,486 @@
+//! Decides when a job starts, when it has come to rest, and what its end is.
+//!
+//! ```text
+//! Gathering ──all said hello──► Running ──all idle, and the counts agree twice──► Finished
+//!     │  └─► Exchanging ──cards─►  │
+//!     │          │                 │
+//!     └──────────┴─ one is lost, is late, is out of reach, takes the job for another,
+//!                   or the job does not come to rest ───────────────────────────► Ended
+//! ```
+//!
+//! Processes that all reach each other over shared memory start at once. Otherwise each opens the fabric first and gives its
+//! card (its address), and all get those of all. With P processes and cards of C bytes that is P² × (C + 18 B): for 1000 processes over `tcp`, whose
+//! cards have 32 B, 50 MB, which leave the coordinator within a second; for as long as they have not left they take a copy in its memory, and
+//! one in the buffers of the system for each process. A card has at most 256 B. Ten thousand processes would want another way.
+//!
+//! While the job runs, a process that ends or fails is *lost*: the others are told and go on. The first failure is the
+//! job's verdict, whatever follows from it.
+//!
+//! This is a state machine without I/O or clock. It takes what the processes say and how they end, with the time since the
+//! job began, and puts out [messages](Coordinator::next_message) for processes and, when all have ended, the
+//! [verdict](Coordinator::verdict). A launcher drives it over sockets, the simulator over queues.
+
+mod census;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use farside_fabric::ProcessId;
+use farside_fabric::route::FabricChoice;
+
+use self::census::{Census, Counts};
+use crate::control::{Ending, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess, builds_messages, peers_messages};
+use crate::error::{LaunchError as Error, ProcessEnd, Result};
+use crate::settings::opening_time;
+
+/// The pause before a count is repeated that cannot have come out right: some call is still under way.
+const PACE: Duration = Duration::from_millis(1);
+/// How many processes a message names.
+const NAMED_MAX: usize = 16;
+
+/// What the coordinator is told of the job beforehand.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How many processes there are.
+    pub processes: u32,
+    /// Tells jobs apart.
+    pub job_id: u64,
+    /// Known to the processes of this job only.
+    pub secret: [u8; 16],
+    /// How long it takes at most until all have said hello, and then until all have given their cards.
+    pub start_deadline: Duration,
+    /// How long the job takes at most to come to rest.
+    pub finalize_deadline: Duration,
+}
+
+/// One job, from its start to its verdict.
+#[derive(Debug)]
+pub struct Coordinator {
+    plan: Plan,
+    phase: Phase,
+    processes: Vec<ProcessState>,
+    census: Census,
+    messages: VecDeque<(ProcessId, ToProcess)>,
+    first_failure: Option<Failure>,
+    /// Who wanted to come and could not, for the message that says who is missing. At most [`NAMED_MAX`].
+    turned_away: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Not all have said hello.
+    Gathering,
+    /// All have, and were asked for their cards.
+    Exchanging {
+        /// When.
+        since: Duration,
+    },
+    /// The workers run. Those processes that are idle have been counted for round 0.
+    Running,
+    /// All were idle, and are counted again until the counts agree.
+    Settling {
+        /// When the last became idle.
+        since: Duration,
+        /// When the next round begins, if it waits for that.
+        next_round_at: Option<Duration>,
+    },
+    /// All were told to return.
+    Finished,
+    /// All were told that the job is over.
+    Ended,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ProcessState {
+    greeting: Option<Greeting>,
+    card: Option<Vec<u8>>,
+    /// Failed or ended before its time: it has no part in the job any more.
+    lost: bool,
+    /// There is no such process any more.
+    ended: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Failure {
+    Process { process: ProcessId, how: ProcessEnd, because_of: Option<ProcessId> },
+    Job(Ending),
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Process { process, how, .. } => Error::ProcessFailed { process, how },
+            Failure::Job(why) => why.into(),
+        }
+    }
+}
+
+impl Coordinator {
+    /// A job whose processes are being started at time 0.
+    pub fn new(plan: Plan) -> Self {
+        let count = plan.processes as usize;
+        Self {
+            plan,
+            phase: Phase::Gathering,
+            processes: vec![ProcessState::default(); count],
+            census: Census::new(count),
+            messages: VecDeque::new(),
+            first_failure: None,
+            turned_away: Vec::new(),
+        }
+    }
+
+    /// Somebody wanted to come to the job and was not let in, for this reason.
+    pub fn turned_away(&mut self, why: String) {
+        if self.turned_away.len() < NAMED_MAX && !self.turned_away.contains(&why) {
+            self.turned_away.push(why);
+        }
+    }
+
+    /// The job cannot be, as whoever starts its processes has found out.
+    pub fn give_up(&mut self, why: String) {
+        if self.has_begun() {
+            return;
+        }
+        self.end_job(Ending::Other(why));
+    }
+
+    /// A process said something. What it cannot mean now is passed over.
+    pub fn said(&mut self, process: ProcessId, message: ToCoordinator, now: Duration) {
+        if !self.is_live(process) {
+            return;
+        }
+        match message {
+            ToCoordinator::Hello(greeting) => self.greeted(process, greeting, now),
+            ToCoordinator::Card { bytes } => self.gave_card(process, bytes),
+            ToCoordinator::Idle { round, sent, executed } => {
+                let counting = matches!(self.phase, Phase::Running | Phase::Settling { .. });
+                if counting && self.census.answer(process, round, Counts { sent, executed }) {
+                    self.conclude_round(now);
+                }
+            }
+            ToCoordinator::Failed { message, because_of } => {
+                self.failed(process, ProcessEnd::Reported(message), because_of, now);
+            }
+        }
+    }
+
+    /// A process is no more; everything that it said came before.
+    pub fn ended(&mut self, process: ProcessId, end: ProcessEnd, now: Duration) {
+        let state = &mut self.processes[process.index()];
+        if std::mem::replace(&mut state.ended, true) || state.lost {
+            return;
+        }
+        let how = match (end, self.phase) {
+            (ProcessEnd::Exited(0), Phase::Finished) => return,
+            (ProcessEnd::Exited(0), Phase::Gathering) => {
+                ProcessEnd::Reported("it ended without coming to the job".into())
+            }
+            (ProcessEnd::Exited(0), _) => ProcessEnd::Reported("it ended before the job was done".into()),
+            (end, _) => end,
+        };
+        self.failed(process, how, None, now);
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Duration) {
+        if self.next_tick().is_none_or(|at| now < at) {
+            return;
+        }
+        match self.phase {
+            Phase::Gathering => {
+                let why = self.who_is_late();
+                self.end_job(Ending::Other(why));
+            }
+            Phase::Exchanging { .. } => {
+                let why = self.whose_card_is_missing();
+                self.end_job(Ending::Other(why));
+            }
+            Phase::Settling { since, .. } if now >= since.saturating_add(self.plan.finalize_deadline) => {
+                let why = self.what_is_outstanding();
+                self.end_job(Ending::Other(why));
+            }
+            Phase::Settling { since, .. } => {
+                self.phase = Phase::Settling { since, next_round_at: None };
+                self.begin_round();
+            }
+            Phase::Running | Phase::Finished | Phase::Ended => {}
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to do next; `None` when only the processes can move the job on.
+    pub fn next_tick(&self) -> Option<Duration> {
+        match self.phase {
+            Phase::Gathering => Some(self.plan.start_deadline),
+            Phase::Exchanging { since } => Some(since.saturating_add(self.exchange_deadline())),
+            Phase::Settling { since, next_round_at } => {
+                let deadline = since.saturating_add(self.plan.finalize_deadline);
+                Some(next_round_at.map_or(deadline, |at| at.min(deadline)))
+            }
+            Phase::Running | Phase::Finished | Phase::Ended => None,
+        }
+    }
+
+    /// The next message to be sent.
+    pub fn next_message(&mut self) -> Option<(ProcessId, ToProcess)> {
+        self.messages.pop_front()
+    }
+
+    /// How the job went, once all processes have ended.
+    pub fn verdict(&self) -> Option<Result<()>> {
+        let all_ended = self.processes.iter().all(|state| state.ended);
+        all_ended.then(|| self.first_failure.clone().map_or(Ok(()), |failure| Err(failure.into())))
+    }
+
+    /// All were told to return, so that any of them may end.
+    pub fn is_finished(&self) -> bool {
+        self.phase == Phase::Finished
+    }
+
+    /// Every process that still runs has failed or was told that the job is over: none has a reason to stay.
+    pub fn only_stragglers_run(&self) -> bool {
+        self.phase == Phase::Ended || self.processes.iter().all(|state| state.ended || state.lost)
+    }
+
+    /// The processes that have not ended.
+    pub fn running(&self) -> impl Iterator<Item = ProcessId> {
+        self.select(|state| !state.ended)
+    }
+
+    /// Takes part in the job.
+    fn is_live(&self, process: ProcessId) -> bool {
+        let state = &self.processes[process.index()];
+        !state.ended && !state.lost
+    }
+
+    fn live(&self) -> impl Iterator<Item = ProcessId> {
+        self.select(|state| !state.ended && !state.lost)
+    }
+
+    fn select(&self, which: impl Fn(&ProcessState) -> bool) -> impl Iterator<Item = ProcessId> {
+        (0..).map(ProcessId::new).zip(&self.processes).filter(move |(_, state)| which(state)).map(|(id, _)| id)
+    }
+
+    fn tell_all(&mut self, message: &ToProcess) {
+        let addressed: Vec<_> = self.live().map(|process| (process, message.clone())).collect();
+        self.messages.extend(addressed);
+    }
+
+    /// All processes have come together.
+    fn has_begun(&self) -> bool {
+        !matches!(self.phase, Phase::Gathering | Phase::Exchanging { .. })
+    }
+
+    fn greeted(&mut self, process: ProcessId, greeting: Greeting, now: Duration) {
+        self.processes[process.index()].greeting.get_or_insert(greeting);
+        if self.phase != Phase::Gathering || self.processes.iter().any(|state| state.greeting.is_none()) {
+            return;
+        }
+        match self.find_discord() {
+            Some(why) => self.end_job(why),
+            None if self.needs_cards() => {
+                self.phase = Phase::Exchanging { since: now };
+                self.tell_all(&ToProcess::Exchange);
+            }
+            None => self.begin(),
+        }
+    }
+
+    fn gave_card(&mut self, process: ProcessId, card: Vec<u8>) {
+        if !matches!(self.phase, Phase::Exchanging { .. }) {
+            return;
+        }
+        self.processes[process.index()].card.get_or_insert(card);
+        let cards: Option<Vec<_>> = self.processes.iter().map(ProcessState::peer_card).collect();
+        if let Some(cards) = cards {
+            for message in peers_messages(cards) {
+                self.tell_all(&message);
+            }
+            self.begin();
+        }
+    }
+
+    fn begin(&mut self) {
+        self.phase = Phase::Running;
+        let builds = self.builds();
+        if builds.iter().any(|build| *build != 0) {
+            for message in builds_messages(&builds) {
+                self.tell_all(&message);
+            }
+        }
+        self.tell_all(&ToProcess::Start { job_id: self.plan.job_id, secret: self.plan.secret });
+    }
+
+    /// For each process the first that runs the same binary. All have said hello.
+    fn builds(&self) -> Vec<u32> {
+        let mut first = HashMap::new();
+        let greetings = self.greetings();
+        greetings.map(|(process, greeting)| *first.entry(greeting.build()).or_insert(process.number())).collect()
+    }
+
+    /// Why the processes cannot make one job, if they cannot. All have said hello.
+    fn find_discord(&self) -> Option<Ending> {
+        let (first, rest) = self.greetings().next().zip(Some(self.greetings().skip(1)))?;
+        let (a, first) = first;
+        for (b, other) in rest {
+            if first.shape != other.shape {
+                let [first, other] = [first.shape, other.shape].map(describe);
+                let remedy = "start all with the same options and the same environment";
+                return Some(Ending::Other(format!(
+                    "{a} takes it for a job of {first}, {b} for one of {other}: {remedy}"
+                )));
+            }
+            if first.fabric != other.fabric {
+                let (first, other) = (&first.fabric, &other.fabric);
+                let remedy = "give all the same --fabric (or FARSIDE_FABRIC)";
+                return Some(Ending::Other(format!("{a} is to use the fabric {first} and {b} {other}: {remedy}")));
+            }
+            if first.host != other.host && first.fabric == FabricChoice::Shm {
+                return Some(Ending::Apart { a, b });
+            }
+        }
+        None
+    }
+
+    /// Whether shared memory is not enough, or not wanted. All have said hello, in accord.
+    fn needs_cards(&self) -> bool {
+        let mut greetings = self.greetings().map(|(_, greeting)| greeting);
+        let Some(first) = greetings.next() else { return false };
+        matches!(first.fabric, FabricChoice::Ofi(_)) || greetings.any(|greeting| greeting.host != first.host)
+    }
+
+    fn greetings(&self) -> impl Iterator<Item = (ProcessId, &Greeting)> {
+        let processes = (0..).map(ProcessId::new).zip(&self.processes);
+        processes.filter_map(|(process, state)| Some((process, state.greeting.as_ref()?)))
+    }
+
+    fn failed(&mut self, process: ProcessId, how: ProcessEnd, because_of: Option<ProcessId>, now: Duration) {
+        let why = how.to_string();
+        self.processes[process.index()].lost = true;
+        if self.is_first(process) {
+            self.first_failure = Some(Failure::Process { process, how, because_of });
+        }
+        match self.phase {
+            // A job that is not whole does not begin.
+            Phase::Gathering | Phase::Exchanging { .. } => {
+                self.end_job(Ending::Other(format!("{process} failed before the job began: {why}")));
+            }
+            Phase::Running | Phase::Settling { .. } => {
+                self.tell_all(&ToProcess::Lost { process, why });
+                self.census.lose(process);
+                self.conclude_round(now);
+            }
+            Phase::Finished | Phase::Ended => {}
+        }
+    }
+
+    /// Whether nothing failed before this process. A peer may notice its end sooner than the launcher, fail of it, and say so.
+    fn is_first(&self, process: ProcessId) -> bool {
+        match &self.first_failure {
+            None => true,
+            Some(Failure::Process { because_of, .. }) => *because_of == Some(process),
+            Some(Failure::Job(_)) => false,
+        }
+    }
+
+    fn end_job(&mut self, why: Ending) {
+        self.first_failure.get_or_insert_with(|| Failure::Job(why.clone()));
+        self.tell_all(&ToProcess::Ended { why });
+        self.phase = Phase::Ended;
+    }
+
+    /// Looks whether all have been counted in this round, and what that means.
+    fn conclude_round(&mut self, now: Duration) {
+        if !self.census.is_complete() {
+            return;
+        }
+        let since = match self.phase {
+            Phase::Settling { since, .. } => since,
+            _ => now,
+        };
+        let count = self.census.conclude();
+        if count.at_rest {
+            self.phase = Phase::Finished;
+            self.tell_all(&ToProcess::Finish);
+        } else if count.balanced {
+            // It may well be at rest, and one more round can tell.
+            self.phase = Phase::Settling { since, next_round_at: None };
+            self.begin_round();
+        } else {
+            self.phase = Phase::Settling { since, next_round_at: Some(now.saturating_add(PACE)) };
+        }
+    }
+
+    fn begin_round(&mut self) {
+        let round = self.census.begin_round();
+        self.tell_all(&ToProcess::Confirm { round });
+    }
+
+    fn who_is_late(&self) -> String {
+        let late = self.select(|state| state.greeting.is_none()).map(|process| process.to_string());
+        let turned_away = match &self.turned_away[..] {
+            [] => String::new(),
+            reasons => format!(" (turned away: {})", reasons.join("; ")),
+        };
+        format!(
+            "of {} processes, {} did not come to the job within {:?}{turned_away}: see that the program reaches `run` whatever \
+             its arguments, or raise the deadline (FARSIDE_TIMEOUT_S)",
+            self.plan.processes,
+            list(late),
+            self.plan.start_deadline
+        )
+    }
+
+    fn whose_card_is_missing(&self) -> String {
+        let missing = self.select(|state| state.card.is_none()).map(|process| process.to_string());
+        format!(
+            "{} did not open the fabric within {:?}: look at these processes and at the network's devices, or raise the \
+             deadline (FARSIDE_TIMEOUT_S)",
+            list(missing),
+            self.exchange_deadline()
+        )
+    }
+
+    /// How long all together may take to open the fabric and give their cards. All have said hello.
+    fn exchange_deadline(&self) -> Duration {
+        let mut on_host = HashMap::<_, u32>::new();
+        self.greetings().for_each(|(_, greeting)| *on_host.entry(greeting.host).or_default() += 1);
+        self.plan.start_deadline.saturating_add(opening_time(on_host.into_values().max().unwrap_or(0)))
+    }
+
+    fn what_is_outstanding(&self) -> String {
+        let outstanding = self.live().map(|process| match self.census.answer_of(process) {
+            Some(Counts { sent, executed }) => format!("{process} has sent {sent} calls and executed {executed}"),
+            None => format!("{process} does not say whether it is idle"),
+        });
+        format!(
+            "it did not come to rest within {:?} after its workers returned: {}",
+            self.plan.finalize_deadline,
+            list(outstanding)
+        )
+    }
+}
+
+impl ProcessState {
+    fn peer_card(&self) -> Option<PeerCard> {
+        Some(PeerCard { host: self.greeting.as_ref()?.host, card: self.card.clone()? })
+    }
+}
+
+fn describe(shape: JobShape) -> String {
+    let JobShape { processes, threads, service_threads } = shape;
+    format!("{processes} processes with {threads} threads and {service_threads} service threads each")
+}
+
+/// The first few of the items.
+fn list(items: impl Iterator<Item = String>) -> String {
+    let mut items: Vec<String> = items.collect();
+    if items.len() > NAMED_MAX {
+        let more = items.len() - NAMED_MAX;
+        items.truncate(NAMED_MAX);
+        items.push(format!("and {more} more"));
+    }
+    items.join(", ")
+}

@@ -1,0 +1,25 @@
+//! Starting a job, and learning of deaths.
+
+pub mod child;
+pub mod control;
+pub mod coordinator;
+mod error;
+pub mod host;
+pub mod kill_point;
+pub mod layout;
+pub mod nic;
+pub mod rendezvous;
+pub mod ring_options;
+pub mod settings;
+pub mod start;
+
+pub use error::{LaunchError, ProcessEnd, RendezvousError, Result};
+
+use std::path::PathBuf;
+
+use crate::error::LaunchError as Error;
+
+/// The file that this process runs.
+pub fn own_program() -> Result<PathBuf> {
+    std::env::current_exe().map_err(|cause| Error::System { doing: "finding out which program this is", cause })
+}

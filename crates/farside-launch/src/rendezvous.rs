@@ -1,0 +1,261 @@
+//! Coming to a job without Farside's launcher: processes that somebody else started find each other.
+//!
+//! Launchers such as `mpirun`, `srun` and `torchrun` start processes on many machines and tell each which of how many it is: by PMIx
+//! ([`pmix`]), a library through which the processes can also tell each other where they are, or by variables alone
+//! ([`environment`]). Process 0 runs the coordinator on a thread of its own ([`host`]) and is otherwise a process like the others.
+//! Those connect to it over TCP ([`join`]) and keep the stream as their control link.
+//!
+//! Before it is one, both ends prove to each other that they know the job's secret ([`greeting`]). So a stranger can neither come to
+//! a job nor pose as its process 0, and what does not even speak the protocol is dropped after a while. What is said after the
+//! greeting is not encrypted: the network of a cluster is taken to be its users' own.
+//!
+//! Several groups of processes that were launched separately can come to one job ([`groups`]).
+//!
+//! A process whose stream ends is lost for the others. When process 0 is gone, so is the job.
+
+mod environment;
+mod greeting;
+mod groups;
+mod host;
+mod join;
+mod pmix;
+
+use std::net::TcpListener;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_fabric::ProcessId;
+use farside_sys::library::LibraryError;
+use farside_sys::net::tcp;
+use farside_sys::pmix::Pmix;
+
+use self::environment::Place;
+use self::greeting::{Claim, Seat, Secret};
+use self::groups::{Groups, Joint};
+pub use self::host::Hosting;
+use self::host::{Door, Guests, Strangers};
+use self::join::Joining;
+use crate::child::{Member, TransportChoice};
+use crate::control::Control;
+use crate::error::{RendezvousError, Result};
+use crate::kill_point::KillPlan;
+use crate::settings::{Choices, Lookup, Settings, variable};
+
+/// Which launchers count.
+const START: &str = "FARSIDE_START";
+/// The job's secret: any text, the same for all processes.
+const SECRET: &str = "FARSIDE_SECRET";
+/// How long the machine at the other end of a stream may be silent before the stream counts as cut.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// By what a process finds the others of its job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// PMIx tells.
+    Pmix,
+    /// Variables tell.
+    Variables(Place),
+    /// People tell where the groups of the job come together; who is who in this group, its launcher tells, if it has one.
+    Groups(Joint, Option<Box<Way>>),
+}
+
+/// What people allow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Start {
+    /// The first of the ways that is there.
+    #[default]
+    Any,
+    /// Variables only.
+    Variables,
+    /// Farside's own launcher only.
+    Own,
+}
+
+impl FromStr for Start {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "any" => Ok(Self::Any),
+            "variables" => Ok(Self::Variables),
+            "own" => Ok(Self::Own),
+            _ => Err("there are any, variables and own"),
+        }
+    }
+}
+
+impl Way {
+    /// `None` when no launcher started this process.
+    ///
+    /// # Errors
+    /// [`Error::Rendezvous`](crate::Error::Rendezvous) or [`Error::JobEnded`](crate::Error::JobEnded) when variables hold nonsense.
+    pub fn from_environment(lookup: Lookup<'_>) -> Result<Option<Self>> {
+        let way = match variable::<Start>(lookup, START)?.unwrap_or_default() {
+            Start::Own => return Ok(None),
+            Start::Any if pmix::is_offered(lookup) => Some(Self::Pmix),
+            Start::Any | Start::Variables => Place::from_environment(lookup)?.map(Self::Variables),
+        };
+        Ok(match Joint::from_environment(lookup)? {
+            Some(joint) => Some(Self::Groups(joint, way.map(Box::new))),
+            None => way,
+        })
+    }
+
+    /// Takes the place that a launcher gave this process. Process 0 also gets the thread that runs the job.
+    ///
+    /// # Errors
+    /// [`Error::Rendezvous`](crate::Error::Rendezvous); those of bad settings.
+    pub fn take(&self, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
+        match self {
+            Self::Variables(place) => take_place(place, choices, lookup),
+            Self::Pmix => match Pmix::open() {
+                Ok(pmix) => pmix::take_place(pmix, choices, lookup),
+                Err(missing) => without_pmix(missing.to_string(), choices, lookup),
+            },
+            Self::Groups(joint, way) => {
+                let (process, processes) = match way.as_deref() {
+                    Some(way) => way.own_number(choices, lookup)?,
+                    None => (0, 1),
+                };
+                let Joint { group, groups, ref address } = *joint;
+                let claim = Claim { process, processes, group, groups };
+                meet_at(claim, address, choices, lookup)
+            }
+        }
+    }
+
+    /// Which process of its group this is, and how many that has.
+    fn own_number(&self, choices: &Choices, lookup: Lookup<'_>) -> Result<(u32, u32)> {
+        match self {
+            Self::Variables(place) => Ok((place.process, place.processes)),
+            Self::Pmix => {
+                let missing = |missing: LibraryError| RendezvousError::Pmix { why: missing.to_string() };
+                pmix::own_number(Pmix::open().map_err(missing)?, time_of(choices, lookup)?)
+            }
+            Self::Groups(_, way) => way.as_ref().map_or(Ok((0, 1)), |way| way.own_number(choices, lookup)),
+        }
+    }
+}
+
+/// Takes a place as variables say.
+fn take_place(place: &Place, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
+    let claim = Claim::ungrouped(place.process, place.processes);
+    if place.processes == 1 {
+        return host_job(claim, None, choices, lookup);
+    }
+    secret(lookup)?;
+    let address = if place.process == 0 { (String::new(), place.port()?) } else { place.address()? };
+    meet_at(claim, &address, choices, lookup)
+}
+
+/// Comes together with the others where process 0 listens: its port alone is of interest to process 0.
+fn meet_at(
+    claim: Claim,
+    address: &(String, u16),
+    choices: &Choices,
+    lookup: Lookup<'_>,
+) -> Result<(Member, Option<Hosting>)> {
+    let secret = secret(lookup)?;
+    if (claim.process, claim.group) == (0, 0) {
+        let door = Door { listener: listen(address.1)?, secret, pmix: None };
+        return host_job(claim, Some(door), choices, lookup);
+    }
+    let time = time_of(choices, lookup)?;
+    join_job(&Joining { claim, targets: std::slice::from_ref(address), secret: &secret, time }, choices, lookup)
+}
+
+fn secret(lookup: Lookup<'_>) -> Result<Secret> {
+    let text = lookup(SECRET).filter(|text| !text.is_empty()).ok_or(RendezvousError::NoSecret)?;
+    Ok(Secret::new(text.as_encoded_bytes()))
+}
+
+/// Goes by the variables because libpmix is missing.
+fn without_pmix(missing: String, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
+    let taken = match Place::from_environment(lookup)? {
+        Some(place) => take_place(&place, choices, lookup),
+        None => Err(RendezvousError::NoAddress { what: "RANK and WORLD_SIZE" }.into()),
+    };
+    taken.map_err(|error| match error {
+        crate::Error::Rendezvous(cause @ (RendezvousError::NoSecret | RendezvousError::NoAddress { .. })) => {
+            RendezvousError::NoPmix { missing, otherwise: cause.to_string() }.into()
+        }
+        other => other,
+    })
+}
+
+/// The launcher has started so many processes, whatever the program says.
+fn settings_for(processes: u32, choices: &Choices, lookup: Lookup<'_>) -> Result<Settings> {
+    Choices { processes: Some(processes), ..choices.clone() }.resolve(lookup)
+}
+
+/// How long anything waits.
+fn time_of(choices: &Choices, lookup: Lookup<'_>) -> Result<Duration> {
+    Ok(choices.clone().resolve(lookup)?.deadline)
+}
+
+/// Is process 0, which others, if there are any, come to at the door.
+fn host_job(
+    claim: Claim,
+    door: Option<Door>,
+    choices: &Choices,
+    lookup: Lookup<'_>,
+) -> Result<(Member, Option<Hosting>)> {
+    let mut strangers = door.map(Strangers::new);
+    let (groups, requests) = match &mut strangers {
+        Some(strangers) => groups::assemble(&claim, strangers, time_of(choices, lookup)?)?,
+        None => (Groups::of(&claim), Vec::new()),
+    };
+    // More than can be counted is more than can be.
+    let settings = settings_for(groups.processes().unwrap_or(u32::MAX), choices, lookup)?;
+    let (control, hosting) = host::start(Guests { strangers, groups, requests }, &settings)?;
+    Ok((member(0, settings, control, lookup)?, Some(hosting)))
+}
+
+/// Is one that comes to process 0.
+fn join_job(joining: &Joining<'_>, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
+    let (control, Seat { process, processes }) = joining.join()?;
+    let settings = settings_for(processes, choices, lookup)?;
+    Ok((member(process, settings, Arc::new(control), lookup)?, None))
+}
+
+fn member(process: u32, settings: Settings, control: Arc<dyn Control>, lookup: Lookup<'_>) -> Result<Member> {
+    let process = ProcessId::new(process);
+    let kill_plan = KillPlan::from_environment(lookup, process)?;
+    Ok(Member { process, settings, control, transport: TransportChoice::ByRoute, kill_plan, build: 0 })
+}
+
+fn listen(port: u16) -> Result<TcpListener, RendezvousError> {
+    tcp::listen_everywhere(port).map_err(|cause| RendezvousError::Port { port, cause: cause.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn way(variables: &[(&str, &str)]) -> Result<Option<Way>> {
+        let variables: HashMap<_, _> = variables.iter().copied().collect();
+        Way::from_environment(&|name| variables.get(name).map(Into::into))
+    }
+
+    #[test]
+    fn pmix_is_in_front_of_variables_unless_somebody_says_otherwise() {
+        let variables = [("RANK", "0"), ("WORLD_SIZE", "2")];
+        let both = [&variables[..], &[("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "1.2")]].concat();
+        let with = |start| [&both[..], &[(START, start)]].concat();
+        assert_eq!(way(&[]).unwrap(), None);
+        assert!(matches!(way(&variables).unwrap(), Some(Way::Variables(_))));
+        assert_eq!(way(&both).unwrap(), Some(Way::Pmix));
+        assert_eq!(way(&with("any")).unwrap(), Some(Way::Pmix));
+        assert!(matches!(way(&with("variables")).unwrap(), Some(Way::Variables(_))));
+        assert_eq!(way(&with("own")).unwrap(), None);
+        let joint = [("FARSIDE_JOIN", "n1:7"), ("FARSIDE_GROUP", "0/2")];
+        assert!(matches!(way(&joint).unwrap(), Some(Way::Groups(_, None))));
+        let group = [&both[..], &joint].concat();
+        assert!(matches!(way(&group).unwrap(), Some(Way::Groups(_, Some(way))) if *way == Way::Pmix));
+        let error = way(&with("somehow")).unwrap_err().to_string();
+        assert!(error.contains("FARSIDE_START=\"somehow\"") && error.contains("variables"), "{error}");
+    }
+}

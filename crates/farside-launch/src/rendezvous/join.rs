@@ -1,0 +1,159 @@
+//! A process other than process 0 comes to it.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farside_sys::net::{Interest, tcp, wait_ready};
+use farside_sys::process::random_bytes;
+
+use super::SILENCE_MAX;
+use super::greeting::{Answer, Challenge, Claim, Exchange, GREETING_BYTES_MAX, Request, Seat, Secret, Side};
+use crate::control::TcpControl;
+use crate::control::frames::{FrameReader, FrameWriter};
+use crate::error::{LaunchError as Error, RendezvousError, Result};
+
+/// How long an address may take to answer before the next is tried.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// How long process 0 may take to begin the greeting. It has nothing else to do, but very many may come at once.
+const GREETING_MAX: Duration = Duration::from_secs(10);
+/// The pause before all addresses are tried again: at first, and at last.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// Who comes, and to whom.
+#[derive(Debug)]
+pub(crate) struct Joining<'a> {
+    pub(crate) claim: Claim,
+    /// Where process 0 may be found, the best first: names or addresses with their ports.
+    pub(crate) targets: &'a [(String, u16)],
+    pub(crate) secret: &'a Secret,
+    /// How long it is tried.
+    pub(crate) time: Duration,
+}
+
+/// Why an attempt came to nothing.
+#[derive(Debug)]
+enum Failure {
+    /// It may go better next time.
+    Passing(String),
+    /// It will not.
+    Final(Error),
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Passing(error.to_string())
+    }
+}
+
+impl Joining<'_> {
+    /// Connects to process 0, as often as it takes. Returns the link and what this process is in the job.
+    ///
+    /// # Errors
+    /// [`Error::Rendezvous`].
+    pub(crate) fn join(&self) -> Result<(TcpControl, Seat)> {
+        let deadline = Instant::now() + self.time;
+        let mut pause = PAUSE_MIN;
+        loop {
+            let mut causes = Vec::new();
+            for target in self.targets {
+                match self.try_target(target, deadline) {
+                    Ok(joined) => return Ok(joined),
+                    Err(Failure::Final(error)) => return Err(error),
+                    Err(Failure::Passing(cause)) => causes.push(cause),
+                }
+            }
+            if Instant::now() + pause >= deadline {
+                causes.dedup();
+                return Err(self.unreachable(causes.join("; ")));
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn unreachable(&self, cause: String) -> Error {
+        let address = self.targets.iter().map(|(host, port)| format!("{host}:{port}")).collect::<Vec<_>>().join(" or ");
+        RendezvousError::Unreachable { rank: self.claim.process, address, after: self.time, cause }.into()
+    }
+
+    /// Tries all addresses that a name stands for.
+    fn try_target(&self, target: &(String, u16), deadline: Instant) -> Result<(TcpControl, Seat), Failure> {
+        let mut failure = Failure::Passing(format!("{} is not known", target.0));
+        for address in (target.0.as_str(), target.1).to_socket_addrs()? {
+            match self.try_address(address, deadline) {
+                Err(Failure::Passing(cause)) => failure = Failure::Passing(cause),
+                other => return other,
+            }
+        }
+        Err(failure)
+    }
+
+    fn try_address(&self, address: SocketAddr, deadline: Instant) -> Result<(TcpControl, Seat), Failure> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Failure::Passing("the time is up".into()));
+        }
+        let stream = TcpStream::connect_timeout(&address, left.min(CONNECT_MAX))?;
+        // Where nobody listens, a stream can meet itself.
+        if stream.local_addr()? == stream.peer_addr()? {
+            return Err(Failure::Passing("nobody listens there".into()));
+        }
+        tcp::tend(&stream, SILENCE_MAX)?;
+        self.greet(stream, address, deadline)
+    }
+
+    fn greet(&self, stream: TcpStream, address: SocketAddr, deadline: Instant) -> Result<(TcpControl, Seat), Failure> {
+        let stranger = || Failure::Passing("something else than a process of this job answers there".into());
+        let mut reader = FrameReader::new(GREETING_BYTES_MAX);
+        let challenge = await_message(&stream, &mut reader, deadline.min(Instant::now() + GREETING_MAX))?;
+        let Challenge { host_nonce } = Challenge::decode(&challenge).ok_or_else(stranger)?;
+        let Self { claim, secret, .. } = *self;
+        let exchange = Exchange { host_nonce, nonce: random_bytes()?, claim };
+        let proof = exchange.proof(Side::Member, secret);
+        let mut writer = FrameWriter::default();
+        writer.push(&Request { claim, nonce: exchange.nonce, proof }.encode());
+        // It is the first that is written, and the buffers of a stream hold more than this.
+        writer.flush(&stream)?;
+        // Process 0 answers when it knows of all groups.
+        let answer = await_message(&stream, &mut reader, deadline)?;
+        let (rank, address) = (claim.process, address.to_string());
+        let refusal = match Answer::decode(&answer).ok_or_else(stranger)? {
+            Answer::Welcome(seat, proof) if exchange.is_proven(Side::Host(seat), secret, &proof) => {
+                reader.accept_all();
+                return Ok((TcpControl::new(stream, reader, exchange.pad(secret)), seat));
+            }
+            // Under one of several addresses there may be another machine, and another job.
+            Answer::Welcome(..) | Answer::WrongSecret if self.targets.len() > 1 => {
+                return Err(Failure::Passing(format!("another job answers at {address}")));
+            }
+            Answer::Welcome(..) | Answer::WrongSecret => RendezvousError::WrongSecret { rank, address },
+            Answer::Taken => RendezvousError::RankTaken { rank, address },
+            Answer::OtherSize(host_processes) => {
+                RendezvousError::OtherSize { rank, processes: claim.processes, host_processes, address }
+            }
+            Answer::OtherGroups(host_groups) => {
+                RendezvousError::OtherGroups { group: claim.group, groups: claim.groups, host_groups, address }
+            }
+        };
+        Err(Failure::Final(refusal.into()))
+    }
+}
+
+fn await_message(stream: &TcpStream, reader: &mut FrameReader, deadline: Instant) -> std::io::Result<Vec<u8>> {
+    loop {
+        match reader.receive(stream) {
+            Ok(Some(message)) => return Ok(message),
+            Ok(None) => return Err(std::io::Error::other("the connection was closed in the greeting")),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        if Instant::now() >= deadline {
+            return Err(std::io::Error::other("whoever listens there does not greet"));
+        }
+        wait_ready(&[Interest { fd: stream.as_fd(), writable: false }], Some(deadline))?;
+    }
+}

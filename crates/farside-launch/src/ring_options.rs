@@ -1,0 +1,219 @@
+//! How large rings are, and how they grow.
+
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+
+use crate::error::{LaunchError as Error, Result};
+
+/// The size of the chunks that a ring begins with, and how many.
+pub const FIRST_CHUNK_BYTES: usize = 4 << 10;
+pub const FIRST_CHUNK_COUNT: usize = 2;
+/// The same for lanes, which carry less.
+pub const FIRST_LANE_CHUNK_BYTES: usize = FIRST_CHUNK_BYTES / 2;
+/// Chunks that one request brings.
+pub const CHUNKS_PER_REQUEST_MAX: usize = 16;
+/// Chunks of one ring.
+const CHUNKS_MAX: usize = 1024;
+/// Chunks begin and end on such a multiple.
+const CHUNK_BYTES_UNIT: usize = 128;
+/// With each request the chunks that are asked for are so many times as large, as a power of two.
+const GROWTH_SHIFT: usize = 3;
+
+/// How large the ring to a worker is, and how it grows when its receiver falls behind (Seriema §4.4.1: c, c_max and the size of a chunk).
+///
+/// A ring begins with [`first_chunks`](Self::first_chunks) chunks of [`chunk_bytes`](Self::chunk_bytes). When its sender finds no room, it
+/// asks for [`chunks_per_growth`](Self::chunks_per_growth) more, each time eight times as large, until one would be larger than
+/// [`chunk_bytes_max`](Self::chunk_bytes_max) or there are [`chunks_max`](Self::chunks_max) chunks. The receiver grants them while all
+/// rings that lead to it take no more than [`Job::ring_cap_bytes`](crate::Job::ring_cap_bytes).
+///
+/// The default is two chunks of 4 KiB, then one of 32 KiB and one of 256 KiB. That is measured: a busy ring has to be longer than
+/// 192 KiB, since where the same cache lines go to and fro in a shorter circle each takes more than twice as long; and much longer
+/// rings leave the caches.
+///
+/// In the environment of a job and for `farside run --ring` it is written `FIRST,GROWTH,MAX,BYTES,BYTES_MAX`, by default
+/// `2,1,4,4096,262144`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingOptions {
+    /// Chunks that the first request brings: 2 to 16.
+    pub first_chunks: usize,
+    /// Chunks that each later request brings: 1 to 16.
+    pub chunks_per_growth: usize,
+    /// The most chunks of a ring, not counting those that a single long call needs: 2 to 1024, and no fewer than the first.
+    pub chunks_max: usize,
+    /// The size of the first chunks: a multiple of 128. The lanes of a process begin with half of it.
+    pub chunk_bytes: usize,
+    /// The size up to which they grow: a multiple of 128. A call that is longer gets a chunk of its own.
+    pub chunk_bytes_max: usize,
+}
+
+impl Default for RingOptions {
+    fn default() -> Self {
+        Self {
+            first_chunks: FIRST_CHUNK_COUNT,
+            chunks_per_growth: 1,
+            chunks_max: 4,
+            chunk_bytes: FIRST_CHUNK_BYTES,
+            chunk_bytes_max: 256 << 10,
+        }
+    }
+}
+
+impl RingOptions {
+    /// Whether there can be such a ring where all rings to a worker may take so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::RingOptions`].
+    pub fn check(&self, cap_bytes: usize) -> Result<()> {
+        let refused = |why: String| Err(Error::RingOptions { why });
+        if !(2..=CHUNKS_PER_REQUEST_MAX).contains(&self.first_chunks) {
+            // The only chunk of a ring is never left, and one that is not left is never credited.
+            return refused(format!(
+                "it begins with {} chunks, not with 2 to {CHUNKS_PER_REQUEST_MAX}",
+                self.first_chunks
+            ));
+        }
+        if !(1..=CHUNKS_PER_REQUEST_MAX).contains(&self.chunks_per_growth) {
+            return refused(format!(
+                "it grows by {} chunks, not by 1 to {CHUNKS_PER_REQUEST_MAX}",
+                self.chunks_per_growth
+            ));
+        }
+        if !(self.first_chunks..=CHUNKS_MAX).contains(&self.chunks_max) {
+            let (first, max) = (self.first_chunks, self.chunks_max);
+            return refused(format!("at most {max} chunks: between the first {first} and {CHUNKS_MAX} are possible"));
+        }
+        for bytes in [self.chunk_bytes, self.chunk_bytes_max] {
+            if bytes == 0 || !bytes.is_multiple_of(CHUNK_BYTES_UNIT) {
+                return refused(format!("{bytes} bytes are no multiple of {CHUNK_BYTES_UNIT}"));
+            }
+        }
+        if self.chunk_bytes > self.chunk_bytes_max {
+            return refused(format!("the first chunks of {} bytes exceed {}", self.chunk_bytes, self.chunk_bytes_max));
+        }
+        match self.chunk_bytes.checked_mul(self.first_chunks) {
+            // A ring as small as by default is granted in any case.
+            Some(bytes) if bytes <= cap_bytes.max(FIRST_CHUNK_COUNT * FIRST_CHUNK_BYTES) => Ok(()),
+            _ => refused(format!(
+                "its first {} chunks of {} bytes exceed the receiver's cap of {cap_bytes}: raise `Job::ring_cap_bytes`",
+                self.first_chunks, self.chunk_bytes
+            )),
+        }
+    }
+
+    /// What to ask for when a ring of so many chunks has no room: how many chunks, and of what size. `None` when it is as long as it
+    /// may be.
+    pub fn growth(&self, chunks: usize) -> Option<(usize, usize)> {
+        let count = self.chunks_per_growth.min(self.chunks_max.checked_sub(chunks)?);
+        let step = chunks.saturating_sub(self.first_chunks) / self.chunks_per_growth + 1;
+        let mut bytes = self.chunk_bytes;
+        for _ in 0..step {
+            bytes = bytes.saturating_mul(1 << GROWTH_SHIFT).min(self.chunk_bytes_max);
+        }
+        (count > 0).then_some((count, bytes))
+    }
+}
+
+impl Display for RingOptions {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let Self { first_chunks, chunks_per_growth, chunks_max, chunk_bytes, chunk_bytes_max } = self;
+        write!(out, "{first_chunks},{chunks_per_growth},{chunks_max},{chunk_bytes},{chunk_bytes_max}")
+    }
+}
+
+impl FromStr for RingOptions {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const FORM: &str = "five numbers are expected: FIRST,GROWTH,MAX,BYTES,BYTES_MAX";
+        let numbers = text.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>().map_err(|_| FORM)?;
+        let [first_chunks, chunks_per_growth, chunks_max, chunk_bytes, chunk_bytes_max] = numbers[..] else {
+            return Err(FORM);
+        };
+        Ok(Self { first_chunks, chunks_per_growth, chunks_max, chunk_bytes, chunk_bytes_max })
+    }
+}
+
+/// The size of a chunk for a record of this size: behind it is room for one more header.
+pub fn chunk_bytes_for(record_bytes: usize) -> usize {
+    (record_bytes + 8).next_multiple_of(FIRST_CHUNK_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CAP: usize = 8 << 20;
+
+    #[test]
+    fn the_default_is_what_was_measured() {
+        let options = RingOptions::default();
+        options.check(CAP).unwrap();
+        options.check(0).unwrap();
+        assert_eq!((options.first_chunks, options.chunk_bytes), (2, 4 << 10));
+        assert_eq!(
+            [2, 3, 4, 5].map(|chunks| options.growth(chunks)),
+            [Some((1, 32 << 10)), Some((1, 256 << 10)), None, None]
+        );
+    }
+
+    #[test]
+    fn chunks_come_in_the_numbers_asked_for() {
+        // Seriema's: two at a time, up to 16, all of one size.
+        let seriema = RingOptions {
+            chunks_per_growth: 2,
+            chunks_max: 15,
+            chunk_bytes: 64 << 10,
+            chunk_bytes_max: 64 << 10,
+            ..RingOptions::default()
+        };
+        seriema.check(CAP).unwrap();
+        assert_eq!(seriema.growth(2), Some((2, 64 << 10)));
+        assert_eq!(seriema.growth(14), Some((1, 64 << 10)));
+        assert_eq!(seriema.growth(15), None);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let good = RingOptions::default();
+        let bad = [
+            RingOptions { first_chunks: 1, ..good },
+            RingOptions { first_chunks: 17, chunks_max: 20, ..good },
+            RingOptions { chunks_per_growth: 0, ..good },
+            RingOptions { chunks_max: 1, ..good },
+            RingOptions { chunks_max: CHUNKS_MAX + 1, ..good },
+            RingOptions { chunk_bytes: 0, ..good },
+            RingOptions { chunk_bytes: 100, ..good },
+            RingOptions { chunk_bytes: 512 << 10, ..good },
+            RingOptions { chunk_bytes: 8 << 20, chunk_bytes_max: 8 << 20, ..good },
+            RingOptions { chunk_bytes: 1 << 63, chunk_bytes_max: 1 << 63, ..good },
+        ];
+        for options in bad {
+            assert!(matches!(options.check(CAP), Err(Error::RingOptions { .. })), "{options:?}");
+        }
+    }
+
+    fn any_options() -> impl Strategy<Value = RingOptions> {
+        any::<[usize; 5]>().prop_map(|[first_chunks, chunks_per_growth, chunks_max, chunk_bytes, chunk_bytes_max]| {
+            RingOptions { first_chunks, chunks_per_growth, chunks_max, chunk_bytes, chunk_bytes_max }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(options in any_options()) {
+            prop_assert_eq!(options.to_string().parse::<RingOptions>(), Ok(options));
+        }
+
+        #[test]
+        fn whatever_is_read_is_checked_without_panic(text in "[0-9,]{0,40}", chunks in 0..3000_usize, cap: usize) {
+            if let Ok(options) = text.parse::<RingOptions>()
+                && options.check(cap).is_ok()
+                && let Some((count, bytes)) = options.growth(chunks)
+            {
+                prop_assert!(count >= 1 && chunks + count <= options.chunks_max && bytes <= options.chunk_bytes_max);
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Starting the processes of a job and seeing it through.
+//!
+//! The *launcher* is the process that starts the others, all of them its direct children; it is not itself one of the job.
+//! It watches their ends and their control links, tells every process when another is lost, and returns when all have
+//! ended.
+//!
+//! A child is killed by the system when the thread that started it ends, however that comes about. So a launcher that is
+//! interrupted (Ctrl-C), killed, or crashes leaves nothing running, and needs no signal handler for that.
+
+mod children;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use farside_fabric::ProcessId;
+use farside_fabric::route::FabricChoice;
+use farside_sys::process::random_bytes;
+use farside_sys::topology::Bind;
+
+use self::children::Children;
+use crate::coordinator::{Coordinator, Plan};
+use crate::error::{LaunchError as Error, ProcessEnd, Result};
+use crate::nic::Nics;
+use crate::ring_options::RingOptions;
+use crate::settings::{Check, Choices, Limits, own_environment};
+
+/// How long a process may stay that has failed or was told that the job is over, when it is the only kind left.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What some of a job's processes run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The program: a path, or a name that is looked up in `PATH`.
+    pub command: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// How many processes run it.
+    pub processes: u32,
+}
+
+/// A job to be started from outside, as the command `farside run` does.
+///
+/// What is set here wins over what the programs themselves say with [`Job`](crate::Job). The processes are numbered in the
+/// order of the programs. Process 0 inherits the standard input, the others have none; all inherit the standard output and
+/// error.
+///
+/// ```no_run
+/// use farside::job::launch::{Launch, Program};
+///
+/// let program = Program { command: "./histogram".into(), arguments: vec!["--quick".into()], processes: 4 };
+/// Launch::new(vec![program]).threads_per_process(2).run()?;
+/// # Ok::<(), farside::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is started before `run`"]
+pub struct Launch {
+    pub programs: Vec<Program>,
+    pub choices: Choices,
+    /// Which job of the program the processes are for, if they must come to that one.
+    pub site: Option<String>,
+    pub time_limit: Option<Duration>,
+    pub quiet_stdout: bool,
+}
+
+impl Launch {
+    /// A job of these programs. Where they are different files, not copies of one, their processes share collectives, and functions that
+    /// are registered by name ([`Job::register`](crate::Job::register)); closures can be called only where they exist.
+    pub fn new(programs: Vec<Program>) -> Self {
+        Self { programs, choices: Choices::default(), site: None, time_limit: None, quiet_stdout: false }
+    }
+
+    /// Worker threads of each process, instead of what the program says.
+    pub fn threads_per_process(mut self, threads: u32) -> Self {
+        self.choices.threads = Some(threads);
+        self
+    }
+
+    /// Where the workers run, instead of what the program says.
+    pub fn bind(mut self, bind: Bind) -> Self {
+        self.choices.bind = Some(bind);
+        self
+    }
+
+    /// Which network devices the processes use, instead of what the program says.
+    pub fn nics(mut self, nics: Nics) -> Self {
+        self.choices.nics = Some(nics);
+        self
+    }
+
+    /// How large the rings are, instead of what the program says.
+    pub fn ring(mut self, options: RingOptions) -> Self {
+        self.choices.ring = Some(options);
+        self
+    }
+
+    /// What carries the bytes, instead of what the program or `FARSIDE_FABRIC` says.
+    pub fn fabric(mut self, fabric: FabricChoice) -> Self {
+        self.choices.fabric = Some(fabric);
+        self
+    }
+
+    /// What is checked while the job runs, instead of what the program says.
+    pub fn check(mut self, check: Check) -> Self {
+        self.choices.check = Some(check);
+        self
+    }
+
+    /// Stops the job when it runs longer.
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = Some(limit);
+        self
+    }
+
+    /// Throws away what the processes print to the standard output.
+    pub fn quiet_stdout(mut self) -> Self {
+        self.quiet_stdout = true;
+        self
+    }
+
+    /// Starts the processes and returns when all of them have ended.
+    ///
+    /// *Cost*: a process takes about a millisecond to start. Waiting takes no processor time.
+    ///
+    /// # Errors
+    /// - [`Error::JobShape`] when there can be no such job, or it does not fit on this machine; nothing was started.
+    /// - [`Error::ProcessFailed`] with the process that failed first: it could not be started, ended with another status
+    ///   than 0, was killed, reported an error or a panic of a worker, or was stopped by the time limit.
+    /// - [`Error::JobEnded`] when processes did not come to the job, or it did not come to
+    ///   rest.
+    pub fn run(mut self) -> Result<()> {
+        let started = Instant::now();
+        let count = self.programs.iter().map(|program| u64::from(program.processes)).sum::<u64>();
+        self.choices.processes = Some(u32::try_from(count).unwrap_or(u32::MAX));
+        if self.choices.fabric.is_none() {
+            self.choices = self.choices.with_forced_fabric(&own_environment)?;
+        }
+        let settings = self.choices.clone().resolve(&own_environment)?;
+        if let Some(idle) = self.programs.iter().find(|program| program.processes == 0) {
+            let why = format!("at least one process of {} is needed", idle.command.display());
+            return Err(Error::JobShape { processes: settings.processes, threads: settings.threads, why });
+        }
+        settings.check_limits(&Limits::here())?;
+
+        let random = |cause| Error::System { doing: "getting random bytes", cause };
+        let coordinator = Coordinator::new(Plan {
+            processes: settings.processes,
+            job_id: u64::from_le_bytes(random_bytes().map_err(random)?),
+            secret: random_bytes().map_err(random)?,
+            start_deadline: settings.deadline,
+            finalize_deadline: settings.finalize_deadline,
+        });
+        let children = Children::start(&self)?;
+        let time_limit = self.time_limit.and_then(|limit| started.checked_add(limit));
+        Supervisor { coordinator, children, started, time_limit, grace_ends: None }.run()
+    }
+}
+
+/// A job that runs.
+#[derive(Debug)]
+struct Supervisor {
+    coordinator: Coordinator,
+    children: Children,
+    started: Instant,
+    time_limit: Option<Instant>,
+    /// When those that have no reason to stay are killed.
+    grace_ends: Option<Instant>,
+}
+
+impl Supervisor {
+    fn run(mut self) -> Result<()> {
+        loop {
+            while let Some((process, message)) = self.coordinator.next_message() {
+                self.children.tell(process, &message);
+            }
+            if let Some(verdict) = self.coordinator.verdict() {
+                return verdict;
+            }
+            if self.grace_ends.is_none() && self.coordinator.only_stragglers_run() {
+                self.grace_ends = Some(Instant::now() + GRACE);
+            }
+            let ready = self.children.wait(self.next_deadline())?;
+            self.listen(&ready);
+            self.coordinator.tick(self.started.elapsed());
+            self.stop_overdue(Instant::now());
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let tick = self.coordinator.next_tick().and_then(|at| self.started.checked_add(at));
+        [tick, self.time_limit, self.grace_ends].into_iter().flatten().min()
+    }
+
+    /// Passes on what the processes said and how they ended.
+    fn listen(&mut self, ready: &[ProcessId]) {
+        let mut news = self.children.hear(ready, self.coordinator.is_finished());
+        // Of what came to light together, an end without a word came first: to fail in an orderly way takes longer, and may
+        // be what a process did because it missed the other.
+        news.sort_by_key(|news| !news.is_sudden_end());
+        let now = self.started.elapsed();
+        for news in news {
+            for message in news.messages {
+                self.coordinator.said(news.process, message, now);
+            }
+            if let Some(end) = news.end {
+                self.coordinator.ended(news.process, end, now);
+            }
+        }
+    }
+
+    /// Kills whoever is over time.
+    fn stop_overdue(&mut self, now: Instant) {
+        let has_passed = |deadline: Option<Instant>| deadline.is_some_and(|deadline| now >= deadline);
+        let time_is_up = has_passed(self.time_limit);
+        if !time_is_up && !has_passed(self.grace_ends) {
+            return;
+        }
+        let running: Vec<_> = self.coordinator.running().collect();
+        for (process, end) in self.children.stop(&running) {
+            let end = if time_is_up { ProcessEnd::TimedOut } else { end };
+            self.coordinator.ended(process, end, self.started.elapsed());
+        }
+    }
+}

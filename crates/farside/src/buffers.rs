@@ -1,0 +1,18 @@
+//! Calls that carry buffers in registered memory, results that go into registered memory, and calls on everyone.
+//!
+//! This room stands above [`invoke`](crate::invoke) and [`memory`](crate::memory): it adds forms of calls to
+//! [`To`](crate::To) and [`Worker`](crate::Worker), and neither of the two knows it.
+
+mod broadcast;
+mod buffered;
+mod countdown;
+mod counting;
+mod fetch;
+mod lent;
+mod result_place;
+
+pub use broadcast::{Everyone, LentToAll};
+pub use countdown::Countdown;
+pub use counting::Counting;
+pub use lent::{Lent, Written};
+pub use result_place::ResultPlace;

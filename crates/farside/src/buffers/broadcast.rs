@@ -1,0 +1,462 @@
+//! Calls on all workers of a job, over a tree (Seriema's `broadcast` and `broadcast_buffer`).
+//!
+//! The tree is binomial among the processes: one that has the call sends it on to as many others as there are levels below it. One
+//! worker of each process does that, and hands the call to the other workers of its process. In the caller's process it is the caller,
+//! and worker 0 in all others.
+
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use farside_fabric::{ProcessId, WorkerId};
+
+use super::fetch::fetch;
+use super::lent::Written;
+use crate::Wire;
+use crate::error::{Error, Refused, Result};
+use crate::invoke::call::{To, WhenFull};
+use crate::invoke::caller::Waiter;
+use crate::invoke::notify::{Counted, LatchAddress, Synchronizer};
+use crate::invoke::payload::Arguments;
+use crate::invoke::remote::{ByPointer, Callee, after, read_arguments};
+use crate::invoke::table::Remote;
+use crate::memory::{Extent, Registered, RemoteMemory};
+use crate::runtime::observer::{AccessKind, InUse, Touch};
+use crate::runtime::worker::PutOff;
+use crate::runtime::worker::Worker;
+use farside_launch::kill_point::KillPoint;
+
+/// The way from a worker to all workers of the job, itself included. Made by [`Worker::everyone`].
+///
+/// ```no_run
+/// # use farside::prelude::*;
+/// # fn example(me: &Worker) -> farside::Result<()> {
+/// let all = me.synchronizer(me.worker_count())?;
+/// me.everyone().notify(&all).call("hello".to_owned(), |there, word| println!("{word} from {}", there.id()))?;
+/// all.wait()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The arguments are cloned for each worker. Each runs the function when it makes progress; a worker that has processes below it in the
+/// tree sends the call on before that, so that these wait for its attention, too. Of calls that one worker makes on everyone, and on
+/// single workers, no order is promised between any two.
+///
+/// *Memory*: a worker keeps what it cannot send on yet, however much that is, since it has no one to refuse it to. Whoever calls everyone
+/// again and again waits now and then for what it called before.
+///
+/// *When a process dies*, the [`Synchronizer`] says [`Error::PeerLost`]. A process that finds one below it dead sends on to those
+/// below that. What one had taken in and not sent on when it died is lost: the workers below it never run the call, and the
+/// survivors can tell by that error alone.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Everyone<'w> {
+    worker: &'w Worker,
+    notify: Option<LatchAddress>,
+}
+
+/// A buffer that was lent to a call on everyone until all have read it.
+///
+/// Dropped before that, it keeps its memory until the job ends: nobody may have it before it was read.
+#[derive(Debug)]
+#[must_use = "it gives the buffer back"]
+pub struct LentToAll<'w> {
+    read: Synchronizer<'w>,
+    buffer: Option<Registered>,
+    /// What tells the checker of it.
+    in_use: Option<Box<InUse>>,
+}
+
+/// Where in the tree a call is.
+#[derive(Clone, Copy, Debug, Wire)]
+struct Spot {
+    /// Who called.
+    root: WorkerId,
+    /// The place of the process among those of the tree, from the root's on; [`LEAF`] for a worker that sends nothing on.
+    place: u32,
+}
+
+const LEAF: u32 = u32::MAX;
+
+/// A kind of call on everyone: what it carries, and what each worker does with it.
+trait Body: 'static {
+    type Load: Wire + Clone + 'static;
+
+    /// Runs the function that the operand names, and counts. `false` if it names none.
+    fn run(there: &Worker, operand: u32, load: Self::Load, counted: Option<LatchAddress>) -> bool;
+}
+
+/// Arguments alone.
+struct Plain<A, R>(PhantomData<fn(A) -> R>);
+
+impl<A: Wire + Clone + 'static, R: 'static> Body for Plain<A, R> {
+    type Load = A;
+
+    fn run(there: &Worker, operand: u32, load: A, counted: Option<LatchAddress>) -> bool {
+        let Some(function) = <ByPointer as Callee<fn(&Worker, A) -> R>>::find(there, operand) else { return false };
+        function(there, load);
+        counted.count(there.process_handle());
+        true
+    }
+}
+
+/// A buffer that travels with them, from record to record.
+struct Inline<A, R>(PhantomData<fn(A) -> R>);
+
+impl<A: Wire + Clone + 'static, R: 'static> Body for Inline<A, R> {
+    type Load = (A, Vec<u8>);
+
+    fn run(there: &Worker, operand: u32, (arguments, buffer): Self::Load, counted: Option<LatchAddress>) -> bool {
+        let function = <ByPointer as Callee<fn(&Worker, A, &[u8]) -> R>>::find(there, operand);
+        let Some(function) = function else { return false };
+        function(there, arguments, &buffer);
+        counted.count(there.process_handle());
+        true
+    }
+}
+
+/// Places where a buffer was written, one for each process.
+struct Put<A, R>(PhantomData<fn(A) -> R>);
+
+impl<A: Wire + Clone + 'static, R: 'static> Body for Put<A, R> {
+    type Load = (A, Vec<Written>);
+
+    fn run(there: &Worker, operand: u32, (arguments, places): Self::Load, counted: Option<LatchAddress>) -> bool {
+        let function = <ByPointer as Callee<fn(&Worker, (A, Written)) -> R>>::find(there, operand);
+        let (Some(function), Some(written)) = (function, places.get(there.process().index())) else { return false };
+        function(there, (arguments, *written));
+        counted.count(there.process_handle());
+        true
+    }
+}
+
+/// A buffer that each worker reads from the caller's memory.
+struct Get<A, R>(PhantomData<fn(A) -> R>);
+
+#[derive(Clone, Copy, Debug, Wire)]
+struct Shown {
+    memory: Extent,
+    read: LatchAddress,
+}
+
+impl<A: Wire + Clone + 'static, R: 'static> Body for Get<A, R> {
+    type Load = (Shown, A);
+
+    fn run(there: &Worker, operand: u32, (shown, arguments): Self::Load, counted: Option<LatchAddress>) -> bool {
+        let function = <ByPointer as Callee<fn(&Worker, A, &[u8]) -> R>>::find(there, operand);
+        let Some(function) = function else { return false };
+        fetch(there, shown.memory, false, move |there, buffer| {
+            // Its owner has died, and nobody waits for this.
+            let Ok(buffer) = buffer else { return };
+            shown.read.count(there.process_handle());
+            function(there, arguments, &buffer);
+            counted.count(there.process_handle());
+        });
+        true
+    }
+}
+
+/// Sends a call on, and runs it.
+struct Broadcast<B>(PhantomData<B>);
+
+impl<B: Body> Remote for Broadcast<B> {
+    unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8 {
+        // SAFETY: passed on; the sender wrote such a triple for this trampoline.
+        let read = unsafe { read_arguments::<(Spot, Option<LatchAddress>, B::Load)>(worker, payload, end) };
+        let Some((spot, counted, load)) = read else { return std::ptr::null() };
+        if spot.place != LEAF {
+            let call =
+                Onward::<B> { worker, operand, root: spot.root, counted, load: &load, when_full: WhenFull::Queue };
+            call.to_local();
+            call.to_children(spot.place);
+            worker.process_handle().kill_point(KillPoint::SentOn);
+        }
+        if !B::run(worker, operand, load, counted) {
+            return std::ptr::null();
+        }
+        after::<(Spot, Option<LatchAddress>, B::Load)>(payload, end)
+    }
+}
+
+/// A call on everyone at a worker that sends it on.
+struct Onward<'a, B: Body> {
+    worker: &'a Worker,
+    operand: u32,
+    root: WorkerId,
+    counted: Option<LatchAddress>,
+    load: &'a B::Load,
+    when_full: WhenFull,
+}
+
+impl<B: Body> Onward<'_, B> {
+    /// The children of a place in the tree: the place with one bit added below its lowest. The largest subtrees come first.
+    fn children(&self, place: u32) -> impl Iterator<Item = u32> + use<B> {
+        let count = u64::from(self.worker.process_count());
+        let bits = if place == 0 { u32::BITS - 1 } else { place.trailing_zeros() };
+        let children = (0..bits).rev().map(move |bit| u64::from(place) + (1 << bit));
+        children.filter(move |child| *child < count).map(|child| child as u32)
+    }
+
+    fn process_at(&self, place: u32) -> ProcessId {
+        let count = u64::from(self.worker.process_count());
+        let root = u64::from(self.worker.process_of(self.root).number());
+        ProcessId::new(((root + u64::from(place)) % count) as u32)
+    }
+
+    fn to_children(&self, place: u32) {
+        self.children(place).for_each(|child| self.to_subtree(child));
+    }
+
+    /// Sends to the worker who sends on at a place of the tree, or, where that is gone, to those below it.
+    fn to_subtree(&self, place: u32) {
+        let first = self.worker.process_handle().shape().worker_at(self.process_at(place), 0);
+        if self.send(first, place).is_err() {
+            self.to_children(place);
+        }
+    }
+
+    /// Sends to the other workers of this process.
+    fn to_local(&self) {
+        let shape = self.worker.process_handle().shape();
+        let workers = (0..shape.threads as usize).map(|local| shape.worker_at(self.worker.process(), local));
+        for other in workers.filter(|other| *other != self.worker.id()) {
+            // They are of this process: that they are gone nobody would be left to see.
+            let _ = self.send(other, LEAF);
+        }
+    }
+
+    /// Sends to one worker, or puts that off when there is no room.
+    ///
+    /// # Errors
+    /// Those that do not pass.
+    fn send(&self, to: WorkerId, place: u32) -> Result<()> {
+        let spot = Spot { root: self.root, place };
+        let way = self.worker.to(to).when_full(self.when_full);
+        let sent = submit::<B>(way, self.operand, (spot, self.counted, self.load.clone()));
+        match sent {
+            Err((Error::Full { .. } | Error::InHandler { .. }, load)) => {
+                self.worker.put_off(put_off::<B>(to, self.operand, load));
+                Ok(())
+            }
+            other => other.map_err(|(error, _)| error),
+        }
+    }
+}
+
+type Triple<B> = (Spot, Option<LatchAddress>, <B as Body>::Load);
+
+fn submit<B: Body>(way: To<'_>, operand: u32, load: Triple<B>) -> Result<(), (Error, Triple<B>)> {
+    way.submit::<Broadcast<B>, _>(Ok(operand), Arguments(load)).map_err(|(error, Arguments(load))| (error, load))
+}
+
+/// Sends a call on when there is room.
+fn put_off<B: Body>(to: WorkerId, operand: u32, load: Triple<B>) -> PutOff {
+    let mut load = Some(load);
+    PutOff::new(move |worker| {
+        let Some(again) = load.take() else { return true };
+        let root = again.0.root;
+        let place = again.0.place;
+        match submit::<B>(worker.to(to).when_full(WhenFull::Queue), operand, again) {
+            Ok(()) => true,
+            Err((Error::Full { .. }, again)) => {
+                load = Some(again);
+                false
+            }
+            Err((_, (_, counted, rest))) => {
+                if place != LEAF {
+                    let when_full = WhenFull::Queue;
+                    Onward::<B> { worker, operand, root, counted, load: &rest, when_full }.to_children(place);
+                }
+                true
+            }
+        }
+    })
+}
+
+impl Worker {
+    /// The way to all workers of the job, this one included: a tree of calls.
+    pub fn everyone(&self) -> Everyone<'_> {
+        Everyone::new(self)
+    }
+}
+
+impl<'w> Everyone<'w> {
+    pub(crate) fn new(worker: &'w Worker) -> Self {
+        Self { worker, notify: None }
+    }
+
+    /// Counts `synchronizer` down each time that a worker has run the function: as often as there are workers.
+    pub fn notify(mut self, synchronizer: &'w Synchronizer<'w>) -> Self {
+        (0..self.worker.process_count()).for_each(|process| synchronizer.asks(ProcessId::new(process)));
+        self.notify = Some(synchronizer.address());
+        self
+    }
+
+    /// Has `function(there, arguments)` run on every worker.
+    ///
+    /// *Completion*: the arguments were copied when this returns. *Cost*: this worker sends to as many processes as the logarithm of
+    /// their number says, and to the other workers of its own.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when a process is known to be gone (the others run it all the same); [`Error::DifferentBinaries`],
+    /// [`Error::ForeignFunction`] and [`Error::TooLarge`], and then nobody runs it.
+    pub fn call<A, R>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>>
+    where
+        A: Wire + Clone + 'static,
+        R: 'static,
+    {
+        self.begin::<Plain<A, R>>(function as usize, arguments)
+    }
+
+    /// As [`call`](Self::call), with a buffer that travels in the same records.
+    ///
+    /// *Cost*: each process copies the buffer to each that it sends to.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub fn call_buffer<A, R>(
+        self,
+        arguments: A,
+        buffer: &[u8],
+        function: fn(&Worker, A, &[u8]) -> R,
+    ) -> Result<(), Refused<A>>
+    where
+        A: Wire + Clone + 'static,
+        R: 'static,
+    {
+        let begun = self.begin::<Inline<A, R>>(function as usize, (arguments, buffer.to_vec()));
+        begun.map_err(|Refused { error, arguments: (arguments, _) }| Refused { error, arguments })
+    }
+
+    /// As [`call`](Self::call), with a buffer that is written into a place in each process first: `places` has one for each, in
+    /// their order.
+    ///
+    /// The caller writes all of them, and waits for that where they are not mapped; what goes down the tree is the call.
+    ///
+    /// # Errors
+    /// As for [`To::call_buffer_put`] and [`call`](Self::call); also [`Error::UnknownProcess`] when there are not as many places as
+    /// processes.
+    #[track_caller]
+    pub fn call_buffer_put<A, R>(
+        self,
+        arguments: A,
+        buffer: &[u8],
+        places: &[(RemoteMemory, u64)],
+        function: fn(&Worker, (A, Written)) -> R,
+    ) -> Result<(), Refused<A>>
+    where
+        A: Wire + Clone + 'static,
+        R: 'static,
+    {
+        let worker = self.worker;
+        let site = Location::caller();
+        let put = || {
+            if places.len() != worker.process_count() as usize {
+                let process = ProcessId::new(places.len() as u32);
+                return Err(Error::UnknownProcess { process, count: worker.process_count() });
+            }
+            let all = (0..).map(ProcessId::new).zip(places);
+            all.map(|(process, (memory, offset))| {
+                if memory.process() != process {
+                    return Err(Error::WrongProcess { memory: memory.process(), wanted: process });
+                }
+                memory.put_from(worker, *offset, buffer, site)?;
+                Ok(Written { memory: *memory, offset: *offset, bytes: buffer.len() as u64 })
+            })
+            .collect::<Result<Vec<_>>>()
+        };
+        match put() {
+            Ok(written) => {
+                let begun = self.begin::<Put<A, R>>(function as usize, (arguments, written));
+                begun.map_err(|Refused { error, arguments: (arguments, _) }| Refused { error, arguments })
+            }
+            Err(error) => Err(Refused { error, arguments }),
+        }
+    }
+
+    /// As [`call`](Self::call), with a buffer that every worker reads from the memory of this process.
+    ///
+    /// *Completion*: the [`LentToAll`] gives the buffer back when all have read it.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call), with the buffer; [`Error::TooLarge`] when there is no synchronizer left.
+    #[track_caller]
+    pub fn call_buffer_get<A, R>(
+        self,
+        arguments: A,
+        buffer: Registered,
+        function: fn(&Worker, A, &[u8]) -> R,
+    ) -> Result<LentToAll<'w>, Refused<Box<(A, Registered)>>>
+    where
+        A: Wire + Clone + 'static,
+        R: 'static,
+    {
+        let worker = self.worker;
+        let in_use = match worker.open_buffer(&buffer, Touch::here(AccessKind::Read)) {
+            Ok(in_use) => in_use,
+            Err(error) => return Err(Refused { error, arguments: Box::new((arguments, buffer)) }),
+        };
+        let read = match Synchronizer::new(Waiter::Worker(worker), worker.worker_count()) {
+            Ok(read) => read,
+            Err(error) => return Err(Refused { error, arguments: Box::new((arguments, buffer)) }),
+        };
+        (0..worker.process_count()).for_each(|process| read.asks(ProcessId::new(process)));
+        let shown = Shown { memory: Extent::of(&buffer), read: read.address() };
+        match self.begin::<Get<A, R>>(function as usize, (shown, arguments)) {
+            Ok(()) => Ok(LentToAll { read, buffer: Some(buffer), in_use }),
+            Err(Refused { error, arguments: (_, arguments) }) => {
+                Err(Refused { error, arguments: Box::new((arguments, buffer)) })
+            }
+        }
+    }
+
+    fn begin<B: Body>(self, function: usize, load: B::Load) -> Result<(), Refused<B::Load>> {
+        let worker = self.worker;
+        let check = || {
+            let process = worker.process_handle();
+            let others = (0..worker.process_count()).map(ProcessId::new);
+            match others.clone().find(|other| !process.is_alike(*other)) {
+                Some(other) => Err(Error::DifferentBinaries { a: worker.process(), b: other }),
+                None => process.table().offset_of(function),
+            }
+        };
+        let operand = match check() {
+            Ok(operand) => operand,
+            Err(error) => return Err(Refused { error, arguments: load }),
+        };
+        let (root, counted) = (worker.id(), self.notify);
+        // This worker's own comes first: if that is refused for good, all would be.
+        let spot = Spot { root, place: LEAF };
+        match submit::<B>(worker.to(root), operand, (spot, counted, load.clone())) {
+            Ok(()) => {}
+            Err((error, _)) => return Err(Refused { error, arguments: load }),
+        }
+        let when_full = if worker.is_in_handler() { WhenFull::Queue } else { WhenFull::Retry };
+        let call = Onward::<B> { worker, operand, root, counted, load: &load, when_full };
+        call.to_children(0);
+        call.to_local();
+        match (0..worker.process_count()).find_map(|process| worker.lost(ProcessId::new(process))) {
+            Some(error) => Err(Refused { error, arguments: load }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl LentToAll<'_> {
+    /// Waits until all workers have read the buffer, and gives it back. At most for the job's deadline.
+    ///
+    /// # Errors
+    /// Those of [`Synchronizer::wait`]. Then its memory is kept until the job ends.
+    pub fn wait(mut self) -> Result<Registered> {
+        self.read.wait()?;
+        Ok(self.buffer.take().expect("it is given back once"))
+    }
+}
+
+impl Drop for LentToAll<'_> {
+    fn drop(&mut self) {
+        if self.read.left() > 0 {
+            // Somebody may still read it.
+            std::mem::forget((self.buffer.take(), self.in_use.take()));
+        }
+    }
+}

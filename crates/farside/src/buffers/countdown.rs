@@ -1,0 +1,111 @@
+//! Counting calls in registered memory, where every process can watch.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_fabric::transport::{AtomicChange, Operation};
+
+use crate::Wire;
+use crate::error::Result;
+use crate::invoke::notify::Counted;
+use crate::memory::RemoteMemory;
+use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
+
+/// A counter in registered memory of any process, that calls count down when they have run (Seriema's `Synchronizer` in a
+/// `RemoteObject`).
+///
+/// It is a plain value: whoever has it can have calls count it down ([`To::counting`](crate::To::counting)), and can watch it. Calls of
+/// different workers and processes may share one. Compare [`Synchronizer`](crate::Synchronizer), which is for its worker alone,
+/// and wakes it.
+///
+/// ```no_run
+/// # use farside::prelude::*;
+/// # use farside::Countdown;
+/// # fn example(me: &Worker) -> farside::Result<()> {
+/// let memory = me.allocate_at(me.process(), 64)?;
+/// let done = Countdown::new(me, memory, 0, 2)?;
+/// for to in [me.neighbor(1), me.neighbor(2)] {
+///     me.to(to).counting(done).call((), |there, ()| println!("{} was here", there.id()))?;
+/// }
+/// // A third may wait for it as well.
+/// me.call_return(me.neighbor(3), done, |there, done| done.left(there).is_ok())?.wait()?;
+/// done.wait(me)?;
+/// me.release(memory)
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+pub struct Countdown {
+    memory: RemoteMemory,
+    offset: u64,
+}
+
+impl Countdown {
+    /// A counter of so many calls in the word at `offset`, a multiple of 8, of this memory.
+    ///
+    /// *Cost*: that of an atomic change of the word.
+    ///
+    /// # Errors
+    /// Those of [`RemoteMemory::atomic64`].
+    #[track_caller]
+    pub fn new(me: &Worker, memory: RemoteMemory, offset: u64, calls: u64) -> Result<Self> {
+        memory.atomic64(me, offset, AtomicChange::Swap(calls))?;
+        Ok(Self { memory, offset })
+    }
+
+    /// How many calls are left.
+    ///
+    /// # Errors
+    /// Those of [`RemoteMemory::atomic64`].
+    #[track_caller]
+    pub fn left(&self, me: &Worker) -> Result<u64> {
+        self.memory.atomic64(me, self.offset, AtomicChange::Load)
+    }
+
+    /// Counts so many calls more.
+    ///
+    /// # Errors
+    /// Those of [`RemoteMemory::atomic64`].
+    #[track_caller]
+    pub fn add(&self, me: &Worker, calls: u64) -> Result<()> {
+        self.memory.atomic64(me, self.offset, AtomicChange::Add(calls)).map(drop)
+    }
+
+    /// Waits until no call is left, running what others call here meanwhile. At most for the job's deadline.
+    ///
+    /// *Cost*: who sleeps here is not woken, and looks every 100 µs.
+    ///
+    /// # Errors
+    /// Those of [`left`](Self::left); [`Error::PeerLost`](crate::Error::PeerLost) when the memory's owner is;
+    /// [`Error::Deadline`](crate::Error::Deadline), also when a process is lost that was to count: nobody here knows which those are;
+    /// [`Error::InHandler`](crate::Error::InHandler).
+    #[track_caller]
+    pub fn wait(&self, me: &Worker) -> Result<()> {
+        self.wait_for(me, me.default_deadline())
+    }
+
+    /// Waits for at most this long.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    #[track_caller]
+    pub fn wait_for(&self, me: &Worker, time: Duration) -> Result<()> {
+        let site = Location::caller();
+        let left = |me: &Worker| self.memory.atomic64_from(me, self.offset, AtomicChange::Load, site);
+        me.watch_until("watching a countdown", time, |me| match left(me) {
+            Ok(0) => Some(Ok(())),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        })
+    }
+}
+
+impl Counted for Countdown {
+    /// What cannot be counted, since the memory is gone, nobody can be told.
+    fn count(self, process: &Arc<Process>) {
+        process.end_accesses();
+        let change = AtomicChange::Add(u64::MAX);
+        self.memory.change_soon(process, Operation::Atomic64 { offset: self.offset, change }, |_| ());
+    }
+}

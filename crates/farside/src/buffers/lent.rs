@@ -1,0 +1,277 @@
+//! Buffers that go with a call by way of registered memory.
+
+use std::panic::Location;
+
+use farside_fabric::ProcessId;
+
+use super::buffered::{CallBufferGet, CallInto, LentBuffer};
+use super::result_place::ResultPlace;
+use crate::Wire;
+use crate::error::{Error, Refused, Result};
+use crate::invoke::call::To;
+use crate::invoke::notify::{Counted, LatchAddress, On};
+use crate::invoke::payload::Arguments;
+use crate::invoke::pending::{FromLike, Pending};
+use crate::invoke::remote::ByPointer;
+use crate::memory::{Extent, Registered, RemoteMemory};
+use crate::runtime::observer::{AccessKind, InUse, Touch};
+use crate::runtime::worker::Worker;
+
+/// Bytes that were written into memory of the process where a function is called, before it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+pub struct Written {
+    /// The memory.
+    pub memory: RemoteMemory,
+    /// Where in it they begin.
+    pub offset: u64,
+    /// How many they are.
+    pub bytes: u64,
+}
+
+impl Written {
+    /// A copy of the bytes.
+    ///
+    /// # Errors
+    /// Those of [`RemoteMemory::get`].
+    #[track_caller]
+    pub fn to_vec(&self, me: &Worker) -> Result<Vec<u8>> {
+        let length = usize::try_from(self.bytes).unwrap_or(usize::MAX);
+        // Before so much is set aside.
+        self.memory.inside(self.offset, length)?;
+        let mut bytes = vec![0; length];
+        self.memory.get(me, self.offset, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// A buffer, and what tells the checker that it is lent.
+#[derive(Debug)]
+struct Loan {
+    buffer: Registered,
+    _in_use: Option<Box<InUse>>,
+}
+
+/// A buffer that was lent to a call until its receiver has read it.
+///
+/// Dropping it lets the call go on; the buffer is given back when it was read.
+#[derive(Debug)]
+#[must_use = "it gives the buffer back"]
+pub struct Lent<'w> {
+    /// `None` when the buffer was given back.
+    lent: Option<(Pending<'w, ()>, Loan)>,
+    worker: &'w Worker,
+}
+
+impl<'w> Lent<'w> {
+    /// Waits until the receiver has read the buffer, and gives it back. At most for the job's deadline.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when the receiver is gone, and [`Error::ReplyDropped`] when it could not read: the call did not run, and the
+    /// buffer is given up. [`Error::Deadline`], [`Error::InHandler`], and whatever else ends a wait: the call goes on, and the buffer is given up when it was read.
+    pub fn wait(mut self) -> Result<Registered> {
+        let deadline = self.worker.default_deadline();
+        let Some((pending, _)) = &mut self.lent else { unreachable!("it is given back once") };
+        match pending.wait_for(deadline) {
+            // Something else ended the wait: the call goes on, and dropping this sees to the buffer.
+            Err(error) if !pending.is_taken() => Err(error),
+            read => {
+                let (_, loan) = self.take();
+                read.map(|()| loan.buffer)
+            }
+        }
+    }
+
+    /// Gives the buffer back if the receiver has read it; otherwise itself.
+    ///
+    /// # Errors
+    /// Those of [`wait`](Self::wait), in the `Ok`.
+    pub fn try_take(mut self) -> Result<Result<Registered>, Self> {
+        let Some((pending, _)) = &mut self.lent else { unreachable!("it is given back once") };
+        match pending.poll() {
+            None => Err(self),
+            Some(read) => {
+                let (_, loan) = self.take();
+                Ok(read.map(|()| loan.buffer))
+            }
+        }
+    }
+
+    fn take(&mut self) -> (Pending<'w, ()>, Loan) {
+        self.lent.take().expect("it is given back once")
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        if let Some((pending, loan)) = self.lent.take() {
+            // Nobody else may have the memory before it was read.
+            pending.then(move |_, _| drop(loan));
+        }
+    }
+}
+
+impl<'w> To<'w> {
+    /// Writes `buffer` into memory of the receiver's process, and then has `function(there, arguments, written)` run there: when it
+    /// runs, the bytes are in the place.
+    ///
+    /// *Completion*: `buffer` may be used again when this returns; the bytes are in place then, and `On::Sent` says no more. The place belongs to
+    /// the call until it has run. *Order*: as of any call made now. *Cost*: a copy into the place where it is mapped; otherwise this
+    /// waits for the copy's round trip. The receiver copies nothing.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call), and those of [`RemoteMemory::put`]; [`Error::WrongProcess`] when the memory is not of the receiver's
+    /// process.
+    #[track_caller]
+    pub fn call_buffer_put<A: Wire, R>(
+        self,
+        arguments: A,
+        buffer: &[u8],
+        (memory, offset): (RemoteMemory, u64),
+        function: fn(&Worker, (A, Written)) -> R,
+    ) -> Result<(), Refused<A>> {
+        let site = Location::caller();
+        let put = || {
+            self.check_place(memory.process())?;
+            memory.put_from(self.worker, offset, buffer, site)
+        };
+        if let Err(error) = put() {
+            return Err(Refused { error, arguments });
+        }
+        let written = Written { memory, offset, bytes: buffer.len() as u64 };
+        let called = self.call((arguments, written), function);
+        called.map_err(|Refused { error, arguments: (arguments, _) }| Refused { error, arguments })
+    }
+
+    fn check_place(&self, process: ProcessId) -> Result<()> {
+        match self.worker.process_handle().place_of(self.to) {
+            None => Err(self.worker.unknown(self.to)),
+            Some((of, _)) if of == process => Ok(()),
+            Some((of, _)) => Err(Error::WrongProcess { memory: process, wanted: of }),
+        }
+    }
+
+    /// Has `function(there, arguments, buffer)` run on the other worker, which first reads the buffer from the memory of this process.
+    ///
+    /// *Completion*: the [`Lent`] gives the buffer back when it was read; `On::Sent` counts down then, `On::Executed` when the function has run.
+    /// *Order*: as of any call made now: what this worker calls there afterwards runs after it. *Cost*: one copy, by the receiver. Where the
+    /// memory is mapped it is made on the receiver's thread. Otherwise the receiver's process reads it while its workers do
+    /// other things; only what this worker has called since waits.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let buffer = me.allocate(1 << 20)?;
+    /// buffer.fill(7);
+    /// let lent = me.to(me.neighbor(1)).call_buffer_get("sevens".to_owned(), buffer, |there, name, bytes| {
+    ///     println!("{}: {} {name}", there.id(), bytes.len());
+    /// })?;
+    /// let buffer = lent.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call), with the buffer.
+    #[track_caller]
+    pub fn call_buffer_get<A: Wire + 'static, R: 'static>(
+        self,
+        arguments: A,
+        buffer: Registered,
+        function: fn(&Worker, A, &[u8]) -> R,
+    ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
+        let counted = self.executed_latch();
+        self.lend(arguments, buffer, function, false, counted, Touch::here(AccessKind::Read))
+    }
+
+    /// As [`call_buffer_get`](Self::call_buffer_get), but nothing waits for the buffer: a thread of the receiver's process reads it, and the
+    /// function runs when that is done. For large buffers that are in no hurry.
+    ///
+    /// *Order*: none. Calls made afterwards may run before it.
+    ///
+    /// # Errors
+    /// As for [`call_buffer_get`](Self::call_buffer_get).
+    #[track_caller]
+    pub fn call_buffer_get_aside<A: Wire + 'static, R: 'static>(
+        self,
+        arguments: A,
+        buffer: Registered,
+        function: fn(&Worker, A, &[u8]) -> R,
+    ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
+        let counted = self.executed_latch();
+        self.lend(arguments, buffer, function, true, counted, Touch::here(AccessKind::Read))
+    }
+
+    fn executed_latch(&self) -> Option<LatchAddress> {
+        self.notify.and_then(|(latch, on)| (on == On::Executed).then_some(latch))
+    }
+
+    pub(super) fn lend<A: Wire + 'static, R: 'static, N: Counted>(
+        mut self,
+        arguments: A,
+        buffer: Registered,
+        function: fn(&Worker, A, &[u8]) -> R,
+        aside: bool,
+        counted: N,
+        touch: Touch,
+    ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
+        let operand = self.worker.table().offset_of(function as usize);
+        let in_use = match self.worker.open_buffer(&buffer, touch) {
+            Ok(in_use) => in_use,
+            Err(error) => return Err(Refused { error, arguments: Box::new((arguments, buffer)) }),
+        };
+        let reserved = self.worker.replies().reserve(0, self.to);
+        let (slot, read) = match reserved {
+            Ok(reserved) => reserved,
+            Err(cause) => {
+                let error = Error::Full { to: self.to, cause };
+                return Err(Refused { error, arguments: Box::new((arguments, buffer)) });
+            }
+        };
+        // Dropping it gives the slot back.
+        let pending = Pending::new(self.worker, slot, FromLike);
+        // To be sent says nothing of the buffer, so it is the reader that counts.
+        let on_read = self.notify.take().and_then(|(latch, on)| (on == On::Sent).then_some(latch));
+        let lent = LentBuffer { memory: Extent::of(&buffer), read, on_read, aside };
+        let payload = Arguments((lent, counted, arguments));
+        let worker = self.worker;
+        match self.submit::<CallBufferGet<ByPointer, fn(&Worker, A, &[u8]) -> R, A, R, N>, _>(operand, payload) {
+            Ok(()) => Ok(Lent { lent: Some((pending, Loan { buffer, _in_use: in_use })), worker }),
+            Err((error, Arguments((_, _, arguments)))) => {
+                Err(Refused { error, arguments: Box::new((arguments, buffer)) })
+            }
+        }
+    }
+
+    /// As [`call`](Self::call), and puts the result into registered memory that the caller names, of whatever process.
+    ///
+    /// *Completion*: when the [`ResultPlace`] has it. `On::Executed` counts down after that. *Cost*: one copy more than
+    /// [`call_return`](Self::call_return), and no room that this worker has reserved. Whatever keeps the result from getting there (the
+    /// memory was released, or its owner died), nobody is told of.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub fn call_into<A: Wire, R: Wire + 'static>(
+        self,
+        arguments: A,
+        function: fn(&Worker, A) -> R,
+        place: ResultPlace<R>,
+    ) -> Result<(), Refused<A>> {
+        let counted = self.executed_latch();
+        self.submit_into(arguments, function, place, counted)
+    }
+
+    pub(super) fn submit_into<A: Wire, R: Wire + 'static, N: Counted + Send>(
+        self,
+        arguments: A,
+        function: fn(&Worker, A) -> R,
+        place: ResultPlace<R>,
+        counted: N,
+    ) -> Result<(), Refused<A>> {
+        let operand = self.worker.table().offset_of(function as usize);
+        let payload = Arguments((place, counted, arguments));
+        match self.submit::<CallInto<ByPointer, fn(&Worker, A) -> R, A, R, N>, _>(operand, payload) {
+            Ok(()) => Ok(()),
+            Err((error, Arguments((_, _, arguments)))) => Err(Refused { error, arguments }),
+        }
+    }
+}
