@@ -70,21 +70,21 @@ pub enum AddressFault {
     #[error("it is null: a pointer was used before it was set, or at the end of a list")]
     Null,
     /// It names a process that the job does not have.
-    #[error("the job has processes 0 to {} only: it is of another job, or overwritten", count - 1)]
+    #[error("the job has only processes 0 to {}: it is of another job, or overwritten", count - 1)]
     NoSuchProcess {
-        /// How many there are.
+        /// The number of processes.
         count: u32,
     },
-    /// Nothing is registered there any more, or ever was.
+    /// Nothing is registered there, or not any more.
     #[error("nothing is registered there: it was deregistered, or the address is of another job, or overwritten")]
     Stale,
-    /// Its owner has registered it to be read only.
-    #[error("its owner has registered it to be read only: get from it, or have it registered for writing")]
+    /// Its owner has registered the memory as read-only.
+    #[error("its owner has registered it as read-only: only get from it, or register it for writing")]
     ReadOnly,
-    /// The region ends before the access does.
-    #[error("an access of {bytes} bytes there leaves the region, which has {region_bytes}")]
+    /// The access reaches beyond the end of the region.
+    #[error("an access of {bytes} bytes leaves the region, which has {region_bytes} bytes: access less")]
     OutOfRange {
-        /// How long the access is.
+        /// The size of the access.
         bytes: u64,
         /// The size of the region.
         region_bytes: u64,
@@ -97,24 +97,24 @@ pub enum AddressFault {
         /// The index behind the last.
         end: usize,
     },
-    /// An address was computed from it that no region has.
-    #[error("{bytes} bytes from there is no address: a region begins at offset 0, and has 4 GiB at most")]
+    /// A computation led to an address that no region has.
+    #[error("no address is {bytes} bytes away from it: a region begins at offset 0 and has at most 4 GiB")]
     MovedOutside {
-        /// How far away it would be.
+        /// The distance from the address.
         bytes: u64,
     },
-    /// A signal must not lie in the data that it announces.
+    /// The signal lies in the data that it announces.
     #[error(
-        "the signal lies inside of the {bytes} bytes that it is to announce, and would be overwritten: give it a place of its own"
+        "the signal lies inside the {bytes} bytes that it announces, which would overwrite it: use a word outside them"
     )]
     InsideOfData {
-        /// How long the data is.
+        /// The size of the data.
         bytes: u64,
     },
-    /// A value or a word must lie at a multiple of its alignment.
+    /// The address is not a multiple of the alignment of the value or word.
     #[error("the access needs memory at a multiple of {align}")]
     Misaligned {
-        /// Of what it must be a multiple.
+        /// The alignment.
         align: usize,
     },
 }
