@@ -245,8 +245,8 @@ impl Section {
         self.span
     }
 
-    /// Returns whether it selects no value twice, as a section that is written to must. A
-    /// [grid](Self::grid) is taken to do so if one of its strides is less than what lies inside it.
+    /// Returns whether it selects no value twice, as a section that is written to must. If
+    /// a stride of a [grid](Self::grid) is less than what lies inside it, the result is `false`.
     pub fn is_disjoint(&self) -> bool {
         self.is_disjoint
     }
