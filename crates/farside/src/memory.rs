@@ -324,7 +324,9 @@ impl From<WorkerId> for Place {
 #[non_exhaustive]
 pub enum MemoryRefusal {
     /// Other processes have as much memory there as the limit allows.
-    #[error("other processes have {held} bytes there, and the limit is {limit}: release some, or raise `Job::remote_memory_limit`")]
+    #[error(
+        "other processes have {held} bytes there, and the limit is {limit}: release some, or raise `Job::remote_memory_limit`"
+    )]
     Limit {
         /// The bytes that they have.
         held: u64,
