@@ -1,68 +1,49 @@
-//! The benches.
+//! The benches, and the table of them.
 
-pub(crate) mod copy;
-pub(crate) mod footprint;
+mod copy;
+mod footprint;
 mod heap_policy;
-pub(crate) mod invoke_latency;
-pub(crate) mod invoke_throughput;
-pub(crate) mod mcts_scaling;
+mod invoke_latency;
+mod invoke_throughput;
+mod mcts_scaling;
 mod memory;
-pub(crate) mod multi_job;
-pub(crate) mod oversubscribed;
-pub(crate) mod pipe_latency;
-pub(crate) mod pipe_scaling;
-pub(crate) mod stencil;
+mod multi_job;
+mod oversubscribed;
+mod pipe_latency;
+mod pipe_scaling;
+mod stencil;
 mod sync;
-pub(crate) mod transfer_throughput;
+mod transfer_throughput;
 
 use crate::matrix::Bench;
+use crate::metric::Metric;
 
+/// All benches, in the order in which they run. The names are a contract.
 pub(crate) const BENCHES: &[Bench] = &[
-    Bench {
-        name: "invoke-throughput",
-        about: "one-way calls between two processes, whose every argument byte is read (Seriema, Table 2)",
-        cases: invoke_throughput::cases,
-    },
-    Bench { name: "invoke-latency", about: "round trips of calls between two processes", cases: invoke_latency::cases },
-    Bench {
-        name: "oversubscribed",
-        about: "round trips and barriers of more processes than CPUs; what waiting, starting and ending cost",
-        cases: oversubscribed::cases,
-    },
-    Bench {
-        name: "mcts-scaling",
-        about: "tree search for Hex on 11 x 11 cells, 16 simulations a leaf (Seriema, Figure 3)",
-        cases: mcts_scaling::cases,
-    },
-    Bench {
-        name: "memory",
-        about: "registered buffers, by size and policy; memory of another process",
-        cases: memory::cases,
-    },
-    Bench {
-        name: "heap-policy",
-        about: "remote heaps: latency and fragmentation by policy, on a recorded and a random trace (rmalloc, slides 17 to 22)",
-        cases: heap_policy::cases,
-    },
-    Bench {
-        name: "sync",
-        about: "several on one thing: combining, delegation, and locks of the job",
-        cases: sync::cases,
-    },
-    Bench {
-        name: "transfer-throughput",
-        about: "puts between two processes, signalled by hand and by a transmitter (Seriema, Figure 2)",
-        cases: transfer_throughput::cases,
-    },
-    Bench { name: copy::NAME, about: copy::ABOUT, cases: copy::cases },
-    Bench { name: footprint::NAME, about: footprint::ABOUT, cases: footprint::cases },
-    Bench { name: pipe_scaling::NAME, about: pipe_scaling::ABOUT, cases: pipe_scaling::cases },
-    Bench { name: stencil::NAME, about: stencil::ABOUT, cases: stencil::cases },
-    Bench { name: pipe_latency::NAME, about: pipe_latency::ABOUT, cases: pipe_latency::cases },
-    Bench { name: multi_job::NAME, about: multi_job::ABOUT, cases: multi_job::cases },
+    Bench { name: "invoke-throughput", about: invoke_throughput::ABOUT, cases: invoke_throughput::cases },
+    Bench { name: "invoke-latency", about: invoke_latency::ABOUT, cases: invoke_latency::cases },
+    Bench { name: "oversubscribed", about: oversubscribed::ABOUT, cases: oversubscribed::cases },
+    Bench { name: "mcts-scaling", about: mcts_scaling::ABOUT, cases: mcts_scaling::cases },
+    Bench { name: "memory", about: memory::ABOUT, cases: memory::cases },
+    Bench { name: "heap-policy", about: heap_policy::ABOUT, cases: heap_policy::cases },
+    Bench { name: "sync", about: sync::ABOUT, cases: sync::cases },
+    Bench { name: "transfer-throughput", about: transfer_throughput::ABOUT, cases: transfer_throughput::cases },
+    Bench { name: "copy", about: copy::ABOUT, cases: copy::cases },
+    Bench { name: "footprint", about: footprint::ABOUT, cases: footprint::cases },
+    Bench { name: "pipe-scaling", about: pipe_scaling::ABOUT, cases: pipe_scaling::cases },
+    Bench { name: "stencil", about: stencil::ABOUT, cases: stencil::cases },
+    Bench { name: "pipe-latency", about: pipe_latency::ABOUT, cases: pipe_latency::cases },
+    Bench { name: "multi-job", about: multi_job::ABOUT, cases: multi_job::cases },
 ];
 
-/// A size in bytes as cases spell it: `8B`, `4KiB`, `1MiB`.
+/// Returns a metric and, after it, the figure that the authors of Seriema published, if any. "Each
+/// reported number is an average of three experiments" (Section 5.2).
+fn beside_seriema(metric: Metric, published: Option<f64>) -> Vec<Metric> {
+    let published = published.map(|value| metric.published("seriema-published", value, 3));
+    [metric].into_iter().chain(published).collect()
+}
+
+/// Formats a size in bytes as cases spell it: `8B`, `4KiB`, `1MiB`.
 fn size_name(bytes: usize) -> String {
     match bytes {
         _ if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),

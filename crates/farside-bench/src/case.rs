@@ -8,13 +8,13 @@ use std::time::Duration;
 use farside::job::{Bind, FabricChoice};
 use farside::{Worker, WorkerId};
 
+use crate::fabric::Fabric;
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
 use crate::results::{self, Results};
 use crate::row::Row;
 use crate::{BenchError, CHILD_COMMAND, Options, launches};
 
-/// A case that takes longer than this hangs.
+/// The longest time of a job. A case that takes longer hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// One case of a bench.
@@ -25,14 +25,12 @@ pub(crate) struct Case {
 }
 
 enum Work {
-    /// In this very process.
-    Here(Box<dyn Fn(Options) -> Result<Vec<Metric>, BenchError>>),
+    /// In this process.
+    Here(Box<Here>),
     /// In a job.
     Job(JobCase),
-    /// In two such jobs, of which the second is checked.
+    /// In two jobs, the second of them with checked accesses.
     CheckedJob(JobCase),
-    /// Not at all: it follows from what the cases before it have found.
-    Rows(FromRows),
 }
 
 impl fmt::Debug for Work {
@@ -41,20 +39,19 @@ impl fmt::Debug for Work {
             Work::Here(_) => f.write_str("Here"),
             Work::Job(job) => write!(f, "Job({}x{})", job.processes, job.threads),
             Work::CheckedJob(job) => write!(f, "CheckedJob({}x{})", job.processes, job.threads),
-            Work::Rows(_) => f.write_str("Rows"),
         }
     }
 }
 
 const UNCHECKED: &str = "unchecked";
 
-/// Metrics that follow from rows.
-pub(crate) type FromRows = fn(&[Row]) -> Vec<Metric>;
-/// What every worker of the job does. The metrics of worker 0 count.
+/// Measures in this process, or computes from the rows of earlier cases of the same bench.
+type Here = dyn Fn(Options, &[Row]) -> Result<Vec<Metric>, BenchError>;
+/// The work of every worker of the job. The metrics of worker 0 are the result.
 type Body = dyn Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync;
-/// Runs the job once and returns what its processes measured.
+/// Runs the job once and returns the metrics that its processes measured.
 pub(crate) type RunOnce<'r> = &'r mut dyn FnMut() -> Result<Vec<Metric>, BenchError>;
-/// Runs the job, as often as need be, and makes metrics of what its processes measured.
+/// Runs the job as often as necessary and computes the metrics of the case.
 type Around = dyn Fn(Options, RunOnce<'_>) -> Result<Vec<Metric>, BenchError> + Send + Sync;
 
 struct JobCase {
@@ -63,12 +60,13 @@ struct JobCase {
     threads: u32,
     body: Box<Body>,
     around: Box<Around>,
-    /// The sizes of the groups that are launched separately and join, if it is not one launch.
+    /// Sizes of the groups that are launched separately and join; `None` for a single launch.
     groups: Option<Vec<u32>>,
 }
 
 impl JobCase {
-    /// To cores, where each worker can have one: the scheduler sometimes puts two that wait for each other on the same.
+    /// Binds workers to cores if each worker can have one. The scheduler sometimes puts two workers
+    /// that wait for each other on the same core.
     fn bind(&self) -> Bind {
         let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
         if self.processes as usize * self.threads as usize <= cpus { Bind::Core } else { Bind::None }
@@ -81,10 +79,19 @@ impl Case {
         name: impl Into<String>,
         measure: impl Fn(Options) -> Result<Vec<Metric>, BenchError> + 'static,
     ) -> Self {
+        Self::after(name, move |options, _| measure(options))
+    }
+
+    /// A case that is measured in this process and reads the rows of earlier cases of the same
+    /// bench.
+    pub(crate) fn after(
+        name: impl Into<String>,
+        measure: impl Fn(Options, &[Row]) -> Result<Vec<Metric>, BenchError> + 'static,
+    ) -> Self {
         Self { name: name.into(), work: Work::Here(Box::new(measure)) }
     }
 
-    /// A case that is measured in a job of so many processes with one worker each.
+    /// A case that is measured in a job of `processes` processes with one worker each.
     pub(crate) fn job(
         name: impl Into<String>,
         processes: u32,
@@ -93,7 +100,7 @@ impl Case {
         Self::around_job(name, processes, body, |_, run_once| run_once())
     }
 
-    /// A case that is measured around such jobs, too.
+    /// A case that is measured in such jobs and by the launcher around them.
     pub(crate) fn around_job(
         name: impl Into<String>,
         processes: u32,
@@ -105,7 +112,8 @@ impl Case {
         Self { name: name.into(), work: Work::Job(job) }
     }
 
-    /// A case that is measured in a job whose accesses are [checked](farside::Job::check_accesses), beside one where they are not.
+    /// A case that is measured in a job with [checked](farside::Job::check_accesses) accesses,
+    /// beside a job without.
     pub(crate) fn checked_job(
         name: impl Into<String>,
         processes: u32,
@@ -118,12 +126,12 @@ impl Case {
         case
     }
 
-    /// A case that is computed from the rows of those before it in the same bench.
-    pub(crate) fn from_rows(name: impl Into<String>, compute: FromRows) -> Self {
-        Self { name: name.into(), work: Work::Rows(compute) }
+    /// A case that is computed from the rows of earlier cases of the same bench.
+    pub(crate) fn from_rows(name: impl Into<String>, compute: impl Fn(&[Row]) -> Vec<Metric> + 'static) -> Self {
+        Self::after(name, move |_, rows| Ok(compute(rows)))
     }
 
-    /// Gives each process so many workers.
+    /// Sets the number of workers of each process.
     pub(crate) fn threads(mut self, threads: u32) -> Self {
         if let Work::Job(job) = &mut self.work {
             job.threads = threads;
@@ -131,7 +139,7 @@ impl Case {
         self
     }
 
-    /// Has the processes launched in groups of these sizes, each by itself, which join into one job.
+    /// Launches the processes in separate groups of these sizes, which join into one job.
     pub(crate) fn launched_in(mut self, groups: Vec<u32>) -> Self {
         if let Work::Job(job) = &mut self.work {
             job.groups = Some(groups);
@@ -139,20 +147,22 @@ impl Case {
         self
     }
 
-    /// Has the processes reach each other by libfabric, and says so in the name.
-    pub(crate) fn over(mut self, fabric: &OfiFabric) -> Self {
-        if let Work::Job(job) | Work::CheckedJob(job) = &mut self.work {
-            job.fabric = fabric.choice();
+    /// Puts the case on a fabric. The job uses the fabric, and the name ends with the name of the
+    /// fabric unless that is shared memory.
+    pub(crate) fn on(mut self, fabric: &Fabric) -> Self {
+        if *fabric != Fabric::Shm {
             self.name = format!("{}/{fabric}", self.name);
+        }
+        if let (Work::Job(job) | Work::CheckedJob(job), Fabric::Ofi(fabric)) = (&mut self.work, fabric) {
+            job.fabric = fabric.choice();
         }
         self
     }
 
-    /// Measures the case of `bench`, of which there are these rows so far.
+    /// Measures the case of `bench`, given the rows of the cases before it.
     pub(crate) fn measure(&self, bench: &str, options: Options, before: &[Row]) -> Result<Vec<Metric>, BenchError> {
         match &self.work {
-            Work::Here(measure) => measure(options),
-            Work::Rows(compute) => Ok(compute(before)),
+            Work::Here(measure) => measure(options, before),
             Work::Job(job) => (job.around)(options, &mut || {
                 let results = Results::new()?;
                 match &job.groups {
@@ -177,20 +187,21 @@ impl Case {
         }
     }
 
-    /// Takes part in the job of this case, as one of its processes.
+    /// Takes part in the job of this case as one of its processes.
     ///
     /// # Errors
-    /// Those of the job, which its launcher is told, too; [`BenchError::ChildArguments`] when there is no such job.
+    /// The errors of the job, which its launcher also receives; [`BenchError::ChildArguments`] if
+    /// the case has no job.
     pub(crate) fn take_part(&self, bench: &str, options: Options, results: &Path) -> Result<(), BenchError> {
         match &self.work {
-            Work::Here(_) | Work::Rows(_) => Err(BenchError::ChildArguments { what: "the case needs no job" }),
+            Work::Here(_) => Err(BenchError::ChildArguments { what: "the case needs no job" }),
             Work::Job(job) | Work::CheckedJob(job) => {
-                // Whether it is checked its launcher has said.
+                // The launcher decides whether accesses are checked, and passes that on.
                 let result = self.run_job(job, false, bench, options, results);
                 if let Err(error) = &result
                     && !farside::job::is_reported()
                 {
-                    // Nobody else can say what went wrong: groups that join have no launcher in common.
+                    // Groups that join have no common launcher that could report the error.
                     results::leave_text(&error.to_string(), results)?;
                 }
                 result
@@ -198,14 +209,14 @@ impl Case {
         }
     }
 
-    /// What a process that takes part is started with.
+    /// The arguments of a process that takes part.
     fn child_arguments(&self, bench: &str, options: Options, results: &Path) -> [String; 6] {
         let [quick, operations] = options.to_arguments();
         let results = results.to_string_lossy().into_owned();
         [CHILD_COMMAND.into(), bench.into(), self.name.clone(), results, quick, operations]
     }
 
-    /// The one place where jobs are run: the launcher and its children both come here.
+    /// Runs the job: the launcher and each of its children come here.
     fn run_job(
         &self,
         job: &JobCase,

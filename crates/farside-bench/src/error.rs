@@ -1,52 +1,46 @@
-//! What can go wrong, with the facts.
+//! The errors of a measurement.
 
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-/// Why something could not be measured or written.
+/// The reason that something could not be measured or written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
-    /// There is no such bench.
-    #[error("no bench is called {name:?}; there are {known}")]
+    /// The bench does not exist on this fabric.
+    #[error("unknown bench {name:?} on {fabric}: expected one of {known}")]
     UnknownBench {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// The names there are.
-        known: String,
-    },
-    /// There is such a bench, but not on this fabric.
-    #[error("the bench {name:?} does not exist on {fabric}; there are {known}")]
-    NotOnFabric {
-        /// What was asked for.
-        name: String,
-        /// On what.
+        /// The fabric.
         fabric: String,
-        /// The names of those that do exist on it.
+        /// The benches that exist on it.
         known: String,
     },
-    /// No case of a bench begins so.
-    #[error("no case of the bench {bench} begins with {begin:?}; there are {known}")]
+    /// No case of the bench has a name that begins with this text.
+    #[error("unknown case {begin:?} of the bench {bench}: expected the beginning of one of {known}")]
     NoSuchCase {
         /// The bench.
         bench: String,
-        /// What was asked for.
+        /// The text that was given.
         begin: String,
-        /// The cases there are.
+        /// The cases of the bench.
         known: String,
     },
-    /// A bench has no such case.
-    #[error("the bench {bench} has no case {case:?}: build the program once and run that one file")]
+    /// The bench has no such case.
+    #[error("unknown case {case:?} of the bench {bench}: start all processes from the same file")]
     UnknownCase {
         /// The bench.
         bench: String,
-        /// What was asked for.
+        /// The text that was given.
         case: String,
     },
-    /// A process was started with arguments that no launcher writes.
-    #[error("the arguments of a measuring process make no sense ({what}): it is started by `bench`, not by hand")]
+    /// A process was started with arguments that `farside-bench` never passes.
+    #[error(
+        "invalid arguments of a measuring process: {what}; such a process is started by `farside bench`, not by hand"
+    )]
     ChildArguments {
-        /// What is wrong with them.
+        /// The fault of the arguments.
         what: &'static str,
     },
     /// The job that measures failed.
@@ -55,51 +49,53 @@ pub(crate) enum BenchError {
     /// The search that is measured failed.
     #[error(transparent)]
     Search(#[from] farside_mcts::SearchError),
-    /// The memory for results could not be had.
+    /// The memory for results could not be allocated.
     #[error(transparent)]
     Memory(#[from] farside_sys::shm::ShmError),
-    /// What was received is not what was sent.
-    #[error("{what}: {found} instead of {expected}; that is a bug, and the measurement is void")]
+    /// The data received differs from the data sent.
+    #[error("wrong sum of {what}: {found} instead of {expected}; this is a bug, and the measurement is void")]
     WrongSum {
-        /// What was measured.
+        /// The data that was summed.
         what: &'static str,
-        /// The sum of what was sent.
+        /// The sum of the data sent.
         expected: u64,
-        /// The sum of what was received.
+        /// The sum of the data received.
         found: u64,
     },
-    /// The results of a measuring process are not to be read.
-    #[error("the measuring process left no results, but {text:?}")]
+    /// The results of a measuring process cannot be read.
+    #[error("reading the results of the measuring process failed: it left {text:?}")]
     Results {
-        /// The beginning of what it left.
+        /// The beginning of the results.
         text: String,
     },
     /// A recorded trace is damaged.
-    #[error("the recorded trace has a line {line:?}, which is neither `+BYTES` nor `-BACK`: record it again")]
+    #[error(
+        "reading the recorded trace failed: the line {line:?} is neither `+BYTES` nor `-BACK`; record the trace again"
+    )]
     Trace {
         /// The line.
         line: String,
     },
-    /// One of several groups of processes that were launched separately failed.
-    #[error("{who} of those launched separately {how}{}", reason(why))]
+    /// A process of a group that was launched separately failed.
+    #[error("{who}, launched separately, {how}{}", reason(why))]
     Launch {
-        /// Which process.
+        /// The process.
         who: String,
-        /// How it ended.
+        /// The way in which it ended.
         how: String,
-        /// What process 0 has said of it, if anything.
+        /// The report of process 0, or an empty text.
         why: String,
     },
-    /// A program of others, to be set beside, did not work.
-    #[error("the peer {program} failed: {why}; with --no-peers such programs are left out")]
+    /// A program of a peer failed.
+    #[error("the peer {program} failed: {why}; --no-peers leaves such programs out")]
     Peer {
-        /// The program, by its source.
+        /// The name of its source file.
         program: &'static str,
-        /// How it ended, and what it said.
+        /// The way in which it ended, and its output.
         why: String,
     },
-    /// A case measured nothing, or what is no number.
-    #[error("{bench} {case} measured no {metric}: repeat it on a machine with less to do")]
+    /// A case measured nothing, or a value that is not a number.
+    #[error("{bench} {case} measured no {metric}: repeat the measurement on a less busy machine")]
     NothingMeasured {
         /// The bench.
         bench: String,
@@ -108,22 +104,22 @@ pub(crate) enum BenchError {
         /// The metric.
         metric: String,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{doing} {path} failed: {cause}", path = path.display())]
     System {
-        /// What was done.
+        /// The action.
         doing: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
         /// The reason.
         cause: io::Error,
     },
-    /// Something in shared memory was waited for too long.
+    /// The other process of a measurement did not change shared memory in time.
     #[error(
         "the other process of a measurement did not answer within {seconds} s: it may be stopped, or the machine overloaded"
     )]
     NoAnswer {
-        /// How long.
+        /// The time waited.
         seconds: u64,
     },
     /// A plot could not be drawn.
@@ -134,22 +130,22 @@ pub(crate) enum BenchError {
         /// The reason.
         why: String,
     },
-    /// A row could not be handed on.
+    /// A row could not be written.
     #[error("writing a row failed: {0}")]
     Row(#[source] io::Error),
-    /// The standard output is gone.
+    /// The standard output is closed.
     #[error("writing to the standard output failed: {0}")]
     Output(#[source] io::Error),
 }
 
 impl BenchError {
-    /// Whether the command line asks for what does not exist.
+    /// Whether the command line names something that does not exist.
     pub(crate) fn is_usage(&self) -> bool {
-        matches!(self, Self::UnknownBench { .. } | Self::NoSuchCase { .. } | Self::NotOnFabric { .. })
+        matches!(self, Self::UnknownBench { .. } | Self::NoSuchCase { .. })
     }
 }
 
-/// The error and what caused it, where it does not say so itself.
+/// The error with its causes, as far as its own text does not name them.
 pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -179,7 +175,7 @@ impl From<farside_fabric::FabricError> for BenchError {
     }
 }
 
-/// For the body of a job, which fails with errors of the library.
+/// Converts for the body of a job, which returns errors of the library.
 impl From<BenchError> for farside::Error {
     fn from(error: BenchError) -> Self {
         match error {

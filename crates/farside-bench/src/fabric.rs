@@ -1,33 +1,50 @@
-//! What carries the bytes of a measurement.
+//! The fabric that carries the bytes of a measurement.
 
+use std::fmt;
 use std::str::FromStr;
 
-use crate::over_ofi::OfiFabric;
-use crate::simulated::SimNetwork;
+use farside::LogGp;
+use farside::job::FabricChoice;
 
-/// What carries the bytes of a measurement.
+/// The fabric that carries the bytes of a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fabric {
     /// Shared memory of one machine.
     #[default]
     Shm,
-    /// libfabric, also inside one machine.
+    /// libfabric, also between processes of one machine.
     Ofi(OfiFabric),
-    /// None: the network is simulated, in virtual time.
+    /// A simulated network, in virtual time.
     Simulated(SimNetwork),
 }
 
-/// A text that names no fabric to measure on.
+/// A text that names no fabric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "nothing is measured on the fabric {0:?}; there are shm, the shared memory of this machine, libfabric as ofi or ofi:PROVIDER \
-     (ofi:tcp, ofi:verbs), and the simulated networks {known}",
+    "invalid fabric {0:?}: expected shm, ofi, ofi:PROVIDER (such as ofi:tcp or ofi:verbs), or a simulated network: {known}",
     known = simulated_networks()
 )]
 pub(crate) struct UnknownFabric(String);
 
 fn simulated_networks() -> String {
     SimNetwork::all().map(|network| network.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Display for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shm => f.write_str("shm"),
+            Self::Ofi(fabric) => fabric.fmt(f),
+            Self::Simulated(network) => network.fmt(f),
+        }
+    }
+}
+
+impl Fabric {
+    /// The fabric of a job, read from the name of its case.
+    pub(crate) fn of_job(case: &str) -> Self {
+        case.rsplit('/').next().and_then(OfiFabric::named).map_or(Self::Shm, Self::Ofi)
+    }
 }
 
 impl FromStr for Fabric {
@@ -41,6 +58,84 @@ impl FromStr for Fabric {
         } else {
             over_ofi().or_else(simulated).ok_or_else(|| UnknownFabric(text.into()))
         }
+    }
+}
+
+/// libfabric with a given provider or the best one. Displayed as `--fabric` spells it, `ofi:tcp`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OfiFabric {
+    provider: Option<String>,
+}
+
+impl OfiFabric {
+    /// Reads `ofi`, or `ofi:` and a provider. A measurement finds out whether the provider exists.
+    #[must_use]
+    pub(crate) fn named(text: &str) -> Option<Self> {
+        match text.parse() {
+            Ok(FabricChoice::Ofi(provider)) => Some(Self { provider }),
+            _ => None,
+        }
+    }
+
+    /// The provider; `None` for the best one.
+    pub(crate) fn provider(&self) -> Option<&str> {
+        self.provider.as_deref()
+    }
+
+    /// The setting of a job.
+    pub(crate) fn choice(&self) -> FabricChoice {
+        FabricChoice::Ofi(self.provider.clone())
+    }
+}
+
+impl fmt::Display for OfiFabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.choice().fmt(f)
+    }
+}
+
+/// The variable with the address of this machine that libfabric uses.
+pub(crate) const ADDRESS: &str = "FARSIDE_ADDRESS";
+
+/// The value of [`ADDRESS`].
+pub(crate) fn address() -> Option<String> {
+    std::env::var(ADDRESS).ok()
+}
+
+/// A simulated network: one of the [presets](LogGp::PRESETS). Displayed as `--fabric` spells it,
+/// `sim:fdr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SimNetwork {
+    preset: &'static str,
+    model: LogGp,
+}
+
+impl SimNetwork {
+    /// Returns the preset of this name, without `sim:`.
+    #[must_use]
+    pub(crate) fn of_preset(name: &str) -> Option<Self> {
+        LogGp::PRESETS.iter().find(|(known, _)| *known == name).map(|(preset, model)| Self { preset, model: *model })
+    }
+
+    /// Returns all presets.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        LogGp::PRESETS.iter().map(|(preset, model)| Self { preset, model: *model })
+    }
+
+    /// The costs of messages on the network.
+    #[must_use]
+    pub(crate) fn model(&self) -> LogGp {
+        self.model
+    }
+
+    pub(crate) fn preset(&self) -> &'static str {
+        self.preset
+    }
+}
+
+impl fmt::Display for SimNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sim:{}", self.preset)
     }
 }
 
@@ -67,5 +162,23 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn fabrics_are_spelled_as_they_are_read() {
+        for text in ["ofi", "ofi:tcp", "ofi:verbs", "ofi:tcp;ofi_rxm"] {
+            assert_eq!(OfiFabric::named(text).unwrap().to_string(), text);
+        }
+        for text in ["", "shm", "auto", "ofi:", "tcp", "sim:fdr"] {
+            assert_eq!(OfiFabric::named(text), None, "{text}");
+        }
+        assert_eq!(SimNetwork::of_preset("token ring"), None);
+    }
+
+    #[test]
+    fn the_name_of_a_case_ends_with_its_fabric() {
+        assert_eq!(Fabric::of_job("call-return/8B"), Fabric::Shm);
+        assert_eq!(Fabric::of_job("2/shm"), Fabric::Shm);
+        assert_eq!(Fabric::of_job("call-return/8B/ofi:tcp").to_string(), "ofi:tcp");
     }
 }

@@ -1,8 +1,8 @@
-//! Groups of processes that are launched separately, and join into one job.
+//! Groups of processes that are launched separately and join into one job.
 //!
-//! Each group is started as a script would start it: its processes are told their rank and the size of their group, where all groups
-//! come together, and a secret. Nothing but that connects them. They run this program with the arguments of a measuring
-//! process.
+//! Each group is started as a script would start it. Each process receives its rank, the size of
+//! its group, the address where all groups meet, and a secret. Nothing else connects the groups.
+//! The processes run this program with the arguments of a measuring process.
 
 use std::net::TcpListener;
 use std::os::fd::AsFd;
@@ -13,16 +13,17 @@ use farside_sys::net::{Interest, wait_ready};
 use farside_sys::process::{Spawned, random_bytes, spawn};
 
 use crate::results::Results;
-use crate::{BenchError, over_ofi};
+use crate::{BenchError, fabric};
 
-/// How long the others may stay when one has failed. They learn of it from process 0 and end by themselves.
+/// How long the other processes may run after one has failed. Process 0 tells them, and they end on
+/// their own.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Starts groups of these sizes, and returns when all processes have ended.
+/// Starts groups of these sizes, and returns after all processes have ended.
 ///
 /// # Errors
-/// [`BenchError::Launch`] with the process that failed first, and with what process 0 has left in `results` about it;
-/// [`BenchError::System`]. Nothing is left running.
+/// [`BenchError::Launch`] with the process that failed first and the report that process 0 left in
+/// `results`; [`BenchError::System`]. No process is left running.
 pub(crate) fn run(
     sizes: &[u32],
     arguments: &[String],
@@ -34,7 +35,7 @@ pub(crate) fn run(
     let mut failed = None;
     while !members.is_empty() {
         if Instant::now() >= deadline {
-            // The others that still run are killed on the way out.
+            // Dropping the other members kills them.
             failed = failed.or_else(|| Some((members[0].name.clone(), "did not end in time".to_owned())));
             break;
         }
@@ -80,13 +81,13 @@ fn start(sizes: &[u32], arguments: &[String], results: &Results) -> Result<Vec<M
         for rank in 0..*size {
             let mut command = Command::new(&program);
             command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
-            // Whatever started this process did not start these.
+            // These variables hide the launcher of this process, which did not start the members.
             command.env("FARSIDE_START", "variables").env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
             command.env("FARSIDE_GROUP", format!("{group}/{}", sizes.len())).env("FARSIDE_JOIN", &place);
             command.env("FARSIDE_SECRET", format!("{secret:032x}"));
-            if over_ofi::address().is_none() {
-                // All are on this machine, where nothing need leave it.
-                command.env(over_ofi::ADDRESS, "127.0.0.1");
+            if fabric::address().is_none() {
+                // All processes are on this machine, so their traffic need not leave it.
+                command.env(fabric::ADDRESS, "127.0.0.1");
             }
             let process = spawn(&mut command, results.fd()).map_err(system("starting a process of"))?;
             members.push(Member { name: format!("process {rank} of group {group}"), process });
@@ -95,7 +96,8 @@ fn start(sizes: &[u32], arguments: &[String], results: &Results) -> Result<Vec<M
     Ok(members)
 }
 
-/// A port that nobody has now. Somebody may take it before process 0 does, which then says so.
+/// Returns a port that is free now. If another program takes it before process 0 does, process 0
+/// reports that.
 fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
@@ -112,10 +114,10 @@ fn system(doing: &'static str) -> impl Fn(std::io::Error) -> BenchError {
 mod tests {
     use super::*;
 
-    // The program that is started is this test program, which is told the name of a test.
+    // These tests start their own program with the name of a test.
 
     #[test]
-    fn who_failed_is_named() {
+    fn the_process_that_failed_is_named() {
         let results = Results::new().unwrap();
         let arguments = ["--no-such-option".to_owned()];
         let error = run(&[1, 2], &arguments, &results, Duration::from_secs(60)).unwrap_err();
@@ -124,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_well_is_no_error() {
+    fn processes_that_succeed_are_no_error() {
         let results = Results::new().unwrap();
         let arguments = ["--exact", "no::such::test"].map(str::to_owned);
         run(&[1, 2], &arguments, &results, Duration::from_secs(60)).unwrap();
     }
 
     #[test]
-    fn who_stays_too_long_is_killed() {
+    fn a_process_that_stays_too_long_is_killed() {
         let results = Results::new().unwrap();
         let arguments = ["--exact", "launches::tests::stays", "--ignored"].map(str::to_owned);
         let error = run(&[2], &arguments, &results, Duration::from_millis(300)).unwrap_err();

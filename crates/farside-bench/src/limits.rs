@@ -1,4 +1,4 @@
-//! What the machine can do: the yardsticks that cases are set against, measured in the same run between the same processes.
+//! Limits: what the machine can do, measured in the same run between the same processes.
 
 pub(crate) mod libfabric;
 pub(crate) mod ping_pong;
@@ -6,14 +6,14 @@ pub(crate) mod stream;
 
 use crate::BenchError;
 
-/// What a case is set against: two workers measure it together, in turns with the case.
+/// A limit of a case. Two workers measure it together, in turns with the case.
 pub(crate) trait Yardstick {
-    /// What the rows call it.
+    /// The name of the limit in rows.
     fn name(&self) -> &str;
 
-    /// Measures it once, in the unit of the case.
+    /// Measures the limit once, in the unit of the case.
     fn lead(&mut self) -> Result<f64, BenchError>;
 
-    /// What the other worker does meanwhile.
+    /// Takes the part of the other worker.
     fn follow(&mut self) -> Result<(), BenchError>;
 }

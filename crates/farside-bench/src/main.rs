@@ -25,7 +25,6 @@ mod matrix;
 mod metric;
 mod name;
 mod options;
-mod over_ofi;
 mod peers;
 mod plot;
 mod resident;
@@ -34,7 +33,6 @@ mod row;
 mod search_modes;
 mod sequential;
 mod shared;
-mod simulated;
 mod stats;
 mod table;
 mod timing;
@@ -49,7 +47,7 @@ use clap::error::ErrorKind;
 use farside::LogGp;
 
 use self::error::BenchError;
-use self::fabric::Fabric;
+use self::fabric::{Fabric, SimNetwork};
 use self::matrix::Listing;
 use self::options::Options;
 use self::row::Row;
@@ -63,12 +61,13 @@ const USAGE: u8 = 2;
 
 /// Measure, beside the limits of this machine in the same run
 ///
-/// Without names all benches are run. Each value is a median of several runs; the ratio is the value divided by the limit.
-/// Nothing else should run meanwhile.
+/// Without names all benches run. Each value is a median of several runs; the ratio is the value
+/// divided by the limit. Nothing else should run at the same time.
 #[derive(Debug, Parser)]
 #[command(name = "farside-bench", bin_name = "farside bench")]
 struct Arguments {
-    /// Which benches; --list says what there is. `copy/private-put` are those cases of `copy` that begin so
+    /// Benches to run, as --list names them. `copy/private-put` selects those cases of `copy` whose
+    /// names begin so
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// List the benches and their cases
@@ -83,17 +82,18 @@ struct Arguments {
     /// Draw one SVG file for each bench and metric in this folder
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
-    /// What carries the bytes: shm, libfabric (ofi, ofi:tcp, ofi:verbs), or a simulated network (sim:fdr, sim:aries,
-    /// sim:100gbe), whose time is virtual
+    /// Fabric that carries the bytes: shm, libfabric (ofi, ofi:tcp, ofi:verbs), or a simulated
+    /// network (sim:fdr, sim:aries, sim:100gbe), whose time is virtual
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
     fabric: Option<Fabric>,
-    /// Operations in each run, instead of what each case finds enough
+    /// Operations in each run, instead of the number that each case chooses
     #[arg(short = 'n', long, value_name = "OPERATIONS", value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
-    /// Leave out the programs of others, such as Open MPI's, which are measured beside where they are installed
+    /// Leave out the peers: programs of other libraries, such as Open MPI, which run beside the
+    /// benches where they are installed
     #[arg(long)]
     no_peers: bool,
-    /// What a simulated network is replayed by
+    /// Seed of a simulated network; the same seed gives the same rows
     #[arg(long, value_name = "K", default_value_t = 0)]
     seed: u64,
 }
@@ -115,7 +115,7 @@ fn main() -> ExitCode {
     ExitCode::from(if error.is_usage() { USAGE } else { 1 })
 }
 
-/// Prints what the parser of the command line has to say: an error, or the help that was asked for.
+/// Prints the message of the parser: an error in the command line, or the help that was asked for.
 fn refuse(error: &clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::DisplayHelp {
         print!("{error}");
@@ -126,63 +126,59 @@ fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), BenchError> {
+    farside::job::log_to_stderr().map_err(farside::Error::from)?;
     let fabric = arguments.fabric.clone().unwrap_or_default();
     if arguments.list {
-        return list(match fabric {
-            Fabric::Shm => matrix::list(),
-            Fabric::Ofi(fabric) => over_ofi::list_over_ofi(&fabric),
-            Fabric::Simulated(_) => simulated::list_simulated(),
-        });
+        return list(matrix::list(&fabric));
     }
     let options = Options::new().quick(arguments.quick).operations(arguments.operations).seed(arguments.seed);
     let options = options.peers(!arguments.no_peers);
     let mut output = Output::new(arguments)?;
-    let result = match fabric {
-        Fabric::Shm => {
-            let result = matrix::run(&arguments.names, options, &mut |row| output.take(row));
-            // Behind the rows, where it is seen.
-            if let Some(missing) = peers::missing_peers(&arguments.names).filter(|_| options.peers && result.is_ok()) {
-                eprintln!("farside: {missing}");
-            }
-            result
-        }
-        Fabric::Ofi(fabric) => over_ofi::run_over_ofi(&arguments.names, options, &fabric, &mut |row| output.take(row)),
-        Fabric::Simulated(network) => {
-            let LogGp { latency_ns, overhead_ns, gap_ns, gap_per_byte_ps } = network.model();
-            let text = format!(
-                "SIMULATED, in virtual time: {network}, seed {} (latency {latency_ns} ns, overhead {overhead_ns} ns, gap \
-                 {gap_ns} ns, {gap_per_byte_ps} ps a byte; calls take no time)\n\n",
-                arguments.seed
-            );
-            let mut heading = Some(text);
-            simulated::run_simulated(&arguments.names, options, network, &mut |row| {
-                // Not before it is known that something is simulated.
-                if let Some(text) = heading.take() {
-                    io::stdout().write_all(text.as_bytes())?;
-                }
-                output.take(row)
-            })
-        }
+    let mut heading = match fabric {
+        Fabric::Simulated(network) => Some(heading(network, arguments.seed)),
+        Fabric::Shm | Fabric::Ofi(_) => None,
     };
-    // What was measured before something failed is drawn, too.
+    let result = matrix::run(&arguments.names, options, &fabric, &mut |row| {
+        // The heading is printed with the first row, so that an error before it stands alone.
+        if let Some(text) = heading.take() {
+            io::stdout().write_all(text.as_bytes())?;
+        }
+        output.take(row)
+    });
+    // The note comes last, where it is seen.
+    if fabric == Fabric::Shm
+        && result.is_ok()
+        && options.peers
+        && let Some(missing) = peers::missing_peers(&arguments.names)
+    {
+        eprintln!("farside: {missing}");
+    }
+    // The rows measured before an error are drawn, too.
     if let Some(folder) = &arguments.plots {
         draw(&output.rows, folder)?;
     }
     result
 }
 
+/// Tells the reader that the rows are simulated.
+fn heading(network: SimNetwork, seed: u64) -> String {
+    let LogGp { latency_ns, overhead_ns, gap_ns, gap_per_byte_ps } = network.model();
+    format!(
+        "SIMULATED, in virtual time: {network}, seed {seed} (latency {latency_ns} ns, overhead {overhead_ns} ns, gap \
+         {gap_ns} ns, {gap_per_byte_ps} ps a byte; calls take no time)\n\n"
+    )
+}
+
 fn list(listings: Vec<Listing>) -> Result<(), BenchError> {
     let mut text = String::new();
     for bench in listings {
         text += &format!("{:<18} {}\n", bench.name, bench.about);
-        if !bench.cases.is_empty() {
-            text += &format!("{:<18}   {}\n", "", bench.cases.join(" "));
-        }
+        text += &format!("{:<18}   {}\n", "", bench.cases.join(" "));
     }
     io::stdout().write_all(text.as_bytes()).map_err(BenchError::Output)
 }
 
-/// Where rows go.
+/// The destinations of rows.
 #[derive(Debug)]
 struct Output {
     table: Table,
@@ -192,7 +188,7 @@ struct Output {
 
 impl Output {
     /// # Errors
-    /// When the file for JSON cannot be made: better now than after an hour.
+    /// The file for JSON cannot be created. It is better to fail now than after an hour.
     fn new(arguments: &Arguments) -> Result<Self, BenchError> {
         let create = |path: &PathBuf| {
             File::create(path).map_err(|cause| BenchError::System { doing: "writing", path: path.clone(), cause })

@@ -1,64 +1,91 @@
-//! The benches of shared memory: listed, run, and taken part in.
+//! The matrix of benches and fabrics: listed, run, and taken part in.
 
 use std::io;
 use std::path::Path;
 
+use farside_fabric::ofi::raw::RawEnd;
+
 use crate::benches::BENCHES;
 use crate::case::Case;
 use crate::error::BenchError;
+use crate::fabric::{Fabric, address};
 use crate::name::Name;
 use crate::options::Options;
-use crate::over_ofi;
 use crate::row::Row;
 
-/// A bench, as it is listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Listing {
-    /// Its name.
+/// A bench: a line of the table.
+#[derive(Debug)]
+pub(crate) struct Bench {
     pub(crate) name: &'static str,
     /// What it measures, in one line.
+    pub(crate) about: &'static str,
+    /// Its cases on a fabric; none where the bench does not exist.
+    pub(crate) cases: fn(&Fabric) -> Vec<Case>,
+}
+
+impl Bench {
+    /// The cases on a fabric, under their full names.
+    fn cases_on(&self, fabric: &Fabric) -> Vec<Case> {
+        (self.cases)(fabric).into_iter().map(|case| case.on(fabric)).collect()
+    }
+}
+
+/// A bench with its cases on one fabric, as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listing {
+    pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     /// The names of its cases.
     pub(crate) cases: Vec<String>,
 }
 
-/// All benches.
-#[must_use]
-pub(crate) fn list() -> Vec<Listing> {
-    let cases = |bench: &Bench| (bench.cases)().into_iter().map(|case| case.name).collect();
-    BENCHES.iter().map(|bench| Listing { name: bench.name, about: bench.about, cases: cases(bench) }).collect()
+/// Returns the benches that exist on a fabric.
+pub(crate) fn list(fabric: &Fabric) -> Vec<Listing> {
+    let names = |bench: &Bench| bench.cases_on(fabric).into_iter().map(|case| case.name).collect();
+    let all = BENCHES.iter().map(|bench| Listing { name: bench.name, about: bench.about, cases: names(bench) });
+    all.filter(|listing| !listing.cases.is_empty()).collect()
 }
 
-/// Runs the benches of these names, or all when there are none, and hands every row to `on_row` as soon as it is there. Of a bench a part can
-/// be named: `copy/private-put` is those cases of `copy` whose names begin with `private-put`.
+/// Runs the benches of these names on a fabric, or all that exist on it when there are no names, and passes every row to `on_row`
+/// as soon as it is measured. A name may select a part of a bench: `copy/private-put` selects those cases of `copy` whose names
+/// begin with `private-put`.
+///
+/// On a simulated network the same options and the same [seed](Options::seed) give the same rows on any machine, except for the
+/// memory that `footprint` finds.
 ///
 /// *Cost*: minutes for each bench, or less than one if the options say so. Nothing else should run meanwhile.
 ///
 /// # Errors
 /// - [`BenchError::UnknownBench`] or [`BenchError::NoSuchCase`] before anything is measured.
-/// - [`BenchError::Row`] with what `on_row` said; nothing is measured after that.
-/// - Whatever keeps a case from being measured.
+/// - [`BenchError::Job`] when libfabric or its provider is missing, also before anything is measured.
+/// - [`BenchError::Row`] with the error of `on_row`; nothing is measured after that.
+/// - The error that keeps a case from being measured.
 pub(crate) fn run(
     names: &[String],
     options: Options,
+    fabric: &Fabric,
     on_row: &mut dyn FnMut(&Row) -> io::Result<()>,
 ) -> Result<(), BenchError> {
     let mut chosen = Vec::new();
     for name in names.iter().map(|name| Name::of(name)) {
-        let bench = find_bench(name.bench)?;
-        chosen.push((bench.name, name.choose((bench.cases)())?));
+        let (bench, cases) = find(name.bench, fabric)?;
+        chosen.push((bench, name.choose(cases)?));
     }
     if chosen.is_empty() {
-        chosen.extend(BENCHES.iter().map(|bench| (bench.name, (bench.cases)())));
+        chosen.extend(BENCHES.iter().map(|bench| (bench, bench.cases_on(fabric))));
+    }
+    if let Fabric::Ofi(fabric) = fabric {
+        // A missing provider is reported here rather than by a job that fails.
+        drop(RawEnd::open(fabric.provider(), address().as_deref(), 0)?);
     }
     for (bench, cases) in chosen {
-        measure_all(bench, &cases, options, on_row)?;
+        measure_all(bench.name, &cases, options, on_row)?;
     }
     Ok(())
 }
 
 /// Measures these cases of a bench, one after the other.
-pub(crate) fn measure_all(
+fn measure_all(
     bench: &str,
     cases: &[Case],
     options: Options,
@@ -79,38 +106,31 @@ pub(crate) fn measure_all(
     Ok(())
 }
 
-/// Takes part in a measurement, in a process that [`run`] has started with these arguments behind [`CHILD_COMMAND`](crate::CHILD_COMMAND).
+/// Takes part in a measurement, in a process that [`run`] started with these arguments after
+/// [`CHILD_COMMAND`](crate::CHILD_COMMAND).
 ///
 /// # Errors
 /// [`BenchError::ChildArguments`], [`BenchError::UnknownBench`] or [`BenchError::UnknownCase`] for arguments that `run`
-/// does not give; whatever goes wrong in the measurement. The process that started this one learns of it by itself.
+/// does not give; the error of the measurement. The process that started this one learns of it from the job.
 pub(crate) fn child(arguments: &[String]) -> Result<(), BenchError> {
     let [bench, case, results, quick, operations] = arguments else {
         return Err(BenchError::ChildArguments { what: "there should be five" });
     };
     let options = Options::from_arguments(quick, operations);
     let options = options.ok_or(BenchError::ChildArguments { what: "the options are not readable" })?;
-    let cases = match over_ofi::cases_with(bench, case)? {
-        Some(cases) => cases,
-        None => (find_bench(bench)?.cases)(),
-    };
+    let (_, cases) = find(bench, &Fabric::of_job(case))?;
     let found = cases.iter().find(|found| found.name == *case);
     let found = found.ok_or_else(|| BenchError::UnknownCase { bench: bench.clone(), case: case.clone() })?;
     found.take_part(bench, options, Path::new(results))
 }
 
-/// A bench.
-#[derive(Debug)]
-pub(crate) struct Bench {
-    pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
-    pub(crate) cases: fn() -> Vec<Case>,
-}
-
-fn find_bench(name: &str) -> Result<&'static Bench, BenchError> {
-    let known = || BENCHES.iter().map(|bench| bench.name).collect::<Vec<_>>().join(", ");
-    let found = BENCHES.iter().find(|bench| bench.name == name);
-    found.ok_or_else(|| BenchError::UnknownBench { name: name.into(), known: known() })
+/// Returns the bench of this name, and its cases on a fabric.
+fn find(name: &str, fabric: &Fabric) -> Result<(&'static Bench, Vec<Case>), BenchError> {
+    let found = BENCHES.iter().find(|bench| bench.name == name).map(|bench| (bench, bench.cases_on(fabric)));
+    found.filter(|(_, cases)| !cases.is_empty()).ok_or_else(|| {
+        let known: Vec<_> = list(fabric).iter().map(|listing| listing.name).collect();
+        BenchError::UnknownBench { name: name.into(), fabric: fabric.to_string(), known: known.join(", ") }
+    })
 }
 
 #[cfg(test)]
@@ -119,20 +139,34 @@ mod tests {
 
     use super::*;
 
+    const OFI: [&str; 3] = ["ofi", "ofi:tcp", "ofi:verbs"];
+
+    fn fabric(text: &str) -> Fabric {
+        text.parse().unwrap()
+    }
+
+    #[track_caller]
+    fn refused(names: &[&str], on: &str) -> String {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let refused = run(&names, Options::new(), &fabric(on), &mut |_| panic!("nothing is measured"));
+        refused.unwrap_err().to_string()
+    }
+
     #[test]
     fn names_are_unique() {
-        let mut benches = HashSet::new();
-        for listing in list() {
-            assert!(benches.insert(listing.name), "{}", listing.name);
-            let cases: HashSet<_> = listing.cases.iter().collect();
-            assert_eq!(cases.len(), listing.cases.len(), "{}", listing.name);
-            assert!(!cases.is_empty(), "{}", listing.name);
+        let names: HashSet<_> = BENCHES.iter().map(|bench| bench.name).collect();
+        assert_eq!(names.len(), BENCHES.len());
+        for fabric in ["shm", "ofi:tcp", "sim:fdr"].map(fabric) {
+            for listing in list(&fabric) {
+                let cases: HashSet<_> = listing.cases.iter().collect();
+                assert_eq!(cases.len(), listing.cases.len(), "{} on {fabric}", listing.name);
+            }
         }
     }
 
     #[test]
-    fn the_contract_is_kept() {
-        let listed = list();
+    fn the_contract_is_kept_on_shared_memory() {
+        let listed = list(&Fabric::Shm);
         let has = |bench: &str, case: &str| {
             listed.iter().any(|listing| listing.name == bench && listing.cases.iter().any(|name| name == case))
         };
@@ -178,11 +212,57 @@ mod tests {
     }
 
     #[test]
+    fn the_contract_is_kept_over_libfabric() {
+        let listed = list(&fabric("ofi:tcp"));
+        let has = |bench: &str, case: &str| {
+            let case = format!("{case}/ofi:tcp");
+            listed.iter().any(|listing| listing.name == bench && listing.cases.contains(&case))
+        };
+        for size in ["8B", "64B", "256B"] {
+            for mode in ["send", "write", "trad", "ovfl"] {
+                assert!(has("invoke-throughput", &format!("{mode}/{size}")), "{mode}/{size}");
+            }
+        }
+        for size in ["8B", "64B", "1KiB"] {
+            assert!(has("invoke-latency", &format!("call-return/{size}")), "{size}");
+        }
+        for size in ["8B", "64B", "4KiB", "64KiB", "1MiB"] {
+            for mode in ["raw", "manual", "auto"] {
+                assert!(has("transfer-throughput", &format!("{mode}/{size}")), "{mode}/{size}");
+            }
+        }
+        for size in ["4KiB", "64KiB", "1MiB"] {
+            assert!(has("transfer-throughput", &format!("put/{size}")), "put/{size}");
+        }
+        assert!(has("oversubscribed", "idle/2p"));
+        assert!(has("multi-job", "joined") && has("multi-job", "one-job"));
+    }
+
+    #[test]
+    fn a_child_finds_every_case() {
+        for fabric in OFI.into_iter().chain(["shm"]).map(fabric) {
+            for listing in list(&fabric) {
+                for case in &listing.cases {
+                    assert!(fabric == Fabric::Shm || case.ends_with(&format!("/{fabric}")), "{case}");
+                    let (_, cases) = find(listing.name, &Fabric::of_job(case)).unwrap();
+                    assert_eq!(cases.iter().filter(|found| found.name == *case).count(), 1, "{case}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn an_unknown_name_is_refused_before_anything_runs() {
-        let names = ["mcts-scaling".to_owned(), "no-such-bench".to_owned()];
-        let error = run(&names, Options::new(), &mut |_| panic!("nothing is measured")).unwrap_err();
-        let text = error.to_string();
-        assert!(text.contains("no-such-bench") && text.contains("invoke-latency"), "{text}");
+        for (names, on) in [
+            (["mcts-scaling", "no-such-bench"], "shm"),
+            (["invoke-latency", "mcts-scaling"], "ofi:tcp"),
+            (["mcts-scaling", "oversubscribed"], "sim:100gbe"),
+        ] {
+            let text = refused(&names, on);
+            assert!([names[1], on, "invoke-throughput"].iter().all(|word| text.contains(word)), "{text}");
+        }
+        let text = refused(&["invoke-latency"], "ofi:no_such_provider");
+        assert!(text.contains("no_such_provider") && text.contains("farside info"), "{text}");
     }
 
     #[test]
@@ -193,5 +273,98 @@ mod tests {
         assert!(matches!(child(&["x", "x", "y", "true", "0"]), Err(BenchError::UnknownBench { .. })));
         assert!(matches!(child(&["invoke-latency", "x", "y", "true", "0"]), Err(BenchError::UnknownCase { .. })));
         assert!(matches!(child(&["mcts-scaling", "local", "y", "true", "0"]), Err(BenchError::ChildArguments { .. })));
+        assert!(matches!(
+            child(&["mcts-scaling", "local/ofi", "y", "true", "0"]),
+            Err(BenchError::UnknownBench { .. })
+        ));
+    }
+
+    fn simulated(name: &str, network: &str, options: Options) -> Result<Vec<Row>, BenchError> {
+        let mut rows = Vec::new();
+        run(&[name.to_owned()], options, &fabric(network), &mut |row| {
+            rows.push(row.clone());
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+
+    fn rows_of(bench: &str, network: &str, seed: u64) -> Vec<Row> {
+        simulated(bench, network, Options::new().operations(Some(300)).seed(seed)).unwrap()
+    }
+
+    fn rows(network: &str, seed: u64) -> Vec<Row> {
+        rows_of("invoke-throughput", network, seed)
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_rows() {
+        let first = rows("sim:fdr", 7);
+        assert_eq!(rows("sim:fdr", 7), first);
+        assert!(first.iter().all(|row| row.case.ends_with("/sim:fdr")), "{first:?}");
+    }
+
+    #[test]
+    fn what_was_published_stands_beside() {
+        let rows = rows("sim:fdr", 1);
+        for (case, megabytes) in
+            [("send/8B", 12.07), ("write/64B", 301.47), ("trad/256B", 5318.89), ("ovfl/64B", 283.15)]
+        {
+            let case = format!("{case}/sim:fdr");
+            let of = |peer: Option<&str>| {
+                let found = rows
+                    .iter()
+                    .find(|row| row.case == case && row.metric == "payload_mb_per_s" && row.peer.as_deref() == peer);
+                found.unwrap_or_else(|| panic!("{case} of {peer:?}"))
+            };
+            assert_eq!(of(Some("seriema-published")).value, megabytes);
+            let simulated = of(None);
+            assert!(simulated.ratio.is_some_and(|ratio| ratio > 0.0 && ratio <= 1.0), "{simulated:?}");
+        }
+    }
+
+    #[test]
+    fn signalling_by_itself_is_as_fast_as_by_hand() {
+        let rows = rows_of("transfer-throughput", "sim:fdr", 3);
+        let rate = |case: &str| {
+            let found = rows.iter().find(|row| row.case == format!("{case}/sim:fdr") && row.peer.is_none());
+            found.unwrap_or_else(|| panic!("{case}")).value
+        };
+        for size in ["8B", "64B", "4KiB", "64KiB", "1MiB"] {
+            // Virtual time: the same on every machine.
+            let (manual, auto) = (rate(&format!("manual/{size}")), rate(&format!("auto/{size}")));
+            assert!(auto > 0.9 * manual, "{size}: {auto} of {manual}");
+        }
+        let of_seriema = rows.iter().find(|row| row.case == "auto/4KiB/sim:fdr" && row.peer.is_some());
+        assert_eq!(of_seriema.map(|row| (row.value * 4096.0).round()), Some(5464e6));
+    }
+
+    #[test]
+    fn nothing_is_published_of_other_networks() {
+        assert!(rows("sim:aries", 1).iter().all(|row| row.peer.is_none()));
+    }
+
+    #[test]
+    fn a_search_scales_to_64_workers() {
+        let options = Options::new().operations(Some(10)).seed(1);
+        let run = |name: &str| {
+            let rows = simulated(name, "sim:fdr", options).unwrap();
+            let is_rate = |row: &&Row| row.metric == "rollouts_per_s" && row.case.ends_with("/ovfl/owner/sim:fdr");
+            rows.iter().filter(is_rate).map(|row| (row.case.clone(), row.value, row.limit)).collect::<Vec<_>>()
+        };
+        let rates = run("mcts-scaling");
+        assert_eq!(rates.first().map(|(case, ..)| &**case), Some("1x1x1/ovfl/owner/sim:fdr"));
+        assert_eq!(rates.last().map(|(case, ..)| &**case), Some("4x2x8/ovfl/owner/sim:fdr"));
+        assert!(rates.iter().all(|(_, rate, _)| *rate > 0.0));
+        // One case alone has the same limit: the rate of one worker is then simulated for it.
+        assert_eq!(run("mcts-scaling/1x1x8"), rates[1..2], "the same seed gives the same search");
+    }
+
+    #[test]
+    fn rows_are_chosen_by_how_their_cases_begin() {
+        let options = Options::new().quick(true).operations(Some(50));
+        let chosen = simulated("invoke-throughput/send", "sim:fdr", options).unwrap();
+        assert!(!chosen.is_empty() && chosen.iter().all(|row| row.case.starts_with("send")), "{chosen:?}");
+        let refused = simulated("invoke-throughput/no-such", "sim:fdr", options).unwrap_err().to_string();
+        assert!(refused.contains("no-such") && refused.contains("send/8B"), "{refused}");
     }
 }

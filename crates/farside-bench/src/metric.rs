@@ -1,21 +1,21 @@
-//! What a case measured, and how it travels from the process that measured to the one that reports.
+//! The metrics of a case, and their way from the measuring process to the reporting one.
 
 use serde_json::{Value, json};
 
 use crate::BenchError;
 
-/// One quantity, measured several times, and the limit that was measured between.
+/// One quantity, measured several times, with the limit that was measured in between.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Metric {
     pub(crate) name: String,
     pub(crate) unit: String,
     pub(crate) samples: Vec<f64>,
     pub(crate) limit: Option<Limit>,
-    /// Whose it is, when it is not Farside's.
+    /// The peer that the samples belong to; `None` for Farside.
     pub(crate) peer: Option<String>,
 }
 
-/// What the quantity could be at best.
+/// The best possible value of the quantity.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Limit {
     pub(crate) name: String,
@@ -27,13 +27,13 @@ impl Metric {
         Self { name: name.into(), unit: unit.into(), samples, limit: None, peer: None }
     }
 
-    /// Sets it against a limit, in the same unit.
+    /// Adds a limit in the same unit.
     pub(crate) fn against(mut self, name: &str, samples: Vec<f64>) -> Self {
         self.limit = Some(Limit { name: name.into(), samples });
         self
     }
 
-    /// Adds the samples of the same quantity, measured again.
+    /// Adds the samples of another measurement of the same quantity.
     pub(crate) fn extend(&mut self, again: Self) {
         debug_assert_eq!((&self.name, &self.peer), (&again.name, &again.peer));
         self.samples.extend(again.samples);
@@ -42,10 +42,15 @@ impl Metric {
         }
     }
 
-    /// Makes it somebody else's.
+    /// Marks the metric as that of a peer.
     pub(crate) fn of_peer(mut self, peer: &str) -> Self {
         self.peer = Some(peer.into());
         self
+    }
+
+    /// The same quantity as a peer published it, from this number of runs, beside the same limit.
+    pub(crate) fn published(&self, peer: &str, value: f64, runs: usize) -> Self {
+        Self { samples: vec![value; runs], ..self.clone() }.of_peer(peer)
     }
 
     fn to_json(&self) -> Value {
@@ -70,12 +75,12 @@ impl Metric {
     }
 }
 
-/// Metrics as one text.
+/// Writes metrics as one text.
 pub(crate) fn to_text(metrics: &[Metric]) -> String {
     Value::Array(metrics.iter().map(Metric::to_json).collect()).to_string()
 }
 
-/// What [`to_text`] wrote.
+/// Reads the text that [`to_text`] wrote.
 ///
 /// # Errors
 /// [`BenchError::Results`].

@@ -1,9 +1,10 @@
-//! What is to be measured, as it is named: `copy`, or `copy/private-put` for those cases of it whose names begin so.
+//! Names of what to measure: `copy`, or `copy/private-put` for those cases of `copy` whose names
+//! begin with `private-put`.
 
 use crate::BenchError;
 use crate::case::Case;
 
-/// A bench, and how the names of its cases begin that are wanted.
+/// A bench, and the beginning of the names of its selected cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name<'n> {
     pub(crate) bench: &'n str,
@@ -18,21 +19,21 @@ impl<'n> Name<'n> {
         }
     }
 
-    /// Whether a case of the bench is.
+    /// Whether the name selects this case of the bench.
     pub(crate) fn wants(self, case: &str) -> bool {
         self.begin.is_none_or(|begin| case.starts_with(begin))
     }
 
-    /// The error when none of these is.
+    /// The error for a bench that has only these cases, none of them selected.
     pub(crate) fn wants_none_of(self, known: &[String]) -> BenchError {
         let (bench, begin) = (self.bench.into(), self.begin.unwrap_or_default().into());
         BenchError::NoSuchCase { bench, begin, known: known.join(", ") }
     }
 
-    /// Those of a bench's cases that are wanted.
+    /// Selects the cases of the bench.
     ///
     /// # Errors
-    /// [`BenchError::NoSuchCase`] when that is none.
+    /// [`BenchError::NoSuchCase`] if none is selected.
     pub(crate) fn choose(self, mut cases: Vec<Case>) -> Result<Vec<Case>, BenchError> {
         let known: Vec<String> = cases.iter().map(|case| case.name.clone()).collect();
         cases.retain(|case| self.wants(&case.name));

@@ -3,13 +3,14 @@
 /// How thoroughly to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Measure fewer and shorter runs: each bench takes less than a minute on two cores.
+    /// Whether to measure fewer and shorter runs, so that each bench takes less than a minute on
+    /// two cores.
     pub(crate) quick: bool,
-    /// The number of operations in a run, instead of what each case finds enough.
+    /// Number of operations in a run; `None` leaves it to each case.
     pub(crate) operations: Option<u64>,
-    /// What simulations are replayed by.
+    /// The seed of simulations.
     pub(crate) seed: u64,
-    /// Measure programs of others, too, where they are installed.
+    /// Whether to measure the programs of peers, where they are installed.
     pub(crate) peers: bool,
 }
 
@@ -20,13 +21,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The thorough way.
+    /// Options for a thorough measurement.
     #[must_use]
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// Measures quickly, or not.
+    /// Sets whether to measure quickly.
     #[must_use]
     pub(crate) fn quick(mut self, quick: bool) -> Self {
         self.quick = quick;
@@ -40,36 +41,37 @@ impl Options {
         self
     }
 
-    /// Sets what simulations are replayed by.
+    /// Sets the seed of simulations.
     #[must_use]
     pub(crate) fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Measures programs of others, too, or not.
+    /// Sets whether to measure the programs of peers.
     #[must_use]
     pub(crate) fn peers(mut self, peers: bool) -> Self {
         self.peers = peers;
         self
     }
 
-    /// How often each thing is measured. Odd, so that the median is one of them.
+    /// Number of runs. It is odd, so that the median is one of them.
     pub(crate) fn runs(self) -> usize {
         if self.quick { 5 } else { 9 }
     }
 
-    /// The operations of a run: what was asked for, or `thorough` of them, or a tenth when it must be quick.
+    /// Number of operations in a run: the number that was asked for, or `thorough`, or a tenth of
+    /// it for a quick run.
     pub(crate) fn operations_or(self, thorough: u64) -> u64 {
         self.operations.unwrap_or(if self.quick { thorough / 10 } else { thorough }).max(1)
     }
 
-    /// The options as arguments for a measuring process, which simulates nothing and starts nobody.
+    /// The options as arguments of a measuring process, which neither simulates nor starts peers.
     pub(crate) fn to_arguments(self) -> [String; 2] {
         [self.quick.to_string(), self.operations.unwrap_or(0).to_string()]
     }
 
-    /// What [`to_arguments`](Self::to_arguments) wrote.
+    /// Reads the arguments that [`to_arguments`](Self::to_arguments) wrote.
     pub(crate) fn from_arguments(quick: &str, operations: &str) -> Option<Self> {
         let operations: u64 = operations.parse().ok()?;
         let operations = Some(operations).filter(|count| *count > 0);

@@ -1,11 +1,13 @@
-//! Programs of others that do the same, where they are installed: peers, to be set beside.
+//! Peers: programs for other libraries that do the same as a bench, where the libraries are
+//! installed.
 //!
-//! The sources are ours and lie in `peers/`. A program is compiled when it is needed, into a file without a name, and run by the launcher of
-//! its library, on the CPUs that ours have. It writes a line for each sample: whose it is, the metric, its unit, the value.
-//! Where the library is not installed there are no rows of it, and [`missing_peers`] says what to install.
+//! The sources are part of this crate, in `peers/`. A program is compiled on demand, into a file
+//! without a name. The launcher of its library runs it, on the CPUs that the jobs of the bench use.
+//! It writes a line for each sample: the peer, the metric, its unit and the value. Without the
+//! library there are no rows of the peer, and [`missing_peers`] names the packages to install.
 //!
-//! A program that takes too long is asked to end, and so is its launcher when this process ends, however that happens: it
-//! clears its files away, which nobody does who is killed.
+//! A program that takes too long is asked to end, and so is its launcher when this process ends for
+//! any reason. Asked to end, it removes its files; killed, it could not.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -27,36 +29,36 @@ use crate::{BenchError, Options};
 /// The benches that have peers.
 const BENCHES: [&str; 3] = ["footprint", "pipe-latency", "stencil"];
 
-/// A program that takes longer than this hangs.
+/// The longest time of a program. A program that takes longer hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(180);
-/// How long it has to clear up when it is asked to end.
+/// How long a program may take to remove its files when it is asked to end.
 const GRACE: Duration = Duration::from_secs(5);
 
 const COMPILER: &str = "mpicc";
 const LAUNCHER: &str = "mpirun";
-/// What brings both, and the headers.
+/// The command that installs the compiler, the launcher and the headers.
 const INSTALL: &str = "apt-get install --no-install-recommends openmpi-bin libopenmpi-dev";
-/// As little as needs everything.
+/// The smallest program that needs compiler, headers and library.
 const PROBE: Source = Source { name: "probe.c", text: "#include <mpi.h>\nint main(void) { return MPI_Finalize(); }\n" };
 
-/// A program for Open MPI.
+/// The source of a program for Open MPI.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source {
     name: &'static str,
     text: &'static str,
 }
 
-/// Memory of its processes.
+/// Measures the memory of processes.
 pub(crate) const FOOTPRINT: Source = Source { name: "footprint.c", text: include_str!("../peers/footprint.c") };
 
 /// Jacobi's iteration.
 pub(crate) const STENCIL: Source = Source { name: "stencil.c", text: include_str!("../peers/stencil.c") };
 
-/// A message to and fro.
+/// Measures round trips of messages.
 pub(crate) const PIPE: Source = Source { name: "pipe.c", text: include_str!("../peers/pipe.c") };
 
-/// What to install for the peers' rows of these benches (or of all, when there are no names) to be there; `None` when nothing is
-/// missing, or there are no such rows.
+/// Returns what to install for the rows of peers in these benches, or in all benches without names.
+/// `None` means that nothing is missing or that the benches have no such rows.
 #[must_use]
 pub(crate) fn missing_peers(names: &[String]) -> Option<String> {
     let is_chosen = |bench: &&str| names.is_empty() || names.iter().any(|name| Name::of(name).bench == *bench);
@@ -66,7 +68,7 @@ pub(crate) fn missing_peers(names: &[String]) -> Option<String> {
     }
     let benches = benches.join(", ");
     Some(format!(
-        "without rows of Open MPI in {benches}: it or its headers are not installed (on Debian, as root: {INSTALL})"
+        "{benches} without rows of Open MPI: it or its headers are not installed; on Debian, as root: {INSTALL}"
     ))
 }
 
@@ -75,7 +77,8 @@ fn is_there() -> bool {
     has_launcher.is_ok_and(|status| status.success()) && matches!(compile(PROBE), Ok(Some(_)))
 }
 
-/// What the program finds with so many processes. Nothing where Open MPI is not installed or not wanted.
+/// Runs the program with this number of processes and returns its metrics: none if Open MPI is not
+/// installed or not wanted.
 ///
 /// # Errors
 /// [`BenchError::Peer`].
@@ -93,9 +96,9 @@ pub(crate) fn measure(
     let (bind, yields) = if processes as usize <= cpus { ("hwthread", "0") } else { ("none", "1") };
     let mut command = Command::new(LAUNCHER);
     command.args(["-n", &processes.to_string(), "--oversubscribe", "--use-hwthread-cpus", "--bind-to", bind]);
-    // Shared memory, and nothing of what this machine's network may have.
+    // Open MPI shall use shared memory, and no network of this machine.
     command.args(["--mca", "pml", "ob1", "--mca", "btl", "self,vader", "--mca", "mpi_yield_when_idle", yields]);
-    // It asks root whether that is meant; we are whoever called.
+    // Open MPI refuses to run as root without these variables.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.arg(path_of(std::process::id(), program.as_raw_fd())).args(arguments).stdin(Stdio::null());
     let Some(ended) = run(source, &mut command, TIME_LIMIT)? else { return Ok(Vec::new()) };
@@ -103,7 +106,8 @@ pub(crate) fn measure(
     parse(&ended.printed).ok_or_else(|| source.failed(format!("it printed {:?}", start_of(&ended.printed))))
 }
 
-/// The program, in a file without a name; `None` where there is no compiler for it, or no headers.
+/// Compiles a program into a file without a name; `None` if the compiler or the headers are
+/// missing.
 fn compile(source: Source) -> Result<Option<File>, BenchError> {
     let failed = |doing: &'static str| move |cause: std::io::Error| source.failed(format!("{doing}: {cause}"));
     let program = nameless("farside-bench-peer").map_err(failed("making a file"))?;
@@ -119,7 +123,7 @@ fn compile(source: Source) -> Result<Option<File>, BenchError> {
     ended.check(source).map(|()| Some(program))
 }
 
-/// How a program ended.
+/// The end of a program, and its output.
 #[derive(Debug)]
 struct Ended {
     status: ExitStatus,
@@ -136,14 +140,15 @@ impl Ended {
     }
 }
 
-/// Runs a command to its end; `None` when there is no such command.
+/// Runs a command to its end; `None` if the command does not exist.
 fn run(source: Source, command: &mut Command, time_limit: Duration) -> Result<Option<Ended>, BenchError> {
     let failed = |cause: std::io::Error| source.failed(cause.to_string());
     let mut output = [nameless("printed").map_err(failed)?, nameless("complaints").map_err(failed)?];
     let [printed, complaints] = &output;
     command.stdout(printed.try_clone().map_err(failed)?).stderr(complaints.try_clone().map_err(failed)?);
-    // A group of its own: signals from a terminal reach this process alone, and the program then hears of its end, once. Launchers that
-    // are told twice stop at once and leave their files.
+    // The program gets a process group of its own. Signals from a terminal then reach this process
+    // alone, and the program receives one signal when this process ends. A launcher that receives
+    // two stops at once and leaves its files.
     command.process_group(0);
     let spawned = match spawn_asked(command, output[0].as_fd()) {
         Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
@@ -177,7 +182,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if matches!(self.0.child.try_wait(), Ok(None)) && self.0.ask_to_end().is_ok() {
-            // What does not end is killed next.
+            // Dropping the process kills a program that has not ended.
             let _ = self.has_ended_by(Instant::now() + GRACE);
         }
     }
@@ -189,12 +194,12 @@ impl Source {
     }
 }
 
-/// As much of a text as fits into a message.
+/// The beginning of a text, short enough for a message.
 fn start_of(text: &str) -> String {
     text.trim().chars().take(400).collect()
 }
 
-/// What a program printed. Samples of one metric come in any order.
+/// Reads the output of a program. The samples of a metric may come in any order.
 fn parse(text: &str) -> Option<Vec<Metric>> {
     let mut metrics: Vec<Metric> = Vec::new();
     for line in text.lines() {
@@ -252,7 +257,7 @@ mod tests {
             "trap 'echo cleared > {}; exit' TERM; while :; do sleep 0.05; done",
             path_of(std::process::id(), note.as_raw_fd()).display()
         );
-        let error = shell(&script, Duration::from_millis(500)).unwrap_err();
+        let error = shell(&script, Duration::from_secs(3)).unwrap_err();
         assert!(error.to_string().contains("did not end"), "{error}");
         let mut text = String::new();
         note.read_to_string(&mut text).unwrap();
@@ -289,7 +294,10 @@ mod tests {
     fn benches_without_peers_miss_nothing() {
         assert_eq!(missing_peers(&["invoke-latency".to_owned()]), None);
         for name in BENCHES {
-            assert!(crate::matrix::list().iter().any(|listing| listing.name == name), "{name}");
+            assert!(
+                crate::matrix::list(&crate::fabric::Fabric::Shm).iter().any(|listing| listing.name == name),
+                "{name}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Rows as pictures.
+//! Draws rows as pictures.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,19 @@ use crate::table::show;
 
 const WIDTH: u32 = 800;
 const BAR_HEIGHT: u32 = 26;
-/// For the caption and the axis.
+/// Height of the caption and the axis.
 const MARGINS_HEIGHT: u32 = 110;
-/// Room for the cases' names.
+/// Width of the column with the names of the cases.
 const NAMES_WIDTH: u32 = 170;
 
-/// Draws one picture for each bench and metric, as `BENCH-METRIC.svg` in `folder`, which is made if need be. Returns the
-/// files.
+/// Draws one picture for each bench and metric, as `BENCH-METRIC.svg` in `folder`, which it creates
+/// if necessary. Returns the paths of the files.
 ///
-/// A bar is a median, the thin line across its end reaches from the smallest value to the largest, and the red mark is the
-/// limit.
+/// A bar shows the median. The thin line across its end reaches from the smallest value to the
+/// largest, and the red mark is the limit.
 ///
 /// # Errors
-/// [`BenchError::System`] when a file cannot be written; [`BenchError::Plot`].
+/// [`BenchError::System`] if a file cannot be written; [`BenchError::Plot`].
 pub(crate) fn plot(rows: &[Row], folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
     let failed = |doing| move |path: &Path, cause| BenchError::System { doing, path: path.into(), cause };
     std::fs::create_dir_all(folder).map_err(|cause| failed("making the folder")(folder, cause))?;
@@ -43,7 +43,7 @@ pub(crate) fn plot(rows: &[Row], folder: &Path) -> Result<Vec<PathBuf>, BenchErr
     Ok(files)
 }
 
-/// The values' axis: a plain one, or one of powers of ten where the values are far apart.
+/// The axis of the values. It is logarithmic if the values are far apart.
 #[derive(Clone, Copy, Debug)]
 struct Axis {
     is_logarithmic: bool,

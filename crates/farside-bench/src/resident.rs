@@ -1,4 +1,4 @@
-//! The memory that a process has of this machine.
+//! Physical memory of a process.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -7,21 +7,21 @@ use crate::BenchError;
 
 const ROLLUP: &str = "/proc/self/smaps_rollup";
 
-/// Memory of a process, with its share of what several have mapped: a page that `n` processes have mapped counts `n`th for each
-/// (the system's *proportional set size*). What was reserved and never touched does not count.
+/// Physical memory of a process. A page that `n` processes map counts as `1/n` page for each (the
+/// system's *proportional set size*). Memory that was reserved and never touched does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resident {
-    /// All of it.
+    /// All memory.
     pub(crate) bytes: u64,
-    /// Without the program and its libraries, and other files.
+    /// Memory without the program, its libraries and other files.
     pub(crate) data_bytes: u64,
 }
 
 impl Resident {
-    /// This process's, now.
+    /// Returns the memory of this process now.
     ///
     /// # Errors
-    /// [`BenchError::System`] where the system does not tell, or not in parts.
+    /// [`BenchError::System`] if the system does not report the memory, or not in parts.
     pub(crate) fn of_this_process() -> Result<Self, BenchError> {
         let incomplete =
             || io::Error::new(ErrorKind::Unsupported, "it lacks Pss_Anon or Pss_Shmem: Linux 5.4 is needed");
@@ -66,7 +66,7 @@ mod tests {
         let before = Resident::of_this_process().unwrap();
         let touched = vec![1_u8; 256 << 20];
         let after = Resident::of_this_process().unwrap();
-        // Other tests of this process may give some back meanwhile.
+        // Other tests of this process may free memory at the same time.
         assert!(after.data_bytes > before.data_bytes + (128 << 20), "{before:?} {after:?}");
         assert!(after.bytes > after.data_bytes, "{after:?}");
         drop(touched);

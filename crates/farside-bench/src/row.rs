@@ -1,41 +1,42 @@
-//! The rows that benches produce, and how they are written.
+//! The rows that benches produce, and their JSON.
 
 use serde_json::json;
 
 use crate::metric::Metric;
 use crate::stats::{Summary, median};
 
-/// One metric of one case: the median of several runs, beside the limit that was measured in the same run.
+/// One metric of one case: the median of several runs, beside the limit that was measured in the
+/// same run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
     /// The bench.
     pub(crate) bench: String,
     /// The case, such as `trad/8B`.
     pub(crate) case: String,
-    /// What was measured, such as `calls_per_s`.
+    /// The metric, such as `calls_per_s`.
     pub(crate) metric: String,
     /// The median of all runs.
     pub(crate) value: f64,
     /// Its unit: `1/s`, `ns`, `ms`, `B`, or `1` for a share or a count.
     pub(crate) unit: String,
-    /// The median of what it could be at best.
+    /// The median of the limit.
     pub(crate) limit: Option<f64>,
-    /// How the limit was measured.
+    /// The name of the limit, which says how it was measured.
     pub(crate) limit_name: Option<String>,
-    /// `value` ÷ `limit`, whichever of the two is better.
+    /// `value` ÷ `limit`, also where a lower value is better.
     pub(crate) ratio: Option<f64>,
-    /// How often it was measured.
+    /// Number of runs.
     pub(crate) runs: usize,
     /// The smallest value of all runs.
     pub(crate) min: f64,
-    /// The largest.
+    /// The largest value of all runs.
     pub(crate) max: f64,
-    /// Whose row it is, when it is not Farside's.
+    /// The peer that the row belongs to; `None` for Farside.
     pub(crate) peer: Option<String>,
 }
 
 impl Row {
-    /// Sums a metric up; `None` when it was never measured.
+    /// Summarises a metric; `None` if it has no samples.
     pub(crate) fn new(bench: &str, case: &str, metric: &Metric) -> Option<Self> {
         let Summary { median: value, min, max, runs } = Summary::of(&metric.samples)?;
         let limit = metric.limit.as_ref().map(|limit| median(&limit.samples)).filter(|limit| *limit > 0.0);
@@ -55,11 +56,11 @@ impl Row {
         })
     }
 
-    /// The row as one line of JSON, without the line's end. `limit`, `limit_name` and `ratio` are null where there is no
-    /// limit; `peer` is there only in a peer's row.
+    /// Returns the row as one line of JSON, without a line feed. `limit`, `limit_name` and `ratio`
+    /// are null if there is no limit. Only a peer's row has the key `peer`.
     #[must_use]
     pub(crate) fn to_json(&self) -> String {
-        // Written by hand, because an object of serde_json forgets the order.
+        // An object of serde_json would forget the order of the keys.
         let mut fields = vec![
             ("bench", json!(self.bench)),
             ("case", json!(self.case)),

@@ -1,16 +1,18 @@
-//! The yardstick of tree search: UCT for Hex as one would write it by hand, for this game and one thread alone.
+//! The limit of tree search: UCT for Hex, written by hand for this game and one thread.
 //!
-//! Nothing of the framework's tree or search is used. Playouts and random numbers are the same, and so are the rules:
-//! the UCB constant, untried moves first and at random, simulations for a leaf, visits before a leaf becomes a node.
-//! What is left out is what one process and one game do not need: visits in flight, proofs, a memory limit.
+//! It uses nothing of the tree and search of farside-mcts. Playouts and random numbers are the
+//! same, and so are the rules: the UCB constant, untried moves first and at random, simulations for
+//! a leaf, visits before a leaf becomes a node. It has no visits in flight, proofs or memory limit,
+//! which one process and one game do not need.
 
 use farside_mcts::games::hex::{Cell, Position, black_wins};
 use farside_mcts::{Params, Player, Rng};
 
-/// Searches `position`, in which the game is not over, by `rollouts` (at least one) descents. Returns the move visited most.
+/// Searches `position` by `rollouts` descents, and returns the move with the most visits.
 ///
 /// # Panics
-/// If the game is over, there are no rollouts or simulations to make, or more simulations than 32 bits count.
+/// Panics if the game is over, if `rollouts` or `sims_per_leaf` is 0, or if the simulations
+/// overflow 32 bits.
 pub(crate) fn run(position: &Position, rollouts: u64, sims_per_leaf: u32, seed: u64) -> Cell {
     assert!(position.winner().is_none(), "the game is over");
     assert!(rollouts > 0 && sims_per_leaf > 0, "nothing to do");
@@ -42,7 +44,8 @@ struct Uct {
     simulations: u32,
     rng: Rng,
     nodes: Vec<Node>,
-    /// The share of won playouts of each edge, and 1 / √visits: all that the scan of the UCB rule reads.
+    /// The share of won playouts of each edge, and 1 / √visits. The scan of the UCB rule reads only
+    /// these.
     means: Vec<f32>,
     rarities: Vec<f32>,
     edges: Vec<Edge>,
@@ -60,7 +63,7 @@ struct Node {
 struct Edge {
     wins: u32,
     visits: u32,
-    /// The node, or `LEAF`, or `OVER` if the game is over.
+    /// The node, `LEAF`, or `OVER` if the game is over.
     child: u32,
     cell: Cell,
 }
@@ -68,7 +71,7 @@ struct Edge {
 const LEAF: u32 = u32::MAX;
 const OVER: u32 = u32::MAX - 1;
 
-/// Edges of a node are padded to whole groups, of the width that the scan works on.
+/// Size of a group of edges: the width of the scan. The edges of a node are padded to whole groups.
 const GROUP: usize = 8;
 
 impl Node {
@@ -78,7 +81,7 @@ impl Node {
 }
 
 impl Uct {
-    /// Adds a node with all of its edges, in random order.
+    /// Adds a node with all its edges, in random order.
     fn add_node(&mut self, position: &Position) -> u32 {
         let first = self.edges.len();
         self.edges.extend(position.empty_cells().map(|cell| Edge { wins: 0, visits: 0, child: LEAF, cell }));
@@ -111,7 +114,8 @@ impl Uct {
         }
     }
 
-    /// The next untried edge, or the one that maximises mean + c √(ln visits of the node / visits of the edge).
+    /// Returns the next untried edge, or the edge that maximises mean + c √(ln visits of the node /
+    /// visits of the edge).
     fn select(&mut self, node: u32) -> u32 {
         let node = &mut self.nodes[node as usize];
         let first = node.first as usize;
@@ -127,7 +131,7 @@ impl Uct {
         edge as u32
     }
 
-    /// Where an edge leads, which becomes a node when it was visited often enough.
+    /// Returns the node that an edge leads to. A leaf becomes a node after enough visits.
     fn follow(&mut self, edge: u32, position: &Position) -> u32 {
         let Edge { child, visits, .. } = self.edges[edge as usize];
         if child != LEAF || visits <= self.expand_after {
@@ -139,7 +143,8 @@ impl Uct {
     }
 }
 
-/// The first of the largest `mean + weight * rarity`: the maximum first, lane by lane, then where it was.
+/// Returns the first index of the largest `mean + weight * rarity`. Computes the maximum lane by
+/// lane and then looks for its place.
 fn argmax(means: &[f32], rarities: &[f32], weight: f32) -> usize {
     let groups = || means.as_chunks::<GROUP>().0.iter().zip(rarities.as_chunks::<GROUP>().0);
     let bounds = |means: &[f32; GROUP], rarities: &[f32; GROUP]| -> [f32; GROUP] {

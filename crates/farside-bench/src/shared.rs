@@ -1,4 +1,5 @@
-//! Memory that the processes of a job share past the job, for the limits: nothing of Farside's calls is in their way.
+//! Memory that the processes of a job share outside the job. The limits use it without any call of
+//! Farside.
 
 use std::fs::OpenOptions;
 use std::hint;
@@ -17,10 +18,11 @@ use farside_sys::topology::current_affinity;
 use crate::BenchError;
 use crate::results::path_of;
 
-/// Words that different sides write lie so far apart: no two on neighbouring cache lines, which are fetched in pairs.
+/// Distance between words that different sides write. Neighbouring cache lines are fetched in
+/// pairs, so the words lie further apart.
 pub(crate) const WORD_DISTANCE: usize = 256;
 
-/// A piece of memory that all processes of the job have mapped.
+/// Memory that all processes of the job map.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     memory: Arc<SharedMemory>,
@@ -29,14 +31,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Makes a piece of at least `bytes` bytes, all zero. Collective.
+    /// Allocates at least `bytes` bytes, all zero. Collective.
     ///
     /// # Errors
-    /// Those of the collectives; [`BenchError::Memory`]; [`BenchError::System`] where one process may not open another's
-    /// files.
+    /// The errors of collectives; [`BenchError::Memory`]; [`BenchError::System`] if one process may
+    /// not open the files of another.
     pub(crate) fn new(me: &Worker, bytes: usize) -> Result<Self, BenchError> {
         let root = WorkerId::new(0);
-        // Memory comes in whole pages, and the others must know how many.
+        // Memory comes in whole pages, and the other processes must know its size.
         let bytes = bytes.next_multiple_of(page_bytes());
         let own = if me.id() == root { Some(SharedMemory::create("farside-bench-limit", bytes)?) } else { None };
         let name = own.as_ref().map(|memory| (std::process::id(), memory.fd().as_raw_fd()));
@@ -50,7 +52,7 @@ impl Shared {
                 SharedMemory::from_fd(file.into(), bytes)?
             }
         };
-        // The owner keeps its descriptor until everybody has come this far.
+        // The owner keeps its descriptor until every process has mapped the memory.
         me.barrier()?;
         Ok(Self::of(memory))
     }
@@ -63,59 +65,61 @@ impl Shared {
         Self { bytes: RemoteRegion::mapped_at(key, memory.clone()), memory, words }
     }
 
-    /// Memory that only the threads of this process share.
+    /// Allocates memory for the threads of this process only.
     #[cfg(test)]
     pub(crate) fn in_process(bytes: usize) -> Self {
         Self::of(SharedMemory::create("test", bytes).expect("a small piece of memory"))
     }
 
-    /// The word at `offset`, a multiple of 8 below the size.
+    /// Returns the word at `offset`, which is a multiple of 8 below the size.
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         self.words.word(offset)
     }
 
-    /// The bytes, to be copied to and from.
+    /// The memory as a region, to copy to and from.
     #[inline]
     pub(crate) fn bytes(&self) -> &RemoteRegion {
         &self.bytes
     }
 
-    /// So many bytes from `offset` on, as a chunk of a ring.
+    /// Returns `bytes` bytes from `offset` on as a chunk of a ring.
     pub(crate) fn chunk(&self, offset: usize, bytes: usize) -> MappedChunk {
         MappedChunk::new(self.memory.clone(), offset, bytes).expect("a chunk lies inside the memory, on a cache line")
     }
 
-    /// The control block of a ring at `offset`.
+    /// Returns the control block of a ring at `offset`.
     pub(crate) fn control(&self, offset: usize) -> MappedControl {
         MappedControl::new(self.memory.clone(), offset)
             .expect("a control block lies inside the memory, on a cache line")
     }
 }
 
-/// How one side of a limit waits for the other: by looking, since a limit knows no sleep.
+/// The way in which one side of a limit waits for the other: it polls, because a limit never
+/// sleeps.
 ///
-/// With more threads than CPUs the other side may need the very CPU that looks, so it is offered soon.
+/// If there are more threads than CPUs, the other side may need the CPU of the side that polls,
+/// which then yields it soon.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     looks_before_yield: u32,
 }
 
-/// About 50 µs, some hundred times what the other side takes when it runs.
+/// About 50 µs, a hundred times what the other side needs while it runs.
 const LOOKS_DEDICATED: u32 = 20_000;
 const LOOKS_OVERSUBSCRIBED: u32 = 20;
-/// How long before the other side is given up.
+/// Time after which a side gives the other up.
 const GIVE_UP: Duration = Duration::from_secs(20);
 
 impl Patience {
-    /// For so many threads that run at the same time.
+    /// The patience for `threads` threads that run at the same time.
     pub(crate) fn new(threads: u32) -> Self {
         let cpus = current_affinity().map_or(1, |cpus| cpus.len());
         let is_dedicated = threads as usize <= cpus;
         Self { looks_before_yield: if is_dedicated { LOOKS_DEDICATED } else { LOOKS_OVERSUBSCRIBED } }
     }
 
-    /// Looks until `look` finds something.
+    /// Polls `look` until it returns a value.
     ///
     /// # Errors
     /// [`BenchError::NoAnswer`].
@@ -125,16 +129,17 @@ impl Patience {
             if let Some(found) = look() {
                 return Ok(found);
             }
-            // Looks without a pause hold the line back from its writer, where two processors share a core threefold.
+            // Polling without a pause keeps the line from its writer: with two hardware threads a
+            // core, three times as long.
             hint::spin_loop();
         }
         wait_and_yield(&mut look)
     }
 
-    /// Looks until `condition` holds.
+    /// Polls `condition` until it holds.
     ///
     /// # Errors
-    /// As [`wait_for`](Self::wait_for).
+    /// [`BenchError::NoAnswer`].
     #[inline(always)]
     pub(crate) fn wait_until(self, mut condition: impl FnMut() -> bool) -> Result<(), BenchError> {
         self.wait_for(|| condition().then_some(()))

@@ -1,6 +1,6 @@
-//! The few numbers that several measurements are summed up by.
+//! Statistics of several measurements.
 
-/// Several measurements of one thing.
+/// A summary of several measurements of one quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) median: f64,
@@ -10,7 +10,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Sums up `samples`; `None` when there are none, or one is no number.
+    /// Summarises `samples`; `None` if there are none or one is not finite.
     pub(crate) fn of(samples: &[f64]) -> Option<Self> {
         let sorted = sorted(samples)?;
         let (min, max) = (*sorted.first()?, *sorted.last()?);
@@ -20,12 +20,13 @@ impl Summary {
     }
 }
 
-/// The median of `samples`; 0 when there are none.
+/// Returns the median of `samples`; 0 if there are none.
 pub(crate) fn median(samples: &[f64]) -> f64 {
     Summary::of(samples).map_or(0.0, |summary| summary.median)
 }
 
-/// The value that so many of `samples` (a share from 0 to 1) do not exceed; 0 when there are none.
+/// Returns the smallest of `samples` that a share of them, from 0 to 1, does not exceed; 0 if there
+/// are none.
 pub(crate) fn quantile(samples: &[f64], share: f64) -> f64 {
     let Some(sorted) = sorted(samples) else { return 0.0 };
     let rank = (share * sorted.len() as f64).ceil() as usize;

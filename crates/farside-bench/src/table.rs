@@ -1,20 +1,10 @@
-//! Rows for people.
+//! Rows as a table for people.
 
 use std::fmt::Write as _;
 
 use crate::row::Row;
 
-/// Writes rows as lines of a table, each as soon as it is there.
-///
-/// ```no_run
-/// # use farside_bench::{BenchError, Options, Table, run};
-/// let mut table = Table::new();
-/// run(&["invoke-latency".into()], Options::new().quick(true), &mut |row| {
-///     print!("{}", table.lines(row));
-///     Ok(())
-/// })?;
-/// # Ok::<(), BenchError>(())
-/// ```
+/// Writes rows as lines of a table, one at a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     /// The bench of the last row.
@@ -22,13 +12,14 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table that has not begun.
+    /// Creates a table without rows.
     #[must_use]
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// The lines for a row, each with its end: one, or with a heading when another bench begins.
+    /// Returns the line of a row, after a heading if another bench begins. Each line ends with a
+    /// line feed.
     pub(crate) fn lines(&mut self, row: &Row) -> String {
         let mut lines = String::new();
         if self.bench.as_ref() != Some(&row.bench) {
@@ -60,7 +51,7 @@ impl Table {
     }
 }
 
-/// A value with its unit and three digits: `312 M/s`, `1.23 us`.
+/// Formats a value with three digits and its unit: `312 M/s`, `1.23 us`.
 pub(crate) fn show(value: f64, unit: &str) -> String {
     let (value, unit) = match unit {
         "1/s" => scaled(value, &[(1e9, "G/s"), (1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")]),
@@ -82,7 +73,7 @@ pub(crate) fn show(value: f64, unit: &str) -> String {
     }
 }
 
-/// The value in the largest unit of which there is at least one, or in the smallest.
+/// Returns the value in the largest unit that leaves at least 1, or in the smallest unit.
 fn scaled<'u>(value: f64, units: &[(f64, &'u str)]) -> (f64, &'u str) {
     let fitting = units.iter().find(|(size, _)| value.abs() >= *size).or(units.last());
     fitting.map_or((value, ""), |(size, unit)| (value / size, *unit))

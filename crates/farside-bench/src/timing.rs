@@ -1,15 +1,16 @@
-//! Timing things that are shorter than the clock is precise.
+//! Timing operations that are shorter than the resolution of the clock.
 
 use std::time::Instant;
 
 use crate::stats::{median, quantile};
 
-/// Operations that are timed together. Reading the clock takes some 25 ns, which is then less than 1 ns of each.
+/// Number of operations that are timed together. Reading the clock takes some 25 ns, which is then
+/// less than 1 ns of each.
 pub(crate) const TOGETHER: u64 = 32;
-/// Each operation by itself, where they differ so much that their mean says little.
+/// Times each operation alone, for operations that differ so much that their mean says little.
 pub(crate) const ALONE: u64 = 1;
 
-/// Does `operation` so many times and returns the nanoseconds that one takes, for each batch.
+/// Performs `operation` `count` times, and returns the nanoseconds of one operation for each batch.
 pub(crate) fn time_batches<E>(
     count: u64,
     batch_max: u64,
@@ -29,19 +30,20 @@ pub(crate) fn time_batches<E>(
     Ok(batches)
 }
 
-/// What one operation takes typically, and at worst.
+/// The typical and the worst time of one operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Latency {
-    /// The median of the batches' means.
+    /// The median of the means of the batches.
     pub(crate) median_ns: f64,
-    /// What 99 % of the operations do not exceed, each timed alone and the clock included.
+    /// The time that 99 % of the operations do not exceed, each timed alone, including the clock.
     pub(crate) p99_ns: f64,
 }
 
-/// Operations that take longer than this are timed alone: that costs them nothing, and one that was interrupted spoils no others.
+/// Operations longer than this are timed alone. The clock costs them nothing, and an interrupted
+/// one spoils no others.
 const LONG_NS: f64 = 10_000.0;
 
-/// Times `operation`, a quarter of `count` times alone, and `count` times in batches if it is short.
+/// Times `operation`: `count / 4` times alone, and `count` times in batches if it is short.
 pub(crate) fn time_latency<E>(count: u64, mut operation: impl FnMut() -> Result<(), E>) -> Result<Latency, E> {
     let alone = time_batches(count.div_ceil(4), ALONE, &mut operation)?;
     let batch_max = if median(&alone) < LONG_NS { TOGETHER } else { ALONE };
@@ -54,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operation_is_done_once() {
+    fn every_operation_is_performed_once() {
         for batch in [ALONE, TOGETHER] {
             for count in [1, TOGETHER - 1, TOGETHER, TOGETHER + 1, 10 * TOGETHER] {
                 let mut done = 0;

@@ -13,7 +13,8 @@ const PROGRAM: &str = "farside-bench";
 
 /// Measure, beside the limits of this machine in the same run
 ///
-/// Starts the program farside-bench, which lies in the same folder as this one. `farside bench --help` prints its options.
+/// Starts the program farside-bench from the folder of this command. `farside bench --help` prints
+/// its options.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Arguments {
@@ -22,9 +23,10 @@ pub(crate) struct Arguments {
     arguments: Vec<OsString>,
 }
 
-/// Replaces this process by `farside-bench`, which so has its environment, its signals and its exit status.
+/// Replaces this process by `farside-bench`, which inherits its environment and receives its
+/// signals.
 ///
-/// Returns only if that fails: with [`CliError::NoBench`].
+/// Returns only if the program cannot be started, with [`CliError::NoBench`].
 pub(crate) fn run(arguments: Arguments) -> CliError {
     let program = match std::env::current_exe() {
         Ok(own) => own.with_file_name(PROGRAM),

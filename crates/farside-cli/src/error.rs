@@ -1,43 +1,43 @@
-//! What can go wrong, and the exit status for it.
+//! The errors of the command, and the exit status of each.
 
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-/// The exit status for a command line that makes no sense.
+/// The exit status for an invalid command line.
 pub(crate) const USAGE: u8 = 2;
 
 /// Why the command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
-    /// A part of `run`'s command line, between colons, makes no sense.
+    /// A part of the command line of `run`, between colons, is invalid.
     #[error(
-        "{what} in part {number} of the command line (parts are separated by `:`): write `-n PROCESSES PROGRAM [ARGUMENTS]`"
+        "{what} in part {number} of the command line: write each part, between colons, as `-n PROCESSES PROGRAM [ARGUMENTS]`"
     )]
     RunPart {
-        /// What is wrong.
+        /// The fault.
         what: String,
-        /// Which part, counted from 1.
+        /// The number of the part, counted from 1.
         number: usize,
     },
-    /// There is no position to search.
+    /// The position to search is invalid.
     #[error(transparent)]
     Hex(#[from] farside_mcts::games::hex::HexError),
-    /// The game is over, so there is no move to look for.
+    /// The game is over, so no move can be searched for.
     #[error("the game is over, {winner} has won: leave out the last of the {moves} moves")]
     GameOver {
-        /// Who has won.
+        /// The winner.
         winner: &'static str,
-        /// How many moves were given.
+        /// Number of moves given.
         moves: usize,
     },
-    /// A search that cannot be.
+    /// The search is impossible.
     #[error(transparent)]
     Search(#[from] farside_mcts::SearchError),
-    /// Several workers were asked for, and one thread alone.
+    /// The options ask for several workers and for a search in one thread.
     #[error("--local searches in one thread, not in {workers}: leave out -n and -t, or --local")]
     LocalWorkers {
-        /// How many were asked for.
+        /// Number of workers asked for.
         workers: u64,
     },
     /// The job failed.
@@ -46,31 +46,31 @@ pub(crate) enum CliError {
     /// The engine lost its input or output.
     #[error(transparent)]
     Engine(farside::Error),
-    /// The program that measures could not be started.
+    /// The program `farside-bench` could not be started.
     #[error(
         "starting {program} failed: {cause}; build it with `cargo build --release -p farside-bench`, and keep it beside \
          this program",
         program = program.display()
     )]
     NoBench {
-        /// Where it should be.
+        /// The path where it is expected.
         program: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
     /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] farside_fabric::FabricError),
-    /// The machine is not to be read.
+    /// The description of the machine could not be read.
     #[error(transparent)]
     Topology(#[from] farside_sys::topology::TopologyError),
-    /// The standard output is gone.
+    /// The standard output is closed.
     #[error("writing to the standard output failed: {0}")]
     Output(io::Error),
 }
 
 impl CliError {
-    /// What the command exits with: the status of the process that failed first, if it is a job's.
+    /// The exit status of the command: that of the process that failed first, if a job failed.
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
             Self::RunPart { .. }
@@ -86,14 +86,14 @@ impl CliError {
 
 fn status_of_job(error: &farside::Error) -> u8 {
     match error {
-        // Whatever the process said, a job that failed does not end with 0.
+        // A job that failed never ends with 0, whatever the status of its process.
         farside::Error::ProcessFailed { how, .. } => u8::try_from(how.exit_status()).unwrap_or(1).max(1),
         farside::Error::JobShape { .. } => USAGE,
         _ => 1,
     }
 }
 
-/// The error and what caused it, where it does not say so itself.
+/// The error with its causes, as far as its own text does not name them.
 pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! `farside info`: what there is on this machine for a job.
+//! `farside info`: what this machine offers a job.
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, Write as _};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::error::CliError;
 
-/// Say what this machine has for a job: CPUs, memory, transports, limits
+/// Describe what this machine offers a job: CPUs, memory, transports, limits
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Print one JSON object on one line
@@ -33,11 +33,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
     io::stdout().write_all(text.as_bytes()).map_err(CliError::Output)
 }
 
-/// The shape of job whose memory is told: workers of different processes are peers, and two make a pair.
+/// The shape of the job whose memory is reported: two processes, whose workers are a pair of peers.
 const PROCESSES: u32 = 2;
 const THREADS: u32 = 1;
 
-/// All that is known before a job is started.
+/// What is known before a job starts.
 #[derive(Debug)]
 struct Machine {
     topology: Topology,
@@ -52,13 +52,13 @@ struct Machine {
 #[derive(Debug)]
 struct Libfabric {
     version: (u32, u32),
-    /// Best first.
+    /// The providers, best first.
     providers: Vec<Provider>,
-    /// What it takes of a process's memory when the best provider is used.
+    /// Memory of a process that libfabric takes with the best provider.
     library_bytes: Result<u64, String>,
 }
 
-/// What would carry a job's bytes.
+/// The transport that would carry the bytes of a job.
 #[derive(Debug)]
 struct Route {
     to: &'static str,
@@ -68,7 +68,7 @@ struct Route {
 
 impl Machine {
     fn look() -> Result<Self, CliError> {
-        // As in the processes of a job. Nothing has started a thread yet.
+        // The processes of a job do the same. No thread has been started yet.
         process::set_default_environment(&ofi::ENVIRONMENT);
         let libfabric = look_for_libfabric();
         let topology = Topology::of_this_machine()?;
@@ -180,7 +180,7 @@ impl Machine {
     }
 }
 
-/// What memory got that was made as a job makes the first that its workers ask for.
+/// The pages and the node of memory that is allocated as a job allocates its first.
 #[derive(Debug)]
 struct Registered {
     bytes: usize,
@@ -212,8 +212,8 @@ impl Display for Registered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "memory gets {}, ", self.pages.kind)?;
         match self.node {
-            Some(node) => write!(f, "and lies on the node that it is to lie on ({} was tried)", node.0),
-            None => f.write_str("and the system does not say on which node it lies"),
+            Some(node) => write!(f, "on the requested node ({} was tried)", node.0),
+            None => f.write_str("and the system does not report its node"),
         }
     }
 }
@@ -238,7 +238,7 @@ fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// What the transports of this program say of themselves.
+/// Returns the capabilities that the transports of this program report.
 fn transports() -> Result<Vec<Capabilities>, CliError> {
     let random = |cause| farside_fabric::FabricError::System { doing: "getting random bytes", cause };
     let starter_bytes = 4096;
@@ -248,7 +248,7 @@ fn transports() -> Result<Vec<Capabilities>, CliError> {
         job_id: u64::from_ne_bytes(process::random_bytes().map_err(random)?),
         secret: process::random_bytes().map_err(random)?,
         starter_bytes,
-        private_by_system_call: true,
+        user_by_system_call: true,
     })?;
     let sim = SimFabric::new(1, starter_bytes, 0, SimOptions::default())?.endpoint(ProcessId::new(0));
     Ok(vec![shm.capabilities(), sim.capabilities()])
@@ -259,13 +259,13 @@ fn look_for_libfabric() -> Result<Libfabric, String> {
     let providers = ofi::providers().map_err(|error| error.to_string())?;
     let measured = ofi::library_bytes(providers.first().map(|best| &*best.name), None);
     let library_bytes = match measured {
-        Ok(bytes) => bytes.ok_or_else(|| "the system does not tell".to_owned()),
+        Ok(bytes) => bytes.ok_or_else(|| "the system does not report it".to_owned()),
         Err(error) => Err(error.to_string()),
     };
     Ok(Libfabric { version, providers, library_bytes })
 }
 
-/// What a job started here would use, and why.
+/// Returns the routes of a job that is started here, with the reason for each.
 fn routes(libfabric: &Result<Libfabric, String>) -> Result<Vec<Route>, String> {
     let forced = std::env::var("FARSIDE_FABRIC").ok().map(|text| (text.parse::<FabricChoice>(), text));
     let (choice, why) = match forced {
@@ -326,8 +326,8 @@ fn transport_to_json(transport: &Capabilities) -> Value {
         "needs_target_progress": transport.needs_target_progress != NeedsTarget::Nothing,
         "puts_in_order": transport.puts_in_order,
         "message_bytes_max": transport.message_bytes_max,
-        "expected_bytes_max": transport.expected_bytes_max,
-        // A transport without a limit says so with the largest number.
+        "expected_bytes_max": transport.tagged_bytes_max,
+        // A transport without a limit reports the largest number.
         "operations_max": Some(transport.operations_max).filter(|max| *max < usize::MAX),
     })
 }
@@ -363,7 +363,7 @@ mod tests {
         assert!(own.is_null() || text.contains(&format!("it takes {own} bytes of its own")), "{text}");
         assert_eq!(value["routes"][0]["name"], "shm");
         let pages = value["registered_memory"]["pages"].as_str().unwrap();
-        assert!(text.contains(&format!("registered      memory gets {pages}, and ")), "{text}");
+        assert!(text.contains(&format!("registered      memory gets {pages}, ")), "{text}");
         let pair = &value["footprint"]["idle_pair_bytes"];
         assert!(pair.as_u64().unwrap() > 0 && text.contains(&format!("an idle pair    {pair} bytes")), "{text}");
     }

@@ -1,7 +1,7 @@
-//! The `farside` command: starts jobs, plays Hex, measures, and says what there is.
+//! The `farside` command: starts jobs, plays Hex, measures, and describes the machine.
 //!
-//! The command line is a contract, for scripts call it. Results go to the standard output and everything else to the
-//! standard error; the exit status is 0 only if all went well.
+//! The command line is a contract, because scripts call it. Results go to the standard output and
+//! everything else to the standard error. The exit status is 0 only on success.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-/// The memory and the functions of other processes, as if they were on your own side.
+/// Use the memory and the functions of other processes as if they were your own.
 #[derive(Debug, Parser)]
 #[command(name = "farside", version)]
 struct Cli {
@@ -38,6 +38,10 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    if let Err(error) = farside::job::log_to_stderr() {
+        eprintln!("farside: error: {error}");
+        return ExitCode::from(error::USAGE);
+    }
     let result = match cli.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Hex(arguments) => hex::run(&arguments),
@@ -46,7 +50,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The launcher, or process 0, was told what went wrong, and says so for all.
+        // The launcher or process 0 received the error and prints it for all processes.
         Err(error) if farside::job::is_reported() => ExitCode::from(error.exit_status()),
         Err(error) => {
             eprintln!("farside: error: {}", error::with_causes(&error));
@@ -55,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what the parser of the command line has to say: what is wrong with it, or the help that was asked for.
+/// Prints the parser's message: an error in the command line, or the help or version requested.
 fn refuse(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         print!("{error}");

@@ -13,48 +13,52 @@ use crate::values::{Seconds, Shape};
 
 /// Start a program, or several, as the processes of one job
 ///
-/// The processes are numbered in the order in which they stand here. They end with this command, however it ends. The exit
-/// status is that of the process that failed first. A lone `:` separates programs, so no program can get one as an argument.
+/// The processes are numbered in the order of the command line. They end when this command ends,
+/// however it ends. The exit status is that of the process that failed first. A lone `:` separates
+/// programs and so cannot be an argument.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "farside run {-n PROCESSES | --shape PxT} [OPTIONS] PROGRAM [ARGUMENTS]... [: -n PROCESSES PROGRAM [ARGUMENTS]...]..."
 )]
 pub(crate) struct Arguments {
-    /// How many processes run the first program
+    /// Number of processes that run the first program
     #[arg(short = 'n', long, value_name = "PROCESSES", required_unless_present = "shape")]
     processes: Option<u32>,
-    /// Worker threads of each process, instead of what the program says
+    /// Worker threads of each process; overrides the program
     #[arg(short = 't', long, value_name = "THREADS")]
     threads: Option<u32>,
-    /// Both at once: 2x4 is -n 2 -t 4
+    /// Processes and threads together: 2x4 is -n 2 -t 4
     #[arg(long, value_name = "PxT", conflicts_with_all = ["processes", "threads"])]
     shape: Option<Shape>,
-    /// Where the workers run: none, core or numa
+    /// What each worker is bound to: none, core or numa
     #[arg(long, value_name = "HOW")]
     bind: Option<Bind>,
-    /// Network devices, dealt out to the processes in turns: names that `farside info` lists, separated by commas
+    /// Network devices, assigned to the processes in turn: names from `farside info`, separated by
+    /// commas
     #[arg(long, value_name = "DEVICES", env = "FARSIDE_NIC")]
     nic: Option<Nics>,
-    /// How large rings are: first chunks, chunks per growth, most chunks, bytes of the first, most bytes [default: 2,1,4,4096,262144]
+    /// Sizes of rings: first chunks, chunks per growth, most chunks, bytes of the first, most bytes
+    /// [default: 2,1,4,4096,262144]
     #[arg(long, value_name = "FIRST,GROWTH,MAX,BYTES,BYTES_MAX")]
     ring: Option<RingOptions>,
     /// What carries the bytes: auto, shm, ofi or ofi:PROVIDER
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
     fabric: Option<FabricChoice>,
-    /// Look for mistakes while the job runs: `accesses` to the same memory that nothing orders. Slow: each access asks first
+    /// Look for mistakes while the job runs: `accesses` finds unordered accesses to the same
+    /// memory. Slow
     #[arg(long, value_name = "WHAT", env = "FARSIDE_CHECK")]
     check: Option<Check>,
-    /// Stop the job after so many seconds
+    /// Stop the job after this time
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<Seconds>,
-    /// The program and its arguments, and further programs behind `:`
+    /// The program and its arguments, and further programs after `:`
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), CliError> {
     let shape = arguments.shape;
-    // The command line has one or the other.
+    // The parser requires one of the two.
     let processes = arguments.processes.or(shape.map(|shape| shape.processes)).unwrap_or_default();
     let mut launch = Launch::new(programs(processes, &arguments.command)?);
     if let Some(threads) = arguments.threads.or(shape.map(|shape| shape.threads)) {
@@ -81,7 +85,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), CliError> {
     Ok(launch.run().map_err(farside::Error::from)?)
 }
 
-/// The programs of a command line; the first one's number of processes stands before it.
+/// Reads the programs of a command line. The number of processes of the first is already read.
 fn programs(first_processes: u32, command: &[OsString]) -> Result<Vec<Program>, CliError> {
     let mut programs = Vec::new();
     for (part, number) in command.split(|argument| argument == ":").zip(1..) {
@@ -94,7 +98,7 @@ fn programs(first_processes: u32, command: &[OsString]) -> Result<Vec<Program>, 
     Ok(programs)
 }
 
-/// Takes `-n PROCESSES` or `-nPROCESSES` off the front of a part.
+/// Splits `-n PROCESSES` or `-nPROCESSES` from the front of a part.
 fn take_processes(part: &[OsString], number: usize) -> Result<(u32, &[OsString]), CliError> {
     let fault = |what: String| CliError::RunPart { what, number };
     let missing = || fault("-n PROCESSES is missing".into());
@@ -105,7 +109,7 @@ fn take_processes(part: &[OsString], number: usize) -> Result<(u32, &[OsString])
         [count, rest @ ..] if attached.is_empty() => (count.to_string_lossy(), rest),
         _ => (attached.into(), rest),
     };
-    let processes = count.parse().map_err(|_| fault(format!("{count:?} is no number of processes")))?;
+    let processes = count.parse().map_err(|_| fault(format!("{count:?} is not a number of processes")))?;
     Ok((processes, rest))
 }
 
@@ -133,19 +137,19 @@ mod tests {
                 (1, "c".into(), none()),
             ]
         );
-        // Whether such a job can be is for the library to say.
+        // The library checks whether such a job is possible.
         assert_eq!(parsed(0, "a").unwrap(), [(0, "a".into(), none())]);
     }
 
     #[test]
-    fn a_part_that_makes_no_sense_is_named() {
+    fn an_invalid_part_is_named() {
         for (command, part, what) in [
             (": -n 1 b", "part 1", "no program"),
             ("a :", "part 2", "-n PROCESSES is missing"),
             ("a : b", "part 2", "-n PROCESSES is missing"),
-            ("a : -n", "part 2", "\"\" is no number"),
-            ("a : -n x b", "part 2", "\"x\" is no number"),
-            ("a : -n -1 b", "part 2", "\"-1\" is no number"),
+            ("a : -n", "part 2", "\"\" is not a number"),
+            ("a : -n x b", "part 2", "\"x\" is not a number"),
+            ("a : -n -1 b", "part 2", "\"-1\" is not a number"),
             ("a : -n 1", "part 2", "no program"),
             ("a : -n 1 b : -n 2 :", "part 3", "no program"),
         ] {

@@ -4,23 +4,23 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A text that is no number from 1 on.
+/// A text that is not a whole number of at least 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at least one is needed: give a whole number such as 1 or 4")]
 pub(crate) struct NoCount;
 
-/// Reads a number from 1 on.
+/// Reads a whole number of at least 1.
 pub(crate) fn at_least_one<T: FromStr + Default + PartialEq>(text: &str) -> Result<T, NoCount> {
     text.parse().ok().filter(|count| *count != T::default()).ok_or(NoCount)
 }
 
-/// A time that was given in seconds, more than none.
+/// A time above zero, given in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seconds(pub(crate) Duration);
 
-/// A text that is no time.
+/// A text that is not a time above zero.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no time: give seconds above 0, such as 5 or 0.5")]
+#[error("invalid time {0:?}: give seconds above 0, such as 5 or 0.5")]
 pub(crate) struct NoTime(String);
 
 impl FromStr for Seconds {
@@ -38,23 +38,24 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// How many processes, and how many threads each has: `2x4`. Where a third number stands in front it counts machines, and is 1.
+/// The number of processes and of the threads of each: `2x4`. A third number in front counts
+/// machines and must be 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) processes: u32,
     pub(crate) threads: u32,
 }
 
-/// A text that is no shape of a job on this machine.
+/// A text that is not the shape of a job on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoShape {
-    /// It makes no sense.
-    #[error("{0:?} is no shape: give PROCESSESxTHREADS, such as 2x4")]
+    /// The text has another form.
+    #[error("invalid shape {0:?}: give PROCESSESxTHREADS, such as 2x4")]
     Text(String),
-    /// It has machines.
+    /// The text names several machines.
     #[error(
-        "{0:?} has machines in front, and this command starts processes on this machine only: have mpirun or srun start the \
-         program on several (docs/running-on-a-cluster.md)"
+        "invalid shape {0:?}: its first number counts machines, and this command starts processes on this machine only; \
+         start the program on several machines with mpirun or srun (docs/running-on-a-cluster.md)"
     )]
     Machines(String),
 }

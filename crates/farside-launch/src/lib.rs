@@ -7,6 +7,7 @@ mod error;
 pub mod host;
 pub mod kill_point;
 pub mod layout;
+pub mod log;
 pub mod nic;
 pub mod rendezvous;
 pub mod ring_options;

@@ -21,6 +21,7 @@ use farside_sys::topology::Bind;
 use self::children::Children;
 use crate::coordinator::{Coordinator, Plan};
 use crate::error::{LaunchError as Error, ProcessEnd, Result};
+use crate::log::log_to_stderr;
 use crate::nic::Nics;
 use crate::ring_options::RingOptions;
 use crate::settings::{Check, Choices, Limits, own_environment};
@@ -129,6 +130,7 @@ impl Launch {
     /// - [`Error::JobEnded`] when processes did not come to the job, or it did not come to
     ///   rest.
     pub fn run(mut self) -> Result<()> {
+        log_to_stderr()?;
         let started = Instant::now();
         let count = self.programs.iter().map(|program| u64::from(program.processes)).sum::<u64>();
         self.choices.processes = Some(u32::try_from(count).unwrap_or(u32::MAX));

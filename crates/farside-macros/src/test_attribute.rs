@@ -5,7 +5,7 @@ use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::parse::Parser;
 use syn::spanned::Spanned;
-use syn::{Error, FnArg, ItemFn, LitInt, Path, Result, ReturnType, Signature, Type};
+use syn::{Error, FnArg, ItemFn, LitInt, Path, Result, ReturnType, Safety, Signature, Type};
 
 use crate::options;
 
@@ -24,7 +24,7 @@ pub(crate) fn expand(arguments: TokenStream, function: TokenStream) -> Result<To
     let function: ItemFn = syn::parse2(function)?;
     validate(&function)?;
 
-    let ItemFn { attrs, vis, sig, block } = function;
+    let ItemFn { attrs, vis, sig, block, .. } = function;
     let name = &sig.ident;
     let body = if returns_nothing(&sig.output) {
         quote!(|me| {
@@ -95,11 +95,15 @@ fn parse_count(meta: &ParseNestedMeta<'_>) -> Result<u32> {
 /// Rejects functions that cannot be the body of a worker. Also rejects `#[test]`, which would run
 /// the function without a job.
 fn validate(function: &ItemFn) -> Result<()> {
-    let Signature { constness, asyncness, unsafety, abi, generics, inputs, variadic, .. } = &function.sig;
+    let Signature { constness, asyncness, safety, abi, generics, inputs, variadic, .. } = &function.sig;
     let modifier = constness
         .map(|token| token.span())
         .or(asyncness.map(|token| token.span()))
-        .or(unsafety.map(|token| token.span()))
+        .or(match safety {
+            Safety::Default => None,
+            Safety::Safe(token) => Some(token.span()),
+            Safety::Unsafe(token) => Some(token.span()),
+        })
         .or(abi.as_ref().map(Spanned::span))
         .or(variadic.as_ref().map(Spanned::span));
     if let Some(span) = modifier {

@@ -12,6 +12,9 @@
 
 #![forbid(unsafe_code)]
 
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU16, Ordering};
+
 mod failure;
 pub mod netns;
 mod running;
@@ -28,6 +31,21 @@ pub const WITHOUT: &str = "FARSIDE_TEST_WITHOUT";
 /// silently.
 pub fn is_left_out(bed: &str) -> bool {
     std::env::var(WITHOUT).is_ok_and(|beds| beds.split(',').any(|name| name == bed))
+}
+
+/// Returns a free port of this machine for the process 0 of a job.
+///
+/// The port lies below those that the system assigns to connections, so no connection takes it
+/// before process 0 listens. Programs that run at the same time begin at different ports.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let base = 10_000 + (std::process::id() % 500) as u16 * 40;
+    loop {
+        let port = base + NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Returns whether this process may create namespaces and mount without first creating a user

@@ -198,8 +198,8 @@ mod tests {
     #[test]
     fn a_command_that_takes_too_long_is_killed() {
         let mut command = shell("echo begun; exec sleep 600");
-        let text = run("sleep", &mut command, Duration::from_millis(200)).unwrap_err().to_string();
-        assert!(text.contains("not done after 0.") && text.contains("| begun"), "{text}");
+        let text = run("sleep", &mut command, Duration::from_secs(2)).unwrap_err().to_string();
+        assert!(text.contains("not done after ") && text.contains("| begun"), "{text}");
     }
 
     #[test]

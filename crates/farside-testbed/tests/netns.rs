@@ -112,7 +112,7 @@ fn connect() {
         }
         std::thread::sleep(Duration::from_millis(10));
     };
-    peer.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
     for round in 0_u64.. {
         peer.write_all(&[7]).unwrap();
         let mut byte = [0];

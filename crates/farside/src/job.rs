@@ -43,6 +43,7 @@ pub use crate::runtime::footprint::{Footprint, footprint};
 pub use farside_launch::child::{is_member, is_reported};
 #[doc(hidden)]
 pub use farside_launch::control::fuzz_decode as fuzz_control_decode;
+pub use farside_launch::log::log_to_stderr;
 pub use farside_launch::nic::{Nics, NoNics};
 pub use farside_launch::settings::{Check, UnknownCheck};
 pub use farside_launch::start as launch;
@@ -291,6 +292,7 @@ impl Job {
     where
         F: Fn(&Worker) -> Result<()> + Send + Sync,
     {
+        log_to_stderr()?;
         let site = Location::caller().to_string();
         let manner = if self.entry.is_some() { Manner::Entry } else { Manner::Again };
         if !self.fabric_is_forced {

@@ -1,17 +1,25 @@
-//! Memory by its global address: how long puts, gets, copies, atomic changes and signals take, beside what is below them.
+//! Memory by its global address: the time of puts, gets, copies, atomic changes and signals, beside
+//! the layers below.
 //!
-//! `local-remote/8B` is a put, `remote-local/8B` a get, and `remote-remote/8B` a copy from a second process to a third. `ns` stands beside the same bytes
-//! copied into a mapping, with no address to look up, and `bytes_per_s` beside `memcpy` between vectors. `start-put/8B` and
-//! `start-get/8B` do not wait, and are completed then, beside those that wait. `fetch-add/8B` stands beside the instruction. `translate` has what an address costs: what a load by it takes more
-//! than the load (`ns`), and the questions about addresses.
+//! `local-remote/8B` is a put, `remote-local/8B` a get, and `remote-remote/8B` a copy from a second
+//! process to a third. The limit of `ns` is a copy of the same bytes into a mapping, without a
+//! look-up of the address. The limit of `bytes_per_s` is `memcpy` between vectors. `start-put/8B`
+//! and `start-get/8B` start an operation and complete it later; their limit is the operation that
+//! waits. The limit of `fetch-add/8B` is the instruction. `translate` measures what an address
+//! costs: `ns` is what a load by it takes beyond the load, and other metrics are queries about
+//! addresses.
 //!
-//! `notified-put/8B` goes from one process to the other with its signal, in one line up to 56 bytes, beside half of a round trip of a word on a
-//! single line. `private-get/8B` and `private-put/8B` reach a vector that its owner has registered, beside the bare system call.
+//! `notified-put/8B` is a put with its signal, which share a line up to 56 bytes. Its limit is half
+//! of a round trip of a word on a single line. `private-get/8B` and `private-put/8B` reach a vector
+//! that its owner has registered. Their limit is the bare system call.
 //!
-//! `checked` has what `Job::check_accesses` costs, each beside the same in a job that is not checked.
+//! `checked` measures what `Job::check_accesses` costs. Each limit is the same operation in a job
+//! that is not checked.
 //!
-//! Over libfabric puts and gets stand beside its own, one by one, with an attentive target, also those that are started; and signals beside its messages. `word_ns` is that of
-//! 8 bytes beside messages, too: a word is never seen in pieces, and libfabric's own puts promise no such thing.
+//! Over libfabric, the limits of puts and gets, also of started ones, are libfabric's own, one at a
+//! time, with an attentive target. The limit of signals is libfabric's messages. `word_ns` compares
+//! 8 bytes with messages, too: a word is never seen in pieces, which libfabric's own puts do not
+//! promise.
 
 mod checked;
 mod notified;
@@ -22,25 +30,32 @@ mod words;
 
 use farside::{Worker, WorkerId};
 
-pub(crate) use self::over_ofi::cases as cases_over_ofi;
 use self::transfers::Way;
 use super::size_name;
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::stats::median;
 use crate::timing::time_batches;
 use crate::{BenchError, Options};
 
-pub(crate) const NAME: &str = "copy";
 pub(crate) const ABOUT: &str = "puts, gets, copies, atomics and signals by global addresses (ACP)";
 
 const SIZES: [usize; 12] =
     [8, 32, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
-/// For what differs by kind of operation more than by size.
+/// Sizes for operations that differ more by kind than by size.
 const FEW_SIZES: [usize; 5] = [8, 64, 4 << 10, 64 << 10, 1 << 20];
 const SIGNAL_SIZES: [usize; 6] = [8, 32, 56, 64, 1 << 10, 4 << 10];
 const METRIC: &str = "ns";
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => cases_on_shm(),
+        Fabric::Ofi(fabric) => over_ofi::cases(fabric),
+        Fabric::Simulated(_) => Vec::new(),
+    }
+}
+
+fn cases_on_shm() -> Vec<Case> {
     let mut cases = Vec::new();
     for way in Way::WAITING {
         for bytes in SIZES {
@@ -71,7 +86,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// What a run moves, when nothing else is asked for, and in how many operations at most.
+/// Bytes of one run by default, and the most operations for them.
 const BYTES: u64 = 1 << 30;
 const COUNT_MAX: u64 = 2_000_000;
 
@@ -79,18 +94,20 @@ fn count(bytes: usize, options: Options) -> u64 {
     options.operations_or((BYTES / bytes as u64).min(COUNT_MAX))
 }
 
-/// Short operations that are timed together: so many that the clock is less than 0.1 ns of each.
+/// Number and bytes of short operations that are timed together. The clock then takes less than 0.1
+/// ns of each.
 const TOGETHER_MAX: usize = 512;
 const TOGETHER_BYTES: usize = 32 << 10;
 
-/// What one of `count` operations on so many bytes takes typically, in nanoseconds.
+/// Returns the typical time of one of `count` operations on `bytes` bytes, in nanoseconds.
 #[inline(always)]
 fn time(count: u64, bytes: usize, operation: impl FnMut() -> Result<(), BenchError>) -> Result<f64, BenchError> {
     let together = (TOGETHER_BYTES / bytes).clamp(1, TOGETHER_MAX) as u64;
     Ok(median(&time_batches(count, together, operation)?))
 }
 
-/// Has worker 0 measure some things in turns, several times, while the others wait. Returns what each took every time.
+/// Measures several things on worker 0, in turns and several times, while the others wait. Returns
+/// the times of each.
 fn in_turns<const THINGS: usize>(
     me: &Worker,
     options: Options,
@@ -101,7 +118,7 @@ fn in_turns<const THINGS: usize>(
         me.barrier()?;
         if me.id() == WorkerId::new(0) {
             let taken = once()?;
-            // The first run is for memory to be found and touched.
+            // The first run finds and touches the memory.
             if run > 0 {
                 found.iter_mut().zip(taken).for_each(|(all, ns)| all.push(ns));
             }
@@ -111,7 +128,7 @@ fn in_turns<const THINGS: usize>(
     Ok(found)
 }
 
-/// What so many nanoseconds for so many bytes come to.
+/// Converts nanoseconds for `bytes` bytes into rates.
 fn bytes_per_s(bytes: usize, times: &[f64]) -> Vec<f64> {
     times.iter().map(|ns| bytes as f64 / ns * 1e9).collect()
 }

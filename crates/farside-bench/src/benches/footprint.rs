@@ -1,17 +1,20 @@
-//! What memory a process of a job takes, by how many there are: when the job has begun, when each has written into memory of each, when
-//! each has called each, once and often, and when the rings are given back.
+//! Memory of a process by the size of its job. The stages are: the job has begun; each process has
+//! written into memory of each; each has called each once, and often; the rings are released.
 //!
-//! Case `16/shm` is a job of 16. Metrics: `start_bytes`, `put_bytes`, `called_bytes`, `talked_bytes` and `returned_bytes`, the mean over all
-//! processes of the machine's memory that each has at that stage, without the program and its libraries; and
-//! `reported_bytes`, what Farside says after the calls that it has reserved for a process, touched or not.
+//! Case `16/shm` is a job of 16. Metrics: `start_bytes`, `put_bytes`, `called_bytes`,
+//! `talked_bytes` and `returned_bytes`, the physical memory at each stage, the mean over all
+//! processes, without the program and its libraries; and `reported_bytes`, the memory that Farside
+//! reports after the calls as reserved for a process, touched or not.
 //!
-//! `16/registered/shm`, `16/pipe/shm` and `16/heap/shm` are jobs in which each process has one thing with each other, and nothing else: it reads
-//! 4 KiB that the other has registered; a pipe of the usual shape in both directions; a heap of 64 KiB there. They have `registered_bytes`,
-//! `pipe_bytes` and `heap_bytes`.
+//! In `16/registered/shm`, `16/pipe/shm` and `16/heap/shm` each process uses one facility with each
+//! other, and nothing else: it reads 4 KiB that the other has registered; a pipe of the usual shape
+//! in both directions; a heap of 64 KiB there. The metrics are `registered_bytes`, `pipe_bytes` and
+//! `heap_bytes`.
 //!
-//! `per-peer/shm` has what each further process adds, by least squares over all sizes that were measured, and `estimate/1M/shm` the same line for
-//! a million processes. **That is computed and not measured**, far away from what was, and no job of Farside's can be so
-//! large. The figures that ACP's authors published, which stand beside, are estimates, too.
+//! `per-peer/shm` is what each further process adds, by least squares over all sizes measured.
+//! `estimate/1M/shm` continues the same line to a million processes. **It is computed and not
+//! measured**, far from any measured size, and no job of Farside can be so large. The figures that
+//! the authors of ACP published are estimates, too.
 
 mod fit;
 mod simulated;
@@ -21,62 +24,67 @@ use farside::job::footprint;
 use farside::{Worker, WorkerId};
 
 use self::fit::{estimate, per_peer};
-pub(crate) use self::simulated::run as run_simulated;
 use self::uses::Use;
 use super::multi_job::repeat;
 use crate::case::{Case, RunOnce};
+use crate::fabric::Fabric;
 use crate::limits::libfabric::exchange;
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
 use crate::resident::Resident;
 use crate::{BenchError, Options, peers};
 
-pub(crate) const NAME: &str = "footprint";
 pub(crate) const ABOUT: &str =
     "memory of a process, by the size of its job and by what it has done; computed for a million processes (ACP)";
 
 const SIZES: [u32; 5] = [2, 4, 8, 16, 32];
-/// A process takes so much memory for libfabric that many take long to start.
+/// Few sizes: a process takes much memory for libfabric, and many processes take long to start.
 const SIZES_OVER_OFI: [u32; 3] = [2, 4, 8];
-/// Sizes of jobs with one use: those that lie on a line.
+/// Sizes of jobs with one use, which lie on a line.
 const SIZES_OF_USES: [u32; 3] = [4, 16, 32];
 const SIZES_OF_USES_OVER_OFI: [u32; 2] = [4, 8];
-/// What is measured at each of the stages, and what Farside says of itself.
+/// The metrics of the stages, and the memory that Farside reports.
 const METRICS: [&str; 6] =
     ["start_bytes", "put_bytes", "called_bytes", "talked_bytes", "returned_bytes", "reported_bytes"];
 const STAGES: usize = 5;
-/// The stage after which Farside is asked, and the metric of that.
+/// The stage after which Farside is asked, and the index of that metric.
 const TALKED: usize = 3;
 const REPORTED: usize = 5;
-/// What the later stages are set against.
+/// The limit of the later stages.
 const BEFORE: &str = "before the first call";
-/// Calls to each once each was called: libraries have more for whom they talk with often.
+/// Calls to each process after the first one: libraries use more memory for frequent peers.
 const TALK: u32 = 64;
-/// What each process has for the others to write into.
+/// Bytes that each process offers the others to write into.
 const PUT_BYTES: u64 = 64;
-/// A process calls and writes to so many others at most.
+/// The most other processes that a process calls and writes to.
 const PEERS_MAX: u32 = 31;
 
-pub(crate) fn cases() -> Vec<Case> {
-    let of_size = |processes: u32| {
-        let around = move |options, run_once: RunOnce<'_>| beside_mpi(processes, options, run_once);
-        Case::around_job(format!("{processes}/shm"), processes, |me, _| measure(me), around)
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    let mut cases: Vec<Case> = match on {
+        Fabric::Shm => {
+            let of_size = |processes: u32| {
+                let around = move |options, run_once: RunOnce<'_>| beside_mpi(processes, options, run_once);
+                Case::around_job(processes.to_string(), processes, |me, _| measure(me), around)
+            };
+            SIZES.into_iter().map(of_size).chain(uses(&SIZES_OF_USES)).collect()
+        }
+        Fabric::Ofi(_) => {
+            let of_size =
+                |processes: u32| Case::around_job(processes.to_string(), processes, |me, _| measure(me), repeat);
+            SIZES_OVER_OFI.into_iter().map(of_size).chain(uses(&SIZES_OF_USES_OVER_OFI)).collect()
+        }
+        Fabric::Simulated(network) => simulated::cases(*network),
     };
-    let uses = uses(&SIZES_OF_USES).map(|mut case| {
-        case.name += "/shm";
-        case
-    });
-    SIZES.into_iter().map(of_size).chain(uses).chain(fits("shm")).collect()
+    // These are computed from all sizes.
+    cases.push(Case::from_rows("per-peer", per_peer));
+    cases.push(Case::from_rows("estimate/1M", estimate));
+    if *on == Fabric::Shm {
+        // On other fabrics the name ends with the fabric anyway.
+        cases.iter_mut().for_each(|case| case.name += "/shm");
+    }
+    cases
 }
 
-pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
-    let of_size =
-        |processes: u32| Case::around_job(processes.to_string(), processes, |me, _| measure(me), repeat).over(fabric);
-    let uses = uses(&SIZES_OF_USES_OVER_OFI).map(|case| case.over(fabric));
-    SIZES_OVER_OFI.into_iter().map(of_size).chain(uses).chain(fits(&fabric.to_string())).collect()
-}
-
-/// A job for each use, of each of these sizes.
+/// Returns a job for each use, of each of these sizes.
 fn uses(sizes: &[u32]) -> impl Iterator<Item = Case> {
     let of_size = |processes: u32| {
         Use::ALL.map(|what| {
@@ -86,15 +94,7 @@ fn uses(sizes: &[u32]) -> impl Iterator<Item = Case> {
     sizes.iter().copied().flat_map(of_size)
 }
 
-/// What follows from all sizes.
-fn fits(fabric: &str) -> [Case; 2] {
-    [
-        Case::from_rows(format!("per-peer/{fabric}"), per_peer),
-        Case::from_rows(format!("estimate/1M/{fabric}"), estimate),
-    ]
-}
-
-/// Several jobs of ours, and as many of Open MPI's.
+/// Runs several jobs of Farside, and as many of Open MPI.
 fn beside_mpi(processes: u32, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
     let mut metrics = repeat(options, run_once)?;
     let mut run_peer = || peers::measure(peers::FOOTPRINT, processes, &[], options);
@@ -102,7 +102,7 @@ fn beside_mpi(processes: u32, options: Options, run_once: RunOnce<'_>) -> Result
     Ok(metrics)
 }
 
-/// One job, as its worker 0 sees it in the end.
+/// Measures one job. Worker 0 returns the metrics.
 fn measure(me: &Worker) -> Result<Vec<Metric>, BenchError> {
     let mut own = [0; METRICS.len()];
     walk(me, TALK, |stage| {
@@ -122,7 +122,8 @@ fn measure(me: &Worker) -> Result<Vec<Metric>, BenchError> {
     Ok(METRICS.into_iter().enumerate().map(metric).collect())
 }
 
-/// Goes through the stages, of which one is so many calls to each, and has `look` see each when everybody has come there.
+/// Goes through the stages, with `talk` calls to each process in one of them. Calls `look` when
+/// every process has reached a stage.
 fn walk(me: &Worker, talk: u32, mut look: impl FnMut(usize) -> Result<(), BenchError>) -> Result<(), BenchError> {
     look(0)?;
     let own = me.allocate_at(me.id(), PUT_BYTES)?;
@@ -145,25 +146,25 @@ fn walk(me: &Worker, talk: u32, mut look: impl FnMut(usize) -> Result<(), BenchE
         me.barrier()?;
     }
     me.shutdown_all()?;
-    // Which takes a few of the rings again.
+    // The barrier sets up a few of the rings again.
     me.barrier()?;
     look(4)?;
     me.barrier()?;
     Ok(())
 }
 
-/// The others that a process has to do with, from the next one on.
+/// Returns the other processes that a process reaches, from the next one on.
 fn each_peer(me: &Worker) -> impl Iterator<Item = WorkerId> {
     (1..me.process_count().min(PEERS_MAX + 1)).map(|distance| me.neighbor(distance))
 }
 
-/// Of what each process has, at worker 0. Collective.
+/// Returns the mean of a value of each process, at worker 0. Collective.
 fn mean(me: &Worker, own: u64) -> Result<f64, BenchError> {
     let all = me.gather(WorkerId::new(0), own)?.unwrap_or_default();
     Ok(all.iter().map(|own| *own as f64).sum::<f64>() / all.len().max(1) as f64)
 }
 
-/// What Farside says that it has reserved for this process.
+/// Returns the memory that Farside reports as reserved for this process.
 fn reported_bytes(me: &Worker) -> u64 {
     footprint(me.process_count(), me.threads_per_process()).starter_bytes + me.counters().ring_bytes_here
 }

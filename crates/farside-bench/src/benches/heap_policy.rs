@@ -1,10 +1,12 @@
-//! Remote heaps: what their policies cost, and what they make of the memory. The traces are of blocks that a program has allocated and
-//! freed, recorded and random (`/random`).
+//! Remote heaps: the time of their policies, and their use of memory. The traces are allocations of
+//! a program, recorded and random (`/random`).
 //!
-//! Metrics: `ns`, an allocation and its end, all by who has the heap; `fragmentation`, the share of the free memory that is not in the largest
-//! piece, and `smallest_heap_over_live`, in how small a heap all find room. `peer_deferred_ns` and `peer_immediate_ns`: the same, but each block is
-//! handed over and freed by the peer, who tells of that later or at once, each with the share of the allocations that
-//! were `refused`; one of the two is the policy's own. `synchronise_64_ns`: to ask for 64 blocks that the peer has freed.
+//! Metrics: `ns`, an allocation and its release, both by the user of the heap; `fragmentation`, the
+//! share of the free memory outside the largest piece; `smallest_heap_over_live`, the smallest heap
+//! in which all blocks find room. `peer_deferred_ns` and `peer_immediate_ns`: the peer receives
+//! each block and frees it, and reports that later or at once, each with the share of allocations
+//! that were `refused`. One of the two is the policy's default. `synchronise_64_ns`: a request for
+//! 64 blocks that the peer has freed.
 
 mod trace;
 
@@ -17,23 +19,30 @@ use farside_fabric::memory::FreeSpace;
 
 use self::trace::{Event, Trace, block_bytes};
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::metric::Metric;
 use crate::{BenchError, Options};
 
+pub(crate) const ABOUT: &str =
+    "remote heaps: latency and fragmentation by policy, on a recorded and a random trace (rmalloc, slides 17 to 22)";
+
 /// Allocations of a random trace, when nothing else is asked for.
 const ALLOCATIONS: u64 = 40_000;
-/// Of the random trace.
+/// The seed of the random trace.
 const SEED: u64 = 1;
-/// The heap has so much more than lives at a time at most, in percent.
+/// Size of the heap beyond the largest sum of live blocks, in percent.
 const SPARE_PERCENT: u64 = 25;
-/// Blocks that are told of in one synchronisation that is timed.
+/// Blocks that one timed synchronisation reports.
 const TOGETHER: usize = 64;
-/// The peer tells of so many together, as it does if nothing else is said.
+/// Number of blocks that the peer reports together, its default.
 const DEFERRED: Synchronisation = Synchronisation::Deferred { batch: 64 };
 /// Synchronisations of one run.
 const SYNCHRONISATIONS: u64 = 2_000;
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    if *on != Fabric::Shm {
+        return Vec::new();
+    }
     let mut cases = Vec::new();
     for fit in Fit::ALL {
         let name = format!("{}-fit", fit.name());
@@ -53,7 +62,7 @@ fn replay(me: &Worker, options: Options, fit: Fit, trace: &Trace) -> Result<Vec<
     let bytes = peak + peak * SPARE_PERCENT / 100;
     let heap_options = HeapOptions::new(bytes).fit(fit);
     let mut metrics: Vec<Metric> = Vec::new();
-    // The first run is for the ways to be set up, and the memory to be taken.
+    // The first run sets up the rings and touches the memory.
     for run in 0..=options.runs() {
         me.barrier()?;
         if me.id() == WorkerId::new(0) {
@@ -73,7 +82,7 @@ fn replay(me: &Worker, options: Options, fit: Fit, trace: &Trace) -> Result<Vec<
     Ok(metrics)
 }
 
-/// Everything once.
+/// Measures everything once.
 fn measure(me: &Worker, options: Options, heap_options: HeapOptions, trace: &Trace) -> Result<Vec<Metric>, BenchError> {
     let heap = RemoteHeap::open(me, me.neighbor(1), heap_options)?;
     let (malloc_ns, pair_ns) = (malloc(trace), own(&heap, trace)?);
@@ -99,12 +108,12 @@ fn measure(me: &Worker, options: Options, heap_options: HeapOptions, trace: &Tra
     Ok(metrics)
 }
 
-/// Nanoseconds for each allocation of the trace, from an instant on.
+/// Returns nanoseconds for each allocation of the trace since an instant.
 fn per_allocation(begun: Instant, trace: &Trace) -> f64 {
     begun.elapsed().as_nanos() as f64 / trace.allocations as f64
 }
 
-/// The trace with the system's allocator.
+/// Replays the trace with the system's allocator.
 fn malloc(trace: &Trace) -> f64 {
     let mut live: Vec<Option<Vec<u8>>> = Vec::with_capacity(trace.allocations);
     let begun = Instant::now();
@@ -117,7 +126,7 @@ fn malloc(trace: &Trace) -> f64 {
     per_allocation(begun, trace)
 }
 
-/// The trace on the heap, everything freed by who has allocated it.
+/// Replays the trace on the heap. The allocating process frees every block.
 fn own(heap: &RemoteHeap<'_>, trace: &Trace) -> Result<f64, BenchError> {
     let mut live: Vec<Option<Block<'_>>> = Vec::with_capacity(trace.allocations);
     let begun = Instant::now();
@@ -130,7 +139,7 @@ fn own(heap: &RemoteHeap<'_>, trace: &Trace) -> Result<f64, BenchError> {
     Ok(per_allocation(begun, trace))
 }
 
-/// `None` where there was no room.
+/// The blocks; `None` where the heap had no room.
 fn allocate<'h>(allocated: Result<Block<'h>, HeapError>) -> Result<Option<Block<'h>>, BenchError> {
     match allocated {
         Ok(block) => Ok(Some(block)),
@@ -139,7 +148,8 @@ fn allocate<'h>(allocated: Result<Block<'h>, HeapError>) -> Result<Option<Block<
     }
 }
 
-/// How much of what is free is not in the largest piece, on average over the second half of the trace.
+/// Returns the share of the free memory outside the largest piece, on average over the second half
+/// of the trace.
 fn fragmentation(heap: &RemoteHeap<'_>, trace: &Trace) -> Result<f64, BenchError> {
     const EVERY: usize = 64;
     let mut live: Vec<Option<Block<'_>>> = Vec::with_capacity(trace.allocations);
@@ -156,10 +166,11 @@ fn fragmentation(heap: &RemoteHeap<'_>, trace: &Trace) -> Result<f64, BenchError
     Ok(samples.iter().sum::<f64>() / samples.len().max(1) as f64)
 }
 
-/// The trace, everything handed over and freed by the peer when the trace says so. Also how many allocations were refused.
+/// Replays the trace. The peer receives each block and frees it when the trace says so. Also
+/// returns the number of refused allocations.
 fn through_peer(me: &Worker, heap: &RemoteHeap<'_>, trace: &Trace) -> Result<(f64, f64), BenchError> {
     let free = |there: &Worker, name: RemoteBlock| {
-        // The initiator's books tell if one was not freed.
+        // The initiator's accounts reveal a block that was not freed.
         let _ = name.open(there).and_then(|block| block.free());
     };
     let mut live: Vec<Option<RemoteBlock>> = Vec::with_capacity(trace.allocations);
@@ -183,12 +194,12 @@ fn through_peer(me: &Worker, heap: &RemoteHeap<'_>, trace: &Trace) -> Result<(f6
     for name in live.into_iter().flatten() {
         me.call(heap.peer(), name, free).map_err(Error::from)?;
     }
-    // The answer comes behind all that was called before.
+    // The answer follows all earlier calls.
     while heap.synchronise()? > 0 {}
     Ok((ns, refused as f64 / trace.allocations as f64))
 }
 
-/// As many calls with names as the trace has frees, which do nothing.
+/// Makes as many calls with names as the trace has frees. The calls do nothing.
 fn calls(me: &Worker, heap: &RemoteHeap<'_>, trace: &Trace) -> Result<f64, BenchError> {
     let name = heap.alloc(0)?.hand_over().map_err(Error::from)?;
     let begun = Instant::now();
@@ -202,8 +213,9 @@ fn calls(me: &Worker, heap: &RemoteHeap<'_>, trace: &Trace) -> Result<f64, Bench
     Ok(ns)
 }
 
-/// What it takes to ask for what the peer has freed, and to take it over: blocks of which every second is freed, so that none are side by side. In
-/// turns with that, a call there and back.
+/// Measures a request for the blocks that the peer has freed, and their return to the heap. Every
+/// second block is freed, so that no two are neighbours. A round trip of a call is measured in
+/// turns with it.
 fn synchronise(me: &Worker, options: HeapOptions, count: u64) -> Result<(f64, f64), BenchError> {
     let deferred = Synchronisation::Deferred { batch: u32::MAX };
     let heap = RemoteHeap::open(me, me.neighbor(1), options.bytes(1 << 20).synchronisation(deferred))?;
@@ -231,7 +243,7 @@ fn synchronise(me: &Worker, options: HeapOptions, count: u64) -> Result<(f64, f6
     Ok((ask_ns as f64 / rounds, call_ns as f64 / rounds))
 }
 
-/// The smallest heap, to a percent, in which the policy finds room for all of the trace.
+/// Returns the smallest heap, to a percent, in which the policy finds room for the whole trace.
 fn smallest_heap(trace: &Trace, fit: Fit) -> u64 {
     let peak = trace.peak_bytes();
     let (mut too_small, mut enough) = (peak - 1, 2 * peak);

@@ -1,4 +1,5 @@
-//! Round trips between two processes: how long from a call until its caller knows that it was executed.
+//! Round trips between two processes: the time from a call until its caller knows that it was
+//! executed.
 
 mod broadcast;
 mod buffers;
@@ -8,9 +9,9 @@ use std::hint::black_box;
 
 use farside::{On, Worker, WorkerId};
 
-pub(crate) use self::over_ofi::cases as cases_over_ofi;
 use super::size_name;
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::limits::Yardstick;
 use crate::limits::ping_pong::{PingPong, TWO_LINES, TwoLines};
 use crate::metric::Metric;
@@ -19,12 +20,22 @@ use crate::stats::median;
 use crate::timing::{Latency, TOGETHER, time_latency};
 use crate::{BenchError, Options};
 
-/// Round trips of one run, when nothing else is asked for.
+pub(crate) const ABOUT: &str = "round trips of calls between two processes";
+
+/// Round trips of one run by default.
 const TRIPS: u64 = 200_000;
-/// Buffers of so many bytes take about as long to write and read as a round trip.
+/// Bytes of a buffer that take as long to write and read as a round trip.
 const BYTES_PER_TRIP: usize = 4096;
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => cases_on_shm(),
+        Fabric::Ofi(fabric) => over_ofi::cases(fabric),
+        Fabric::Simulated(_) => Vec::new(),
+    }
+}
+
+fn cases_on_shm() -> Vec<Case> {
     let mut cases = vec![
         Case::job(name("call-return", 8), 2, |me, options| beside_two_lines(me, options, 8, echo::<1>)),
         Case::job(name("call-return", 64), 2, |me, options| beside_two_lines(me, options, 64, echo::<8>)),
@@ -59,7 +70,7 @@ fn name(kind: &str, bytes: usize) -> String {
     format!("{kind}/{}", size_name(bytes))
 }
 
-/// Makes so many round trips to a worker, with a buffer of so many bytes if it takes one.
+/// Makes `trips` round trips to a worker, with a buffer of `bytes` bytes if it takes one.
 type RoundTrips = fn(&Worker, WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency>;
 
 fn beside_two_lines(
@@ -84,7 +95,7 @@ fn measure(
 ) -> Result<Vec<Metric>, BenchError> {
     let is_caller = me.id() == WorkerId::new(0);
     let (mut medians, mut tails, mut limits) = (Vec::new(), Vec::new(), Vec::new());
-    // The first run is for the rings to be set up.
+    // The first run sets up the rings.
     for run in 0..=options.runs() {
         me.barrier()?;
         let limit_ns = if is_caller { limit.lead()? } else { limit.follow().map(|()| 0.0)? };
@@ -105,7 +116,7 @@ fn measure(
     ])
 }
 
-/// A function returns its arguments.
+/// Calls a function that returns its arguments.
 fn echo<const WORDS: usize>(me: &Worker, peer: WorkerId, trips: u64, _: usize) -> farside::Result<Latency> {
     let mut number = 0_u64;
     time_latency(trips, || {
@@ -115,7 +126,7 @@ fn echo<const WORDS: usize>(me: &Worker, peer: WorkerId, trips: u64, _: usize) -
     })
 }
 
-/// A synchronizer tells that a function was executed.
+/// Calls a function; a synchronizer tells the caller that it was executed.
 fn notify(me: &Worker, peer: WorkerId, trips: u64, _: usize) -> farside::Result<Latency> {
     let executed = me.synchronizer(0)?;
     let to = me.to(peer).notify(&executed, On::Executed);
@@ -126,7 +137,7 @@ fn notify(me: &Worker, peer: WorkerId, trips: u64, _: usize) -> farside::Result<
     })
 }
 
-/// A function reads a buffer, and a synchronizer tells that it did.
+/// Passes a buffer to a function, which reads it; a synchronizer tells the caller.
 fn pass_buffer(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {
     let buffer = vec![1; bytes];
     let executed = me.synchronizer(0)?;
@@ -144,7 +155,7 @@ fn sum_of(bytes: &[u8]) -> u64 {
     rest.iter().fold(words, |sum, byte| sum.wrapping_add(u64::from(*byte)))
 }
 
-/// For reference: what a word takes that goes to and fro on a single line, as fast replies do.
+/// Measures round trips of a word on a single line, for reference: fast replies do the same.
 fn one_line(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let memory = Shared::new(me, PingPong::BYTES)?;
     let ping_pong = PingPong::new(&memory, 0, Patience::new(2));

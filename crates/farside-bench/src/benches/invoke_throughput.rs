@@ -1,7 +1,7 @@
-//! One-way calls between two processes: how many a second, and how far that is from a stream of the same bytes alone.
+//! One-way calls between two processes: their rate, beside a plain stream of the same bytes.
 //!
-//! The function that is called adds up all words of its argument, so that every byte of it has to come to the receiver.
-//! The sums are checked at the end, which also says that every call was executed.
+//! The function sums all words of its argument, so that every byte of it must reach the receiver.
+//! The sums are checked at the end, which also proves that every call was executed.
 
 mod over_ofi;
 mod raw;
@@ -12,22 +12,32 @@ use std::time::Instant;
 
 use farside::{AGGREGATE_BYTES, Error, Worker, WorkerId, remote};
 
-pub(crate) use self::over_ofi::cases as cases_over_ofi;
 use self::raw::Raw;
-pub(crate) use self::simulated::run as run_simulated;
 use super::size_name;
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::limits::Yardstick;
 use crate::limits::stream::{RawStream, Stream};
 use crate::metric::Metric;
 use crate::{BenchError, Options};
 
-/// Calls of one run, when nothing else is asked for.
+pub(crate) const ABOUT: &str =
+    "one-way calls between two processes, whose every argument byte is read (Seriema, Table 2)";
+
+/// Calls of one run by default.
 const CALLS: u64 = 10_000_000;
-/// What overflow aggregation keeps at most.
+/// The most that overflow aggregation keeps.
 const OVERFLOW_BYTES: usize = 1 << 20;
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => cases_on_shm(),
+        Fabric::Ofi(fabric) => over_ofi::cases(fabric),
+        Fabric::Simulated(network) => simulated::cases(*network),
+    }
+}
+
+fn cases_on_shm() -> Vec<Case> {
     let mut cases = Vec::new();
     add_cases::<1>(&mut cases);
     add_cases::<8>(&mut cases);
@@ -38,7 +48,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The cases of calls with so many words of arguments.
+/// Adds the cases of calls with `WORDS` words of arguments.
 fn add_cases<const WORDS: usize>(cases: &mut Vec<Case>) {
     let name = |mode: &str| format!("{mode}/{}", size_name(WORDS * 8));
     let modes = [("send", send::<WORDS> as Mode), ("write", write::<WORDS>), ("trad", trad::<WORDS>)];
@@ -57,12 +67,12 @@ fn add_cases<const WORDS: usize>(cases: &mut Vec<Case>) {
     }));
 }
 
-/// What is measured, on both sides. Each call carries its number, in every word.
+/// Traffic between two workers. Each call carries its number in every word.
 trait Traffic {
-    /// Makes so many calls and returns the sum of all words that the other side read.
+    /// Makes `calls` calls and returns the sum of all words that the other side read.
     fn produce(&mut self, me: &Worker, calls: u64) -> Result<u64, BenchError>;
 
-    /// What the other side does before it waits at a barrier, where it can be called.
+    /// Takes the part of the other side, before it waits at a barrier where it can be called.
     fn consume(&mut self, calls: u64) -> Result<(), BenchError>;
 }
 
@@ -79,7 +89,8 @@ fn beside_stream(
     measure(me, options, Load { words, calls }, traffic, limit)
 }
 
-/// What overflow aggregation costs when nothing overflows: it and single calls in turns. What did overflow is told beside it.
+/// Measures overflow aggregation when nothing overflows, in turns with single calls. Further
+/// metrics report what did overflow.
 fn beside_write<const WORDS: usize>(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let load = Load { words: WORDS, calls: options.operations_or(CALLS) };
     let limit = Single { me, calls: load.calls, mode: write::<WORDS> };
@@ -93,7 +104,7 @@ fn beside_write<const WORDS: usize>(me: &Worker, options: Options) -> Result<Vec
     Ok(metrics)
 }
 
-/// Single calls as something to compare with.
+/// Single calls, as a limit.
 struct Single<'w> {
     me: &'w Worker,
     calls: u64,
@@ -116,7 +127,7 @@ impl Yardstick for Single<'_> {
     }
 }
 
-/// So many calls, with so many words each.
+/// The number of calls, and the words of each.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     words: usize,
@@ -133,7 +144,7 @@ fn measure(
 ) -> Result<Vec<Metric>, BenchError> {
     let is_sender = me.id() == WorkerId::new(0);
     let (mut rates, mut limits) = (Vec::new(), Vec::new());
-    // The first run is for the rings to grow and the memory to be touched.
+    // The first run grows the rings and touches the memory.
     for run in 0..=options.runs() {
         me.barrier()?;
         let limit_rate = if is_sender { limit.lead()? } else { limit.follow().map(|()| 0.0)? };
@@ -158,16 +169,16 @@ fn measure(
     Ok(vec![Metric::new("calls_per_s", "1/s", rates).against(limit.name(), limits)])
 }
 
-/// 0 + 1 + ... + (count - 1), as far as it fits.
+/// Returns 0 + 1 + ... + (count - 1), modulo 2^64.
 fn sum_below(count: u64) -> u64 {
     let count = u128::from(count);
     (count * count.saturating_sub(1) / 2) as u64
 }
 
-/// Makes so many calls to the other worker, and returns the sum that it has made of them.
+/// Makes calls to the other worker, and returns the sum that it computed.
 type Mode = fn(&Worker, WorkerId, u64) -> Result<u64, farside::Error>;
 
-/// Calls of functions.
+/// Traffic of calls.
 struct Calls {
     mode: Mode,
 }
@@ -183,8 +194,8 @@ impl Traffic for Calls {
 }
 
 thread_local! {
-    /// The words that functions called on this worker have added up. No argument says where to add, since the arguments
-    /// are what is measured; a handle would be as many bytes again.
+    /// Sum of the words that functions called on this worker have read. No argument names the place
+    /// of the sum, because the arguments are what is measured; a handle would add as many bytes.
     static SUM: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -197,7 +208,7 @@ fn take_sum(_: &Worker, (): ()) -> u64 {
     SUM.take()
 }
 
-/// Through the lane of the process (Seriema: send).
+/// Sends through the lane of the process (Seriema: send).
 fn send<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside::Result<u64> {
     let to = me.to(peer).send_based();
     for number in 0..calls {
@@ -206,7 +217,7 @@ fn send<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside:
     to.call_return((), take_sum)?.wait()
 }
 
-/// Into the ring of the worker, each published at once (Seriema: write).
+/// Writes into the ring of the worker and publishes each call at once (Seriema: write).
 fn write<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside::Result<u64> {
     let to = me.to(peer);
     for number in 0..calls {
@@ -215,7 +226,7 @@ fn write<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside
     to.call_return((), take_sum)?.wait()
 }
 
-/// Into the ring, published 4 KiB at a time (Seriema: trad).
+/// Writes into the ring and publishes 4 KiB at a time (Seriema: trad).
 fn trad<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside::Result<u64> {
     let aggregator = me.aggregate(peer);
     for number in 0..calls {
@@ -225,7 +236,7 @@ fn trad<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside:
     me.call_return(peer, (), take_sum)?.wait()
 }
 
-/// Into the ring one by one as long as it takes them, and else kept until it does (Seriema: ovfl).
+/// Writes each call into the ring while the ring takes it, and keeps it until then (Seriema: ovfl).
 fn ovfl<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside::Result<u64> {
     let aggregator = me.aggregate(peer).overflow(OVERFLOW_BYTES);
     for number in 0..calls {

@@ -1,4 +1,4 @@
-//! Tree search: how many rollouts a second, beside the same search written by hand for one thread.
+//! Tree search: rollouts a second, beside the same search written by hand for one thread.
 
 mod on_job;
 mod positions;
@@ -12,18 +12,29 @@ use farside_mcts::games::hex::{Hex, Position};
 use farside_mcts::{Budget, Game, Local, Params, Search};
 
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::metric::Metric;
 use crate::{BenchError, Options, sequential};
 
-/// The board's side, and the simulations that evaluate a leaf (Seriema §5.3).
+pub(crate) const ABOUT: &str = "tree search for Hex on 11 x 11 cells, 16 simulations a leaf (Seriema, Figure 3)";
+
+/// The side of the board, and the simulations that evaluate a leaf (Seriema §5.3).
 const SIZE: usize = 11;
 const SIMULATIONS: u32 = 16;
-/// Rollouts of each run, when nothing else is asked for.
+/// Rollouts of each run by default.
 const ROLLOUTS: u64 = 1_000_000;
-/// What the rows call the search that was written by hand.
+/// The name of the hand-written search in rows.
 const SEQUENTIAL: &str = "sequential program";
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => cases_on_shm(),
+        Fabric::Ofi(_) => Vec::new(),
+        Fabric::Simulated(network) => simulated::cases(*network),
+    }
+}
+
+fn cases_on_shm() -> Vec<Case> {
     let mut cases = vec![
         Case::here("sequential", |options| measure(options, sequential_rollouts_per_s)),
         Case::here("local", |options| measure(options, local_rollouts_per_s)),
@@ -32,8 +43,6 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(quality::cases());
     cases
 }
-
-pub(crate) use simulated::run as run_simulated;
 
 /// Measures a search and the sequential program in turns, with the same seeds.
 fn measure(
@@ -58,7 +67,7 @@ fn params(seed: u64) -> Params {
     Params { seed, simulations: SIMULATIONS, ..Params::default() }
 }
 
-/// As all searches here are timed: with what it takes to give the tree back.
+/// Times the search with the time to free the tree, as all searches here.
 fn sequential_rollouts_per_s(position: &Position, rollouts: u64, seed: u64) -> Result<f64, BenchError> {
     let start = Instant::now();
     black_box(sequential::run(position, rollouts, SIMULATIONS, seed));

@@ -1,5 +1,5 @@
-//! Registered memory: what it costs to get a buffer and give it back, in each policy; what policies make of a mixture of sizes; and
-//! memory of another process.
+//! Registered memory: the cost of a buffer by policy, the effect of policies on a mixture of sizes,
+//! and memory of another process.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -15,24 +15,31 @@ use farside_sys::process::random_bytes;
 
 use super::size_name;
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::metric::Metric;
 use crate::timing::time_latency;
 use crate::{BenchError, Options};
 
-/// 64 KiB is the largest that is kept at hand; 1 MiB is always found in the heap.
+pub(crate) const ABOUT: &str = "registered buffers, by size and policy; memory of another process";
+
+/// Sizes of buffers. Up to 64 KiB an allocator keeps buffers at hand; 1 MiB always comes from the
+/// heap.
 const SIZES: [usize; 5] = [64, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
-/// Pairs of one run, when nothing else is asked for.
+/// Pairs of one run by default.
 const PAIRS: u64 = 2_000_000;
-/// So much is out at a time when allocating alone is timed: less than what is kept at hand.
+/// Bytes allocated at a time when only allocation is timed: less than the allocator keeps at hand.
 const OUT_BYTES: usize = 512 << 10;
-/// Buffers that live at a time in the mixture.
+/// Number of live buffers in the mixture.
 const LIVE: usize = 2000;
 const MIXED_BYTES_MAX: u64 = 16 << 10;
 const CHUNK_BYTES: usize = 256 << 10;
 /// Round trips of one run.
 const TRIPS: u64 = 20_000;
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    if *on != Fabric::Shm {
+        return Vec::new();
+    }
     let mut cases = Vec::new();
     for bytes in SIZES {
         for fit in Fit::ALL {
@@ -51,7 +58,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The memory of a process on its own.
+/// The memory of a single process.
 fn node() -> Result<Arc<NodeMemory>, BenchError> {
     node_as(NodeOptions::default())
 }
@@ -64,19 +71,19 @@ fn node_as(options: NodeOptions) -> Result<Arc<NodeMemory>, BenchError> {
         job_id: u64::from_ne_bytes(random_bytes().map_err(random)?),
         secret: random_bytes().map_err(random)?,
         starter_bytes: 4096,
-        private_by_system_call: true,
+        user_by_system_call: true,
     })?;
     Ok(Arc::new(NodeMemory::new(end.shared(), options)))
 }
 
-/// Nanoseconds for each of `count`.
+/// Converts a duration into nanoseconds for each of `count` operations.
 fn time_each(count: u64, work: impl FnOnce() -> Result<(), BenchError>) -> Result<f64, BenchError> {
     let start = Instant::now();
     work()?;
     Ok(start.elapsed().as_nanos() as f64 / count as f64)
 }
 
-/// Buffers of one size, beside the system's own allocator for memory that is not registered.
+/// Measures buffers of one size, beside the system's allocator for memory that is not registered.
 fn allocate(options: Options, bytes: usize, fit: Fit) -> Result<Vec<Metric>, BenchError> {
     let heap = HeapOptions { fit, ..HeapOptions::default() };
     let allocator = Allocator::new(node()?, AllocatorOptions { heap, ..AllocatorOptions::default() });
@@ -85,7 +92,7 @@ fn allocate(options: Options, bytes: usize, fit: Fit) -> Result<Vec<Metric>, Ben
     let rounds = count.div_ceil(together as u64);
     let mut out: Vec<Registered> = Vec::with_capacity(together);
     let (mut pairs, mut alone, mut system) = (Vec::new(), Vec::new(), Vec::new());
-    // The first run is for the memory to be taken.
+    // The first run touches the memory.
     for run in 0..=options.runs() {
         let pair_ns = time_each(count, || {
             for _ in 0..count {
@@ -121,12 +128,13 @@ fn allocate(options: Options, bytes: usize, fit: Fit) -> Result<Vec<Metric>, Ben
     ])
 }
 
-/// Buffers of mixed sizes, of which a random one is replaced each time. Nothing is kept at hand, so that each is found by the policy.
+/// Measures buffers of mixed sizes, of which each step replaces a random one. Nothing is kept at
+/// hand, so that the policy places each buffer.
 fn mixture(options: Options, fit: Fit) -> Result<Vec<Metric>, BenchError> {
     let count = options.operations_or(PAIRS / 20);
     let (mut times, mut ratios) = (Vec::new(), Vec::new());
     for _ in 0..options.runs() {
-        // In small steps, so that what is held tells how much the policy scatters.
+        // The memory grows in small steps, so that its size shows how much the policy scatters.
         let heap = HeapOptions { fit, growth: Growth::Linear, chunk_bytes: CHUNK_BYTES, ..HeapOptions::default() };
         let node = NodeOptions { chunk_bytes: CHUNK_BYTES, ..NodeOptions::default() };
         let allocator = Allocator::new(node_as(node)?, AllocatorOptions { heap, cache_bytes: 0 });
@@ -149,7 +157,7 @@ fn mixture(options: Options, fit: Fit) -> Result<Vec<Metric>, BenchError> {
     Ok(vec![Metric::new("replace_ns", "ns", times), Metric::new("held_over_used", "1", ratios)])
 }
 
-/// Numbers that are the same every time.
+/// Random numbers, the same every time.
 struct Random(u64);
 
 impl Random {
@@ -161,7 +169,7 @@ impl Random {
     }
 }
 
-/// Memory of the other process, and back.
+/// Measures an allocation in the other process, and its release.
 fn borrow(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let trips = options.operations_or(TRIPS);
     measure(me, options, |of| {
@@ -170,7 +178,7 @@ fn borrow(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     })
 }
 
-/// Puts into memory of the other process.
+/// Measures puts into memory of the other process.
 fn put(me: &Worker, options: Options, bytes: usize) -> Result<Vec<Metric>, BenchError> {
     let puts = options.operations_or(PAIRS);
     let data = vec![7; bytes];
@@ -182,7 +190,8 @@ fn put(me: &Worker, options: Options, bytes: usize) -> Result<Vec<Metric>, Bench
     })
 }
 
-/// Worker 0 does something with memory of worker 1's process, which pays no attention but waits.
+/// Measures an operation of worker 0 on memory of worker 1's process. Worker 1 waits and does not
+/// help.
 fn measure(
     me: &Worker,
     options: Options,

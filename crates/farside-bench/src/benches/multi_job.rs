@@ -1,16 +1,19 @@
-//! What memory a process of a job takes that was made of several, beside the same processes started as one.
+//! Memory of a process in a job that was made of several, beside the same processes started as one.
 //!
-//! The program is that of ACP's authors for "ACP + MPI": a master hands work to the sub-masters of groups, and each hands it on to the
-//! workers of its group; the results come back the same way. The master and each group are launched by themselves and
-//! join (`joined`), or all are launched together (`one-job`).
+//! The program is that of ACP's authors for "ACP + MPI". A master assigns work to the sub-masters
+//! of groups, and each assigns it to the workers of its group. The results return the same way. The
+//! master and each group are launched separately and join (`joined`), or all are launched together
+//! (`one-job`).
 //!
-//! **Both come out equal**, for groups that join become one job with one numbering. What ACP saves by joining small MPI jobs is here saved in
-//! any job: a process pays for those whom it talks with, not for those who are there. `everybody-meets` shows what one pays
-//! who talks with all, as the ranks of one large communicator may.
+//! **Both take the same memory**, because groups that join become one job with one numbering. ACP
+//! saves memory by joining small MPI jobs. Farside saves it in any job: a process pays for the
+//! peers that it talks with, not for all processes. In `everybody-meets` each process talks with
+//! all, as the ranks of a large communicator may.
 //!
-//! Metrics: `bytes_per_process`, the mean over all processes of what each has of the machine's memory; `data_bytes`, the same without the
-//! program and its libraries, and `data_bytes_max`, the most that one process has; `reported_bytes`, what Farside says that it has
-//! reserved for a process (starter memory and rings, touched or not; not what libfabric takes).
+//! Metrics: `bytes_per_process`, the physical memory of a process, the mean over all processes;
+//! `data_bytes`, the same without the program and its libraries; `data_bytes_max`, the most of one
+//! process; `reported_bytes`, what Farside reports as reserved for a process (starter memory and
+//! rings, touched or not, without the memory of libfabric).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,39 +22,41 @@ use farside::job::footprint;
 use farside::{Reply, Worker, WorkerId};
 
 use crate::case::{Case, RunOnce};
+use crate::fabric::Fabric;
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
 use crate::resident::Resident;
 use crate::{BenchError, Options};
 
-pub(crate) const NAME: &str = "multi-job";
 pub(crate) const ABOUT: &str = "memory of a process where groups launched separately join: they become one job, and cost what it costs (ACP + MPI)";
 
-/// Groups under the master, and workers under each sub-master. The first shape's cases have no suffix.
+/// Groups under the master, and workers under each sub-master. The names of the first shape's cases
+/// have no suffix.
 const SHAPES: [Crew; 2] = [Crew { groups: 2, workers: 2 }, Crew { groups: 4, workers: 4 }];
-/// Rounds of work, when nothing else is asked for.
+/// Rounds of work by default.
 const ROUNDS: u64 = 1000;
-/// What a task is: so many numbers to look at.
+/// Numbers that a task examines.
 const TASK_NUMBERS: u64 = 100;
 const MASTER: WorkerId = WorkerId::new(0);
-/// What the memory is set against.
+/// The limit of the memory.
 const BEFORE: &str = "before the first call";
 
-/// "Estimated memory consumption per process of ACP with 1M procs", in MB, by network. Of ACP + MPI its authors show a chart only, in which it
-/// takes less than MPI alone.
+/// "Estimated memory consumption per process of ACP with 1M procs", in MB, by network. For ACP +
+/// MPI its authors show only a chart, in which it takes less than MPI alone.
 pub(super) const PUBLISHED: [(&str, f64); 3] =
     [("acp-infiniband-published", 369e6), ("acp-tofu-published", 67e6), ("acp-udp-published", 34e6)];
 
-pub(crate) fn cases() -> Vec<Case> {
-    let published = |(peer, bytes): (&str, f64)| Metric::new("bytes_per_process", "B", vec![bytes]).of_peer(peer);
-    let mut cases = cases_in_jobs(&SHAPES);
-    cases.push(Case::here("estimate/1M", move |_| Ok(PUBLISHED.map(published).into())));
-    cases
-}
-
-/// Of the first shape only: a process takes so much memory for libfabric that many take long to start.
-pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
-    cases_in_jobs(&SHAPES[..1]).into_iter().map(|case| case.over(fabric)).collect()
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => {
+            let published = |(peer, bytes)| Metric::new("bytes_per_process", "B", vec![bytes]).of_peer(peer);
+            let estimate = Case::here("estimate/1M", move |_| Ok(PUBLISHED.map(published).into()));
+            cases_in_jobs(&SHAPES).into_iter().chain([estimate]).collect()
+        }
+        // One shape only: a process takes much memory for libfabric, and many processes take long
+        // to start.
+        Fabric::Ofi(_) => cases_in_jobs(&SHAPES[..1]),
+        Fabric::Simulated(_) => Vec::new(),
+    }
 }
 
 fn cases_in_jobs(shapes: &[Crew]) -> Vec<Case> {
@@ -70,16 +75,16 @@ fn cases_in_jobs(shapes: &[Crew]) -> Vec<Case> {
     shapes.iter().flat_map(of_crew).collect()
 }
 
-/// Who talks with whom.
+/// The pairs of processes that talk with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meeting {
-    /// The master with sub-masters, and they with their workers.
+    /// The master and its sub-masters, and they and their workers.
     AsWorkGoes,
-    /// After that each with each.
+    /// The same, and after that each process with each.
     Everybody,
 }
 
-/// One run of the job, as its worker 0 sees it in the end.
+/// Measures one run of the job. Worker 0 returns the metrics.
 fn measure(me: &Worker, crew: Crew, meeting: Meeting, options: Options) -> Result<Vec<Metric>, BenchError> {
     let before = Resident::of_this_process()?;
     if me.id() == MASTER {
@@ -105,7 +110,8 @@ fn measure(me: &Worker, crew: Crew, meeting: Meeting, options: Options) -> Resul
     Ok(metrics_of(&all))
 }
 
-/// What all processes found: before and after, all of it and data alone, and what Farside says.
+/// Returns the metrics of all processes: memory before and after, in all and data alone, and the
+/// memory that Farside reports.
 fn metrics_of(all: &[[u64; 5]]) -> Vec<Metric> {
     let mean = |index: usize| vec![all.iter().map(|own| own[index] as f64).sum::<f64>() / all.len() as f64];
     let largest = |index: usize| vec![all.iter().map(|own| own[index]).max().unwrap_or(0) as f64];
@@ -117,12 +123,12 @@ fn metrics_of(all: &[[u64; 5]]) -> Vec<Metric> {
     ]
 }
 
-/// How often the memory is measured, which hardly varies.
+/// Number of measurements of the memory, which hardly varies.
 fn runs(options: Options) -> usize {
     options.runs().div_ceil(2)
 }
 
-/// Each run is a job of its own, for memory is not given back.
+/// Repeats the job for each run, because a process does not return memory.
 pub(super) fn repeat(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
     let mut all = run_once()?;
     for _ in 1..runs(options) {
@@ -133,9 +139,10 @@ pub(super) fn repeat(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metr
     Ok(all)
 }
 
-/// One master, groups under it, and in each a sub-master with workers under it. Displayed as cases spell it, `4x4`.
+/// A master, groups under it, and in each group a sub-master with workers under it. Displayed as
+/// cases spell it, `4x4`.
 ///
-/// The master is process 0. Behind it comes one group after the other, its sub-master first.
+/// The master is process 0. The groups follow one after the other, each with its sub-master first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Crew {
     groups: u32,
@@ -153,7 +160,7 @@ impl Crew {
         self.group_sizes().iter().sum()
     }
 
-    /// The master is a group of its own.
+    /// The master forms a group of its own.
     fn group_sizes(self) -> Vec<u32> {
         std::iter::once(1).chain((0..self.groups).map(|_| 1 + self.workers)).collect()
     }
@@ -162,12 +169,12 @@ impl Crew {
         WorkerId::new(1 + group * (1 + self.workers))
     }
 
-    /// Tasks of one round: one for each worker.
+    /// Number of tasks of one round: one for each worker.
     fn tasks(self) -> u64 {
         u64::from(self.groups) * u64::from(self.workers)
     }
 
-    /// The master's part. Returns the sum of all results.
+    /// Takes the part of the master. Returns the sum of all results.
     fn direct(self, me: &Worker, rounds: u64) -> farside::Result<u64> {
         let mut sum = 0;
         for round in 0..rounds {
@@ -184,8 +191,8 @@ impl Crew {
     }
 }
 
-/// The sub-master's part: one task for each of its workers, who follow it in number. When one fails, the answer is dropped, and so the master
-/// learns of it.
+/// Takes the part of a sub-master: passes one task to each of its workers, which follow it in
+/// number. If a task fails, the reply is dropped, and so the master learns of the failure.
 fn hand_on(me: &Worker, (first, workers): (u64, u32), reply: Reply<u64>) {
     let reply = Rc::new(RefCell::new(Some(reply)));
     let (left, sum) = (Rc::new(Cell::new(workers)), Rc::new(Cell::new(0)));
@@ -207,7 +214,7 @@ fn hand_on(me: &Worker, (first, workers): (u64, u32), reply: Reply<u64>) {
     }
 }
 
-/// The worker's part.
+/// Takes the part of a worker.
 fn work(task: u64) -> u64 {
     let numbers = task * TASK_NUMBERS..(task + 1) * TASK_NUMBERS;
     numbers.map(|number| u64::from(number.wrapping_mul(0x9E37_79B9_7F4A_7C15).count_ones())).sum()

@@ -1,4 +1,5 @@
-//! More processes than CPUs, which is where waiting decides; and what waiting, starting and ending cost by themselves.
+//! More processes than CPUs, where the way of waiting decides; and the cost of waiting, starting
+//! and ending.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,22 +8,34 @@ use farside::{Worker, WorkerId};
 use farside_sys::process::{cpu_time_used, monotonic_time};
 
 use crate::case::{Case, RunOnce};
+use crate::fabric::Fabric;
 use crate::limits::ping_pong::{PingPong, TWO_LINES};
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
 use crate::shared::{Patience, Shared};
 use crate::stats::{median, quantile};
 use crate::timing::{ALONE, time_batches};
 use crate::{BenchError, Options};
 
-/// Round trips or barriers of each run, when nothing else is asked for.
+pub(crate) const ABOUT: &str =
+    "round trips and barriers of more processes than CPUs; what waiting, starting and ending cost";
+
+/// Round trips or barriers of each run by default.
 const TRIPS: u64 = 20_000;
-/// How long processes are watched that wait.
+/// How long waiting processes are watched.
 const IDLE: Duration = Duration::from_secs(1);
-/// And where they look for what libfabric forgets to announce, which they do now and then.
+/// The same over libfabric, whose processes now and then poll for events that it does not announce.
 const IDLE_OVER_OFI: Duration = Duration::from_secs(2);
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => cases_on_shm(),
+        // Measures waiting while a process watches libfabric.
+        Fabric::Ofi(_) => vec![Case::job("idle/2p", 3, |me, options| wait_idly(me, options, IDLE_OVER_OFI))],
+        Fabric::Simulated(_) => Vec::new(),
+    }
+}
+
+fn cases_on_shm() -> Vec<Case> {
     let mut cases = Vec::new();
     for processes in [2, 4, 8] {
         cases.push(Case::job(format!("call-return/{processes}p"), processes, |me, options| {
@@ -36,20 +49,15 @@ pub(crate) fn cases() -> Vec<Case> {
             measure(me, options, true, Worker::barrier)
         }));
     }
-    // One process more than is counted: the one that the others wait for.
+    // The name counts four processes; the fifth is the one that the others wait for.
     cases.push(Case::job("idle/4p", 5, |me, options| wait_idly(me, options, IDLE)));
     cases.push(Case::around_job("start/4p", 4, start_and_end, time_start));
     cases.push(Case::around_job("end/4p", 4, start_and_end, time_end));
     cases
 }
 
-/// Over libfabric: what waiting costs while somebody has to watch it.
-pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
-    vec![Case::job("idle/2p", 3, |me, options| wait_idly(me, options, IDLE_OVER_OFI)).over(fabric)]
-}
-
-/// Measures an operation of those workers that are `active`, all at the same time, and in turns with that the ping-pong of
-/// each pair. The others are called meanwhile, while they wait at a barrier.
+/// Measures an operation of the `active` workers, all at the same time, in turns with the ping-pong
+/// of each pair. The other workers execute calls while they wait at a barrier.
 fn measure(
     me: &Worker,
     options: Options,
@@ -62,7 +70,7 @@ fn measure(
     let asks = me.id().index().is_multiple_of(2);
     let trips = options.operations_or(TRIPS);
     let mut all = Samples::default();
-    // The first run is for the rings to be set up.
+    // The first run sets up the rings.
     for run in 0..=options.runs() {
         me.barrier()?;
         let limit = if asks { ping_pong.ask(trips, ALONE)? } else { ping_pong.answer(trips).map(|()| vec![])? };
@@ -80,7 +88,7 @@ fn measure(
     ])
 }
 
-/// What was measured, run by run.
+/// The measurements of several runs.
 #[derive(Debug, Default)]
 struct Samples {
     medians: Vec<f64>,
@@ -89,7 +97,8 @@ struct Samples {
 }
 
 impl Samples {
-    /// Adds a run, of which each worker found a median, a tail and a limit; 0 where it had nothing to measure.
+    /// Adds a run. Each worker measured a median, a tail and a limit, which are 0 where it had
+    /// nothing to measure.
     fn add(&mut self, of_all: &[(f64, f64, f64)]) {
         let middle = |pick: fn(&(f64, f64, f64)) -> f64| {
             median(&of_all.iter().map(pick).filter(|value| *value > 0.0).collect::<Vec<_>>())
@@ -100,7 +109,8 @@ impl Samples {
     }
 }
 
-/// All but the last wait at a barrier, to which that one comes late. What share of a CPU does each of them use?
+/// Measures the share of a CPU that each worker uses while it waits at a barrier. The last worker
+/// comes late.
 fn wait_idly(me: &Worker, options: Options, time: Duration) -> Result<Vec<Metric>, BenchError> {
     let is_late = me.id().number() + 1 == me.worker_count();
     let mut shares = Vec::new();
@@ -123,7 +133,7 @@ fn wait_idly(me: &Worker, options: Options, time: Duration) -> Result<Vec<Metric
 const STARTED: &str = "started_at";
 const ENDED: &str = "ended_at";
 
-/// When all workers have begun, and when they are about to return.
+/// Returns the moments when all workers have begun, and when they are about to return.
 fn start_and_end(me: &Worker, _: Options) -> Result<Vec<Metric>, BenchError> {
     let own_start = now();
     let started = me.all_reduce(own_start, f64::max)?;
@@ -131,19 +141,19 @@ fn start_and_end(me: &Worker, _: Options) -> Result<Vec<Metric>, BenchError> {
     Ok(vec![Metric::new(STARTED, "s", vec![started]), Metric::new(ENDED, "s", vec![now()])])
 }
 
-/// From the launch of a job that does nothing until all of its workers run.
+/// Measures from the launch of an empty job until all its workers run.
 fn time_start(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
     let run = || Ok((now(), moment(&run_once()?, STARTED)));
     time_ms("start_ms", options, run)
 }
 
-/// From the return of its last worker until the launcher is back.
+/// Measures from the return of its last worker until the launcher returns.
 fn time_end(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
     let run = || Ok((moment(&run_once()?, ENDED), now()));
     time_ms("end_ms", options, run)
 }
 
-/// The time between the two moments that each run finds.
+/// Returns the time between the two moments of each run.
 fn time_ms(
     name: &str,
     options: Options,
@@ -153,7 +163,7 @@ fn time_ms(
     Ok(vec![Metric::new(name, "ms", (0..options.runs()).map(run_ms).collect::<Result<_, _>>()?)])
 }
 
-/// The moment of this name, among what a job has measured.
+/// Returns the moment of this name from the metrics of a job.
 fn moment(metrics: &[Metric], name: &str) -> f64 {
     let found = metrics.iter().find(|metric| metric.name == name);
     found.map_or(f64::NAN, |metric| median(&metric.samples))

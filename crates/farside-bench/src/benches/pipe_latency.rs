@@ -1,19 +1,25 @@
-//! How long a message takes from one process to another, one way, through a pipe (rmalloc and rpipe, slides 38 to 40).
+//! Time of a message from one process to another, one way, through a pipe (rmalloc and rpipe,
+//! slides 38 to 40).
 //!
-//! `write/8B`: the message and its flag, in one cache line up to 56 bytes, behind each other above. `write-2put/8B`: by hand, the bytes put
-//! into memory of the other and then a flag, at any size: what a pipe would take without its short form. `read/8B`: the message is
-//! offered, and the other fetches it from the buffer that it lies in.
+//! `write/8B`: the message and its flag share a cache line up to 56 bytes and follow each other
+//! above. `write-2put/8B`: by hand, a put of the bytes and then a put of a flag, at any size, as a
+//! pipe would do without its short form. `read/8B`: the writer offers the message, and the reader
+//! fetches it from the buffer of the writer.
 //!
-//! Each takes half of a round trip. The limit is half of that of a word on a single line, and a copy of the message. Open MPI's ways stand
-//! beside: messages, and one-sided with a fence, with post-start-complete-wait, and with flags that are looked at. `faster_than_mpi_rma` is how
-//! often the time fits into that of the best of the one-sided ones; rpipe's authors have up to 6.
+//! Each value is half of a round trip. The limit is half of the round trip of a word on a single
+//! line, plus a copy of the message. Peers are Open MPI's messages and its one-sided operations
+//! with a fence, with post-start-complete-wait, and with polled flags. `faster_than_mpi_rma` is the
+//! time of the best one-sided peer divided by the time of the pipe; the authors of rpipe report up
+//! to 6.
 //!
-//! `stream/64B`: messages in one direction, one behind the other: how many a second, and how many bytes beside copies of a message in the cache.
+//! `stream/64B`: a stream of messages in one direction, as messages a second, and as bytes a second
+//! beside copies of a message in the cache.
 //!
-//! `switch-over`: where one way begins to be quicker than another. `bytes` is the largest message up to which a pipe is quicker than two puts by hand.
-//! `beyond_line` is how often the time of 56 bytes, the most that goes in the line of the flag, fits into that of 57, which are put beside it: above 1
-//! the short form is worth its limit. `offer_bytes` is the size from which on a message that is offered is there sooner than one that is written; there is
-//! no such row where there is no such size.
+//! `switch-over`: the sizes at which another form becomes faster. `bytes` is the largest message up
+//! to which a pipe is faster than two puts by hand. `beyond_line` is the time of 57 bytes, which
+//! are put beside the line of the flag, divided by the time of 56 bytes, the most that fit in it.
+//! Above 1 the short form is worth its limit. `offer_bytes` is the size from which an offered
+//! message arrives sooner than a written one; without such a size there is no such row.
 
 mod by_hand;
 mod over_ofi;
@@ -27,11 +33,11 @@ use farside::{Worker, WorkerId};
 
 use self::by_hand::TwoPuts;
 pub(super) use self::over_ofi::beside_messages;
-pub(crate) use self::over_ofi::cases as cases_over_ofi;
 use self::piped::{Offered, Piped};
 pub(super) use self::piped::{check, stamp};
 use super::size_name;
 use crate::case::{Case, RunOnce};
+use crate::fabric::Fabric;
 use crate::limits::ping_pong::PingPong;
 use crate::metric::Metric;
 use crate::row::Row;
@@ -40,32 +46,31 @@ use crate::stats::median;
 use crate::timing::{TOGETHER, time_batches};
 use crate::{BenchError, Options, peers};
 
-pub(crate) const NAME: &str = "pipe-latency";
 pub(crate) const ABOUT: &str =
     "a message through a pipe, one way, beside MPI's ways (rmalloc and rpipe, slides 38 to 40)";
 
 const SIZES: [usize; 12] = [1, 4, 8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
-/// The most that goes in the line of a flag, and one more.
+/// The largest message in the line of a flag, and one byte more.
 const AROUND_A_LINE: [usize; 2] = [INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1];
-/// Of messages one behind the other.
+/// Sizes of streamed messages.
 const STREAMED: [usize; 4] = [8, 64, 4 << 10, 64 << 10];
-/// Round trips of one run, when nothing else is asked for, of short messages.
+/// Round trips of short messages in one run by default.
 const TRIPS: u64 = 100_000;
-/// Messages of so many bytes take twice as long.
+/// Messages of this size take twice as long.
 const BYTES_PER_TRIP: usize = 4096;
 const METRIC: &str = "ns";
 const FASTER: &str = "faster_than_mpi_rma";
 const LIMIT: &str = "one-line ping-pong / 2 + memcpy";
 
-/// Two workers between which messages go to and fro.
+/// Messages to and fro between two workers.
 pub(super) trait Exchange {
     /// Sends a message with this number.
     fn send(&mut self, number: u64) -> farside::Result<()>;
-    /// Waits for one, and looks at what it has at its ends.
+    /// Waits for a message, and checks the number in its first and last byte.
     fn receive(&mut self, number: u64) -> farside::Result<()>;
 }
 
-/// How messages go.
+/// The way of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Write,
@@ -88,7 +93,7 @@ impl Way {
         format!("{}/{}", self.name(), size_name(bytes))
     }
 
-    /// Opens both ends, with the only other worker. Collective.
+    /// Opens both ends with the only other worker. Collective.
     fn open<'w>(self, me: &'w Worker, bytes: usize) -> Result<Box<dyn Exchange + 'w>, BenchError> {
         Ok(match self {
             Way::Write => Box::new(Piped::new(me, bytes)?),
@@ -102,7 +107,15 @@ fn trips(bytes: usize, options: Options) -> u64 {
     options.operations_or((TRIPS / (1 + bytes / BYTES_PER_TRIP) as u64).max(100))
 }
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => cases_on_shm(),
+        Fabric::Ofi(fabric) => over_ofi::cases(fabric),
+        Fabric::Simulated(_) => Vec::new(),
+    }
+}
+
+fn cases_on_shm() -> Vec<Case> {
     let mut cases = Vec::new();
     for way in Way::ALL {
         for bytes in SIZES {
@@ -125,7 +138,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// One message there and one back, so many times: nanoseconds for one.
+/// Sends messages to and fro `trips` times, and returns the nanoseconds of one message.
 pub(super) fn to_and_fro(me: &Worker, exchange: &mut dyn Exchange, trips: u64, first: u64) -> Result<f64, BenchError> {
     let mut at = first;
     let leads = me.id() == WorkerId::new(0);
@@ -149,7 +162,7 @@ fn beside_one_line(me: &Worker, way: Way, bytes: usize, options: Options) -> Res
     let mut exchange = way.open(me, bytes)?;
     let trips = trips(bytes, options);
     let (mut times, mut limits) = (Vec::new(), Vec::new());
-    // The first run is for the way to be made and the memory to be touched.
+    // The first run makes the connection and touches the memory.
     for run in 0..=options.runs() as u64 {
         me.barrier()?;
         let line_ns = if me.id() == WorkerId::new(0) {
@@ -168,7 +181,7 @@ fn beside_one_line(me: &Worker, way: Way, bytes: usize, options: Options) -> Res
     Ok(vec![Metric::new(METRIC, "ns", times).against(LIMIT, limits)])
 }
 
-/// What a copy of a message takes, in caches as warm as they get.
+/// Returns the time of a copy of a message in warm caches.
 fn copy_ns(bytes: usize) -> f64 {
     let (source, mut target) = (vec![1_u8; bytes], vec![0_u8; bytes]);
     let copies = 1 + ((1 << 20) / bytes.max(64)) as u64;
@@ -179,7 +192,7 @@ fn copy_ns(bytes: usize) -> f64 {
     time_batches(copies, TOGETHER, copy).map_or(f64::NAN, |times| median(&times))
 }
 
-/// A job of ours, and Open MPI's ways. Those that write stand beside our pipe.
+/// Measures a job of Farside and Open MPI's ways. The peers that write stand beside the pipe.
 fn beside_mpi(way: Way, bytes: usize, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
     let mut metrics = run_once()?;
     let mode = match way {
@@ -200,7 +213,7 @@ fn beside_mpi(way: Way, bytes: usize, options: Options, run_once: RunOnce<'_>) -
     Ok(metrics)
 }
 
-/// Where one way begins to be quicker than another.
+/// Computes the sizes at which another form becomes faster.
 fn switch_over(rows: &[Row]) -> Vec<Metric> {
     let ns = |way: Way, bytes: usize| {
         let case = way.case(bytes);
@@ -228,7 +241,7 @@ mod tests {
     #[test]
     fn the_switch_is_before_the_first_that_is_slower() {
         let row = |way: Way, bytes: usize, ns: f64| {
-            Row::new(NAME, &way.case(bytes), &Metric::new(METRIC, "ns", vec![ns])).unwrap()
+            Row::new("pipe-latency", &way.case(bytes), &Metric::new(METRIC, "ns", vec![ns])).unwrap()
         };
         let rows = |quick: &[usize]| {
             let of_size = |bytes: usize| {
@@ -246,7 +259,7 @@ mod tests {
     #[test]
     fn offers_are_worth_it_from_the_size_on_after_which_all_are_quicker() {
         let row = |way: Way, bytes: usize, ns: f64| {
-            Row::new(NAME, &way.case(bytes), &Metric::new(METRIC, "ns", vec![ns])).unwrap()
+            Row::new("pipe-latency", &way.case(bytes), &Metric::new(METRIC, "ns", vec![ns])).unwrap()
         };
         let found = |quick: &[usize]| {
             let of_size = |bytes: usize| {

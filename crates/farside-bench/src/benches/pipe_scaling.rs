@@ -1,31 +1,32 @@
-//! Pipes among many: each process writes messages to others at random, through a pipe to each (rmalloc and rpipe, slide 41).
+//! Pipes among many processes: each writes messages to others at random, through a pipe to each
+//! (rmalloc and rpipe, slide 41).
 //!
-//! Case `8B/64/4p`: messages of 8 bytes, with room for 64 bytes of them in each pipe, among four processes. With `unbounded` room a writer
-//! never waits for it. `ns` is the time until a process has read all that came to it, divided by the messages that it has written itself, one after
-//! the other and as many at a time as there is room for; so with more processes than CPUs each has a share of one. Open MPI has nothing like it.
+//! Case `8B/64/4p`: messages of 8 bytes, with room for 64 bytes of them in each pipe, among four
+//! processes. With `unbounded` room a writer never waits for room. `ns` is the time until a process
+//! has read all messages for it, divided by the number of messages that it wrote. It writes one
+//! after the other, as many at a time as there is room for. With more processes than CPUs each has
+//! only a share of a CPU. Open MPI has no equivalent.
 
 mod simulated;
 
 use farside::Worker;
 use farside::pipe::{PipeReader, PipeWriter};
 
-pub(crate) use self::simulated::run as run_simulated;
 use super::size_name;
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
 use crate::{BenchError, Options};
 
-pub(crate) const NAME: &str = "pipe-scaling";
 pub(crate) const ABOUT: &str = "messages at random through pipes from each to each (rmalloc and rpipe, slide 41)";
 
-/// Messages of a process in one run, when nothing else is asked for.
+/// Messages of a process in one run by default.
 const MESSAGES: u64 = 20_000;
-/// And so many through each pipe at least, on average: more than the smaller rooms hold.
+/// The least number of messages through each pipe on average: more than the smaller rooms hold.
 const OF_A_PIPE: u64 = 12;
 const METRIC: &str = "ns";
 
-/// How many of what length go between how many, and how much room each pipe has for them.
+/// The size of messages, the number of processes, and the room of each pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Load {
     bytes: usize,
@@ -36,19 +37,20 @@ struct Load {
 /// The room in a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
-    /// More than is ever under way: as many messages as fit into 128 KiB, at most a thousand.
+    /// More room than is ever used: for as many messages as fit into 128 KiB, at most a thousand.
     Unbounded,
     Bytes(usize),
 }
 
-/// As the slide has them: any of these in any of those. A pipe has room for one message, however long.
+/// The sizes and rooms of the slide, in all combinations. A pipe has room for at least one message,
+/// however long.
 const SIZES: [usize; 4] = [8, 64, 1 << 10, 8 << 10];
 const ROOMS: [Room; 3] = [Room::Unbounded, Room::Bytes(4096), Room::Bytes(64)];
 const PROCESSES: [u32; 5] = [2, 4, 8, 16, 32];
 const PROCESSES_OVER_OFI: [u32; 2] = [2, 4];
 
 impl Load {
-    /// All of them, for so many processes each.
+    /// Returns all loads, for each of these numbers of processes.
     fn all(processes: &[u32]) -> impl Iterator<Item = Self> {
         let loads = SIZES.into_iter().flat_map(|bytes| ROOMS.map(|room| (bytes, room)));
         let of_load =
@@ -65,7 +67,7 @@ impl Load {
         format!("{}/{room}/{}p", size_name(self.bytes), self.processes)
     }
 
-    /// Messages that each pipe has room for.
+    /// Number of messages that each pipe has room for.
     fn width(self) -> usize {
         match self.room {
             Room::Unbounded => ((128 << 10) / self.bytes).min(1000),
@@ -74,17 +76,14 @@ impl Load {
     }
 }
 
-pub(crate) fn cases() -> Vec<Case> {
-    let case = |load: Load| Case::job(load.case(), load.processes, move |me, options| measure(me, load, options));
-    Load::all(&PROCESSES).map(case).collect()
-}
-
-pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
-    let case = |load: Load| {
-        let body = move |me: &Worker, options| measure(me, load, options);
-        Case::job(load.case(), load.processes, body).over(fabric)
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    let processes = match on {
+        Fabric::Shm => &PROCESSES[..],
+        Fabric::Ofi(_) => &PROCESSES_OVER_OFI,
+        Fabric::Simulated(network) => return simulated::cases(*network),
     };
-    Load::all(&PROCESSES_OVER_OFI).map(case).collect()
+    let case = |load: Load| Case::job(load.case(), load.processes, move |me, options| measure(me, load, options));
+    Load::all(processes).map(case).collect()
 }
 
 fn measure(me: &Worker, load: Load, options: Options) -> Result<Vec<Metric>, BenchError> {
@@ -92,7 +91,7 @@ fn measure(me: &Worker, load: Load, options: Options) -> Result<Vec<Metric>, Ben
     repeat(me, load, messages, options.runs() as u64)
 }
 
-/// Messages of each process, of so many in all, but so many for each pipe.
+/// Number of messages of each process: its share of `all`, and at least `of_a_pipe` for each pipe.
 fn messages(processes: u32, all: u64, of_a_pipe: u64, options: Options) -> u64 {
     let thorough = options.operations_or(all / u64::from(processes));
     if options.operations.is_some() { thorough } else { thorough.max(of_a_pipe * u64::from(processes - 1)) }
@@ -101,7 +100,7 @@ fn messages(processes: u32, all: u64, of_a_pipe: u64, options: Options) -> u64 {
 fn repeat(me: &Worker, load: Load, messages: u64, runs: u64) -> Result<Vec<Metric>, BenchError> {
     let mut crowd = Crowd::new(me, load)?;
     let mut times = Vec::new();
-    // The first run is for the pipes to be made.
+    // The first run makes the pipes.
     for run in 0..=runs {
         let ns = crowd.exchange(messages, run)?;
         if run > 0 {
@@ -111,18 +110,18 @@ fn repeat(me: &Worker, load: Load, messages: u64, runs: u64) -> Result<Vec<Metri
     Ok(vec![Metric::new(METRIC, "ns", times)])
 }
 
-/// One of those that write to each other.
+/// One of the processes that write to each other.
 #[derive(Debug)]
 struct Crowd<'w> {
     me: &'w Worker,
-    /// By distance, from the next worker on.
+    /// The pipes by distance, from the next worker on.
     writers: Vec<PipeWriter<'w>>,
     readers: Vec<PipeReader<'w>>,
     data: Vec<u8>,
-    /// The numbers that came, added up.
+    /// Sum of the numbers received.
     sum: u64,
     received: u64,
-    /// How many of the others have written all.
+    /// Number of other processes that have written all their messages.
     ended: u32,
 }
 
@@ -135,7 +134,8 @@ impl<'w> Crowd<'w> {
         Ok(Self { me, writers, readers, data: vec![0; load.bytes], sum: 0, received: 0, ended: 0 })
     }
 
-    /// Writes so many messages, and reads all that others write. Returns the nanoseconds that one took. Collective.
+    /// Writes `messages` messages, and reads all messages from others. Returns the nanoseconds of
+    /// one message. Collective.
     fn exchange(&mut self, messages: u64, seed: u64) -> Result<f64, BenchError> {
         let me = self.me;
         let count = u64::from(me.worker_count());
@@ -151,7 +151,8 @@ impl<'w> Crowd<'w> {
             self.write((number % (count - 1)) as usize, false)?;
             self.read_all()?;
         }
-        // Who is in a collective reads nothing, and others may wait for room: so first everybody reads all there is.
+        // A worker in a collective reads no pipe, and others may wait for room in one. So each
+        // worker first reads all its messages.
         (0..self.writers.len()).try_for_each(|to| self.write(to, true))?;
         let others = me.worker_count() - 1;
         self.read_until(|crowd| Ok(crowd.ended == others))?;
@@ -170,17 +171,18 @@ impl<'w> Crowd<'w> {
         Ok(me.all_reduce(own, |a, b| a + b)? / count as f64)
     }
 
-    /// Writes the message, or an empty one for the end.
+    /// Writes a message; an empty one marks the end.
     fn write(&mut self, to: usize, ends: bool) -> Result<(), BenchError> {
         if !self.writers[to].ready()? {
-            // Who waits for room must read, for the other may wait, too.
+            // A worker that waits for room must read, because its reader may be waiting for room,
+            // too.
             self.read_until(|crowd| Ok(crowd.writers[to].ready()?))?;
         }
         let length = if ends { 0 } else { self.data.len() };
         Ok(self.writers[to].try_write(&self.data[..length])?)
     }
 
-    /// Reads what comes until the condition holds.
+    /// Reads messages until the condition holds.
     fn read_until(
         &mut self,
         mut condition: impl FnMut(&mut Self) -> Result<bool, BenchError>,
@@ -212,7 +214,7 @@ impl<'w> Crowd<'w> {
     }
 }
 
-/// Numbers that are the same every time, and differ by seed from the first on.
+/// Random numbers, the same every time, which differ by seed from the first on.
 struct Random(u64);
 
 impl Random {
@@ -254,7 +256,8 @@ mod tests {
     fn all_messages_arrive() {
         for (bytes, room) in [(8, Room::Bytes(8)), (64, Room::Bytes(64)), (1 << 10, Room::Unbounded)] {
             let load = Load { bytes, room, processes: 3 };
-            // More than there is room for, so that some wait for readers who are done with writing.
+            // More messages than there is room for, so that some writers wait for readers that have
+            // finished writing.
             let options = Options::new().quick(true).operations(Some(200));
             let result = farside::simulate(load.processes, 1, 1, |me| Ok(measure(me, load, options).map(drop)?));
             result.unwrap_or_else(|error| panic!("{load:?}: {error}"));

@@ -1,19 +1,27 @@
-//! Jacobi's iteration on a square field of numbers, whose rows are shared out among processes: how long a step takes, and how much of the
-//! exchange of rows is hidden behind computing.
+//! Jacobi's iteration on a square field of numbers, whose rows are divided among processes: the
+//! time of a step, and the share of the exchange of rows that computation hides.
 //!
-//! `no-overlap`: a step sends the rows at its edges, waits for those of its neighbors, and computes. `overlap`: while the rows travel the
-//! inside is computed, which needs none of them. There is no barrier in either; a neighbor may be a step ahead.
+//! `no-overlap`: a step sends the rows at its edges, waits for those of its neighbors, and
+//! computes. `overlap`: while the rows travel, a step computes the inside, which needs none of
+//! them. Neither has a barrier; a neighbor may be a step ahead.
 //!
-//! Rows are put into the neighbors' memory, and a flag there says which are ready; with `/pipes` they go through pipes. With `/elsewhere` computing
-//! takes its time and none of the processors, as on an accelerator: where there are no more processors than workers, what an exchange takes of
-//! them cannot be hidden behind what they compute themselves. Nothing is computed then, and no field compared.
+//! Rows are put into the memory of the neighbors, where a flag says which are ready. With `/pipes`
+//! they go through pipes. With `/elsewhere` the computation takes time but no processor, as on an
+//! accelerator, and no field is compared. Without spare processors, an exchange needs the
+//! processors that compute, so computation there cannot hide it.
 //!
-//! Metrics: `step_ns`, beside the same field swept by one thread alone, divided by the number of processes; `compute_ns`, a step without any
-//! exchange, by all processes at once; `exchange_ns`, what a step spends with sending and waiting, beside a copy of the rows by
-//! `memcpy`; `wait_ns`, what of that is waiting, and with overlap `wait_hidden`, the share of that which is gone then; and with overlap `plain_ns`, a step without it, and `hidden`, the share of what exchanging adds to computing that is gone then
-//! (of the medians; none where some run with it is as quick as one that only computes). Every field is compared bit by
-//! bit with the sequential program's, also those of Open MPI's programs, which stand beside: messages (`isend`), and one-sided with
-//! fences (`active-fence`), with post-start-complete-wait (`active-pscw`) and with flags that are looked at (`passive`).
+//! Metrics: `step_ns`, beside the same field swept by one thread, divided by the number of
+//! processes; `compute_ns`, a step without any exchange, by all processes at once; `exchange_ns`,
+//! the time that a step spends sending and waiting, beside a copy of the rows by `memcpy`;
+//! `wait_ns`, the part of it spent waiting. With overlap there are also `wait_hidden`, the share of
+//! that waiting that overlap removes; `plain_ns`, a step without overlap; and `hidden`, the share
+//! of the cost of the exchange that overlap removes. `hidden` is computed from medians, and is
+//! missing if some plain step is as fast as one that only computes.
+//!
+//! Every field is compared bit by bit with that of the sequential program, also the fields of the
+//! peers. These are programs for Open MPI: messages (`isend`), and one-sided operations with fences
+//! (`active-fence`), with post-start-complete-wait (`active-pscw`) and with polled flags
+//! (`passive`).
 
 mod grid;
 mod halo;
@@ -28,36 +36,34 @@ use farside::{Worker, WorkerId};
 
 use self::grid::{Grid, Side, checksum, rows_of};
 use self::halo::{Halo, Way, neighbors};
-pub(crate) use self::simulated::run as run_simulated;
 use crate::case::{Case, RunOnce};
+use crate::fabric::Fabric;
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
 use crate::stats::{Summary, median};
 use crate::{BenchError, Options, peers};
 
-pub(crate) const NAME: &str = "stencil";
 pub(crate) const ABOUT: &str =
     "Jacobi's iteration on a field whose rows processes share, with and without overlap (ACP)";
 
-/// The first shape's cases have no suffix.
+/// The names of the first shape's cases have no suffix.
 const SHAPES: [Shape; 4] = [
     Shape { size: 1024, processes: 2 },
     Shape { size: 256, processes: 2 },
     Shape { size: 4096, processes: 2 },
     Shape { size: 1024, processes: 4 },
 ];
-/// Cells that a run computes in all, when nothing else is asked for.
+/// Cells that a run computes in all by default.
 const CELLS: u64 = 1 << 30;
 const STEPS_MIN: u64 = 8;
 const SEQUENTIAL: &str = "one thread / processes";
 const COPIES: &str = "memcpy";
 const STEP: &str = "step_ns";
 const COMPUTE: &str = "compute_ns";
-/// A step without overlap, in cases with it.
+/// The metric of a step without overlap, in cases with overlap.
 const PLAIN: &str = "plain_ns";
 const CHECKSUM: &str = "checksum";
 
-/// What is measured.
+/// A case: what is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     shape: Shape,
@@ -66,15 +72,15 @@ struct Plan {
     computing: Computing,
 }
 
-/// Who computes.
+/// The place of the computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Computing {
     Here,
-    /// Somebody who takes as long.
+    /// An accelerator that takes as long.
     Elsewhere,
 }
 
-/// A field and its parts.
+/// The size of a field, and the number of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     size: usize,
@@ -91,28 +97,24 @@ impl Shape {
     }
 }
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    let (shapes, has_peers) = match on {
+        Fabric::Shm => (&SHAPES[..], true),
+        Fabric::Ofi(_) => (&SHAPES[..3], false),
+        Fabric::Simulated(network) => return simulated::cases(*network),
+    };
     let case = |(name, plan): (String, Plan)| {
-        let around = move |options, run_once: RunOnce<'_>| match plan.is_plain() {
+        let around = move |options, run_once: RunOnce<'_>| match has_peers && plan.is_plain() {
             true => beside_mpi(plan, options, run_once),
             false => Ok(with_hidden(without_checksum(run_once()?).0)),
         };
         Case::around_job(name, plan.shape.processes, move |me, options| measure(me, plan, options), around)
     };
-    each_plan(&SHAPES).map(case).collect()
-}
-
-pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
-    let case = |(name, plan): (String, Plan)| {
-        let around = |_, run_once: RunOnce<'_>| Ok(with_hidden(without_checksum(run_once()?).0));
-        let body = move |me: &Worker, options: Options| measure(me, plan, options);
-        Case::around_job(name, plan.shape.processes, body, around).over(fabric)
-    };
-    each_plan(&SHAPES[..3]).map(case).collect()
+    each_plan(shapes).map(case).collect()
 }
 
 impl Plan {
-    /// Whether it is none of the variants that have a suffix.
+    /// Whether the case is none of the variants that have a suffix.
     fn is_plain(self) -> bool {
         self.way == Way::Signals && self.computing == Computing::Here
     }
@@ -125,7 +127,8 @@ impl Plan {
     }
 }
 
-/// All cases and their names: each shape with overlap and without, and the first two also in the other ways.
+/// Returns all cases with their names: each shape with overlap and without, and the first two
+/// shapes also in the other variants.
 fn each_plan(shapes: &[Shape]) -> impl Iterator<Item = (String, Plan)> {
     let plain = shapes.iter().flat_map(|shape| {
         let plan = |overlap| Plan { shape: *shape, overlap, way: Way::Signals, computing: Computing::Here };
@@ -142,7 +145,7 @@ fn each_plan(shapes: &[Shape]) -> impl Iterator<Item = (String, Plan)> {
     plain.chain(others).map(|plan| (plan.name(), plan)).collect::<Vec<_>>().into_iter()
 }
 
-/// A job of ours, and Open MPI's four ways.
+/// Measures a job of Farside and Open MPI's four ways.
 fn beside_mpi(plan: Plan, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
     let (mut metrics, expected) = without_checksum(run_once()?);
     let shape = plan.shape;
@@ -158,7 +161,8 @@ fn beside_mpi(plan: Plan, options: Options, run_once: RunOnce<'_>) -> Result<Vec
     Ok(with_hidden(metrics))
 }
 
-/// Adds what share of the exchange is hidden, for everybody who has tried and whose exchange can be told from how much computing varies.
+/// Adds the share of the exchange that is hidden, for everything measured with overlap whose
+/// exchange exceeds the variation of computing.
 fn with_hidden(mut metrics: Vec<Metric>) -> Vec<Metric> {
     let mut found = Vec::new();
     for plain in metrics.iter().filter(|metric| metric.name == PLAIN) {
@@ -176,7 +180,7 @@ fn with_hidden(mut metrics: Vec<Metric>) -> Vec<Metric> {
     metrics
 }
 
-/// The checksum is for comparing, not for rows.
+/// Separates the checksum, which is compared and not reported.
 fn without_checksum(metrics: Vec<Metric>) -> (Vec<Metric>, u64) {
     let (checksums, metrics): (Vec<_>, Vec<_>) = metrics.into_iter().partition(|metric| metric.name == CHECKSUM);
     let found = checksums.iter().flat_map(|metric| &metric.samples).next();
@@ -191,16 +195,16 @@ fn compare(expected: u64, found: u64) -> Result<(), BenchError> {
     }
 }
 
-/// What a step takes, in the worst process.
+/// Time of a step in the slowest process.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     step_ns: f64,
     exchange_ns: f64,
-    /// The part of the exchange that is no sending.
+    /// The part of the exchange spent waiting.
     wait_ns: f64,
 }
 
-/// One job, as its worker 0 sees it in the end.
+/// Measures one job. Worker 0 returns the metrics.
 fn measure(me: &Worker, plan: Plan, options: Options) -> Result<Vec<Metric>, BenchError> {
     let Plan { shape, overlap, way, computing } = plan;
     let steps = shape.steps(options);
@@ -212,7 +216,7 @@ fn measure(me: &Worker, plan: Plan, options: Options) -> Result<Vec<Metric>, Ben
     let step = |grid: &mut Grid, halo: Option<&mut Halo<'_>>, overlap| {
         step(me, grid, halo, overlap, steps, if computing == Computing::Here { sweep } else { sweep_elsewhere })
     };
-    // The first run is for the ways to be found and memory to be touched.
+    // The first run makes the connections and touches the memory.
     for run in 0..=options.runs() {
         me.barrier()?;
         let sequential = alone.as_mut().map(|grid| sweep_alone(grid, steps));
@@ -274,7 +278,7 @@ impl Samples {
     }
 }
 
-/// The sequential program: nanoseconds for a step.
+/// Runs the sequential program and returns the nanoseconds of a step.
 fn sweep_alone(grid: &mut Grid, steps: u64) -> f64 {
     grid.reset();
     let start = Instant::now();
@@ -285,7 +289,7 @@ fn sweep_alone(grid: &mut Grid, steps: u64) -> f64 {
     start.elapsed().as_nanos() as f64 / steps as f64
 }
 
-/// So many steps from the beginning, with an exchange or without, whose field is then wrong.
+/// Makes `steps` steps from the beginning. Without an exchange the resulting field is wrong.
 fn step(
     me: &Worker,
     grid: &mut Grid,
@@ -305,7 +309,7 @@ fn step(
             sending += me.now() - begun;
         }
         if overlap {
-            // The rows are to travel meanwhile.
+            // The rows travel during this computation.
             me.hand_over();
             sweep(me, grid, grid.inside());
         }
@@ -327,7 +331,7 @@ fn step(
     Ok(Taken { step_ns, exchange_ns, wait_ns })
 }
 
-/// What a cell takes in a simulation, and elsewhere.
+/// Time of a cell in a simulation, and elsewhere.
 const CELL_PS: u64 = 500;
 
 fn sweep(me: &Worker, grid: &mut Grid, rows: Range<usize>) {
@@ -336,7 +340,7 @@ fn sweep(me: &Worker, grid: &mut Grid, rows: Range<usize>) {
     me.charge(Duration::from_nanos(cells as u64 * CELL_PS / 1000));
 }
 
-/// Takes the time of so many rows, and gives the processor to whoever needs it.
+/// Takes the time of these rows, and yields the processor.
 fn sweep_elsewhere(me: &Worker, grid: &mut Grid, rows: Range<usize>) {
     let time = Duration::from_nanos(grid.cells(&rows) as u64 * CELL_PS / 1000);
     let begun = me.now();
@@ -346,7 +350,7 @@ fn sweep_elsewhere(me: &Worker, grid: &mut Grid, rows: Range<usize>) {
     }
 }
 
-/// What copying the rows takes that a process sends, once to each neighbor.
+/// Measures a copy of the rows that a process sends, once to each neighbor.
 fn copies_ns(grid: &mut Grid, neighbors: usize) -> f64 {
     const TIMES: usize = 1000;
     let row = grid.edge(Side::Above).to_vec();
@@ -392,7 +396,7 @@ mod tests {
             {
                 let options = Options::new().quick(true).operations(Some(20));
                 let plan = Plan { shape: Shape { size, processes }, overlap, way, computing: Computing::Here };
-                // Any difference is an error of `measure`.
+                // `measure` fails on any difference.
                 let result = farside::simulate(processes, 1, 1, |me| Ok(measure(me, plan, options).map(drop)?));
                 result.unwrap_or_else(|error| panic!("{plan:?}: {error}"));
             }

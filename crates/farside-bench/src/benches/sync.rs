@@ -1,4 +1,5 @@
-//! Several working on one thing: combining and delegation beside a mutex, and locks of the job beside the calls that they are made of.
+//! Several threads or workers on one object: combining and delegation beside a mutex, and locks of
+//! a job beside the calls that they consist of.
 
 use std::hint::black_box;
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -9,17 +10,23 @@ use farside::sync::{Combining, Delegated, LockManager};
 use farside::{Worker, WorkerId};
 
 use crate::case::Case;
+use crate::fabric::Fabric;
 use crate::metric::Metric;
 use crate::stats::median;
 use crate::timing::{ALONE, time_batches};
 use crate::{BenchError, Options};
 
-/// Operations of one run, over all threads, when nothing else is asked for.
+pub(crate) const ABOUT: &str = "several on one thing: combining, delegation, and locks of the job";
+
+/// Operations of one run over all threads by default.
 const OPERATIONS: u64 = 400_000;
 /// Locks of one run.
 const LOCKS: u64 = 20_000;
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    if *on != Fabric::Shm {
+        return Vec::new();
+    }
     let mut cases = Vec::new();
     for threads in [1, 2, 8] {
         cases.push(Case::here(format!("combining/{threads}t"), move |options| combining(threads, options)));
@@ -31,7 +38,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// What the threads work on: eight cache lines, of which each operation changes every one.
+/// The object that the threads share: eight cache lines. Each operation changes every line.
 type Lines = [u64; 64];
 
 fn change(lines: &mut Lines) -> u64 {
@@ -51,13 +58,13 @@ fn delegation(threads: u64, options: Options) -> Result<Vec<Metric>, BenchError>
     beside_a_mutex(threads, options, || value.run(change).map(drop).expect("no operation panics"))
 }
 
-/// What one operation takes when all threads are at it, and in turns with that the same with a mutex.
+/// Measures one operation under contention of all threads, in turns with the same under a mutex.
 fn beside_a_mutex(threads: u64, options: Options, operation: impl Fn() + Sync) -> Result<Vec<Metric>, BenchError> {
     let mutex = Mutex::new([0; 64]);
     let locked = || _ = change(&mut mutex.lock().unwrap_or_else(PoisonError::into_inner));
     let each = options.operations_or(OPERATIONS) / threads;
     let (mut own, mut limit) = (Vec::new(), Vec::new());
-    // The first run is to warm up.
+    // The first run warms up.
     for run in 0..=options.runs() {
         let (of_mutex, of_own) = (time_threads(threads, each, &locked), time_threads(threads, each, &operation));
         if run > 0 {
@@ -68,7 +75,8 @@ fn beside_a_mutex(threads: u64, options: Options, operation: impl Fn() + Sync) -
     Ok(vec![Metric::new("operation_ns", "ns", own).against("std mutex", limit)])
 }
 
-/// Nanoseconds for one operation of so many threads, each of which does `each`: from the first thread's beginning to the last one's end.
+/// Returns the nanoseconds of one operation of `threads` threads, each of which runs `each`: from
+/// the beginning of the first thread to the end of the last.
 fn time_threads(threads: u64, each: u64, operation: &(impl Fn() + Sync)) -> f64 {
     let start = Barrier::new(threads as usize);
     let run = || {
@@ -87,7 +95,8 @@ fn time_threads(threads: u64, each: u64, operation: &(impl Fn() + Sync)) -> f64 
     time.as_nanos() as f64 / (threads * each) as f64
 }
 
-/// What it takes those who are `active` to take a lock at worker 0 and let go of it, and in turns with that a call there and back.
+/// Measures the `active` workers taking and releasing a lock at worker 0, in turns with a round
+/// trip of a call.
 fn locks(me: &Worker, options: Options, active: fn(&Worker) -> bool) -> Result<Vec<Metric>, BenchError> {
     let manager = LockManager::new(me)?;
     let home = WorkerId::new(0);

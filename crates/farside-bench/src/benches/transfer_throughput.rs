@@ -1,7 +1,8 @@
-//! Puts between two processes: how many a second, signalled by hand and by a transmitter (Seriema, Figure 2), beside what is below
-//! them: libfabric's own puts, or plain copies.
+//! Puts between two processes: their rate, signalled by hand and by a transmitter (Seriema, Figure
+//! 2), beside the layer below: libfabric's own puts, or plain copies.
 //!
-//! Each put has memory of its own while it is under way. The puts carry their numbers, and the last one's is looked for.
+//! Each put under way has memory of its own. The puts carry their numbers, and the number of the
+//! last one is checked.
 
 mod below;
 mod ends;
@@ -14,27 +15,29 @@ use farside::{Worker, WorkerId};
 use self::below::Copies;
 use self::seam::Seam;
 use self::signalled::{Auto, Manual};
-pub(crate) use self::simulated::run as run_simulated;
 use super::size_name;
 use crate::case::Case;
+use crate::fabric::{Fabric, OfiFabric};
 use crate::limits::Yardstick;
 use crate::limits::libfabric::{Libfabric, PutStream, Puts};
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
 use crate::{BenchError, Options};
 
-/// By fours, and those that every range has.
+pub(crate) const ABOUT: &str = "puts between two processes, signalled by hand and by a transmitter (Seriema, Figure 2)";
+
+/// Sizes by powers of four, and those of every range.
 const SIZES: [usize; 10] = [8, 32, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
-/// Puts that are posted with a buffer each are of no interest below.
+/// The least size of puts that are posted with a buffer each.
 const POSTED_BYTES_MIN: usize = 4 << 10;
-/// Small puts of libfabric under way at a time, and large ones: as many as fill its queues, and the caches with their buffers.
+/// Small and large puts of libfabric under way at a time: as many as fill its queues, or the caches
+/// with their buffers.
 const SMALL_UNDER_WAY: usize = 64;
 const LARGE_UNDER_WAY: usize = 8;
 const LARGE_BYTES: usize = 256 << 10;
-/// What a run moves, when nothing else is asked for.
+/// Bytes of a run by default, and the most puts.
 const BYTES: u64 = 1 << 30;
 const COUNT_MAX: u64 = 100_000;
-/// Where a put is a copy, more of them take as long.
+/// The most puts where a put is a copy, which is faster.
 const COPIES_MAX: u64 = 5_000_000;
 
 const NAME: &str = "libfabric puts";
@@ -42,7 +45,15 @@ const COPIES: &str = "copies";
 const MANUAL: &str = "manual signalling";
 const METRIC: &str = "msgs_per_s";
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+    match on {
+        Fabric::Shm => cases_on_shm(),
+        Fabric::Ofi(fabric) => cases_over_ofi(fabric),
+        Fabric::Simulated(network) => simulated::cases(*network),
+    }
+}
+
+fn cases_on_shm() -> Vec<Case> {
     let mut cases = Vec::new();
     for bytes in SIZES {
         let puts = move |options: Options| Puts {
@@ -65,7 +76,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
+fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
     let mut cases = Vec::new();
     for bytes in SIZES {
         let count = move |options: Options| options.operations_or((BYTES / bytes as u64).min(COUNT_MAX));
@@ -80,43 +91,43 @@ pub(crate) fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
             let metrics = alone(me, options, libfabric(me, &of, below(options))?)?;
             Ok(metrics.into_iter().map(|metric| metric.of_peer("libfabric")).collect())
         };
-        cases.push(Case::job(format!("raw/{}", size_name(bytes)), 2, raw).over(fabric));
+        cases.push(Case::job(format!("raw/{}", size_name(bytes)), 2, raw));
         let of = fabric.clone();
         let manual = move |me: &Worker, options| {
             let limit = libfabric(me, &of, below(options))?;
             beside(me, options, Manual::new(me, Some(&of), signalled(options))?, limit)
         };
-        cases.push(Case::job(format!("manual/{}", size_name(bytes)), 2, manual).over(fabric));
+        cases.push(Case::job(format!("manual/{}", size_name(bytes)), 2, manual));
         let of = fabric.clone();
         let auto = move |me: &Worker, options| {
             let puts = signalled(options);
             beside(me, options, Auto::new(me, Some(&of), puts)?, Manual::new(me, Some(&of), puts)?)
         };
-        cases.push(Case::job(format!("auto/{}", size_name(bytes)), 2, auto).over(fabric));
+        cases.push(Case::job(format!("auto/{}", size_name(bytes)), 2, auto));
         if bytes >= POSTED_BYTES_MIN {
             let of = fabric.clone();
             let put = move |me: &Worker, options| {
                 let limit = libfabric(me, &of, below(options))?;
                 beside(me, options, Seam::new(me, &of, below(options))?, limit)
             };
-            cases.push(Case::job(format!("put/{}", size_name(bytes)), 2, put).over(fabric));
+            cases.push(Case::job(format!("put/{}", size_name(bytes)), 2, put));
         }
     }
     cases
 }
 
-/// libfabric's own puts.
+/// Returns a stream of libfabric's own puts.
 fn libfabric(me: &Worker, fabric: &OfiFabric, puts: Puts) -> Result<PutStream, BenchError> {
     let libfabric = Libfabric::new(me, fabric, puts.area_bytes())?;
     Ok(PutStream { libfabric, puts, bytes_of_each: puts.bytes, name: NAME.into() })
 }
 
-/// Measures a stream with nothing beside it.
+/// Measures a stream alone.
 fn alone(me: &Worker, options: Options, mut stream: impl Yardstick) -> Result<Vec<Metric>, BenchError> {
     let mut rates = Vec::new();
     for run in 0..=options.runs() {
         let rate = once(me, &mut stream)?;
-        // The first run is for the connection to be made and the memory to be touched.
+        // The first run makes the connection and touches the memory.
         if run > 0 {
             rates.push(rate);
         }

@@ -1,5 +1,5 @@
-//! libfabric alone, on the provider that a job uses: a message that goes to and fro, streams of puts, and puts and gets one by
-//! one.
+//! libfabric alone, on the provider that a job uses: round trips of messages, streams of puts, and
+//! single puts and gets.
 
 use std::time::Instant;
 
@@ -9,15 +9,15 @@ use farside_fabric::ofi::raw::RawEnd;
 
 use super::Yardstick;
 use crate::BenchError;
-use crate::over_ofi::{OfiFabric, address};
+use crate::fabric::{OfiFabric, address};
 use crate::shared::Patience;
 use crate::stats::median;
 use crate::timing::{ALONE, time_batches};
 
-/// What goes to and fro.
+/// Bytes of a message of a round trip.
 const MESSAGE_BYTES: usize = 8;
 
-/// A stream of puts: so many, each of so many bytes, with so many under way.
+/// A stream of puts: their number, their size, and the number under way at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Puts {
     pub(crate) bytes: usize,
@@ -26,38 +26,38 @@ pub(crate) struct Puts {
 }
 
 impl Puts {
-    /// The memory that they go through: each that is under way has a place of its own.
+    /// Bytes of the memory for the puts under way. Each has a place of its own.
     pub(crate) fn area_bytes(self) -> usize {
         self.bytes * self.under_way
     }
 
-    /// The place of put number `at`.
+    /// The offset of put number `at`.
     pub(crate) fn offset(self, at: u64) -> usize {
         (at % self.under_way as u64) as usize * self.bytes
     }
 }
 
-/// Which way bytes go.
+/// The direction of the bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OneSided {
     Put,
     Get,
 }
 
-/// One end of libfabric, in a job of two workers.
+/// One end of libfabric in a job of two workers.
 #[derive(Debug)]
 pub(crate) struct Libfabric {
     end: RawEnd,
     patience: Patience,
-    /// Messages that were waited for so far.
+    /// Number of messages waited for so far.
     heard: u64,
 }
 
 impl Libfabric {
-    /// Joins two ends, with so many bytes to put into. Collective.
+    /// Connects two ends with `bytes` bytes to put into. Collective.
     ///
     /// # Errors
-    /// Those of the collectives, and of [`RawEnd::open`].
+    /// The errors of collectives and of [`RawEnd::open`].
     pub(crate) fn new(me: &Worker, fabric: &OfiFabric, put_bytes: usize) -> Result<Self, BenchError> {
         let mut end = RawEnd::open(fabric.provider(), address().as_deref(), put_bytes)?;
         let cards = exchange(me, end.card()?)?;
@@ -69,10 +69,10 @@ impl Libfabric {
         Self { end, patience, heard: 0 }
     }
 
-    /// Sends a message and waits for the answer, `trips` times. Returns what each trip takes.
+    /// Sends a message and waits for the answer, `trips` times. Returns the time of each trip.
     ///
     /// # Errors
-    /// [`BenchError::NoAnswer`], and those of libfabric.
+    /// [`BenchError::NoAnswer`], and the errors of libfabric.
     pub(crate) fn ask(&mut self, trips: u64) -> Result<Vec<f64>, BenchError> {
         time_batches(trips, ALONE, || {
             self.send()?;
@@ -83,7 +83,7 @@ impl Libfabric {
     /// The other side of [`ask`](Self::ask).
     ///
     /// # Errors
-    /// As there.
+    /// [`BenchError::NoAnswer`], and the errors of libfabric.
     pub(crate) fn answer(&mut self, trips: u64) -> Result<(), BenchError> {
         for _ in 0..trips {
             self.hear()?;
@@ -92,10 +92,10 @@ impl Libfabric {
         self.flush()
     }
 
-    /// Puts as fast as they go, and returns how many a second.
+    /// Puts as fast as possible, and returns the rate per second.
     ///
     /// # Errors
-    /// [`BenchError::NoAnswer`], and those of libfabric.
+    /// [`BenchError::NoAnswer`], and the errors of libfabric.
     pub(crate) fn put(&mut self, puts: Puts) -> Result<f64, BenchError> {
         let start = Instant::now();
         for at in 0..puts.count {
@@ -110,10 +110,11 @@ impl Libfabric {
         Ok(puts.count as f64 / elapsed.as_secs_f64())
     }
 
-    /// Puts or gets so many bytes, `count` times, each when the one before has ended. Returns what each takes.
+    /// Puts or gets `bytes` bytes, `count` times, each after the one before has ended. Returns the
+    /// time of each.
     ///
     /// # Errors
-    /// [`BenchError::NoAnswer`], and those of libfabric.
+    /// [`BenchError::NoAnswer`], and the errors of libfabric.
     pub(crate) fn one_by_one(&mut self, way: OneSided, bytes: usize, count: u64) -> Result<Vec<f64>, BenchError> {
         let times = time_batches(count, ALONE, || match way {
             OneSided::Put => {
@@ -133,7 +134,7 @@ impl Libfabric {
     /// The other side of [`put`](Self::put) and [`one_by_one`](Self::one_by_one).
     ///
     /// # Errors
-    /// As there.
+    /// [`BenchError::NoAnswer`], and the errors of libfabric.
     pub(crate) fn attend(&mut self) -> Result<(), BenchError> {
         self.hear()
     }
@@ -148,12 +149,12 @@ impl Libfabric {
         self.poll_until(|end| Ok(end.received() > heard))
     }
 
-    /// Waits until what was sent has left.
+    /// Waits until the messages sent have left.
     fn flush(&mut self) -> Result<(), BenchError> {
         self.poll_until(|end| Ok(end.sends_under_way() == 0))
     }
 
-    /// Polls until the condition holds, which is looked at first.
+    /// Polls until the condition holds; checks it first.
     #[inline(always)]
     fn poll_until(
         &mut self,
@@ -169,10 +170,10 @@ impl Libfabric {
     }
 }
 
-/// What each process has for the others, brought to all of them. Collective, with one worker a process.
+/// Gathers a value of each process in all processes. Collective, with one worker a process.
 ///
 /// # Errors
-/// Those of the collectives.
+/// The errors of collectives.
 pub(crate) fn exchange<T: Wire>(me: &Worker, own: T) -> Result<Vec<T>, BenchError> {
     let root = WorkerId::new(0);
     let all = me.gather(root, own)?;
@@ -181,7 +182,7 @@ pub(crate) fn exchange<T: Wire>(me: &Worker, own: T) -> Result<Vec<T>, BenchErro
     Ok(all)
 }
 
-/// The two ways of a message there and back.
+/// The round trip of a message, as a limit.
 #[derive(Debug)]
 pub(crate) struct RoundTrip {
     pub(crate) libfabric: Libfabric,
@@ -202,12 +203,12 @@ impl Yardstick for RoundTrip {
     }
 }
 
-/// A stream of puts, as what it could carry of something else.
+/// A stream of puts, as a limit for other things that it could carry.
 #[derive(Debug)]
 pub(crate) struct PutStream {
     pub(crate) libfabric: Libfabric,
     pub(crate) puts: Puts,
-    /// The bytes that one of the things carried takes.
+    /// Bytes of each thing carried.
     pub(crate) bytes_of_each: usize,
     pub(crate) name: String,
 }

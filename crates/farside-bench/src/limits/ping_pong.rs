@@ -1,4 +1,4 @@
-//! A word that goes to and fro between two workers: the least that a round trip can take.
+//! Round trips of a word between two workers: the least time that a round trip can take.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,26 +9,27 @@ use crate::shared::{Patience, Shared, WORD_DISTANCE};
 use crate::stats::median;
 use crate::timing::{TOGETHER, time_batches};
 
-/// What the rows call it.
+/// The name of the limit in rows.
 pub(crate) const TWO_LINES: &str = "two-line ping-pong";
 
-/// A pair of workers and the lines between them. Both sides make one, on the same memory and at the same place.
+/// A pair of workers and the lines between them. Both sides create one, on the same memory and at
+/// the same place.
 #[derive(Debug)]
 pub(crate) struct PingPong<'m> {
     request: &'m AtomicU64,
     response: &'m AtomicU64,
     single: &'m AtomicU64,
     patience: Patience,
-    /// Round trips made so far, which both sides count alike: the words never begin again.
+    /// Number of round trips so far. Both sides count alike, so that no word is used twice.
     trips: Cell<u64>,
     single_trips: Cell<u64>,
 }
 
 impl<'m> PingPong<'m> {
-    /// What one pair takes of the memory.
+    /// Bytes of memory for one pair.
     pub(crate) const BYTES: usize = 3 * WORD_DISTANCE;
 
-    /// The lines of pair number `pair`, of which one side is this worker.
+    /// The lines of pair number `pair`, which this worker is one side of.
     pub(crate) fn new(memory: &'m Shared, pair: usize, patience: Patience) -> Self {
         let word = |index: usize| memory.word(pair * Self::BYTES + index * WORD_DISTANCE);
         Self {
@@ -41,7 +42,8 @@ impl<'m> PingPong<'m> {
         }
     }
 
-    /// Sends a word on one line and waits for it on another, `trips` times. Returns what a trip takes in each `batch`.
+    /// Sends a word on one line and waits for it on another, `trips` times. Returns the time of a
+    /// trip for each `batch`.
     ///
     /// # Errors
     /// [`BenchError::NoAnswer`].
@@ -69,14 +71,15 @@ impl<'m> PingPong<'m> {
         })
     }
 
-    /// As [`ask`](Self::ask), to and fro on a single line.
+    /// Sends a word and waits for it on the same line, `trips` times. Returns the time of a trip
+    /// for each batch.
     ///
     /// # Errors
     /// [`BenchError::NoAnswer`].
     pub(crate) fn ask_on_one_line(&self, trips: u64) -> Result<Vec<f64>, BenchError> {
         let mut at = 2 * self.single_trips.replace(self.single_trips.get() + trips);
         time_batches(trips, TOGETHER, || {
-            // Odd values go there, even ones come back.
+            // The asking side writes odd values, the answering side even ones.
             self.single.store(at + 1, Ordering::Release);
             at += 2;
             self.patience.wait_until(|| self.single.load(Ordering::Acquire) == at)
@@ -97,7 +100,7 @@ impl<'m> PingPong<'m> {
     }
 }
 
-/// Round trips of such a word on two lines, in nanoseconds.
+/// Round trips of a word on two lines, in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct TwoLines<'m> {
     pub(crate) ping_pong: PingPong<'m>,

@@ -1,9 +1,10 @@
-//! A stream of bytes from one worker to another with nothing in it but the bytes: the most that calls could carry.
+//! A stream of bytes from one worker to another, without calls: the most that calls could carry.
 //!
-//! Blocks are copied into a ring in shared memory, and the receiver copies them out and adds all their bytes up.
+//! The sender copies blocks into a ring in shared memory. The receiver copies them out and sums all
+//! bytes.
 //!
-//! Adding them up where they lie would be slower: words that another process may write are read one by one, while a copy that
-//! nobody else can see is added up with the widest registers there are.
+//! Summing them in place would be slower. Words that another process may write are read one by one,
+//! while the widest registers sum a private copy.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -15,36 +16,37 @@ use super::Yardstick;
 use crate::BenchError;
 use crate::shared::{Patience, Shared, WORD_DISTANCE};
 
-/// Fits into the first cache. Blocks of 4 KiB are a sixth slower.
+/// A block fits into the first cache. Blocks of 4 KiB are a sixth slower.
 const BLOCK_BYTES: usize = 16 << 10;
-/// 256 KiB in all: larger rings leave the caches and are no faster.
+/// The ring has 256 KiB. Larger rings leave the caches and are not faster.
 const BLOCK_COUNT: u64 = 16;
-/// The receiver gives blocks back so many at a time: a line that changes hands for each of them would cost more.
+/// The receiver releases this number of blocks at a time. Releasing each alone would pass a cache
+/// line to and fro for each.
 const CREDIT_BLOCKS: u64 = 4;
 
-// Where things lie in the memory: three words, each alone, and the blocks on the next page.
+// The layout of the memory: three words, each alone, and the blocks from the next page on.
 const PRODUCED: usize = 0;
 const CONSUMED: usize = WORD_DISTANCE;
 const SUM: usize = 2 * WORD_DISTANCE;
 const BLOCKS: usize = 4096;
 
-/// What a stream moves at least in one measurement.
+/// The least that a stream moves in one measurement.
 const BYTES_MIN: u64 = 4 << 20;
 
-/// One end of a stream. Both sides make one.
+/// One end of a stream. Both sides create one.
 #[derive(Debug)]
 pub(crate) struct Stream {
     memory: Shared,
     patience: Patience,
-    /// Blocks that went through so far, which both sides count alike.
+    /// Number of blocks passed so far. Both sides count alike.
     done: Cell<u64>,
 }
 
 impl Stream {
-    /// A stream between two workers of the job. Collective.
+    /// Creates a stream between two workers of the job. Collective.
     ///
     /// # Errors
-    /// As [`Shared::new`].
+    /// The errors of [`Shared::new`].
     pub(crate) fn new(me: &Worker) -> Result<Self, BenchError> {
         Ok(Self::on(Shared::new(me, BLOCKS + BLOCK_COUNT as usize * BLOCK_BYTES)?, Patience::new(2)))
     }
@@ -53,22 +55,23 @@ impl Stream {
         Self { memory, patience, done: Cell::new(0) }
     }
 
-    /// How many blocks to move for a case that moves so many bytes.
+    /// The number of blocks for a case that moves `bytes` bytes.
     pub(crate) fn blocks_for(bytes: u64) -> u64 {
         bytes.max(BYTES_MIN).div_ceil(BLOCK_BYTES as u64)
     }
 
-    /// Sends so many blocks and waits until all are read. Returns the bytes sent in a second.
+    /// Sends `blocks` blocks and waits until all are read. Returns the rate in bytes per second.
     ///
     /// # Errors
-    /// [`BenchError::NoAnswer`]; [`BenchError::WrongSum`] when the receiver did not read what was sent.
+    /// [`BenchError::NoAnswer`]; [`BenchError::WrongSum`] if the receiver read other bytes than
+    /// were sent.
     pub(crate) fn send(&self, blocks: u64) -> Result<f64, BenchError> {
         let first = self.done.replace(self.done.get() + blocks);
         let end = first + blocks;
         let mut expected = 0_u64;
         let mut block = [1; BLOCK_BYTES];
         let rest = u64::from_ne_bytes([1; 8]).wrapping_mul(BLOCK_BYTES as u64 / 8 - 1);
-        // What was seen last; while that will do, the line stays with the receiver.
+        // The last value seen. While it suffices, the line stays with the receiver.
         let mut consumed = first;
         let start = Instant::now();
         for at in first..end {
@@ -78,13 +81,13 @@ impl Stream {
                 }
                 at - consumed < BLOCK_COUNT
             })?;
-            // Every block is another, so that one that is read twice or too early is found out.
+            // Every block differs, so that the sum reveals a block that is read twice or too early.
             block[..8].copy_from_slice(&at.to_ne_bytes());
             expected = expected.wrapping_add(at).wrapping_add(rest);
-            // The deadline is for memory that is not mapped.
+            // The deadline matters only for memory that is not mapped.
             let copied = self.memory.bytes().put(offset_of(at) as u64, &block, start);
             copied.map_err(farside::Error::from)?;
-            // SYNC: pairs with the acquire load in `receive`: the block comes with it.
+            // SYNC: pairs with the acquire load in `receive`, which makes the block visible.
             self.memory.word(PRODUCED).store(at + 1, Ordering::Release);
         }
         self.patience.wait_until(|| self.memory.word(CONSUMED).load(Ordering::Acquire) == end)?;
@@ -105,7 +108,7 @@ impl Stream {
         let end = first + blocks;
         let mut sum = 0_u64;
         let mut block = [0; BLOCK_BYTES];
-        // The deadline is for memory that is not mapped.
+        // The deadline matters only for memory that is not mapped.
         let deadline = Instant::now();
         for at in first..end {
             // SYNC: pairs with the release store in `send`.
@@ -117,7 +120,8 @@ impl Stream {
                 self.memory.word(SUM).store(sum, Ordering::Relaxed);
             }
             if at + 1 == end || (at + 1).is_multiple_of(CREDIT_BLOCKS) {
-                // SYNC: pairs with the acquire loads in `send`: the blocks were read, and the sum is there at the end.
+                // SYNC: pairs with the acquire loads in `send`: the blocks were read, and at the
+                // end the sum is visible.
                 self.memory.word(CONSUMED).store(at + 1, Ordering::Release);
             }
         }
@@ -125,12 +129,12 @@ impl Stream {
     }
 }
 
-/// Such a stream, as what it could carry of something else.
+/// A stream as a limit for other things that it could carry.
 #[derive(Debug)]
 pub(crate) struct RawStream {
     pub(crate) stream: Stream,
     pub(crate) blocks: u64,
-    /// The bytes that one of the things carried takes.
+    /// Bytes of each thing carried.
     pub(crate) bytes_of_each: usize,
 }
 
@@ -148,7 +152,7 @@ impl Yardstick for RawStream {
     }
 }
 
-/// The sum of all words of a block.
+/// Returns the sum of all words of a block.
 fn sum_of(block: &[u8; BLOCK_BYTES]) -> u64 {
     let (words, _) = block.as_chunks::<8>();
     words.iter().fold(0, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)))

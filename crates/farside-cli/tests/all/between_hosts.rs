@@ -1,5 +1,5 @@
-//! The command as ranks on two hosts, which are network namespaces with a cable between them: ranks are killed, the cable is cut,
-//! and what the others say is what a user would read.
+//! The command as ranks on two hosts. The hosts are network namespaces with a cable between them.
+//! The tests kill ranks and cut the cable, and read what the other ranks print for the user.
 //!
 //! Ranks with even numbers are on side A, the others on side B.
 
@@ -11,17 +11,18 @@ use std::time::{Duration, Instant};
 use farside_testbed::netns::{Pair, Rendezvous, Side};
 use farside_testbed::{Echo, Running, is_left_out};
 
-/// The longest that anything here takes on a machine that is very busy.
+/// More than any step takes on a very busy machine.
 const LONG: Duration = Duration::from_secs(60);
-/// Connections that have not changed for so many looks are those that there will be.
+/// Connections are complete when they have not changed for this number of looks.
 const STEADY_LOOKS: u32 = 20;
-/// A search that ends only because something happened to it.
+/// A search that ends only by a failure.
 const ENDLESS: [&str; 5] = ["hex", "--size", "5", "--seconds", "600"];
-/// A search that ends by itself.
+/// A search that ends on its own.
 const SHORT: [&str; 6] = ["hex", "--size", "5", "--seconds", "2", "--json"];
-/// Runs a program with a folder in the place of /dev/shm, so that what it leaves there can be told from what others do.
+/// Runs a program with a folder mounted over /dev/shm, so that a test sees only the files of its
+/// own ranks.
 const WITH_OWN_SHM: &str = r#"mount --bind "$0" /dev/shm && exec "$@""#;
-/// Where rank 0 listens. The namespaces are our own, so every port is free.
+/// The address of rank 0. The namespaces belong to the test, so every port is free.
 const PORT: u16 = 7077;
 
 /// Two hosts, and a job on them.
@@ -29,12 +30,12 @@ struct Hosts {
     pair: Pair,
     world_size: u32,
     timeout_s: u32,
-    /// Where the ranks have their temporary files and their shared memory.
+    /// The folder of the temporary files and the shared memory of the ranks.
     folders: [PathBuf; 2],
 }
 
 impl Hosts {
-    /// `None` if the developer asked for tests without what this needs.
+    /// Returns `None` if the developer left out the tests that need this bed.
     fn new(test: &str, world_size: u32, timeout_s: u32) -> Option<Self> {
         if is_left_out("netns") || is_left_out("fabric") {
             return None;
@@ -70,11 +71,12 @@ impl Hosts {
         (0..self.world_size).map(|rank| self.start(rank, arguments)).collect()
     }
 
-    /// Starts all ranks on an endless search, and waits until they are at it: when the connections of libfabric stand.
+    /// Starts an endless search on all ranks, and waits until the connections of libfabric are
+    /// complete.
     fn search(&self) -> Vec<Running> {
         let mut ranks = self.start_all(&ENDLESS);
         let deadline = Instant::now() + LONG;
-        // What crosses the cable: connections of an odd rank with each even one.
+        // The connections of each odd rank with each even one cross the cable.
         let (even, odd) = (self.world_size.div_ceil(2), self.world_size / 2);
         while self.fabric_connections() < odd * even {
             for rank in &mut ranks {
@@ -82,17 +84,18 @@ impl Hosts {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        // Long enough for calls to be on their way; if not, what happens is noticed all the same.
+        // Calls are then likely to be under way. The test also holds if they are not.
         thread::sleep(Duration::from_millis(200));
         ranks
     }
 
-    /// libfabric's connections over the cable that are established: all but those by which the ranks found each other.
+    /// The established connections of libfabric over the cable, without those of the rendezvous.
     fn fabric_connections(&self) -> u32 {
         let mut command = self.pair.command(Side::A, "cat");
         command.args(["/proc/net/tcp", "/proc/net/tcp6"]);
         let tables = farside_testbed::run("cat /proc/net/tcp", &mut command, LONG).unwrap();
-        // The second and third words are the addresses of the two sides, as numbers in this machine's order, each with its port; 01 is the state.
+        // The second and third words are the addresses of the two sides with their ports, in the
+        // byte order of this machine. State 01 means established.
         let (other, port) =
             (format!("{:08X}:", u32::from_ne_bytes(Side::B.address().octets())), format!(":{PORT:04X}"));
         let is_fabric = |line: &&str| {
@@ -102,8 +105,9 @@ impl Hosts {
         tables.lines().filter(is_fabric).count() as u32
     }
 
-    /// Waits until the ranks are connected, and no connection is being made any more: that would find no route when the cable is cut, which ends it at
-    /// once, where one that is there goes on when the cable is mended.
+    /// Waits until the ranks are connected and make no further connection. A connection that is being
+    /// made when the cable is cut fails at once, because it finds no route. An established connection
+    /// goes on when the cable is mended.
     fn await_connections(&self) {
         let deadline = Instant::now() + LONG;
         let (mut before, mut looks) = (0, 0);
@@ -116,7 +120,7 @@ impl Hosts {
         }
     }
 
-    /// Waits for the ends of all, and looks whether anything is left of them.
+    /// Waits for the end of all ranks, and asserts that they left nothing.
     fn ends(self, mut ranks: Vec<Running>) -> Vec<Report> {
         let deadline = Instant::now() + LONG;
         let wait = |rank: &mut Running| {
@@ -141,15 +145,15 @@ impl Drop for Hosts {
     }
 }
 
-/// What became of a rank.
+/// The end of a rank.
 #[derive(Debug)]
 struct Report {
-    /// `None` when it was killed.
+    /// The exit status; `None` if the rank was killed.
     status: Option<i32>,
     text: String,
 }
 
-/// Asserts that a rank failed by itself, and said so in words that contain these.
+/// Asserts that a rank failed and was not killed, and printed these words.
 #[track_caller]
 fn assert_failed(report: &Report, words: &[&str]) {
     assert_eq!(report.status, Some(1), "{report:?}");
@@ -179,7 +183,7 @@ fn a_killed_rank_is_named() {
         let reports = hosts.ends(ranks);
         assert_eq!(reports[1].status, None);
         assert_failed(&reports[0], &["farside: error: process 1 failed"]);
-        // Process 0 has said it for all.
+        // Process 0 printed the error for all.
         reports[2..].iter().for_each(|report| assert_failed(report, &[]));
         assert!(reports[1..].iter().all(|report| report.text.is_empty()), "{reports:?}");
     }
@@ -269,7 +273,7 @@ fn a_rank_that_never_comes_is_named() {
 #[test]
 fn a_port_in_use_is_named_with_the_remedy() {
     let Some(hosts) = Hosts::new("port", 2, 3) else { return };
-    // The first waits for a rank that does not come. When the second starts, it listens, or it came too late and is refused itself.
+    // Both processes are rank 0: the one that starts first listens, and the other is refused.
     let ranks = [0, 0].map(|rank| hosts.start(rank, &ENDLESS));
     let reports = hosts.ends(ranks.into());
     let port = format!("cannot listen at port {PORT}");

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 fn farside(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
-    // Loopback is always there, and nothing leaves the machine.
+    // Every machine has the loopback device, and nothing leaves the machine through it.
     command
         .args(arguments)
         .env_remove("FARSIDE_FABRIC")
@@ -20,7 +20,7 @@ fn farside(arguments: &[&str]) -> Output {
         .expect("the command can be started")
 }
 
-/// The standard output of a command that succeeds and has nothing to complain about.
+/// Returns the standard output of a command that succeeds and writes nothing to the standard error.
 #[track_caller]
 fn printed(arguments: &[&str]) -> String {
     let output = farside(arguments);
@@ -29,7 +29,8 @@ fn printed(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("the output is text")
 }
 
-/// Asserts that a command is refused with this status, prints no result, and says why in words that contain `words`.
+/// Asserts that a command is refused with this status, prints no result, and names a reason that
+/// contains `words`.
 #[track_caller]
 fn assert_refused(arguments: &[&str], status: i32, words: &[&str]) {
     let output = farside(arguments);
@@ -87,7 +88,7 @@ fn fabrics_that_are_not_there_are_refused() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn missing_arguments_are_named() {
     assert_refused(&["run", "-n", "2"], 2, &["PROGRAM"]);
     assert_refused(&["run", "true"], 2, &["-n"]);
     assert_refused(&["run", "-n", "2", "true", ":", "-n", "1"], 2, &["part 2", "no program"]);
@@ -168,7 +169,7 @@ fn start_search(mut command: Command) -> (Child, Vec<u32>) {
         processes = children(launcher.id());
         processes.len() == 3
     });
-    // Long enough for the search to be under way; if not, what happens to it is noticed all the same.
+    // The search is then likely to be under way. The test also holds if it is not.
     thread::sleep(Duration::from_millis(300));
     (launcher, processes)
 }
@@ -201,7 +202,7 @@ fn a_search_that_loses_a_process_fails_and_names_it() {
 
 #[test]
 fn an_interrupt_ends_everything() {
-    // Who runs this may have chosen to ignore interrupts, which would be inherited.
+    // The caller may ignore interrupts, and its children inherit that.
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_farside")]);
     let (launcher, processes) = start_search(command);
@@ -211,17 +212,18 @@ fn an_interrupt_ends_everything() {
     wait_until("all have ended", || !processes.iter().any(|pid| is_running(*pid)));
 }
 
-/// Whether a process is there and has not ended.
+/// Whether a process exists and has not ended.
 fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }
 
-/// The children of a process, oldest first.
+/// Returns the children of a process, oldest first.
 fn children(parent: u32) -> Vec<u32> {
     let parent_of = |pid: u32| -> Option<u32> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The state and the parent stand behind the name, which is in parentheses and may hold anything.
+        // The state and the parent follow the name, which is in parentheses and may hold any
+        // character.
         stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
     };
     let pids = std::fs::read_dir("/proc").expect("there is a /proc");
@@ -263,10 +265,11 @@ fn the_machine_is_described() {
     assert!(printed(&["info"]).contains("CPUs allowed"));
 }
 
-/// Puts the command into a folder of its own, with `bench` as the program `farside-bench` beside it.
+/// Links the command into a folder of its own, with `bench` as the program `farside-bench` beside
+/// it.
 fn command_beside(name: &str, bench: Option<&str>) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    // An earlier run may have left it.
+    // An earlier run may have left the folder.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("the folder can be made");
     let command = folder.join("farside");
@@ -289,7 +292,7 @@ fn the_program_that_measures_is_started_in_place_of_the_command() {
     let output = child.wait_with_output().expect("the command ends");
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
     assert_eq!((output.status.code(), &*output.stderr), (Some(7), &b"complaint\n"[..]));
-    // It is the same process, so signals reach the program that measures.
+    // The process is the same, so signals reach the program that measures.
     let output = Command::new(&farside).args(["bench", "-c", "kill -TERM $$; sleep 60"]).output();
     assert_eq!(output.expect("the command can be started").status.signal(), Some(15));
 }
@@ -304,4 +307,27 @@ fn a_program_that_measures_can_be_missing() {
     for words in ["without-bench/farside-bench", "No such file", "cargo build --release -p farside-bench"] {
         assert!(complaints.contains(words), "{words}: {complaints}");
     }
+}
+
+#[test]
+fn events_are_printed_when_they_are_asked_for() {
+    let run = |filter: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
+        command.args(["run", "-n", "2", "true"]).env_remove("FARSIDE_LOG");
+        command.envs(filter.map(|filter| ("FARSIDE_LOG", filter)));
+        let output = command.output().expect("the command can be started");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for filter in ["debug", "farside_launch=debug", "off,farside_launch=trace"] {
+        let (_, text) = run(Some(filter));
+        let events = text.lines().filter(|line| line.contains("DEBUG") && line.contains("farside_launch"));
+        assert!(events.filter(|line| line.contains("process started")).count() == 2, "{filter}: {text}");
+    }
+    for filter in [None, Some("error"), Some("farside_mcts=trace")] {
+        let (_, text) = run(filter);
+        assert!(!text.contains("process started"), "{filter:?}: {text}");
+    }
+    let (status, text) = run(Some("farside=loud"));
+    assert!(text.starts_with("farside: error: ") && text.contains("FARSIDE_LOG=\"farside=loud\""), "{text}");
+    assert_eq!(status, Some(2), "{text}");
 }

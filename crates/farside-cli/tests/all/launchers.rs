@@ -1,11 +1,11 @@
-//! The command under launchers of other makes: one result, and one report of what went wrong.
+//! The command under other launchers: it prints one result, and reports an error once.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// The longest that anything here takes on a machine that is very busy.
+/// More than any step takes on a very busy machine.
 const LONG: Duration = Duration::from_secs(60);
 const HEX: [&str; 8] = ["hex", "--size", "5", "--rollouts", "300", "--json", "-n", "9"];
 
@@ -20,7 +20,7 @@ fn captured(mut command: Command) -> Command {
     command
 }
 
-/// What the processes print, which is little enough for a pipe, once all have ended.
+/// Waits for all processes and returns what they printed, which fits into a pipe.
 fn outputs(children: Vec<Child>) -> Vec<Output> {
     let deadline = Instant::now() + LONG;
     let end = |mut child: Child| {
@@ -37,7 +37,7 @@ fn outputs(children: Vec<Child>) -> Vec<Output> {
 
 /// Starts a rank for each command as `torchrun` would.
 fn ranks(commands: Vec<Command>) -> Vec<Output> {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap().port();
+    let port = farside_testbed::free_port();
     let size = commands.len().to_string();
     let start = |(rank, mut command): (usize, Command)| {
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", &size).env("MASTER_ADDR", "127.0.0.1");

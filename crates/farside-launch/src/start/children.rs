@@ -57,6 +57,8 @@ impl Children {
             prepare_libfabric(&mut command, &launch.choices);
             child::write_environment(&mut command, process, far.as_fd().as_raw_fd(), launch.site.as_deref(), &choices);
             let spawned = spawn(&mut command, far.as_fd()).map_err(|cause| not_started(process, program, &cause))?;
+            let (pid, program) = (spawned.child.id(), program.command.display());
+            tracing::debug!(process = process.number(), pid, %program, "process started");
             children.push(Child { spawned, ended: false, link: Some(Link::over_socket(near)) });
         }
         Ok(Self(children))
@@ -140,7 +142,10 @@ impl Child {
     fn reap(&mut self) -> ProcessEnd {
         self.ended = true;
         match self.spawned.child.wait() {
-            Ok(status) => end_of(status),
+            Ok(status) => {
+                tracing::debug!(pid = self.spawned.child.id(), %status, "process ended");
+                end_of(status)
+            }
             Err(error) => ProcessEnd::Reported(format!("it ended, and how is not known: {error}")),
         }
     }

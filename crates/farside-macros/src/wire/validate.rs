@@ -44,7 +44,7 @@ fn field_error(field: &Field) -> Option<Error> {
             "a reference is an address of this process; send an owned value, like `String` or `Vec<T>`"
         }
         Type::Ptr(_) => "a raw pointer is an address of this process; send what it points to, or a global address",
-        Type::BareFn(_) => "a function pointer is an address of this process; send an enum that names the function",
+        Type::FnPtr(_) => "a function pointer is an address of this process; send an enum that names the function",
         _ => return None,
     };
     Some(Error::new_spanned(&field.ty, what))

@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytemuck::Pod;
-use farside_fabric::PrivateMemory;
-use farside_fabric::private::Held;
+use farside_fabric::UserMemory;
+use farside_fabric::region::Held;
 
 pub(crate) use self::own::OwnSegments;
 use self::own::Registration;
@@ -118,7 +118,7 @@ impl Worker {
         let (base, length) = (NonNull::from(&mut *values).cast::<T>(), values.len());
         // SAFETY: the slice is borrowed for longer than this function runs, and no other code uses
         // it meanwhile; dropping the `Loan` waits until the registration is over.
-        let memory = unsafe { PrivateMemory::borrowed(base.cast(), length * size_of::<T>()) };
+        let memory = unsafe { UserMemory::borrowed(base.cast(), length * size_of::<T>()) };
         let loan = Loan(Registration::new(self.process_handle(), Arc::new(memory))?);
         // SAFETY: the slice exists, is aligned, and is accessed only by racy copies until this
         // function returns.
@@ -136,7 +136,7 @@ impl Worker {
         // SAFETY: the slice is borrowed for longer than this function runs, so no code of this
         // process writes it, and it is registered as read-only; dropping the `Loan` waits until
         // that is over.
-        let memory = unsafe { PrivateMemory::borrowed_read_only(base, bytes) };
+        let memory = unsafe { UserMemory::borrowed_read_only(base, bytes) };
         let loan = Loan(Registration::new(self.process_handle(), Arc::new(memory))?);
         Ok(body(loan.0.address().cast().slice(values.len())))
     }
@@ -155,9 +155,9 @@ impl Worker {
     pub unsafe fn register_raw(&self, base: NonNull<u8>, bytes: usize, rights: Rights) -> Result<RawSegment> {
         let memory = match rights {
             // SAFETY: the caller makes the promises that are required here.
-            Rights::Write => unsafe { PrivateMemory::borrowed(base, bytes) },
+            Rights::Write => unsafe { UserMemory::borrowed(base, bytes) },
             // SAFETY: the caller makes the promises that are required here.
-            Rights::Read => unsafe { PrivateMemory::borrowed_read_only(base, bytes) },
+            Rights::Read => unsafe { UserMemory::borrowed_read_only(base, bytes) },
         };
         Ok(RawSegment { registration: Registration::new(self.process_handle(), Arc::new(memory))?, bytes })
     }
@@ -362,7 +362,7 @@ impl Drop for RawSegment {
 
 /// A vector that was handed over, and its registration.
 struct Owned<T: Pod + Send> {
-    memory: Arc<PrivateMemory>,
+    memory: Arc<UserMemory>,
     length: usize,
     /// Boxed, since this struct is also part of an error.
     registration: Box<Registration>,
@@ -376,7 +376,7 @@ impl<T: Pod + Send> Owned<T> {
         // SAFETY: the vector is taken apart, and its memory exists until the vector is put together
         // again or dropped. Meanwhile it is accessed only by racy copies or, where others may only
         // read, as a slice.
-        let memory = unsafe { PrivateMemory::owned_by(Box::new(held), base, length * size_of::<T>()) };
+        let memory = unsafe { UserMemory::owned_by(Box::new(held), base, length * size_of::<T>()) };
         let memory = Arc::new(if is_writable { memory } else { memory.read_only() });
         let registration = Box::new(Registration::new(me.process_handle(), memory.clone())?);
         Ok(Self { memory, length, registration, of: PhantomData })

@@ -1,5 +1,6 @@
-//! The checker of accesses: each kind of conflict is reported with both places in the program, and programs that order their accesses get no
-//! report. By processes over shared memory and libfabric, and in the simulator.
+//! The access checker. It reports each kind of conflict with both places in the program, and
+//! reports nothing for programs that order their accesses. The tests run as processes over shared
+//! memory and libfabric, and in the simulator.
 
 mod in_use;
 mod losses;

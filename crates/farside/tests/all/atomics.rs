@@ -1,5 +1,5 @@
-//! Atomic changes of words of all kinds, and that they are linearizable. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and
-//! in the simulator.
+//! Atomic changes of words of all kinds are linearizable. The bodies run as processes, over the
+//! fabric that `FARSIDE_FABRIC` names, and in the simulator.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -8,7 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use farside::prelude::*;
 use farside::{AtomicChange, GlobalAddress, GlobalPtr, Result, Simulation};
 
-/// Words of process 0: of its starter memory, or of a vector that it has registered, which it alone can change by itself.
+/// Words of process 0: of its starter memory, or of a vector that it has registered and can change
+/// itself.
 #[derive(Clone, Copy)]
 struct Words(GlobalAddress);
 
@@ -20,7 +21,7 @@ impl Words {
     }
 }
 
-/// What many workers do to words of each kind is all there.
+/// The changes of many workers to words of each kind are all there.
 fn nothing_is_lost(me: &Worker, words: Words) -> Result<()> {
     let (workers, own) = (me.worker_count(), me.id().number() as i32);
     let rounds = 20;
@@ -56,7 +57,7 @@ fn nothing_is_lost(me: &Worker, words: Words) -> Result<()> {
     me.barrier()
 }
 
-/// What each change makes of a word, and returns.
+/// Each change has its effect on a word and returns the previous value.
 fn one_by_one(me: &Worker, words: Words) -> Result<()> {
     let signed = words.at::<i64>(10);
     signed.store(me, -5)?;
@@ -81,7 +82,8 @@ fn one_by_one(me: &Worker, words: Words) -> Result<()> {
     Ok(())
 }
 
-/// The owner changes words for as long as others do, by instructions of its own, while they ask its service thread to do it: nothing is lost.
+/// The owner changes words by its own instructions while others have its service thread change
+/// them. No change is lost.
 fn the_owner_changes_them_meanwhile(me: &Worker, words: Words, is_simulated: bool) -> Result<()> {
     let (wide, narrow, over) = (words.at::<u64>(24), words.at::<u32>(25), words.at::<u64>(26));
     let (rounds, others) = (100, u64::from(me.worker_count() - 1));
@@ -90,11 +92,14 @@ fn the_owner_changes_them_meanwhile(me: &Worker, words: Words, is_simulated: boo
     if me.id().number() == 0 {
         let end = me.now() + Duration::from_secs(30);
         let here = |address| me.local_address(address).expect("it is this process's");
-        // SAFETY: a word, aligned, there as long as this runs, and accessed by nothing but atomics.
+        // SAFETY: the word is aligned, exists as long as this runs, and is accessed by atomics
+        // only.
         let own_wide = unsafe { AtomicU64::from_ptr(here(wide.address()).cast()) };
-        // SAFETY: as above.
+        // SAFETY: as for `own_wide`: an aligned word that exists as long as this runs, accessed by
+        // atomics only.
         let own_over = unsafe { AtomicU64::from_ptr(here(over.address()).cast()) };
-        // SAFETY: as above.
+        // SAFETY: as for `own_wide`: an aligned word that exists as long as this runs, accessed by
+        // atomics only.
         let own_narrow = unsafe { AtomicU32::from_ptr(here(narrow.address()).cast()) };
         while own_over.load(Ordering::SeqCst) < others {
             assert!(me.now() < end, "they never come to an end");
@@ -103,7 +108,8 @@ fn the_owner_changes_them_meanwhile(me: &Worker, words: Words, is_simulated: boo
                 own_narrow.fetch_add(1, Ordering::SeqCst);
             }
             own += 10;
-            // With progress this worker would do what others ask for, one after the other with its own, and not its service thread.
+            // Outside of the simulator this worker makes no progress. It would run the others'
+            // changes itself, between its own, instead of its service thread.
             if is_simulated {
                 me.progress()?;
             }
@@ -121,7 +127,8 @@ fn the_owner_changes_them_meanwhile(me: &Worker, words: Words, is_simulated: boo
     me.barrier()
 }
 
-/// One change: when it was asked for and when it was answered, by a clock that all share, and with what.
+/// One change: when it was requested and when it was answered, by a clock that all share, and its
+/// kind.
 type Event = (u64, u64, (u8, u64, u64), u64);
 
 /// The changes of each worker, in its order.
@@ -143,7 +150,7 @@ fn change((kind, a, b): (u8, u64, u64)) -> AtomicChange<u64> {
     }
 }
 
-/// What a word holds after a change, by the book.
+/// Returns the value of a word after a change, by the definition of the change.
 fn after((kind, a, b): (u8, u64, u64), word: u64) -> u64 {
     match kind {
         0 => word,
@@ -159,7 +166,8 @@ fn after((kind, a, b): (u8, u64, u64), word: u64) -> u64 {
     }
 }
 
-/// Whether all changes can have happened one after the other, each between its question and its answer, so that each found what it says.
+/// Returns whether the changes can have happened one after another, each between its request and
+/// its answer, so that each found the value that it returned.
 fn is_linearizable(history: &History) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![(vec![0; history.len()], 0_u64)];
@@ -168,7 +176,7 @@ fn is_linearizable(history: &History) -> bool {
         let Some(first_answer) = next.iter().flatten().map(|event| event.1).min() else { return true };
         for (worker, event) in next.iter().enumerate() {
             let Some(&(asked, _, what, found)) = *event else { continue };
-            // None that was answered before another was asked for comes after that.
+            // No change that was answered before another was requested comes after that one.
             if asked <= first_answer && found == word {
                 let mut done = done.clone();
                 done[worker] += 1;
@@ -182,7 +190,7 @@ fn is_linearizable(history: &History) -> bool {
     false
 }
 
-/// Nanoseconds of a clock that all processes share.
+/// Returns the nanoseconds of a clock that all processes share.
 fn clock(me: &Worker, begun: Option<Instant>) -> u64 {
     match begun {
         Some(begun) => (me.now() - begun).as_nanos() as u64,
@@ -190,7 +198,7 @@ fn clock(me: &Worker, begun: Option<Instant>) -> u64 {
     }
 }
 
-/// Each worker makes changes of one word with small numbers, by `apply`; all that happened comes together at worker 0.
+/// Each worker changes one word with small numbers by `apply`. Worker 0 gathers the history.
 fn record(
     me: &Worker,
     words: Words,
@@ -223,7 +231,7 @@ fn changes_are_linearizable(me: &Worker, words: Words, begun: Option<Instant>, s
     Ok(())
 }
 
-/// The owner changes its registered words itself, at the same time as its service thread does for others.
+/// The owner changes its registered words itself while its service thread changes them for others.
 fn with_words_of_each_kind(me: &Worker, body: impl Fn(Words) -> Result<()>) -> Result<()> {
     body(Words(GlobalAddress::starter(ProcessId::new(0), 0)))?;
     let root = WorkerId::new(0);
@@ -260,7 +268,7 @@ fn everything_in_the_simulator() {
     }
 }
 
-/// The checker finds changes that are made by a get and a put.
+/// The checker finds changes that consist of a get and a put.
 #[test]
 fn changes_that_are_not_atomic_are_found() {
     let found = std::sync::atomic::AtomicU32::new(0);
@@ -284,21 +292,21 @@ fn changes_that_are_not_atomic_are_found() {
     assert!(found.into_inner() >= 6);
 }
 
-/// The checker refuses what cannot have happened, and nothing that can.
+/// The checker refuses impossible histories and accepts possible ones.
 #[test]
 fn the_checker_can_fail() {
     let (load, one, two) = ((0, 0, 0), (3, 1, 0), (1, 2, 0));
-    // Both found nothing, so one was lost.
+    // Both found 0, so one change was lost.
     assert!(!is_linearizable(&vec![vec![(0, 10, one, 0)], vec![(5, 15, one, 0)]]));
     assert!(is_linearizable(&vec![vec![(0, 10, one, 1)], vec![(5, 15, one, 0)]]));
-    // The load began when the swap was over.
+    // The load began after the swap was answered.
     assert!(!is_linearizable(&vec![vec![(0, 10, two, 0)], vec![(11, 12, load, 0)]]));
     assert!(is_linearizable(&vec![vec![(0, 10, two, 0)], vec![(9, 12, load, 0)]]));
     // Two loads of one worker see a swap come and go.
     let swap = vec![(0, 100, two, 0)];
     assert!(!is_linearizable(&vec![swap.clone(), vec![(1, 2, load, 2), (3, 4, load, 0)]]));
     assert!(is_linearizable(&vec![swap, vec![(1, 2, load, 0), (3, 4, load, 2)]]));
-    // A value from nowhere.
+    // A value that no change has written.
     assert!(!is_linearizable(&vec![vec![(0, 1, load, 7)]]));
     assert!(is_linearizable(&vec![vec![], vec![]]));
 }

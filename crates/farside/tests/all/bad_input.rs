@@ -1,5 +1,6 @@
-//! Every way of reaching memory by an address × everything that can be wrong with an address: each is refused with what is wrong, and nothing
-//! is written anywhere. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator.
+//! Every access by an address, with every kind of wrong address. Each is refused with the reason,
+//! and nothing is written. The bodies run as processes, over the fabric that `FARSIDE_FABRIC`
+//! names, and in the simulator.
 
 use farside::global::GlobalError;
 use std::sync::Mutex;
@@ -12,16 +13,16 @@ use farside::{
     Notifications, Order, Result, Section, Signal, Simulation,
 };
 
-/// What memory has that nobody may write here.
+/// The content of memory that no test may write.
 const UNTOUCHED: u64 = 0x5a5a_5a5a_5a5a_5a5a;
 /// Words of each registered region.
 const WORDS: usize = 40;
 const STARTER_BYTES: u64 = 4096;
 
-/// A way of reaching memory.
+/// A way to access memory by an address.
 struct Way {
     name: &'static str,
-    /// How much it reaches from the address on, and at a multiple of what that must lie.
+    /// The bytes that it accesses, and the alignment that it needs.
     bytes: u64,
     align: u64,
     writes: bool,
@@ -37,7 +38,7 @@ const fn way(
     Way { name, bytes, align, writes, reach }
 }
 
-/// Memory of this process that is good for anything: words that are not looked at.
+/// Memory of this process whose content does not matter.
 fn good(me: &Worker) -> GlobalAddress {
     GlobalAddress::starter(me.process(), 2048 + me.thread_index() as u32 * 512)
 }
@@ -56,7 +57,7 @@ fn three_of_five() -> Section {
 
 const READS: bool = false;
 const WRITES: bool = true;
-/// An atomic load is refused where nothing may be changed.
+/// An atomic load is refused where changes are not allowed.
 const LOADS: bool = true;
 const WORD: (u64, u64) = (8, 8);
 const HALF: (u64, u64) = (4, 4);
@@ -119,7 +120,8 @@ const WAYS: &[Way] = &[
     }),
 ];
 
-/// What a way says of an address. What was started says it when it is completed.
+/// Returns the fault that an access reports for an address. A started access reports it on
+/// completion.
 fn fault(result: Result<()>) -> Option<(GlobalAddress, AddressFault)> {
     match result {
         Ok(()) => None,
@@ -135,13 +137,13 @@ fn fault_of(error: &Error) -> (GlobalAddress, AddressFault) {
     }
 }
 
-/// Memory as an address leads to it.
+/// Memory that an address leads to.
 struct Memory {
     start: GlobalAddress,
     bytes: u64,
 }
 
-/// Goes every way to every address that is wrong in some way, of memory of this process and of another.
+/// Accesses every wrong address in every way, in memory of this process and of another.
 fn every_way_is_refused(me: &Worker) -> Result<()> {
     let own = me.register(vec![UNTOUCHED; WORDS])?;
     let fixed = me.register_read_only(vec![UNTOUCHED; WORDS])?;
@@ -152,7 +154,7 @@ fn every_way_is_refused(me: &Worker) -> Result<()> {
     if me.thread_index() == 0 {
         words(GlobalAddress::starter(me.process(), 0), 256).put(me, 0, &[UNTOUCHED; 256])?;
     }
-    // Used once, so that everybody knows the way there when it is taken back.
+    // One access, so that every worker has attached the region when it is deregistered.
     for [_, _, gone] in &all {
         gone.cast::<u64>().get(me)?;
     }
@@ -180,7 +182,7 @@ fn every_way_is_refused(me: &Worker) -> Result<()> {
             }
             match way.writes {
                 true => refuses(me, way, (fixed, AddressFault::ReadOnly)),
-                // What may be read is read: the ways do not refuse everything.
+                // Readable memory is read: the accesses do not refuse every address.
                 false => {
                     for start in [fixed, registered, starter] {
                         assert_eq!(fault((way.reach)(me, start)), None, "{}: {start}", way.name);
@@ -201,16 +203,16 @@ fn refuses(me: &Worker, way: &Way, (address, why): (GlobalAddress, AddressFault)
     assert_eq!(found, Some((address, why)), "{}: {address}", way.name);
 }
 
-/// Addresses that are good in no job of this shape, and what is wrong with them.
+/// Returns addresses that are invalid in every job of this shape, and their faults.
 fn never_good(me: &Worker, starter: GlobalAddress) -> Vec<(GlobalAddress, AddressFault)> {
     let count = me.process_count();
     vec![
         (GlobalAddress::NULL, AddressFault::Null),
-        // No address, though it is not zero.
+        // Not an address, although it is not zero.
         (GlobalAddress::from_bits(64), AddressFault::Null),
         (GlobalAddress::starter(ProcessId::new(count), 0), AddressFault::NoSuchProcess { count }),
         (GlobalAddress::from_bits(!7), AddressFault::NoSuchProcess { count }),
-        // Another use of the slot, and a slot that is not in use.
+        // Another generation of the slot, and an unused slot.
         (GlobalAddress::from_bits(starter.to_bits() | 7 << 32), AddressFault::Stale),
         (GlobalAddress::from_bits(starter.to_bits() | 1000 << 36), AddressFault::Stale),
     ]
@@ -228,7 +230,7 @@ fn everything_in_the_simulator() {
     }
 }
 
-/// Where computing leads out of what any region can have.
+/// Address arithmetic that leads out of any region.
 #[test]
 fn no_address_is_computed_that_there_cannot_be() {
     let first: GlobalPtr<u64> = GlobalAddress::starter(ProcessId::new(0), 16).cast();
@@ -242,7 +244,7 @@ fn no_address_is_computed_that_there_cannot_be() {
     assert_eq!(moved(GlobalPtr::NULL.sub(0)), Some((GlobalAddress::NULL, AddressFault::Null)));
 }
 
-/// What a job has registered is nothing to the next.
+/// Memory that one job has registered is unknown to the next.
 #[test]
 fn an_address_of_another_job_is_stale() {
     let kept: Mutex<Vec<GlobalPtr<u64>>> = Mutex::default();

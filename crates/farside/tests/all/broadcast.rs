@@ -1,4 +1,4 @@
-//! Calls on everyone, over shared memory, libfabric and the simulator.
+//! Calls to all workers, over shared memory, libfabric and the simulator.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use farside::{Error, Registered, RemoteMemory, Result, Simulation, Written};
 
 use crate::support::only;
 
-/// Runs a job of real processes, which come to this place by this test.
+/// Runs a job whose processes reach this call by running the test of this name.
 fn run(test: &str, fabric: &str, processes: u32, threads: u32, body: fn(&Worker) -> Result<()>) {
     let fabric: FabricChoice = fabric.parse().unwrap();
     let arguments = only(test);
@@ -25,7 +25,7 @@ fn run(test: &str, fabric: &str, processes: u32, threads: u32, body: fn(&Worker)
     }
 }
 
-/// A buffer of registered memory with these bytes.
+/// Returns a buffer of registered memory with these bytes.
 fn buffer_of(me: &Worker, bytes: &[u8]) -> Result<Registered> {
     let buffer = me.allocate(bytes.len())?;
     buffer.write_at(0, bytes)?;
@@ -50,7 +50,7 @@ fn arrive_written(there: &Worker, ((log, from, number), written): ((Log, u32, us
     arrive_with(there, (log, from, number), &written.to_vec(there).expect("it is memory of this process"));
 }
 
-/// Every worker calls everyone in every form, and everyone runs each call once.
+/// Every worker calls all workers in every form. Every worker runs each call once.
 fn every_form(me: &Worker) -> Result<()> {
     const ROUNDS: usize = 3;
     let log: Log = PerWorker::new(me, RefCell::default())?;
@@ -103,7 +103,7 @@ fn everyone_runs_every_form_once_in_a_simulation() {
     }
 }
 
-/// In handlers, and more than there is room for: what does not fit goes later.
+/// Handlers make more calls than there is room for. Calls that find no room go later.
 fn flood(me: &Worker) -> Result<()> {
     let count = PerWorker::new(me, Cell::new(0_u64))?;
     let hit = |there: &Worker, count: PerWorker<Cell<u64>>, bytes: &[u8]| {
@@ -143,16 +143,17 @@ fn bad_input_is_refused(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A process in the middle of the tree dies, before the call comes to it or while it has it. Whoever waits is told, nothing hangs,
-/// and those below a process that is known to be dead are reached all the same.
+/// A process in the middle of the tree dies before a call comes to it or while it has it. Waiting
+/// workers get errors, nothing hangs, and calls reach the workers below a process that is known to
+/// be dead.
 #[test]
 fn a_process_that_dies_in_the_tree_is_lost_and_nothing_hangs() {
     thread_local!(static RAN: Cell<u64> = const { Cell::new(0) });
     for seed in 0..8 {
-        // Of the root's children it has most below it.
+        // The child of the root with the most workers below it.
         let doomed = ProcessId::new(4);
         let simulation = Simulation::new(8, 1, 500 + seed).kill(doomed, Duration::from_micros(60 + 30 * seed));
-        // The verdict is the first failure, so that one that follows from it would not be seen.
+        // The verdict is the first failure and would hide a later one.
         let well = AtomicU64::new(0);
         let simulated = simulation.deadline(Duration::from_secs(5)).run(|me| {
             RAN.set(0);
@@ -162,7 +163,7 @@ fn a_process_that_dies_in_the_tree_is_lost_and_nothing_hangs() {
             let hit = |_: &Worker, ()| RAN.set(RAN.get() + 1);
             if me.id().number() == 0 {
                 let lost = |error: Error| matches!(error, Error::PeerLost { process, .. } if process == doomed);
-                // Until it is known here that one is gone.
+                // Until this worker knows of the loss.
                 loop {
                     let all = me.synchronizer(me.worker_count())?;
                     let called = me.everyone().notify(&all).call((), hit).map_err(Error::from);
@@ -171,7 +172,7 @@ fn a_process_that_dies_in_the_tree_is_lost_and_nothing_hangs() {
                         break;
                     }
                 }
-                // The others get what is called now, also those below it.
+                // Calls reach the other workers now, including those below the dead one.
                 let before: Vec<u64> = counts(me, doomed)?;
                 assert!(lost(me.everyone().call((), hit).unwrap_err().error));
                 me.wait_while_serving(|| RAN.get() == before[0] + 1)?;
@@ -189,7 +190,7 @@ fn a_process_that_dies_in_the_tree_is_lost_and_nothing_hangs() {
         assert!(matches!(verdict, Err(Error::ProcessFailed { process, .. }) if process == doomed), "{verdict:?}");
     }
 
-    /// How often the survivors have run it, when no more is under way.
+    /// How often the survivors have run the call, when no more are under way.
     fn counts(me: &Worker, doomed: ProcessId) -> Result<Vec<u64>> {
         let survivors = || me.workers().filter(|worker| me.process_of(*worker) != doomed);
         let look =

@@ -1,5 +1,5 @@
-//! Calls by way of registered memory: buffers that are written first or read by the receiver, results and countdowns. Each over shared
-//! memory, libfabric and the simulator, by ring and by lane.
+//! Calls with registered memory: buffers that the sender writes or the receiver reads, results and
+//! countdowns. Each runs over shared memory, libfabric and the simulator, by ring and by lane.
 
 use farside::memory::MemoryError;
 use std::cell::{Cell, RefCell};
@@ -12,7 +12,7 @@ use farside::{Countdown, Error, Registered, Result, ResultPlace, Simulation, To,
 
 use crate::support::only;
 
-/// A test of all fabrics: the body, by name.
+/// Makes a test of a body for each fabric.
 macro_rules! over_all_fabrics {
     ($name:ident, $processes:expr, $body:path) => {
         mod $name {
@@ -34,7 +34,7 @@ macro_rules! over_all_fabrics {
     };
 }
 
-/// Runs a job of real processes, which come to this place by this test.
+/// Runs a job whose processes reach this call by running the test of this name.
 fn run(test: &str, fabric: &str, processes: u32, body: fn(&Worker) -> Result<()>) {
     let fabric: FabricChoice = fabric.parse().unwrap();
     let arguments = only(test);
@@ -49,7 +49,7 @@ fn run(test: &str, fabric: &str, processes: u32, body: fn(&Worker) -> Result<()>
     }
 }
 
-/// A buffer of registered memory with these bytes.
+/// Returns a buffer of registered memory with these bytes.
 fn buffer_of(me: &Worker, bytes: &[u8]) -> Result<Registered> {
     let buffer = me.allocate(bytes.len())?;
     buffer.write_at(0, bytes)?;
@@ -74,12 +74,12 @@ fn arrive_written(there: &Worker, ((log, salt), written): ((Log, usize), farside
     arrive(there, (log, salt), &bytes);
 }
 
-/// The ways to a worker.
+/// Returns the ways to a worker: by ring and by lane.
 fn ways(me: &Worker, to: WorkerId) -> [To<'_>; 2] {
     [me.to(to), me.to(to).send_based()]
 }
 
-/// All forms with a buffer keep their place among the calls of their way, of any size.
+/// Calls with buffers of all forms and sizes keep their order among the calls of their way.
 fn buffers_of_all_forms(me: &Worker) -> Result<()> {
     let log: Log = PerWorker::new(me, RefCell::default())?;
     let to = me.neighbor(1);
@@ -108,7 +108,7 @@ fn buffers_of_all_forms(me: &Worker) -> Result<()> {
             let (content, call) = next(&mut salt);
             let second = way().notify(&sent, On::Sent).call_buffer_get(call, buffer_of(me, &content)?, arrive)?;
             sent.wait()?;
-            // What was sent was read: it can be had without waiting.
+            // A sent buffer has been read, so it is available without waiting.
             let buffer = second.try_take().unwrap_or_else(|_| panic!("it was read"))?;
             assert_eq!(buffer.bytes(), bytes);
 
@@ -130,7 +130,7 @@ fn buffers_of_all_forms(me: &Worker) -> Result<()> {
 
 over_all_fabrics!(buffers_of_all_forms_arrive_in_order, 2, super::buffers_of_all_forms);
 
-/// Many at once from everybody, and some aside.
+/// Every worker makes many calls at once, some of them aside.
 fn many_at_once(me: &Worker) -> Result<()> {
     const CALLS: usize = 20;
     let log: Log = PerWorker::new(me, RefCell::default())?;
@@ -141,7 +141,8 @@ fn many_at_once(me: &Worker) -> Result<()> {
                 executed.add(3);
                 let content = pattern(5000 + salt, salt);
                 let way = way.notify(&executed, On::Executed);
-                // Given up: the buffer is kept until it was read.
+                // The handle is dropped. The library keeps the buffer until the receiver has read
+                // it.
                 drop(way.call_buffer_get((log, salt), buffer_of(me, &content)?, arrive)?);
                 drop(way.call_buffer_get_aside((log, salt), buffer_of(me, &content)?, arrive)?);
                 way.call_buffer((log, salt), &content, arrive)?;
@@ -160,7 +161,7 @@ fn many_at_once(me: &Worker) -> Result<()> {
 
 over_all_fabrics!(many_buffers_are_under_way_at_once, 3, super::many_at_once);
 
-/// Results of all kinds in memory of the caller, of the one who is called, and of a third.
+/// Results of all kinds in memory of the caller, of the called process and of a third.
 fn results_into_memory(me: &Worker) -> Result<()> {
     let to = me.neighbor(1);
     for owner in 0..me.process_count() {
@@ -197,7 +198,7 @@ fn results_into_memory(me: &Worker) -> Result<()> {
 
 over_all_fabrics!(results_go_into_memory_of_anybody, 3, super::results_into_memory);
 
-/// One counter for the calls of all, that all watch.
+/// All workers count one countdown down, and all watch it.
 fn countdowns(me: &Worker) -> Result<()> {
     let root = WorkerId::new(0);
     let calls = u64::from(me.worker_count() * me.worker_count()) * 8;
@@ -240,7 +241,7 @@ fn countdowns(me: &Worker) -> Result<()> {
 
 over_all_fabrics!(anybody_watches_a_countdown, 3, super::countdowns);
 
-/// What is wrong with a call is known before it is sent, and the arguments come back.
+/// A wrong call fails before it is sent, and its arguments come back.
 fn bad_input(me: &Worker) -> Result<()> {
     let to = me.neighbor(1);
     let nobody = WorkerId::new(99);
@@ -270,7 +271,7 @@ fn bad_input(me: &Worker) -> Result<()> {
     assert!(matches!(ResultPlace::<u8>::new(me, here, 60, 16), Err(Error::Fabric(_))));
     assert!(matches!(ResultPlace::<Reply<u8>>::new(me, here, 0, 64), Err(Error::NotPortable { .. })));
     assert!(matches!(Countdown::new(me, here, 4, 1), Err(Error::Fabric(_))));
-    // Whatever lies there is a result of this type, or an error.
+    // Any content of the memory is a result of this type or an error.
     let place = ResultPlace::<bool>::new(me, here, 0, 64)?;
     for head in [1_u64, 3, 3 | 1 << 8, 3 | 56 << 8, 3 | 57 << 8, u64::MAX] {
         here.put(me, 0, &head.to_ne_bytes())?;
@@ -281,7 +282,7 @@ fn bad_input(me: &Worker) -> Result<()> {
     me.release(there)?;
     let late = put(to, (there, 0), 8).unwrap_err();
     assert!(matches!(late.error.room_error(), Some(MemoryError::Released { .. })), "{late:?}");
-    // In a handler what waits is refused, and what does not is not.
+    // A handler may call, but not wait.
     let in_handler = me.call_return(to, me.id(), |there, back| {
         let buffer = buffer_of(there, &[1; 10]).expect("there is memory");
         let lent = there.to(back).call_buffer_get((), buffer, |_, (), bytes| assert_eq!(bytes, [1; 10]));
@@ -303,7 +304,7 @@ fn shut_down_while_reading(me: &Worker) -> Result<()> {
         let lent = me.to(to).call_buffer_get((log, salt), buffer, arrive)?;
         me.call_buffer(to, (log, salt + 1), &pattern(100, salt + 1), arrive)?;
         me.shutdown(to)?;
-        // All has run there, so the buffer was read.
+        // All calls have run there, so the buffer has been read.
         lent.try_take().unwrap_or_else(|_| panic!("it was read"))?;
     }
     me.barrier()?;
@@ -314,13 +315,13 @@ fn shut_down_while_reading(me: &Worker) -> Result<()> {
 
 over_all_fabrics!(a_way_is_shut_down_when_its_buffers_were_read, 2, super::shut_down_while_reading);
 
-/// The receiver dies with buffers under way in every form.
+/// The receiver dies with buffers of every form under way.
 #[test]
 fn a_receiver_that_dies_in_the_middle_is_lost_to_all_forms() {
     for seed in 0..6 {
         let doomed = ProcessId::new(1);
         let simulation = Simulation::new(2, 1, 70 + seed).kill(doomed, Duration::from_micros(200 + 150 * seed));
-        // The verdict is the first failure, so that one that follows from it would not be seen.
+        // The verdict is the first failure and would hide a later one.
         let well = AtomicU64::new(0);
         let simulated = simulation.deadline(Duration::from_secs(5)).run(|me| {
             if me.process() == doomed {
@@ -352,13 +353,13 @@ fn a_receiver_that_dies_in_the_middle_is_lost_to_all_forms() {
     }
 }
 
-/// The sender dies while its buffer is read: that call does not run, and what it has called since does.
+/// The sender dies while its buffer is read. That call does not run. The calls before it have run.
 #[test]
 fn a_sender_that_dies_takes_its_buffer_along() {
     for seed in 0..6 {
         let doomed = ProcessId::new(1);
         let simulation = Simulation::new(2, 1, 80 + seed).kill(doomed, Duration::from_micros(300 + 40 * seed));
-        // The verdict is the first failure, so that one that follows from it would not be seen.
+        // The verdict is the first failure and would hide a later one.
         let well = AtomicU64::new(0);
         let simulated = simulation.deadline(Duration::from_secs(5)).run(|me| {
             thread_local!(static RAN: Cell<(u64, u64)> = const { Cell::new((0, 0)) });
@@ -389,7 +390,7 @@ fn a_sender_that_dies_takes_its_buffer_along() {
     }
 }
 
-/// Nobody waits for anything: the job comes to rest when all has run.
+/// No worker waits for its calls. The job comes to rest when all have run.
 #[test]
 fn what_is_under_way_at_the_end_is_drained() {
     let ran = AtomicU64::new(0);

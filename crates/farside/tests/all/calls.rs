@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{Error, FlushCause, FullCause, Result};
+use farside::{Error, FlushCause, FullCause, GlobalAddress, Result};
 
 #[farside::test(processes = 2, threads = 2)]
 fn a_call_runs_there(me: &Worker) -> Result<()> {
@@ -34,7 +34,7 @@ fn a_result_comes_back(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-#[farside::test(processes = 3, threads = 2)]
+#[farside::test(processes = 3, threads = 2, timeout_s = 120)]
 fn calls_keep_their_order(me: &Worker) -> Result<()> {
     const CALLS: u64 = 20_000;
     let last = PerWorker::new(me, RefCell::new(vec![0_u64; me.worker_count() as usize]))?;
@@ -67,13 +67,14 @@ fn calls_keep_their_order(me: &Worker) -> Result<()> {
 #[farside::test(processes = 2, threads = 1)]
 fn aggregated_calls_arrive_without_being_flushed(me: &Worker) -> Result<()> {
     let count = PerWorker::new(me, Cell::new(0_u64))?;
-    // The ring stands once a result has come back over it; before that calls are staged.
+    // The ring exists once a result has come back over it. Calls before that are staged.
     me.call_return(me.neighbor(1), (), |_, ()| ())?.wait()?;
     let aggregator = me.aggregate(me.neighbor(1));
     for _ in 0..10 {
         aggregator.call(count, |there, count| count.here(there).set(count.here(there).get() + 1))?;
     }
-    // The wait publishes, since it has nothing else to do, or because the batch is old by then; if it waits at all.
+    // The wait publishes the batch because the worker is idle or the batch is old. A wait that ends
+    // at once publishes nothing.
     me.wait_while_serving(|| count.here(me).get() == 10)?;
     drop(aggregator);
     let flushes = me.counters().sent.flushes;
@@ -99,7 +100,7 @@ fn batches_are_published_by_size(me: &Worker) -> Result<()> {
     }
     me.barrier()?;
     if me.id().number() == 0 {
-        // The first calls wait for the ring; of the others ten fit into a batch.
+        // The first calls wait for the ring. Ten of the others fit into a batch.
         assert!(me.counters().sent.flushes[FlushCause::Size as usize] >= 10);
     }
     Ok(())
@@ -113,7 +114,7 @@ fn a_batch_published_by_another_call_is_done_with(me: &Worker) -> Result<()> {
     aggregator.call(1_u32, |_, _| ())?;
     me.call(to, 2_u32, |_, _| ())?;
     drop(aggregator);
-    // Were the batch still thought open, the job would never be quiet.
+    // The job would never become quiet if the batch counted as open.
     Ok(())
 }
 
@@ -159,7 +160,7 @@ fn waiting_in_a_handler_is_refused(me: &Worker) -> Result<()> {
         [
             is_refused(there.barrier()),
             is_refused(there.progress().map(drop)),
-            // With room there is no wait, and so nothing to refuse.
+            // A call that finds room does not wait, so it is not refused.
             full.is_ok() || is_refused(full.map_err(Error::from)),
             waited.is_ok_and(|result| is_refused(result.map(drop))),
             is_refused(Dist::new(there, || 0_u8).map(drop)),
@@ -171,7 +172,7 @@ fn waiting_in_a_handler_is_refused(me: &Worker) -> Result<()> {
 
 #[farside::test(processes = 2, threads = 1)]
 fn handlers_go_on_after_calls_of_their_own(me: &Worker) -> Result<()> {
-    // There and back, and the answer by way of a continuation there.
+    // The function calls back, and a continuation there sends the answer.
     let answer = me.call_with_reply(me.neighbor(1), 20_u64, |there, x, reply: Reply<u64>| {
         match there.call_return(there.neighbor(1), x, |_, x| x * 2) {
             Ok(pending) => pending.then(move |_, result| {
@@ -216,7 +217,7 @@ fn pending_results_are_polled_waited_for_and_awaited(me: &Worker) -> Result<()> 
         Result::<u64>::Ok(a.await? + b.await?)
     })??;
     assert_eq!(sum, 5);
-    // Nobody answers in no time; later it is there.
+    // A wait of no time may miss the result, which comes later.
     let mut slow = me.call_with_reply(me.id(), (), |_, (), reply: Reply<u8>| reply.send(9))?;
     let at_once = slow.wait_for(Duration::ZERO);
     assert!(matches!(at_once, Ok(9) | Err(Error::Deadline { .. })));
@@ -228,7 +229,7 @@ fn pending_results_are_polled_waited_for_and_awaited(me: &Worker) -> Result<()> 
 
 #[farside::test(processes = 2, threads = 1)]
 fn results_nobody_waits_for_are_discarded(me: &Worker) -> Result<()> {
-    // Many more than there are slots: each comes back in time.
+    // Makes many more calls than there are reply slots. Each slot is free again in time.
     for round in 0..5000_u64 {
         let pending = me.call_return(me.neighbor(1), round, |_, x| x);
         match pending {
@@ -298,10 +299,14 @@ fn lanes_are_shared_by_a_process(me: &Worker) -> Result<()> {
 #[farside::test(processes = 2, threads = 1)]
 fn a_full_ring_hands_the_arguments_back(me: &Worker) -> Result<()> {
     let got = PerWorker::new(me, Cell::new(0_u64))?;
+    // A word of process 1. Worker 0 sets it to have worker 1 make progress again.
+    let is_refused = GlobalAddress::starter(ProcessId::new(1), 0).cast::<u64>();
+    me.setup(me.neighbor(1))?;
+    me.barrier()?;
     if me.id().number() == 0 {
         let to = me.to(me.neighbor(1)).when_full(WhenFull::Fail);
         let mut accepted = 0_u64;
-        // The other does not look until it is called; so at some point there is no room.
+        // Worker 1 makes no progress, so at some point there is no room.
         let refused = loop {
             let arguments = (got, accepted, [1_u8; 1000]);
             match to.call(arguments, |there, (got, _, _)| got.here(there).set(got.here(there).get() + 1)) {
@@ -311,12 +316,16 @@ fn a_full_ring_hands_the_arguments_back(me: &Worker) -> Result<()> {
             assert!(accepted < 100_000);
         };
         assert!(matches!(refused.error, Error::Full { .. }), "{}", refused.error);
+        assert!(accepted > 0);
         assert_eq!((refused.arguments.1, refused.arguments.2), (accepted, [1; 1000]));
+        is_refused.put(me, 1)?;
         me.barrier()?;
         let arrived = me.call_return(me.neighbor(1), got, |there, got| got.here(there).get())?.wait()?;
         assert_eq!(arrived, accepted);
     } else {
-        std::thread::sleep(Duration::from_millis(50));
+        while is_refused.get(me)? == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         me.barrier()?;
     }
     me.barrier()
@@ -368,7 +377,7 @@ fn collectives_agree(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-#[farside::test(processes = 8, threads = 1)]
+#[farside::test(processes = 8, threads = 1, timeout_s = 120)]
 fn barriers_hold_everybody(me: &Worker) -> Result<()> {
     let passed = PerWorker::new(me, Cell::new(0_u64))?;
     for round in 0..200_u64 {
@@ -381,9 +390,10 @@ fn barriers_hold_everybody(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-#[farside::test(processes = 8, threads = 1)]
+#[farside::test(processes = 8, threads = 1, timeout_s = 120)]
 fn nothing_is_lost_between_eight_on_two_cores(me: &Worker) -> Result<()> {
-    // Calls that call on, at random, until their hops are used up; the end is when the whole job is quiet.
+    // Each call makes another at random until its hops are used up. All have run when the job is
+    // quiet.
     let landed = PerWorker::new(me, Cell::new(0_u64))?;
     type Hop = (PerWorker<Cell<u64>>, u64, u32);
     fn hop(there: &Worker, (landed, seed, hops): Hop) {
@@ -410,7 +420,8 @@ fn nothing_is_lost_between_eight_on_two_cores(me: &Worker) -> Result<()> {
 
 #[farside::test(processes = 2, threads = 1)]
 fn the_end_waits_for_everything_that_was_sent(me: &Worker) -> Result<()> {
-    // Returns at once; the calls run all the same, and what they call, too. A panic in one would fail the job.
+    // Returns at once. The call and those that it makes still run, and a panic in one would fail
+    // the job.
     fn again(there: &Worker, left: u32) {
         if left > 0 {
             let sent = there.call(there.neighbor(1), left - 1, again);
@@ -421,7 +432,7 @@ fn the_end_waits_for_everything_that_was_sent(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-/// Who would wait for ever may say so.
+/// `Duration::MAX` is a valid time to wait.
 #[farside::test(processes = 2, threads = 1)]
 fn the_longest_time_is_a_time(me: &Worker) -> Result<()> {
     let mut pending = me.call_return(me.neighbor(1), 41_u64, |_, x| x + 1)?;

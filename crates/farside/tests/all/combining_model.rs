@@ -1,15 +1,16 @@
-//! The protocol of combining and delegation under a model checker, which tries every order in which the threads can run and every value
-//! that a load can return.
+//! The protocol of combining and delegation under a model checker, which tries every order of the
+//! threads and every value that a load can return.
 //!
-//! The file of the protocol is compiled once more here, with the checker's atomics, threads and cells. Models are tiny, so that they end.
+//! The file of the protocol is compiled once more here, with the checker's atomics, threads and
+//! cells. Models are tiny, so that they end.
 
-/// What the protocol is made of here.
+/// The types that the protocol uses here.
 mod atomics {
     pub(crate) use loom::sync::Mutex;
     pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
     pub(crate) use loom::thread::{Thread, current, park};
 
-    /// A value of which the checker knows who touches it.
+    /// A value whose accesses the checker sees.
     #[derive(Debug)]
     pub(crate) struct ValueCell<T>(loom::cell::UnsafeCell<T>);
 
@@ -41,7 +42,7 @@ use requests::{Ended, List, Request, Requests, run};
 /// Threads of a model do not spin: the checker tries all orders anyway.
 const POLICY: WaitPolicy = WaitPolicy::SIMULATED;
 
-/// Adds to a number, and brings back what it was.
+/// Adds to a number and returns its previous value.
 #[repr(C)]
 struct Add {
     request: Request<u64>,
@@ -51,14 +52,15 @@ struct Add {
 
 impl Add {
     fn new(by: u64) -> Self {
-        // SAFETY: `add` takes it for what it is; who makes it waits.
+        // SAFETY: `add` casts the request to the `Add` that it is part of, and the maker of the
+        // `Add` waits for it.
         let request = unsafe { Request::new(true, add) };
         Self { request, by, before: UnsafeCell::new(None) }
     }
 
     fn run_here(&self, value: &ValueCell<u64>) {
         value.with_mut(|value| {
-            // SAFETY: this thread holds.
+            // SAFETY: this thread holds the value.
             let value = unsafe { &mut *value };
             // SAFETY: this is the request of an `Add`.
             unsafe { add(NonNull::from(&self.request), value) };
@@ -67,14 +69,14 @@ impl Add {
 }
 
 unsafe fn add(request: NonNull<Request<u64>>, value: &mut u64) {
-    // SAFETY: the request is the first part of an `Add`.
+    // SAFETY: the request is the first field of an `Add`, which is `repr(C)`.
     let add = unsafe { request.cast::<Add>().as_ref() };
-    // SAFETY: nobody else touches it before the request is settled.
+    // SAFETY: no other thread accesses `before` until the request is settled.
     add.before.with_mut(|before| unsafe { *before = Some(*value) });
     *value += add.by;
 }
 
-/// Adds to a number, and is gone.
+/// Adds to a number and is freed.
 #[repr(C)]
 struct Posted {
     request: Request<u64>,
@@ -82,7 +84,8 @@ struct Posted {
 }
 
 unsafe fn posted(request: NonNull<Request<u64>>, value: &mut u64) {
-    // SAFETY: the request is the first part of a boxed `Posted`, which is given up here.
+    // SAFETY: the request is the first field of a boxed `Posted`, which is `repr(C)` and given up
+    // here.
     let posted = unsafe { Box::from_raw(request.cast::<Posted>().as_ptr()) };
     posted.ran.fetch_add(1, Relaxed);
     *value += 1;
@@ -98,14 +101,14 @@ impl Model {
         loom::sync::Arc::new(Self { requests: Requests::free(), value: ValueCell::new(0) })
     }
 
-    /// What `Combining::run` does.
+    /// Does the steps of `Combining::run`.
     fn add(&self, by: u64, limit: u32, mark: usize) -> u64 {
         let add = Add::new(by);
         let mut rest = List::empty();
         let mut is_done = false;
         if !self.requests.try_hold(mark) {
             assert!(!self.requests.is_held_by(mark));
-            // SAFETY: it stays here until it was run, or this thread holds.
+            // SAFETY: the request stays here until it has run, or this thread holds the value.
             let is_left = unsafe { self.requests.leave_or_hold(NonNull::from(&add.request), mark) };
             if is_left {
                 match self.requests.wait(&add.request, POLICY, mark) {
@@ -116,23 +119,24 @@ impl Model {
         }
         if !is_done {
             add.run_here(&self.value);
-            // SAFETY: this thread holds.
+            // SAFETY: this thread holds the value.
             unsafe { self.requests.serve(&self.value, rest, limit, mark) };
         }
-        // SAFETY: it was run.
+        // SAFETY: the request has run, so no other thread accesses `before`.
         add.before.with(|before| unsafe { (*before).expect("it was run") })
     }
 
-    /// What `Combining::post` does.
+    /// Does the steps of `Combining::post`.
     fn post(&self, ran: &Arc<AtomicU32>, mark: usize) {
-        // SAFETY: `posted` takes it for what it is, and gives it up.
+        // SAFETY: `posted` casts the request to the boxed `Posted` that it is part of, and frees
+        // it.
         let request = unsafe { Request::new(false, posted) };
         let boxed = NonNull::from(Box::leak(Box::new(Posted { request, ran: ran.clone() })));
-        // SAFETY: it is there until it was run.
+        // SAFETY: the box is alive until its request has run.
         if unsafe { !self.requests.leave_or_hold(boxed.cast(), mark) } {
-            // SAFETY: this thread holds, and the request is new.
+            // SAFETY: this thread holds the value, and the request is new.
             unsafe { run(boxed.cast(), &self.value) };
-            // SAFETY: this thread holds.
+            // SAFETY: this thread holds the value.
             unsafe { self.requests.serve(&self.value, List::empty(), 8, mark) };
         }
     }
@@ -144,7 +148,7 @@ fn check(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Every operation runs once, by itself, and its result comes to the one who asked.
+/// Every operation runs once and alone, and its result reaches its thread.
 #[test]
 fn two_threads_add_twice() {
     check(Some(3), || {
@@ -158,7 +162,7 @@ fn two_threads_add_twice() {
     });
 }
 
-/// The same when a thread runs the operations of no other, but passes the duty on at once.
+/// The same when a thread runs no operations of others and passes the duty on at once.
 #[test]
 fn three_threads_choose_each_other() {
     for limit in [0, 1] {
@@ -177,7 +181,7 @@ fn three_threads_choose_each_other() {
     }
 }
 
-/// What nobody waits for is run, too, by the time everybody has left.
+/// Posted operations, which no thread waits for, have run once all threads have left.
 #[test]
 fn posts_are_not_left_behind() {
     check(Some(2), || {
@@ -194,7 +198,8 @@ fn posts_are_not_left_behind() {
     });
 }
 
-/// What `Delegated` does: one thread runs everything, and sleeps when there is nothing; whoever finds it asleep wakes it.
+/// Does the steps of `Delegated`: one thread runs everything and sleeps when there is nothing. A
+/// thread that finds it asleep wakes it.
 #[test]
 fn a_delegate_is_woken() {
     check(Some(3), || {
@@ -212,7 +217,7 @@ fn a_delegate_is_woken() {
                     }
                     let mut list = model.requests.take();
                     while let Some(request) = list.pop() {
-                        // SAFETY: nobody else runs requests.
+                        // SAFETY: no other thread runs requests.
                         unsafe { run(request, &model.value) };
                     }
                     model.requests.try_free(9);
@@ -222,7 +227,7 @@ fn a_delegate_is_woken() {
         let ask = |model: &Model, by, mark| {
             let add = Add::new(by);
             let mut wakes = false;
-            // SAFETY: it stays here until it was run.
+            // SAFETY: the request stays here until it has run.
             while unsafe { !model.requests.leave_or_hold(NonNull::from(&add.request), mark) } {
                 wakes = true;
             }
@@ -230,7 +235,7 @@ fn a_delegate_is_woken() {
                 delegate.thread().unpark();
             }
             assert!(matches!(model.requests.wait(&add.request, POLICY, mark), Ended::Done));
-            // SAFETY: it was run.
+            // SAFETY: the request has run, so no other thread accesses `before`.
             add.before.with(|before| unsafe { (*before).expect("it was run") })
         };
         assert_eq!([ask(&model, 1, 1), ask(&model, 1, 1)], [0, 1]);

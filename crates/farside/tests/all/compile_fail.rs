@@ -1,4 +1,4 @@
-//! What must not compile, and that the compiler says why where the mistake is.
+//! Programs that must not compile, and the errors of the compiler.
 //!
 //! `TRYBUILD=overwrite` writes the expected messages anew.
 
@@ -9,9 +9,9 @@ fn mistakes_are_reported_where_they_are() {
     trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
 }
 
-/// A worker is one thread, and what is made by it stays with it. If one of these could be sent to another thread or used there,
-/// two implementations of the trait would apply to it, and this would not compile. (What the compiler says about a program that
-/// tries lists every field of them, so it is no message to compare.)
+/// A worker and the values that it makes stay on one thread. If one of these types were `Send` or
+/// `Sync`, two implementations of the trait would apply to it, and this would not compile. (The
+/// error for a program that tries lists all fields, so a test cannot compare it.)
 mod stays_on_its_thread {
     use super::*;
 

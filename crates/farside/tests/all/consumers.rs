@@ -1,4 +1,4 @@
-//! Calls on processes, which pools of consumer threads run.
+//! Calls to processes, which run them on pools of consumer threads.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -23,7 +23,7 @@ fn processes(me: &Worker) -> impl Iterator<Item = ProcessId> + use<> {
 
 const DOUBLE: Named<u64, u64> = Named::new("test/double");
 
-/// All forms of calls, to the consumers of all processes.
+/// Makes calls of all forms to the consumers of all processes.
 fn every_way(me: &Worker) -> Result<()> {
     let sums = Dist::new(me, || AtomicU64::new(0))?;
     for process in processes(me) {
@@ -63,7 +63,7 @@ fn job() -> farside::Job {
     farside::job().processes(2).service_threads(1).consumer_threads(2).waiting_threads(2).register(DOUBLE, |_, x| 2 * x)
 }
 
-/// Runs a job of real processes, which come to this place by this test.
+/// Runs a job whose processes reach this call by running the test of this name.
 fn run(test: &str, body: impl Fn(&Worker) -> Result<()> + Send + Sync) {
     run_over("shm", test, body);
 }
@@ -106,7 +106,7 @@ fn also_in_a_simulation() {
     simulation(41).run(every_way).unwrap().verdict.unwrap();
 }
 
-/// Two calls that meet: each needs the other to run at the same time.
+/// Two calls wait for each other, so both must run at the same time.
 #[test]
 fn consumers_run_at_the_same_time() {
     run("consumers::consumers_run_at_the_same_time", |me| {
@@ -131,7 +131,7 @@ fn consumers_run_at_the_same_time() {
     });
 }
 
-/// Functions that call on and wait for the answer, over and over between two processes.
+/// Functions call each other between two processes and wait for the results.
 fn waiting(me: &Worker) -> Result<()> {
     fn descend(there: &Worker, depth: u64) -> u64 {
         if depth == 0 {
@@ -139,12 +139,12 @@ fn waiting(me: &Worker) -> Result<()> {
         }
         let other = ProcessId::new(1 - there.process().number());
         let next = there.waiters_of(other).expect("the job has threads that may wait");
-        // Consumers and workers may be called and waited for, too.
+        // Such a function may also call consumers and workers and wait for them.
         let one = there.call_return(there.consumers_of(other).unwrap(), 1_u64, |_, x| x).unwrap().wait().unwrap();
         there.call_return(next, depth - 1, descend).unwrap().wait().unwrap() + one
     }
     let pool = me.waiters_of(me.process()).expect("the job has threads that may wait");
-    // Of two threads in each process every descent needs as many.
+    // Every descent needs both threads in both processes.
     if me.id().number() == 0 {
         assert_eq!(me.call_return(pool, 3_u64, descend)?.wait()?, 3);
     }
@@ -153,7 +153,7 @@ fn waiting(me: &Worker) -> Result<()> {
         there.call_return(back, (), |_, ()| 7_u64).map_err(Error::from).and_then(farside::Pending::wait).unwrap_or(0)
     })?;
     assert_eq!(own.wait()?, 7);
-    // Also with a buffer, whoever reads it and when.
+    // The same with buffers, whichever thread reads them and when.
     let other = me.waiters_of(ProcessId::new(1 - me.process().number())).expect("the job has threads that may wait");
     let ran = me.synchronizer(2)?;
     let way = || me.to(other).notify(&ran, On::Executed);
@@ -178,7 +178,7 @@ fn functions_may_wait_in_a_simulation() {
     simulation(42).run(waiting).unwrap().verdict.unwrap();
 }
 
-/// More is called than the pool queues, and its consumers are slow.
+/// Makes more calls than the pool queues. Its consumers are slow.
 fn flood(me: &Worker) -> Result<()> {
     let sums = Dist::new(me, || AtomicU64::new(0))?;
     if me.id().number() == 0 {
@@ -223,11 +223,11 @@ fn a_call_that_nobody_waits_for_and_that_panics_ends_the_job() {
     assert!(verdict.as_ref().is_err_and(|error| error.to_string().contains("no consumer likes this")), "{verdict:?}");
 }
 
-/// A call is waited for whose consumer is of a process that dies.
+/// A wait for a call ends when the process of its consumer dies.
 #[test]
 fn consumers_die_with_their_process() {
     let doomed = ProcessId::new(1);
-    // The verdict is the first failure, so that one that follows from it would not be seen.
+    // The verdict is the first failure and would hide a later one.
     let well = AtomicU64::new(0);
     let simulated = simulation(45).kill(doomed, Duration::from_millis(5)).run(|me| {
         if me.process() == doomed {

@@ -1,7 +1,8 @@
-//! Bodies of workers that are run everywhere.
+//! Bodies of workers that run on every fabric.
 
-/// Makes two tests of each of these functions, which take a worker and return a `Result`: one with real processes, over whatever
-/// `FARSIDE_FABRIC` says, and one in the simulator, once for each of the seeds.
+/// Makes two tests of each function, which takes a worker and returns a `Result`. One runs as
+/// processes, over the fabric that `FARSIDE_FABRIC` names. The other runs in the simulator, once
+/// for each seed.
 macro_rules! everywhere {
     (
         as_processes(processes = $processes:tt, threads = $threads:tt),

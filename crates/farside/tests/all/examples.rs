@@ -1,9 +1,9 @@
-//! The examples of what several do together: that they find what must be found.
+//! The examples with several processes, and their output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// An example of this package. It lies beside the folder that test binaries are in.
+/// Returns the path of an example of this package, which lies beside the folder of test programs.
 fn example(name: &str) -> PathBuf {
     let this = std::env::current_exe().unwrap();
     let target = this.parent().and_then(Path::parent).expect("test binaries are in a folder of the target folder");
@@ -12,7 +12,7 @@ fn example(name: &str) -> PathBuf {
     path
 }
 
-/// What an example prints. Every wait of a job has a deadline, and so it ends.
+/// Returns the output of an example. It ends, since every wait of a job has a deadline.
 fn output(name: &str) -> String {
     let output = Command::new(example(name)).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "{name}: {}", output.status);

@@ -1,7 +1,7 @@
-//! What becomes of a job when something in it goes wrong, and when it is pushed to its limits.
+//! Jobs in which something goes wrong, and jobs at their limits.
 //!
-//! The processes of the jobs here run this test binary again, with arguments that lead to the one test. There they come to the
-//! same job, and leave when it is over.
+//! The processes of these jobs run this test program again, with arguments that select the same
+//! test. They reach the same job and exit when it is over.
 
 mod detection;
 mod handlers;

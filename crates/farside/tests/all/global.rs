@@ -1,4 +1,5 @@
-//! One address space. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator.
+//! The global address space. The bodies run as processes, over the fabric that `FARSIDE_FABRIC`
+//! names, and in the simulator.
 
 use crate::support::room;
 use farside::global::GlobalError;
@@ -14,12 +15,12 @@ use proptest::prelude::*;
 
 const STARTER_BYTES: u32 = 4096;
 
-/// A counter that everybody finds without being told.
+/// A counter at an address that all workers know.
 fn counter() -> GlobalPtr<u64> {
     GlobalAddress::starter(ProcessId::new(0), 0).cast()
 }
 
-/// Every worker writes into everybody's starter memory, and reads what others wrote.
+/// Every worker writes into every process's starter memory and reads what the others wrote.
 fn starters_are_known(me: &Worker) -> Result<()> {
     let own = me.id().number();
     let place = |process: u32, worker: u32| -> GlobalPtr<u64> {
@@ -37,7 +38,7 @@ fn starters_are_known(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// What many workers add is all there.
+/// The additions of many workers are all there.
 fn words_are_changed_atomically(me: &Worker) -> Result<()> {
     let rounds = 200;
     let narrow: GlobalPtr<u32> = GlobalAddress::starter(ProcessId::new(0), 8).cast();
@@ -60,20 +61,20 @@ fn words_are_changed_atomically(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Values and slices in memory of another process, whose address was sent.
+/// Values and slices in memory of another process, which has sent their address.
 fn addresses_travel(me: &Worker) -> Result<()> {
     let next = me.neighbor(1);
     let memory = me.allocate_at(next, 8 * 1000)?;
     let numbers: GlobalSlice<u64> = memory.address()?.cast().slice(1000);
     let values: Vec<u64> = (0..1000).map(|at| at * 7 + u64::from(me.id().number())).collect();
     numbers.put(me, 0, &values)?;
-    // A function there finds by the address what was put.
+    // A function there reads the put value by the address.
     let sum = me.call_return(next, numbers, |there, slice| {
         let own = slice.start().process() == Some(there.process());
         (own, slice.to_vec(there).map_or(0, |values| values.iter().sum::<u64>()))
     });
     let expected = values.iter().sum();
-    // Where memory is not mapped nobody reads it in a function; one's own always is.
+    // A handler reads its own memory, and other memory only where it is mapped.
     assert_eq!(sum?.wait()?, (true, expected));
     let mut part = [0; 3];
     numbers.part(10..20)?.get(me, 7, &mut part)?;
@@ -91,7 +92,7 @@ struct Node {
     value: u64,
 }
 
-/// A list through all processes, to which all push at once.
+/// A list across all processes, to which all push at the same time.
 fn a_list_goes_through_all_processes(me: &Worker) -> Result<()> {
     let head: GlobalPtr<u64> = GlobalAddress::starter(ProcessId::new(0), 1024).cast();
     let pushes = 10;
@@ -133,14 +134,14 @@ fn why<T: std::fmt::Debug>(result: Result<T>) -> AddressFault {
     }
 }
 
-/// What is no address of anything is refused, and nothing is written anywhere.
+/// Accesses by invalid addresses are refused, and nothing is written.
 fn bad_addresses_are_refused(me: &Worker) -> Result<()> {
     let peer = me.process_of(me.neighbor(me.threads_per_process()));
     let starter = GlobalAddress::starter(peer, 0);
     assert_eq!(why(GlobalPtr::<u64>::NULL.put(me, 1)), AddressFault::Null);
     assert_eq!(why(me.put_bytes(GlobalAddress::NULL, b"nothing")), AddressFault::Null);
     assert_eq!(why(GlobalPtr::<u64>::NULL.add(1)), AddressFault::Null);
-    // Nothing lies there either, and bits that are no address name nothing though they are not zero.
+    // Memory that does not exist, and bits that are not an address although they are not zero.
     assert_eq!(why(me.put_bytes(GlobalAddress::NULL, &[])), AddressFault::Null);
     assert_eq!(why(me.get_bytes(GlobalAddress::from_bits(8), &mut [])), AddressFault::Null);
     assert_eq!(why(GlobalAddress::from_bits(8).cast::<u64>().put(me, 1)), AddressFault::Null);
@@ -158,7 +159,7 @@ fn bad_addresses_are_refused(me: &Worker) -> Result<()> {
     assert_eq!(why(end.cast::<u64>().add(1)?.load(me)), outside(8));
     assert_eq!(why(starter.cast::<u8>().slice(usize::MAX).to_vec(me)), outside(usize::MAX as u64));
     assert!(starter.cast::<u8>().slice(usize::MAX).part(usize::MAX..usize::MAX).is_err());
-    // Sizes with which the end of the range is no number.
+    // Sizes at which the end of the range overflows.
     let own = GlobalAddress::starter(me.process(), 8);
     starter.checked_add(8).unwrap().cast::<u64>().put(me, 0)?;
     for (target, source) in [(own, end), (end, own)] {
@@ -174,7 +175,7 @@ fn bad_addresses_are_refused(me: &Worker) -> Result<()> {
     let bytes = end.cast::<u8>().slice(usize::MAX);
     let last = Section::indexed([(usize::MAX - 1, 1)])?;
     assert_eq!(why(bytes.put_section(me, &last, &[1], &Section::contiguous(1))), outside(u64::MAX));
-    // A slot that nobody has registered, and one of another time.
+    // A slot without a region, and a slot of another generation.
     let far = 1 << 36;
     assert_eq!(
         why(me.get_bytes(GlobalAddress::from_bits(starter.to_bits() + 1000 * far), &mut [0])),
@@ -193,7 +194,7 @@ fn bad_addresses_are_refused(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Rings and doorbells lie in registered memory, too, and have no addresses.
+/// Rings and doorbells lie in registered memory too, and have no addresses.
 fn internals_have_no_addresses(me: &Worker) -> Result<()> {
     me.call(me.neighbor(1), (), |_, ()| ())?;
     me.barrier()?;
@@ -206,7 +207,7 @@ fn internals_have_no_addresses(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A buffer of this process, reached by others while it is there.
+/// Others access a buffer of this process as long as it exists.
 fn buffers_have_addresses(me: &Worker) -> Result<()> {
     let buffer = me.allocate(100)?;
     buffer.fill(0);
@@ -222,7 +223,7 @@ fn buffers_have_addresses(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A value with parts, and with parts of those.
+/// A value with fields that have fields themselves.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[bytemuck(crate = "farside::bytemuck")]
 #[repr(C)]
@@ -253,7 +254,7 @@ fn fields_lie_where_they_lie_in_the_value() -> Result<()> {
 }
 
 proptest::proptest! {
-    /// There and back, as with pointers of the language.
+    /// Offsets forth and back cancel out, as with native pointers.
     #[test]
     fn addresses_are_computed_with(offset: u32, count in 0..1_usize << 28, by in 1..24_usize) {
         let first: GlobalPtr<[u8; 24]> = GlobalAddress::starter(ProcessId::new(3), offset).cast();
@@ -323,7 +324,8 @@ fn the_starter_is_as_large_as_was_asked_for() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Slices that were made of any bits, and sent: what leads outside of memory is refused where it is used, and everything else is not.
+    /// Slices of arbitrary bits, as a peer may send them. Accesses outside of memory are refused,
+    /// and all others work.
     #[test]
     fn any_slice_is_checked_before_it_is_used(slices in prop::collection::vec(any_slice(), 20), seed: u64) {
         let simulation = Simulation::new(2, 1, seed).starter_bytes(STARTER_BYTES);
@@ -337,7 +339,7 @@ proptest! {
     }
 }
 
-/// Slices that lie in memory, or nearly, or anywhere.
+/// Slices in memory, near memory, or anywhere.
 fn any_slice() -> impl Strategy<Value = GlobalSlice<u64>> {
     let starter = |(process, word): (u32, u32)| GlobalAddress::starter(ProcessId::new(process), word * 8).to_bits();
     let place = (0..3_u32, 0..=STARTER_BYTES / 8).prop_map(starter);
@@ -350,7 +352,8 @@ fn any_slice() -> impl Strategy<Value = GlobalSlice<u64>> {
     (bits, length).prop_map(|(bits, length)| GlobalAddress::from_bits(bits).cast().slice(length))
 }
 
-/// A slice of words is read, and its first and last are written, just where all of it lies in memory.
+/// A slice of words is readable, and its first and last words are writable, exactly if all of it
+/// lies in memory.
 fn use_slice(me: &Worker, slice: GlobalSlice<u64>) -> Result<()> {
     let start = slice.start().address();
     let (offset, length) = (u64::from(start.offset()), slice.len() as u64);

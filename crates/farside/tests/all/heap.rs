@@ -1,4 +1,5 @@
-//! Heaps in the memory of other workers. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator.
+//! Heaps in the memory of other workers. The bodies run as processes, over the fabric that
+//! `FARSIDE_FABRIC` names, and in the simulator.
 
 use farside::memory::MemoryError;
 use std::cell::RefCell;
@@ -9,12 +10,12 @@ use farside::heap::{Fit, HeapError, HeapOptions, HeapReport, RemoteBlock, Remote
 use farside::prelude::*;
 use farside::{Error, Result, Simulation};
 
-/// Everything is somebody's, or free.
-/// Whether an error says that memory was released.
+/// Returns whether an error says that memory was released.
 fn is_released(error: &Error) -> bool {
     matches!(error.room_error(), Some(MemoryError::Released { .. }))
 }
 
+/// Checks that every byte is free or belongs to a block.
 fn all_is_accounted_for(report: HeapReport) {
     let HeapReport { bytes, free_bytes, own_bytes, peer_bytes, set_aside_bytes, .. } = report;
     assert_eq!(free_bytes + own_bytes + peer_bytes + set_aside_bytes, bytes, "{report:?}");
@@ -32,7 +33,7 @@ fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
     (0..bytes).map(|at| (seed.wrapping_mul(0x9e37) + at.wrapping_mul(31)) as u8).collect()
 }
 
-/// What every worker does with the next one: blocks of all sizes go across, are read there, and come back.
+/// Blocks of all sizes go to the next worker, are read there, and come back.
 fn blocks_go_across_and_come_back(me: &Worker) -> Result<()> {
     for fit in Fit::ALL {
         let heap = RemoteHeap::open(me, me.neighbor(1), HeapOptions::new(64 << 10).fit(fit))?;
@@ -48,7 +49,7 @@ fn blocks_go_across_and_come_back(me: &Worker) -> Result<()> {
                 let block = name.open(there).unwrap();
                 assert!(block.to_vec().unwrap() == data, "what was put is what is read");
                 block.free().unwrap();
-                // Its initiator may have used the place again by now.
+                // The initiator may have used the place again by now.
                 let again = name.open(there);
                 let is_gone = matches!(again, Err(HeapError::Freed { .. } | HeapError::Stale { .. }));
                 assert!(is_gone, "{again:?}");
@@ -65,13 +66,13 @@ fn blocks_go_across_and_come_back(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// All that was freed is one piece again.
+/// All freed memory becomes one piece again.
 fn everything_freed_is_one_piece(me: &Worker) -> Result<()> {
     let options = HeapOptions::new(16 << 10).synchronisation(Synchronisation::Deferred { batch: 7 });
     let heap = RemoteHeap::open(me, me.neighbor(1), options)?;
     for round in 0..20_u64 {
         let mut given = Vec::new();
-        // Each third comes back at once, and leaves a hole.
+        // Every third block comes back at once and leaves a hole.
         for number in 0_u64.. {
             match heap.alloc(1 + number * 7 + round) {
                 Ok(block) if number % 3 == 2 => block.free(),
@@ -110,7 +111,7 @@ fn blocks_are_aligned(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// What cannot be is refused, and changes nothing.
+/// Impossible requests are refused and change nothing.
 fn mistakes_are_refused(me: &Worker) -> Result<()> {
     let peer = me.neighbor(me.threads_per_process());
     for bytes in [0, u64::MAX] {
@@ -142,7 +143,7 @@ fn mistakes_are_refused(me: &Worker) -> Result<()> {
     drop(all);
     let name = heap.alloc(100_u64)?.hand_over()?;
     is_refused!(other.take_back(name), HeapError::OtherHeap);
-    // Its peer alone opens it.
+    // Only its peer can open it.
     is_refused!(name.open(me).map(drop), HeapError::OtherHeap);
     let beside = me.process_of(peer).number() * me.threads_per_process();
     for local in 0..me.threads_per_process() {
@@ -166,7 +167,7 @@ fn mistakes_are_refused(me: &Worker) -> Result<()> {
     assert_eq!((report.free_bytes, report.free_pieces, report.peer_blocks), (1008, 1, 0));
     all_is_accounted_for(report);
     heap.close()?;
-    // What is gone with its heap.
+    // Blocks that ended with their heap.
     let gone = me.call_return(
         peer,
         name,
@@ -176,7 +177,7 @@ fn mistakes_are_refused(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A place is used again, and the names of those who were there before are refused.
+/// A place is used again. Names of earlier blocks there are refused.
 fn stale_names_are_noticed(me: &Worker) -> Result<()> {
     let peer = me.neighbor(1);
     let heap = RemoteHeap::open(me, peer, HeapOptions::new(4096).fit(Fit::First))?;
@@ -207,7 +208,7 @@ fn stale_names_are_noticed(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Lent, it is read and written by the peer, and stays its initiator's.
+/// A lent block is read and written by the peer and stays the initiator's.
 fn blocks_are_lent(me: &Worker) -> Result<()> {
     let peer = me.neighbor(1);
     let heap = RemoteHeap::open(me, peer, HeapOptions::new(4096).fit(Fit::First))?;
@@ -216,7 +217,7 @@ fn blocks_are_lent(me: &Worker) -> Result<()> {
         block.local_mut().fill(round);
         block.put()?;
         let name = block.lend()?;
-        // By its address, too.
+        // The peer also accesses it by its address.
         let last = name.address()?.checked_add(63).expect("it lies in a region").cast::<u8>();
         assert_eq!((last.get(me)?, last.process()), (round, Some(me.process_of(peer))));
         let answered = me.call_return(peer, (name, round), |there, (name, round)| {
@@ -240,7 +241,7 @@ fn blocks_are_lent(me: &Worker) -> Result<()> {
             assert_eq!(heap.report().used_bytes(), 0);
             continue;
         }
-        // After all.
+        // The block is handed over after all.
         let given = block.hand_over()?;
         assert_eq!(given, name);
         let freed = me.call_return(peer, given, |there, name| {
@@ -255,7 +256,7 @@ fn blocks_are_lent(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Who needs room waits until the peer has freed something.
+/// An initiator without room waits until the peer has freed a block.
 fn room_is_waited_for(me: &Worker) -> Result<()> {
     let kept = PerWorker::new(me, RefCell::new(Vec::<RemoteBlock>::new()))?;
     let peer = me.neighbor(1);
@@ -270,7 +271,7 @@ fn room_is_waited_for(me: &Worker) -> Result<()> {
             assert_eq!(heap.report().peer_blocks, 5);
             is_refused!(heap.alloc(192_u64), HeapError::Exhausted { bytes: 192, free_bytes: 0, .. });
             is_refused!(heap.alloc_within(192_u64, Duration::from_millis(2)), HeapError::Exhausted { .. });
-            // It says this now, and hears of it while it waits.
+            // The call goes now, and the initiator learns of the freed block while it waits.
             me.call(peer, kept, |there, kept| {
                 let oldest = kept.here(there).borrow_mut().remove(0);
                 oldest.open(there).unwrap().free().unwrap();
@@ -280,7 +281,7 @@ fn room_is_waited_for(me: &Worker) -> Result<()> {
             me.call(peer, kept, |there, kept| {
                 kept.here(there).take().into_iter().for_each(|name| name.open(there).unwrap().free().unwrap());
             })?;
-            // All of it, of which a deferred peer tells nobody by itself.
+            // All of it. A deferred peer does not report its freed blocks by itself.
             let all = heap.alloc_within(16 * 64_u64, Duration::from_secs(20))?;
             assert_eq!(heap.report().peer_blocks, 0);
             drop(all);
@@ -290,7 +291,7 @@ fn room_is_waited_for(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A heap that is closed while the peer has blocks says so, and the peer hears of it.
+/// A heap that is closed while the peer has blocks reports so, and the peer learns of it.
 fn closing_waits_for_the_peer(me: &Worker) -> Result<()> {
     let peer = me.neighbor(1);
     let heap = RemoteHeap::open(me, peer, HeapOptions::new(4096))?;
@@ -319,10 +320,10 @@ impl Random {
     }
 }
 
-/// What the peers keep: names, and what their blocks hold.
+/// The blocks that a peer keeps, with the seeds of their content.
 type Kept = PerWorker<RefCell<Vec<(RemoteBlock, u64)>>>;
 
-/// Reads what is in a block, whose place must be nobody else's, and frees it.
+/// Reads a block, whose memory must be its own, and frees it.
 fn check_and_free(there: &Worker, (name, seed): (RemoteBlock, u64)) {
     let block = name.open(there).unwrap();
     assert!(
@@ -333,7 +334,7 @@ fn check_and_free(there: &Worker, (name, seed): (RemoteBlock, u64)) {
     block.free().unwrap();
 }
 
-/// One worker's random use of a heap, of which it knows what it did.
+/// One worker's random use of a heap, and a record of it.
 struct Traffic<'h> {
     heap: &'h RemoteHeap<'h>,
     own: Vec<(farside::heap::Block<'h>, u64)>,
@@ -376,7 +377,7 @@ impl Traffic<'_> {
             }
             7 if !self.own.is_empty() => drop(self.own.swap_remove(random.below(self.own.len() as u64) as usize)),
             8 => me.call(peer, (kept, random.below(100)), |there, (kept, which)| {
-                // Of whosever heap.
+                // A block of any heap.
                 let chosen = {
                     let mut kept = kept.here(there).borrow_mut();
                     let count = kept.len() as u64;
@@ -388,7 +389,7 @@ impl Traffic<'_> {
             })?,
             9 if !self.handed.is_empty() && random.below(4) == 0 => {
                 let name = self.handed.swap_remove(random.below(self.handed.len() as u64) as usize);
-                // The peer has it, and is told that it has not any more. Or it has freed it already.
+                // Has the peer drop the block, unless the peer has freed it already.
                 let taken = me.call_return(peer, (kept, name), |there, (kept, name)| {
                     let mut kept = kept.here(there).borrow_mut();
                     kept.iter().position(|(other, _)| *other == name).map(|at| kept.swap_remove(at)).is_some()
@@ -408,7 +409,7 @@ impl Traffic<'_> {
     }
 }
 
-/// Two heaps of each worker, of which anything is allocated, handed over, freed and taken back by either side.
+/// Each worker has two heaps. Both sides allocate, hand over, free and take back blocks at random.
 fn random_histories(me: &Worker) -> Result<()> {
     let kept: Kept = PerWorker::new(me, RefCell::default())?;
     let mut random = Random(u64::from(me.id().number()) * 77 + 12345);
@@ -456,7 +457,7 @@ everywhere! {
     random_histories
 }
 
-/// Whenever the peer dies, its initiators hear of it, and their books are right.
+/// The peer dies at some moment. Its initiators get errors, and their accounts are right.
 #[test]
 fn a_lost_peer_is_an_error_and_everything_is_accounted_for() {
     for seed in 0..40 {
@@ -467,7 +468,7 @@ fn a_lost_peer_is_an_error_and_everything_is_accounted_for() {
             let doomed = ProcessId::new(2);
             let lost = |error: &Error| matches!(error, Error::PeerLost { process, .. } if *process == doomed);
             let mut random = Random(seed * 31 + u64::from(me.id().number()) + 1);
-            // With a collective the loss would be met before.
+            // No collective, which would find the loss before.
             let handed = RefCell::new(0);
             let mut run = || -> Result<()> {
                 let heap = RemoteHeap::open(me, WorkerId::new(2), HeapOptions::new(2048))?;
@@ -495,7 +496,7 @@ fn a_lost_peer_is_an_error_and_everything_is_accounted_for() {
                 {
                     assert!(lost(&refused.expect_err("it is dead").into()));
                 }
-                // A last list may still have come.
+                // A last list of freed blocks may still have come.
                 Ok(heap.close()?)
             };
             if me.process() == doomed {
@@ -513,7 +514,8 @@ fn a_lost_peer_is_an_error_and_everything_is_accounted_for() {
     }
 }
 
-/// Whenever the initiator dies, its memory is given back, and its peers get errors for what they kept of it.
+/// The initiator dies at some moment. Its memory is released, and its peers get errors for the
+/// blocks that they kept.
 #[test]
 fn a_lost_initiator_is_an_error_and_its_memory_comes_back() {
     for seed in 0..40 {

@@ -1,6 +1,7 @@
-//! A function means the same in every process, though its address is another in each.
+//! A function means the same in every process, although its address differs.
 //!
-//! Names of functions are made by the compiler and the linker, so these tests run in builds with and without optimisation.
+//! The compiler and the linker make the names of functions, so these tests run with and without
+//! optimisation.
 
 use farside::prelude::*;
 use farside::{Result, remote};
@@ -13,7 +14,7 @@ fn plus_one(_: &Worker, x: u64) -> u64 {
     x + 1
 }
 
-/// Whether the system puts programs at other addresses each time. Where it cannot be known, it does not.
+/// Returns whether the system loads programs at random addresses. If this is unknown, it does not.
 fn addresses_are_random() -> bool {
     std::fs::read_to_string("/proc/sys/kernel/randomize_va_space").is_ok_and(|text| text.trim() != "0")
         && std::fs::read_to_string("/proc/self/personality").is_ok_and(|text| {
@@ -25,7 +26,7 @@ fn addresses_are_random() -> bool {
 /// Set by `setarch -R` and debuggers.
 const ADDR_NO_RANDOMIZE: u32 = 0x0004_0000;
 
-/// Without this the other tests would show nothing.
+/// The other tests would show nothing without random addresses.
 #[farside::test(processes = 3, threads = 1)]
 fn addresses_differ(me: &Worker) -> Result<()> {
     let addresses = me.gather(WorkerId::new(0), address_of(plus_one) as u64)?;
@@ -34,13 +35,13 @@ fn addresses_differ(me: &Worker) -> Result<()> {
     {
         addresses.sort();
         addresses.dedup();
-        // Two of three may be the same by chance, one in a hundred million times.
+        // Two of three addresses may be equal by chance, once in a hundred million runs.
         assert!(addresses.len() > 1, "{addresses:x?}");
     }
     me.barrier()
 }
 
-/// The result of a function by pointer, on every worker of the job.
+/// Returns the result of a function by pointer on every worker of the job.
 fn everywhere<A: Wire + Clone, R: Wire + PartialEq + std::fmt::Debug>(
     me: &Worker,
     argument: A,
@@ -65,8 +66,8 @@ fn functions_and_closures(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// One of many closures that differ only in a type or a number: each is a function of its own, or shares its text with another
-/// that does the same.
+/// Calls one of many closures that differ only in a type or a number. Each has its own code, or
+/// shares it with an equal one.
 fn shifted<T, const N: u64>(me: &Worker, value: T) -> Result<()>
 where
     T: Wire + Copy + PartialEq + std::fmt::Debug + Into<u64>,
@@ -119,7 +120,7 @@ fn never_inline(_: &Worker, x: u64) -> u64 {
     x + 200
 }
 
-/// Has other instances in other crates.
+/// Other crates may have instances of their own.
 #[inline]
 fn generic_inline<T: Into<u64>>(_: &Worker, x: T) -> u64 {
     x.into() + 300
@@ -168,7 +169,7 @@ fn functions_of_all_kinds(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A function that comes to be at run time: no constant anywhere.
+/// Functions are chosen at run time, so no constant names them.
 #[farside::test(processes = 2, threads = 1)]
 fn functions_chosen_at_run_time(me: &Worker) -> Result<()> {
     let seed = me.broadcast(WorkerId::new(0), (me.id().number() == 0).then(|| u64::from(std::process::id())))?;
@@ -180,7 +181,7 @@ fn functions_chosen_at_run_time(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// All ways of calling, by pointer and by type.
+/// Calls in all forms, by pointer and by type.
 #[farside::test(processes = 2, threads = 1)]
 fn all_ways_of_calling(me: &Worker) -> Result<()> {
     use std::cell::Cell;

@@ -1,6 +1,7 @@
 //! The integration tests of `farside`: one program, so that the crate is linked once.
 //!
-//! Many tests start this program again, as the processes of a job, with the path of one test as its argument.
+//! Many tests start this program again, as the processes of a job, with the path of one test as its
+//! argument.
 
 #[macro_use]
 mod everywhere;

@@ -1,5 +1,5 @@
-//! Memory of one process in the hands of the workers of others. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and
-//! in the simulator.
+//! Memory of one process that the workers of others use. The bodies run as processes, over the
+//! fabric that `FARSIDE_FABRIC` names, and in the simulator.
 
 use crate::support::room;
 use farside::memory::MemoryError;
@@ -20,7 +20,8 @@ fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
     (0..bytes).map(|at| (seed.wrapping_mul(0x9e37) + at.wrapping_mul(31)) as u8).collect()
 }
 
-/// Every worker has memory of every process, all of it in use at the same time, and nobody's is another's.
+/// Every worker has memory of every process, all of it in use at the same time. No two parts
+/// overlap.
 fn memory_is_its_holders(me: &Worker) -> Result<()> {
     let mut held: Vec<(RemoteMemory, Vec<u8>)> = Vec::new();
     for process in (0..me.process_count()).map(ProcessId::new) {
@@ -45,7 +46,7 @@ fn memory_is_its_holders(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A handle travels, and is used by whoever has it; and what is no handle is refused.
+/// A handle travels, and any worker that has it uses it. Bits that are not a handle are refused.
 fn handles_travel(me: &Worker) -> Result<()> {
     let root = WorkerId::new(0);
     let owner = me.process_of(WorkerId::new(me.worker_count() - 1));
@@ -77,7 +78,7 @@ fn handles_travel(me: &Worker) -> Result<()> {
     let misaligned = memory.atomic64(me, 4, AtomicChange::Add(1));
     assert!(matches!(misaligned, Err(Error::Fabric(FabricError::Misaligned { .. }))), "{misaligned:?}");
     me.barrier()?;
-    // Anybody may give it back, once.
+    // Any worker may release it, once.
     let last = WorkerId::new(me.worker_count() - 1);
     if me.id() == last {
         memory.check(me)?;
@@ -119,7 +120,7 @@ fn an_old_handle_is_not_the_next_one(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// What asks for the impossible is told so.
+/// Impossible requests are refused.
 fn refusals_are_typed(me: &Worker) -> Result<()> {
     let owner = me.process_of(me.neighbor(me.threads_per_process()));
     let refusal = |result: Result<RemoteMemory>| match room(&result) {
@@ -136,7 +137,7 @@ fn refusals_are_typed(me: &Worker) -> Result<()> {
     assert!(matches!(unknown, Err(Error::UnknownProcess { count, .. }) if count == me.process_count()), "{unknown:?}");
     let unknown = me.allocate_at(WorkerId::new(99), 64);
     assert!(matches!(unknown, Err(Error::UnknownWorker { .. })), "{unknown:?}");
-    // Its own process is no exception, but for the limit.
+    // The same holds for memory of its own process, except for the limit.
     let own = Place::OnNode(me.process(), NumaNodeId(12345));
     assert!(matches!(
         room(&me.allocate_at(own, 64)),
@@ -151,7 +152,7 @@ fn refusals_are_typed(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// On every node that there is (one, mostly), and near every worker.
+/// Allocates on the first node of every process, and near every worker.
 fn memory_is_placed(me: &Worker) -> Result<()> {
     for worker in me.workers() {
         let near = me.allocate_at(worker, 1000)?;
@@ -168,14 +169,14 @@ fn memory_is_placed(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Buffers of the own process, which go to other threads and come back.
+/// Buffers of this process, which go to other threads and come back.
 fn buffers_are_registered(me: &Worker) -> Result<()> {
     let buffers: Vec<_> = (0..100_usize).map(|number| me.allocate(number * 100)).collect::<Result<_>>()?;
     for (mark, buffer) in (0..).zip(&buffers) {
         assert_eq!(buffer.key().process, me.process());
         buffer.fill(mark);
     }
-    // The workers of a process have one report.
+    // The workers of a process share one report.
     me.barrier()?;
     let report = me.memory_report();
     let used: usize = report.iter().map(|node| node.used_bytes).sum();
@@ -225,7 +226,7 @@ fn others_have_no_more_than_the_limit() {
     let simulated = simulation.run(|me| {
         let owner = ProcessId::new(2);
         if me.process() == owner {
-            // The limit is for others.
+            // The limit applies to other processes only.
             let own = me.allocate_at(owner, 20_000)?;
             me.barrier()?;
             me.barrier()?;
@@ -255,7 +256,7 @@ fn others_have_no_more_than_the_limit() {
 fn memory_of_a_lost_process_is_lost_and_what_it_held_comes_back() {
     for seed in 0..8 {
         let simulation = Simulation::new(3, 1, seed).kill(ProcessId::new(2), Duration::from_millis(1));
-        // The verdict is the first failure: that the others fared well they say here.
+        // The verdict is the first failure, so survivors count themselves here.
         let well = AtomicU32::new(0);
         let simulated = simulation.run(|me| {
             let neighbor = me.process_of(me.neighbor(me.threads_per_process()));
@@ -289,7 +290,7 @@ fn memory_of_a_lost_process_is_lost_and_what_it_held_comes_back() {
 
 #[test]
 fn what_comes_too_late_is_given_back() {
-    // The answer takes longer than the asker waits.
+    // The answer takes longer than the requester waits.
     let network = LogGp { latency_ns: 3_000_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0 };
     let options = SimOptions { network, delay_max_ns: 0, ..SimOptions::default() };
     let simulation = Simulation::new(2, 1, 1).options(options).deadline(Duration::from_millis(5));

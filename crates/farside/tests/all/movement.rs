@@ -1,4 +1,5 @@
-//! Operations that do not wait. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator.
+//! Operations that do not wait. The bodies run as processes, over the fabric that `FARSIDE_FABRIC`
+//! names, and in the simulator.
 
 use crate::support::room;
 use farside::global::GlobalError;
@@ -15,7 +16,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Each worker's part of every process's starter memory.
 const PART_BYTES: u32 = 512;
 
-/// A byte of this worker's part of a process's starter memory.
+/// Returns the address of a byte of this worker's part of a process's starter memory.
 fn at(me: &Worker, process: u32, offset: u32) -> GlobalAddress {
     GlobalAddress::starter(ProcessId::new(process % me.process_count()), me.id().number() * PART_BYTES + offset)
 }
@@ -30,7 +31,7 @@ fn read(me: &Worker, address: GlobalAddress, bytes: usize) -> Result<Vec<u8>> {
     Ok(data)
 }
 
-/// Every combination of where the bytes are and where they go to.
+/// Copies between every combination of source and target process.
 fn copies_go_from_anywhere_to_anywhere(me: &Worker) -> Result<()> {
     let own = me.process().number();
     for (round, (from, to)) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))).enumerate() {
@@ -45,7 +46,7 @@ fn copies_go_from_anywhere_to_anywhere(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Large copies, of sizes that are no multiple of anything.
+/// Large copies of odd sizes.
 fn large_copies_arrive_whole(me: &Worker) -> Result<()> {
     let own = me.process().number();
     let process = |distance| ProcessId::new((own + distance) % me.process_count());
@@ -55,7 +56,7 @@ fn large_copies_arrive_whole(me: &Worker) -> Result<()> {
         let content = pattern(bytes as u32 + own, bytes as usize);
         let addresses: Vec<_> = memories.iter().map(|memory| memory.address()).collect::<Result<_>>()?;
         me.put_bytes(addresses[1], &content)?;
-        // From one peer to another, from there here, and from here to the first.
+        // From one peer to another, from there to this process, and back to the first.
         me.copy(addresses[2], addresses[1], bytes, Order::None)?;
         me.copy(addresses[0], addresses[2], bytes, Order::All)?;
         me.start_put_owned(addresses[1], vec![0; bytes as usize], Order::All)?.take(me)?;
@@ -67,7 +68,7 @@ fn large_copies_arrive_whole(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// What is handed over comes back; what words held is told, or stored.
+/// Buffers come back, and the previous values of words are returned or stored.
 fn buffers_and_words_come_back(me: &Worker) -> Result<()> {
     let own = me.process().number();
     let there = at(me, own + 1, 0);
@@ -85,19 +86,20 @@ fn buffers_and_words_come_back(me: &Worker) -> Result<()> {
         me.start_change(word, AtomicChange::CompareSwap { expected: 15, new: 1 }, Order::After(first.handle()))?;
     let third = me.start_change(narrow, AtomicChange::Max(9), Order::None)?;
     assert_eq!((second.take(me)?, first.take(me)?, third.take(me)?), (15, 5, 6));
-    // ACP's form: what it held is found in memory of this process.
+    // ACP's form stores the previous value in memory of this process.
     let old: GlobalPtr<u64> = at(me, own, 32).cast();
     let stored = me.change_into(old, word, AtomicChange::Swap(77), Order::All)?;
     me.complete(stored)?;
     assert_eq!((old.get(me)?, word.get(me)?, narrow.get(me)?), (1, 77, 9));
-    // Dropped, it happens all the same.
+    // A dropped operation still takes effect.
     drop(me.start_change(word, AtomicChange::Add(1), Order::None)?);
     me.flush_all()?;
     assert_eq!(word.get(me)?, 78);
     me.barrier()
 }
 
-/// A chain of copies through all processes under each of the orders: each step reads what the one before wrote.
+/// A chain of copies through all processes, under each of the orders. Each step reads what the
+/// previous one wrote.
 fn orders_are_kept(me: &Worker) -> Result<()> {
     let own = me.process().number();
     for (round, kind) in (0..24).enumerate() {
@@ -119,7 +121,7 @@ fn orders_are_kept(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Fences order what reaches the same process; flushes wait for it.
+/// Fences order operations on one process. Flushes wait for them.
 fn fences_order_and_flushes_complete(me: &Worker) -> Result<()> {
     let own = me.process().number();
     let peer = ProcessId::new((own + 1) % me.process_count());
@@ -161,14 +163,15 @@ fn handles_are_waited_for(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Memory that was registered where it is: from one peer's to another's, to and from one's own, and in the hands of operations when it is taken back.
+/// Registered memory as source and target: between two peers, to and from this process, and while
+/// its owner deregisters it.
 fn registered_memory_is_an_end_like_any_other(me: &Worker) -> Result<()> {
     let segment = me.register((0..40_000_u64).map(|at| at + u64::from(me.id().number())).collect())?;
     let root = WorkerId::new(0);
     let starts = me.broadcast(root, me.gather(root, segment.slice().start())?)?;
     let place = |distance: u32, index: usize| starts[me.neighbor(distance).index()].add(index).map(GlobalPtr::address);
     let own = me.id().index();
-    // Each worker writes a part of its own, at everybody.
+    // Each worker writes a part of its own in the memory of every process.
     let part = 20_000 + own * 2_500;
     let (one, two) = (me.threads_per_process(), 2 * me.threads_per_process());
     let copied = me.copy(place(two, part)?, place(one, 0)?, 8 * 2_000, Order::None)?;
@@ -184,7 +187,8 @@ fn registered_memory_is_an_end_like_any_other(me: &Worker) -> Result<()> {
     let held = (part + 2_010) as u64 + u64::from(me.neighbor(two).number());
     assert_eq!((segment.local().get(part + 2_020), word.get(me)?), (held, held + 1));
     me.barrier()?;
-    // Taken back while others copy from it and to it: they are done, or fail for that.
+    // Deregistered while others copy from it and to it. Their copies complete or fail for that
+    // reason.
     let source = place(one, 0)?;
     for _ in 0..20 {
         let copied = me.copy(place(two, part)?, source, 8 * 2_000, Order::None);
@@ -271,7 +275,7 @@ fn what_is_wrong_is_refused(me: &Worker) -> Result<()> {
     is_movement(me.change_into(word, word, AtomicChange::Load, Order::None), &|error| {
         matches!(error, MovementError::NotOwn { .. })
     });
-    // Handles of others, and of operations that there never were.
+    // Handles of other workers.
     let mine = me.start_put(good, &[1], Order::None)?;
     let root = WorkerId::new(0);
     let gathered = me.gather(root, (mine.worker(), mine.number()))?;
@@ -307,7 +311,7 @@ fn everything_in_the_simulator() {
     }
 }
 
-/// What is under way when the body ends is over before the job is.
+/// Operations under way at the end of the body complete before the job ends.
 #[test]
 fn what_is_under_way_at_the_end_is_waited_for() {
     for seed in 0..10 {
@@ -329,7 +333,7 @@ fn what_is_under_way_at_the_end_is_waited_for() {
     }
 }
 
-/// Twelve copies from one peer to another, each after the one before: how long that takes.
+/// Returns the time of twelve copies from one peer to another, each after the previous one.
 fn chain_of_copies(at_the_target: bool) -> Duration {
     let network = LogGp { latency_ns: 10_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0 };
     let options = SimOptions { network, delay_max_ns: 0, ..SimOptions::default() };
@@ -339,7 +343,7 @@ fn chain_of_copies(at_the_target: bool) -> Duration {
         if me.id().number() == 0 {
             let place = |process, offset| GlobalAddress::starter(ProcessId::new(process), offset);
             place(1, 0).cast::<u64>().put(me, 42)?;
-            // Whoever carries it out knows both regions afterwards.
+            // The executor knows both regions afterwards.
             me.complete(me.copy(place(2, 0), place(1, 0), 8, Order::None)?)?;
             let begun = me.now();
             let mut last = me.copy(place(2, 8), place(1, 0), 8, Order::None)?;
@@ -349,7 +353,7 @@ fn chain_of_copies(at_the_target: bool) -> Duration {
                 }
                 last = me.copy(place(2, 8 * number), place(1, 0), 8, Order::After(last))?;
             }
-            // What can be done anywhere goes there, too.
+            // An operation that any process can carry out goes to the same executor.
             if !at_the_target {
                 me.complete(last)?;
             }
@@ -365,8 +369,9 @@ fn chain_of_copies(at_the_target: bool) -> Duration {
     Duration::from_nanos(took.into_inner().into())
 }
 
-/// What is ordered after something that another process does is held there. A round trip is two latencies: here, for each of twelve
-/// operations, to the executor and back; the executor itself needs one for each.
+/// An operation that follows one of another process is held at that process. A round trip is two
+/// latencies. Each of twelve operations takes one to the executor and back here, and the executor
+/// itself needs one for each.
 #[test]
 fn what_goes_to_one_executor_is_held_there() {
     let latency = Duration::from_micros(10);
@@ -375,7 +380,7 @@ fn what_goes_to_one_executor_is_held_there() {
     assert!(held < latency * (12 * 2 + 2) + latency, "{held:?} where waiting took {waited:?}");
 }
 
-/// More commands than a process takes, from many, with little room for messages.
+/// Many workers issue more commands than a process takes, with little room for messages.
 #[test]
 fn a_process_that_is_asked_too_much_refuses_and_is_asked_again() {
     for seed in 0..3 {
@@ -390,7 +395,7 @@ fn a_process_that_is_asked_too_much_refuses_and_is_asked_again() {
             if own > 0 {
                 let next = own % 4 + 1;
                 let mut last = None;
-                // 4 x 250 are asked of a process that takes 256.
+                // Four workers request 250 each of a process that takes 256.
                 for round in 0..250_u32 {
                     let order = if round % 3 == 0 { Order::None } else { Order::Continuing };
                     let target = place(next, 64 + 64 * own + 8 * (round % 8));
@@ -407,7 +412,8 @@ fn a_process_that_is_asked_too_much_refuses_and_is_asked_again() {
     }
 }
 
-/// A process dies while it is asked, read from and written to. What it was needed for fails, and what was to follow; the rest is done.
+/// A process dies while it executes operations and is read and written. Operations that needed it
+/// fail, and so do those ordered after them. The rest completes.
 #[test]
 fn operations_with_a_lost_process_fail_and_others_do_not() {
     let doomed = ProcessId::new(2);
@@ -439,7 +445,7 @@ fn operations_with_a_lost_process_fail_and_others_do_not() {
                         .map(|word| word.handle()),
                 };
                 let needed = to == 2 || (round % 3 == 0 && from == 2);
-                // What follows something that the doomed process does may be done there, too.
+                // An operation that follows one of the doomed process may execute there, too.
                 let moves = round % 3 != 0 && order != Order::None;
                 match result {
                     Ok(handle) => started.push((handle, needed || moves)),
@@ -453,12 +459,12 @@ fn operations_with_a_lost_process_fail_and_others_do_not() {
                 me.progress()?;
             }
             complete_all(me, doomed, &mut told)?;
-            // Nothing is told of what neither needed the lost process nor was ordered after what did.
+            // Operations complete that neither needed the lost process nor followed one that did.
             for (handle, why) in &told {
                 let needed = started.iter().any(|(started, needed)| started == handle && *needed);
                 assert!(needed || *why == "not started", "{handle} failed: {why}");
             }
-            // All is well among those that are left.
+            // Operations among the survivors succeed.
             let (there, back) = (place((own + 1) % 2, 0), place(own, 8));
             let put = me.start_put(there, &7_u64.to_le_bytes(), Order::All)?;
             me.complete(me.copy(back, there, 8, Order::After(put))?)?;
@@ -476,7 +482,7 @@ fn operations_with_a_lost_process_fail_and_others_do_not() {
     assert!(failed_in_all > 50, "{failed_in_all} operations were under way with a process that died");
 }
 
-/// Completes everything, and notes what has failed, and how.
+/// Completes all operations, and notes each failure with its cause.
 fn complete_all(
     me: &Worker,
     doomed: ProcessId,
@@ -504,7 +510,7 @@ fn complete_all(
     }
 }
 
-/// A failure that the program does not ask for is not passed over: it is the worker's at the end of its body.
+/// A failure that the program does not look at fails the worker at the end of its body.
 #[test]
 fn failures_that_nobody_has_heard_of_are_told_in_the_end() {
     let mut told = 0;
@@ -536,7 +542,7 @@ fn failures_that_nobody_has_heard_of_are_told_in_the_end() {
     assert!(told > 0, "nothing was under way to the process that died");
 }
 
-/// Handles are for the worker that got them, and for the job.
+/// A handle is valid for the worker that got it, and in its job only.
 #[test]
 fn handles_of_others_are_refused() {
     let kept = std::sync::Mutex::new(None);
@@ -575,7 +581,7 @@ fn handles_of_others_are_refused() {
 
 type BodyOfTwo<'b> = &'b (dyn Fn(&Worker) -> Result<()> + Send + Sync);
 
-/// Who gives up waiting has given up nothing else.
+/// A wait that ends at its deadline leaves the operation under way.
 #[test]
 fn what_was_not_waited_for_long_enough_goes_on() {
     let network = LogGp { latency_ns: 1_000_000, overhead_ns: 0, gap_ns: 0, gap_per_byte_ps: 0 };
@@ -597,7 +603,8 @@ fn what_was_not_waited_for_long_enough_goes_on() {
     simulated.unwrap().verdict.unwrap();
 }
 
-/// What waits for others' pieces only is not given up: a dozen large copies together take several deadlines.
+/// A copy that waits only for the pieces of others does not time out. A dozen large copies together
+/// take several deadlines.
 #[test]
 fn copies_wait_for_their_turn() {
     let (bytes, deadline) = (4_u32 << 20, Duration::from_millis(3));
@@ -621,7 +628,8 @@ fn copies_wait_for_their_turn() {
     simulated.unwrap().verdict.unwrap();
 }
 
-/// What continues the previous operation continues the one that is so when it is admitted: while it waits for room, a handler may start another.
+/// An operation that continues the previous one continues the latest at its admission. A handler
+/// may start another while it waits for room.
 #[test]
 fn what_waits_for_room_continues_what_was_started_meanwhile() {
     const LARGE: u32 = 2 << 20;
@@ -638,13 +646,13 @@ fn what_waits_for_room_continues_what_was_started_meanwhile() {
         let fixed = me.register_read_only(vec![1_u64; 8])?;
         let starts = me.broadcast(root, me.gather(root, fixed.slice().start())?)?;
         if me.process().number() == 1 {
-            // The first call is slower than others.
+            // The first call is slower than later ones.
             me.call_return(root, (), |_, ()| ())?.wait()?;
             while armed.get(me)? != 1 {
                 me.charge(Duration::from_micros(1));
             }
             me.call(root, armed, |me, armed| {
-                // Two that have failed are told, which makes room for two.
+                // Two failed operations are completed, which makes room for two.
                 for _ in 0..2 {
                     let mut told = std::pin::pin!(me.completion(FAILED.get().unwrap()));
                     let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
@@ -666,10 +674,10 @@ fn what_waits_for_room_continues_what_was_started_meanwhile() {
         }
         FAILED.set(Some(last));
         armed.put(me, 1)?;
-        // The call is here before the way there is taken up by so many bytes.
+        // The call arrives before so many bytes occupy the way.
         me.charge(Duration::from_micros(100));
         drop(me.start_put_owned(there(4096), vec![3; LARGE as usize / 2], Order::None).map_err(|it| it.error)?);
-        // The last bytes of what the handler puts.
+        // The last bytes that the handler puts.
         let end = there(4096 + LARGE - 8);
         let put = me.start_put_owned(end, vec![2; 8], Order::Continuing).map_err(|refused| refused.error)?;
         assert_eq!(put.handle().number(), armed.get(me)? + 1, "the handler came between");
@@ -681,7 +689,7 @@ fn what_waits_for_room_continues_what_was_started_meanwhile() {
     }
 
     thread_local! {
-        /// The last that has failed, for the handler, which runs on the same thread.
+        /// The latest failed operation, for the handler, which runs on the same thread.
         static FAILED: std::cell::Cell<Option<Handle>> = const { std::cell::Cell::new(None) };
     }
 }

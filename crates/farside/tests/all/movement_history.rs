@@ -1,8 +1,10 @@
-//! Random histories of operations with orders, checked against the rules of `docs/memory-model.md` §9.
+//! Random histories of operations with orders, checked against the rules of `docs/memory-model.md`
+//! §9.
 //!
-//! Every write writes a value of its own, and every read goes where nothing else does, so that what each read is known in the end. An operation
-//! must find the last writes of those that it is ordered after, and nothing of those that are ordered after it. The checker is itself checked:
-//! with orders that are not passed on it must find that they are not kept.
+//! Every write writes a unique value, and every read stores its value in a place of its own. So the
+//! test knows in the end what each read returned. An operation must find the last writes among
+//! those that it is ordered after, and no write that is ordered after it. The checker is checked,
+//! too: it must find the violations when some orders are kept from the library.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,30 +14,32 @@ use farside::{
     AtomicChange, GlobalAddress, GlobalPtr, Handle, Incoming, Order, Result, Signal, SimOptions, Simulation,
 };
 
-/// Words that are written and read again and again, in each process.
+/// Words of each process that are written and read many times.
 const CELLS: u32 = 2;
 /// Operations of a history.
 const LENGTH: usize = 60;
-/// Words of a worker in each process: constants that copies bring from there, cells, and a log of what copies have read there.
+/// Words of a worker in each process: constants as sources of copies, cells, and a log as target of
+/// copies.
 const PART_WORDS: u32 = CELLS + 2 * LENGTH as u32;
 const _: () = assert!(3 * PART_WORDS * 8 <= 4096, "the parts of three workers fit into the starter memory");
 
-/// What is kept from the library, or is wrong with the fabric below it: the orders that the checker is to miss.
+/// Orders that are kept from the library, or a fault of the fabric below it. The checker must find
+/// the violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sabotage {
     Nothing,
     /// All operations start at once.
     Orders,
-    /// Those after a handle do.
+    /// Operations after a handle start at once.
     Handles,
     Fences,
-    /// What is completed is not waited for.
+    /// Completions are not waited for.
     Completion,
-    /// Puts are said to have ended before they take effect.
+    /// Puts are reported as complete before they take effect.
     Fabric,
 }
 
-/// A stream of numbers.
+/// A stream of pseudorandom numbers.
 struct Random(u64);
 
 impl Random {
@@ -45,7 +49,7 @@ impl Random {
     }
 }
 
-/// A word: of which process, and which of its cells.
+/// A word: its process and its cell.
 type Cell = (u32, u32);
 
 #[derive(Debug)]
@@ -56,19 +60,19 @@ enum Kind {
     Read {
         cell: Cell,
     },
-    /// Both, in one step.
+    /// A read and a write in one step.
     Swap {
         cell: Cell,
     },
 }
 
-/// An operation as the checker sees it. It writes its place in the history, plus one.
+/// An operation as the checker sees it. It writes its index in the history plus one.
 #[derive(Debug)]
 struct Operation {
     kind: Kind,
-    /// Those that it is ordered after.
+    /// The operations that it is ordered after.
     after: BTreeSet<usize>,
-    /// What it found.
+    /// The value that it found.
     found: Option<u64>,
 }
 
@@ -83,9 +87,9 @@ impl Operation {
     }
 }
 
-/// What is wrong with a history, if anything is.
+/// Returns an error if a history breaks the rules.
 fn check(history: &[Operation], last: impl Fn(Cell) -> u64) -> std::result::Result<(), String> {
-    // All that comes before each, by way of others, too.
+    // All operations before each one, directly or through others.
     let mut before: Vec<BTreeSet<usize>> = Vec::new();
     for operation in history {
         let all =
@@ -136,18 +140,18 @@ impl Words<'_> {
         self.word(process, index)
     }
 
-    /// A word that holds the value that this operation writes.
+    /// Returns a word that holds the value of this operation.
     fn constant(&self, process: u32, at: usize) -> GlobalPtr<u64> {
         self.word(process, CELLS + at as u32)
     }
 
-    /// A word that this operation alone writes.
+    /// Returns a word that only this operation writes.
     fn log(&self, process: u32, at: usize) -> GlobalPtr<u64> {
         self.word(process, CELLS + (LENGTH + at) as u32)
     }
 }
 
-/// Where an operation leaves what it has found.
+/// The place where an operation leaves the value that it found.
 enum Finding {
     Nothing,
     At(GlobalPtr<u64>),
@@ -155,7 +159,7 @@ enum Finding {
     Buffer(Incoming<Vec<u8>>),
 }
 
-/// Makes a history, runs it, and says what is wrong with how it went.
+/// Makes a history, runs it and checks it.
 fn run(me: &Worker, seed: u64, sabotage: Sabotage) -> Result<std::result::Result<(), String>> {
     let words = Words(me);
     let processes = me.process_count();
@@ -171,7 +175,7 @@ fn run(me: &Worker, seed: u64, sabotage: Sabotage) -> Result<std::result::Result
     let mut history: Vec<Operation> = Vec::new();
     let mut handles: Vec<Handle> = Vec::new();
     let mut findings = Vec::new();
-    // Those that everything from now on comes after, and those that come before what reaches a process.
+    // The operations before all later ones, and those before later operations on a process.
     let mut completed = BTreeSet::new();
     let mut fenced: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); processes as usize];
     let mut touched: Vec<Vec<u32>> = Vec::new();
@@ -247,7 +251,7 @@ fn run(me: &Worker, seed: u64, sabotage: Sabotage) -> Result<std::result::Result
                 (got.handle(), Kind::Read { cell }, Finding::Buffer(got), vec![cell.0])
             }
             6 | 7 => {
-                // Either is the one that is looked at.
+                // Either the data or the signal is the cell.
                 let (log, is_signal) = (words.log(other, at), random.below(2) == 1);
                 let (data, signal) = if is_signal { (log, word) } else { (word, log) };
                 let bytes = value.to_le_bytes().to_vec();
@@ -285,7 +289,7 @@ fn run(me: &Worker, seed: u64, sabotage: Sabotage) -> Result<std::result::Result
     Ok(check(&history, |cell| last[&cell]))
 }
 
-/// How many of some simulated histories break the rules.
+/// Returns how many of some simulated histories break the rules.
 fn violations(seeds: std::ops::Range<u64>, options: SimOptions, sabotage: Sabotage) -> u32 {
     let found = AtomicU32::new(0);
     let options = SimOptions { ends_puts_early: sabotage == Sabotage::Fabric, ..options };

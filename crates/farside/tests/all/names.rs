@@ -1,7 +1,8 @@
-//! Jobs of several programs: what their processes can call on each other, and what is refused.
+//! Jobs of several programs: the calls that their processes can make on each other, and the calls
+//! that are refused.
 //!
-//! The processes of one program here run this test binary again, with arguments that lead to the one test; those of the other
-//! run the example `histogram`.
+//! The processes of one program run this test program again, with arguments that select the same
+//! test. The others run the example `histogram`.
 
 use std::path::{Path, PathBuf};
 use std::process::exit;
@@ -14,7 +15,7 @@ use farside::{Error, NameRefusal, Named, ProcessEnd, Refused, Result, Simulation
 
 use crate::support::only;
 
-/// The longest that anything here takes on a machine that is very busy.
+/// The longest time that any step takes on a very busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
 const ADD: Named<(u64, u64)> = Named::new("histogram/add");
@@ -24,7 +25,7 @@ fn is_launched() -> bool {
     std::env::var_os("FARSIDE_LAUNCHER").is_some()
 }
 
-/// Calls the function, and ends all if that takes too long.
+/// Calls the function. Ends this process if that takes longer than [`LONG`].
 fn within_time<T>(function: impl FnOnce() -> T) -> T {
     let (done, watch) = mpsc::channel::<()>();
     std::thread::spawn(move || {
@@ -42,7 +43,7 @@ fn this_program() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-/// An example of this package. It lies beside the folder that test binaries are in.
+/// Returns the path of an example of this package, which lies beside the folder of test programs.
 fn example(name: &str) -> PathBuf {
     let this = this_program();
     let target = this.parent().and_then(Path::parent).expect("test binaries are in a folder of the target folder");
@@ -55,7 +56,8 @@ fn program(command: PathBuf, arguments: &[&str], processes: u32) -> Program {
     Program { command, arguments: arguments.iter().map(Into::into).collect(), processes }
 }
 
-/// Runs a job of two processes of `histogram` and two that come to this place by this test.
+/// Runs a job of two processes of `histogram` and two that reach this call by running the test of
+/// this name.
 fn beside_histogram(test: &str, body: impl Fn(&Worker) -> Result<()> + Send + Sync) {
     if is_launched() {
         exit(farside::job().run(body).is_err().into());
@@ -65,7 +67,7 @@ fn beside_histogram(test: &str, body: impl Fn(&Worker) -> Result<()> + Send + Sy
     within_time(|| Launch::new(programs).quiet_stdout().run()).unwrap();
 }
 
-/// What `histogram` does with all.
+/// Takes part in the collectives with which `histogram` ends.
 fn leave(me: &Worker) -> Result<u64> {
     me.barrier()?;
     let total = me.all_reduce(0_u64, |a, b| a + b)?;
@@ -83,7 +85,7 @@ fn other_of_this_binary(me: &Worker) -> WorkerId {
 fn two_programs_make_one_job() {
     let programs = vec![program(example("histogram"), &[], 2), program(example("sampler"), &[], 2)];
     within_time(|| Launch::new(programs).quiet_stdout().run()).unwrap();
-    // Whichever is first.
+    // The programs may come in any order.
     let programs = vec![program(example("sampler"), &[], 1), program(example("histogram"), &[], 3)];
     within_time(|| Launch::new(programs).quiet_stdout().threads_per_process(2).run()).unwrap();
 }
@@ -127,7 +129,7 @@ fn closures_are_called_where_they_exist_only() {
         assert!(me.runs_same_binary(like) && me.runs_same_binary(me.id()));
         for to in HISTOGRAMS {
             assert!(!me.runs_same_binary(to));
-            // Before there is a ring, and when there is one.
+            // Before there is a ring, and with a ring.
             for _ in 0..2 {
                 let text = || String::from("unharmed");
                 is_refused(me, me.call(to, text(), |_, _| ()).unwrap_err(), to, text());
@@ -169,9 +171,9 @@ fn other_types_and_unknown_names_are_refused() {
             let other_result = Named::<u64, u64>::new("histogram/count");
             let refusal = why(me.call_named_return(to, other_result, 3)?.wait().map(drop));
             assert_eq!(refusal, ("histogram/count", NameRefusal::OtherTypes));
-            // The way there is as good as before.
+            // The way there still works.
             assert_eq!(me.call_named_return(to, COUNT, 3)?.wait()?, Some(0));
-            // A value that cannot be understood elsewhere comes back at once.
+            // A value that other programs cannot decode is refused at once.
             let unportable = Named::<Option<Reply<u64>>>::new("histogram/add");
             let refused = me.call_named(to, unportable, None).unwrap_err();
             assert!(matches!(refused.error, Error::NotPortable { name: "histogram/add", .. }), "{refused}");
@@ -181,7 +183,8 @@ fn other_types_and_unknown_names_are_refused() {
     });
 }
 
-/// Whoever is called reports a call that nobody waits for, and by default the job ends with that, as with a panic.
+/// The called process reports a refused call without a result. By default the job fails, as after a
+/// panic.
 #[test]
 fn a_refused_call_that_nobody_waits_for_ends_the_job() {
     let test = "names::a_refused_call_that_nobody_waits_for_ends_the_job";
@@ -205,13 +208,14 @@ fn a_refused_call_that_nobody_waits_for_ends_the_job() {
     }
 }
 
-/// A name that nobody registered, or with other types, may also be called in a process of the same binary.
+/// A call by name may be refused in a process of the same binary, too: for an unknown name or other
+/// types.
 #[farside::test(processes = 2, threads = 1)]
 fn names_are_looked_up_in_like_processes_too(me: &Worker) -> Result<()> {
     let refused = me.call_named_return(me.neighbor(1), COUNT, 1)?.wait();
     assert!(matches!(refused, Err(Error::NamedRefused { why: NameRefusal::Unknown, .. })), "{refused:?}");
     assert_eq!(me.call_return(me.neighbor(1), 1_u8, |_, x| x)?.wait()?, 1);
-    // The other has its refusal, too, when it comes here.
+    // The other worker's refused call has arrived here as well.
     me.barrier()?;
     assert_eq!(me.counters().refused, 1);
     Ok(())
@@ -230,7 +234,7 @@ enum Shape {
     Group(Vec<Shape>),
 }
 
-/// A job on a simulated network, where processes 1 and 2 count as of another binary than 0 and 3.
+/// Runs a job on a simulated network. Processes 1 and 2 run another binary than 0 and 3.
 fn mixed(seed: u64, body: impl Fn(&Worker) -> Result<()> + Send + Sync) -> Result<()> {
     let simulation = Simulation::new(4, 1, seed)
         .binary(ProcessId::new(1), 7)
@@ -286,7 +290,7 @@ fn a_collective_is_of_one_type() {
     .unwrap();
 }
 
-/// Worker 1 gathers what worker 0, which is of another binary, does not.
+/// Worker 1 gathers many values, and worker 0, which runs another binary, gathers none.
 #[test]
 fn a_binary_that_runs_ahead_is_an_error_and_not_memory() {
     const KEPT_MAX: usize = 1 << 16;
@@ -334,7 +338,7 @@ fn every_pair_calls_what_it_may() {
                 assert_eq!(me.call_named_return(to, LONG_RESULT, 3000)?.wait()?, vec![7; 3000]);
                 let too_long = me.call_named_return(to, LONG_RESULT, 5000)?.wait();
                 assert!(matches!(too_long, Err(Error::TooLarge { bytes: 5008, max: 4096, .. })), "{too_long:?}");
-                // In its place among the others.
+                // The call keeps its place among the others.
                 assert_eq!(me.to(to).send_based().call_named_return(DOUBLE, 4)?.wait()?, 8);
             }
             me.wait_while_serving(|| tally.here(me).get() == 4 * 50 * 51 / 2)?;
@@ -351,7 +355,7 @@ fn a_handle_of_another_type_is_refused() {
         let text = PerWorker::new(me, String::from("no number"))?;
         let (caller, callee) = (WorkerId::new(1), WorkerId::new(0));
         if me.id() == caller {
-            // As a program might have it in which there is another type behind the handle.
+            // A program may have another type behind the handle.
             me.call_named(callee, Named::<(PerWorker<String>, u64)>::new("test/tally"), (text, 1))?;
         }
         if me.id() == callee {

@@ -1,4 +1,5 @@
-//! Numbered notifications. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator.
+//! Numbered notifications. The bodies run as processes, over the fabric that `FARSIDE_FABRIC`
+//! names, and in the simulator.
 
 use crate::support::room;
 use farside::global::GlobalError;
@@ -11,12 +12,13 @@ use farside::{
     AllNotifications, Error, GlobalAddress, GlobalPtr, NotificationFault, Notifications, Result, Simulation,
 };
 
-/// Where the worker of this number puts its data in a process.
+/// Returns the place of a worker's data in a process.
 fn place(process: ProcessId, number: u32) -> GlobalPtr<u64> {
     GlobalAddress::starter(process, 64 + number * 8).cast()
 }
 
-/// Each worker notifies each process under its own number, and each process takes them as they come: every one once, with its data.
+/// Each worker notifies each process under its own number. Each process takes every notification
+/// once, in any order, with its data.
 fn many_notify_each(me: &Worker) -> Result<()> {
     let count = me.worker_count();
     let notifications = AllNotifications::new(me, count)?;
@@ -51,7 +53,7 @@ fn many_notify_each(me: &Worker) -> Result<()> {
     notifications.release(me)
 }
 
-/// A later notification under a number replaces an earlier one; taking it leaves none.
+/// A later notification under a number replaces an earlier one. Taking it leaves none.
 fn a_notification_is_overwritten_until_it_is_taken(me: &Worker) -> Result<()> {
     let notifications = AllNotifications::new(me, 4 * me.worker_count())?;
     let peer = me.neighbor(me.threads_per_process());
@@ -61,7 +63,7 @@ fn a_notification_is_overwritten_until_it_is_taken(me: &Worker) -> Result<()> {
     }
     me.barrier()?;
     if me.thread_index() == 0 {
-        // From the worker of this number, of the process before this.
+        // These come from the worker of this number in the previous process.
         let from = me.neighbor(me.worker_count() - me.threads_per_process()).number();
         let (own, numbers) = (notifications.own(me), 4 * from..4 * from + 4);
         assert_eq!(own.test(me, numbers.clone())?, Some(numbers.start + 1));
@@ -76,7 +78,7 @@ fn a_notification_is_overwritten_until_it_is_taken(me: &Worker) -> Result<()> {
     notifications.release(me)
 }
 
-/// The workers of a process take what others give, and nothing is taken by two.
+/// The workers of a process take the notifications of others, each once.
 fn several_take(me: &Worker) -> Result<()> {
     let notifications = AllNotifications::new(me, 64)?;
     let peer = me.process_of(me.neighbor(me.threads_per_process()));
@@ -97,10 +99,11 @@ fn several_take(me: &Worker) -> Result<()> {
     notifications.release(me)
 }
 
-/// What is given at the moment at which the one before is taken is there, or takes its place: it is not lost.
+/// A notification that is given while the previous one is taken is not lost: it remains or is taken
+/// instead.
 fn the_last_is_never_lost(me: &Worker) -> Result<()> {
     let peer = me.process_of(me.neighbor(me.threads_per_process()));
-    // Where a notification is a message a round takes as long as a hundred.
+    // A round takes a hundred times as long where a notification is a message.
     let rounds = if me.is_mapped(GlobalAddress::starter(peer, 0))? { 200 } else { 10 };
     let [stream, awake, last] = [0, 1, 2];
     let notifications = AllNotifications::new(me, 3)?;
@@ -110,7 +113,7 @@ fn the_last_is_never_lost(me: &Worker) -> Result<()> {
         let there = notifications.of(taker)?;
         let mut value = 0;
         for round in 0..rounds {
-            // Until the other certainly takes them, and then some more.
+            // Until the other process certainly takes them, and then some more.
             let mut more = 20 + round % 7;
             while more > 0 {
                 value += 1;
@@ -152,14 +155,15 @@ fn the_last_is_never_lost(me: &Worker) -> Result<()> {
     notifications.release(me)
 }
 
-/// One takes all of several at a time, while another takes the last of them and gives it again: whoever does not get all leaves all.
+/// One worker takes all of several notifications at once, while another takes the last of them and
+/// gives it again. A worker that does not get all leaves all.
 fn all_are_taken_or_none(me: &Worker) -> Result<()> {
     const COUNT: u32 = 8;
     let notifications = AllNotifications::new(me, COUNT + 2)?;
     let own = notifications.own(me);
     let values: Vec<u64> = (1..=COUNT.into()).collect();
     let give_all = || (0..COUNT).zip(&values).try_for_each(|(number, value)| own.notify(me, number, *value));
-    // Whichever is ready first says so.
+    // The worker that is done first says so.
     let is_over = || own.test(me, COUNT..COUNT + 2).map(|over| over.is_some());
     match me.thread_index() {
         0 => {
@@ -190,7 +194,7 @@ fn all_are_taken_or_none(me: &Worker) -> Result<()> {
         _ => {}
     }
     me.barrier()?;
-    // What was given last is all there.
+    // All notifications of the last round are there.
     if me.thread_index() == 0 {
         assert_eq!(own.take_all(me, 0..COUNT)?, values);
     }
@@ -229,7 +233,7 @@ fn what_cannot_be_is_refused(me: &Worker) -> Result<()> {
     notifications.release(me)
 }
 
-/// Memory that is used again says nothing of what it was used for before.
+/// Memory that is used again holds no notifications of its earlier use.
 fn at_first_there_are_none(me: &Worker) -> Result<()> {
     for count in [0, 1, 63, 64, 65, 1000] {
         for _ in 0..2 {
@@ -246,7 +250,7 @@ fn at_first_there_are_none(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-/// Wishes that differ, and those that no memory has room for, are an error at all.
+/// Requests that differ, and requests without enough memory, fail on all workers.
 fn impossible_wishes_are_refused(me: &Worker) -> Result<()> {
     let unequal = AllNotifications::new(me, 10 + u32::from(me.id().number() == 1));
     assert!(matches!(room(&unequal), Some(GlobalError::Object(ObjectError::Unequal { .. }))), "{unequal:?}");
@@ -282,15 +286,16 @@ fn everything_in_the_simulator() {
     }
 }
 
-/// When one process has no memory for them, all are told so, at once: nobody waits for it until the deadline.
+/// If one process has no memory for them, all processes learn so at once. None waits until the
+/// deadline.
 #[test]
 fn what_one_process_lacks_is_refused_to_all() {
-    // More than a process has of its own at first.
+    // More than a process has at first.
     let count = 1 << 20;
     farside::simulate(3, 2, 1, |me| {
         let mut segments = Vec::new();
         if me.id() == WorkerId::new(3) {
-            // Every address that this process has to give.
+            // Takes every address that this process has.
             let refused = loop {
                 match me.register(vec![1_u64]) {
                     Ok(segment) => segments.push(segment),
@@ -309,7 +314,7 @@ fn what_one_process_lacks_is_refused_to_all() {
                 matches!(room(&refused), Some(MemoryError::NoAddress { process, .. }) if *process == ProcessId::new(1));
             assert!(is_told, "{refused:?}");
             assert!(me.now() - before < Duration::from_secs(1));
-            // What was had is given back, by the worker that allocates for its process.
+            // The worker that allocates for its process has released the memory.
             if me.thread_index() == 0 {
                 assert_eq!(used(me), *held.get_or_insert_with(|| used(me)));
             }
@@ -320,7 +325,7 @@ fn what_one_process_lacks_is_refused_to_all() {
     .unwrap();
 }
 
-/// Who waits for the notification of a process that dies hears of it, if it said whose it is.
+/// A wait for a notification of a named process ends with an error when that process dies.
 #[test]
 fn a_lost_sender_is_an_error() {
     let dying = ProcessId::new(1);

@@ -1,5 +1,5 @@
-//! Objects that all workers have together: symmetric memory, arrays, byte spaces. The bodies run as processes, over whatever
-//! `FARSIDE_FABRIC` says, and in the simulator.
+//! Objects of all workers: symmetric memory, arrays and byte spaces. The bodies run as processes,
+//! over the fabric that `FARSIDE_FABRIC` names, and in the simulator.
 
 use crate::support::room;
 use farside::global::GlobalError;
@@ -21,7 +21,7 @@ fn processes(me: &Worker) -> impl Iterator<Item = ProcessId> + use<> {
     (0..me.process_count()).map(ProcessId::new)
 }
 
-/// Everybody writes to everybody, at addresses that nobody was asked for.
+/// Every worker writes to every process, at addresses that it computes.
 fn symmetric_memory_is_where_it_is_computed(me: &Worker) -> Result<()> {
     let inbox = me.symmetric::<u64>(me.worker_count() as usize + 1)?;
     let last = me.worker_count() as usize;
@@ -45,7 +45,7 @@ fn symmetric_memory_is_where_it_is_computed(me: &Worker) -> Result<()> {
     inbox.free(me)
 }
 
-/// Of no values there are slices all the same, with addresses.
+/// Empty symmetric memory has slices and addresses, too.
 fn symmetric_memory_of_no_values_is_empty(me: &Worker) -> Result<()> {
     let none = me.symmetric::<u64>(0)?;
     for process in processes(me) {
@@ -58,9 +58,10 @@ fn symmetric_memory_of_no_values_is_empty(me: &Worker) -> Result<()> {
     none.free(me)
 }
 
-/// Processes whose memories differ have the object at different addresses, and know them all the same.
+/// Processes with different allocations have the object at different addresses, and all of them
+/// know these.
 fn memories_may_differ(me: &Worker) -> Result<()> {
-    // As much again for each process as for the one before.
+    // Each process allocates more than the one before.
     let held = me.allocate_at(me.process(), 1000 * u64::from(me.id().number() + 1))?;
     let objects = [me.symmetric::<u32>(100)?, me.symmetric::<u32>(1)?];
     for (number, object) in objects.iter().enumerate() {
@@ -85,7 +86,8 @@ const DISTRIBUTIONS: [Distribution; 6] = [
     Distribution::block_cyclic(4).over_processes(),
 ];
 
-/// Every index is one value, whoever names it and however: by index, in a range, in the part that it lies in.
+/// Every index names one value, whichever worker uses it: by index, in a range, or in the part
+/// around it.
 fn arrays_hold_what_was_put(me: &Worker) -> Result<()> {
     let own = me.id().index();
     let count = me.worker_count() as usize;
@@ -128,7 +130,7 @@ fn arrays_hold_what_was_put(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-/// The parts of all workers together are the array, once.
+/// The parts of all workers together are the array, with each value once.
 fn check_local(me: &Worker, array: &GlobalArray<u64>) -> Result<()> {
     let local = array.local(me);
     let indices: Vec<usize> = array.local_indices(me).collect();
@@ -140,7 +142,7 @@ fn check_local(me: &Worker, array: &GlobalArray<u64>) -> Result<()> {
         assert_eq!(me.process_of(owner), me.process());
         assert!(array.distribution() == array.distribution().over_processes() || owner == me.id());
     }
-    // SAFETY: between the barriers around it nobody writes to the array; see the caller.
+    // SAFETY: no worker writes to the array between the barriers around this call; see the caller.
     let sum: u64 = unsafe { me.read_epoch(|epoch| local.as_slice(epoch).iter().sum()) }?;
     let is_shared = array.distribution() == array.distribution().over_processes();
     let counts = if is_shared && me.thread_index() > 0 { (0, 0) } else { (sum, local.len()) };
@@ -150,7 +152,7 @@ fn check_local(me: &Worker, array: &GlobalArray<u64>) -> Result<()> {
     Ok(())
 }
 
-/// What leaves an array, and arrays that there cannot be.
+/// Accesses outside of an array, and impossible arrays, are refused.
 fn bad_indices_are_refused(me: &Worker) -> Result<()> {
     let array: GlobalArray<u32> = me.global_array_as(10, Distribution::CYCLIC)?;
     let outside = |index, count| ObjectError::Outside { index, count, length: 10 };
@@ -169,7 +171,7 @@ fn bad_indices_are_refused(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-/// Wishes that differ are an error at all, and the job goes on.
+/// Requests that differ fail on all workers, and the job goes on.
 fn unequal_wishes_are_refused(me: &Worker) -> Result<()> {
     let length = 10 + usize::from(me.id().number() == 1);
     let (a, b) = match why(me.global_array::<u64>(length)) {
@@ -185,14 +187,14 @@ fn unequal_wishes_are_refused(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Handlers reach arrays that they find.
+/// Handlers access arrays.
 fn functions_use_arrays(me: &Worker) -> Result<()> {
     let arrays = PerWorker::new(me, me.global_array::<u64>(me.worker_count() as usize * 2)?)?;
     let array = arrays.here(me);
     for index in 0..array.len() {
         let owner = array.worker_of(me, index)?;
         let added = me.call_return(owner, (arrays, index), |there, (arrays, index)| {
-            // Memory of the own process needs no waiting.
+            // Memory of its own process needs no waiting.
             arrays.here(there).at(index).and_then(|at| at.fetch_add(there, 1)).is_ok()
         })?;
         assert!(added.wait()?);
@@ -202,7 +204,7 @@ fn functions_use_arrays(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Reads and writes over slices, at the end of the space, and outside.
+/// Reads and writes across slices, at the end of the space, and outside.
 fn byte_spaces_are_read_as_files(me: &Worker) -> Result<()> {
     let slices = me.process_count() - 1;
     let first = ProcessId::new(1);
@@ -247,7 +249,7 @@ fn byte_spaces_are_read_as_files(me: &Worker) -> Result<()> {
     empty.free(me)
 }
 
-/// What is freed is used again, and zero again.
+/// Freed memory is used again, and is zero again.
 fn freed_memory_is_used_again(me: &Worker) -> Result<()> {
     let used = |me: &Worker| me.memory_report().iter().map(|node| node.used_bytes).sum::<usize>();
     let mut held = 0;
@@ -281,8 +283,8 @@ everywhere! {
     freed_memory_is_used_again
 }
 
-/// Whoever makes, uses or frees an object when a process is lost is told so, whatever it was in; and what was not freed is no more than what
-/// was under way.
+/// A worker that makes, uses or frees an object learns of a lost process in any step. Only memory
+/// of the operation under way remains allocated.
 #[test]
 fn who_is_lost_ends_what_all_do_together() {
     for seed in 0..10 {

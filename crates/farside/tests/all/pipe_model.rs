@@ -1,10 +1,12 @@
-//! The protocol of pipes under a model checker, which tries every order in which the threads can run and every value that a load can return.
+//! The protocol of pipes under a model checker, which tries every order of the threads and every
+//! value that a load can return.
 //!
-//! The file of the protocol is compiled once more here, with the checker's atomics. What lies in the slots are the checker's cells: it finds out when
-//! both ends touch one at the same time, or one reads what it need not see. Models are tiny, so that they end. The *mutants* are the protocol's
-//! steps with one thing wrong, and the checker must find that.
+//! The file of the protocol is compiled once more here, with the checker's atomics. The content of
+//! the slots is in cells of the checker: it finds concurrent accesses of both ends, and reads of
+//! values that need not be visible. Models are tiny, so that they end. The *mutants* are steps of
+//! the protocol with one fault each, which the checker must find.
 
-/// What the protocol is made of here.
+/// The types that the protocol uses here.
 mod words {
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
 }
@@ -38,7 +40,8 @@ impl Memory {
     }
 
     fn write(&self, slot: usize, value: u64) {
-        // SAFETY: the checker finds out if another thread touches it at the same time; that is what is tested.
+        // SAFETY: the checker finds an access of another thread at the same time; that is what this
+        // tests.
         self.slots[slot].with_mut(|place| unsafe { *place = value });
     }
 
@@ -60,12 +63,12 @@ impl Words for Memory {
 
 const MESSAGE: Flag = Flag { kind: Kind::Slot, bytes: 8 };
 
-/// What the value of a message is.
+/// Returns the value of a message.
 fn value(number: u64) -> u64 {
     100 + number
 }
 
-/// Writes so many messages by `publish`, which is told the slot and the value.
+/// Writes `count` messages by `publish`, which gets the slot and the value.
 fn write(memory: &Memory, count: u64, mut publish: impl FnMut(&Memory, &mut Writing, u64)) {
     let mut writing = Writing::new(memory.flags.len());
     for number in 0..count {
@@ -84,7 +87,7 @@ fn publish(memory: &Memory, writing: &mut Writing, value: u64) {
     writing.publish(memory, MESSAGE);
 }
 
-/// Reads so many messages, each by `take`.
+/// Reads `count` messages, each by `take`.
 fn read(memory: &Memory, count: u64, mut take: impl FnMut(&Memory, &mut Reading) -> u64) {
     let mut reading = Reading::new(memory.flags.len());
     for number in 0..count {
@@ -102,7 +105,7 @@ fn take(memory: &Memory, reading: &mut Reading) -> u64 {
     value
 }
 
-/// A writer and a reader of a pipe of this width.
+/// Returns a model of a writer and a reader of a pipe of this width.
 fn model(
     width: usize,
     count: u64,
@@ -137,7 +140,8 @@ fn messages_arrive_whole_once_and_in_order() {
 
 #[test]
 fn what_another_thread_delivers_arrives_too() {
-    // The service thread of the reader's process sets the flags, and learns from the count alone that a slot is free.
+    // The service thread of the reader's process sets the flags. It learns from the count alone
+    // that a slot is free.
     check(|| {
         let memory = Memory::new(1);
         let delivers = memory.clone();
@@ -146,7 +150,7 @@ fn what_another_thread_delivers_arrives_too() {
                 while !deliver(&*delivers, 1, number, MESSAGE, |slot| delivers.write(slot, value(number))) {
                     thread::yield_now();
                 }
-                // What comes twice is refused.
+                // A message that comes twice is refused.
                 let again = deliver(&*delivers, 1, number, MESSAGE, |slot| delivers.write(slot, 0));
                 assert!(!again);
             }
@@ -169,7 +173,7 @@ fn mutants_are_found() {
         },
         take
     )));
-    // The count before the last look at the message.
+    // The count before the last read of the message.
     assert!(finds_an_error(model(1, 2, publish, |memory, reading| {
         let slot = reading.slot();
         reading.release(memory);
@@ -198,7 +202,7 @@ fn mutants_are_found() {
     )));
 }
 
-/// What a faulty peer may leave in the words is told from what belongs there.
+/// Corrupt words of a faulty peer are told from valid ones.
 #[test]
 fn corrupt_words_are_told() {
     use protocol::Corrupt;

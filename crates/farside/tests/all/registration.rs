@@ -1,4 +1,5 @@
-//! Ordinary memory under global addresses. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the simulator.
+//! Ordinary memory under global addresses. The bodies run as processes, over the fabric that
+//! `FARSIDE_FABRIC` names, and in the simulator.
 
 use crate::support::room;
 use farside::global::GlobalError;
@@ -19,14 +20,15 @@ fn why<T: std::fmt::Debug>(result: Result<T>) -> AddressFault {
     }
 }
 
-/// Everybody's address, at everybody.
+/// Brings every worker's address to all workers.
 fn exchange<T: 'static>(me: &Worker, own: GlobalPtr<T>) -> Result<Vec<GlobalPtr<T>>> {
     let root = WorkerId::new(0);
     let gathered = me.gather(root, own)?;
     me.broadcast(root, gathered)
 }
 
-/// A vector is read and written by all while it is registered, and comes back with what they wrote; its address is stale then, for all.
+/// All workers read and write a registered vector. It comes back with what they wrote, and its
+/// address is stale for all.
 fn vectors_are_lodged_and_come_back(me: &Worker) -> Result<()> {
     let own = me.id().index();
     let count = me.worker_count() as usize;
@@ -69,7 +71,7 @@ fn vectors_are_lodged_and_come_back(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Others read what is registered for that, and nobody writes it.
+/// Others can read a vector that is registered as read-only, and no worker can write it.
 fn what_may_be_read_is_not_written(me: &Worker) -> Result<()> {
     let segment = me.register_read_only(vec![u64::from(me.id().number()); 100])?;
     for (worker, start) in exchange(me, segment.slice().start())?.into_iter().enumerate() {
@@ -84,7 +86,7 @@ fn what_may_be_read_is_not_written(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A stack is written by others while it is lent, and is its owner's again afterwards.
+/// Others write a variable on the stack while it is lent. Its owner uses it again afterwards.
 fn stacks_are_lent(me: &Worker) -> Result<()> {
     let own = u64::from(me.id().number());
     let mut array = [own; 16];
@@ -115,7 +117,7 @@ fn stacks_are_lent(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A panic in a closure that has memory lent takes the address back, too.
+/// A panic in the closure of a loan ends the loan, too.
 fn a_panic_ends_a_loan(me: &Worker) -> Result<()> {
     let mut array = [1_u64; 4];
     let mut address = GlobalAddress::NULL;
@@ -131,13 +133,13 @@ fn a_panic_ends_a_loan(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Memory of any kind, beginning anywhere.
+/// Memory of any kind at any alignment.
 fn anything_is_registered_raw(me: &Worker) -> Result<()> {
     let mut block = vec![0_u64; 64].into_boxed_slice();
     let base = NonNull::from(&mut *block).cast::<u8>();
-    // SAFETY: it is inside of the block.
+    // SAFETY: the address is inside of the block.
     let inside = unsafe { base.add(4) };
-    // SAFETY: the block is not looked at before it is deregistered.
+    // SAFETY: no code accesses the block before it is deregistered.
     let mut odd = unsafe { me.register_raw(inside, 400, Rights::Write) }?;
     assert_eq!(odd.bytes(), 400);
     for start in exchange(me, odd.address().cast::<u32>())? {
@@ -150,7 +152,7 @@ fn anything_is_registered_raw(me: &Worker) -> Result<()> {
     odd.deregister(me)?;
     odd.deregister(me)?;
     assert_eq!((block[0], block[1]), (u64::from(me.worker_count()) << 32, 0));
-    // SAFETY: nobody writes the block while it is registered.
+    // SAFETY: no thread writes the block while it is registered.
     let again = unsafe { me.register_raw(base, 512, Rights::Read) }?;
     assert_eq!(why(again.address().cast::<u64>().put(me, 1)), AddressFault::ReadOnly);
     assert_eq!(again.address().cast::<u32>().add(1)?.get(me)?, me.worker_count());
@@ -160,7 +162,7 @@ fn anything_is_registered_raw(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// From addresses to pointers of the own process, and back.
+/// Addresses become pointers of this process, and pointers become addresses.
 fn addresses_are_translated(me: &Worker) -> Result<()> {
     let segment = me.register(vec![5_u8; 100])?;
     let buffer = me.allocate(64)?;
@@ -174,7 +176,7 @@ fn addresses_are_translated(me: &Worker) -> Result<()> {
         assert!(me.is_mapped(address)?);
     }
     let pointer = me.local_address(in_buffer).unwrap();
-    // SAFETY: the buffer is kept, and nobody writes it.
+    // SAFETY: the buffer is alive, and no thread writes it.
     assert_eq!(unsafe { pointer.read() }, 42);
     let peer = me.process_of(me.neighbor(me.threads_per_process()));
     for nowhere in [
@@ -191,9 +193,11 @@ fn addresses_are_translated(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// What is taken back while others write to it is not written any more when it has come back.
+/// Memory that is deregistered while others write to it is not written any more once it has come
+/// back.
 fn memory_comes_back_from_under_writers(me: &Worker) -> Result<()> {
-    // Where a put is a system call, one of so much takes its time, so that some are under way at any moment.
+    // Where a put is a system call, such a long one takes a while, so some are under way at any
+    // moment.
     let starter = GlobalAddress::starter(me.process_of(me.neighbor(me.threads_per_process())), 0);
     let length = if me.is_mapped(starter)? { 1 << 17 } else { 64 };
     for round in 0..10 {
@@ -241,14 +245,14 @@ fn stays_as_it_is(me: &Worker, values: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Copies that do not wait, between any two of the vectors that there are.
+/// Copies without waiting, between any two of the vectors.
 fn copies_reach_private_memory(me: &Worker) -> Result<()> {
     let own = me.id().index();
     let segment = me.register(vec![own as u64 + 1; 600])?;
     let starts = exchange(me, segment.slice().start())?;
     if own == 0 {
         let last = starts.len() - 1;
-        // From here to there, from there to here, among others, and here.
+        // From this process to another, back, between two others, and within this process.
         for (to, from, at) in [(last, 0, 100), (0, last, 200), (last, last - 1, 300), (0, 0, 400)] {
             let (target, source) = (starts[to].add(at)?, starts[from]);
             let copied = me.copy(target.address(), source.address(), 80, farside::global::Order::None)?;
@@ -261,7 +265,7 @@ fn copies_reach_private_memory(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Functions that were called put and get where that needs no waiting: not over a network.
+/// Handlers put and get where that needs no waiting: not over a network.
 fn functions_reach_private_memory(me: &Worker) -> Result<()> {
     let segment = me.register(vec![0_u64; 4])?;
     let own = me.call_return(me.id(), segment.slice().start(), |there, start| {
@@ -275,7 +279,7 @@ fn functions_reach_private_memory(me: &Worker) -> Result<()> {
     })?;
     let (is_put, put_is_refused, change_is_refused) = reached.wait()?;
     assert!(change_is_refused && is_put != put_is_refused);
-    // By a system call, if there are any and they are allowed.
+    // A put succeeds by a system call, if the system allows those.
     let starter = GlobalAddress::starter(me.process_of(next), 0);
     assert!(put_is_refused || me.is_mapped(starter)?);
     assert_eq!(segment.local().get(1), if is_put { 7 } else { 0 });
@@ -283,7 +287,7 @@ fn functions_reach_private_memory(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Memory that is registered and dropped is stale, and slots are used again many times over.
+/// Addresses of dropped registrations are stale, and their slots are used again many times.
 fn slots_are_used_again(me: &Worker) -> Result<()> {
     let mut before = GlobalAddress::NULL;
     for round in 0..1500_u64 {
@@ -315,7 +319,7 @@ everywhere! {
     slots_are_used_again
 }
 
-/// More than a process can have under addresses is refused, and nothing else suffers.
+/// A process that has no addresses left refuses registrations, and nothing else fails.
 #[test]
 fn a_process_has_so_many_regions_and_no_more() {
     farside::simulate(2, 1, 1, |me| {
@@ -332,7 +336,8 @@ fn a_process_has_so_many_regions_and_no_more() {
             assert!(matches!(me.register::<u64>(Vec::new()), Err(Error::Fabric(_))));
         }
         me.barrier()?;
-        // All are told when one has no addresses left, and what the others had is given back.
+        // All workers learn that one process has no addresses left. The memory of the others is
+        // released.
         let used = |me: &Worker| me.memory_report().iter().map(|node| node.used_bytes).sum::<usize>();
         let mut held = None;
         for _ in 0..10 {
@@ -340,7 +345,8 @@ fn a_process_has_so_many_regions_and_no_more() {
             let of_one =
                 matches!(room(&refused), Some(MemoryError::NoAddress { process, .. }) if process.number() == 1);
             assert!(of_one, "{refused:?}");
-            // The first time more is taken from the machine; then what was given back is there.
+            // The first attempt takes more memory from the machine. Later ones use what it
+            // released.
             assert_eq!(used(me), *held.get_or_insert_with(|| used(me)));
         }
         segments.drain(..).try_for_each(|segment| segment.deregister(me).map(drop))?;
@@ -350,7 +356,7 @@ fn a_process_has_so_many_regions_and_no_more() {
     .unwrap();
 }
 
-/// It is refused before anything is registered: the next region has the next slot.
+/// Such memory is refused before a region is made: the next region has the next slot.
 #[test]
 fn memory_that_is_too_long_for_addresses_is_not_registered() {
     let slot = |address: GlobalAddress| address.to_bits() >> 36 & 1023;
@@ -361,7 +367,7 @@ fn memory_that_is_too_long_for_addresses_is_not_registered() {
             let says = error.to_string().contains("in parts of at most 4 GiB");
             says && matches!(error.room_error(), Some(MemoryError::NoAddress { process, bytes: long }) if *process == me.process() && *long == bytes)
         };
-        // Zeros that nobody has written take no pages.
+        // Zeros that were never written take no pages.
         let mut long = vec![0_u8; bytes as usize];
         let refused = me.lend(&mut long, |_| unreachable!("it cannot be lent")).unwrap_err();
         assert!(is_refused(&refused), "{refused}");
@@ -375,7 +381,8 @@ fn memory_that_is_too_long_for_addresses_is_not_registered() {
     .unwrap();
 }
 
-/// Memory whose address was dropped goes when its holder has let go, though nothing is registered after it.
+/// The memory of a dropped registration is released once its holder has let go, even if nothing is
+/// registered after it.
 #[farside::test(processes = 2, threads = 1)]
 fn what_was_dropped_goes_by_itself(me: &Worker) -> Result<()> {
     const BYTES: usize = 64 << 20;
@@ -393,7 +400,8 @@ fn what_was_dropped_goes_by_itself(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A process that stands still holds memory up. Its owner is told so, and has it when the other goes on.
+/// A stopped process holds memory up. The owner gets an error, and gets the memory when the other
+/// continues.
 #[farside::test(processes = 2, threads = 1)]
 fn what_is_held_up_comes_back_later(me: &Worker) -> Result<()> {
     let segment = me.register(vec![7_u64; 1000])?;
@@ -415,14 +423,14 @@ fn what_is_held_up_comes_back_later(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A process that stands still as long as this is kept.
+/// A process that is stopped as long as this exists.
 struct Stopped(u32);
 
 impl Stopped {
     fn new(pid: u32) -> Self {
         let stopped = Self(pid);
         stopped.signal("-STOP");
-        // Whichever thread has the signal stops the others, when it has a CPU.
+        // The thread that takes the signal stops the others when it has a CPU.
         let deadline = Instant::now() + Duration::from_secs(30);
         while !stopped.all_threads_stand_still() {
             assert!(Instant::now() < deadline, "it does not stop");
@@ -451,7 +459,7 @@ impl Drop for Stopped {
     }
 }
 
-/// Who is lost holds nothing.
+/// A lost process holds no memory.
 #[test]
 fn memory_comes_back_when_its_holder_is_lost() {
     for seed in 0..4 {
@@ -477,7 +485,8 @@ fn memory_comes_back_when_its_holder_is_lost() {
     }
 }
 
-/// Who was told that a process is lost finds it among the lost, though it has made no progress since.
+/// A worker that got an error for a lost process finds it among the lost, even without progress
+/// since.
 #[test]
 fn a_loss_that_was_told_is_listed() {
     for seed in 0..4 {
@@ -502,7 +511,7 @@ fn a_loss_that_was_told_is_listed() {
     }
 }
 
-/// A process may be lost while others have what it lent.
+/// A process may be lost while others use the memory that it lent.
 #[test]
 fn a_lender_may_be_lost() {
     for seed in 0..4 {
@@ -517,7 +526,7 @@ fn a_lender_may_be_lost() {
                     me.progress()?;
                 }
             })?;
-            // Another may have heard of it first, and taken its memory back.
+            // Another process may have learnt of the loss first and ended its loan.
             let is_stale = matches!(room(&lost), Some(GlobalError::Address { why: AddressFault::Stale, .. }));
             assert!(is_stale || matches!(lost, Err(Error::PeerLost { .. })), "{lost:?}");
             assert!(array[0] == 7 || array[0] == 1);

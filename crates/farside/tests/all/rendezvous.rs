@@ -1,45 +1,34 @@
-//! Jobs whose processes were started by somebody else, and find each other as their environment says.
+//! Jobs whose processes another launcher has started. They find each other by their environment.
 //!
-//! Each test starts this test binary anew for every rank, with arguments that lead to the one program below.
+//! Each test starts this test program once for every rank, with arguments that select the program
+//! below.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio, exit};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::prelude::*;
 use farside::{Error, Named, Result};
+use farside_testbed::free_port;
 use farside_testbed::netns::{Pair, Rendezvous, Side};
 
 use crate::support::only;
 
-/// The longest that anything here takes on a machine that is very busy.
+/// The longest time that any step takes on a very busy machine.
 const LONG: Duration = Duration::from_secs(60);
-/// The program's arguments.
+/// Arguments of the program below.
 const PROGRAM: [&str; 5] = only("rendezvous::program");
-/// What a rank has to do.
+/// The variable with a rank's task.
 const TASK: &str = "FARSIDE_TEST_TASK";
 
-/// What its number in the job has to be.
+/// The variable with a rank's expected number in the job.
 const EXPECTED: &str = "FARSIDE_TEST_PROCESS";
 
-/// What the example `histogram` can be called for.
+/// Functions of the example `histogram`.
 const ADD: Named<(u64, u64)> = Named::new("histogram/add");
 const COUNT: Named<u64, Option<u64>> = Named::new("histogram/count");
-
-/// A port that nobody listens at, and that the system does not hand out by itself.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let base = 10_000 + (std::process::id() % 500) as u16 * 20;
-    loop {
-        let port = base + NEXT.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
-}
 
 /// A job whose ranks are started one by one.
 struct Ranks {
@@ -48,11 +37,11 @@ struct Ranks {
     timeout_s: &'static str,
 }
 
-/// What became of a rank.
+/// The end of a rank.
 #[derive(Debug)]
 struct Report {
     status: Option<i32>,
-    /// What it wrote of its error.
+    /// Its standard error.
     text: String,
 }
 
@@ -67,7 +56,7 @@ impl Ranks {
         self.command_of(command, rank)
     }
 
-    /// The same for another program.
+    /// Turns a command into that of a rank.
     fn command_of(&self, mut command: Command, rank: u32) -> Command {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", self.size.to_string());
@@ -85,7 +74,7 @@ impl Ranks {
         (0..self.size).map(|rank| self.start(rank, task)).collect()
     }
 
-    /// A stream to process 0, once it listens.
+    /// Returns a connection with process 0 as soon as it listens.
     fn intrude(&self) -> TcpStream {
         let deadline = Instant::now() + LONG;
         loop {
@@ -98,7 +87,7 @@ impl Ranks {
     }
 }
 
-/// A process of a job. It is killed when this is dropped.
+/// A process of a job. Dropping it kills the process.
 struct Rank(Child);
 
 impl Rank {
@@ -120,7 +109,7 @@ impl Rank {
 
     fn end(mut self) -> Report {
         let mut text = String::new();
-        // The end of the process is the end of its standard error.
+        // Standard error ends when the process does.
         self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
         Report { status: self.0.wait().unwrap().code(), text }
     }
@@ -150,12 +139,12 @@ fn assert_failed(report: &Report, words: &[&str]) {
     }
 }
 
-/// What every rank runs. It exits with 1 when its job fails, and says why.
+/// The program of every rank. It reports a failed job and exits with 1.
 #[test]
 #[ignore = "a program for the other tests"]
 fn program() {
     let Ok(task) = std::env::var(TASK) else { return };
-    // Whatever happens, nothing is left running.
+    // No rank outlives its test for long.
     std::thread::spawn(|| {
         std::thread::sleep(LONG);
         eprintln!("a rank hangs");
@@ -186,7 +175,8 @@ fn work(me: &Worker, task: &str) -> Result<()> {
             assert_eq!(sum, (0..me.worker_count()).sum::<u32>());
             me.barrier()
         }
-        // In which group it is and which of that, the launcher said; here it is one of all.
+        // The launcher has said which rank of which group this is. The job numbers all ranks of all
+        // groups.
         "joined" => {
             assert_eq!(me.process().number().to_string(), std::env::var(EXPECTED).unwrap());
             assert_eq!(me.all_reduce(1, |a, b| a + b)?, me.process_count());
@@ -210,7 +200,7 @@ fn work(me: &Worker, task: &str) -> Result<()> {
             eprintln!("here");
             me.wait_together(LONG, || false)
         }
-        // It goes on when another is lost.
+        // It goes on when another rank is lost.
         "survive" => {
             eprintln!("here");
             me.wait_while_serving(|| !me.lost_processes().is_empty())?;
@@ -252,10 +242,11 @@ fn one_process_needs_no_secret_and_no_address() {
 
 #[test]
 fn who_never_arrives_is_named() {
-    let job = Ranks { timeout_s: "1", ..Ranks::of(4) };
+    // The time must suffice for ranks 0 and 2 to start on a busy machine.
+    let job = Ranks { timeout_s: "5", ..Ranks::of(4) };
     let reports = ends([0, 2].map(|rank| job.start(rank, "work")).into());
     for report in &reports {
-        assert_failed(report, &["of 4 processes, process 1, process 3 did not come to the job within 1s"]);
+        assert_failed(report, &["of 4 processes, process 1, process 3 did not come to the job within 5s"]);
     }
     assert!(reports[0].text.contains("this process reports") && reports[1].text.contains("process 0 reports"));
 }
@@ -277,7 +268,7 @@ fn who_has_another_secret_is_turned_away_and_the_job_goes_on() {
     assert_failed(&intruder, &["this process reports", "WrongSecret", "FARSIDE_SECRET"]);
     assert_well(&ends(vec![first, job.start(1, "work")]));
 
-    let job = Ranks { timeout_s: "2", ..Ranks::of(2) };
+    let job = Ranks { timeout_s: "5", ..Ranks::of(2) };
     let first = job.start(0, "work");
     let mut intruder = job.command(1, "work");
     Rank(intruder.env("FARSIDE_SECRET", "guess").spawn().unwrap()).end();
@@ -378,7 +369,7 @@ fn without_process_0_the_job_ends() {
     }
 }
 
-/// Two ranks that take themselves for different machines.
+/// Runs two ranks that take themselves for different machines.
 fn apart(fabric: &str) -> Vec<Report> {
     let job = Ranks::of(2);
     let start = |rank: u32| {
@@ -403,7 +394,7 @@ fn different_machines_exchange_cards() {
     }
 }
 
-/// Two ranks that are at work, on two hosts.
+/// Returns two ranks at work on two hosts.
 fn ranks_between_hosts(pair: &Pair) -> [Rank; 2] {
     let job = Ranks::of(2);
     let start = |(side, rank): (Side, u32)| {
@@ -417,7 +408,7 @@ fn ranks_between_hosts(pair: &Pair) -> [Rank; 2] {
     ranks
 }
 
-/// A connection of which nobody says that it has ended.
+/// A cut connection ends the job, although no side closes it.
 #[test]
 fn a_cable_that_is_cut_ends_the_job_on_both_sides() {
     if farside_testbed::is_left_out("netns") || farside_testbed::is_left_out("fabric") {
@@ -432,7 +423,8 @@ fn a_cable_that_is_cut_ends_the_job_on_both_sides() {
     assert_failed(&reports[1], &["this process reports", "process 0"]);
 }
 
-/// A connection of which one end is no more, and could not say so: whichever of the two that is, the other learns of it.
+/// A killed rank behind a cut cable cannot close its connection. The other rank learns of its end
+/// anyway.
 #[test]
 fn a_connection_that_is_half_open_ends_the_job() {
     if farside_testbed::is_left_out("netns") || farside_testbed::is_left_out("fabric") {
@@ -448,7 +440,7 @@ fn a_connection_that_is_half_open_ends_the_job() {
     }
 }
 
-/// A rank of a group among others that come together at a port.
+/// Returns the command of a rank whose group meets others at a port.
 fn grouped(group: &Ranks, rank: u32, port: u16, which: &str) -> Command {
     let mut command = group.command(rank, "joined");
     join(&mut command, port, which);
@@ -472,7 +464,7 @@ fn groups_launched_separately_are_one_job() {
         for rank in 0..size {
             let mut command = grouped(&group, rank, port, &format!("{index}/3"));
             if size == 1 {
-                // One that no launcher started.
+                // This rank has no launcher.
                 command.env_remove("RANK").env_remove("WORLD_SIZE");
             }
             ranks.push(Rank(command.env(EXPECTED, (before + rank).to_string()).spawn().unwrap()));
@@ -523,7 +515,8 @@ fn groups_that_disagree_are_told_so() {
     assert_failed(&other, &["OtherGroups { group: 1, groups: 3, host_groups: 2"]);
 }
 
-/// Whoever says nothing, or nonsense, or closes at once, or comes in crowds.
+/// Many strangers connect to process 0. Some stay silent, some send nonsense, and one closes at
+/// once.
 #[test]
 fn strangers_do_not_keep_a_job_from_starting() {
     let job = Ranks::of(2);
@@ -531,7 +524,7 @@ fn strangers_do_not_keep_a_job_from_starting() {
     let silent: Vec<_> = (0..200).map(|_| job.intrude()).collect();
     for nonsense in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 3000], &[255; 3000], b"\x08\x00farside\x01", b"\x10"] {
         let mut stream = job.intrude();
-        // It may be refused in the middle.
+        // Process 0 may refuse the connection while it sends.
         let _ = stream.write_all(nonsense);
         let _ = stream.shutdown(Shutdown::Write);
     }

@@ -1,5 +1,5 @@
-//! Sections of global memory, against arrays that are moved value by value. The bodies run as processes, over whatever `FARSIDE_FABRIC` says,
-//! and in the simulator.
+//! Sections of global memory, compared with arrays that are moved value by value. The bodies run as
+//! processes, over the fabric that `FARSIDE_FABRIC` names, and in the simulator.
 
 use crate::support::room;
 use farside::global::GlobalError;
@@ -14,7 +14,7 @@ use crate::support::only;
 
 const STARTER_BYTES: u32 = 64 << 10;
 
-/// A generator of numbers, the same in all runs.
+/// A pseudorandom generator that is the same in all runs.
 struct Numbers(u64);
 
 impl Numbers {
@@ -24,7 +24,7 @@ impl Numbers {
     }
 }
 
-/// A section of any kind of exactly `length` values, and the places of its values, found one by one.
+/// Returns a random section of exactly `length` values, and the places of its values.
 fn section(numbers: &mut Numbers, length: usize) -> (Section, Vec<usize>) {
     let by = numbers.below(5);
     let blocks = (1..=length).filter(|block| length.is_multiple_of(*block)).collect::<Vec<_>>();
@@ -57,14 +57,14 @@ fn section(numbers: &mut Numbers, length: usize) -> (Section, Vec<usize>) {
     (section.shifted(by).unwrap(), places.into_iter().map(|place| place + by).collect())
 }
 
-/// Of the worker's own, in the next process; so that nobody else is there.
+/// The worker's own part of the next process's memory, which no other worker uses.
 fn own_part<T>(me: &Worker, distance: u32) -> GlobalSlice<T> {
     let bytes = STARTER_BYTES / me.worker_count() / 128 * 128;
     let process = me.process_of(me.neighbor(distance));
     GlobalAddress::starter(process, me.id().number() * bytes).cast().slice(bytes as usize / size_of::<T>())
 }
 
-/// Random sections are put, got and copied, and every value is where it should be, and all others are what they were.
+/// Puts, gets and copies random sections. Every value arrives, and all other values stay.
 fn values_go_to_their_places<T>(me: &Worker, rounds: u64, value: fn(usize) -> T) -> Result<()>
 where
     T: farside::bytemuck::Pod + PartialEq + std::fmt::Debug,
@@ -104,7 +104,7 @@ where
         }
         assert_eq!(apart.part(0..wanted.len())?.to_vec(me)?, wanted, "copy, round {round}: {copied:?} from {to:?}");
 
-        // Within the same memory it is as if all were read first.
+        // A copy within the same memory reads all values before it writes.
         let shared = there.part(0..(to.span() + 3).max(copied.span()))?;
         let mut wanted = shared.to_vec(me)?;
         let before = wanted.clone();
@@ -131,7 +131,7 @@ fn why<Anything: std::fmt::Debug>(result: Result<Anything>) -> SectionFault {
     }
 }
 
-/// What cannot be moved is refused, and nothing is written.
+/// Wrong sections are refused, and nothing is written.
 fn bad_sections_are_refused(me: &Worker) -> Result<()> {
     let slice: GlobalSlice<u32> = own_part::<u32>(me, 1).part(0..100)?;
     slice.put(me, 0, &[7; 100])?;
@@ -149,7 +149,7 @@ fn bad_sections_are_refused(me: &Worker) -> Result<()> {
     assert_eq!(why(short), SectionFault::LengthsDiffer { from: 9, to: 10 });
     let outside = slice.put_section(me, &ten, &values, &ten.clone().shifted(21)?);
     assert_eq!(why(outside), SectionFault::TooLong { span: 31, length: 30 });
-    // A slice may say that it is longer than its memory.
+    // A slice may claim to be longer than its memory.
     let end = GlobalAddress::starter(me.process_of(me.neighbor(1)), STARTER_BYTES - 40);
     let beyond: GlobalSlice<u32> = end.cast().slice(usize::MAX);
     let long = Section::strided(10, 1, 2)?;
@@ -165,7 +165,7 @@ fn bad_sections_are_refused(me: &Worker) -> Result<()> {
         "{result:?}"
     );
     assert_eq!(slice.to_vec(me)?, [7; 100]);
-    // Where something is only read, a value may be meant twice.
+    // A section that is only read may name a value twice.
     slice.put_section(me, &ten, &values, &overlapping)?;
     let nothing = Section::contiguous(0);
     slice.put_section(me, &nothing, &[], &Section::strided(0, 3, 4)?)?;
@@ -203,7 +203,7 @@ fn everything_in_the_simulator() {
     }
 }
 
-/// On a network with a delay, a thousand pieces take nowhere near a thousand times as long as one.
+/// On a network with a delay, a thousand pieces take far less than a thousand times as long as one.
 #[test]
 fn many_pieces_are_under_way_at_a_time() {
     let options = SimOptions { network: LogGp::FDR, delay_max_ns: 0, ..SimOptions::default() };
@@ -240,7 +240,7 @@ fn many_pieces_are_under_way_at_a_time() {
     simulated.unwrap().verdict.unwrap();
 }
 
-/// Who moves pieces to or from a process that dies hears of it at once.
+/// A worker that moves pieces to or from a process that dies gets an error at once.
 #[test]
 fn the_owner_may_die_meanwhile() {
     for seed in 0..8 {

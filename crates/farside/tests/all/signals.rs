@@ -1,5 +1,5 @@
-//! Data that is announced by signals, and waiting for those. The bodies run as processes, over whatever `FARSIDE_FABRIC` says, and in the
-//! simulator.
+//! Data with signals, and waits for signals. The bodies run as processes, over the fabric that
+//! `FARSIDE_FABRIC` names, and in the simulator.
 
 use crate::support::room;
 use farside::global::GlobalError;
@@ -15,23 +15,23 @@ use farside::{
 use crate::support::only;
 
 const STARTER_BYTES: u32 = 64 << 10;
-/// Where signals lie; data begins behind them.
+/// The size of the area of signals. Data begins behind it.
 const DATA: u32 = 4096;
 const DATA_BYTES: u32 = 8192;
-/// The longest that anything takes here.
+/// The longest time that any step takes.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A word of a process's starter memory.
+/// Returns a word of a process's starter memory.
 fn word(process: ProcessId, number: u32) -> GlobalPtr<u64> {
     GlobalAddress::starter(process, number * 8).cast()
 }
 
-/// Where a worker of the job puts its data in a process.
+/// Returns the place of a worker's data in a process.
 fn place(process: ProcessId, worker: WorkerId) -> GlobalAddress {
     GlobalAddress::starter(process, DATA + worker.number() * DATA_BYTES)
 }
 
-/// What is put in one round: every word tells round and sender.
+/// Returns the data of one round. Every word names its round and sender.
 fn data(round: u64, from: WorkerId, words: usize) -> Vec<u64> {
     (0..words as u64).map(|index| round << 32 | u64::from(from.number()) << 16 | index).collect()
 }
@@ -40,7 +40,8 @@ fn previous(me: &Worker) -> WorkerId {
     me.neighbor(me.worker_count() - 1)
 }
 
-/// Each worker sends to the next in a ring, and goes on when the one before has sent. Who sees the signal sees the data.
+/// Each worker sends to the next in a ring and goes on when the previous one has sent. A worker
+/// that sees the signal sees the data.
 fn data_comes_before_its_signal(me: &Worker) -> Result<()> {
     let (next, from) = (me.neighbor(1), previous(me));
     let there = me.process_of(next);
@@ -63,7 +64,7 @@ fn data_comes_before_its_signal(me: &Worker) -> Result<()> {
     reset(me)
 }
 
-/// Who does nothing but look at the word finds the last of the data, which was put last, as soon as the signal.
+/// A worker that only looks at the signal word finds the last of the data with the signal.
 fn the_end_of_the_data_is_there_with_the_signal(me: &Worker) -> Result<()> {
     const WORDS: usize = 1000;
     let (from, to) = (WorkerId::new(0), WorkerId::new(me.threads_per_process()));
@@ -86,7 +87,7 @@ fn the_end_of_the_data_is_there_with_the_signal(me: &Worker) -> Result<()> {
     reset(me)
 }
 
-/// Sets everything to zero between two bodies.
+/// Sets all starter memory to zero between two bodies.
 fn reset(me: &Worker) -> Result<()> {
     me.barrier()?;
     if me.thread_index() == 0 {
@@ -95,7 +96,7 @@ fn reset(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// All put to process 0 and count up one word there; a value goes by itself.
+/// All workers put a value to process 0 and count one signal word up.
 fn several_count_one_signal(me: &Worker) -> Result<()> {
     let root = ProcessId::new(0);
     let rounds = 20;
@@ -112,7 +113,7 @@ fn several_count_one_signal(me: &Worker) -> Result<()> {
     reset(me)
 }
 
-/// A list of words, each signalled by another worker.
+/// Waits for a list of words, each of which another worker signals.
 fn any_some_and_all_are_waited_for(me: &Worker) -> Result<()> {
     let root = WorkerId::new(0);
     let home = me.process_of(root);
@@ -128,7 +129,7 @@ fn any_some_and_all_are_waited_for(me: &Worker) -> Result<()> {
         assert_eq!(open[0].test(me)?, None);
         let late = me.wait_any_for(&open, Duration::from_millis(1));
         assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
-        // They signal one after the other, in any order that this worker says.
+        // They signal one after another, in the order that this worker chooses.
         for worker in others.iter().rev() {
             turn.signal(me, Signal::Set(u64::from(worker.number())))?;
             let Some((index, value)) = me.wait_any(&open)? else { panic!("there are some left") };
@@ -149,7 +150,7 @@ fn any_some_and_all_are_waited_for(me: &Worker) -> Result<()> {
         let all: Vec<Until<u64>> = others.iter().map(|worker| flag(*worker).until(Comparison::Le, 1)).collect();
         assert_eq!(me.wait_all(&all)?, vec![1; others.len()]);
     } else {
-        // Not this process's memory, for most.
+        // For most workers this is memory of another process.
         turn.wait_until(me, Comparison::Eq, u64::from(me.id().number()))?;
         flag(me.id()).signal(me, Signal::Set(7))?;
         turn.wait_until(me, Comparison::Ge, 1000)?;
@@ -160,11 +161,11 @@ fn any_some_and_all_are_waited_for(me: &Worker) -> Result<()> {
     reset(me)
 }
 
-/// Whoever waits runs what others call meanwhile.
+/// A worker that waits for a signal runs calls of others.
 fn calls_are_served_meanwhile(me: &Worker) -> Result<()> {
     let own = word(me.process(), me.id().number());
     let next = me.neighbor(1);
-    // The function signals to the one that waits, whose worker it runs on.
+    // The function runs on the waiting worker and signals to it.
     me.call(next, word(me.process_of(next), next.number()), |there, flag| {
         flag.signal(there, Signal::Set(5)).expect("its own memory");
         let waits = flag.wait_until(there, Comparison::Eq, 5);
@@ -181,7 +182,7 @@ fn why<T: std::fmt::Debug>(result: Result<T>) -> AddressFault {
     }
 }
 
-/// Nothing is written when the signal cannot be given, and nothing signalled when the data cannot be written.
+/// If the signal is refused, no data is written. If the data is refused, there is no signal.
 fn bad_addresses_are_refused(me: &Worker) -> Result<()> {
     let peer = me.process_of(me.neighbor(me.threads_per_process()));
     let (data, good) = (place(peer, me.id()), word(peer, me.id().number()));
@@ -206,13 +207,13 @@ fn bad_addresses_are_refused(me: &Worker) -> Result<()> {
     let mut found = [0; 32];
     me.get_bytes(data, &mut found)?;
     assert_eq!((found, good.load(me)?), ([0; 32], 0));
-    // Just before the signal there is room for the data.
+    // Data may end just before its signal.
     me.put_signal(data, &[1; 24], inside, set)?;
     assert_eq!(inside.load(me)?, 1);
     reset(me)
 }
 
-/// Words, numbers and sections in memory that is not mapped at those who use it.
+/// Words, notifications and sections in memory that its users have not mapped.
 fn registered_memory_takes_part(me: &Worker) -> Result<()> {
     let (own, root) = (me.register(vec![0_u64; 2000])?, WorkerId::new(0));
     let fixed = me.register_read_only(vec![7_u64; 8])?;
@@ -262,7 +263,8 @@ fn start(
     me.start_put_signal(to, bytes(data), signal, what, order).map_err(|refused| refused.error)
 }
 
-/// As `data_comes_before_its_signal`, under every order, without waiting for the end. The larger ones go by several puts.
+/// As `data_comes_before_its_signal`, but started, under every order. Large data goes in several
+/// puts.
 fn started_data_comes_before_its_signal(me: &Worker) -> Result<()> {
     let (next, from) = (me.neighbor(1), previous(me));
     let there = me.process_of(next);
@@ -298,7 +300,8 @@ fn started_data_comes_before_its_signal(me: &Worker) -> Result<()> {
     reset(me)
 }
 
-/// Who does not wait for the ends has them in order all the same: no later signal is there before an earlier one's data.
+/// Started signals keep their order without waits: no later signal arrives before the data of an
+/// earlier one.
 fn started_signals_keep_their_order(me: &Worker) -> Result<()> {
     let (next, from) = (me.neighbor(1), previous(me));
     let there = me.process_of(next);
@@ -318,7 +321,7 @@ fn started_signals_keep_their_order(me: &Worker) -> Result<()> {
         let mut seen = 0;
         while seen < count {
             seen = own.wait_until(me, Comparison::Gt, seen)?;
-            // Of the one that is announced, or of one that has overwritten it since.
+            // The data is that of the seen signal, or of a later one that has overwritten it.
             let first = slot(place(me.process(), from), seen).cast::<u64>().get(me)?;
             assert!(first >> 32 >= seen && (first >> 32) % slots == seen % slots, "{first:x} behind signal {seen}");
         }
@@ -328,7 +331,7 @@ fn started_signals_keep_their_order(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-/// The data goes to one process, and the signal to another, which then reads it.
+/// The data goes to one process and the signal to another, which then reads the data.
 fn a_third_process_is_told(me: &Worker) -> Result<()> {
     let holder = |of: WorkerId| ProcessId::new((me.process_of(of).number() + 2) % me.process_count());
     let (next, from) =
@@ -346,7 +349,8 @@ fn a_third_process_is_told(me: &Worker) -> Result<()> {
     reset(me)
 }
 
-/// What is wrong is told at once, with the buffer, or at the end; and then there was no signal.
+/// A wrong put fails at once and returns its buffer, or fails on completion. In both cases there is
+/// no signal.
 fn started_signals_are_refused_or_fail(me: &Worker) -> Result<()> {
     let peer = me.process_of(me.neighbor(me.threads_per_process()));
     let (to, good) = (place(peer, me.id()), word(peer, me.id().number()));
@@ -370,7 +374,7 @@ fn started_signals_are_refused_or_fail(me: &Worker) -> Result<()> {
     let all = me.gather(root, (own.slice().start(), fixed.slice().start()))?;
     let (there, fixed_there) = me.broadcast(root, all)?[me.neighbor(me.threads_per_process()).index()];
     for words in [3_usize, 3000] {
-        // Its address is the one that is told.
+        // The error names the address at fault.
         let fails = |to: GlobalPtr<u64>, signal: GlobalPtr<u64>, fault: GlobalPtr<u64>| -> Result<Handle> {
             let sent = start(me, to.address(), &vec![1; words], signal, Signal::Set(1), Order::None)?;
             let handle = sent.handle();
@@ -398,7 +402,7 @@ fn started_signals_are_refused_or_fail(me: &Worker) -> Result<()> {
     reset(me)
 }
 
-/// A place that nobody looks at.
+/// Returns a place that is never read.
 fn to_of(memory: GlobalPtr<u64>) -> GlobalAddress {
     memory.add(3900).unwrap().address()
 }
@@ -436,8 +440,8 @@ fn everything_in_the_simulator() {
     }
 }
 
-/// Who waits for a process that dies hears of it at once, if it said for whom it waits; else at its deadline. What was signalled before the
-/// end counts.
+/// A wait that names a dying process as the signaller ends at once, and another at its deadline.
+/// Signals before the loss count.
 #[test]
 fn waiting_for_a_lost_process_ends() {
     let dying = ProcessId::new(2);
@@ -461,7 +465,8 @@ fn waiting_for_a_lost_process_ends() {
             assert_eq!(word(me.process(), 1).until(Comparison::Ge, 1).signalled_by(dying).wait(me)?, 3);
             let told = me.wait_all_for(&[never.signalled_by(dying)], deadline);
             assert!(matches!(told, Err(Error::PeerLost { .. })), "{told:?}");
-            // The loss is told though one before it may still come; and not before what has come.
+            // The loss ends the wait although an earlier word may still be signalled. A word that
+            // was signalled counts before the loss.
             let told = me.wait_all_for(&[never, never.signalled_by(dying)], deadline);
             assert!(matches!(told, Err(Error::PeerLost { .. })), "{told:?}");
             let came = word(me.process(), 1).until(Comparison::Ge, 1);
@@ -480,7 +485,8 @@ fn waiting_for_a_lost_process_ends() {
     }
 }
 
-/// Workers signal to each other, of one process and of two, and each sleeps until it is rung. One who is not looks every 100 µs.
+/// Two workers of one process, and of two, signal to each other. The signal wakes the sleeping one.
+/// Without it a worker would look only every 100 µs.
 #[test]
 fn who_sleeps_is_woken_by_signals() {
     for processes in [1, 2] {
@@ -500,7 +506,7 @@ fn signal_to_and_fro(me: &Worker) -> Result<()> {
         let what = if round % 2 == 0 { Signal::Add(1) } else { Signal::Set(round) };
         let computes = Duration::from_micros(20);
         if me.id().number() == 0 {
-            // The other sleeps by then.
+            // The other worker sleeps by then.
             me.charge(computes);
             other.signal(me, what)?;
             own.wait_until(me, Comparison::Ge, round)?;
@@ -515,7 +521,8 @@ fn signal_to_and_fro(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// What is started goes on while its worker computes, also a put and a signal that are two round trips; who waits for it does not.
+/// A started put goes on while its worker computes, even one of two round trips. A put that waits
+/// does not.
 #[test]
 fn what_was_started_goes_on_beside_computing() {
     let options = SimOptions { network: LogGp::FDR, delay_max_ns: 0, ..SimOptions::default() };
@@ -552,7 +559,7 @@ fn what_was_started_goes_on_beside_computing() {
     }
 }
 
-/// A process dies while it is put to and signals are asked of it: all ends, and says why.
+/// A process dies while others put data with signals to it. All operations end, with the reason.
 #[test]
 fn started_signals_to_a_lost_process_end() {
     let dying = ProcessId::new(2);

@@ -1,4 +1,4 @@
-//! Jobs over the simulated network: nothing is mapped, and all that calls do travels as messages.
+//! Jobs over the simulated network. No memory is mapped, so calls travel as messages.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,7 @@ fn results_of_all_sizes_come_back() {
         let next = me.neighbor(1);
         assert_eq!(me.call_return(next, (20_u64, 22_u64), |_, (a, b)| a + b)?.wait()?, 42);
         me.call_return(next, (), |_, ()| ())?.wait()?;
-        // In the slot, in the space for longer ones, and in as many messages as it takes.
+        // In the slot, in the space for longer results, and in several messages.
         assert_eq!(me.call_return(next, 5_u8, |_, x| [x; 56])?.wait()?, [5; 56]);
         assert_eq!(me.call_return(next, 5_u8, |_, x| [x; 57])?.wait()?, [5; 57]);
         assert_eq!(me.call_return(next, 6_u8, |_, x| [x; 4095])?.wait()?, [6; 4095]);
@@ -76,7 +76,7 @@ fn panics_and_dropped_replies_are_answers() {
         );
         let dropped = me.call_with_reply(next, (), |_, (), reply: Reply<u64>| drop(reply))?.wait();
         assert!(matches!(dropped, Err(Error::ReplyDropped { .. })));
-        // There and back, and the answer by way of a continuation there.
+        // The function calls back, and a continuation there sends the answer.
         let answer = me.call_with_reply(next, 20_u64, |there, x, reply: Reply<u64>| {
             let pending = there.call_return(there.neighbor(1), x, |_, x| x * 2).expect("there is room");
             pending.then(move |_, result| reply.send(result.unwrap() + 2));
@@ -100,7 +100,7 @@ fn a_reply_may_be_given_to_a_third() {
     .unwrap();
 }
 
-/// Many more results under way than the network takes messages.
+/// Many more results are under way than the network takes messages.
 #[test]
 fn many_results_are_under_way_at_once() {
     simulate(3, 1, 5, |me| {
@@ -251,7 +251,7 @@ fn a_panic_in_a_call_ends_the_job() {
     }
 }
 
-/// When a process fails, the others go on, and nothing that they call among each other is lost, doubled or overtaken.
+/// When a process fails, the others go on. No call among them is lost, doubled or overtaken.
 #[test]
 fn survivors_go_on() {
     const CALLS: u64 = 300;
@@ -267,7 +267,8 @@ fn survivors_go_on() {
             let last = PerWorker::new(me, RefCell::new([0; 4]))?;
             for number in 1..=CALLS {
                 if me.id().number() == 2 && number == CALLS / 2 {
-                    // What it had sent before may be lost with it, so the others must have come past the barrier.
+                    // Earlier messages of this process may be lost with it, so the others must have
+                    // passed the barrier.
                     me.wait_while_serving(|| last.here(me).borrow().iter().all(|last| *last > 0))?;
                     return Err(Error::JobEnded { why: "it has had enough".to_owned() });
                 }
@@ -302,7 +303,8 @@ impl Random {
     }
 }
 
-/// Everything at once, over networks that behave differently, and the same way when the seed is the same.
+/// All kinds of calls at once, over networks with different behaviour. The same seed gives the same
+/// run.
 #[test]
 fn soak() {
     for seed in 1..=20 {

@@ -1,4 +1,4 @@
-//! Simulations of whole jobs: that they replay, what time passes in them, and how their processes die.
+//! Simulations of whole jobs: replay, virtual time, and deaths of processes.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use farside::prelude::*;
 use farside::{Error, LogGp, ProcessEnd, Result, SimOptions, Simulated, Simulation, Trace};
 
-/// A network that adds no delays of its own.
+/// Options of a network without random delays.
 fn exact(network: LogGp) -> SimOptions {
     SimOptions { network, delay_max_ns: 0, ..SimOptions::default() }
 }
 
-/// A job with a bit of everything, in which process 3 is killed half way.
+/// Runs a job with a little of everything. Process 3 is killed half way.
 fn eventful(seed: u64, options: SimOptions) -> Simulated {
     let simulation = Simulation::new(5, 2, seed).options(options).kill(ProcessId::new(3), Duration::from_micros(300));
     let simulated = simulation.run(|me| {
@@ -84,7 +84,8 @@ fn time_is_what_the_model_says() {
             let before = me.now();
             me.call_return(me.neighbor(1), 7_u64, |_, x| x)?.wait()?;
             let passed = (me.now() - before).as_nanos() as u64;
-            // Two latencies and four overheads; the credit may come before the answer; and two messages of less than 150 bytes.
+            // Two latencies and four overheads. The credit may come before the answer. Two messages
+            // have less than 150 bytes each.
             let least = 2 * network.latency_ns + 4 * network.overhead_ns;
             assert!((least..least + 2 * network.overhead_ns + network.gap_ns + 300).contains(&passed), "{passed} ns");
         }
@@ -122,7 +123,7 @@ fn a_slow_process_computes_for_longer() {
         let before = me.now();
         me.charge(Duration::from_micros(10));
         times.lock().unwrap()[me.id().index()] = me.now() - before;
-        // Meanwhile it does not answer.
+        // Process 1 does not answer while it computes.
         if me.id().number() == 2 {
             let answer = me.call_return(WorkerId::new(1), (), |there, ()| there.charge(Duration::from_micros(1)))?;
             answer.wait()?;
@@ -169,7 +170,7 @@ fn polling_lets_time_pass() {
         .unwrap();
 }
 
-/// Counts how often one of it is dropped.
+/// Counts its drops.
 struct Counted<'a>(&'a AtomicU64);
 
 impl Drop for Counted<'_> {
@@ -204,7 +205,7 @@ fn a_killed_process_drops_nothing_while_others_run() {
     }
 }
 
-/// Deaths at every moment of a job's beginning, middle and end.
+/// A process dies at many moments of a job's beginning, middle and end.
 #[test]
 fn death_at_any_moment_is_survived() {
     for step in 0..60_u64 {
@@ -221,7 +222,7 @@ fn death_at_any_moment_is_survived() {
         });
         match simulated.unwrap().verdict {
             Ok(()) | Err(Error::ProcessFailed { how: ProcessEnd::Killed(_), .. }) => {}
-            // Before the job has begun it does not begin.
+            // A death before the start keeps the job from starting.
             Err(Error::JobEnded { .. }) if after < Duration::from_millis(2) => {}
             other => panic!("killed after {after:?}: {other:?}"),
         }
@@ -253,7 +254,7 @@ fn short_queues_lose_nothing() {
     }
 }
 
-/// What happens in one simulation is nothing to another, also when one is inside the other.
+/// Simulations do not affect each other, even if one runs inside another.
 #[test]
 fn simulations_do_not_mix() {
     let inner = || {

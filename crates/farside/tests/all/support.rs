@@ -1,16 +1,17 @@
-//! Jobs that are expected to fail, and what their processes say for themselves.
+//! Jobs that are expected to fail, and the notes of their processes.
 //!
-//! The verdict on a job is its first failure. How those fared that went on after it, they write down in a note each.
+//! The verdict on a job is its first failure. A process that goes on after it writes a note about
+//! what it saw.
 
 use std::path::PathBuf;
 use std::process::exit;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farside::prelude::*;
 use farside::{Error, Job, ProcessEnd, Result};
 
-/// The longest that anything here takes on a machine that is very busy.
+/// The longest time that any step takes on a very busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// The error of type `E` that a result holds: that of one of the library's modules.
@@ -18,7 +19,7 @@ pub(crate) fn room<T, E: std::error::Error + 'static>(result: &Result<T>) -> Opt
     result.as_ref().err()?.room_error()
 }
 
-/// Arguments of this test binary that lead to one test.
+/// Returns the arguments of this test program that select one test.
 pub(crate) const fn only(test: &str) -> [&str; 5] {
     [test, "--exact", "--nocapture", "--test-threads=1", "--include-ignored"]
 }
@@ -27,7 +28,7 @@ pub(crate) fn is_launched() -> bool {
     std::env::var_os("FARSIDE_LAUNCHER").is_some()
 }
 
-/// Runs a job whose processes come to this place by this test.
+/// Runs a job whose processes reach this call by running the test of this name.
 pub(crate) fn verdict(test: &str, job: Job, body: impl Fn(&Worker) -> Result<()> + Send + Sync) -> Result<()> {
     let verdict = within_time(|| job.entry(only(test)).quiet_stdout().run(body));
     if is_launched() {
@@ -36,7 +37,7 @@ pub(crate) fn verdict(test: &str, job: Job, body: impl Fn(&Worker) -> Result<()>
     verdict
 }
 
-/// Calls the function, and ends all if that takes too long.
+/// Calls the function. Ends this process if that takes longer than [`LONG`].
 pub(crate) fn within_time<T>(function: impl FnOnce() -> T) -> T {
     let (done, watch) = mpsc::channel::<()>();
     std::thread::spawn(move || {
@@ -66,17 +67,42 @@ fn launcher() -> u32 {
     std::env::var("FARSIDE_LAUNCHER").unwrap().parse().unwrap()
 }
 
-/// Leaves a note in a process of a job. Its authors are numbered as the test likes.
+/// Leaves a note. A test numbers the authors of its notes as it likes.
 pub(crate) fn write_note(test: &str, author: u32, text: &str) {
     std::fs::write(note_path(launcher(), test, author), text).unwrap();
 }
 
-/// Whether somebody in the same job has left a note.
+/// Returns whether a process of the same job has left a note.
 pub(crate) fn has_note(test: &str, author: u32) -> bool {
     note_path(launcher(), test, author).exists()
 }
 
-/// What so many authors wrote, taken away.
+/// Makes no progress until another worker calls for attention by a note, without the library.
+pub(crate) fn pay_no_attention(test: &str) {
+    let begin = Instant::now();
+    while !has_note(test, 0) {
+        assert!(begin.elapsed() < LONG, "no other worker calls for attention");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Ends [`pay_no_attention`] in the other processes of the same job.
+pub(crate) fn call_for_attention(test: &str) {
+    write_note(test, 0, "now");
+}
+
+/// Sets a way up. Tries again if the job's deadline is too short for it.
+pub(crate) fn set_up(me: &Worker, to: WorkerId) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        match me.setup(to) {
+            Err(Error::Deadline { .. }) => assert!(begin.elapsed() < LONG, "no way to {to} comes about"),
+            other => return other,
+        }
+    }
+}
+
+/// Takes the notes of all authors away, and returns what they wrote.
 pub(crate) fn take_notes(launcher: u32, test: &str, authors: u32) -> Vec<Option<String>> {
     let take = |author| {
         let path = note_path(launcher, test, author);

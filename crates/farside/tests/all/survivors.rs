@@ -1,8 +1,9 @@
-//! Three ranks on two hosts send each other large buffers all the time. One is killed, or cut off, in the middle of that; the
-//! other two are told, and go on calling each other.
+//! Three ranks on two hosts send each other large buffers all the time. One is killed or cut off
+//! meanwhile. The other two learn of it and go on calling each other.
 //!
-//! The hosts are network namespaces with a cable between them. What calls carry travels in messages that libfabric copies, so no
-//! buffer of a caller can be left with it: those that can are tested in `farside-fabric` (`ofi_between_hosts`).
+//! The hosts are network namespaces with a cable between them. Calls travel in messages that
+//! libfabric copies, so it keeps no buffer of a caller. `farside-fabric` tests buffers that it may
+//! keep (`ofi_between_hosts`).
 
 use std::cell::RefCell;
 use std::thread;
@@ -15,16 +16,17 @@ use farside_testbed::{Echo, Running, is_left_out};
 
 use crate::support::only;
 
-/// The longest that anything here takes on a machine that is very busy.
+/// The longest time that any step takes on a very busy machine.
 const LONG: Duration = Duration::from_secs(60);
-/// Who is killed or cut off.
+/// The process that is killed or cut off.
 const VICTIM: ProcessId = ProcessId::new(2);
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// How many buffers came from each worker, and how many there will be, once it has said so.
+/// The number of buffers that came from each worker, and the final number once that worker has
+/// announced it.
 type Tally = PerWorker<RefCell<[(u64, Option<u64>); 3]>>;
 
-/// Counts a buffer, which must be whole, and the next in order.
+/// Counts a buffer, which must be whole and the next in order.
 fn take(there: &Worker, (tally, from, number): (Tally, WorkerId, u64), buffer: &[u8]) {
     assert!(buffer.len() == BUFFER_BYTES && buffer.iter().all(|byte| *byte == number as u8));
     let (count, _) = &mut tally.here(there).borrow_mut()[from.index()];
@@ -78,8 +80,8 @@ fn program(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-/// Has the program run as three ranks on these sides, and something done to it when all are at it. Returns the ranks' statuses
-/// and what they printed.
+/// Runs the program as three ranks on these sides and calls `accident` when all are sending.
+/// Returns the exit codes and output of the ranks.
 fn run(sides: [Side; 3], accident: impl FnOnce(&Pair, &mut [Running])) -> Vec<(Option<i32>, String)> {
     let pair = Pair::new().unwrap_or_else(|failure| panic!("{failure}"));
     let rendezvous = Rendezvous { world_size: 3, master: sides[0], port: 7077, secret: "swordfish" };
@@ -107,7 +109,8 @@ fn run(sides: [Side; 3], accident: impl FnOnce(&Pair, &mut [Running])) -> Vec<(O
     reports
 }
 
-/// The survivors did all they had to. Then process 0, which runs the job for the others, says that it lost one.
+/// Checks that the survivors have completed their work. Process 0, which runs the job, then reports
+/// the loss.
 fn assert_survived(reports: &[(Option<i32>, String)]) {
     assert!(reports[..2].iter().all(|(_, text)| text.contains("well")), "{reports:#?}");
     assert!(reports[0].0 != Some(0) && reports[0].1.contains("process 2 failed"), "{reports:#?}");

@@ -1,4 +1,5 @@
-//! Locks, structures and executors among the workers of a job: real processes, and simulated ones.
+//! Locks, structures and executors among the workers of a job, as real processes and simulated
+//! ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use farside::prelude::*;
 use farside::sync::{Combining, Delegated, Fenced, LockGuard, LockManager, Operation, Structures, SyncError, Token};
 use farside::{Error, ProcessEnd, Result, Simulation, simulate};
 
-/// The error of this room that something returned.
+/// Returns the synchronization error of a result.
 #[track_caller]
 fn sync_error<T: std::fmt::Debug>(result: Result<T, SyncError>) -> SyncError {
     match result {
@@ -19,7 +20,8 @@ fn sync_error<T: std::fmt::Debug>(result: Result<T, SyncError>) -> SyncError {
     }
 }
 
-/// Everybody adds to one number by reading it, and writing it in another call. Without the lock additions would be lost.
+/// All workers add to one number by reading it and writing it in another call. Without the lock
+/// additions would be lost.
 fn one_at_a_time(me: &Worker) -> Result<()> {
     const ROUNDS: u64 = 20;
     let locks = LockManager::new(me)?;
@@ -30,7 +32,7 @@ fn one_at_a_time(me: &Worker) -> Result<()> {
         let guard = if round % 4 == 0 { lock.lock_for(Duration::from_secs(60))? } else { lock.lock()? };
         let old = me.call_return(owner, number, |there, number| number.here(there).get())?.wait()?;
         me.call_return(owner, (number, old + 1), |there, (number, new)| number.here(there).set(new))?.wait()?;
-        // The last is released for certain when this returns.
+        // The last lock has certainly been released when this returns.
         if round % 2 == 1 {
             guard.release()?;
         }
@@ -41,14 +43,14 @@ fn one_at_a_time(me: &Worker) -> Result<()> {
     }
     let lock = locks.named(me, "number");
     assert_eq!(lock.owner()?, None);
-    // Others of the same name count by themselves: a token of theirs must not be taken for one of this.
+    // Other locks of the same name have tokens of their own, which must not be mistaken.
     let others = LockManager::new(me)?.named(me, "number");
     let elsewhere = lock.clone().at(ProcessId::new(lock.home().number() ^ 1));
     assert!(lock.id() != others.id() && lock.id() != elsewhere.id());
     me.barrier()
 }
 
-/// Who waits gets the lock in the order in which it asked, and each with a greater number.
+/// Waiting workers get the lock in the order of their requests, each with a greater number.
 fn in_order(me: &Worker) -> Result<()> {
     type Got = PerWorker<RefCell<Vec<(WorkerId, Token)>>>;
     fn note(there: &Worker, (got, who, token): (Got, WorkerId, Token)) {
@@ -62,7 +64,8 @@ fn in_order(me: &Worker) -> Result<()> {
         order.rotate_left(1);
         order.extend(order.clone().into_iter().rev());
         for who in &order {
-            // It asks, and then makes sure that its question has come to the home, which is asked after it.
+            // The worker requests the lock and then makes sure that the request has reached the
+            // home.
             let asked = me.call_with_reply(*who, (locks, got), |there, (locks, got), reply: Reply<()>| {
                 let lock = locks.named(there, "queue");
                 let granted = move |me: &Worker, guard: Result<LockGuard<'_>, SyncError>| {
@@ -70,7 +73,8 @@ fn in_order(me: &Worker) -> Result<()> {
                     me.call(WorkerId::new(0), (got, me.id(), guard.token()), note).expect("there is room");
                 };
                 lock.lock_then(granted).expect("the home lives");
-                // The home is one of the workers of its process: whatever was asked there before, it has run when all have answered.
+                // The home is one of the workers of its process. The request has run there once all
+                // of them have answered.
                 let threads = there.threads_per_process();
                 let first = lock.home().number() * threads;
                 let left = Rc::new((Cell::new(threads), Cell::new(Some(reply))));
@@ -100,7 +104,7 @@ fn in_order(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Readers share, a writer waits for them, and a reader that comes later waits for the writer.
+/// Readers share, a writer waits for them, and a later reader waits for the writer.
 fn shared_and_alone(me: &Worker) -> Result<()> {
     let locks = LockManager::new(me)?;
     let lock = locks.named(me, "book").at(ProcessId::new(me.process_count() - 1));
@@ -116,7 +120,7 @@ fn shared_and_alone(me: &Worker) -> Result<()> {
     assert!(matches!(&held, SyncError::LockHeld { name, .. } if name == "book"), "{held}");
     me.barrier()?;
     if me.id().number() == 0 {
-        // In the queue, it keeps new readers out.
+        // A writer in the queue keeps new readers out.
         let deadline = lock.lock_for(Duration::from_millis(200));
         assert!(
             matches!(deadline, Err(SyncError::Job(Error::Deadline { doing: "waiting for a lock", .. }))),
@@ -134,7 +138,7 @@ fn shared_and_alone(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Whoever has given up is not granted anything, also when the grant was on its way.
+/// A worker that has given up is not granted the lock, even if the grant was on its way.
 fn giving_up(me: &Worker) -> Result<()> {
     let locks = LockManager::new(me)?;
     let lock = locks.named(me, "contended");
@@ -151,7 +155,8 @@ fn giving_up(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A holder that does nothing for longer than the lease loses the lock, and what it guards refuses it then.
+/// A holder that does nothing for longer than the lease loses the lock, and the guarded value
+/// refuses it.
 fn a_lease_ends(me: &Worker) -> Result<()> {
     const LEASE: Duration = Duration::from_millis(50);
     type Value = PerWorker<RefCell<Fenced<Vec<u32>>>>;
@@ -219,7 +224,7 @@ const BREAK: Operation<Scores, (), ()> = Operation::new("break");
 const UNKNOWN: Operation<Scores, (), ()> = Operation::new("unknown");
 const MISTAKEN: Operation<Scores, u8, u64> = Operation::new("raise");
 
-/// A guard is dropped in a handler when there is no room for a call to the home: it is let go later.
+/// A guard is dropped in a handler without room for a call to the home. The lock is released later.
 fn let_go_without_room(me: &Worker) -> Result<()> {
     let locks = LockManager::new(me)?;
     let is_over = PerWorker::new(me, Cell::new(false))?;
@@ -228,7 +233,7 @@ fn let_go_without_room(me: &Worker) -> Result<()> {
         let (first, threads) = (lock.home().number(), me.threads_per_process());
         lock.lock_then(move |me, guard| {
             let guard = guard.expect("the home lives");
-            // All that may be queued for the home, whichever worker that is.
+            // Fills the queues to the home, whichever worker that is.
             for home in (first..first + threads).map(WorkerId::new) {
                 let call = || me.to(home).when_full(WhenFull::Queue).call((), |_, ()| ());
                 let refused = std::iter::repeat_with(call).take(1 << 20).find_map(std::result::Result::err);
@@ -238,7 +243,7 @@ fn let_go_without_room(me: &Worker) -> Result<()> {
             is_over.here(me).set(true);
         })?;
         me.wait_while_serving(|| is_over.here(me).get())?;
-        // Otherwise this waits for itself.
+        // This would wait for ever if the lock were not released.
         drop(lock.lock_for(Duration::from_secs(20))?);
     }
     me.barrier()
@@ -311,7 +316,7 @@ fn structures_by_name(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// The calls of all workers of the job end in one value of each process, which the workers of that process share.
+/// The calls of all workers end in one value of each process, which that process's workers share.
 fn combining_in_handlers(me: &Worker) -> Result<()> {
     const CALLS: u64 = 200;
     let sums = Dist::new(me, || Combining::new(0_u64))?;
@@ -330,14 +335,14 @@ fn combining_in_handlers(me: &Worker) -> Result<()> {
     let callers = u64::from(me.worker_count() * me.threads_per_process());
     assert_eq!(sums.here(me).run(|sum| *sum)?, callers * (0..CALLS).sum::<u64>());
     me.barrier()?;
-    // A handler is not to wait for others, also where there are none just now.
+    // A handler must not wait for others, even if there are none at the moment.
     let refused = me.call_return(me.neighbor(1), sums, |there, sums| {
         let sums = sums.here(there);
         [sums.run(|_| ()), sums.mend(|_| ())].iter().all(|ran| matches!(ran, Err(SyncError::InHandler)))
     })?;
     assert!(refused.wait()?);
     me.barrier()?;
-    // A panic drops the reply, and that tells the caller.
+    // A panic drops the reply, which tells the caller.
     let broken = me.call_with_reply(me.neighbor(1), sums, |there, sums, reply: Reply<u64>| {
         let _ = sums.here(there).post(move |_| {
             let _reply = reply;
@@ -349,7 +354,8 @@ fn combining_in_handlers(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Worker 0 waits inside of its operation, and the other worker of its process for that. Nobody sleeps with its turn in hand.
+/// Worker 0 waits inside of its operation, and the other worker of its process waits for that. No
+/// thread sleeps while it has its turn in the simulation.
 #[test]
 fn simulated_an_operation_may_wait_while_others_want_the_value() {
     let (done, is_done) = std::sync::mpsc::channel();
@@ -374,7 +380,7 @@ fn simulated_an_operation_may_wait_while_others_want_the_value() {
     assert_eq!(is_done.recv_timeout(Duration::from_secs(60)), Ok(true));
 }
 
-/// The same with a thread of its own for the value, which is not one of a simulation's.
+/// The same with a thread for the value, which is not one of a simulation's.
 #[farside::test(processes = 2, threads = 2)]
 fn handlers_share_a_delegated_value(me: &Worker) -> Result<()> {
     const CALLS: u64 = 200;
@@ -396,7 +402,8 @@ fn handlers_share_a_delegated_value(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Workers go through a section one at a time, while one of their processes dies at any moment, in it or on the way, and the others go on.
+/// Workers enter a section one at a time. One of their processes dies at some moment, in the
+/// section or on the way. The others go on.
 #[test]
 fn simulated_a_process_may_die_with_a_lock_or_waiting() {
     const ROUNDS: u32 = 30;
@@ -439,7 +446,8 @@ fn simulated_a_process_may_die_with_a_lock_or_waiting() {
     assert!(died_inside > 0, "it dies with the lock now and then");
 }
 
-/// Each of these as processes, over the fabric that the environment says, and in a simulation.
+/// Makes two tests of each body: as processes, over the fabric that `FARSIDE_FABRIC` names, and in
+/// the simulator.
 macro_rules! in_both {
     ($($name:ident: $processes:literal x $threads:literal, $real:ident, $simulated:ident;)*) => {$(
         #[farside::test(processes = $processes, threads = $threads)]

@@ -1,5 +1,5 @@
-//! Ways between workers: how they are set up, aggregate, overflow, are sent by helpers, grow, and are shut down and reclaimed; over shared
-//! memory, libfabric and the simulated network.
+//! Ways between workers: setup, aggregation, overflow, helpers, growth, shutdown and reclaim; over
+//! shared memory, libfabric and the simulated network.
 
 mod aggregation;
 mod helpers;
@@ -8,13 +8,12 @@ mod reclaim;
 mod setup;
 
 use std::cell::RefCell;
-use std::time::{Duration, Instant};
 
 use farside::job::FabricChoice;
 use farside::prelude::*;
 use farside::{Job, Result, Simulation};
 
-use crate::support::{LONG, has_note, is_launched, take_notes, verdict, write_note};
+use crate::support::{is_launched, take_notes, verdict};
 
 /// Runs a job over shared memory and over libfabric.
 fn over_real_fabrics(test: &str, job: Job, body: impl Fn(&Worker) -> Result<()> + Send + Sync) {
@@ -28,7 +27,7 @@ fn over_real_fabrics(test: &str, job: Job, body: impl Fn(&Worker) -> Result<()> 
     }
 }
 
-/// And over the simulated network.
+/// Runs a job over shared memory, libfabric and the simulated network.
 fn over_all_fabrics(test: &str, processes: u32, body: impl Fn(&Worker) -> Result<()> + Send + Sync) {
     if !is_launched() {
         for seed in 0..3 {
@@ -39,21 +38,7 @@ fn over_all_fabrics(test: &str, processes: u32, body: impl Fn(&Worker) -> Result
     over_real_fabrics(test, farside::job().processes(processes), body);
 }
 
-/// Makes no progress until another worker says so by a note, and so by nothing of Farside's.
-fn pay_no_attention(test: &str) {
-    let begin = Instant::now();
-    while !has_note(test, 0) {
-        assert!(begin.elapsed() < LONG);
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Has the others pay attention again.
-fn call_for_attention(test: &str) {
-    write_note(test, 0, "now");
-}
-
-/// The numbers of the calls that came, by sender.
+/// The number of the last call from each sender.
 type Last = PerWorker<RefCell<Vec<u64>>>;
 
 fn new_last(me: &Worker) -> Result<Last> {
@@ -62,7 +47,7 @@ fn new_last(me: &Worker) -> Result<Last> {
 
 type Numbered = (Last, WorkerId, u64);
 
-/// Each comes once, and behind the one before it.
+/// Checks that the calls of a sender arrive in order, each once.
 fn arrive(there: &Worker, (last, from, number): Numbered) {
     let before = std::mem::replace(&mut last.here(there).borrow_mut()[from.index()], number);
     assert_eq!(before + 1, number, "calls of {from} come in order, each once");
@@ -73,7 +58,7 @@ fn arrive_with(there: &Worker, call: Numbered, buffer: &[u8]) {
     arrive(there, call);
 }
 
-/// Waits until so many calls have come from another.
+/// Waits until `number` calls of another worker have arrived.
 fn wait_for(me: &Worker, last: Last, from: WorkerId, number: u64) -> Result<()> {
     me.wait_while_serving(|| last.here(me).borrow()[from.index()] == number)
 }

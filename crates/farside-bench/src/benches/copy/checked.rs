@@ -1,4 +1,4 @@
-//! What checking accesses costs.
+//! The cost of checked accesses.
 
 use std::hint::black_box;
 
@@ -11,17 +11,17 @@ use crate::stats::median;
 use crate::timing::{ALONE, TOGETHER, time_batches};
 use crate::{BenchError, Options};
 
-/// Operations of one run, when nothing else is asked for. Checked ones take a hundred microseconds.
+/// Operations of one run by default. Checked ones take a hundred microseconds.
 const COUNT: u64 = 2_000;
-/// Operations that are done together: unchecked ones are over before the clock is read.
+/// Operations that are timed together. Unchecked ones are shorter than a read of the clock.
 const BATCH: u64 = TOGETHER;
 
-/// In a job that is checked, beside one that is not.
+/// The case in a checked job, beside an unchecked one.
 pub(super) fn case() -> Case {
     Case::checked_job("checked", 2, measure)
 }
 
-/// Puts of a word, one that is started, and a call with a result, by worker 0. Collective.
+/// Measures puts of a word, a started put, and a call with a result, by worker 0. Collective.
 pub(super) fn measure(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let values = me.symmetric::<u64>(2)?;
     let at = |process: u32| values.at(ProcessId::new(process)).map(|values| values.start());

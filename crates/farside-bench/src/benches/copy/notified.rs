@@ -1,4 +1,4 @@
-//! Puts with a signal behind: data goes to and fro, and the signal says that it is there.
+//! Puts with a signal: data goes to and fro, and the signal announces it.
 
 use farside::global::Symmetric;
 use farside::{Comparison, GlobalAddress, GlobalPtr, Signal, Worker, WorkerId};
@@ -12,17 +12,17 @@ use crate::stats::median;
 use crate::timing::TOGETHER;
 use crate::{BenchError, Options};
 
-/// Round trips of one run, when nothing else is asked for.
+/// Round trips of one run by default.
 const TRIPS: u64 = 100_000;
 const LINE_BYTES: usize = 64;
 const LIMIT: &str = "one-line ping-pong / 2";
 const LIMIT_TWO_LINES: &str = "two-line ping-pong / 2";
 
-/// Data and its signal at the other, and here.
+/// The data and its signal, at the other process and here.
 pub(super) struct Notified<'w> {
     me: &'w Worker,
     here: Symmetric<u8>,
-    /// Where the data begins.
+    /// The offset of the data.
     begin: usize,
     heard: GlobalPtr<u64>,
     to: GlobalAddress,
@@ -31,9 +31,9 @@ pub(super) struct Notified<'w> {
 }
 
 impl<'w> Notified<'w> {
-    /// With the only other worker. Collective.
+    /// Connects with the only other worker. Collective.
     pub(super) fn new(me: &'w Worker, bytes: usize) -> Result<Self, BenchError> {
-        // What fits goes in front of the signal, in its line; more goes behind that.
+        // Data that fits precedes the signal in its line; more data follows it.
         let begin = if bytes + size_of::<u64>() <= LINE_BYTES { 0 } else { LINE_BYTES };
         let here = me.symmetric::<u8>(LINE_BYTES + bytes.next_multiple_of(LINE_BYTES))?;
         let place = |worker: WorkerId| here.at(me.process_of(worker)).map(|values| values.start());
@@ -62,14 +62,15 @@ impl Exchange for Notified<'_> {
     }
 }
 
-/// Beside a word to and fro, on one line for both ways and on one for each. Collective.
+/// Measures it beside round trips of a word, on one line for both directions and on one line each.
+/// Collective.
 pub(super) fn beside_one_line(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
     let memory = Shared::new(me, PingPong::BYTES)?;
     let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
     let mut exchange = Notified::new(me, bytes)?;
     let trips = options.operations_or(TRIPS);
     let (mut times, mut one_line, mut two_lines) = (Vec::new(), Vec::new(), Vec::new());
-    // The first run is for the memory to be found.
+    // The first run finds the memory.
     for run in 0..=options.runs() as u64 {
         me.barrier()?;
         let lines_ns = if me.id() == WorkerId::new(0) {
@@ -87,7 +88,7 @@ pub(super) fn beside_one_line(me: &Worker, bytes: usize, options: Options) -> Re
         }
     }
     exchange.free()?;
-    // Each way has its line, which is at the one who waits.
+    // Each direction has a line, which lies at the waiting side.
     let on_two_lines = Metric::new("ns_each_way_a_line", "ns", times.clone()).against(LIMIT_TWO_LINES, two_lines);
     Ok(vec![Metric::new(METRIC, "ns", times).against(LIMIT, one_line), on_two_lines])
 }

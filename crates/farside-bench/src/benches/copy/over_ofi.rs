@@ -1,4 +1,4 @@
-//! The same over libfabric, beside its own.
+//! The same operations over libfabric, beside libfabric's own.
 
 use farside::global::Symmetric;
 use farside::{ProcessId, Worker, WorkerId};
@@ -9,27 +9,28 @@ use super::{FEW_SIZES, METRIC, SIGNAL_SIZES, SIZES, bytes_per_s};
 use crate::benches::pipe_latency::beside_messages;
 use crate::benches::size_name;
 use crate::case::Case;
+use crate::fabric::OfiFabric;
 use crate::limits::libfabric::{Libfabric, OneSided};
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
 use crate::shared::Patience;
 use crate::stats::median;
 use crate::timing::{ALONE, time_batches};
 use crate::{BenchError, Options};
 
-/// Operations of one run, when nothing else is asked for, and what they move at most.
+/// Operations of one run by default, and the most bytes of them.
 const COUNT_MAX: u64 = 5_000;
 const COUNT_MIN: u64 = 30;
 const BYTES: u64 = 1 << 29;
-/// What is never seen in pieces, and so carried out by the owner: puts and gets of libfabric's own do not promise that.
+/// Size of a word, which is never seen in pieces: its owner carries the operation out. Libfabric's
+/// own puts and gets do not promise that.
 const WORD_BYTES: usize = 8;
-/// Copies by others are slower.
+/// Copies between two other processes are slower.
 const COPIES_MAX: u64 = 1_000;
 
-pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
+pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |name: String, processes: u32, body: Box<Body>| {
-        cases.push(Case::job(name, processes, body).over(fabric));
+        cases.push(Case::job(name, processes, body));
     };
     for way in [Way::Put, Way::Get, Way::StartedPut, Way::StartedGet] {
         for bytes in SIZES {
@@ -48,7 +49,7 @@ pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
         let body = move |me: &Worker, options: Options| notified(me, &of, bytes, options);
         add(format!("notified-put/{}", size_name(bytes)), 2, Box::new(body));
     }
-    cases.push(super::checked::case().over(fabric));
+    cases.push(super::checked::case());
     cases
 }
 
@@ -58,21 +59,21 @@ fn count(bytes: usize, options: Options) -> u64 {
     options.operations_or((BYTES / bytes as u64).clamp(COUNT_MIN, COUNT_MAX))
 }
 
-/// Those of a job, of whom worker 0 measures while the others attend to it.
+/// The workers of a job. Worker 0 measures while the others make progress.
 pub(super) struct Crowd<'w> {
     me: &'w Worker,
-    /// At each process, how often it has attended.
+    /// A counter at each process of the rounds that it has attended.
     done: Symmetric<u64>,
     times: u64,
 }
 
 impl<'w> Crowd<'w> {
-    /// Collective.
+    /// Creates the crowd. Collective.
     pub(super) fn new(me: &'w Worker) -> Result<Self, BenchError> {
         Ok(Self { me, done: me.symmetric(1)?, times: 0 })
     }
 
-    /// What worker 0 finds while the others make progress; they find nothing. Collective.
+    /// Returns what worker 0 measures while the others make progress; they return 0. Collective.
     pub(super) fn attended(&mut self, lead: impl FnOnce() -> Result<f64, BenchError>) -> Result<f64, BenchError> {
         let me = self.me;
         let word = |process| self.done.at(process).map(|values| values.start());
@@ -95,7 +96,7 @@ impl<'w> Crowd<'w> {
         Ok(0.0)
     }
 
-    /// Several runs of some things, and what each took. Collective.
+    /// Measures several things in several runs. Returns the times of each. Collective.
     pub(super) fn measure<const THINGS: usize>(
         mut self,
         options: Options,
@@ -104,7 +105,7 @@ impl<'w> Crowd<'w> {
         let mut found = [const { Vec::new() }; THINGS];
         for run in 0..=options.runs() {
             let taken = once(&mut self)?;
-            // The first run is for connections to be made.
+            // The first run makes the connections.
             if run > 0 {
                 found.iter_mut().zip(taken).for_each(|(all, ns)| all.push(ns));
             }
@@ -114,7 +115,8 @@ impl<'w> Crowd<'w> {
     }
 }
 
-/// Puts or gets, one by one, beside libfabric's; words also beside its messages. Collective.
+/// Measures puts or gets, one at a time, beside libfabric's; words also beside its messages.
+/// Collective.
 fn beside_libfabric(
     me: &Worker,
     fabric: &OfiFabric,
@@ -154,7 +156,7 @@ fn beside_libfabric(
     Ok(metrics)
 }
 
-/// A copy between two others. Collective.
+/// Measures a copy between two other processes. Collective.
 fn third_party(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
     let values = me.symmetric::<u8>(bytes)?;
     let at = |process: u32| values.at(ProcessId::new(process)).map(|values| values.start().address());
@@ -166,7 +168,7 @@ fn third_party(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric
     Ok(vec![Metric::new(METRIC, "ns", times), rate])
 }
 
-/// A word of another process, which counts it up. Collective.
+/// Measures a fetch-and-add on a word of another process, which carries it out. Collective.
 fn fetch_add(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let values = me.symmetric::<u64>(1)?;
     let word = values.at(ProcessId::new(1))?.start();
@@ -179,7 +181,7 @@ fn fetch_add(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     Ok(vec![Metric::new(METRIC, "ns", times)])
 }
 
-/// Data to and fro with its signal, beside libfabric's messages. Collective.
+/// Measures data with its signal, to and fro, beside libfabric's messages. Collective.
 fn notified(me: &Worker, fabric: &OfiFabric, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
     let mut exchange = Notified::new(me, bytes)?;
     let measured = beside_messages(me, fabric, &mut exchange, options.operations_or(COUNT_MAX), options)?;

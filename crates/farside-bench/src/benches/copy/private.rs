@@ -1,4 +1,4 @@
-//! Memory that its owner has registered, and that nobody maps.
+//! Memory that its owner has registered and that no other process maps.
 
 use std::hint::black_box;
 
@@ -11,12 +11,13 @@ use crate::metric::Metric;
 use crate::{BenchError, Options};
 
 const READ: &str = "process_vm_readv";
-/// By itself: nothing here may write into another process without asking the library.
+/// Only a write to this process itself: the benches may not write into another process without the
+/// library.
 const WRITE: &str = "process_vm_writev to oneself";
-/// A system call takes some hundred nanoseconds: as many operations as of so many bytes.
+/// Bytes that take as long to copy as a system call, some hundred nanoseconds.
 const CALL_BYTES: usize = 4096;
 
-/// A vector of process 1, beside the system call that does the same. Collective.
+/// Measures access to a vector of process 1, beside the system call that does the same. Collective.
 pub(super) fn measure(me: &Worker, way: Way, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
     let owner = WorkerId::new(1);
     let segment = if me.id() == owner { Some(me.register(vec![1_u8; bytes])?) } else { None };

@@ -10,15 +10,15 @@ use crate::metric::Metric;
 use crate::shared::Shared;
 use crate::{BenchError, Options};
 
-/// From where to where.
+/// The kind of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Put,
     Get,
     ThirdParty,
-    /// A put that does not wait, and is completed then.
+    /// A put that is started and completed later.
     StartedPut,
-    /// A get of the same kind.
+    /// A get that is started and completed later.
     StartedGet,
 }
 
@@ -43,11 +43,11 @@ impl Way {
         if self == Self::ThirdParty { 3 } else { 2 }
     }
 
-    /// Beside a copy into a mapping, and `memcpy`. Collective.
+    /// Measures it beside a copy into a mapping, and `memcpy`. Collective.
     pub(super) fn measure(self, me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
         let values = me.symmetric::<u8>(bytes)?;
         let at = |process: u32| values.at(ProcessId::new(process)).map(|values| values.start().address());
-        // Where it comes from, and goes to.
+        // The source and the target.
         let (near, far) = (at(1)?, at(self.processes() - 1)?);
         let below = Shared::new(me, bytes)?;
         let mut transfer = Transfer { me, way: self, source: near, target: far, data: vec![1; bytes] };
@@ -64,10 +64,10 @@ impl Way {
     }
 }
 
-/// A few bytes are copied by the call, and of more the buffer is handed over.
+/// The call copies small data; the buffer of larger data moves into the call.
 const COPIED_BYTES_MAX: usize = 64;
 
-/// One way, again and again.
+/// A transfer that is repeated.
 pub(super) struct Transfer<'w> {
     pub(super) me: &'w Worker,
     pub(super) way: Way,
@@ -77,12 +77,12 @@ pub(super) struct Transfer<'w> {
 }
 
 impl Transfer<'_> {
-    /// What one takes.
+    /// Returns the time of one transfer.
     pub(super) fn time(&mut self, count: u64) -> Result<f64, BenchError> {
         let Self { me, way, source, target, data } = self;
         let (me, bytes) = (*me, data.len());
         match way {
-            // Numbers as numbers.
+            // A number is put as a number.
             Way::Put if bytes == 8 => {
                 let target: GlobalPtr<u64> = target.cast();
                 time(count, bytes, || Ok(black_box(target).put(me, black_box(7))?))
@@ -118,7 +118,7 @@ impl Transfer<'_> {
     }
 }
 
-/// What is below: copies that nobody looks up an address for.
+/// The limit: copies without a look-up of an address.
 struct Copies {
     below: Shared,
     source: Vec<u8>,
@@ -127,7 +127,7 @@ struct Copies {
 
 impl Copies {
     fn time_below(&mut self, way: Way, count: u64) -> Result<f64, BenchError> {
-        // It is not looked at where memory is mapped.
+        // The deadline does not matter where memory is mapped.
         let (deadline, bytes, region) = (Instant::now(), self.source.len(), self.below.bytes());
         match way {
             Way::Put if bytes == 8 => {
@@ -154,7 +154,7 @@ impl Copies {
     }
 }
 
-/// What is started and completed, beside what waits. Collective.
+/// Measures an operation that is started and completed, beside one that waits. Collective.
 pub(super) fn started(me: &Worker, way: Way, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
     let values = me.symmetric::<u8>(bytes)?;
     let there = values.at(ProcessId::new(1))?.start().address();

@@ -1,4 +1,4 @@
-//! Words: changing them, and what finding them costs.
+//! Words: the cost of changing them and of finding them.
 
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,8 @@ use crate::{BenchError, Options};
 
 const INSTRUCTION: &str = "the processor's own";
 
-/// A word of another process that is counted up, beside the instruction alone on a line that lies alike. Collective.
+/// Measures a fetch-and-add on a word of another process, beside the instruction alone on an
+/// equally placed line. Collective.
 pub(super) fn fetch_add<W: Word + From<u8>>(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let values = me.symmetric::<u64>(1)?;
     let word: GlobalPtr<W> = values.at(ProcessId::new(1))?.start().cast();
@@ -35,7 +36,7 @@ pub(super) fn fetch_add<W: Word + From<u8>>(me: &Worker, options: Options) -> Re
     Ok(vec![Metric::new(METRIC, "ns", times).against(INSTRUCTION, alone)])
 }
 
-/// What an address costs. Collective.
+/// Measures the cost of an address. Collective.
 pub(super) fn translate(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let values = me.symmetric::<u64>(1)?;
     let (here, there) = (values.at(me.process())?.start(), values.at(ProcessId::new(1))?.start());

@@ -1,4 +1,4 @@
-//! What the sizes that were measured have in common, and what follows for sizes that were not.
+//! Extrapolates from the sizes measured to larger jobs.
 
 use std::ops::RangeInclusive;
 
@@ -8,25 +8,25 @@ use crate::benches::multi_job::PUBLISHED;
 use crate::metric::Metric;
 use crate::row::Row;
 
-/// How many processes there are to be.
+/// Number of processes of the estimate.
 const MILLION: f64 = 1e6;
 /// "May require 10GB for message passing with 10KB buffer / proc."
 const MESSAGES_PUBLISHED: (&str, f64) = ("message-passing-published", 10e9);
-/// With fewer processes there are CPUs for all, and libraries do otherwise; with more not everybody has reached everybody. Both would bend
-/// the line.
+/// Range of sizes that are fitted. Below it every process has a CPU, and libraries behave
+/// differently. Above it a process does not reach every other. Both would bend the line.
 const FITTED: RangeInclusive<f64> = 4.0..=(PEERS_MAX + 1) as f64;
-/// The stage that ACP's figures stand beside, which has no calls.
+/// The stage that corresponds to ACP's figures, which contain no calls.
 const ONE_SIDED: &str = METRICS[1];
-/// The one that message passing stands beside.
+/// The stage that corresponds to message passing.
 const TWO_SIDED: &str = METRICS[3];
 
-/// What each further process adds to one.
+/// Returns the memory that each further process adds.
 pub(super) fn per_peer(rows: &[Row]) -> Vec<Metric> {
     let names = METRICS.into_iter().chain(Use::ALL.map(Use::metric)).collect::<Vec<_>>();
     lines(rows, &names).into_iter().map(|(metric, line)| Metric { samples: vec![line.slope], ..metric }).collect()
 }
 
-/// What a process would take among a million, if the line went on.
+/// Returns the memory of a process among a million, if the line continues.
 pub(super) fn estimate(rows: &[Row]) -> Vec<Metric> {
     let at_million = |(metric, line): (Metric, Line)| Metric { samples: vec![line.at(MILLION)], ..metric };
     let computed = lines(rows, &METRICS).into_iter().map(at_million);
@@ -35,7 +35,8 @@ pub(super) fn estimate(rows: &[Row]) -> Vec<Metric> {
     computed.chain(one_sided).chain([MESSAGES_PUBLISHED].map(published(TWO_SIDED))).collect()
 }
 
-/// A line for each of these metrics of each peer, as a metric without samples. None for what was not measured at two such sizes.
+/// Returns a line for each of these metrics of each peer, as a metric without samples. A metric
+/// needs two fitted sizes.
 fn lines(rows: &[Row], names: &[&'static str]) -> Vec<(Metric, Line)> {
     let mut peers: Vec<_> = rows.iter().map(|row| row.peer.as_deref()).collect();
     peers.sort_unstable();
@@ -53,7 +54,7 @@ fn lines(rows: &[Row], names: &[&'static str]) -> Vec<(Metric, Line)> {
     lines
 }
 
-/// The number that a case begins with, if it does.
+/// Returns the number that the name of a case begins with, if any.
 fn processes(case: &str) -> Option<f64> {
     case.split('/').next()?.parse().ok()
 }
@@ -66,7 +67,7 @@ struct Line {
 }
 
 impl Line {
-    /// The one with the least sum of squares of what the points lie above or below; `None` for points that make no line.
+    /// Fits a line by least squares; `None` if the points determine no line.
     fn through(points: &[(f64, f64)]) -> Option<Self> {
         let count = points.len() as f64;
         let mean = |pick: fn(&(f64, f64)) -> f64| points.iter().map(pick).sum::<f64>() / count;
@@ -94,7 +95,7 @@ mod tests {
         let line = Line::through(&[(2.0, 7.0), (4.0, 11.0), (8.0, 19.0)]).unwrap();
         assert!((line.start - 3.0).abs() < 1e-9 && (line.slope - 2.0).abs() < 1e-9, "{line:?}");
         assert!((line.at(1e6) - 2_000_003.0).abs() < 1e-3, "{line:?}");
-        // Half above and half below.
+        // Half of the points lie above the line and half below.
         let line = Line::through(&[(0.0, 1.0), (0.0, 3.0), (1.0, 2.0), (1.0, 4.0)]).unwrap();
         assert!((line.start - 2.0).abs() < 1e-9 && (line.slope - 1.0).abs() < 1e-9, "{line:?}");
         assert_eq!(Line::through(&[]), None);

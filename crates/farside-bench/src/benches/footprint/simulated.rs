@@ -1,53 +1,49 @@
-//! The same on a simulated network, with more processes than a machine could start.
+//! The same stages on a simulated network, with more processes than a machine could start.
 //!
-//! They share this program, so its memory is divided by their number: the stacks of three threads for each, what the network itself takes, and
-//! what Farside has for a process. Memory is real, and so these rows are not the same every time, unlike others of a simulation;
-//! `reported_bytes` is. In large jobs a process reaches its next neighbors only.
+//! All processes share this program, so its memory is divided by their number: the stacks of three
+//! threads for each, the memory of the network, and the memory of Farside for a process. Memory is
+//! real, so these rows vary from run to run, unlike other simulated rows; `reported_bytes` does not
+//! vary. In large jobs a process reaches only its next neighbors.
 
+use std::cell::OnceCell;
+use std::rc::Rc;
 use std::sync::Mutex;
 
 use farside::{SimOptions, Simulation, WorkerId};
 
-use super::{METRICS, NAME, REPORTED, TALKED, fit, reported_bytes, walk};
+use super::{METRICS, REPORTED, TALKED, reported_bytes, walk};
+use crate::case::Case;
+use crate::fabric::SimNetwork;
 use crate::metric::Metric;
 use crate::resident::Resident;
-use crate::row::Row;
-use crate::simulated::{SimNetwork, report};
 use crate::{BenchError, Options};
 
-/// Our rings are as large from the first call on, and each call takes the simulation some 10 µs.
+/// Calls to each process. Rings have their size from the first call on, and each call takes the
+/// simulation some 10 µs.
 const TALK: u32 = 1;
-/// Ascending: what an earlier simulation has freed is used by later ones, and does not count twice.
+/// Sizes in ascending order: later simulations use the memory that earlier ones freed, which so
+/// counts once.
 const SIZES: [u32; 7] = [2, 4, 8, 16, 32, 256, 1024];
 
-pub(crate) fn run(
-    network: SimNetwork,
-    options: Options,
-    on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
-    let idle = Resident::of_this_process()?.data_bytes;
-    let mut rows = Vec::new();
-    let mut keep = |row: Row| {
-        rows.push(row.clone());
-        on_row(row)
+pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
+    // The memory of this process before the first simulation.
+    let idle = Rc::new(OnceCell::new());
+    let of_size = |processes: u32| {
+        let idle = idle.clone();
+        let measure = move |options: Options| {
+            if options.quick && processes == SIZES[SIZES.len() - 1] {
+                // The largest size takes most of the time.
+                return Ok(Vec::new());
+            }
+            let now = Resident::of_this_process()?.data_bytes;
+            simulate(processes, *idle.get_or_init(|| now), network, options)
+        };
+        Case::here(processes.to_string(), measure)
     };
-    // The largest takes most of the time.
-    let sizes = if options.quick { &SIZES[..SIZES.len() - 1] } else { &SIZES[..] };
-    for &processes in sizes {
-        let case = format!("{processes}/{network}");
-        for metric in simulate(processes, idle, network, options)? {
-            report(NAME, &case, &metric, None, &mut keep)?;
-        }
-    }
-    for (case, metrics) in [("per-peer", fit::per_peer(&rows)), ("estimate/1M", fit::estimate(&rows))] {
-        for metric in metrics {
-            report(NAME, &format!("{case}/{network}"), &metric, None, on_row)?;
-        }
-    }
-    Ok(())
+    SIZES.map(of_size).into()
 }
 
-/// A job of so many processes in this program, which had so many bytes before.
+/// Simulates a job in this program, which had `idle` bytes before.
 fn simulate(processes: u32, idle: u64, network: SimNetwork, options: Options) -> Result<Vec<Metric>, BenchError> {
     let found = Mutex::new([0; METRICS.len()]);
     let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };

@@ -1,4 +1,4 @@
-//! What registered memory, pipes and heaps take, each in a job that has nothing else.
+//! Memory of registered memory, pipes and heaps, each in a job that uses nothing else.
 
 use farside::Worker;
 use farside::heap::{HeapOptions, RemoteHeap};
@@ -9,20 +9,20 @@ use crate::limits::libfabric::exchange;
 use crate::metric::Metric;
 use crate::resident::Resident;
 
-/// What each process registers.
+/// Bytes that each process registers.
 const WORDS: usize = 512;
 const HEAP_BYTES: u64 = 64 << 10;
-/// A block of it.
+/// Bytes of a block of the heap.
 const BLOCK_BYTES: u64 = 64;
 
-/// What each process has with each other.
+/// The facility that each process uses with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// It reads from a vector of 4 KiB of the other, by its global address.
+    /// The process reads 4 KiB of a vector of the other by its global address.
     Registered,
-    /// A pipe there and one back, of the usual shape, through which a message has gone.
+    /// A pipe of the usual shape in each direction, through which a message has gone.
     Pipe,
-    /// A heap of 64 KiB there, of which a block was written.
+    /// A heap of 64 KiB at the other, with a block that was written.
     Heap,
 }
 
@@ -45,7 +45,7 @@ impl Use {
         }
     }
 
-    /// One job, as its worker 0 sees it in the end.
+    /// Measures one job. Worker 0 returns the metrics.
     pub(super) fn measure(self, me: &Worker) -> Result<Vec<Metric>, BenchError> {
         let before = Resident::of_this_process()?.data_bytes;
         me.barrier()?;
@@ -59,7 +59,7 @@ impl Use {
     }
 }
 
-/// This process's memory, when everybody has come here.
+/// Returns this process's memory after every process has come here.
 fn look(me: &Worker) -> Result<u64, BenchError> {
     me.barrier()?;
     let bytes = Resident::of_this_process()?.data_bytes;
@@ -122,7 +122,7 @@ mod tests {
             let result = farside::simulate(4, 1, 1, |me| {
                 let metrics = what.measure(me)?;
                 assert_eq!((metrics.len(), &*metrics[0].name), (1, what.metric()));
-                // The others do not know how much it is.
+                // The other processes do not know the size.
                 let is_first = me.id() == WorkerId::new(0);
                 assert_eq!(is_first, metrics[0].samples[0] > 0.0, "{metrics:?}");
                 Ok(())

@@ -1,19 +1,20 @@
-//! What programs allocate and free, in order.
+//! Traces: allocations and frees of a program, in order.
 
 use crate::BenchError;
 
-/// What the four workers of a search for Hex allocated: `crates/farside-mcts/examples/record_allocations.rs` has recorded it, and says how.
+/// The allocations of four workers that search for Hex.
+/// `crates/farside-mcts/examples/record_allocations.rs` recorded them and says how.
 const RECORDED: &str = include_str!("recorded.txt");
 
-/// The header of a block of a remote heap, and what its size is a multiple of.
+/// Bytes of the header of a block of a remote heap, and the unit of its size.
 const UNIT_BYTES: u64 = 16;
 
-/// One thing that a program did.
+/// One step of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// It allocated so many bytes.
+    /// An allocation of this number of bytes.
     Allocate { bytes: u64 },
-    /// It freed the allocation of this number, counted from 0.
+    /// A free of the allocation of this number, counted from 0.
     Free { number: usize },
 }
 
@@ -25,7 +26,7 @@ pub(super) struct Trace {
 
 impl Trace {
     /// # Errors
-    /// [`BenchError::Trace`] when it is none.
+    /// [`BenchError::Trace`] if the text is no trace.
     pub(super) fn recorded() -> Result<Self, BenchError> {
         Self::parse(RECORDED)
     }
@@ -48,8 +49,8 @@ impl Trace {
         Ok(trace)
     }
 
-    /// So many allocations of 1 byte to 16 KiB, as many of one power of two as of another, of which 500 live at a time: each takes the place
-    /// of one that is chosen at random.
+    /// Returns `count` allocations of 1 byte to 16 KiB, equally many of each power of two. 500 live
+    /// at a time; each new one replaces a random one.
     pub(super) fn random(seed: u64, allocations: usize) -> Self {
         const LIVE: usize = 500;
         const BITS: u64 = 14;
@@ -68,7 +69,7 @@ impl Trace {
         Self { events, allocations }
     }
 
-    /// The largest sum of the blocks that live at a time, with their headers.
+    /// Returns the largest sum of the live blocks with their headers.
     pub(super) fn peak_bytes(&self) -> u64 {
         let mut sizes = Vec::with_capacity(self.allocations);
         let (mut live, mut peak) = (0, 0);
@@ -86,12 +87,12 @@ impl Trace {
     }
 }
 
-/// What a block takes of a heap.
+/// Returns the bytes that a block takes of a heap.
 pub(super) fn block_bytes(bytes: u64) -> u64 {
     UNIT_BYTES + bytes.next_multiple_of(UNIT_BYTES)
 }
 
-/// Numbers that are the same for the same seed.
+/// Random numbers, the same for the same seed.
 struct Random(u64);
 
 impl Random {
@@ -105,7 +106,7 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// Every allocation is freed at most once, and after it was made.
+    /// Asserts that every allocation is freed at most once, and after it was made.
     fn check(trace: &Trace) {
         let mut is_live = Vec::new();
         for event in &trace.events {

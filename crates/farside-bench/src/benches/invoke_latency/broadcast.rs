@@ -1,4 +1,4 @@
-//! A call on everyone, beside as many calls one after the other as its tree is deep.
+//! A call on every worker, beside as many round trips as its tree is deep.
 
 use farside::{Worker, WorkerId};
 
@@ -7,16 +7,16 @@ use crate::stats::median;
 use crate::timing::{ALONE, time_batches};
 use crate::{BenchError, Options};
 
-/// Calls of one run, when nothing else is asked for.
+/// Calls of one run by default.
 const CALLS: u64 = 2000;
 
-/// Worker 0 calls everyone and waits until all have run it; and makes three round trips, one after the other, to three of
-/// them. The others wait at a barrier meanwhile.
+/// Worker 0 calls every worker and waits until all have executed the call. In turns, it makes three
+/// round trips, one after the other, to three of them. The others wait at a barrier.
 pub(super) fn to_eight(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
     let is_caller = me.id() == WorkerId::new(0);
     let calls = options.operations_or(CALLS);
     let (mut samples, mut limits) = (Vec::new(), Vec::new());
-    // The first run is for the rings to be set up.
+    // The first run sets up the rings.
     for run in 0..=options.runs() {
         me.barrier()?;
         if is_caller {

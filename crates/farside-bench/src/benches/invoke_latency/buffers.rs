@@ -7,7 +7,7 @@ use farside::{Countdown, Lent, On, Refused, Registered, ResultPlace, To, Worker,
 use super::sum_of;
 use crate::timing::{Latency, time_latency};
 
-/// The buffer is written into the receiver's memory first. The function reads all of it from there.
+/// The buffer is first put into the memory of the receiver. The function reads all of it there.
 pub(super) fn put(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {
     let buffer = vec![1; bytes];
     let memory = me.allocate_at(me.process_of(peer), bytes as u64)?;
@@ -24,19 +24,19 @@ pub(super) fn put(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> fars
     Ok(latency)
 }
 
-/// The receiver reads the buffer, and the function reads all of it.
+/// The receiver gets the buffer, and the function reads all of it.
 pub(super) fn get(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {
     lend(me, peer, trips, bytes, |to, buffer| to.call_buffer_get((), buffer, |_, (), bytes| black_box(sum_of(bytes))))
 }
 
-/// The same, by the helper thread of the receiver's process.
+/// The helper thread of the receiver's process gets the buffer.
 pub(super) fn get_aside(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {
     lend(me, peer, trips, bytes, |to, buffer| {
         to.call_buffer_get_aside((), buffer, |_, (), bytes| black_box(sum_of(bytes)))
     })
 }
 
-/// Lends a buffer to `call`, again and again.
+/// Lends a buffer to `call` repeatedly.
 fn lend(
     me: &Worker,
     peer: WorkerId,
@@ -58,7 +58,7 @@ fn lend(
     })
 }
 
-/// A result of eight bytes goes into memory of the caller, and a synchronizer tells.
+/// A result of eight bytes goes into memory of the caller, and a synchronizer tells the caller.
 pub(super) fn call_into(me: &Worker, peer: WorkerId, trips: u64, _: usize) -> farside::Result<Latency> {
     let memory = me.allocate_at(me.process(), 64)?;
     let place = ResultPlace::<u64>::new(me, memory, 0, 16)?;

@@ -1,17 +1,17 @@
-//! The same round trips over libfabric, beside a message of its own that goes there and back.
+//! The same round trips over libfabric, beside a round trip of libfabric's own messages.
 
 use farside::Worker;
 
 use super::{RoundTrips, echo, measure, name, notify};
 use crate::Options;
 use crate::case::Case;
+use crate::fabric::OfiFabric;
 use crate::limits::libfabric::{Libfabric, RoundTrip};
-use crate::over_ofi::OfiFabric;
 
-/// Round trips of one run, when nothing else is asked for.
+/// Round trips of one run by default.
 const TRIPS: u64 = 20_000;
 
-pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
+pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     let kinds: [(String, RoundTrips); 4] = [
         (name("call-return", 8), echo::<1>),
         (name("call-return", 64), echo::<8>),
@@ -25,7 +25,7 @@ pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
             let mut limit = RoundTrip { libfabric: Libfabric::new(me, &of, 0)?, trips };
             measure(me, options, &mut limit, |peer| round_trips(me, peer, trips, 0))
         };
-        Case::job(name, 2, body).over(fabric)
+        Case::job(name, 2, body)
     };
     kinds.into_iter().map(case).collect()
 }

@@ -1,6 +1,8 @@
-//! The same calls over libfabric, beside a stream of its puts: as many calls as the bytes of the stream would hold.
+//! The same calls over libfabric, beside a stream of its puts: the limit is the number of calls
+//! whose bytes the stream would carry.
 //!
-//! What counts is a call's whole record, its header with its arguments, since that is what has to travel.
+//! The bytes of a call are those of its whole record, header and arguments, because all of it
+//! travels.
 
 use farside::Worker;
 use farside_fabric::ring::record_bytes;
@@ -9,18 +11,18 @@ use super::{Calls, Load, Mode, measure, ovfl, send, trad, write};
 use crate::Options;
 use crate::benches::size_name;
 use crate::case::Case;
+use crate::fabric::OfiFabric;
 use crate::limits::libfabric::{Libfabric, PutStream, Puts};
-use crate::over_ofi::OfiFabric;
 
-/// Calls of one run that are published at once, when nothing else is asked for, and of one that are aggregated.
+/// Calls of one run by default: published at once, and aggregated.
 const CALLS: u64 = 200_000;
 const AGGREGATED_CALLS: u64 = 4_000_000;
-/// The stream: blocks like those that aggregated calls make.
+/// The stream of puts, with blocks of the size of aggregated calls.
 const PUT_BYTES: usize = 4096;
 const UNDER_WAY: usize = 64;
 const PUTS: u64 = 100_000;
 
-pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
+pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     let modes: [(&str, u64, [Mode; 3]); 4] = [
         ("send", CALLS, [send::<1>, send::<8>, send::<32>]),
         ("write", CALLS, [write::<1>, write::<8>, write::<32>]),
@@ -39,7 +41,7 @@ pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
                 let limit = PutStream { libfabric, puts, bytes_of_each, name };
                 measure(me, options, Load { words, calls: options.operations_or(calls) }, Calls { mode }, limit)
             };
-            cases.push(Case::job(format!("{name}/{}", size_name(words * 8)), 2, body).over(fabric));
+            cases.push(Case::job(format!("{name}/{}", size_name(words * 8)), 2, body));
         }
     }
     cases

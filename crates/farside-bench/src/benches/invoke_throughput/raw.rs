@@ -1,5 +1,6 @@
-//! The level below calls: records of the same size in a ring like theirs, published 4 KiB at a time, and nothing called. They are
-//! written and read word by word, which is the part of the ring that needs no unsafe code; calls copy faster.
+//! The level below calls: records of the same size in the same kind of ring, published 4 KiB at a
+//! time, without a call. They are written and read word by word, which is the part of the ring
+//! without unsafe code; calls copy faster.
 
 use std::sync::atomic::Ordering;
 
@@ -12,11 +13,12 @@ use super::Traffic;
 use crate::BenchError;
 use crate::shared::{Patience, Shared, WORD_DISTANCE};
 
-/// About as large as the rings of calls grow.
+/// About the size that the rings of calls grow to.
 const CHUNK_COUNT: usize = 4;
 const CHUNK_BYTES: usize = 64 << 10;
 
-// Where things lie in the memory: two words, each alone, the ring's control block, and its chunks on the next page.
+// The layout of the memory: two words, each alone, the control block of the ring, and its chunks
+// from the next page on.
 const RUNS_READ: usize = 0;
 const SUM: usize = WORD_DISTANCE;
 const CONTROL: usize = 2 * WORD_DISTANCE;
@@ -28,7 +30,7 @@ const BYTES: usize = CHUNKS + CHUNK_COUNT * CHUNK_BYTES;
 pub(super) struct Raw<const WORDS: usize> {
     memory: Shared,
     patience: Patience,
-    /// Runs so far, which both sides count alike.
+    /// Number of runs so far. Both sides count alike.
     runs: u64,
     end: End,
 }
@@ -42,10 +44,10 @@ enum End {
 impl<const WORDS: usize> Raw<WORDS> {
     const RECORD_BYTES: usize = record_bytes(WORDS * 8);
 
-    /// A ring from worker 0 to the other. Collective.
+    /// Creates a ring from worker 0 to the other. Collective.
     ///
     /// # Errors
-    /// As [`Shared::new`].
+    /// The errors of [`Shared::new`].
     pub(super) fn new(me: &Worker) -> Result<Self, BenchError> {
         let memory = Shared::new(me, BYTES)?;
         Ok(Self::on(memory, me.id() == WorkerId::new(0), Patience::new(2)))
@@ -92,7 +94,7 @@ impl<const WORDS: usize> Raw<WORDS> {
         }
         sender.flush();
         self.runs += 1;
-        // SYNC: pairs with the release store in `receive`: the sum comes with it.
+        // SYNC: pairs with the release store in `receive`, which makes the sum visible.
         self.patience.wait_until(|| self.memory.word(RUNS_READ).load(Ordering::Acquire) == self.runs)?;
         Ok(self.memory.word(SUM).load(Ordering::Relaxed))
     }

@@ -1,7 +1,8 @@
-//! The same calls on a simulated network, beside what Seriema's authors measured on a real one (Table 2).
+//! The same calls on a simulated network, beside the measurements of the authors of Seriema on a
+//! real one (Table 2).
 //!
-//! What is simulated is the network: how many messages there are, how large they are and what the model makes of that. The calls
-//! themselves take no virtual time, so these rows are what the network leaves of them.
+//! The simulation models the network: the number and size of messages, and their cost in the model.
+//! The calls themselves take no virtual time, so these rows show the share of the network.
 
 use std::sync::Mutex;
 use std::thread;
@@ -12,23 +13,23 @@ use farside_fabric::sim::SimFabric;
 use farside_fabric::{Event, FabricError, ProcessId, Transport};
 
 use super::{Mode, ovfl, send, sum_below, trad, write};
-use crate::benches::size_name;
+use crate::benches::{beside_seriema, size_name};
+use crate::case::Case;
+use crate::fabric::SimNetwork;
 use crate::metric::Metric;
-use crate::row::Row;
-use crate::simulated::{Published, SimNetwork};
 use crate::{BenchError, Options};
 
-/// Calls of one run, when nothing else is asked for.
+/// Calls of one run by default.
 const CALLS: u64 = 20_000;
-/// Each run has a seed of its own.
+/// Number of runs. Each has a seed of its own.
 const RUNS: u64 = 3;
-/// What the calls are set against: their arguments alone, as fast as a port takes them.
+/// The limit: the arguments alone, as fast as a port takes them.
 const LIMIT: &str = "simulated port";
-/// Aggregated calls are so many times as many: they need few messages.
+/// Factor for the number of aggregated calls, which need few messages.
 const AGGREGATED: u64 = 10;
-/// Room for a batch in one message.
+/// Bytes of a message, with room for a batch.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
-/// Much longer than any wait.
+/// A deadline much longer than any wait.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Seriema, Table 2, in millions of bytes a second.
@@ -39,48 +40,40 @@ const PUBLISHED: &[(&str, [(usize, f64); 3])] = &[
     ("ovfl", [(8, 36.52), (64, 283.15), (256, 1061.37)]),
     ("raw", [(8, 35.84), (64, 291.93), (256, 1135.74)]),
 ];
-/// What those were measured on.
+/// The network of those measurements.
 const PUBLISHED_ON: &str = "fdr";
 
-pub(crate) fn run(
-    network: SimNetwork,
-    options: Options,
-    on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
-    for (name, figures) in PUBLISHED {
+pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (mode, figures) in PUBLISHED {
         for (bytes, published) in figures {
-            let case = format!("{name}/{}/{network}", size_name(*bytes));
-            let rates = (0..RUNS).map(|run| rate(name, *bytes, network, options, options.seed.wrapping_add(run)));
-            let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
-            let limit = 1e12 / (network.model().gap_per_byte_ps as f64 * *bytes as f64);
-            let megabytes = |rate: f64| rate * *bytes as f64 / 1e6;
-            let published = (network.preset() == PUBLISHED_ON).then_some(*published);
-            let metrics = [
-                (
-                    Metric::new("calls_per_s", "1/s", rates.clone()).against(LIMIT, vec![limit]),
-                    published.map(|mb| mb * 1e6 / *bytes as f64),
-                ),
-                (
-                    Metric::new("payload_mb_per_s", "MB/s", rates.iter().copied().map(megabytes).collect())
-                        .against(LIMIT, vec![megabytes(limit)]),
-                    published,
-                ),
-            ];
-            for (metric, published) in metrics {
-                crate::simulated::report(
-                    "invoke-throughput",
-                    &case,
-                    &metric,
-                    published.map(Published::seriema),
-                    on_row,
-                )?;
-            }
+            let measure = move |options| measure(mode, *bytes, *published, network, options);
+            cases.push(Case::here(format!("{mode}/{}", size_name(*bytes)), measure));
         }
     }
-    Ok(())
+    cases
 }
 
-/// How many a second.
+fn measure(
+    mode: &str,
+    bytes: usize,
+    published: f64,
+    network: SimNetwork,
+    options: Options,
+) -> Result<Vec<Metric>, BenchError> {
+    let rates = (0..RUNS).map(|run| rate(mode, bytes, network, options, options.seed.wrapping_add(run)));
+    let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
+    let limit = 1e12 / (network.model().gap_per_byte_ps as f64 * bytes as f64);
+    let megabytes = |rate: f64| rate * bytes as f64 / 1e6;
+    let published = (network.preset() == PUBLISHED_ON).then_some(published);
+    let payload = Metric::new("payload_mb_per_s", "MB/s", rates.iter().copied().map(megabytes).collect());
+    let calls = Metric::new("calls_per_s", "1/s", rates).against(LIMIT, vec![limit]);
+    let mut metrics = beside_seriema(calls, published.map(|megabytes| megabytes * 1e6 / bytes as f64));
+    metrics.extend(beside_seriema(payload.against(LIMIT, vec![megabytes(limit)]), published));
+    Ok(metrics)
+}
+
+/// Returns the rate per second.
 fn rate(mode: &str, bytes: usize, network: SimNetwork, options: Options, seed: u64) -> Result<f64, BenchError> {
     let count = options.operations_or(CALLS) * if mode == "trad" { AGGREGATED } else { 1 };
     let time = match (mode, bytes) {
@@ -106,13 +99,13 @@ fn options(network: SimNetwork) -> SimOptions {
     SimOptions { network, delay_max_ns: 0, message_bytes_max: MESSAGE_BYTES_MAX, ..SimOptions::default() }
 }
 
-/// How long so many calls with so many words take.
+/// Returns the time of `count` calls with `words` words each.
 fn calls(mode: Mode, words: u64, count: u64, network: SimNetwork, seed: u64) -> Result<Duration, BenchError> {
     let taken = Mutex::new(Duration::ZERO);
     let simulated = Simulation::new(2, 1, seed).options(options(network)).run(|me| {
         let is_sender = me.id().number() == 0;
         if is_sender {
-            // The first contact is not what is measured.
+            // The first contact is not measured.
             mode(me, me.neighbor(1), 1)?;
         }
         me.barrier()?;
@@ -131,7 +124,7 @@ fn calls(mode: Mode, words: u64, count: u64, network: SimNetwork, seed: u64) -> 
     Ok(taken.into_inner().expect("nobody has panicked"))
 }
 
-/// How long so many messages of so many bytes take with nothing of a call: Seriema's max-raw.
+/// Returns the time of `count` messages of `bytes` bytes without calls: Seriema's max-raw.
 fn messages(bytes: usize, count: u64, network: SimNetwork, seed: u64) -> Result<Duration, BenchError> {
     let fabric = SimFabric::in_turns(2, 4096, seed, options(network)).map_err(farside::Error::from)?;
     let [sender, receiver] = [0, 1].map(|process| fabric.endpoint(ProcessId::new(process)));

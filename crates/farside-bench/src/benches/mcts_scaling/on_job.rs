@@ -1,7 +1,7 @@
 //! The search of all workers of a job together.
 //!
-//! Seriema's Figure 3 shows *visits* and *completions*. Here a visit is a step of selection, and a completion a random game
-//! played to its end; both a second.
+//! Seriema's Figure 3 shows *visits* and *completions* a second. Here a visit is a step of
+//! selection, and a completion is a random game played to its end.
 
 use std::time::Instant;
 
@@ -14,21 +14,22 @@ use crate::metric::Metric;
 use crate::search_modes::seriema::{Figures, Seriema};
 use crate::{BenchError, Options};
 
-/// Processes and threads of each. The last ones are more than many machines have CPUs, and still ought to work.
+/// Processes and threads of each. The last shapes exceed the CPUs of many machines and should still
+/// work.
 const SHAPES: [(u32, u32); 5] = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)];
 
-/// The share of a run's rollouts that each position with known winning moves gets.
+/// The divisor of a run's rollouts for each position with known winning moves.
 const HIT_SHARE: u64 = 100;
 
-/// What overflow mode may keep at one worker for another.
+/// Bytes that overflow mode may keep at one worker for another.
 const OVERFLOW_BYTES: usize = 64 << 20;
 
-/// How messages are published.
+/// The way in which messages are published.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mode {
     /// In batches ("traditional").
     Trad,
-    /// Each at once, and in batches only what rings refuse ("overflow"); Seriema §4.4.2.
+    /// Each at once; those that a ring refuses in batches ("overflow"); Seriema §4.4.2.
     Ovfl,
 }
 
@@ -57,7 +58,7 @@ impl Mode {
 /// A way to search, other than the usual one.
 pub(super) type Way = (&'static str, for<'w> fn(OnJob<'w>) -> OnJob<'w>);
 
-/// As it is when nothing else is said.
+/// The default.
 pub(super) fn usual(job: OnJob<'_>) -> OnJob<'_> {
     job
 }
@@ -66,7 +67,7 @@ fn random(job: OnJob<'_>) -> OnJob<'_> {
     job.placement(Placement::Random)
 }
 
-/// Ways beside the usual one, and the shapes that they are measured in.
+/// The ways beside the usual one, and the shapes that they are measured in.
 const WAYS: [(Way, &[(u32, u32)]); 1] = [(("random", random), &[(2, 1)])];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -78,8 +79,8 @@ pub(super) fn cases() -> Vec<Case> {
     jobs.chain(SERIEMA_SHAPES.map(seriema_case)).collect()
 }
 
-/// Processes, threads and whether expansions inside a process are sent by calls too. 8 threads beside
-/// 2 processes of 4 is the comparison of Seriema §5.3.3.
+/// Processes, threads and whether expansions inside a process are sent by calls too. 8 threads
+/// beside 2 processes of 4 is the comparison of Seriema §5.3.3.
 const SERIEMA_SHAPES: [(u32, u32, bool); 6] =
     [(1, 2, false), (2, 1, false), (1, 8, false), (2, 4, false), (1, 2, true), (2, 4, true)];
 
@@ -125,8 +126,8 @@ fn measure(me: &Worker, options: Options, job: OnJob<'_>) -> Result<Vec<Metric>,
     Ok(metrics)
 }
 
-/// Measures a search, which returns its figures and seconds, and on worker 0 the sequential program.
-/// Run 0 is not counted: it sets up the rings.
+/// Measures a search, which returns its figures and seconds, and on worker 0 the sequential
+/// program. Run 0 is not counted: it sets up the rings.
 fn in_turns(
     me: &Worker,
     options: Options,
@@ -155,7 +156,8 @@ pub(super) fn figures_of<M>(report: &Report<M>) -> Figures {
     Figures { rollouts, steps, simulations, messages, max_depth }
 }
 
-/// The most chunks that were filled with messages for one worker, since it was behind (Seriema §5.3.3).
+/// Returns the largest number of chunks filled with messages for one worker that was behind
+/// (Seriema §5.3.3).
 pub(super) fn chunks_max(me: &Worker) -> Result<Metric, BenchError> {
     let chunks = me.all_reduce(me.counters().sent.staged_chunks_max(AGGREGATE_BYTES), u64::max)?;
     Ok(Metric::new("chunks_max", "1", vec![chunks as f64]))

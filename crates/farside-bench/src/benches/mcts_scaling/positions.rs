@@ -1,4 +1,4 @@
-//! Positions of Hex with all of their winning moves.
+//! Positions of Hex with all their winning moves.
 
 use farside_mcts::Player;
 use farside_mcts::games::hex::{Cell, Hex, Position};
@@ -14,7 +14,7 @@ pub(super) struct Known {
     pub(super) winning: Vec<Cell>,
 }
 
-/// The positions that the search is tested with, on boards of 3 to 6 cells a side.
+/// The positions of the tests of the search, on boards of 3 to 6 cells a side.
 pub(super) fn known() -> Vec<Known> {
     let file: Value = serde_json::from_str(POSITIONS).expect("the file is part of the source");
     let all = file["positions"].as_array().expect("the file lists positions");

@@ -1,4 +1,4 @@
-//! How good the moves are, at equal rollouts: rollouts a second alone can hide a worse search.
+//! The quality of moves at equal rollouts. A rate of rollouts alone can hide a worse search.
 
 use farside::{Worker, WorkerId};
 use farside_mcts::{Budget, OnJob, Search};
@@ -10,15 +10,15 @@ use crate::case::Case;
 use crate::metric::Metric;
 use crate::{BenchError, Options};
 
-/// Half of a normal distribution's 95 %, in standard deviations.
+/// Half of the 95 % interval of a normal distribution, in standard deviations.
 const TWO_SIDED_95: f64 = 1.96;
 
-/// Rollouts for each position, when quality alone is measured and nothing else is asked for.
+/// Rollouts for each position by default, when only quality is measured.
 const ROLLOUTS_EACH: u64 = 40_000;
 /// Processes and threads.
 const SHAPE: (u32, u32) = (2, 2);
 
-/// Quality alone, on more workers than small machines have CPUs.
+/// Cases of quality alone, on more workers than small machines have CPUs.
 pub(super) fn cases() -> Vec<Case> {
     let (processes, threads) = SHAPE;
     let body = move |me: &Worker, options: Options| {
@@ -28,8 +28,9 @@ pub(super) fn cases() -> Vec<Case> {
     vec![Case::job(format!("{processes}x{threads}/quality/owner"), processes, body).threads(threads)]
 }
 
-/// In how many of the positions with known winning moves such a move is found by the job, beside a search in one thread with
-/// as many rollouts, run by run; and between what bounds the difference of both lies, by pairs of position and seed.
+/// Measures the share of positions with known winning moves in which the job finds such a move,
+/// beside a search in one thread with as many rollouts, run by run. Also returns bounds of the
+/// difference, by pairs of position and seed.
 pub(super) fn hit_rates(job: OnJob<'_>, me: &Worker, seeds: u64, rollouts: u64) -> Result<[Metric; 3], BenchError> {
     let known = positions::known();
     let budget = Budget::Rollouts(rollouts);
@@ -61,7 +62,7 @@ pub(super) fn hit_rates(job: OnJob<'_>, me: &Worker, seeds: u64, rollouts: u64) 
     ])
 }
 
-/// Between what the mean of these lies, with 95 % confidence.
+/// Returns the bounds of the mean of these values with 95 % confidence.
 fn interval(differences: &[f64]) -> [f64; 2] {
     let count = differences.len().max(2) as f64;
     let mean = differences.iter().sum::<f64>() / count;

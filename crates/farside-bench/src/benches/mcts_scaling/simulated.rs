@@ -1,10 +1,10 @@
 //! The searches on a simulated network, for the shapes of Seriema's Figure 3 that no small machine
 //! has.
 //!
-//! **Simulated, not measured**: a model of the network determines the cost of a message. Computations
-//! cost what they took once on one machine. Nothing else of a message costs time, nor does memory that
-//! several CPUs write. All processes are a network apart, also those of one machine. The same seed
-//! gives the same rows.
+//! **Simulated, not measured**: a model of the network determines the cost of a message.
+//! Computations cost what they took once on one machine. Nothing else of a message costs time, nor
+//! does memory that several CPUs write. All processes are a network apart, also those of one
+//! machine. The same seed gives the same rows.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -14,46 +14,69 @@ use farside_mcts::{Budget, Costs, Game, OnJob, Search};
 
 use super::on_job::{Mode, Samples, chunks_max, figures_of};
 use super::{hex, params};
+use crate::case::Case;
+use crate::fabric::SimNetwork;
 use crate::metric::Metric;
 use crate::row::Row;
 use crate::search_modes::seriema::Seriema;
-use crate::simulated::SimNetwork;
 use crate::{BenchError, Options};
 
 /// Machines, processes of each, and their threads (Seriema §5.3.3).
 const SHAPES: [(u32, u32, u32); 6] = [(1, 1, 1), (1, 1, 8), (1, 2, 4), (1, 2, 8), (2, 2, 8), (4, 2, 8)];
-/// Rollouts of a run for each worker, when nothing else is asked for.
+/// Rollouts of a run for each worker by default.
 const ROLLOUTS_PER_WORKER: u64 = 1000;
-/// What the rows are set against: as many workers that never wait.
+/// The limit: as many workers that never wait.
 const LIMIT: &str = "one worker's rate, times workers";
-/// Room for a batch in one message.
+/// Bytes of a message, with room for a batch.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// What computing takes: the search in one thread on a Sapphire Rapids CPU, 11 × 11 cells, 16 simulations a leaf.
+/// Time of computations: of the search in one thread on a Sapphire Rapids CPU, 11 × 11 cells, 16
+/// simulations a leaf.
 const COSTS: Costs = Costs { step: Duration::from_nanos(110), evaluation: Duration::from_nanos(1150) };
 
-pub(crate) fn run(
-    network: SimNetwork,
-    options: Options,
-    on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
-    for way in ["seed", "owner"] {
+/// The searches that are measured: Seriema's, and the search of farside-mcts.
+const WAYS: [&str; 2] = ["seed", "owner"];
+
+pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for way in WAYS {
         for mode in Mode::ALL {
-            let mut of_one = None;
-            for shape @ (machines, processes, threads) in SHAPES {
-                let per_worker = options.operations_or(ROLLOUTS_PER_WORKER);
-                let mut metrics = simulate(network, shape, per_worker, options.seed, mode, way == "seed")?;
-                let workers = f64::from(machines * processes * threads);
-                let rate = &mut metrics[0];
-                let of_one = of_one.get_or_insert_with(|| rate.samples.clone());
-                *rate = rate.clone().against(LIMIT, of_one.iter().map(|rate| rate * workers).collect());
-                let case = format!("{machines}x{processes}x{threads}/{}/{way}/{network}", mode.name());
-                for metric in &metrics {
-                    crate::simulated::report("mcts-scaling", &case, metric, None, on_row)?;
-                }
+            for shape in SHAPES {
+                let measure = move |options, before: &[Row]| measure(network, shape, mode, way, options, before);
+                cases.push(Case::after(name(shape, mode, way), measure));
             }
         }
     }
-    Ok(())
+    cases
+}
+
+fn name((machines, processes, threads): (u32, u32, u32), mode: Mode, way: &str) -> String {
+    format!("{machines}x{processes}x{threads}/{}/{way}", mode.name())
+}
+
+fn measure(
+    network: SimNetwork,
+    shape: (u32, u32, u32),
+    mode: Mode,
+    way: &str,
+    options: Options,
+    before: &[Row],
+) -> Result<Vec<Metric>, BenchError> {
+    let per_worker = options.operations_or(ROLLOUTS_PER_WORKER);
+    let search = |shape| simulate(network, shape, per_worker, options.seed, mode, way == "seed");
+    let mut metrics = search(shape)?;
+    let rate = &mut metrics[0];
+    let [one, ..] = SHAPES;
+    let case_of_one = format!("{}/{network}", name(one, mode, way));
+    let of_one = match before.iter().find(|row| row.case == case_of_one && row.metric == rate.name) {
+        Some(row) => vec![row.value],
+        None if shape == one => rate.samples.clone(),
+        // The case of one worker was not selected. The same seed gives the same rate.
+        None => search(one)?.swap_remove(0).samples,
+    };
+    let (machines, processes, threads) = shape;
+    let workers = f64::from(machines * processes * threads);
+    *rate = rate.clone().against(LIMIT, of_one.iter().map(|rate| rate * workers).collect());
+    Ok(metrics)
 }
 
 fn simulate(
@@ -73,7 +96,7 @@ fn simulate(
         let job = mode.on(OnJob::new(me)?).costs(COSTS);
         let seriema = Seriema::new(me, mode.aggregation())?.costs(COSTS);
         let mut samples = Samples::default();
-        // The first run is for the rings to be set up.
+        // The first run sets up the rings.
         for rollouts in [4 * workers, rollouts_per_worker * workers] {
             let position = hex().initial();
             let (figures, elapsed) = if as_seed {

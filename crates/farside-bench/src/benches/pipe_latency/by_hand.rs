@@ -1,4 +1,4 @@
-//! Messages by global addresses: bytes, and a flag behind.
+//! Messages by global addresses: bytes followed by a flag.
 
 use farside::{GlobalAddress, GlobalPtr, Worker};
 
@@ -8,14 +8,14 @@ use crate::BenchError;
 use crate::limits::libfabric::exchange;
 use crate::shared::Patience;
 
-/// What each of the two has: bytes, and a flag with lines to itself.
+/// Memory of each of the two: bytes, and a flag with lines of its own.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     data: GlobalAddress,
     flag: GlobalPtr<u64>,
 }
 
-/// Both places, and how a worker waits at its own.
+/// The memory at both workers, and the way in which a worker waits at its own.
 #[derive(Debug)]
 struct Ends<'w> {
     me: &'w Worker,
@@ -27,7 +27,7 @@ struct Ends<'w> {
 const FLAG_DISTANCE: u64 = 256;
 
 impl<'w> Ends<'w> {
-    /// Collective.
+    /// Allocates the memory. Collective.
     fn new(me: &'w Worker, bytes: usize) -> Result<Self, BenchError> {
         let data_bytes = (bytes as u64).next_multiple_of(FLAG_DISTANCE);
         let address = me.allocate_at(me.id(), data_bytes + FLAG_DISTANCE)?.address()?;
@@ -39,13 +39,13 @@ impl<'w> Ends<'w> {
         Ok(Self { me, here, there, patience: Patience::new(2) })
     }
 
-    /// Raises the other's flag.
+    /// Raises the flag of the other.
     #[inline]
     fn tell(&self, number: u64) -> farside::Result<()> {
         self.there.flag.store(self.me, number)
     }
 
-    /// Waits for the own flag.
+    /// Waits for its own flag.
     #[inline]
     fn hear(&self, number: u64) -> farside::Result<()> {
         let heard = self.patience.wait_for(|| match self.here.flag.load(self.me) {
@@ -56,7 +56,7 @@ impl<'w> Ends<'w> {
         heard?
     }
 
-    /// The first and the last byte at a place.
+    /// Returns the first and the last byte of the memory.
     #[inline]
     fn ends_at(&self, data: GlobalAddress, bytes: usize) -> farside::Result<[u8; 2]> {
         let first = data.cast::<u8>();
@@ -64,7 +64,7 @@ impl<'w> Ends<'w> {
     }
 }
 
-/// Bytes are put there, and then the flag.
+/// Puts bytes and then the flag.
 #[derive(Debug)]
 pub(super) struct TwoPuts<'w> {
     ends: Ends<'w>,

@@ -1,27 +1,27 @@
-//! The same over libfabric, beside a message of its own.
+//! The same messages over libfabric, beside a message of libfabric's own.
 
 use farside::{Worker, WorkerId};
 
 use super::{Exchange, METRIC, SIZES, Way, to_and_fro};
 use crate::case::Case;
+use crate::fabric::OfiFabric;
 use crate::limits::Yardstick;
 use crate::limits::libfabric::{Libfabric, RoundTrip};
 use crate::metric::Metric;
-use crate::over_ofi::OfiFabric;
 use crate::{BenchError, Options};
 
-/// Round trips of one run, when nothing else is asked for, of short messages.
+/// Round trips of short messages in one run by default.
 const TRIPS: u64 = 5_000;
 const BYTES_PER_TRIP: usize = 16 << 10;
 const LIMIT: &str = "libfabric ping-pong of 8 B / 2";
 
-pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
+pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     let mut cases = Vec::new();
     for way in Way::ALL {
         for bytes in SIZES {
             let of = fabric.clone();
             let body = move |me: &Worker, options| measure(me, &of, way, bytes, options);
-            cases.push(Case::job(way.case(bytes), 2, body).over(fabric));
+            cases.push(Case::job(way.case(bytes), 2, body));
         }
     }
     cases
@@ -40,7 +40,7 @@ fn measure(
     Ok(measured)
 }
 
-/// Messages to and fro, beside libfabric's. Collective.
+/// Measures messages to and fro, beside libfabric's. Collective.
 pub(crate) fn beside_messages(
     me: &Worker,
     fabric: &OfiFabric,

@@ -6,10 +6,10 @@ use farside::{Registered, Worker};
 use super::Exchange;
 use crate::BenchError;
 
-/// Messages of a pipe that may be under way.
+/// Number of messages that may be under way in a pipe.
 const WIDTH: usize = 2;
 
-/// A pipe there and one back.
+/// A pipe in each direction.
 #[derive(Debug)]
 pub(super) struct Piped<'w> {
     writer: PipeWriter<'w>,
@@ -39,18 +39,18 @@ impl Exchange for Piped<'_> {
     }
 }
 
-/// The same, with messages that the reader fetches from the writer's buffer.
+/// Pipes whose messages the reader fetches from the writer's buffer.
 pub(super) struct Offered<'w> {
     writer: PipeWriter<'w>,
     reader: PipeReader<'w>,
-    /// Those that are not under way.
+    /// The buffers that are not under way.
     buffers: Vec<Registered>,
     data: Vec<u8>,
 }
 
 impl<'w> Offered<'w> {
     pub(super) fn new(me: &'w Worker, bytes: usize) -> Result<Self, BenchError> {
-        // Whatever is longer than a pipe's messages is fetched, however short it is.
+        // A message longer than the messages of the pipe is fetched, however short it is.
         let pipe = || me.pipe(me.neighbor(1)).width(WIDTH).message_bytes(0);
         let reader = pipe().reader()?;
         let buffers = (0..=WIDTH).map(|_| me.allocate(bytes)).collect::<Result<_, _>>()?;
@@ -82,7 +82,7 @@ impl Exchange for Offered<'_> {
     }
 }
 
-/// Messages carry their number in their first and their last byte.
+/// Writes the number of a message into its first and last byte.
 pub(in crate::benches) fn stamp(data: &mut [u8], number: u64) {
     let last = data.len() - 1;
     data[0] = number as u8;

@@ -1,4 +1,4 @@
-//! One message behind the other, in one direction: how many there are in a second.
+//! A stream of messages in one direction, and its rate.
 
 use std::time::Instant;
 
@@ -9,13 +9,14 @@ use super::{copy_ns, trips};
 use crate::metric::Metric;
 use crate::{BenchError, Options};
 
-/// Bytes of messages that may be under way, so that neither end waits for each of them.
+/// Bytes of messages that may be under way, so that neither end waits for each message.
 const UNDER_WAY_BYTES: usize = 256 << 10;
-/// More messages than make round trips: one takes less.
+/// Factor over the number of round trips, because a streamed message takes less time.
 const MESSAGES_PER_TRIP: u64 = 10;
 const LIMIT: &str = "memcpy";
 
-/// From worker 0 to the other, who looks at both ends of each and gives it back. Collective.
+/// Measures a stream from worker 0 to the other, which checks both ends of each message and
+/// releases it. Collective.
 pub(super) fn measure(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
     let pipe = me.pipe(me.neighbor(1)).width((UNDER_WAY_BYTES / bytes).clamp(4, 512)).message_bytes(bytes);
     let count = MESSAGES_PER_TRIP * trips(bytes, options);
@@ -33,12 +34,12 @@ pub(super) fn measure(me: &Worker, bytes: usize, options: Options) -> Result<Vec
             check([message[0], message[message.len() - 1]], number)
         })
     };
-    // The first run is for the pipe to be connected and its memory to be touched.
+    // The first run connects the pipe and touches its memory.
     for run in 0..=options.runs() {
         me.barrier()?;
         let begun = Instant::now();
         (0..count).try_for_each(&mut pass)?;
-        // Until the last was read.
+        // Waits until the last message was read.
         me.barrier()?;
         let per_s = count as f64 / begun.elapsed().as_secs_f64();
         if run > 0 {

@@ -1,48 +1,50 @@
-//! The same on a simulated network, beside what rpipe's authors measured on Aries.
+//! The same messages on a simulated network, beside the measurements of the authors of rpipe on
+//! Aries.
 
 use std::sync::Mutex;
 
 use farside::{SimOptions, Simulation, WorkerId};
 
-use super::{Load, NAME, OF_A_PIPE, PROCESSES, messages, repeat};
+use super::{Load, METRIC, OF_A_PIPE, PROCESSES, messages, repeat};
+use crate::case::Case;
+use crate::fabric::SimNetwork;
 use crate::metric::Metric;
 use crate::row::Row;
-use crate::simulated::{SimNetwork, report};
 use crate::{BenchError, Options};
 
-/// Messages of all processes in one run, when nothing else is asked for.
+/// Messages of all processes in one run by default.
 const MESSAGES: u64 = 4000;
-/// Through each pipe on average, when it must be quick: each message takes the simulation a tenth of a millisecond.
+/// Messages through each pipe on average in a quick run. Each message takes the simulation a tenth
+/// of a millisecond.
 const OF_A_PIPE_QUICK: u64 = 3;
-/// "Scaling up to 32 nodes, randomized rwrite(), 0.65-3.8us avg latency": the least and the most of all loads.
+/// "Scaling up to 32 nodes, randomized rwrite(), 0.65-3.8us avg latency": the least and the most of
+/// all loads.
 const PUBLISHED: [(&str, f64); 2] = [("ns_least", 650.0), ("ns_most", 3800.0)];
 const PUBLISHED_PEER: &str = "rpipe-published";
-/// What that was measured on.
+/// The network of that measurement.
 const PUBLISHED_ON: &str = "aries";
 
-pub(crate) fn run(
-    network: SimNetwork,
-    options: Options,
-    on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
-    let mut all = Vec::new();
-    for load in Load::all(&PROCESSES) {
-        let metrics = simulate(load, network, options)?;
-        for metric in metrics {
-            all.extend(metric.samples.iter().copied());
-            report(NAME, &format!("{}/{network}", load.case()), &metric, None, on_row)?;
-        }
+pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
+    let case = |load: Load| Case::here(load.case(), move |options| simulate(load, network, options));
+    let all = Case::from_rows("all", move |rows| ends(rows, network));
+    Load::all(&PROCESSES).map(case).chain([all]).collect()
+}
+
+/// Returns the least and the most of all loads, beside the published figures.
+fn ends(rows: &[Row], network: SimNetwork) -> Vec<Metric> {
+    let times = || rows.iter().filter(|row| row.metric == METRIC).map(|row| row.value);
+    if times().next().is_none() {
+        return Vec::new();
     }
-    let case = format!("all/{network}");
-    let ends = [all.iter().copied().fold(f64::INFINITY, f64::min), all.iter().copied().fold(0.0, f64::max)];
-    for ((name, published), found) in PUBLISHED.into_iter().zip(ends) {
-        report(NAME, &case, &Metric::new(name, "ns", vec![found]), None, on_row)?;
+    let found = [times().fold(f64::INFINITY, f64::min), times().fold(0.0, f64::max)];
+    let mut metrics = Vec::new();
+    for ((name, published), found) in PUBLISHED.into_iter().zip(found) {
+        metrics.push(Metric::new(name, "ns", vec![found]));
         if network.preset() == PUBLISHED_ON {
-            let metric = Metric::new(name, "ns", vec![published]).of_peer(PUBLISHED_PEER);
-            report(NAME, &case, &metric, None, on_row)?;
+            metrics.push(Metric::new(name, "ns", vec![published]).of_peer(PUBLISHED_PEER));
         }
     }
-    Ok(())
+    metrics
 }
 
 fn simulate(load: Load, network: SimNetwork, options: Options) -> Result<Vec<Metric>, BenchError> {
@@ -51,7 +53,7 @@ fn simulate(load: Load, network: SimNetwork, options: Options) -> Result<Vec<Met
     let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };
     let found = Mutex::new(Vec::new());
     let simulated = Simulation::new(load.processes, 1, options.seed).options(sim).run(|me| {
-        // The same every time.
+        // One run suffices, because every run is the same.
         let metrics = repeat(me, load, messages, 1)?;
         if me.id() == WorkerId::new(0) {
             *found.lock().expect("nobody has panicked") = metrics;

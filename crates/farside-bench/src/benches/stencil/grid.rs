@@ -1,8 +1,8 @@
-//! A square field, or the part of it that one process has: whole rows, next to each other.
+//! A square field, or the part of it that one process has: adjacent whole rows.
 
 use std::ops::Range;
 
-/// Which neighbor.
+/// The side of a neighbor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Above,
@@ -24,13 +24,14 @@ impl Side {
     }
 }
 
-/// Rows of a field, with a row above and below of neighbors or of the border, and a column of the border on both sides.
+/// Rows of a field, with a row of a neighbor or of the border above and below, and a column of the
+/// border on both sides.
 ///
 /// A cell becomes the mean of its four neighbors (Jacobi). The border stays.
 #[derive(Debug)]
 pub(super) struct Grid {
     size: usize,
-    /// Of the whole field.
+    /// Number of rows and columns of the whole field.
     first_row: usize,
     rows: usize,
     now: Vec<f64>,
@@ -38,7 +39,7 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// These rows of a field of `size` rows and columns, as it begins.
+    /// Creates these rows of a field of `size` rows and columns, in the initial state.
     pub(super) fn new(size: usize, rows: Range<usize>) -> Self {
         let cells = (rows.len() + 2) * (size + 2);
         let (now, next) = (vec![0.0; cells], vec![0.0; cells]);
@@ -47,7 +48,8 @@ impl Grid {
         grid
     }
 
-    /// The field as it begins: no zeros and nothing tiny, whose arithmetic takes other times.
+    /// The initial state of a cell. It avoids zeros and tiny numbers, whose arithmetic takes other
+    /// times.
     pub(super) fn reset(&mut self) {
         let columns = self.size + 2;
         for (index, row) in self.now.chunks_exact_mut(columns).enumerate() {
@@ -58,27 +60,28 @@ impl Grid {
         self.next.copy_from_slice(&self.now);
     }
 
-    /// The rows inside that need nobody else's, as [`sweep`](Self::sweep) counts.
+    /// Returns the inner rows, which need no row of a neighbor, numbered as for
+    /// [`sweep`](Self::sweep).
     pub(super) fn inside(&self) -> Range<usize> {
         2..self.rows
     }
 
-    /// All rows.
+    /// Returns all rows.
     pub(super) fn all(&self) -> Range<usize> {
         1..self.rows + 1
     }
 
-    /// The first row, and the last if that is another one.
+    /// Returns the first row, and the last if it is another.
     pub(super) fn edges(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         [1, self.rows].into_iter().take(self.rows.min(2)).map(|row| row..row + 1)
     }
 
-    /// How many cells these rows have.
+    /// Returns the number of cells in these rows.
     pub(super) fn cells(&self, rows: &Range<usize>) -> usize {
         rows.len() * self.size
     }
 
-    /// Computes the next state of these rows; the first of this part is 1.
+    /// Computes the next state of these rows. The first row of this part is row 1.
     pub(super) fn sweep(&mut self, rows: Range<usize>) {
         let columns = self.size + 2;
         for row in rows {
@@ -88,18 +91,18 @@ impl Grid {
             let vertical = above[1..].iter().zip(&below[1..]);
             let horizontal = here.iter().zip(&here[2..]);
             for ((cell, (up, down)), (left, right)) in out.iter_mut().zip(vertical).zip(horizontal) {
-                // In this order, so that everybody's sums are rounded alike.
+                // This order is fixed, so that all programs round the sums alike.
                 *cell = ((up + down) + (left + right)) * 0.25;
             }
         }
     }
 
-    /// What was computed is the state now.
+    /// Makes the computed state the current state.
     pub(super) fn advance(&mut self) {
         std::mem::swap(&mut self.now, &mut self.next);
     }
 
-    /// The row that the neighbor on this side wants.
+    /// Returns the row for the neighbor on this side.
     pub(super) fn edge(&self, side: Side) -> &[f64] {
         let row = match side {
             Side::Above => 1,
@@ -108,7 +111,7 @@ impl Grid {
         &self.now[self.inside_of_row(row)]
     }
 
-    /// Where the neighbor's row goes.
+    /// Returns the place of the neighbor's row.
     pub(super) fn ghost(&mut self, side: Side) -> &mut [f64] {
         let row = match side {
             Side::Above => 0,
@@ -123,7 +126,8 @@ impl Grid {
         start..start + self.size
     }
 
-    /// A sum over all cells' bits and places. Those of all parts together are that of the whole field.
+    /// Returns a sum over the bits and places of all cells. The sums of all parts add up to that of
+    /// the whole field.
     pub(super) fn sum(&self) -> u64 {
         let columns = self.size + 2;
         let mut sum = 0_u64;
@@ -138,12 +142,13 @@ impl Grid {
     }
 }
 
-/// What is printed and compared: half as long, so that it is a number in any program.
+/// Returns the checksum that is printed and compared: half of the sum, which is exact as a number
+/// in any program.
 pub(super) fn checksum(sum: u64) -> u64 {
     u64::from((sum ^ sum >> 32) as u32)
 }
 
-/// The rows of the part with this number, of so many parts.
+/// Returns the rows of part `index` of `count` parts.
 pub(super) fn rows_of(size: usize, part: usize, parts: usize) -> Range<usize> {
     size * part / parts..size * (part + 1) / parts
 }
@@ -164,7 +169,7 @@ mod tests {
         assert_eq!((grid.now[2], grid.now[4 * 5 + 2], grid.now[2 * 5]), (value(0, 2), value(4, 2), value(2, 0)));
     }
 
-    /// One part after the other, in one thread.
+    /// Computes one part after the other in one thread.
     fn in_parts(size: usize, parts: usize, steps: usize) -> u64 {
         let mut grids: Vec<_> = (0..parts).map(|part| Grid::new(size, rows_of(size, part, parts))).collect();
         for _ in 0..steps {
@@ -189,7 +194,7 @@ mod tests {
             for parts in [2, 3, 7].into_iter().filter(|parts| *parts <= size) {
                 assert_eq!(in_parts(size, parts, 20), whole, "{size} {parts}");
             }
-            // Small fields come to rest.
+            // Small fields reach a fixed point.
             assert!(size < 16 || in_parts(size, 1, 21) != whole, "{size}");
         }
     }

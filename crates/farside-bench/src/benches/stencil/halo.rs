@@ -1,4 +1,4 @@
-//! How neighbors exchange the rows at their edges.
+//! The exchange of rows between neighbors.
 
 mod pipes;
 mod signals;
@@ -10,22 +10,22 @@ use self::signals::Signals;
 use super::grid::Grid;
 use crate::BenchError;
 
-/// By what the rows go.
+/// The way of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Memory that the neighbors put into, and a ready flag for each of them.
+    /// Memory that the neighbors put into, with a ready flag for each.
     Signals,
     Pipes,
 }
 
-/// The exchange with the neighbors. No step waits for anybody else.
+/// The exchange with the neighbors. A step waits for no other process.
 pub(super) enum Halo<'w> {
     Signals(Box<Signals<'w>>),
     Pipes(Box<Pipes<'w>>),
 }
 
 impl<'w> Halo<'w> {
-    /// Between workers that have the rows in the order of their numbers. Collective.
+    /// Connects workers that have the rows in the order of their numbers. Collective.
     pub(super) fn new(me: &'w Worker, way: Way, size: usize) -> Result<Self, BenchError> {
         Ok(match way {
             Way::Signals => Self::Signals(Box::new(Signals::new(me, size)?)),
@@ -49,7 +49,7 @@ impl<'w> Halo<'w> {
         }
     }
 
-    /// Gives back what it has. Collective.
+    /// Frees its memory. Collective.
     pub(super) fn free(self) -> farside::Result<()> {
         match self {
             Self::Signals(signals) => signals.free(),
@@ -58,7 +58,7 @@ impl<'w> Halo<'w> {
     }
 }
 
-/// The neighbors, by side; `None` at the border.
+/// Returns the neighbors by side; `None` at the border.
 pub(super) fn neighbors(me: &Worker) -> [Option<WorkerId>; 2] {
     let number = me.id().number();
     let below = Some(number + 1).filter(|below| *below < me.worker_count());

@@ -1,34 +1,23 @@
-//! The same on a simulated network. Computing is charged, and so all of it is virtual time.
+//! The same iteration on a simulated network. Computation is charged in virtual time, too.
 
 use std::sync::Mutex;
 
 use farside::{SimOptions, Simulation, WorkerId};
 
-use super::{NAME, Plan, SHAPES, each_plan, measure, with_hidden, without_checksum};
+use super::{Plan, SHAPES, each_plan, measure, with_hidden, without_checksum};
+use crate::case::Case;
+use crate::fabric::SimNetwork;
 use crate::metric::Metric;
-use crate::row::Row;
-use crate::simulated::{SimNetwork, report};
 use crate::{BenchError, Options};
 
-/// Steps of a run, when nothing else is asked for.
+/// Steps of a run by default.
 const STEPS: u64 = 50;
-/// A row of the largest field in one message.
+/// Bytes of a message, with room for a row of the largest field.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-pub(crate) fn run(
-    network: SimNetwork,
-    options: Options,
-    on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
-    for (name, plan) in each_plan(&SHAPES) {
-        let case = format!("{name}/{network}");
-        for metric in simulate(plan, network, options)? {
-            // What this machine takes for it says nothing about virtual time.
-            let metric = Metric { limit: None, ..metric };
-            report(NAME, &case, &metric, None, on_row)?;
-        }
-    }
-    Ok(())
+pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
+    let case = |(name, plan): (String, Plan)| Case::here(name, move |options| simulate(plan, network, options));
+    each_plan(&SHAPES).map(case).collect()
 }
 
 fn simulate(plan: Plan, network: SimNetwork, options: Options) -> Result<Vec<Metric>, BenchError> {
@@ -48,5 +37,7 @@ fn simulate(plan: Plan, network: SimNetwork, options: Options) -> Result<Vec<Met
         Ok(())
     })?;
     simulated.verdict?;
-    Ok(with_hidden(without_checksum(found.into_inner().expect("nobody has panicked")).0))
+    let metrics = with_hidden(without_checksum(found.into_inner().expect("nobody has panicked")).0);
+    // Limits are times of this machine, which say nothing about virtual time.
+    Ok(metrics.into_iter().map(|metric| Metric { limit: None, ..metric }).collect())
 }

@@ -1,4 +1,4 @@
-//! What is below a put where memory is mapped: a copy.
+//! The layer below a put where memory is mapped: a copy.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::limits::Yardstick;
 use crate::limits::libfabric::Puts;
 use crate::shared::Shared;
 
-/// Copies into memory that both processes have mapped, from memory that one has.
+/// Copies from private memory into memory that both processes map.
 #[derive(Debug)]
 pub(super) struct Copies {
     puts: Puts,
@@ -19,7 +19,7 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// Makes the memory. Collective.
+    /// Allocates the memory. Collective.
     pub(super) fn new(me: &Worker, puts: Puts) -> Result<Self, BenchError> {
         let there = Shared::new(me, puts.area_bytes())?;
         Ok(Self { puts, there, here: vec![1; puts.area_bytes()] })

@@ -1,4 +1,4 @@
-//! Two ends of a transport, apart from the job's own.
+//! Two ends of a transport, separate from the job's own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use farside_fabric::{Event, FabricError, RemoteKey, RemoteRegion, Transport};
 use farside_sys::process::random_bytes;
 
 use crate::BenchError;
+use crate::fabric::{OfiFabric, address};
 use crate::limits::libfabric::{Puts, exchange};
-use crate::over_ofi::{OfiFabric, address};
 use crate::shared::Patience;
 
-/// How long the first contact may take, and any wait of a stream.
+/// The longest time of the first contact, and of any wait of a stream.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// One of two ends, and the puts that go from one to the other's starter.
+/// One of two ends, and the puts from one into the starter memory of the other.
 #[derive(Debug)]
 pub(super) struct Ends {
     pub(super) end: Arc<dyn Transport>,
@@ -27,10 +27,10 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Joins two ends of libfabric, or of shared memory. Collective.
+    /// Connects two ends of libfabric, or of shared memory. Collective.
     ///
     /// # Errors
-    /// Those of the collectives, and of the transport.
+    /// The errors of collectives and of the transport.
     pub(super) fn new(me: &Worker, fabric: Option<&OfiFabric>, puts: Puts) -> Result<Self, BenchError> {
         let secret = random_bytes::<16>();
         let secret = secret.map_err(|cause| FabricError::System { doing: "getting random bytes", cause })?;
@@ -46,9 +46,9 @@ impl Ends {
                     job_id,
                     secret,
                     starter_bytes,
-                    private_by_system_call: true,
+                    user_by_system_call: true,
                 })?;
-                // Both listen.
+                // Both ends listen now.
                 me.barrier()?;
                 end
             }
@@ -69,22 +69,23 @@ impl Ends {
         Ok(Self { end, peer: me.process_of(me.neighbor(1)), puts, patience: Patience::new(2) })
     }
 
-    /// The other's starter.
+    /// Returns the starter memory of the other end.
     pub(super) fn attach(&self) -> Result<RemoteRegion, BenchError> {
         Ok(self.end.attach(RemoteKey::starter(self.peer, self.puts.area_bytes() as u64), self.deadline())?)
     }
 
-    /// When what is begun now must be over.
+    /// Returns the deadline of an operation that begins now.
     pub(super) fn deadline(&self) -> Instant {
         Instant::now() + WAIT_MAX
     }
 
-    /// Tells the other that all puts are over.
+    /// Tells the other end that all puts are complete.
     pub(super) fn tell(&self) -> Result<(), BenchError> {
         Ok(self.end.send(self.peer, &self.puts.count.to_le_bytes())?)
     }
 
-    /// The other side: makes progress until all puts are over, and looks for the last.
+    /// Takes the part of the other side: makes progress until all puts are complete, and checks the
+    /// last.
     pub(super) fn attend(&self) -> Result<(), BenchError> {
         let event = self.patience.wait_for(|| {
             self.end.progress();

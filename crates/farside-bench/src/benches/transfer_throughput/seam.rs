@@ -1,4 +1,5 @@
-//! Puts through the seam that every transport has: each has a buffer of its own, which comes back when it has ended.
+//! Puts through the seam of all transports. Each has a buffer of its own, which returns when the
+//! put has ended.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -8,9 +9,9 @@ use farside_fabric::{Completion, Operation, Outcome};
 
 use super::ends::Ends;
 use crate::BenchError;
+use crate::fabric::OfiFabric;
 use crate::limits::Yardstick;
 use crate::limits::libfabric::Puts;
-use crate::over_ofi::OfiFabric;
 
 /// A stream of such puts.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub(super) struct Seam {
 }
 
 impl Seam {
-    /// Joins two ends. Collective.
+    /// Connects two ends. Collective.
     pub(super) fn new(me: &Worker, fabric: &OfiFabric, puts: Puts) -> Result<Self, BenchError> {
         let ends = Ends::new(me, Some(fabric), puts)?;
         Ok(Self { ends, buffers: vec![vec![1; puts.bytes]; puts.under_way] })

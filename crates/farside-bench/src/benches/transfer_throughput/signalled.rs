@@ -1,4 +1,5 @@
-//! Puts from registered memory, of which one in a window is signalled: by hand, and by a transmitter.
+//! Puts from registered memory, one in a window of which is signalled: by hand, and by a
+//! transmitter.
 
 use std::time::Instant;
 
@@ -10,11 +11,12 @@ use farside_transmit::{Circular, CircularOptions, Queue, QueueOptions, Span, Tra
 use super::MANUAL;
 use super::ends::Ends;
 use crate::BenchError;
+use crate::fabric::OfiFabric;
 use crate::limits::Yardstick;
 use crate::limits::libfabric::Puts;
-use crate::over_ofi::OfiFabric;
 
-/// How deep a queue is for puts of so many bytes: what is under way shall not fill the caches more than need be.
+/// The depth of a queue for puts of `bytes` bytes. Puts under way should not fill the caches more
+/// than necessary.
 pub(super) fn depth(bytes: usize) -> usize {
     match bytes {
         ..=4096 => 256,
@@ -23,12 +25,13 @@ pub(super) fn depth(bytes: usize) -> usize {
     }
 }
 
-/// After how many puts one is signalled: as many as a transmitter has in its window.
+/// The number of puts for each signal: the window of a transmitter.
 pub(super) fn window(bytes: usize) -> usize {
     depth(bytes) / 4
 }
 
-/// Pieces of memory to put from: three windows, so that one can be filled while two are under way.
+/// Number of pieces of memory to put from: three windows, so that one is filled while two are under
+/// way.
 pub(super) fn units(bytes: usize) -> usize {
     3 * window(bytes)
 }
@@ -41,7 +44,7 @@ pub(super) struct Manual {
 }
 
 impl Manual {
-    /// Joins two ends. Collective.
+    /// Connects two ends. Collective.
     pub(super) fn new(me: &Worker, fabric: Option<&OfiFabric>, puts: Puts) -> Result<Self, BenchError> {
         let ends = Ends::new(me, fabric, puts)?;
         let memory = ends.end.register(puts.area_bytes())?;
@@ -63,7 +66,7 @@ impl Yardstick for Manual {
         let deadline = self.ends.deadline();
         let start = Instant::now();
         for at in 0..puts.count {
-            // The put that was made from the same memory must be over.
+            // The earlier put from the same memory must be complete.
             if at >= units && queue.completed() <= at - units {
                 queue.wait((at - units + 1).next_multiple_of(window), deadline)?;
             }
@@ -88,7 +91,7 @@ impl Yardstick for Manual {
     }
 }
 
-/// Puts through a transmitter, from the units of a circle.
+/// Puts through a transmitter, from the units of a circular allocator.
 #[derive(Debug)]
 pub(super) struct Auto {
     ends: Ends,
@@ -96,7 +99,7 @@ pub(super) struct Auto {
 }
 
 impl Auto {
-    /// Joins two ends. Collective.
+    /// Connects two ends. Collective.
     pub(super) fn new(me: &Worker, fabric: Option<&OfiFabric>, puts: Puts) -> Result<Self, BenchError> {
         let ends = Ends::new(me, fabric, puts)?;
         let options = CircularOptions {

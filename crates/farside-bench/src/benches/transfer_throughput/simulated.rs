@@ -1,7 +1,7 @@
-//! The same puts on a simulated network, beside the one figure that Seriema's authors give in words.
+//! The same puts on a simulated network, beside the one figure that the authors of Seriema state.
 //!
-//! What is simulated is the network, whose queues are real in that they are finite. Telling that a put is over costs it nothing, so
-//! what is seen here is whether signalling keeps the line busy.
+//! The simulation models the network, whose queues are finite like real ones. A completion costs it
+//! nothing, so these rows show whether signalling keeps the line busy.
 
 use std::thread;
 use std::time::Duration;
@@ -17,49 +17,55 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{METRIC, SIZES, signalled};
-use crate::benches::size_name;
+use crate::benches::{beside_seriema, size_name};
+use crate::case::Case;
+use crate::fabric::SimNetwork;
 use crate::metric::Metric;
-use crate::row::Row;
-use crate::simulated::{Published, SimNetwork};
 use crate::{BenchError, Options};
 
-/// Puts of one run, when nothing else is asked for.
+/// Puts of one run by default.
 const PUTS: u64 = 2000;
-/// Each run has a seed of its own.
+/// Number of runs. Each has a seed of its own.
 const RUNS: u64 = 3;
 const LIMIT: &str = "simulated port";
-/// Much longer than any wait.
+/// A deadline much longer than any wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// "5464 MB/s for 4KB transfers in DTutils" (Section 5.2).
 const PUBLISHED: (&str, usize, f64) = ("auto", 4096, 5464e6);
-/// What that was measured on.
+/// The network of that measurement.
 const PUBLISHED_ON: &str = "fdr";
 
-pub(crate) fn run(
-    network: SimNetwork,
-    options: Options,
-    on_row: &mut dyn FnMut(Row) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
+pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
     let modes: [(&str, Mode); 3] = [("raw", raw), ("manual", manual), ("auto", auto)];
+    let mut cases = Vec::new();
     for (name, mode) in modes {
         for bytes in SIZES {
-            let case = format!("{name}/{}/{network}", size_name(bytes));
-            let rates = (0..RUNS).map(|run| rate(mode, bytes, network, options, options.seed.wrapping_add(run)));
-            let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
-            let model = network.model();
-            // A put leaves when the thread has posted it and the port is free.
-            let each_ns = (model.wire_ns(bytes) as f64).max(model.gap_ns as f64).max(model.overhead_ns as f64);
-            let metric = Metric::new(METRIC, "1/s", rates).against(LIMIT, vec![1e9 / each_ns]);
             let is_published = (name, bytes) == (PUBLISHED.0, PUBLISHED.1) && network.preset() == PUBLISHED_ON;
-            let published = is_published.then(|| Published::seriema(PUBLISHED.2 / bytes as f64));
-            crate::simulated::report("transfer-throughput", &case, &metric, published, on_row)?;
+            let published = is_published.then(|| PUBLISHED.2 / bytes as f64);
+            let measure = move |options| measure(mode, bytes, published, network, options);
+            cases.push(Case::here(format!("{name}/{}", size_name(bytes)), measure));
         }
     }
-    Ok(())
+    cases
 }
 
-/// Makes so many puts of so many bytes.
+fn measure(
+    mode: Mode,
+    bytes: usize,
+    published: Option<f64>,
+    network: SimNetwork,
+    options: Options,
+) -> Result<Vec<Metric>, BenchError> {
+    let rates = (0..RUNS).map(|run| rate(mode, bytes, network, options, options.seed.wrapping_add(run)));
+    let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
+    let model = network.model();
+    // A put leaves when the thread has posted it and the port is free.
+    let each_ns = (model.wire_ns(bytes) as f64).max(model.gap_ns as f64).max(model.overhead_ns as f64);
+    Ok(beside_seriema(Metric::new(METRIC, "1/s", rates).against(LIMIT, vec![1e9 / each_ns]), published))
+}
+
+/// Makes this number of puts.
 type Mode = fn(&Sender<'_>, u64) -> Result<(), FabricError>;
 
 /// The process that puts.
@@ -70,7 +76,7 @@ struct Sender<'s> {
     bytes: usize,
 }
 
-/// How many a second.
+/// Returns the rate per second.
 fn rate(mode: Mode, bytes: usize, network: SimNetwork, options: Options, seed: u64) -> Result<f64, BenchError> {
     let count = options.operations_or(PUTS);
     let starter_bytes = signalled::units(bytes) * bytes;
@@ -119,7 +125,7 @@ fn last_number(memory: &LocalRegion, bytes: usize, count: u64) -> Result<[u8; 8]
     Ok(found)
 }
 
-/// Each put with a completion of its own, as many under way as the queue is deep.
+/// Posts each put with a completion of its own, as many at a time as the queue is deep.
 fn raw(sender: &Sender<'_>, count: u64) -> Result<(), FabricError> {
     let deadline = sender.end.clock().now() + PATIENCE;
     let under_way = signalled::units(sender.bytes);

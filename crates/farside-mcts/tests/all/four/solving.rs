@@ -84,7 +84,7 @@ fn threats_change_no_outcome() {
     assert!(kinds.len() == 2 && kinds.values().all(|count| *count > 30), "{kinds:?}");
 }
 
-#[farside::test(processes = 2, threads = 1, timeout_s = 120)]
+#[farside::test(processes = 2, threads = 1, timeout_s = 600)]
 fn two_processes_find_forced_wins_and_hold_forced_draws(me: &Worker) -> Result<()> {
     let job = OnJob::new(me)?;
     for ((four, position, outcomes), number) in late_positions(60).into_iter().zip(0_u64..) {

@@ -73,7 +73,7 @@ impl Shares {
 /// searches in one thread differ by up to 1.5 standard errors at one of the 16 cells; a job
 /// differed by 1.2 to 2.2. More than 5 occurs by chance once in 100,000 runs. The second bound
 /// accepts a difference that is significant but small.
-#[farside::test(processes = 4, threads = 1, timeout_s = 120)]
+#[farside::test(processes = 4, threads = 1, timeout_s = 600)]
 fn four_workers_visit_what_one_visits(me: &Worker) -> Result<()> {
     let hex = Hex::new(SIZE).unwrap();
     let job = OnJob::new(me)?.in_flight(1);

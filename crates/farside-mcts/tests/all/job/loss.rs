@@ -52,7 +52,7 @@ fn mark(launcher: &str, worker: u32) -> PathBuf {
 /// Ends a process during a search of a minute. The search of each other process returns the loss.
 fn lose(test: &str, processes: u32, victim: u32) {
     let arguments = [test, "--exact", "--nocapture", "--test-threads=1"];
-    let job = farside::job().processes(processes).entry(arguments).quiet_stdout().time_limit(Duration::from_secs(30));
+    let job = farside::job().processes(processes).entry(arguments).quiet_stdout().time_limit(Duration::from_secs(120));
     let verdict = job.run(|me| {
         if me.process().number() == victim {
             FUSE.store(500, Ordering::Relaxed);

@@ -73,17 +73,17 @@ fn solve_all(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-#[farside::test(processes = 2, threads = 1, timeout_s = 120)]
+#[farside::test(processes = 2, threads = 1, timeout_s = 600)]
 fn two_processes_solve_every_position(me: &Worker) -> Result<()> {
     solve_all(me)
 }
 
-#[farside::test(processes = 4, threads = 1, timeout_s = 120)]
+#[farside::test(processes = 4, threads = 1, timeout_s = 600)]
 fn four_processes_solve_every_position(me: &Worker) -> Result<()> {
     solve_all(me)
 }
 
-#[farside::test(processes = 2, threads = 2, timeout_s = 120)]
+#[farside::test(processes = 2, threads = 2, timeout_s = 600)]
 fn nodes_at_random_places_solve_small_puzzles_by_the_rules_alone(me: &Worker) -> Result<()> {
     let job = OnJob::new(me)?.placement(Placement::Random);
     for known in Known::all().into_iter().filter(|known| known.empty_cells() <= 14) {

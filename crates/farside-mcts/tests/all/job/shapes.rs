@@ -6,7 +6,9 @@ use std::time::Duration;
 use farside::prelude::*;
 use farside::{Aggregation, Result, simulate};
 use farside_mcts::games::hex::Hex;
-use farside_mcts::{Budget, Game, JobError, OnJob, Outcome, Params, Placement, Player, Report, Search, SearchError};
+use farside_mcts::{
+    Budget, Costs, Game, JobError, JobReport, OnJob, Outcome, Params, Placement, Player, Report, Search, SearchError,
+};
 
 /// Take one to three matches; the player that takes the last one wins.
 #[derive(Clone, Copy)]
@@ -59,8 +61,14 @@ fn assert_adds_up<M: Copy + PartialEq + std::fmt::Debug>(me: &Worker, report: &R
 }
 
 fn search_several_times(me: &Worker) -> Result<()> {
+    // The scheduler decides whether a worker gets any work.
+    search_and_check(me, Costs::default(), |_| ())
+}
+
+/// Searches with several budgets, and has `check_shares` look at each report.
+fn search_and_check(me: &Worker, costs: Costs, check_shares: impl Fn(&JobReport)) -> Result<()> {
     let hex = Hex::new(5).unwrap();
-    let job = OnJob::new(me)?;
+    let job = OnJob::new(me)?.costs(costs);
     for placement in [Placement::Inherit { visits: 50 }, Placement::Random] {
         let job = job.placement(placement);
         for (seed, rollouts) in [1, 2, 15, 16, 17, 1000, 3000].into_iter().enumerate() {
@@ -72,38 +80,52 @@ fn search_several_times(me: &Worker) -> Result<()> {
             assert_eq!(report.rollouts, rollouts);
             assert_adds_up(me, &report);
             assert_shared(me, &report)?;
-            let workers = &report.job.as_ref().unwrap().workers;
-            // All workers take part in more than a few rollouts.
-            assert!(rollouts < 1000 || workers.iter().all(|worker| worker.simulations > 0), "{workers:?}");
-            assert!(rollouts < 3000 || workers.iter().all(|worker| worker.nodes > 0), "{workers:?}");
             let told = report.job.unwrap();
             assert!(told.in_flight_max <= 32 * me.worker_count());
+            check_shares(&told);
         }
     }
     Ok(())
 }
 
-#[farside::test(processes = 1, threads = 1)]
+/// Every worker takes part in a search of more than a few rollouts. Virtual time shows this, since no
+/// worker is left without a processor.
+#[test]
+fn every_worker_takes_part() {
+    let costs = Costs { step: Duration::from_micros(1), evaluation: Duration::from_micros(20) };
+    for (processes, threads) in [(4, 1), (2, 2)] {
+        let searched = simulate(processes, threads, 12, |me| {
+            search_and_check(me, costs, |report| {
+                let (rollouts, workers) = (report.started, &report.workers);
+                assert!(rollouts < 1000 || workers.iter().all(|worker| worker.simulations > 0), "{workers:?}");
+                assert!(rollouts < 3000 || workers.iter().all(|worker| worker.nodes > 0), "{workers:?}");
+            })
+        });
+        searched.unwrap();
+    }
+}
+
+#[farside::test(processes = 1, threads = 1, timeout_s = 120)]
 fn one_worker(me: &Worker) -> Result<()> {
     search_several_times(me)
 }
 
-#[farside::test(processes = 2, threads = 1)]
+#[farside::test(processes = 2, threads = 1, timeout_s = 120)]
 fn two_processes(me: &Worker) -> Result<()> {
     search_several_times(me)
 }
 
-#[farside::test(processes = 1, threads = 2)]
+#[farside::test(processes = 1, threads = 2, timeout_s = 120)]
 fn two_threads(me: &Worker) -> Result<()> {
     search_several_times(me)
 }
 
-#[farside::test(processes = 2, threads = 2)]
+#[farside::test(processes = 2, threads = 2, timeout_s = 120)]
 fn two_processes_of_two_threads(me: &Worker) -> Result<()> {
     search_several_times(me)
 }
 
-#[farside::test(processes = 4, threads = 1)]
+#[farside::test(processes = 4, threads = 1, timeout_s = 120)]
 fn four_processes(me: &Worker) -> Result<()> {
     search_several_times(me)
 }

@@ -63,18 +63,18 @@ fn solve_all(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-#[farside::test(processes = 2, threads = 2, timeout_s = 120)]
+#[farside::test(processes = 2, threads = 2, timeout_s = 600)]
 fn two_processes_of_two_threads_prove_outcomes(me: &Worker) -> Result<()> {
     solve_all(me)
 }
 
-#[farside::test(processes = 3, threads = 1, timeout_s = 120)]
+#[farside::test(processes = 3, threads = 1, timeout_s = 600)]
 fn three_processes_prove_outcomes(me: &Worker) -> Result<()> {
     solve_all(me)
 }
 
 /// Solves all openings of 4 × 4.
-#[farside::test(processes = 2, threads = 1, timeout_s = 120)]
+#[farside::test(processes = 2, threads = 1, timeout_s = 600)]
 fn openings_are_solved(me: &Worker) -> Result<()> {
     let job = OnJob::new(me)?;
     let mut minimax = Minimax::default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use farside_fabric::clock::{Clock, lock};
 use farside_fabric::transport::Completion;
-use farside_fabric::{PrivateMemory, PrivateRegion, RemoteKey};
+use farside_fabric::{RemoteKey, UserMemory, UserRegion};
 
 use crate::error::Result;
 use crate::memory::MemoryError;
@@ -27,7 +27,7 @@ const SWEPT_AT_A_TIME: usize = 16;
 /// The private regions of a process.
 #[derive(Debug, Default)]
 pub(crate) struct OwnSegments {
-    regions: Mutex<HashMap<RemoteKey, PrivateRegion>>,
+    regions: Mutex<HashMap<RemoteKey, UserRegion>>,
     leaving: Mutex<Vec<Leaving>>,
 }
 
@@ -36,17 +36,17 @@ pub(crate) struct OwnSegments {
 #[derive(Debug)]
 struct Leaving {
     over: Completion,
-    memory: Arc<PrivateMemory>,
+    memory: Arc<UserMemory>,
 }
 
 impl OwnSegments {
     /// Returns the region of this key.
-    pub(crate) fn find(&self, key: RemoteKey) -> Option<PrivateRegion> {
+    pub(crate) fn find(&self, key: RemoteKey) -> Option<UserRegion> {
         lock(&self.regions).get(&key).cloned()
     }
 
     /// Keeps memory until a registration of it is over.
-    fn keep(&self, over: Completion, memory: Arc<PrivateMemory>) {
+    fn keep(&self, over: Completion, memory: Arc<UserMemory>) {
         lock(&self.leaving).push(Leaving { over, memory });
         self.sweep();
     }
@@ -71,7 +71,7 @@ impl OwnSegments {
 #[derive(Debug)]
 pub(super) struct Registration {
     process: Arc<Process>,
-    region: PrivateRegion,
+    region: UserRegion,
     address: GlobalAddress,
     /// The end of the registration, once it was withdrawn.
     over: Option<Completion>,
@@ -80,14 +80,14 @@ pub(super) struct Registration {
 impl Registration {
     /// # Errors
     /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress), and what the fabric says. The memory is not registered then.
-    pub(super) fn new(process: &Arc<Process>, memory: Arc<PrivateMemory>) -> Result<Self> {
+    pub(super) fn new(process: &Arc<Process>, memory: Arc<UserMemory>) -> Result<Self> {
         process.own_segments().sweep();
         let (transport, bytes) = (process.transport(), memory.bytes() as u64);
         // Checked before libfabric pins all of it.
         if bytes > SLOT_BYTES {
             return Err(MemoryError::NoAddress { process: process.id(), bytes }.into());
         }
-        let region = transport.register_private(memory)?;
+        let region = transport.register_user(memory)?;
         let key = region.key();
         let Some(address) = GlobalAddress::in_region(key, 0) else {
             // No other process knows the key, so this is over at once.
@@ -127,7 +127,7 @@ impl Registration {
     }
 
     /// Withdraws it, and frees the memory when no process can reach it any more.
-    pub(super) fn leave(&mut self, memory: Arc<PrivateMemory>) {
+    pub(super) fn leave(&mut self, memory: Arc<UserMemory>) {
         let over = self.withdraw().clone();
         self.process.own_segments().keep(over, memory);
     }
@@ -136,7 +136,7 @@ impl Registration {
 /// Waits, without a deadline, until no process can reach the memory any more. After the end of a
 /// simulation no other process does: threads of this process execute their accesses, and those that
 /// are at it then finish, and none begins.
-fn wait_for(over: &Completion, region: &PrivateRegion, process: &Process) {
+fn wait_for(over: &Completion, region: &UserRegion, process: &Process) {
     let clock = process.clock();
     let _even_if_it_unwinds = Until { over, region, clock };
     while !over.has_ended() && !clock.is_over() {
@@ -147,7 +147,7 @@ fn wait_for(over: &Completion, region: &PrivateRegion, process: &Process) {
 /// Its drop returns only when no process can reach the memory any more.
 struct Until<'a> {
     over: &'a Completion,
-    region: &'a PrivateRegion,
+    region: &'a UserRegion,
     clock: &'a Clock,
 }
 

@@ -1,12 +1,12 @@
-//! Buffers that an operation has.
+//! Buffers in the hands of an operation.
 
 use farside::Result;
 use farside::prelude::*;
 
 use super::support::{Blind, Body, by_processes, report, serve, simulated};
 
-/// Worker 0 lends a buffer; worker 1, for whom it is, does not read it yet. Nobody writes there until it has, whoever it is, and by
-/// whatever name.
+/// Worker 0 lends a buffer to worker 1, which does not read it yet. Until worker 1 has read it, no
+/// worker may write it, under any name.
 fn a_lent_buffer(me: &Worker) -> Result<()> {
     let root = WorkerId::new(0);
     let buffer = (me.id() == root).then(|| me.allocate(256)).transpose()?;
@@ -28,12 +28,12 @@ fn a_lent_buffer(me: &Worker) -> Result<()> {
             assert!(own.in_use && own.there.worker == root && own.here.worker == root);
             assert_eq!((own.there.site.line(), own.bytes), (line, 8));
             assert!(own.to_string().contains("has not completed"), "{own}");
-            // Reading is no matter.
+            // Reading is allowed.
             words.at(3)?.get(me)?;
             blind.wait_for(me, 2)?;
             let buffer = lent.wait()?;
             words.put(me, 0, &[3; 32])?;
-            // Nobody was told of that.
+            // The checker knows nothing that orders this write before other accesses.
             blind.reach(me, 3)?;
             blind.wait_for(me, 4)?;
             drop(buffer);
@@ -43,7 +43,7 @@ fn a_lent_buffer(me: &Worker) -> Result<()> {
             let conflict = report(words.at(0)?.fetch_add(me, 1));
             assert!(conflict.in_use && conflict.there.worker == root);
             blind.reach(me, 2)?;
-            // Now it is read.
+            // Serving runs the call, which reads the buffer.
             while !blind.is_at(me, 3) {
                 serve(me)?;
             }
@@ -56,7 +56,7 @@ fn a_lent_buffer(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A buffer that everybody reads.
+/// A buffer that all workers read.
 fn a_buffer_lent_to_all(me: &Worker) -> Result<()> {
     let root = WorkerId::new(0);
     if me.id() == root {
@@ -73,7 +73,8 @@ fn a_buffer_lent_to_all(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Who has read a buffer knows that it was read: when it was given back, the reading conflicts with nothing.
+/// A worker that has read a buffer knows so. Once the buffer has been given back, the reading
+/// conflicts with nothing.
 fn a_buffer_that_was_read(me: &Worker) -> Result<()> {
     let root = WorkerId::new(0);
     let buffer = (me.id() == root).then(|| me.allocate(64)).transpose()?;

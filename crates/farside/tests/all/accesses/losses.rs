@@ -1,4 +1,4 @@
-//! Processes that are lost, and such as do not answer.
+//! Processes that are lost, and processes that do not answer.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use super::support::{Blind, report, serve, word};
 
 use crate::support::only;
 
-/// What a lost process did last nobody will hear of. What others do goes on.
+/// A lost process's last accesses conflict with nothing after the loss. The others go on.
 #[test]
 fn what_a_lost_process_had_open_is_nobodys() {
     for seed in 0..10 {
@@ -47,7 +47,7 @@ fn what_a_lost_process_had_open_is_nobodys() {
     }
 }
 
-/// A process is killed while others ask it, at any moment.
+/// A process is killed at any moment while others ask it.
 #[test]
 fn who_asks_a_process_that_dies_is_told() {
     for seed in 0..20 {
@@ -73,7 +73,7 @@ fn who_asks_a_process_that_dies_is_told() {
     }
 }
 
-/// The owner of the memory stands still: the access ends with the deadline, and can be made later.
+/// The owner of the memory is stopped. An access fails at the deadline and succeeds later.
 #[test]
 fn who_asks_a_process_that_stands_still_has_a_deadline() {
     let job = farside::job().processes(3).check_accesses(true).force_fabric("shm".parse().unwrap());
@@ -86,7 +86,7 @@ fn who_asks_a_process_that_stands_still_has_a_deadline() {
         if let Some(processes) = processes {
             at.put(me, 1)?;
             signal("-STOP", processes[1]);
-            // It may take a moment until it stands.
+            // The process may run for a moment after the signal.
             let begun = me.now();
             let mut late = at.put(me, 2);
             while late.is_ok() && me.now() - begun < Duration::from_secs(20) {
@@ -97,7 +97,7 @@ fn who_asks_a_process_that_stands_still_has_a_deadline() {
             at.put(me, 3)?;
             assert_eq!(at.get(me)?, 3);
         }
-        // The others wait for longer than the one.
+        // The deadline of a call covers the time of the stop.
         me.call(root, (), |_, ()| ())?;
         if me.id() == root {
             return me.wait_while_serving(|| me.counters().executed >= 3);

@@ -1,4 +1,4 @@
-//! Programs whose accesses are ordered: not one report.
+//! Programs whose accesses are ordered. The checker reports nothing.
 
 use crate::support::room;
 use farside::global::GlobalError;
@@ -12,7 +12,7 @@ use farside::{
 
 use super::support::{Blind, Body, by_processes, serve, simulated, word};
 
-/// Everybody writes, all meet, everybody reads what another wrote, all meet.
+/// All workers write, meet, read what another wrote, and meet again.
 fn by_barriers(me: &Worker) -> Result<()> {
     let count = me.worker_count();
     let own = me.id().number();
@@ -30,7 +30,7 @@ fn by_barriers(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-/// The root writes for all and tells them by a value.
+/// The root writes for all workers and announces it by a value.
 fn by_values(me: &Worker) -> Result<()> {
     let root = WorkerId::new(me.worker_count() - 1);
     let at = word(0, 40);
@@ -40,7 +40,7 @@ fn by_values(me: &Worker) -> Result<()> {
         }
         let told = me.broadcast(root, (me.id() == root).then_some(round))?;
         assert_eq!(at.get(me)?, told);
-        // All have read it when the root has heard of all.
+        // All have read it once the root has heard from all.
         me.gather(root, ())?;
     }
     me.barrier()
@@ -48,13 +48,14 @@ fn by_values(me: &Worker) -> Result<()> {
 
 type Errand = (GlobalPtr<u64>, u64);
 
-/// What a function finds that was put before it was called, and leaves.
+/// A function reads what was put before its call, and leaves another value.
 fn change(there: &Worker, (at, round): Errand) {
     assert_eq!(at.get(there).unwrap(), round);
     at.put(there, round + 100).unwrap();
 }
 
-/// One worker puts something into memory of another's process, has it changed there, and finds that, in many ways.
+/// One worker puts a value into memory of another's process, has it changed there, and reads the
+/// result, in many ways.
 fn by_calls(me: &Worker) -> Result<()> {
     let next = me.neighbor(1);
     let there = me.process_of(next);
@@ -77,7 +78,7 @@ fn by_calls(me: &Worker) -> Result<()> {
             done.wait()
         })?;
         exchange(&|order| {
-            // The record before leaves a batch open.
+            // The previous record leaves a batch open.
             let batch = me.aggregate(next);
             batch.call((), |_, ()| ())?;
             batch.call(order, change)?;
@@ -118,7 +119,7 @@ fn by_calls(me: &Worker) -> Result<()> {
         exchange(&|order| {
             let done = me.synchronizer(me.worker_count())?;
             me.everyone().notify(&done).call((order, there), |there, (order, process)| {
-                // The first worker of that process alone.
+                // Only the first worker of that process.
                 if there.process() == process && there.thread_index() == 0 {
                     change(there, order);
                 }
@@ -130,7 +131,7 @@ fn by_calls(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Everybody adds to a number by reading and writing it, under a lock.
+/// All workers add to a number by reading and writing it under a lock.
 fn by_locks(me: &Worker) -> Result<()> {
     let locks = LockManager::new(me)?;
     let number = word(0, 90);
@@ -146,7 +147,7 @@ fn by_locks(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A word that is changed atomically says that others were written.
+/// An atomically changed word announces writes to other words.
 fn by_words(me: &Worker) -> Result<()> {
     let turn = word(0, 100);
     let value = word(me.process_count() - 1, 101);
@@ -164,13 +165,13 @@ fn by_words(me: &Worker) -> Result<()> {
     }
     me.barrier()?;
     if me.id().number() == 0 {
-        // Nobody uses it atomically any more.
+        // No worker uses it atomically any more.
         turn.put(me, 0)?;
     }
     me.barrier()
 }
 
-/// Threads of one process that meet at a value, and at a mutex, of which the checker is told.
+/// Threads of one process meet at a value and at a mutex, which the checker is told about.
 fn by_threads(me: &Worker) -> Result<()> {
     let combining = Dist::new(me, || Combining::new(0_u32))?;
     let mutex = Dist::new(me, || Mutex::new(0_u32))?;
@@ -194,7 +195,7 @@ fn by_threads(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Memory that one worker has released is another's, and what was done with it before is nobody's business.
+/// Memory that one worker has released serves another. Its earlier accesses conflict with nothing.
 fn memory_is_used_again(me: &Worker) -> Result<()> {
     let owner = ProcessId::new(me.process_count() - 1);
     let blind = Blind::new(me)?;
@@ -211,11 +212,12 @@ fn memory_is_used_again(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// A word goes through the processes by copies, each after the one before, and another word says that it has arrived: who finds that reads
-/// what they have written, whatever the worker knows that has started them.
+/// Copies carry a word through the processes, each after the previous one. Another word announces
+/// its arrival. A worker that sees this word reads what the copies have written, whatever their
+/// initiator knows.
 fn by_started_operations(me: &Worker) -> Result<()> {
     let count = me.process_count();
-    // What a worker uses, at the process that is so far from its own.
+    // A worker's words in the process at a distance from its own.
     let place = |worker: WorkerId, distance: u32, number: u32| {
         let process = (me.process_of(worker).number() + distance) % count;
         word(process, 200 + 16 * worker.number() + number)
@@ -229,7 +231,7 @@ fn by_started_operations(me: &Worker) -> Result<()> {
         let first = copy(own(1, 1), own(0, 0), Order::None)?;
         let second = copy(own(2, 2), own(1, 1), Order::After(first))?;
         copy(own(2, 3), own(1, 1), Order::Continuing)?;
-        // Over the same bytes once more.
+        // Writes the same bytes again.
         let last = copy(own(2, 2), own(1, 1), Order::All)?;
         assert!(second < last);
         let told = match round % 3 {
@@ -255,11 +257,12 @@ fn by_started_operations(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-/// Who finds the signal of data that was started on its way reads them, be it before the one who has started that knows that it is over.
+/// A worker that sees the signal of a started put reads its data, even before the initiator knows
+/// that the put is complete.
 fn by_started_signals(me: &Worker) -> Result<()> {
     const WORDS: usize = 40;
     let shared = me.symmetric::<u64>(me.worker_count() as usize * (WORDS + 1))?;
-    // What a worker writes, at the process behind its own, and the signal.
+    // The words that a worker writes in the next process, and their signal.
     let place = |worker: WorkerId| {
         let process = ProcessId::new((me.process_of(worker).number() + 1) % me.process_count());
         let begin = worker.index() * (WORDS + 1);
@@ -284,7 +287,7 @@ fn by_started_signals(me: &Worker) -> Result<()> {
     shared.free(me)
 }
 
-/// A put that was refused was not made, and conflicts with nothing.
+/// A refused put writes nothing and conflicts with nothing.
 fn what_was_refused_is_nothing(me: &Worker) -> Result<()> {
     let blind = Blind::new(me)?;
     let segment = me.register_read_only(vec![9_u64; 8])?;

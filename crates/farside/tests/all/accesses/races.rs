@@ -1,11 +1,11 @@
-//! Accesses that nothing orders.
+//! Accesses without an order.
 
 use farside::prelude::*;
 use farside::{AccessConflict, AccessKind, AtomicChange, GlobalPtr, Result};
 
 use super::support::{Blind, by_processes, report, simulated, word};
 
-/// Something done to a word, and the line where it is done.
+/// An access to a word, and its line.
 #[derive(Clone, Copy)]
 struct Deed {
     line: u32,
@@ -33,11 +33,11 @@ fn deeds() -> [Deed; 9] {
     ]
 }
 
-/// Whether the second of two deeds on one word is reported, when nothing comes between.
+/// Returns whether the second of two unordered accesses to one word is reported.
 fn is_race(first: AccessKind, second: AccessKind) -> bool {
     use AccessKind::{AtomicChange, Read, Write};
     match (first, second) {
-        // Who sees the change knows of it.
+        // An access that sees the atomic change is ordered after it.
         (AtomicChange, _) => false,
         (Write, _) | (_, Write) => true,
         (Read, AtomicChange) => true,
@@ -57,7 +57,8 @@ fn check(conflict: &AccessConflict, first: Deed, second: Deed, at: GlobalPtr<u64
     assert!(text.contains("worker 0") && text.contains("worker 1") && text.contains("barrier"), "{text}");
 }
 
-/// Worker 0 does something to a word of its own memory, worker 1's or a third one's, and then worker 1 does.
+/// Worker 0 accesses a word of its own memory, of worker 1 or of a third one. Then worker 1
+/// accesses the same word.
 fn every_pair(me: &Worker) -> Result<()> {
     let blind = Blind::new(me)?;
     let mut step = 0;
@@ -88,7 +89,7 @@ fn every_pair(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-/// What is refused does not happen, and the first may go on.
+/// A refused access does not happen, and the first worker may go on.
 fn what_is_refused_is_not_done(me: &Worker) -> Result<()> {
     let blind = Blind::new(me)?;
     let at = word(me.process_count() - 1, 0);
@@ -114,7 +115,8 @@ fn what_is_refused_is_not_done(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Handles and addresses name the same bytes; what only touches them is told from what overlaps.
+/// Handles and addresses can name the same bytes. Ranges that only touch do not conflict, and
+/// ranges that overlap do.
 fn overlaps_are_found_to_the_byte(me: &Worker) -> Result<()> {
     let root = WorkerId::new(0);
     let memory = (me.id() == root).then(|| me.allocate_at(me.neighbor(2), 4096)).transpose()?;

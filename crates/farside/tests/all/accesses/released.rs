@@ -1,4 +1,4 @@
-//! Memory that somebody has released.
+//! Accesses to released memory.
 
 use crate::support::room;
 use farside::memory::MemoryError;
@@ -10,14 +10,14 @@ use super::support::{Blind, Body, by_processes, report, simulated};
 const ROOT: WorkerId = WorkerId::new(0);
 const BYTES: u64 = 512;
 
-/// Memory of the last process that worker 0 has asked for.
+/// Returns memory of the last process that worker 0 has allocated.
 fn shared(me: &Worker) -> Result<RemoteMemory> {
     let owner = ProcessId::new(me.process_count() - 1);
     let memory = (me.id() == ROOT).then(|| me.allocate_at(owner, BYTES)).transpose()?;
     me.broadcast(ROOT, memory)
 }
 
-/// A word of it, by its address.
+/// Returns a word of the memory, by its address.
 fn word(memory: &RemoteMemory, index: u32) -> Result<GlobalPtr<u64>> {
     Ok(memory.address()?.checked_add((index * 8).into()).expect("it is inside").cast())
 }
@@ -33,7 +33,8 @@ fn is_told<T: std::fmt::Debug>(result: Result<T>, kind: AccessKind, line: u32) -
     conflict
 }
 
-/// Whoever comes by the address is told who released the memory, in whatever order. By the handle it is as ever.
+/// Every access by the address names the worker that released the memory. An access by the handle
+/// fails as it does without the checker.
 fn is_nobodys(me: &Worker) -> Result<()> {
     let memory = shared(me)?;
     let at = word(&memory, 3)?;
@@ -63,7 +64,7 @@ fn is_nobodys(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// When it is given out again it is as good as any.
+/// Memory that is allocated again can be used like any other.
 fn is_somebodys_again(me: &Worker) -> Result<()> {
     let owner = ProcessId::new(me.process_count() - 1);
     if me.id() == ROOT {
@@ -88,7 +89,7 @@ fn is_somebodys_again(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// What another has open is not released: nothing says that it is done with it.
+/// A worker must not release memory that another has accessed, if nothing orders the two.
 fn is_in_use(me: &Worker) -> Result<()> {
     let memory = shared(me)?;
     let blind = Blind::new(me)?;
@@ -117,7 +118,7 @@ fn is_in_use(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// So it is with what all have had together.
+/// The same for an object of all workers.
 fn is_an_array_no_more(me: &Worker) -> Result<()> {
     let array = me.global_array::<u64>(100)?;
     let first = array.at(0)?;

@@ -1,29 +1,30 @@
-//! Operations that are started, and what they use until they are over.
+//! Started operations, and the memory that they use until they complete.
 
 use farside::prelude::*;
 use farside::{AccessConflict, GlobalAddress, Handle, LogGp, Order, Result, SimOptions, Simulation};
 
 use super::support::{Blind, by_processes, report};
 
-/// So many that an operation is still under way when others look.
+/// So many bytes that an operation is still under way when others look.
 const BYTES: usize = 16 << 20;
-/// Tries to find one under way.
+/// Attempts to find an operation under way.
 const ROUNDS_MAX: u32 = 100;
 
 const STARTER: WorkerId = WorkerId::new(0);
 const OTHER: WorkerId = WorkerId::new(1);
 
-/// Where an operation of worker 0 reads, and where it writes, if either is anybody else's. Behind both there is as much memory again.
+/// The memory of others that an operation of worker 0 reads and writes. As much memory follows each
+/// of the two places.
 #[derive(Clone, Copy)]
 struct Used {
-    /// Memory of two others.
+    /// Memory of two other workers.
     others: [GlobalAddress; 2],
     read: Option<GlobalAddress>,
     written: Option<GlobalAddress>,
 }
 
-/// Starts an operation that neither end is told of, behind one that another process carries out: so it is not over at once, wherever it is
-/// carried out.
+/// Starts an operation behind one that another process carries out. So it does not complete at
+/// once, and neither end learns of it.
 fn start(me: &Worker, used: Used) -> Result<Handle> {
     let [from, to] = used.others.map(|other| other.checked_add(BYTES as u64).expect("there is as much behind"));
     let order = Order::After(me.copy(to, from, BYTES as u64, Order::None)?);
@@ -35,7 +36,7 @@ fn start(me: &Worker, used: Used) -> Result<Handle> {
     }
 }
 
-/// Accesses that conflict with what is used, at its first and its last bytes.
+/// Returns the conflicts of accesses to the first and last bytes that the operation uses.
 fn conflicts(me: &Worker, used: Used) -> Result<Vec<AccessConflict>> {
     let mut found = Vec::new();
     for place in [0, BYTES as u32 - 8] {
@@ -52,8 +53,8 @@ fn conflicts(me: &Worker, used: Used) -> Result<Vec<AccessConflict>> {
     Ok(found)
 }
 
-/// Worker 0 starts an operation, and says so to everybody, but does not wait for it. Whoever uses what the operation does is told
-/// that, until worker 0 has waited for it and said that.
+/// Worker 0 starts an operation and announces it without waiting for it. Accesses to its memory
+/// conflict until worker 0 has waited for it and announced that.
 fn are_under_way(me: &Worker, used: Used) -> Result<()> {
     let blind = Blind::new(me)?;
     for round in 0..ROUNDS_MAX {
@@ -72,7 +73,7 @@ fn are_under_way(me: &Worker, used: Used) -> Result<()> {
                 assert!(own.in_use && own.there.worker == STARTER && own.here.worker == STARTER, "{own}");
             }
             me.complete(handle)?;
-            // Now it may.
+            // The access is allowed now.
             address.put(me, 7)?;
         } else if me.id() == OTHER {
             blind.wait_for(me, step + 1)?;
@@ -93,7 +94,7 @@ fn are_under_way(me: &Worker, used: Used) -> Result<()> {
 }
 
 fn all(me: &Worker) -> Result<()> {
-    // Of memory that is not mapped anywhere, so that nothing is over at once.
+    // No process maps this memory, so no operation completes at once.
     let segment = me.register(vec![0_u8; 2 * BYTES])?;
     let starts = me.broadcast(STARTER, me.gather(STARTER, segment.slice().start().address())?)?;
     let others = [starts[1], starts[2]];

@@ -1,4 +1,4 @@
-//! Checked jobs, and a way to bring accesses into an order of which the checker knows nothing.
+//! Checked jobs, and a counter that orders accesses without the knowledge of the checker.
 
 use crate::support::room;
 use std::process::exit;
@@ -12,10 +12,10 @@ use crate::support::only;
 
 pub(crate) type Body = fn(&Worker) -> Result<()>;
 
-/// How long anything may take.
+/// The longest time that any step may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs a checked job whose processes come to this place by this test.
+/// Runs a checked job whose processes reach this call by running the test of this name.
 pub(crate) fn by_processes(test: &str, fabric: &str, processes: u32, threads: u32, body: Body) {
     let job = farside::job().processes(processes).threads_per_process(threads).check_accesses(true);
     let job = job.consumer_threads(2).force_fabric(fabric.parse().unwrap());
@@ -30,7 +30,7 @@ pub(crate) fn by_processes(test: &str, fabric: &str, processes: u32, threads: u3
     }
 }
 
-/// A checked job in the simulator, with the seeds before this one.
+/// Runs a checked job in the simulator, once for each seed below `seeds`.
 pub(crate) fn simulated(seeds: u64, processes: u32, body: Body) {
     for seed in 0..seeds {
         let simulation = Simulation::new(processes, 1, seed).check_accesses(true).consumer_threads(2);
@@ -49,13 +49,13 @@ pub(crate) fn take_time(me: &Worker) {
     }
 }
 
-/// Lets a moment pass, and runs what others have called here.
+/// Lets a moment pass and makes progress.
 pub(crate) fn serve(me: &Worker) -> Result<()> {
     take_time(me);
     me.progress().map(drop)
 }
 
-/// A word of a process's starter memory.
+/// Returns a word of a process's starter memory.
 pub(crate) fn word(process: u32, index: u32) -> GlobalPtr<u64> {
     GlobalAddress::starter(ProcessId::new(process), index * 8).cast()
 }
@@ -68,8 +68,8 @@ pub(crate) fn report<T: std::fmt::Debug>(result: Result<T>) -> AccessConflict {
     }
 }
 
-/// A counter that workers count up and watch by the layer below, of which the checker sees nothing: so what one does comes after what
-/// another did in time, and nothing orders the two.
+/// A counter that workers advance and watch through the fabric, which the checker does not see. It
+/// puts accesses one after another in time without ordering them for the checker.
 pub(crate) struct Blind {
     region: RemoteRegion,
     offset: u64,
@@ -89,12 +89,12 @@ impl Blind {
         Ok(blind)
     }
 
-    /// This worker is so far.
+    /// Advances the counter to a step.
     pub(crate) fn reach(&self, me: &Worker, step: u64) -> Result<()> {
         Ok(self.region.put(self.offset, &step.to_ne_bytes(), me.now() + PATIENCE)?)
     }
 
-    /// Waits until another is so far. Makes no progress, so that nothing that was called here runs.
+    /// Waits until another worker has reached a step. Makes no progress, so no call runs here.
     pub(crate) fn wait_for(&self, me: &Worker, step: u64) -> Result<()> {
         let deadline = me.now() + PATIENCE;
         loop {

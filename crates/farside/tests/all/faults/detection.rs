@@ -1,4 +1,4 @@
-//! Whoever waits for a process that dies is told so, whatever the wait.
+//! Every wait for a process that dies ends with an error.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -11,27 +11,27 @@ use crate::support::{failure, is_launched, take_notes, verdict, write_note};
 const BEFORE_DEATH: Duration = Duration::from_millis(100);
 
 thread_local! {
-    /// The doomed process has said that it will attend to nothing any more.
+    /// The doomed process has said that it makes no more progress.
     static BEGUN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a job of three in which process 1 attends to nothing and then dies, while the others are in `wait`, which must tell
-/// them.
+/// Runs a job of three processes. Process 1 stops making progress and then dies while the others
+/// are in `wait`, which must fail.
 fn is_told(test: &str, wait: impl Fn(&Worker, WorkerId) -> Result<()> + Send + Sync) {
-    // A wait that is not told ends with another error.
+    // A wait that misses the loss ends with another error.
     let job = farside::job().processes(3).deadline(Duration::from_secs(20)).queue_cap_bytes(64 << 10);
     let verdict = verdict(test, job, |me| {
         let doomed = WorkerId::new(1);
         if me.id() == doomed {
             let others = [0, 2].map(WorkerId::new);
-            // Over this the rings come to stand, so that what follows needs no progress here.
+            // These calls make the rings, so that later calls need no progress here.
             for other in others {
                 me.call_return(other, (), |_, ()| ())?.wait()?;
             }
             for other in others {
                 me.call(other, (), |_, ()| BEGUN.set(true))?;
             }
-            // Long enough for the others to have fallen asleep in their wait.
+            // The others should have fallen asleep in their wait. The test holds if they have not.
             std::thread::sleep(BEFORE_DEATH);
             farside_sys::process::kill_self();
         }
@@ -46,7 +46,7 @@ fn is_told(test: &str, wait: impl Fn(&Worker, WorkerId) -> Result<()> + Send + S
     assert_eq!(take_notes(std::process::id(), test, 3), [told(), None, told()]);
 }
 
-/// Calls that carry this much fill a ring soon.
+/// An argument so large that calls soon fill a ring.
 type Load = [u64; 100];
 
 fn nothing(_: &Worker, _: Load) {}
@@ -154,7 +154,7 @@ fn in_a_wait_for_room_in_a_lane() {
     });
 }
 
-/// Calls that have failed once fail at once from then on, in every way; and there are no slots of replies or latches lost.
+/// After the loss every call fails at once, in every form, and no reply slot or latch leaks.
 #[test]
 fn and_at_every_later_call() {
     is_told("faults::detection::and_at_every_later_call", |me, doomed| {
@@ -173,7 +173,7 @@ fn and_at_every_later_call() {
     });
 }
 
-/// What a process had published before it died runs before anybody is told of its death.
+/// The calls that a process published before it died run before any worker learns of its death.
 #[test]
 fn and_not_before_its_last_calls_have_run() {
     const CALLS: u64 = 10_000;
@@ -196,7 +196,7 @@ fn and_not_before_its_last_calls_have_run() {
         }
         let mut told = me.barrier();
         if me.id().number() == 0 {
-            // The same again after a nap, over which the news has come.
+            // The second barrier fails as well. The news has come during the sleep.
             std::thread::sleep(BEFORE_DEATH);
             told = me.barrier();
         }

@@ -1,4 +1,4 @@
-//! Functions that are called and do what they should not.
+//! Called functions that panic or wait, and functions that cannot be called.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -8,8 +8,9 @@ use farside::{Error, ProcessEnd, Result};
 
 use crate::support::{LONG, failure, take_notes, verdict, write_note};
 
-/// Runs a job in which `call` has worker 0 call something on worker 1 that panics with "so it goes". The job must end with that
-/// message, and with what is said about the caller; the others must learn that process 1 is lost.
+/// Runs a job in which worker 0 uses `call` to run a function on worker 1 that panics with "so it
+/// goes". The job must fail with that message and the name of the caller. The others must learn
+/// that process 1 is lost.
 fn panics(test: &str, caller: &str, call: impl Fn(&Worker, WorkerId) -> Result<()> + Send + Sync) {
     let verdict = verdict(test, farside::job().processes(3), |me| {
         me.barrier()?;
@@ -66,7 +67,7 @@ fn a_panic_in_a_notified_call_ends_the_job() {
 
 #[test]
 fn a_panic_in_a_continuation_ends_the_job() {
-    // It runs on the worker that waited for the result, which is its own caller.
+    // The continuation runs on the worker that waited for the result, which made the call itself.
     panics("faults::handlers::a_panic_in_a_continuation_ends_the_job", "worker 1", |me, to| {
         Ok(me.call(to, (), |there, ()| {
             let pending = there.call_return(there.neighbor(1), (), |_, ()| ()).expect("there is room");
@@ -80,7 +81,7 @@ fn a_panic_after_the_body_ends_the_job() {
     let test = "faults::handlers::a_panic_after_the_body_ends_the_job";
     let verdict = verdict(test, farside::job().processes(2), |me| {
         if me.id().number() == 0 {
-            // By now the other may have returned from here.
+            // The other worker may have returned from its body by now.
             std::thread::sleep(Duration::from_millis(50));
             me.call(me.neighbor(1), (), |_, ()| panic!("so it goes"))?;
         }
@@ -90,7 +91,7 @@ fn a_panic_after_the_body_ends_the_job() {
     assert_eq!(failure(verdict), (1, ProcessEnd::Reported(why)));
 }
 
-/// A wait that ends by something else leaves the result to be waited for again.
+/// A wait that fails for another reason leaves the result, which can be waited for again.
 #[farside::test(processes = 2, threads = 1)]
 fn a_result_outlives_a_wait_that_fails(me: &Worker) -> Result<()> {
     let kept = PerWorker::new(me, Cell::new(None::<Reply<u32>>))?;
@@ -109,8 +110,8 @@ fn a_result_outlives_a_wait_that_fails(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// The panics of calls that somebody waits for are answers, and those of others errors that may be passed over: the calls
-/// behind run all the same.
+/// The panic of a call with a result is its answer. The panic of another call is an error that the
+/// worker may ignore: later calls still run.
 #[farside::test(processes = 2, threads = 1)]
 fn calls_behind_a_panic_run(me: &Worker) -> Result<()> {
     let seen = PerWorker::new(me, RefCell::new(Vec::new()))?;
@@ -147,7 +148,7 @@ fn nothing_waits_in_a_handler(me: &Worker) -> Result<()> {
     let refused = me.call_return(me.neighbor(1), state, |there, _| {
         let is_refused = |result: Result<()>| matches!(result, Err(Error::InHandler { .. }));
         let synchronizer = there.synchronizer(1).unwrap();
-        // Into a ring that nobody reads now; and a handler may not wait for room in it.
+        // The worker does not read its own ring now, and a handler may not wait for room in it.
         let mut waited_for_room = Ok(());
         for _ in 0..5000 {
             waited_for_room = there.to(there.id()).when_full(WhenFull::Retry).call([0_u64; 100], |_, _| ());
@@ -185,11 +186,12 @@ unsafe extern "C" {
     fn getpid() -> i32;
 }
 
-/// A function of a dynamic library has no place in the program's own text, which the processes have in common.
+/// A function of a dynamic library is not part of the text that all processes share.
 #[farside::test(processes = 1, threads = 1)]
 fn functions_of_libraries_are_refused(me: &Worker) -> Result<()> {
     let foreign: unsafe extern "C" fn() -> i32 = getpid;
-    // SAFETY: both are addresses of code, of the same size, and this one is never called: the library refuses to name it.
+    // SAFETY: both types are code addresses of the same size, and this one is never called: the
+    // library refuses to name it.
     let foreign: fn(&Worker, ()) = unsafe { std::mem::transmute(foreign) };
     let refused = me.call(me.id(), (), foreign).unwrap_err();
     let address = foreign as usize;

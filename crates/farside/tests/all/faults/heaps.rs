@@ -1,4 +1,5 @@
-//! A process is killed at each numbered point of the remote heaps, as initiator and as peer, and the others go on.
+//! A process is killed at each numbered point of the remote heaps, as initiator and as peer. The
+//! others go on.
 
 use farside::memory::MemoryError;
 use std::cell::RefCell;
@@ -13,17 +14,17 @@ use crate::support::write_note;
 
 const PROGRAM: &str = "faults::heaps::program";
 /// The longest wait of a process for another.
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(30);
 const HEAP_BYTES: u64 = 4096;
 const ROUNDS_BEFORE: u64 = 12;
 const ROUNDS_AFTER: u64 = 6;
 
 thread_local! {
-    /// Blocks that this worker was given and has not freed, with what they hold.
+    /// Blocks that this worker was given and has not freed, each with its content.
     static KEPT: RefCell<Vec<(RemoteBlock, u8)>> = RefCell::default();
 }
 
-/// A block has come. Some are freed at once, others later.
+/// Takes a block. Frees one at once if told to.
 fn take_in(there: &Worker, (name, content, at_once): (RemoteBlock, u8, bool)) {
     KEPT.with_borrow_mut(|kept| kept.push((name, content)));
     if at_once {
@@ -31,7 +32,7 @@ fn take_in(there: &Worker, (name, content, at_once): (RemoteBlock, u8, bool)) {
     }
 }
 
-/// Frees those that came last. Those of one who is gone are errors, and nothing else.
+/// Frees the latest blocks. A block of a lost initiator is an error.
 fn free_some(there: &Worker, count: usize) {
     for (name, content) in KEPT.with_borrow_mut(|kept| kept.split_off(kept.len().saturating_sub(count))) {
         let read = || -> Result<()> {
@@ -43,14 +44,14 @@ fn free_some(there: &Worker, count: usize) {
         };
         match read() {
             Err(Error::PeerLost { process, .. }) => assert_eq!(process.number(), DOOMED),
-            // The service thread was quicker.
+            // The service thread has already released the memory.
             Err(error) if matches!(error.room_error(), Some(MemoryError::Released { .. })) => {}
             other => other.unwrap(),
         }
     }
 }
 
-/// The heap of this worker at another.
+/// This worker's heap at another.
 struct Traffic<'w> {
     me: &'w Worker,
     heap: RemoteHeap<'w>,
@@ -63,7 +64,7 @@ impl Traffic<'_> {
         let content = round as u8;
         for number in 0..8 {
             let mut block: Block<'_> = match self.heap.alloc(number * 40) {
-                // What the peer keeps it does not free by itself.
+                // The peer keeps its blocks until it is told to free them.
                 Err(HeapError::Exhausted { .. }) => break,
                 block => block?,
             };
@@ -96,7 +97,7 @@ impl Traffic<'_> {
         Ok(())
     }
 
-    /// Everything is free, or in the hands of somebody.
+    /// Checks that every byte is free or belongs to a block.
     fn check(&self) {
         let report = self.heap.report();
         let held = report.own_bytes + report.peer_bytes + report.set_aside_bytes;
@@ -132,7 +133,7 @@ fn go_on(traffic: &mut Vec<Traffic<'_>>, rounds: u64) -> Result<()> {
 
 fn body(me: &Worker) -> Result<()> {
     let is_doomed = me.process().number() == DOOMED;
-    // Also again and again: a heap is opened and closed at every point of the others' lives.
+    // Opens and closes heaps many times, at every stage of the other processes.
     for round in 0..3 {
         let mut traffic = Vec::new();
         for distance in 1..me.worker_count() {

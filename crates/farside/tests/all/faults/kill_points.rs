@@ -1,4 +1,4 @@
-//! A process is killed at each numbered point of the protocol, and the others go on.
+//! A process is killed at each numbered point of the protocol. The others go on.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -13,15 +13,15 @@ use crate::support::{only, take_notes, within_time, write_note};
 const PROGRAM: &str = "faults::kill_points::program";
 const PROCESSES: u32 = 4;
 pub(crate) const DOOMED: u32 = 1;
-/// Says how many workers each process has.
+/// The variable with the number of workers of each process.
 const THREADS: &str = "KILL_POINT_THREADS";
 /// The longest wait of a process for another.
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(30);
 /// Rounds of calls before the survivors look for the loss, and after it.
 const ROUNDS_BEFORE: u64 = 8;
 const ROUNDS_AFTER: u64 = 4;
 
-/// What has arrived on this worker, by sender: the number of the last call, by ring and by lane.
+/// The number of the last call from each sender, by ring and by lane.
 #[derive(Default)]
 struct Log {
     by_ring: HashMap<WorkerId, u64>,
@@ -29,7 +29,7 @@ struct Log {
 }
 
 thread_local! {
-    /// A worker is a thread. It cannot be a `PerWorker`, which all processes make together.
+    /// A worker is a thread. A `PerWorker` would need all processes, one of which dies.
     static LOG: RefCell<Log> = RefCell::default();
 }
 
@@ -54,7 +54,7 @@ fn arrive_by_lane(_: &Worker, (from, number): Numbered) {
     });
 }
 
-/// The calls of one worker to the others.
+/// One worker's calls to the others.
 struct Traffic<'w> {
     me: &'w Worker,
     sent_by_ring: u64,
@@ -62,7 +62,7 @@ struct Traffic<'w> {
 }
 
 impl Traffic<'_> {
-    /// Calls everybody in every way. The doomed one may be found to be gone.
+    /// Calls every worker in every way. The doomed process may be lost by then.
     fn round(&mut self) -> Result<()> {
         let before = (self.sent_by_ring, self.sent_by_lane);
         for to in self.me.workers() {
@@ -90,7 +90,7 @@ impl Traffic<'_> {
         }
         self.sent_by_lane += 1;
         me.to(to).send_based().call((me.id(), self.sent_by_lane), arrive_by_lane)?;
-        // By way of registered memory, and to all.
+        // Calls with registered memory, and a call to all workers.
         let call = self.next();
         let buffer = me.allocate(3000)?;
         buffer.fill(call.1 as u8);
@@ -103,7 +103,7 @@ impl Traffic<'_> {
         assert_eq!(place.poll(me)?, Some(self.sent_by_ring * 2));
         me.release(memory)?;
         match me.everyone().call(self.sent_by_ring, |_, number| assert!(number > 0)) {
-            // The survivors run it all the same.
+            // The survivors run it nevertheless.
             Err(Refused { error: Error::PeerLost { process, .. }, .. }) if process.number() == DOOMED => {}
             other => other?,
         }
@@ -126,7 +126,7 @@ impl Traffic<'_> {
         (self.me.id(), self.sent_by_ring)
     }
 
-    /// A call that is queued when there is no room, and waits when there is none in the queue.
+    /// Queues a call if the ring has no room, and waits if the queue has none either.
     fn send(&mut self, to: WorkerId, bytes: usize) -> Result<()> {
         let call = self.next();
         let buffer = vec![call.1 as u8; bytes];
@@ -138,7 +138,7 @@ impl Traffic<'_> {
         }
     }
 
-    /// Waits until everything has arrived here that the survivors send.
+    /// Waits until all calls of the survivors have arrived.
     fn wait_for_all(&self) -> Result<()> {
         let expected = (Some(&self.sent_by_ring), Some(&self.sent_by_lane));
         let survivors = || self.me.workers().filter(|from| self.me.process_of(*from).number() != DOOMED);
@@ -163,7 +163,7 @@ fn body(me: &Worker) -> Result<()> {
         traffic.round()?;
     }
     traffic.wait_for_all()?;
-    // Of what the dead one borrowed nothing is left.
+    // The memory that the dead process borrowed has been released.
     me.wait_while_serving(|| me.counters().remote_memory_bytes_here == 0)?;
     write_note(PROGRAM, me.id().number(), &socket_name());
     Ok(())
@@ -181,7 +181,7 @@ fn program() {
     }
 }
 
-/// The name of this process's socket without its last part, which is the process's number.
+/// Returns the name of this process's socket without its last part, which is the process's number.
 pub(crate) fn socket_name() -> String {
     let links =
         std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -196,7 +196,7 @@ pub(crate) fn socket_name() -> String {
     name.rsplit_once('/').expect("its last part is the process").0.to_owned()
 }
 
-/// Processes of this launcher's jobs that still run.
+/// Returns the processes of this launcher's jobs that still run.
 fn processes_of(launcher: u32) -> Vec<u32> {
     let variable = format!("FARSIDE_LAUNCHER={launcher}").into_bytes();
     let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -222,8 +222,9 @@ fn kill_at(point: &str, nth: u32, threads: u32, may_end_the_job: bool) {
     kill_program(PROGRAM, point, nth, threads, may_end_the_job);
 }
 
-/// Kills process 1 of a program (a test here, of four processes) when it comes to the point for the n-th time. The others must all be
-/// well, or, if the job may be lost with it, end in an orderly way.
+/// Kills process 1 of a program when it reaches a point for the `nth` time. The program is a test
+/// with four processes. The others must succeed. If the loss may end the job, they may also end in
+/// an orderly way.
 pub(crate) fn kill_program(program: &str, point: &str, nth: u32, threads: u32, may_end_the_job: bool) {
     let at = format!("{DOOMED}:{point}:{nth}");
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -238,7 +239,7 @@ pub(crate) fn kill_program(program: &str, point: &str, nth: u32, threads: u32, m
     let verdict = format!("verdict: process {DOOMED} failed: signal 9 killed it");
     let verdicts: Vec<&str> = printed.lines().filter(|line| line.starts_with("verdict")).collect();
     assert!(verdicts.contains(&&*verdict), "killed at {at}, and the job says:\n{printed}");
-    // Of processes that end well there is nothing to be heard.
+    // Only failed jobs print a verdict.
     let survivors: Vec<u32> = (0..).zip(&notes).filter_map(|(worker, note)| note.as_ref().map(|_| worker)).collect();
     let expected: Vec<u32> = (0..workers).filter(|worker| worker / threads != DOOMED).collect();
     let all_survive = survivors == expected && verdicts.len() == 1;
@@ -252,7 +253,7 @@ fn in_set_up() {
     kill_at("greeting-sent", 1, 1, true);
     kill_at("endpoint-opened", 1, 1, false);
     for point in ["ring-asking", "ring-asked", "ring-made", "sender-opened"] {
-        // To others, and to lanes, too.
+        // Rings to other workers, and to lanes.
         for nth in [1, 2, 5] {
             kill_at(point, nth, 1, false);
         }

@@ -1,4 +1,4 @@
-//! What happens at the limits that a job sets.
+//! Calls and waits at the limits that a job sets.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -6,9 +6,11 @@ use std::time::Duration;
 use farside::prelude::*;
 use farside::{Error, FullCause, ProcessEnd, Result};
 
-use crate::support::{LONG, failure, has_note, take_notes, verdict, write_note};
+use crate::support::{
+    LONG, call_for_attention, failure, has_note, pay_no_attention, set_up, take_notes, verdict, write_note,
+};
 
-/// Calls that carry this much fill a ring soon.
+/// An argument so large that calls soon fill a ring.
 type Load = (PerWorker<Cell<u64>>, [u64; 50]);
 
 fn count(there: &Worker, (counted, _): Load) {
@@ -22,7 +24,7 @@ fn full(error: &Error) -> FullCause {
     }
 }
 
-/// Calls the other, which attends to nothing, until that is refused for a reason that `wanted` knows.
+/// Calls the other worker, which pays no attention, until a call is refused for a `wanted` cause.
 fn fill(me: &Worker, when_full: WhenFull, counted: PerWorker<Cell<u64>>, wanted: fn(FullCause) -> bool) -> Result<u64> {
     let to = me.to(me.neighbor(1)).when_full(when_full);
     let mut accepted = 0;
@@ -34,7 +36,7 @@ fn fill(me: &Worker, when_full: WhenFull, counted: PerWorker<Cell<u64>>, wanted:
                 if wanted(full(&refused.error)) {
                     return Ok(accepted);
                 }
-                // The answer to a request for more may be on its way.
+                // The answer to a request for more memory may be on its way.
                 me.progress()?;
             }
         }
@@ -42,16 +44,18 @@ fn fill(me: &Worker, when_full: WhenFull, counted: PerWorker<Cell<u64>>, wanted:
     }
 }
 
-/// One fills the ring while the other sleeps; then all of it arrives, and there is room again.
-fn filled_and_emptied(me: &Worker, when_full: WhenFull, wanted: fn(FullCause) -> bool) -> Result<()> {
+/// Worker 0 fills the ring while worker 1 pays no attention. Then all calls arrive, and there is
+/// room again.
+fn filled_and_emptied(me: &Worker, test: &str, when_full: WhenFull, wanted: fn(FullCause) -> bool) -> Result<()> {
     let counted = PerWorker::new(me, Cell::new(0))?;
     if me.id().number() == 1 {
         me.wait_while_serving(|| counted.here(me).get() > 0)?;
-        std::thread::sleep(Duration::from_millis(50));
+        pay_no_attention(test);
         return me.barrier();
     }
     me.call(me.neighbor(1), (counted, [0; 50]), count)?;
     let accepted = fill(me, when_full, counted, wanted)?;
+    call_for_attention(test);
     let arrived = me.call_return(me.neighbor(1), counted, |there, counted| counted.here(there).get());
     assert_eq!(arrived?.wait()?, 1 + accepted);
     me.to(me.neighbor(1)).when_full(when_full).call((counted, [0; 50]), count)?;
@@ -61,13 +65,15 @@ fn filled_and_emptied(me: &Worker, when_full: WhenFull, wanted: fn(FullCause) ->
 #[test]
 fn a_ring_grows_to_the_cap_and_is_used_again() {
     let job = farside::job().processes(2).ring_cap_bytes(64 << 10);
-    let verdict = verdict("faults::limits::a_ring_grows_to_the_cap_and_is_used_again", job, |me| {
+    let test = "faults::limits::a_ring_grows_to_the_cap_and_is_used_again";
+    let verdict = verdict(test, job, |me| {
         let cap = |cause| matches!(cause, FullCause::RingCap { cap_bytes } if cap_bytes == 64 << 10);
-        filled_and_emptied(me, WhenFull::Fail, cap)?;
-        // Two chunks of 4 KiB and one of 32, and nothing beyond the cap.
+        filled_and_emptied(me, test, WhenFull::Fail, cap)?;
+        // Two chunks of 4 KiB and one of 32 KiB, and no growth beyond the cap.
         assert!(me.id().number() != 0 || me.counters().sent.ring_bytes == 40 << 10);
         Ok(())
     });
+    take_notes(std::process::id(), test, 1);
     verdict.unwrap();
 }
 
@@ -93,7 +99,7 @@ fn a_ring_is_made_however_small_the_cap() {
 fn a_call_that_the_cap_leaves_no_room_for_is_refused() {
     let job = farside::job().processes(2).ring_cap_bytes(16 << 10);
     let verdict = verdict("faults::limits::a_call_that_the_cap_leaves_no_room_for_is_refused", job, |me| {
-        // Less than half of the cap, and more than is left of it beside the ring as it is.
+        // Less than half of the cap, and more than the existing ring leaves of it.
         let buffer = [7; 8000];
         let to = me.to(me.neighbor(1));
         me.call_return(me.neighbor(1), (), |_, ()| ())?.wait()?;
@@ -107,7 +113,7 @@ fn a_call_that_the_cap_leaves_no_room_for_is_refused() {
     verdict.unwrap();
 }
 
-/// What was queued and can never be sent is no silence.
+/// A queued call that can never be sent fails the job.
 #[test]
 fn a_queued_call_that_the_cap_leaves_no_room_for_is_an_error() {
     let job = farside::job().processes(2).ring_cap_bytes(16 << 10);
@@ -126,13 +132,15 @@ fn a_queued_call_that_the_cap_leaves_no_room_for_is_an_error() {
 #[test]
 fn a_queue_takes_so_much_and_is_used_again() {
     let job = farside::job().processes(2).ring_cap_bytes(16 << 10).queue_cap_bytes(8 << 10);
-    let verdict = verdict("faults::limits::a_queue_takes_so_much_and_is_used_again", job, |me| {
-        filled_and_emptied(me, WhenFull::Queue, |cause| match cause {
+    let test = "faults::limits::a_queue_takes_so_much_and_is_used_again";
+    let verdict = verdict(test, job, |me| {
+        filled_and_emptied(me, test, WhenFull::Queue, |cause| match cause {
             FullCause::Queue { queued_bytes } => queued_bytes <= 8 << 10,
             FullCause::RingCap { .. } => true,
             _ => false,
         })
     });
+    take_notes(std::process::id(), test, 1);
     verdict.unwrap();
 }
 
@@ -145,11 +153,12 @@ fn every_wait_ends_at_the_deadline() {
     let job = farside::job().processes(2).deadline(Duration::from_millis(50));
     let verdict = verdict(test, job, |me| {
         let other = me.neighbor(1);
+        set_up(me, other)?;
         if me.id().number() == 1 {
             let sent = me.synchronizer(1)?;
             me.to(other).notify(&sent, On::Sent).call((), |_, ()| BEGUN.set(true))?;
             sent.wait_for(LONG)?;
-            // Attends to nothing until the other is done.
+            // Makes no progress until worker 0 is done.
             while !has_note(test, 0) {
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -177,7 +186,7 @@ fn every_wait_ends_at_the_deadline() {
             assert!(matches!(result, Err(Error::Deadline { .. })), "wait {number}: {result:?}");
         }
         write_note(test, 0, "done");
-        // What did not come in time comes later.
+        // The results that missed their deadline come later.
         assert_eq!(late.wait_for(LONG)?, 21);
         executed.wait_for(LONG)
     });
@@ -185,7 +194,7 @@ fn every_wait_ends_at_the_deadline() {
     take_notes(std::process::id(), test, 2);
 }
 
-/// Calls until there is no room for as long as a call waits for it.
+/// Calls until a call finds no room before its deadline.
 fn fill_and_wait(to: farside::To<'_>) -> Result<()> {
     for number in 0.. {
         if let Err(refused) = to.call([number; 50], |_, _: [u64; 50]| ()) {
@@ -196,7 +205,7 @@ fn fill_and_wait(to: farside::To<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A job whose calls call on for ever is ended after its bodies have returned.
+/// A job whose calls make further calls without end is ended after its bodies have returned.
 #[test]
 fn a_job_that_does_not_come_to_rest_is_ended() {
     fn again(there: &Worker, hop: u64) {

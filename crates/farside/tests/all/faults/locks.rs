@@ -1,4 +1,4 @@
-//! Locks whose holders, waiters or homes die, or are stopped for a while.
+//! Locks whose holders, waiters or homes die or are stopped for a while.
 
 use std::cell::{Cell, RefCell};
 use std::process::Command;
@@ -10,11 +10,11 @@ use farside::{Error, ProcessEnd, Result};
 
 use crate::support::{failure, take_notes, verdict, write_note};
 
-/// Long enough for others to have come to their waits.
+/// The others should have reached their waits by then. The tests hold if they have not.
 const WHILE: Duration = Duration::from_millis(100);
 const HOME: WorkerId = WorkerId::new(0);
 
-/// Something that a worker was told by a call.
+/// What another worker has told this one by a call.
 type Told = PerWorker<Cell<u32>>;
 
 fn tell(me: &Worker, to: WorkerId, told: Told) -> Result<()> {
@@ -25,7 +25,8 @@ fn told() -> Option<String> {
     Some("told".to_owned())
 }
 
-/// Worker 1 has the lock and dies. Worker 2 waits for it, and gets it; so does worker 3 after that.
+/// Worker 1 holds the lock and dies. Worker 2 waits for the lock and gets it, and worker 3 after
+/// that.
 #[test]
 fn a_holder_that_dies_leaves_its_lock_to_the_next() {
     let test = "faults::locks::a_holder_that_dies_leaves_its_lock_to_the_next";
@@ -64,7 +65,7 @@ fn a_holder_that_dies_leaves_its_lock_to_the_next() {
     assert_eq!(take_notes(std::process::id(), test, 4), [told(), None, told(), told()]);
 }
 
-/// Worker 1 waits in the queue, with another behind it, and dies there. The lock goes past it.
+/// Worker 1 dies in the queue, before another waiter. The other waiter gets the lock.
 #[test]
 fn a_waiter_that_dies_leaves_the_queue() {
     let test = "faults::locks::a_waiter_that_dies_leaves_the_queue";
@@ -74,7 +75,7 @@ fn a_waiter_that_dies_leaves_the_queue() {
         let lock = locks.named(me, "lock").at(me.process_of(HOME));
         if me.id() == HOME {
             let guard = lock.lock()?;
-            // The doomed one waits first.
+            // The doomed worker is first in the queue.
             let asked = me.call_return(WorkerId::new(1), locks, |there, locks| {
                 let lock = locks.named(there, "lock").at(there.process_of(HOME));
                 let never = |_: &Worker, _: Result<LockGuard<'_>, SyncError>| unreachable!("it is dead by then");
@@ -104,7 +105,8 @@ fn a_waiter_that_dies_leaves_the_queue() {
     assert_eq!(take_notes(std::process::id(), test, 3), [told(), None, told()]);
 }
 
-/// The home dies: who waits is told, who holds finds out, and nobody gets its locks any more. Other homes go on.
+/// The home dies. Waiting and holding workers get errors, and its locks are gone. Other homes go
+/// on.
 #[test]
 fn a_home_that_dies_takes_its_locks_along() {
     let test = "faults::locks::a_home_that_dies_takes_its_locks_along";
@@ -158,12 +160,13 @@ fn signal(pid: u32, signal: &str) {
     assert!(status.is_ok_and(|status| status.success()), "there is a shell");
 }
 
-/// Worker 1 has the lock and is stopped, longer than its lease. Worker 2 gets the lock and uses the value. When worker 1 goes on it believes that
-/// it still has the lock; but the value refuses it.
+/// Worker 1 holds the lock and is stopped for longer than its lease. Worker 2 gets the lock and
+/// uses the value. When worker 1 continues, it takes itself for the holder, but the value refuses
+/// it.
 #[test]
 fn a_holder_that_was_stopped_is_fenced_off() {
     type Value = PerWorker<RefCell<Fenced<Vec<u32>>>>;
-    /// Says the numbers of the tokens when it refuses.
+    /// Returns the numbers of both tokens if the value refuses the change.
     fn append(there: &Worker, (value, token, x): (Value, Token, u32)) -> Option<(u64, u64)> {
         match value.here(there).borrow_mut().change(token, |value| value.push(x)) {
             Ok(()) => None,
@@ -186,7 +189,7 @@ fn a_holder_that_was_stopped_is_fenced_off() {
             let mut guard = lock.lock()?;
             assert_eq!(append(guard.token(), 1)?, None);
             me.call(other, std::process::id(), |_, pid| STOPPED.set(pid))?;
-            // The next that it does is what it was about to do before.
+            // Worker 1 goes on with its next step as if it had not been stopped.
             me.wait_while_serving(|| told.here(me).get() == 1)?;
             let refused = append(guard.token(), 3)?;
             assert_eq!(refused, Some((guard.token().number(), guard.token().number() + 1)));
@@ -212,7 +215,8 @@ fn a_holder_that_was_stopped_is_fenced_off() {
 
 const COUNT: Operation<u64, u64, u64> = Operation::new("count");
 
-/// The owner of a structure dies. Who knows it is told, who looks for it does not find it, and its name is free.
+/// The owner of structures dies. Operations on them fail, a search does not find them, and their
+/// names are free.
 #[test]
 fn an_owner_that_dies_takes_its_structures_along() {
     let test = "faults::locks::an_owner_that_dies_takes_its_structures_along";
@@ -226,7 +230,7 @@ fn an_owner_that_dies_takes_its_structures_along() {
             counter.register(me, name)
         };
         let doomed = ProcessId::new(2);
-        // One of them has its directory at the doomed process, and is lost with that.
+        // The directory entry of one of them is lost with the doomed process.
         let names: Vec<_> = (0..8).map(|number| format!("structure {number}")).collect();
         if me.process() == doomed {
             names.iter().try_for_each(|name| register(name).map(drop))?;
@@ -242,7 +246,7 @@ fn an_owner_that_dies_takes_its_structures_along() {
         me.wait_while_serving(|| me.lost_processes() == [doomed])?;
         let lost = known.run(me, COUNT, 1);
         assert!(matches!(lost, Err(SyncError::Job(Error::PeerLost { process, .. })) if process == doomed), "{lost:?}");
-        // The directory may not have heard of it yet, and then this names the owner.
+        // The directory may not know of the loss yet, and then still names the owner.
         let mut free = 0;
         for name in &names {
             let found = structures.find::<u64>(me, name);

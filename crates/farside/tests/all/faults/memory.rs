@@ -1,4 +1,4 @@
-//! Memory of one process in the hands of another, when one of the two is killed.
+//! Memory of one process that another uses, when one of the two is killed.
 
 use crate::support::room;
 use farside::memory::MemoryError;
@@ -14,7 +14,7 @@ use crate::support::{failure, take_notes, verdict, write_note};
 const LIMIT: u64 = 1 << 20;
 
 thread_local! {
-    /// The memory of this process that the doomed one has.
+    /// The memory of this process that the doomed process has allocated.
     static TAKEN: Cell<Option<RemoteMemory>> = const { Cell::new(None) };
 }
 
@@ -30,7 +30,7 @@ fn what_a_killed_process_held_comes_back() {
                 memory.put(me, 0, &[9; 100])?;
                 me.call_return(owner, memory, |_, memory| TAKEN.set(Some(memory)))?.wait()?;
             }
-            // They are refused meanwhile.
+            // The others find no memory meanwhile.
             std::thread::sleep(Duration::from_millis(100));
             farside_sys::process::kill_self();
         }
@@ -43,7 +43,7 @@ fn what_a_killed_process_held_comes_back() {
         for result in [taken.get(me, 0, &mut got), me.release(taken)] {
             assert!(matches!(room(&result), Some(MemoryError::Released { .. })), "{result:?}");
         }
-        // All of it is there again. (The other may not have been told yet, and then has no room.)
+        // All of it is free again. The owner may learn of the loss late, and refuses until then.
         let again = loop {
             let result = me.allocate_at(other, LIMIT);
             match room(&result) {
@@ -77,7 +77,8 @@ fn what_a_killed_process_owned_is_lost() {
         me.barrier()?;
         let Some(memory) = memory else { farside_sys::process::kill_self() };
         me.wait_while_serving(|| me.lost_processes() == [doomed])?;
-        // Its memory may still be mapped here. What is put there nobody reads.
+        // The memory of the dead process may still be mapped here. No process reads what is put
+        // there.
         let mut got = [0; 1000];
         for result in [
             memory.put(me, 0, &[1]),
@@ -95,8 +96,8 @@ fn what_a_killed_process_owned_is_lost() {
     assert_eq!(take_notes(std::process::id(), NAME, 2), [Some("told".to_owned()), None]);
 }
 
-/// A registered vector comes back from under a process that writes there and is killed: itself, or, over libfabric, which may still carry what was
-/// written, a copy of it.
+/// A registered vector comes back although a process that writes to it is killed. Over libfabric,
+/// which may still deliver its writes, a copy comes back instead.
 fn vector_comes_back(test: &str, fabric: &str, is_copied: bool) {
     let job = farside::job().processes(2).deadline(Duration::from_secs(20)).force_fabric(fabric.parse().unwrap());
     let verdict = verdict(test, job, |me| {
@@ -115,7 +116,7 @@ fn vector_comes_back(test: &str, fabric: &str, is_copied: bool) {
         let values = segment.deregister(me)?;
         assert_eq!((&values[..5000], &values[5000..]), (&[8; 5000][..], &[7; 5000][..]));
         assert_eq!(values.as_ptr() != before, is_copied);
-        // What it never held is given back as it is.
+        // A vector that the dead process never used comes back itself.
         let own = me.register(values)?;
         assert_eq!(own.deregister(me)?.len(), 10_000);
         write_note(test, me.process().number(), "well");

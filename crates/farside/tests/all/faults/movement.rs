@@ -1,4 +1,5 @@
-//! A process dies while it carries out operations of others, or has others carry out its own. The others go on.
+//! A process dies while it carries out operations of others, or others carry out its own. The
+//! others go on.
 
 use farside::global::GlobalError;
 use std::process::{Command, Stdio};
@@ -12,9 +13,9 @@ use crate::support::{only, take_notes, within_time, write_note};
 const PROGRAM: &str = "faults::movement::program";
 const PROCESSES: u32 = 4;
 const DOOMED: u32 = 1;
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Has everybody copy from everybody to everybody until process 1 is gone, and a few times more.
+/// Copies from every process to every process until process 1 is lost, and three more times.
 fn body(me: &Worker) -> Result<()> {
     let own = me.id().number();
     let place = |process: u32, offset: u32| GlobalAddress::starter(ProcessId::new(process), 512 * own + offset);
@@ -63,7 +64,7 @@ fn at_each_step_of_a_command() {
     {
         let at = format!("{DOOMED}:{point}:{nth}");
         let mut command = Command::new(std::env::current_exe().unwrap());
-        // Where memory is mapped nobody asks anybody.
+        // Mapped memory is accessed directly, without its owner.
         command.args(only(PROGRAM)).env("FARSIDE_KILL", &at).env("FARSIDE_FABRIC", "ofi:tcp");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let launcher = command.spawn().unwrap();

@@ -12,8 +12,8 @@ use crate::support::{only, take_notes, within_time, write_note};
 const PROGRAM: &str = "faults::pipes::program";
 const PROCESSES: u32 = 3;
 const DOOMED: u32 = 1;
-const DEADLINE: Duration = Duration::from_secs(10);
-/// Messages through each pipe. Pipes are opened anew for each round of as many.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Messages through each pipe. Every round opens new pipes.
 const MESSAGES: u64 = 40;
 const ROUNDS: u32 = 4;
 
@@ -22,7 +22,7 @@ fn message(round: u32, number: u64) -> Vec<u8> {
     (0..bytes).map(|at| (u64::from(round) + number * 7 + at) as u8).collect()
 }
 
-/// Passes over the loss of the doomed process; says whether that is what it was.
+/// Returns whether the result is the loss of the doomed process.
 fn is_loss(result: Result<(), impl Into<Error>>) -> Result<bool> {
     match result.map_err(Into::into) {
         Err(Error::PeerLost { process, .. }) if process.number() == DOOMED => Ok(true),
@@ -30,7 +30,7 @@ fn is_loss(result: Result<(), impl Into<Error>>) -> Result<bool> {
     }
 }
 
-/// Everybody writes to everybody else and reads what the others write.
+/// Every worker writes to every other and reads what the others write.
 fn round(me: &Worker, round: u32) -> Result<()> {
     let others: Vec<WorkerId> = me.workers().filter(|other| *other != me.id()).collect();
     let pipe = |other: &WorkerId| me.pipe(*other).width(3).message_bytes(3000);
@@ -93,7 +93,7 @@ fn program() {
     }
 }
 
-/// Kills process 1 when it comes to the point for the n-th time. The others must all be well.
+/// Kills process 1 when it reaches a point for the `nth` time. The others must succeed.
 fn kill_at(point: &str, nth: u32) {
     let at = format!("{DOOMED}:{point}:{nth}");
     let mut command = Command::new(std::env::current_exe().unwrap());

@@ -1,4 +1,4 @@
-//! Jobs of unusual shapes, and workers that part ways.
+//! Jobs of unusual shapes, and workers that take different paths.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -25,7 +25,7 @@ fn service_threads_run_calls_and_nothing_else() {
             for _ in 0..100 {
                 me.to(thread).notify(&executed, On::Executed).call(runs, |there, runs| {
                     let (busy, runs) = runs.here(there);
-                    // It may block: it has nothing else to do.
+                    // A service thread may block, since it only runs calls.
                     let _guard = busy.lock();
                     runs.fetch_add(1, Ordering::Relaxed);
                 })?;
@@ -34,7 +34,7 @@ fn service_threads_run_calls_and_nothing_else() {
         executed.wait()?;
         me.barrier()?;
         assert_eq!(runs.here(me).1.load(Ordering::Relaxed), 400);
-        // Batched, with a buffer, by a lane; and it calls workers itself.
+        // Batched calls, calls with a buffer, and calls that the service thread makes itself.
         let heard = PerWorker::new(me, Cell::new(0_u64))?;
         for thread in service {
             me.aggregate(thread).call((me.id(), heard), |there, (from, heard)| {
@@ -54,8 +54,8 @@ fn service_threads_run_calls_and_nothing_else() {
     verdict.unwrap();
 }
 
-/// The first use of a ring needs no worker that is attentive, and a service thread answers while the workers of its process do
-/// something else.
+/// The first use of a ring needs no attentive worker. A service thread answers while the workers of
+/// its process are busy.
 #[test]
 fn service_threads_answer_for_busy_workers() {
     thread_local! {
@@ -65,7 +65,7 @@ fn service_threads_answer_for_busy_workers() {
     let verdict = verdict(test, farside::job().processes(2).service_threads(2), |me| {
         let answered = Dist::new(me, || AtomicU64::new(0))?;
         let service = me.service_of(me.process_of(me.neighbor(1))).expect("the job has such threads");
-        // Worker 1 attends to nothing until its service thread has run something.
+        // Worker 1 makes no progress until its service thread has run a call.
         if me.id().number() == 1 {
             while answered.here(me).load(Ordering::Relaxed) == 0 {
                 std::thread::sleep(Duration::from_millis(1));
@@ -80,7 +80,7 @@ fn service_threads_answer_for_busy_workers() {
     verdict.unwrap();
 }
 
-/// The CPUs that this thread may run on, as the system writes them.
+/// Returns the CPUs that this thread may run on, as the system writes them.
 fn cpus_allowed() -> String {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -116,7 +116,7 @@ fn two_jobs_of_one_program_run_at_once() {
         })
     };
     if is_launched() {
-        // What the launcher says wins.
+        // The launcher's number of processes counts.
         std::process::exit(run(1).is_err().into());
     }
     within_time(|| {
@@ -156,11 +156,12 @@ fn the_others_are_told_why_a_worker_failed() {
     assert_eq!(take_notes(std::process::id(), test, 3), [told(), told(), None]);
 }
 
-/// Who has returned from its body serves the others for as long as they go on, however short the time is in which the job
-/// must come to rest after that.
+/// A worker that has returned from its body serves the others as long as they go on. The time in
+/// which the job must come to rest begins after that.
 #[test]
 fn who_returns_early_serves_on() {
-    let job = farside::job().processes(3).finalize_deadline(Duration::from_millis(100));
+    let deadline = Duration::from_secs(2);
+    let job = farside::job().processes(3).finalize_deadline(deadline);
     let verdict = verdict("faults::shapes::who_returns_early_serves_on", job, |me| {
         if me.id().number() > 0 {
             return Ok(());
@@ -169,15 +170,15 @@ fn who_returns_early_serves_on() {
             for to in me.workers() {
                 assert_eq!(me.call_return(to, round, |_, round| round + 1)?.wait()?, round + 1);
             }
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(deadline / 16);
         }
         Ok(())
     });
     verdict.unwrap();
 }
 
-/// 32 workers on whatever this machine has.
-#[farside::test(processes = 8, threads = 4)]
+/// 32 workers share the CPUs of this machine.
+#[farside::test(processes = 8, threads = 4, timeout_s = 120)]
 fn many_workers_share_few_cores(me: &Worker) -> Result<()> {
     let count = u64::from(me.worker_count());
     let sum = PerWorker::new(me, Cell::new(0_u64))?;

@@ -1,4 +1,4 @@
-//! Many processes on few cores send in all ways at once, and nothing is lost, doubled or overtaken.
+//! Many processes on few cores send in all ways at once. No call is lost, doubled or overtaken.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use farside::prelude::*;
 use farside::{Error, FullCause, Result};
 
-/// What has arrived at a worker, by sender.
+/// The calls that have arrived at a worker, by sender.
 #[derive(Debug, Default)]
 struct Arrived {
     /// The number of the last call by ring, and by lane.
     last: Vec<[u64; 2]>,
-    /// A sum over all that it carried.
+    /// The sum of all values and buffers.
     sum: Vec<u64>,
 }
 
-/// A call's place in one of the two orders that there are between a process and a worker.
+/// A call's place in the order of its ring or its lane.
 #[derive(Clone, Copy, Wire)]
 struct Numbered {
     from: WorkerId,
@@ -45,7 +45,7 @@ fn sum_of(buffer: &[u8]) -> u64 {
     buffer.iter().enumerate().map(|(place, byte)| (place as u64 + 1) * u64::from(*byte)).sum()
 }
 
-/// A xorshift generator: enough to mix sizes and ways.
+/// A xorshift generator, which suffices to mix sizes and ways.
 struct Random(u64);
 
 impl Random {
@@ -56,14 +56,14 @@ impl Random {
         self.0 % limit
     }
 
-    /// Mostly short, sometimes longer than any chunk that a ring has of itself.
+    /// Returns a size: mostly short, sometimes longer than any first chunk of a ring.
     fn size(&mut self) -> usize {
         let limit = [16, 200, 3000, 5000, 20_000, 100_000][(self.below(64) as f64).sqrt() as usize * 6 / 8];
         self.below(limit) as usize
     }
 }
 
-/// One way to one receiver, and what was sent on it.
+/// A way to one receiver, and the calls sent on it.
 struct Sender<'w> {
     me: &'w Worker,
     log: Log,
@@ -79,7 +79,7 @@ impl Sender<'_> {
         Numbered { from: self.me.id(), lane, number: *number }
     }
 
-    /// Sends something, in some way.
+    /// Sends a random call in a random way.
     fn send(&mut self, random: &mut Random, pattern: &[u8]) -> Result<()> {
         let (me, log, to) = (self.me, self.log, self.to);
         let value = random.below(1 << 32);
@@ -117,7 +117,7 @@ fn is_queue_full(error: &Error) -> bool {
     matches!(error, Error::Full { cause: FullCause::Queue { .. }, .. })
 }
 
-#[farside::test(processes = 8, threads = 1, timeout_s = 60)]
+#[farside::test(processes = 8, threads = 1, timeout_s = 120)]
 fn nothing_is_lost_doubled_or_overtaken(me: &Worker) -> Result<()> {
     let count = me.worker_count() as usize;
     let empty = Arrived { last: vec![[0; 2]; count], sum: vec![0; count] };
@@ -126,14 +126,20 @@ fn nothing_is_lost_doubled_or_overtaken(me: &Worker) -> Result<()> {
     let pattern: Vec<u8> = (0..100_000).map(|_| random.below(256) as u8).collect();
     let mut senders: Vec<_> = me.workers().map(|to| Sender { me, log, to, sent: [0; 2], sum: 0 }).collect();
     let end = Instant::now() + Duration::from_secs(4);
-    while Instant::now() < end {
+    let has_done_all = |senders: &[Sender<'_>]| {
+        let sent = me.counters().sent;
+        let to_all = senders.iter().all(|sender| sender.sent.iter().sum::<u64>() > 10);
+        to_all && sent.chunks_grown > 0 && sent.staged > 0 && sent.stalls > 0
+    };
+    // Four seconds may not suffice on a busy machine.
+    while Instant::now() < end || !has_done_all(&senders) {
         let to = random.below(count as u64) as usize;
-        // Bursts to one, since alternation would never fill a ring.
+        // Bursts to one receiver, since alternation would never fill a ring.
         for _ in 0..random.below(40) {
             senders[to].send(&mut random, &pattern)?;
         }
     }
-    // Everybody tells everybody what must have arrived.
+    // Every worker tells the others which calls must have arrived.
     for sender in &senders {
         let expected = me.gather(sender.to, (sender.sent, sender.sum))?;
         let Some(expected) = expected else { continue };

@@ -1,4 +1,5 @@
-//! Batches: by size, age, overflow, and in time whatever their worker does.
+//! Batches by size, age and overflow, and batches that are published in time while their worker
+//! computes.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,10 +8,8 @@ use std::time::{Duration, Instant};
 use farside::prelude::*;
 use farside::{Error, FlushCause, FullCause, Simulation};
 
-use crate::support::{LONG, failure, verdict};
-use crate::ways::{
-    arrive, call_for_attention, new_last, over_all_fabrics, over_real_fabrics, pay_no_attention, wait_for,
-};
+use crate::support::{LONG, call_for_attention, failure, pay_no_attention, verdict};
+use crate::ways::{arrive, new_last, over_all_fabrics, over_real_fabrics, wait_for};
 
 thread_local! {
     static GO: Cell<bool> = const { Cell::new(false) };
@@ -36,8 +35,8 @@ fn overflow_publishes_one_by_one_while_there_is_room() {
     });
 }
 
-/// What the ring does not take is kept in order up to the limit; then calls fail and hand their arguments back. When the receiver runs, all
-/// goes in few flushes.
+/// Calls that the ring does not take are kept in order up to the limit. Later calls fail and return
+/// their arguments. When the receiver runs, all kept calls go in few flushes.
 #[test]
 fn overflow_is_kept_up_to_its_limit() {
     const LIMIT: usize = 64 << 10;
@@ -62,7 +61,7 @@ fn overflow_is_kept_up_to_its_limit() {
             let (Error::Full { cause, .. }, (_, from, number)) = (&refused.error, refused.arguments) else {
                 panic!("{}", refused.error)
             };
-            // (Unless the cap of the ring is known to be the reason.)
+            // The cause may also be that the ring has reached its cap.
             assert!(
                 matches!(cause, FullCause::Queue { queued_bytes } if *queued_bytes <= LIMIT)
                     || matches!(cause, FullCause::RingCap { .. })
@@ -75,7 +74,7 @@ fn overflow_is_kept_up_to_its_limit() {
             assert!(most as usize <= LIMIT && most as usize > LIMIT - 100, "{most}");
             assert_eq!(counters.staged_chunks_max(4096), most.div_ceil(4096));
 
-            // Waiting is another way to go on.
+            // A call may also wait for room.
             let patient = me.aggregate(to).overflow(LIMIT).when_full(WhenFull::Retry);
             patient.call((last, me.id(), accepted + 1), arrive)?;
             me.call(to, (last, me.id(), accepted + 2), arrive)?;
@@ -91,7 +90,7 @@ fn overflow_is_kept_up_to_its_limit() {
 #[test]
 fn timed_batches_to_one_who_dies_are_an_error() {
     let doomed = ProcessId::new(1);
-    // The verdict is the first failure, so that one that follows from it would not be seen.
+    // The verdict is the first failure and would hide a later one.
     let well = AtomicBool::new(false);
     let simulation = Simulation::new(2, 1, 7).kill(doomed, Duration::from_millis(1));
     let simulated = simulation.run(|me| {
@@ -139,7 +138,7 @@ fn overflow_to_one_who_dies_is_an_error() {
     assert_eq!(failure(verdict).0, 1);
 }
 
-/// The age is that of the aggregator, and by itself it counts at the next progress only.
+/// The aggregator's age decides. It is checked when the worker next makes progress.
 #[test]
 fn a_batch_is_published_at_its_age() {
     over_all_fabrics("ways::aggregation::a_batch_is_published_at_its_age", 2, |me| {
@@ -165,16 +164,18 @@ fn a_batch_is_published_at_its_age() {
     });
 }
 
-/// A worker calls and then does something else for longer than anybody here waits.
+/// A worker makes calls and then makes no progress. Its batch is published in time.
 #[test]
 fn a_batch_is_published_in_time_whatever_its_worker_does() {
     let test = "ways::aggregation::a_batch_is_published_in_time_whatever_its_worker_does";
     over_real_fabrics(test, farside::job().processes(2), |me| {
         let (last, to) = (new_last(me)?, me.neighbor(1));
+        // With a ring the helper sends. Without one the batch would go when the ring is granted.
+        me.setup(to)?;
         me.barrier()?;
         if me.id().number() == 1 {
             wait_for(me, last, to, 5)?;
-            // Only now does the other go on.
+            // The other worker goes on only now.
             me.to(to).send_based().call((), |_, ()| GO.set(true))?;
             return me.barrier();
         }
@@ -182,7 +183,7 @@ fn a_batch_is_published_in_time_whatever_its_worker_does() {
         for number in 1..=5 {
             aggregator.call((last, me.id(), number), arrive)?;
         }
-        // No progress is made here until it was run there.
+        // This worker makes no progress until the calls have run.
         let begin = Instant::now();
         while me.counters_to(to).flushes[FlushCause::Age as usize] == 0 {
             assert!(begin.elapsed() < LONG);

@@ -1,4 +1,4 @@
-//! What a worker queued is sent though it is at something else.
+//! The calls that a worker has queued are sent although it makes no progress.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -6,20 +6,21 @@ use std::time::{Duration, Instant};
 use farside::prelude::*;
 use farside::{Error, FullCause, Result};
 
-use crate::support::LONG;
-use crate::ways::{arrive, call_for_attention, new_last, over_real_fabrics, pay_no_attention, wait_for};
+use crate::support::{LONG, call_for_attention, pay_no_attention};
+use crate::ways::{arrive, new_last, over_real_fabrics, wait_for};
 
 thread_local! {
     static ALL_HERE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Worker 0 queues more than the ring takes, and then makes no progress until worker 1 has run all of it and said so by other means.
+/// Worker 0 queues more calls than the ring takes. It makes no progress until worker 1 has run all
+/// of them, which it learns by other means.
 fn queues_and_computes(me: &Worker, test: &str, set_up: bool) -> Result<()> {
     let (last, to) = (new_last(me)?, me.neighbor(1));
     if set_up {
         me.setup(to)?;
     }
-    // More than the largest ring.
+    // More than the largest ring takes.
     let calls = 20_000;
     let done = me.synchronizer(1)?;
     let sent = me.synchronizer(calls as u32)?;
@@ -37,7 +38,7 @@ fn queues_and_computes(me: &Worker, test: &str, set_up: bool) -> Result<()> {
     }
     assert!(me.counters_to(to).staged_bytes_max > 0);
     call_for_attention(test);
-    // Counts down without any progress of this worker: it is a word that the other changes.
+    // Worker 1 counts this word down, so worker 0 need not make progress.
     me.to(to).when_full(WhenFull::Queue).notify(&done, On::Executed).call((), |_, ()| ALL_HERE.set(true))?;
     let begin = Instant::now();
     while !(done.left() == 0 && sent.left() == 0) {
@@ -58,7 +59,7 @@ fn while_it_computes() {
     });
 }
 
-/// The ring does not even stand when the worker turns away.
+/// The ring does not even exist when the worker stops making progress.
 #[test]
 fn before_the_ring_stands() {
     let test = "ways::helpers::before_the_ring_stands";
@@ -67,7 +68,7 @@ fn before_the_ring_stands() {
     });
 }
 
-/// As many senders as possible, each of which calls now by itself and now leaves it to the helper.
+/// Many workers send, in turn by themselves and through the helper.
 #[test]
 fn calls_that_are_made_meanwhile_stay_in_order() {
     const CALLS: u64 = 3000;
@@ -92,7 +93,7 @@ fn calls_that_are_made_meanwhile_stay_in_order() {
                 }
             }
             if number % 500 == 0 {
-                // Time for the helper, without progress.
+                // Time for the helper, without progress of this worker.
                 std::thread::sleep(Duration::from_millis(1));
             }
         }

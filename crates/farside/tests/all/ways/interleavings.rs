@@ -1,4 +1,5 @@
-//! Any mixture of modes keeps the order of calls and loses none, under caps so small that everything is refused sooner or later.
+//! Calls of mixed modes keep their order, and none is lost, under caps so small that every mode is
+//! refused sometimes.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::ways::{arrive, arrive_with, new_last};
 
 const CALLS: u64 = 3000;
 
-/// A sequence that looks random and is the same in every run.
+/// A pseudorandom sequence that is the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -20,7 +21,7 @@ impl Dice {
     }
 }
 
-/// One call in one mode or another. What is refused for lack of room is made again by waiting.
+/// Makes one call in one of the modes. Makes a refused call again, waiting for room.
 fn call(me: &Worker, dice: &mut Dice, to: WorkerId, call: crate::ways::Numbered) -> Result<()> {
     let outcome = match dice.below(10) {
         0 => me.call(to, call, arrive),
@@ -28,7 +29,7 @@ fn call(me: &Worker, dice: &mut Dice, to: WorkerId, call: crate::ways::Numbered)
         2 => me.to(to).when_full(WhenFull::Queue).call(call, arrive),
         3 => me.aggregate(to).batch_bytes(1 + dice.below(300) as usize).call(call, arrive),
         4 => {
-            // A batch that outlives its aggregator.
+            // This batch outlives its aggregator.
             let aggregator = me.aggregate(to);
             let outcome = aggregator.call(call, arrive);
             std::mem::forget(aggregator);
@@ -78,7 +79,7 @@ fn everything_mixed(me: &Worker, seed: u64, calls: u64) -> Result<()> {
             _ => {}
         }
     }
-    // What is expected travels in the same order.
+    // The expected number travels in the same order as the calls.
     for to in me.workers() {
         me.call(to, (last, me.id(), numbers[to.index()]), |there, (last, from, number)| {
             assert_eq!(last.here(there).borrow()[from.index()], number, "nothing is lost");

@@ -1,4 +1,4 @@
-//! Rings that are shut down, and rings whose memory others need.
+//! Rings that are shut down, and rings whose memory other senders need.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 use farside::prelude::*;
 use farside::{Error, FullCause, ProcessEnd, Result, RingOptions, Simulation};
 
-use crate::support::{LONG, failure, is_launched, only, take_notes, verdict, within_time, write_note};
+use crate::support::{
+    LONG, call_for_attention, failure, is_launched, only, pay_no_attention, set_up, take_notes, verdict, within_time,
+    write_note,
+};
 use crate::ways::{arrive, new_last, over_all_fabrics, wait_for};
 
-/// Calls, shuts down, and calls again, with calls of every mode outstanding when it shuts down.
+/// Calls, shuts down and calls again. Calls of every mode are outstanding at each shutdown.
 #[test]
 fn everything_before_a_shutdown_runs() {
     over_all_fabrics("ways::reclaim::everything_before_a_shutdown_runs", 2, |me| {
@@ -42,7 +45,8 @@ fn everything_before_a_shutdown_runs() {
     });
 }
 
-/// The memory of closed rings is given out again: however often rings come and go, no more is registered than at first.
+/// The memory of closed rings is used again: however often rings come and go, no more is registered
+/// than at first.
 #[test]
 fn memory_comes_back() {
     verdict("ways::reclaim::memory_comes_back", farside::job().processes(3), |me| {
@@ -50,7 +54,7 @@ fn memory_comes_back() {
         let mut after_first = None;
         for _ in 0..100 {
             for to in me.workers() {
-                // Grows the ring, too.
+                // This also makes the ring grow.
                 for _ in 0..100 {
                     me.call(to, [0_u64; 100], |_, _| ())?;
                 }
@@ -58,7 +62,8 @@ fn memory_comes_back() {
             me.shutdown_all()?;
             me.barrier()?;
             me.shutdown_all()?;
-            // Others may be at the barrier still; and each ring that was ever granted everything takes no more than that.
+            // Other workers may still be at the barrier. Each of three rings takes at most what one
+            // ring was ever granted.
             let (_, registered) = here();
             let first = *after_first.get_or_insert(registered);
             assert!(registered <= first + 3 * (300 << 10), "{registered} registered, {first} after the first time");
@@ -70,7 +75,7 @@ fn memory_comes_back() {
     .unwrap();
 }
 
-/// Worker 1 fills its ring to worker 0, and is idle then; worker 2 needs the memory.
+/// Worker 1 has a ring to worker 0 that it does not use. Worker 2 needs its memory.
 #[test]
 fn an_idle_ring_makes_room_for_another() {
     let ring = RingOptions { chunk_bytes: 16 << 10, ..RingOptions::default() };
@@ -83,7 +88,8 @@ fn an_idle_ring_makes_room_for_another() {
         }
         me.barrier()?;
         if me.id().number() == 2 {
-            // With the rings of the three that stand no more than 16 KiB are left of the cap, and this needs 24.
+            // The existing rings of the three workers leave at most 16 KiB of the cap. This call
+            // needs 24 KiB.
             let begin = Instant::now();
             while let Err(refused) = me.to(to).call_buffer((last, me.id(), 2), &[2; 20_000], crate::ways::arrive_with) {
                 assert!(
@@ -98,7 +104,7 @@ fn an_idle_ring_makes_room_for_another() {
         me.wait_while_serving(|| me.id() != to || last.here(me).borrow()[2] == 2)?;
         me.barrier()?;
         if me.id().number() == 1 {
-            // A new ring comes when it is needed.
+            // A new ring is made when it is needed.
             me.call(to, (last, me.id(), 2), arrive)?;
         }
         me.wait_while_serving(|| me.id() != to || last.here(me).borrow()[1] == 2)?;
@@ -109,30 +115,31 @@ fn an_idle_ring_makes_room_for_another() {
     .unwrap();
 }
 
-/// Nothing runs at the other any more: what is called is refused, and so is a shutdown, and nobody hangs.
+/// A worker that makes no progress exhausts the credit of its senders. Their calls and shutdowns
+/// fail at the deadline.
 #[test]
 fn exhausted_credit_with_a_dead_consumer_is_an_error() {
     if !is_launched() {
-        // There nothing is mapped.
+        // In a simulation no memory is mapped. Its worker 1 is busy in virtual time.
         let simulation = Simulation::new(2, 1, 1).deadline(Duration::from_millis(300));
-        simulation.run(exhausts_credit).unwrap().verdict.unwrap();
+        let busy = |me: &Worker| me.charge(Duration::from_millis(1500));
+        simulation.run(|me| exhausts_credit(me, busy, || ())).unwrap().verdict.unwrap();
     }
     let test = "ways::reclaim::exhausted_credit_with_a_dead_consumer_is_an_error";
     let job = farside::job().processes(2).deadline(Duration::from_millis(300)).ring_cap_bytes(64 << 10);
-    verdict(test, job, exhausts_credit).unwrap();
+    verdict(test, job, |me| exhausts_credit(me, |_| pay_no_attention(test), || call_for_attention(test))).unwrap();
+    take_notes(std::process::id(), test, 1);
 }
 
-fn exhausts_credit(me: &Worker) -> Result<()> {
+/// Worker 1 is `busy` while worker 0 sends to it. Worker 0 calls `attend` after two refusals.
+fn exhausts_credit(me: &Worker, busy: impl Fn(&Worker), attend: impl Fn()) -> Result<()> {
     thread_local! {
         static OVER: Cell<bool> = const { Cell::new(false) };
     }
-    me.setup(me.neighbor(1))?;
+    set_up(me, me.neighbor(1))?;
     if me.id().number() == 1 {
-        // It lives, and does nothing for long.
-        let long = Duration::from_millis(1500);
+        busy(me);
         let begin = me.now();
-        me.charge(long);
-        std::thread::sleep(long.saturating_sub(me.now() - begin));
         while !OVER.get() {
             assert!(me.now() - begin < LONG);
             me.progress()?;
@@ -148,7 +155,8 @@ fn exhausts_credit(me: &Worker) -> Result<()> {
     assert!(matches!(refused, Error::Deadline { .. } | Error::Full { .. }), "{refused}");
     let refused = me.shutdown(to).unwrap_err();
     assert!(matches!(refused, Error::Deadline { .. }), "{refused}");
-    // It goes on all the same as soon as the other does.
+    attend();
+    // The shutdown completes as soon as worker 1 makes progress.
     let begin = me.now();
     while let Err(error) = me.shutdown(to) {
         assert!(matches!(error, Error::Deadline { .. }) && me.now() - begin < LONG, "{error}");
@@ -160,7 +168,8 @@ fn exhausts_credit(me: &Worker) -> Result<()> {
 const PROGRAM: &str = "ways::reclaim::program";
 const DOOMED: u32 = 1;
 
-/// Calls everybody and shuts the way down again, over and over; one of the three dies in the middle of that.
+/// Calls every worker and shuts the way down again, many times. One of three processes dies
+/// meanwhile.
 #[test]
 #[ignore = "a program for the tests below"]
 fn program() {

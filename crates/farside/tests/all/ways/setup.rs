@@ -1,12 +1,13 @@
-//! Setting ways up, with rings of several sizes.
+//! Setup of ways, with rings of several sizes.
 
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 use farside::prelude::*;
 use farside::{Error, FlushCause, Result, RingOptions};
 
-use crate::support::{failure, take_notes, verdict};
-use crate::ways::{call_for_attention, over_all_fabrics, over_real_fabrics, pay_no_attention};
+use crate::support::{LONG, call_for_attention, failure, pay_no_attention, take_notes, verdict};
+use crate::ways::{over_all_fabrics, over_real_fabrics};
 
 #[test]
 fn the_first_call_after_it_waits_for_nothing() {
@@ -48,18 +49,22 @@ const SERIEMA: RingOptions = RingOptions {
     chunk_bytes_max: 8 << 10,
 };
 
-/// Calls the other, which attends to nothing meanwhile, until the ring has no room and does not grow.
-fn fill(me: &Worker, got: PerWorker<Cell<u64>>) -> Result<u64> {
+/// Calls the other worker, which pays no attention, until the ring has grown by `chunks` and has no
+/// room.
+fn fill(me: &Worker, got: PerWorker<Cell<u64>>, chunks: u64) -> Result<u64> {
     let to = me.to(me.neighbor(1)).when_full(WhenFull::Fail);
     let (mut accepted, mut refused) = (0_u64, 0);
-    // The answer to a request for more may be on its way.
-    while refused < 100 {
+    let begin = Instant::now();
+    // The answer to a request for more memory may take time. The 100 refusals give a ring the time
+    // to grow too far.
+    while refused < 100 || me.counters_to(me.neighbor(1)).chunks_grown < chunks {
+        assert!(begin.elapsed() < LONG, "the ring does not grow");
         match to.call((got, [0_u64; 20]), |there, (got, _)| got.here(there).set(got.here(there).get() + 1)) {
             Ok(()) => (accepted, refused) = (accepted + 1, 0),
             Err(error) => {
                 assert!(matches!(error.error, Error::Full { .. }), "{}", error.error);
                 refused += 1;
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
                 me.progress()?;
             }
         }
@@ -75,7 +80,7 @@ fn grows_to(me: &Worker, test: &str, chunks: u64, bytes: u64) -> Result<()> {
     }
     let to = me.neighbor(1);
     me.setup(to)?;
-    let accepted = fill(me, got)?;
+    let accepted = fill(me, got, chunks)?;
     call_for_attention(test);
     let counters = me.counters_to(to);
     assert_eq!((counters.chunks_grown, counters.ring_bytes), (chunks, bytes));
@@ -115,7 +120,7 @@ fn a_program_says_it_for_one_destination() {
 
 #[test]
 fn the_receivers_cap_counts() {
-    // The first chunks fit, and are granted; the next do not.
+    // The first chunks are granted. The next ones do not fit.
     let ring = RingOptions { chunk_bytes: 16 << 10, chunk_bytes_max: 16 << 10, ..RingOptions::default() };
     let job = farside::job().processes(2).ring_cap_bytes(40 << 10).ring(ring);
     let test = "ways::setup::the_receivers_cap_counts";
@@ -138,7 +143,7 @@ fn what_cannot_be_is_refused() {
         let large = RingOptions { chunk_bytes: 8 << 20, chunk_bytes_max: 8 << 20, ..RingOptions::default() };
         let refused = me.setup_with(to, large).unwrap_err();
         assert!(matches!(&refused, Error::RingOptions { why } if why.contains("ring_cap_bytes")), "{refused}");
-        // Nothing of this has made or spoilt a ring.
+        // No refusal has made or damaged a ring.
         assert_eq!(me.call_return(to, 1_u8, |_, x| x)?.wait()?, 1);
         me.barrier()
     });

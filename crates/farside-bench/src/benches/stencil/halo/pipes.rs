@@ -7,23 +7,24 @@ use farside::pipe::{PipeReader, PipeWriter};
 use super::super::grid::{Grid, Side};
 use super::neighbors;
 
-/// Rows under way at a time: a neighbor may be one step ahead, and no further, since it needs our row for the next.
+/// Rows under way at a time. A neighbor may be one step ahead and no further, because it needs our
+/// row for the next.
 const WIDTH: usize = 2;
 
 /// Pipes to the neighbors and from them.
 #[derive(Debug)]
 pub(in super::super) struct Pipes<'w> {
-    /// By side. `None` at the border.
+    /// The pipes by side; `None` at the border.
     ends: [Option<(PipeWriter<'w>, PipeReader<'w>)>; 2],
 }
 
 impl<'w> Pipes<'w> {
-    /// Waits for nobody.
+    /// Opens the pipes without waiting for a neighbor.
     pub(super) fn new(me: &'w Worker, size: usize) -> farside::Result<Self> {
         let [above, below] = neighbors(me).map(|peer| {
             let open = |peer| {
                 let pipe = || me.pipe(peer).width(WIDTH).message_bytes(size * size_of::<f64>());
-                // The reader first: what it offers is what the other end asks for.
+                // The reader comes first, because the writer asks for the reader's offer.
                 let reader = pipe().reader()?;
                 Ok::<_, farside::Error>((pipe().writer()?, reader))
             };

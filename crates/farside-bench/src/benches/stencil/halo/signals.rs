@@ -1,4 +1,4 @@
-//! Rows put into the neighbors' memory, and ready flags.
+//! Rows put into the memory of the neighbors, with ready flags.
 
 use std::collections::VecDeque;
 
@@ -9,37 +9,39 @@ use farside::{Comparison, GlobalPtr, GlobalSlice, Incoming, Order, Signal, Until
 use super::super::grid::{Grid, Side};
 use super::neighbors;
 
-/// A flag and its neighbor on the next lines, which are fetched in pairs.
+/// Bytes of a flag, with the next line: lines are fetched in pairs.
 const FLAG_DISTANCE: usize = 32;
-/// Rows from each neighbor: it may be one step ahead, and no further, since it needs our row for the next.
+/// Rows from each neighbor. It may be one step ahead and no further, because it needs our row for
+/// the next.
 const ROWS: usize = 2;
 
-/// Memory that the neighbors put their rows into, each with its flag: the number of the step whose row is there.
+/// Memory that the neighbors put their rows into. Each row has a flag: the number of the step whose
+/// row is ready.
 pub(in super::super) struct Signals<'w> {
     me: &'w Worker,
     size: usize,
     rows: Symmetric<f64>,
     flags: Symmetric<u64>,
-    /// By side. `None` at the border.
+    /// The neighbors by side; `None` at the border.
     neighbors: [Option<Neighbor>; 2],
-    /// Steps so far.
+    /// Number of steps so far.
     step: u64,
 }
 
 struct Neighbor {
-    /// Where our rows go, and the flag that says so.
+    /// The place of our rows, and the flag that announces them.
     rows: [GlobalSlice<f64>; ROWS],
     flag: GlobalPtr<u64>,
-    /// The flag that it raises here.
+    /// The flag that the neighbor raises here.
     ready: GlobalPtr<u64>,
-    /// Puts and signals are our own stores.
+    /// Whether puts and signals are plain stores.
     is_mapped: bool,
-    /// The last rows that were sent, each with its flag.
+    /// The last rows sent, each with its flag.
     under_way: VecDeque<Incoming<Vec<u8>>>,
 }
 
 impl<'w> Signals<'w> {
-    /// Collective.
+    /// Allocates the memory. Collective.
     pub(super) fn new(me: &'w Worker, size: usize) -> farside::Result<Self> {
         let rows = me.symmetric::<f64>(Side::BOTH.len() * ROWS * size)?;
         let flags = me.symmetric::<u64>(Side::BOTH.len() * FLAG_DISTANCE)?;
@@ -47,7 +49,7 @@ impl<'w> Signals<'w> {
         let neighbor = |side: Side, peer: Option<_>| {
             let of = |peer| {
                 let process = me.process_of(peer);
-                // There we are on the other side.
+                // At the neighbor this process is on the opposite side.
                 let row = |number| {
                     let first = first_of(side.opposite(), number, size);
                     rows.at(process)?.part(first..first + size)
@@ -85,7 +87,7 @@ impl<'w> Signals<'w> {
         Ok(())
     }
 
-    /// Collective.
+    /// Allocates the memory. Collective.
     pub(super) fn free(mut self) -> farside::Result<()> {
         for neighbor in self.neighbors.iter_mut().flatten() {
             while neighbor.take_back(self.me)?.is_some() {}
@@ -96,36 +98,37 @@ impl<'w> Signals<'w> {
 }
 
 impl Neighbor {
-    /// Sends a row and raises the flag. Where that is not done at once, it goes on while this worker does something else.
+    /// Sends a row and raises the flag. Operations that do not complete at once go on while this
+    /// worker computes.
     fn send(&mut self, me: &Worker, row: &[f64], step: u64) -> farside::Result<()> {
         let there = self.rows[step as usize % ROWS];
         if self.is_mapped {
             return there.put_signal(me, 0, row, self.flag, Signal::Set(step));
         }
-        // The row that was there before has long arrived: the neighbor has answered it.
+        // The earlier row in this place has arrived, because the neighbor has answered it.
         let mut buffer = if self.under_way.len() < ROWS { Vec::new() } else { self.take_back(me)?.unwrap_or_default() };
         buffer.clear();
         buffer.extend_from_slice(cast_slice(row));
-        // No flag may overtake the one before.
+        // A flag must not overtake the one before.
         let order = self.under_way.back().map_or(Order::None, |last| Order::After(last.handle()));
         let sent = me.start_put_signal(there.start().address(), buffer, self.flag, Signal::Set(step), order);
         self.under_way.push_back(sent.map_err(|refused| refused.error)?);
         Ok(())
     }
 
-    /// The buffer of the row that was sent first.
+    /// Returns the buffer of the row that was sent first.
     fn take_back(&mut self, me: &Worker) -> farside::Result<Option<Vec<u8>>> {
         self.under_way.pop_front().map(|sent| sent.take(me)).transpose()
     }
 
-    /// What says that the row of a step is here.
+    /// Returns the flag of the row of a step.
     fn until(&self, step: u64) -> Until<u64> {
         let until = self.ready.until(Comparison::Ge, step);
         self.flag.process().map_or(until, |process| until.signalled_by(process))
     }
 }
 
-/// Where the row from a neighbor begins.
+/// Returns the offset of the row from a neighbor.
 fn first_of(side: Side, number: usize, size: usize) -> usize {
     (side.index() * ROWS + number) * size
 }
