@@ -126,7 +126,7 @@ fn exhausted_credit_with_a_dead_consumer_is_an_error() {
         simulation.run(|me| exhausts_credit(me, busy, || ())).unwrap().verdict.unwrap();
     }
     let test = "ways::reclaim::exhausted_credit_with_a_dead_consumer_is_an_error";
-    let job = farside::job().processes(2).deadline(Duration::from_millis(300)).ring_cap_bytes(64 << 10);
+    let job = farside::job().processes(2).deadline(Duration::from_secs(1)).ring_cap_bytes(64 << 10);
     verdict(test, job, |me| exhausts_credit(me, |_| pay_no_attention(test), || call_for_attention(test))).unwrap();
     take_notes(std::process::id(), test, 1);
 }
