@@ -65,7 +65,7 @@
 //!
 //! | [`Synchronisation`] | the peer reports | default with |
 //! |---|---|---|
-//! | `Deferred` | many blocks in one transfer, sorted and merged with their neighbours | [`Fit::Next`] (the default), [`Fit::First`] |
+//! | `Deferred` | many blocks at once, sorted and merged | [`Fit::Next`] (the default), [`Fit::First`] |
 //! | `Immediate` | each block as it is freed, in one cache line | [`Fit::Best`], [`Fit::Worst`] |
 //!
 //! Neither mode costs the initiator a message: the peer puts its lists into the initiator's memory,

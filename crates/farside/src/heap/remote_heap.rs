@@ -172,8 +172,8 @@ impl<'w> RemoteHeap<'w> {
         self.take_lists()?;
         let heap_units = u64::from(self.layout.units);
         let align_units = (align / UNIT_BYTES).max(1);
-        // The bytes of a block are aligned, and its header lies before them. So in an empty heap the
-        // first header lies just before the first multiple of the alignment that is not 0.
+        // The bytes of a block are aligned, and its header lies before them. So in an empty heap
+        // the first header lies just before the first multiple of the alignment that is not 0.
         let units = units_of(bytes).checked_add(1).filter(|units| align_units - 1 + units <= heap_units);
         let units = units.and_then(|units| u32::try_from(units).ok());
         let units = units.ok_or(HeapError::LargerThanHeap { bytes, align, heap_bytes: heap_units * UNIT_BYTES })?;

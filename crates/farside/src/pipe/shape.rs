@@ -1,9 +1,9 @@
 //! The size of a pipe, and the layout of its memory at the reader.
 //!
 //! ```text
-//! count of messages taken       128 B               written by the reader
-//! flags                         width x 64 B        each with up to 56 B of message; written by the writer
-//! data                          width x stride      longer messages; none where no message is longer than 56 B
+//! count of messages taken       128 B               by the reader
+//! flags                         width x 64 B        each with up to 56 B; by the writer
+//! data                          width x stride      only if messages exceed 56 B
 //! ```
 
 use std::sync::Arc;

@@ -36,7 +36,8 @@ use crate::runtime::observer::end_accesses_here;
 ///         let hits = &hits;
 ///         scope.spawn(move || {
 ///             for hit in 0..1000 {
-///                 hits.run(|buckets| buckets[(hit + thread) % 16] += 1).expect("no operation panics");
+///                 let ran = hits.run(|buckets| buckets[(hit + thread) % 16] += 1);
+///                 ran.expect("no operation panics");
 ///             }
 ///         });
 ///     }
@@ -62,8 +63,10 @@ use crate::runtime::observer::end_accesses_here;
 /// # fn example(me: &Worker) -> farside::Result<()> {
 /// // One map in each process, shared by all workers of the process.
 /// let map = Dist::new(me, || Combining::new(BTreeMap::<u64, u64>::new()))?;
-/// let before = me.call_with_reply(me.neighbor(1), (map, 7_u64), |there, (map, key), reply: Reply<Option<u64>>| {
-///     // If there is no room, the operation and its reply are dropped, and the caller gets an error.
+/// type Answer = Reply<Option<u64>>;
+/// let to = me.neighbor(1);
+/// let before = me.call_with_reply(to, (map, 7_u64), |there, (map, key), reply: Answer| {
+///     // Without room, the operation and its reply are dropped, and the caller gets an error.
 ///     let _ = map.here(there).post(move |map| reply.send(map.insert(key, 42)));
 /// })?;
 /// assert_eq!(before.wait()?, None);

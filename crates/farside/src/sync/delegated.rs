@@ -39,7 +39,8 @@ use crate::runtime::observer::end_accesses_here;
 /// std::thread::scope(|scope| {
 ///     for thread in 0..4 {
 ///         let log = &log;
-///         scope.spawn(move || log.run(|lines| lines.borrow_mut().push(thread)).expect("no operation panics"));
+///         let add = move || log.run(|lines| lines.borrow_mut().push(thread));
+///         scope.spawn(move || add().expect("no operation panics"));
 ///     }
 /// });
 /// assert_eq!(log.run(|lines| lines.borrow().len())?, 4);

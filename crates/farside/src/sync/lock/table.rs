@@ -90,8 +90,8 @@ impl<R> Table<R> {
             return Asked::Granted(reply, number);
         }
         match self.locks.get_mut(&name) {
-            // A wish that only the limit of held locks keeps from sharing must not wait: none of those
-            // locks may ever be released.
+            // A wish that only the limit of held locks keeps from sharing must not wait: none of
+            // those locks may ever be released.
             Some(lock) if self.waiting < WAITERS_MAX && !lock.lets_in(mode) => {
                 lock.queue.push_back(Waiter { wish, mode, reply });
                 self.waiting += 1;
